@@ -1,4 +1,4 @@
-"""An API server and the pods of one node, as the rooms of report see them through their cells."""
+"""An API server and the pods of one node, as the components of report see them through their cells."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+from support.memory_api import virtual_api_server
+
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.kit.cells import CellWriter, make_cell
-from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_SOURCE
@@ -29,7 +30,7 @@ PODS = "/api/v1/namespaces/shop/pods"
 
 @dataclass
 class Cluster:
-    """`tell` and `stage` are this node's side; `server` is the other one. Mirror pods that are there reach the roster."""
+    """`report` and `stage` are this node's side; `server` is the other one. Mirror pods that are there reach the roster."""
 
     server: FakeApiServer
     client: ApiClient
@@ -50,7 +51,7 @@ class Cluster:
     def names(self) -> list[str]:
         return sorted(pod.metadata.name for pod in self.pods.get().pods.values())
 
-    def tell(self, uid: str, status: core.PodStatus) -> None:
+    def report(self, uid: str, status: core.PodStatus) -> None:
         self.statuses.publish(Statuses({**self.statuses.get().pods, PodUID(uid): status}))
 
     def stage(self, pod: core.Pod, stage: Stage, reason: KillReason | None = None, *, is_held_up: bool = False) -> None:
@@ -77,7 +78,7 @@ class Cluster:
         assert condition()
 
     async def follow(self) -> None:
-        listed = follow(self.client, "/api/v1/pods", core.Pod, SystemClock(), field_selector="spec.nodeName=n1")
+        listed = follow(self.client, "/api/v1/pods", core.Pod, self.server.clock, field_selector="spec.nodeName=n1")
         async with aclosing(listed) as changes:
             async for now in changes:
                 if now.synced:
@@ -90,8 +91,8 @@ class Cluster:
 
 @contextlib.asynccontextmanager
 async def a_cluster() -> AsyncIterator[tuple[Cluster, Supervisor]]:
-    async with FakeApiServer() as server, Supervisor("test") as supervisor:
-        client = ApiClient(server.access(), SystemClock())
+    async with virtual_api_server() as server, Supervisor("test") as supervisor:
+        client = ApiClient(server.access(), server.clock)
         cluster = Cluster(
             server,
             client,

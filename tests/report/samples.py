@@ -9,7 +9,7 @@ from pykubelet.base.api import core
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.labels import CONFIG_SOURCE, CONTAINER_RESTART_COUNT
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage, StartError
-from pykubelet.base.model.observed import ContainerState, ContainerView, NetworkMode, PodView, SandboxView
+from pykubelet.base.model.observed import ContainerView, NetworkMode, ObservedState, PodView, SandboxView
 from pykubelet.base.model.roster import RosterPod, pod_ref
 from pykubelet.report.status.model import StatusFacts
 
@@ -54,7 +54,7 @@ def make_pod(
 
 def instance(
     name: str = "app",
-    state: ContainerState = ContainerState.RUNNING,
+    state: ObservedState = ObservedState.RUNNING,
     *,
     number: int = 0,
     code: int = 0,
@@ -63,7 +63,7 @@ def instance(
 ) -> ContainerView:
     """The `number`th instance, made `number` minutes after the first second of WALL, started one second later."""
     made = int(WALL + 60 * number) * 1_000_000_000
-    has_started = state is not ContainerState.CREATED
+    has_started = state is not ObservedState.CREATED
     annotations = {CONTAINER_RESTART_COUNT: str(number), **fields.pop("annotations", {})}
     return ContainerView(
         id=ContainerID(f"{name}-{number}"),
@@ -73,7 +73,7 @@ def instance(
         attempt=number,
         created_at=made,
         started_at=made + 1_000_000_000 if has_started else 0,
-        finished_at=made + 10_000_000_000 if state is ContainerState.EXITED else 0,
+        finished_at=made + 10_000_000_000 if state is ObservedState.EXITED else 0,
         exit_code=code,
         image=fields.pop("image", "docker.io/library/busybox:latest"),
         image_ref=fields.pop("image_ref", "docker.io/library/busybox@sha256:abc"),
@@ -83,11 +83,11 @@ def instance(
 
 
 def running(name: str = "app", number: int = 0, **fields: Any) -> ContainerView:
-    return instance(name, ContainerState.RUNNING, number=number, **fields)
+    return instance(name, ObservedState.RUNNING, number=number, **fields)
 
 
 def exited(name: str = "app", code: int = 0, number: int = 0, **fields: Any) -> ContainerView:
-    return instance(name, ContainerState.EXITED, number=number, code=code, **fields)
+    return instance(name, ObservedState.EXITED, number=number, code=code, **fields)
 
 
 def sandbox(

@@ -98,8 +98,8 @@ async def test_the_loop_keeps_what_happened_and_logs_it_once(caplog: pytest.LogC
         for number in range(KEPT_PODS):
             mailbox.post(normal("Pulled", "x", PodRef("default", f"p{number}", PodUID(f"other-{number}"))))
         async with asyncio.timeout(5):
-            told = await recent.wait_for(lambda now: len(now.pods) == KEPT_PODS)
-            assert UID not in told.pods
+            reported = await recent.wait_for(lambda now: len(now.pods) == KEPT_PODS)
+            assert UID not in reported.pods
             mailbox.post(warning("BackOff", "held back", WEB))
             await recent.wait_for(lambda now: UID in now.pods)
     assert [(o.message, o.count) for o in recent.get().pods[UID]] == [("held back", 4)]

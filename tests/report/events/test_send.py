@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 from report.samples import UID
+from support.memory_api import virtual_api_server
 from support.unreachable import UnreachableClient
 
 from pykubelet.base.api.core import ObjectMeta, Pod
 from pykubelet.base.kit.cells import make_cell
-from pykubelet.base.kit.clock import Clock, ManualClock, SystemClock
+from pykubelet.base.kit.clock import Clock, ManualClock
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
@@ -22,22 +23,24 @@ from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.base.model.roster import Roster, RosterPod
-from pykubelet.base.model.waits import Wait
+from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.report.events import send
 from pykubelet.report.events.correlate import SPAM_BURST, SpamFilter
 from pykubelet.report.events.loop import EventsLoop
-from pykubelet.report.events.send import EventSender
-from pykubelet.testing.kubeapi.fake import FakeApiServer, Fault
+from pykubelet.report.events.send import EventPeriods, EventSender
+from pykubelet.testing.kubeapi.fake import ApiFault, FakeApiServer
 from pykubelet.testing.kubeapi.fake_patch import Json
-from pykubelet.testing.kubeapi.fake_store import parse_place
+from pykubelet.testing.kubeapi.fake_store import parse_resource_path
+
+pytestmark = pytest.mark.virtual_time
 
 WEB = PodRef("shop", "web", UID)
 PATH = "spec.containers{main}"
 
 
 class Stand:
-    """The whole room on a fake API server."""
+    """The whole package on a fake API server."""
 
     def __init__(self, server: FakeApiServer, sender_clock: Clock, settle_s: float) -> None:
         self.server = server
@@ -47,30 +50,30 @@ class Stand:
         _, recent = make_cell("recent", Recent())
         pod = Pod(metadata=ObjectMeta(name="web", namespace="shop", uid=UID, resourceVersion="42"))
         roster, _ = make_cell("roster", Roster({UID: RosterPod(pod, "api", 0.0)}))
-        self.client = ApiClient(server.access(), SystemClock(), ClientLimits(deadline_s=30))
+        self.client = ApiClient(server.access(), server.clock, ClientLimits(deadline_s=30))
         self.loop = EventsLoop(self.recorder, recent, self.clock, outbox)
         lifecycles, self.lifecycles = make_cell("lifecycles", Lifecycles())
         node, self.node = make_cell("node", NodeView("node-1", "node-1", uid="n-1"))
-        self.sender = EventSender(self.client, outbox, roster, lifecycles, node, sender_clock, settle_s)
+        self.sender = EventSender(self.client, outbox, roster, lifecycles, node, sender_clock, EventPeriods(settle_s))
 
     def happen(self, *recorder: KubeEvent) -> None:
         for kube_event in recorder:
             self.recorder.post(kube_event)
 
     def events(self) -> list[Json]:
-        events = parse_place("/api/v1/events")
+        events = parse_resource_path("/api/v1/events")
         assert events is not None
         return self.server.store.list(events)
 
     async def until(self, number: int, total: int | None = None) -> list[Json]:
         """As soon as there are so many Events, counting so many in all."""
-        bell = asyncio.Event()
-        self.server.store.bells.add(bell)
+        wakeup = asyncio.Event()
+        self.server.store.wakeups.add(wakeup)
         try:
             async with asyncio.timeout(30):
                 while len(self.events()) < number or (total or 0) > sum(e["count"] for e in self.events()):
-                    await bell.wait()
-                    bell.clear()
+                    await wakeup.wait()
+                    wakeup.clear()
         except TimeoutError:
             raise AssertionError(f"only {self.events()}") from None
         return self.events()
@@ -93,9 +96,9 @@ async def _until(holds: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def running(clock: Clock, settle_s: float) -> AsyncIterator[Stand]:
-    async with FakeApiServer() as server, Supervisor("test") as supervisor:
-        stand = Stand(server, clock, settle_s)
+async def running(clock: Clock | None, settle_s: float) -> AsyncIterator[Stand]:
+    async with virtual_api_server() as server, Supervisor("test") as supervisor:
+        stand = Stand(server, clock or server.clock, settle_s)
         supervisor.start_root("events", stand.loop.run())
         supervisor.start_root("sender", stand.sender.run())
         yield stand
@@ -104,7 +107,7 @@ async def running(clock: Clock, settle_s: float) -> AsyncIterator[Stand]:
 
 @pytest.fixture
 async def stand() -> AsyncIterator[Stand]:
-    async with running(SystemClock(), settle_s=0.01) as stand:
+    async with running(None, settle_s=0.01) as stand:
         yield stand
 
 
@@ -165,7 +168,7 @@ async def test_an_event_of_a_node_that_is_not_known_yet_waits_for_its_uid(stand:
     assert event["involvedObject"]["uid"] == "made"
 
 
-async def test_an_event_of_a_node_that_nobody_registers_is_sent_after_a_minute() -> None:
+async def test_an_event_of_a_node_that_nothing_registers_is_sent_after_a_minute() -> None:
     clock = ManualClock()
     async with running(clock, settle_s=0.01) as stand:
         stand.node.publish(NodeView("node-1", "node-1"))
@@ -209,14 +212,14 @@ async def test_events_of_an_absence_come_later_and_counted_together(stand: Stand
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_a_server_in_trouble_is_asked_again(stand: Stand, status: int) -> None:
-    stand.server.faults.append(Fault(status=status))
+    stand.server.faults.append(ApiFault(status=status))
     stand.happen(normal("Pulled", "x", WEB))
     await stand.until(1)
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 422])
 async def test_a_refused_event_does_not_hold_up_the_next(stand: Stand, status: int) -> None:
-    stand.server.faults.append(Fault(status=status))
+    stand.server.faults.append(ApiFault(status=status))
     stand.happen(normal("Pulled", "x", WEB), normal("Created", "y", WEB))
     (event,) = await stand.until(1)
     assert event["reason"] == "Created"
@@ -266,8 +269,8 @@ async def test_events_wait_while_the_runtime_makes_a_pod_but_not_for_one_that_is
         return Lifecycles({UID: PodLifecycle(WEB, pod, Stage.SYNCING, clock.wall(), clock.wall(), waits=waits)})
 
     async with running(clock, settle_s=0.3) as stand:
-        stuck = Wait("sandbox", "container runtime", clock.wall() - 6)
-        stand.lifecycles.publish(life(stuck, Wait("container start", "container runtime", clock.wall())))
+        stuck = Wait("sandbox", Owner.CONTAINER_RUNTIME, clock.wall() - 6)
+        stand.lifecycles.publish(life(stuck, Wait("container start", Owner.CONTAINER_RUNTIME, clock.wall())))
         stand.happen(normal("Pulled", "x", WEB))
         await stand.queued(1)
         clock.advance(1)
@@ -277,7 +280,7 @@ async def test_events_wait_while_the_runtime_makes_a_pod_but_not_for_one_that_is
         await stand.until(1)
 
 
-async def test_the_queue_is_bounded_and_nobody_waits(stand: Stand) -> None:
+async def test_the_queue_is_bounded_and_no_sender_waits(stand: Stand) -> None:
     await stand.server.stop()
     refs = [PodRef("shop", f"p{number}", UID) for number in range(send.QUEUE_MAX + 200)]
     for serial, ref in enumerate(refs):
@@ -298,14 +301,13 @@ def test_an_object_has_a_burst_and_then_one_in_five_minutes() -> None:
     assert sum(spam.lets_pass(replace(event, type=EventType.NORMAL), 1e6) for _ in range(100)) == SPAM_BURST
 
 
-@pytest.mark.looptime
 async def test_an_event_waits_a_day_for_an_api_server_that_cannot_be_reached() -> None:
     client, outbox = UnreachableClient(), Mailbox[Occurrence]("outbox")
     roster, _ = make_cell("roster", Roster())
     lifecycles, _ = make_cell("lifecycles", Lifecycles())
     node, _ = make_cell("node", NodeView("node-1", "node-1", uid="n-1"))
     clock = ManualClock()
-    sender = EventSender(client, outbox, roster, lifecycles, node, clock, settle_s=0.0)
+    sender = EventSender(client, outbox, roster, lifecycles, node, clock, EventPeriods(settle_s=0.0))
     async with Supervisor("test") as supervisor:
         supervisor.start_root("sender", sender.run())
         outbox.post(

@@ -61,7 +61,7 @@ def test_a_mirror_shows_the_older_pod_until_that_has_ended() -> None:
     assert NAME in plan_mirrors(wanted, Lifecycles({waiting.ref.uid: waiting}), NODE)
 
 
-def test_a_mirror_that_somebody_deletes_goes_at_once() -> None:
+def test_a_mirror_pod_that_a_user_deletes_goes_at_once() -> None:
     static = static_pod()
     there = mirror(static, deletionTimestamp="2026-01-01T00:00:00Z")
     errand = plan_mirrors(roster(static, mirrors=(there,)), Lifecycles(), NODE)[NAME]

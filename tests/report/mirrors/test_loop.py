@@ -9,12 +9,13 @@ import pytest
 from report.apiserver import PODS, Cluster, a_cluster, static_pod
 
 from pykubelet.base.kit.cells import CellWriter, make_cell
-from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet.report.mirrors.loop import MirrorInputs, MirrorPeriods, MirrorsLoop
-from pykubelet.testing.kubeapi.fake import Fault
+from pykubelet.testing.kubeapi.fake import ApiFault
+
+pytestmark = pytest.mark.virtual_time
 
 #: Nothing is tried again by itself.
 PATIENT = MirrorPeriods(retry_s=600.0, retry_max_s=600.0, away_max_s=600.0)
@@ -23,7 +24,7 @@ PATIENT = MirrorPeriods(retry_s=600.0, retry_max_s=600.0, away_max_s=600.0)
 def start_mirrors(supervisor: Supervisor, found: Cluster, periods: MirrorPeriods) -> CellWriter[ApiState]:
     state, writer = make_cell("api-state", ApiState())
     inputs = MirrorInputs(found.roster.cell, found.lifecycles.cell, found.node.cell, state)
-    supervisor.start_root("mirrors", MirrorsLoop(found.client, inputs, SystemClock(), periods).run())
+    supervisor.start_root("mirrors", MirrorsLoop(found.client, inputs, found.server.clock, periods).run())
     return writer
 
 
@@ -53,7 +54,7 @@ async def test_replaced_with_its_static_pod(cluster: Cluster) -> None:
     await mirrored(cluster, "s2")
 
 
-async def test_made_again_when_somebody_deletes_it(cluster: Cluster) -> None:
+async def test_made_again_when_a_user_deletes_it(cluster: Cluster) -> None:
     cluster.want(static_pod())
     await mirrored(cluster, "s1")
     first = cluster.there("web-n1").metadata.uid
@@ -70,7 +71,7 @@ async def test_gone_with_its_static_pod(cluster: Cluster) -> None:
 
 
 async def test_made_when_the_server_takes_it_at_last(cluster: Cluster) -> None:
-    cluster.server.faults.append(Fault("POST", status=503, reason="ServiceUnavailable", times=2))
+    cluster.server.faults.append(ApiFault("POST", status=503, reason="ServiceUnavailable", times=2))
     cluster.want(static_pod())
     await mirrored(cluster, "s1")
     assert len(cluster.sent("POST")) == 3
@@ -93,7 +94,7 @@ async def test_many_at_once(cluster: Cluster) -> None:
 async def test_made_as_soon_as_the_server_is_known_to_be_back(away: ApiState, back: ApiState) -> None:
     async with a_cluster() as (cluster, supervisor):
         state = start_mirrors(supervisor, cluster, PATIENT)
-        cluster.server.faults.append(Fault("POST"))
+        cluster.server.faults.append(ApiFault("POST"))
         cluster.want(static_pod())
         await cluster.until(lambda: bool(cluster.sent("POST")))
         await asyncio.sleep(0.1)
@@ -107,7 +108,7 @@ async def test_made_as_soon_as_the_server_is_known_to_be_back(away: ApiState, ba
 async def test_what_the_server_refused_rests_whatever_others_are_answered() -> None:
     async with a_cluster() as (cluster, supervisor):
         state = start_mirrors(supervisor, cluster, PATIENT)
-        cluster.server.faults.append(Fault("POST", status=429, reason="TooManyRequests"))
+        cluster.server.faults.append(ApiFault("POST", status=429, reason="TooManyRequests"))
         cluster.want(static_pod())
         await cluster.until(lambda: bool(cluster.sent("POST")))
         state.publish(ApiState(error="too many requests"))
@@ -120,7 +121,7 @@ async def test_what_the_server_refused_rests_whatever_others_are_answered() -> N
 async def test_while_the_server_is_away_one_try_stands_for_all() -> None:
     async with a_cluster() as (cluster, supervisor):
         state = start_mirrors(supervisor, cluster, PATIENT)
-        cluster.server.faults.append(Fault("POST"))
+        cluster.server.faults.append(ApiFault("POST"))
         cluster.want(static_pod("p0-n1", "s0"))
         await cluster.until(lambda: bool(cluster.sent("POST")))
         await asyncio.sleep(0.1)

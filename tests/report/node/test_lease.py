@@ -11,18 +11,18 @@ from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.apistate import ApiState
-from pykubelet.base.model.node import NodeView
-from pykubelet.report.node.lease import RETRY_MAX_S, LeaseLoop
+from pykubelet.base.model.node import ApiNode
+from pykubelet.report.node.lease import RETRY_MAX_S, LeaseLoop, LeasePeriods
 
 DAY_S = 24 * 3600.0
 
 
-@pytest.mark.looptime
+@pytest.mark.virtual_time
 async def test_it_is_renewed_every_few_seconds_for_a_day_without_an_api_server() -> None:
     client = UnreachableClient()
-    node, _ = make_cell("node", NodeView("n", "n", uid="1"))
+    node, _ = make_cell("api-node", ApiNode(uid="1"))
     _, state = make_cell("api", ApiState("server"))
-    loop = LeaseLoop(client, node, state, SystemClock(), duration_s=40)
+    loop = LeaseLoop(client, "n", node, state, SystemClock(), LeasePeriods(40))
     async with Supervisor("test") as supervisor:
         supervisor.start_root("lease", loop.run())
         with pytest.raises(TimeoutError):

@@ -10,7 +10,7 @@ from pykubelet.base.api.codec import from_object, to_object
 from pykubelet.base.api.core import Node, NodeAddress, NodeStatus, NodeSystemInfo, ObjectMeta
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
-from pykubelet.base.model.pressure import Pressure
+from pykubelet.base.model.pressure import NodePressure
 from pykubelet.report.node.model import NodeInputs, Registration
 from pykubelet.report.node.plan_registration import first_node, label_patch, without_stale
 from pykubelet.report.node.render_status import (
@@ -35,7 +35,7 @@ VIEW = NodeView(
     allocatable={"cpu": 2000, "memory": 900 * MIB, "ephemeral-storage": 9 * 10**8, "pods": 110, "hugepages-2Mi": 0},
 )
 READY = RuntimeReady(checked=True, runtime_error="", name="containerd", version="1.7.24")
-INPUTS = NodeInputs(VIEW, READY, Pressure())
+INPUTS = NodeInputs(VIEW, READY, NodePressure())
 
 
 def render(
@@ -78,8 +78,22 @@ def test_a_node_that_is_well() -> None:
         (replace(READY, pleg_error="PLEG is not healthy: lost"), "PLEG is not healthy: lost"),
     ],
 )
-def test_a_node_that_is_not_ready_says_all_reasons(runtime: RuntimeReady, message: str) -> None:
+def test_a_node_that_is_not_ready_gives_all_reasons(runtime: RuntimeReady, message: str) -> None:
     assert condition(render(inputs=replace(INPUTS, runtime=runtime)), "Ready") == ("False", "KubeletNotReady", message)
+
+
+def test_a_node_that_goes_down_is_not_ready() -> None:
+    shown = condition(render(inputs=replace(INPUTS, shutting_down=True)), "Ready")
+    assert shown == ("False", "KubeletNotReady", "node is shutting down")
+
+
+def test_what_the_machine_can_do_without_is_a_warning_in_any_case() -> None:
+    lacking = replace(INPUTS, view=replace(INPUTS.view, warning="CPU hardcapping unsupported"))
+    message = "kubelet is posting ready status. WARNING: CPU hardcapping unsupported"
+    assert condition(render(inputs=lacking), "Ready") == ("True", "KubeletReady", message)
+    message = "node is shutting down. WARNING: CPU hardcapping unsupported"
+    down = render(inputs=replace(lacking, shutting_down=True))
+    assert condition(down, "Ready") == ("False", "KubeletNotReady", message)
 
 
 def test_missing_capacity_makes_a_node_unready() -> None:
@@ -88,7 +102,7 @@ def test_missing_capacity_makes_a_node_unready() -> None:
     assert condition(render(inputs=replace(INPUTS, view=view)), "Ready") == ("False", "KubeletNotReady", message)
 
 
-def test_a_node_without_isolation_of_local_storage_is_ready_and_tells_none() -> None:
+def test_a_node_without_isolation_of_local_storage_is_ready_and_reports_none() -> None:
     capacity, allocatable = (
         {name: amount for name, amount in amounts.items() if name != "ephemeral-storage"}
         for amounts in (VIEW.capacity, VIEW.allocatable)
@@ -100,7 +114,7 @@ def test_a_node_without_isolation_of_local_storage_is_ready_and_tells_none() -> 
 
 
 def test_pressure() -> None:
-    status = render(inputs=replace(INPUTS, pressure=Pressure(memory=True, disk=True, pid=True)))
+    status = render(inputs=replace(INPUTS, pressure=NodePressure(memory=True, disk=True, pid=True)))
     assert [condition(status, kind)[:2] for kind in ("MemoryPressure", "DiskPressure", "PIDPressure")] == [
         ("True", "KubeletHasInsufficientMemory"),
         ("True", "KubeletHasDiskPressure"),
@@ -119,7 +133,7 @@ def test_a_transition_time_changes_with_the_status_only() -> None:
 def test_only_heartbeats_are_nothing_new() -> None:
     first = render()
     assert same_but_heartbeats(render(before=first, now=LATER), first)
-    assert not same_but_heartbeats(render(inputs=replace(INPUTS, pressure=Pressure(pid=True)), before=first), first)
+    assert not same_but_heartbeats(render(inputs=replace(INPUTS, pressure=NodePressure(pid=True)), before=first), first)
 
 
 def test_what_others_wrote_into_the_status_stays() -> None:
@@ -136,7 +150,7 @@ def test_what_others_wrote_into_the_status_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "reported"),
     [
         ("1.7.24", "1.7.24"),
         ("v2.1.1", "2.1.1"),
@@ -153,10 +167,10 @@ def test_what_others_wrote_into_the_status_stays() -> None:
         ("1." + "9" * 5000, "Unknown"),
     ],
 )
-def test_the_version_of_the_runtime_is_told_as_far_as_it_is_one(found: str, told: str) -> None:
+def test_the_version_of_the_runtime_is_reported_as_far_as_it_is_one(found: str, reported: str) -> None:
     """As k8s.io/apimachinery's version.Parse reads it: semantic, else its numbers."""
     info = render(inputs=replace(INPUTS, runtime=replace(READY, version=found))).nodeInfo
-    assert info is not None and info.containerRuntimeVersion == f"containerd://{told}"
+    assert info is not None and info.containerRuntimeVersion == f"containerd://{reported}"
 
 
 def test_volumes_in_use_stay_only_while_volumes_are_mounted() -> None:
@@ -165,7 +179,7 @@ def test_volumes_in_use_stay_only_while_volumes_are_mounted() -> None:
     assert render(inputs=replace(INPUTS, are_volumes_mounted=True), before=before).volumesInUse == before.volumesInUse
 
 
-def test_what_somebody_added_to_the_capacity_is_allocatable() -> None:
+def test_what_a_user_added_to_the_capacity_is_allocatable() -> None:
     """As the documentation "Advertise Extended Resources for a Node" has it."""
     theirs = NodeStatus(
         capacity={"example.com/dongle": "4"}, allocatable={"example.com/dongle": "3", "gone.com/x": "1"}
@@ -284,14 +298,14 @@ def test_a_patch_makes_the_node_what_it_should_be() -> None:
     assert "images" in patch["status"] and "nodeInfo" in patch["status"]
 
 
-def test_a_patch_says_no_more_than_changed() -> None:
+def test_a_patch_has_no_more_than_changed() -> None:
     first = render()
     before = Node(metadata=ObjectMeta(name="n"), status=first)
     patch = status_patch(before, render(before=first, now=LATER), {}, {})
     assert set(patch) == {"status"} and set(patch["status"]) == {"conditions"}
 
 
-def test_people_are_told_of_changes() -> None:
+def test_changes_are_logged() -> None:
     first = render()
     assert [h.reason for h in condition_events("n", NodeStatus(), first)] == [
         "NodeHasSufficientMemory",
@@ -301,14 +315,14 @@ def test_people_are_told_of_changes() -> None:
     ]
     unready = render(inputs=replace(INPUTS, runtime=RuntimeReady()), before=first)
     assert "NodeNotReady" not in [h.reason for h in condition_events("n", NodeStatus(), unready)]
-    (told,) = condition_events("n", first, unready)
-    assert (told.reason, told.message) == ("NodeNotReady", "Node n status is now: NodeNotReady")
+    (reported,) = condition_events("n", first, unready)
+    assert (reported.reason, reported.message) == ("NodeNotReady", "Node n status is now: NodeNotReady")
     assert [h.reason for h in condition_events("n", unready, first)] == ["NodeReady"]
 
 
 def test_a_reboot_is_a_warning() -> None:
     first = render()
     second = replace(first, nodeInfo=replace(INFO, bootID="b2"))
-    (told,) = condition_events("n", first, second)
-    assert (told.type, told.reason) == ("Warning", "Rebooted")
-    assert told.message == "Node n has been rebooted, boot id: b2"
+    (reported,) = condition_events("n", first, second)
+    assert (reported.type, reported.reason) == ("Warning", "Rebooted")
+    assert reported.message == "Node n has been rebooted, boot id: b2"

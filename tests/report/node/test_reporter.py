@@ -1,4 +1,4 @@
-"""A node registering and reporting itself, seen from the API server's side."""
+"""A node registering and reporting itself, seen from the API server's side, under virtual time."""
 
 from __future__ import annotations
 
@@ -8,28 +8,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from support.memory_api import virtual_api_server
 
 from pykubelet.base.api.core import Taint
-from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
-from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.kube_events import KubeEvent
-from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
-from pykubelet.base.model.pressure import Pressure
+from pykubelet.base.model.node import ApiNode, NodeView, NodeWanted, RuntimeReady
+from pykubelet.base.model.pressure import NodePressure
+from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.host.fs.mounts import mount_tmpfs, unmount
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.report.node.api_node import ReporterClients
 from pykubelet.report.node.csi_node import keep_csi_node
-from pykubelet.report.node.lease import LeaseLoop
+from pykubelet.report.node.lease import LeaseLoop, LeasePeriods
 from pykubelet.report.node.metrics import PRE_KUBELET, WHOLE
 from pykubelet.report.node.model import NodePeriods, Registration
 from pykubelet.report.node.reporter import NodeReporter, ReporterCells
-from pykubelet.testing.kubeapi.fake import FakeApiServer, Fault
+from pykubelet.testing.kubeapi.fake import ApiFault, FakeApiServer
 from pykubelet.testing.kubeapi.fake_patch import Json
+
+pytestmark = pytest.mark.virtual_time
 
 NODES, NODE = "/api/v1/nodes", "/api/v1/nodes/n"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n"
@@ -62,21 +65,21 @@ class Stand:
     ) -> None:
         self.server = server
         view = NodeView("n", "host", ("10.0.0.1",), {"cpu": 1000, "memory": 1, "pods": 1, "ephemeral-storage": 1})
-        self.node: Cell[NodeView]
-        self.writer: CellWriter[NodeView]
-        self.node, self.writer = make_cell("node", view)
+        node, self.set_view = make_cell("node", view)
+        self.node, api_node = make_cell("api-node", ApiNode())
         self.runtime, self.set_runtime = make_cell("runtime", RuntimeReady())
-        self.pressure, self.set_pressure = make_cell("pressure", Pressure())
+        self.pressure, self.set_pressure = make_cell("pressure", NodePressure())
+        self.shutdown, self.set_shutdown = make_cell("shutdown", NodeShutdown())
         self.state, state = make_cell("api", ApiState(server.url))
         self.images = Images()
         self.events: Mailbox[KubeEvent] = Mailbox("events")
-        clock = SystemClock()
+        clock = server.clock
         self.clients = [ApiClient(server.access(), clock, ClientLimits(deadline_s=deadline_s)) for _ in range(2)]
         self.wanted: Mailbox[NodeWanted] = Mailbox("wanted")
-        cells = ReporterCells(self.writer, self.runtime, self.pressure, self.wanted, state)
+        cells = ReporterCells(node, api_node, self.runtime, self.pressure, self.shutdown, self.wanted, state)
         clients = ReporterClients(*self.clients)
         self.reporter = NodeReporter(about, clients, cells, self.images, self.events, clock, periods)
-        self.lease = LeaseLoop(self.clients[1], self.node, state, clock, lease_s, (self.clients[0],))
+        self.lease = LeaseLoop(self.clients[1], "n", self.node, state, clock, LeasePeriods(lease_s), (self.clients[0],))
         self.supervisor = Supervisor("test")
 
     def start(self, *, lease: bool = False) -> None:
@@ -98,18 +101,18 @@ class Stand:
             return None
 
     async def until(self, holds: Callable[[Json], object], path: str = NODE) -> Json:
-        bell = asyncio.Event()
-        self.server.store.bells.add(bell)
+        wakeup = asyncio.Event()
+        self.server.store.wakeups.add(wakeup)
         try:
             async with asyncio.timeout(30):
                 while (found := self.get(path)) is None or not holds(found):
-                    await bell.wait()
-                    bell.clear()
+                    await wakeup.wait()
+                    wakeup.clear()
             return found
         except TimeoutError:
             raise AssertionError(f"never so; now: {self.get(path)}") from None
         finally:
-            self.server.store.bells.discard(bell)
+            self.server.store.wakeups.discard(wakeup)
 
     async def until_patched(self, number: int) -> None:
         """At least so often."""
@@ -119,7 +122,7 @@ class Stand:
             await asyncio.sleep(0.01)
         raise AssertionError(f"only {self.server.count('PATCH')} patches")
 
-    async def until_told(self, reason: str) -> None:
+    async def until_reported(self, reason: str) -> None:
         async with asyncio.timeout(30):
             while (await self.events.get()).reason != reason:
                 pass
@@ -137,7 +140,7 @@ MakeStand = Callable[..., Stand]
 
 @pytest.fixture
 async def make_stand() -> AsyncIterator[MakeStand]:
-    async with FakeApiServer() as server:
+    async with virtual_api_server() as server:
         stands: list[Stand] = []
 
         def make(
@@ -161,9 +164,21 @@ async def test_a_node_is_made_ready_at_once(make_stand: MakeStand) -> None:
     assert node["spec"]["taints"] == [{"key": "k", "effect": "NoSchedule"}]
     assert node["status"]["images"] == [{"names": ["a@sha256:1", "a:1"], "sizeBytes": 7}]
     view = await stand.node.wait_for(lambda view: view.registered)
-    assert view.uid == node["metadata"]["uid"] and view.ips == ("10.0.0.1",)
+    assert view.uid == node["metadata"]["uid"]
     assert stand.server.count("PATCH") == 0  # nothing was to be corrected
     assert stand.server.count() == 3  # list, create, watch
+
+
+async def test_a_shutdown_of_the_machine_is_reported_at_once_and_so_is_its_cancellation(make_stand: MakeStand) -> None:
+    stand = make_stand(periods=NodePeriods(update=3600, report=3600))
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    await stand.until_ready()
+    stand.set_shutdown.publish(NodeShutdown(active=True))
+    node = await stand.until(lambda node: ready(node)["status"] == "False")
+    assert ready(node)["message"] == "node is shutting down"
+    stand.set_shutdown.publish(NodeShutdown(active=False))
+    await stand.until_ready()
 
 
 async def test_a_runtime_that_takes_long_registers_a_node_that_is_not_ready(make_stand: MakeStand) -> None:
@@ -173,11 +188,11 @@ async def test_a_runtime_that_takes_long_registers_a_node_that_is_not_ready(make
     assert ready(node)["message"] == "container runtime status check may not have completed yet"
     stand.set_runtime.publish(WELL)
     await stand.until_ready()
-    await stand.until_told("NodeReady")
+    await stand.until_reported("NodeReady")
     assert WHOLE.value() >= PRE_KUBELET.value() > 0
 
 
-async def test_an_unchanged_status_is_not_told_again(make_stand: MakeStand) -> None:
+async def test_an_unchanged_status_is_not_reported_again(make_stand: MakeStand) -> None:
     stand = make_stand()
     stand.set_runtime.publish(WELL)
     stand.start()
@@ -186,7 +201,7 @@ async def test_an_unchanged_status_is_not_told_again(make_stand: MakeStand) -> N
     assert stand.server.count("PATCH") == 0
 
 
-async def test_what_an_older_server_leaves_out_is_not_told_again_and_again(make_stand: MakeStand) -> None:
+async def test_what_an_older_server_leaves_out_is_not_reported_again_and_again(make_stand: MakeStand) -> None:
     stand = make_stand(about=replace(ABOUT, features=("New",)))
     stand.server.store.unknown = frozenset({"declaredFeatures"})
     stand.set_runtime.publish(WELL)
@@ -194,14 +209,14 @@ async def test_what_an_older_server_leaves_out_is_not_told_again_and_again(make_
     await stand.until_patched(1)
     await asyncio.sleep(0.3)
     assert stand.server.count("PATCH") == 1
-    stand.set_pressure.publish(Pressure(disk=True))
+    stand.set_pressure.publish(NodePressure(disk=True))
     await stand.until(lambda node: any(c["reason"] == "KubeletHasDiskPressure" for c in node["status"]["conditions"]))
     await stand.until_patched(2)
     await asyncio.sleep(0.2)
     assert stand.server.count("PATCH") == 2
 
 
-async def test_an_unchanged_status_is_told_after_the_report_period(make_stand: MakeStand) -> None:
+async def test_an_unchanged_status_is_reported_after_the_report_period(make_stand: MakeStand) -> None:
     stand = make_stand(periods=replace(SOON, report=0.1))
     stand.set_runtime.publish(WELL)
     began = asyncio.get_running_loop().time()
@@ -211,16 +226,16 @@ async def test_an_unchanged_status_is_told_after_the_report_period(make_stand: M
     assert stand.server.count("PATCH") * 0.1 <= asyncio.get_running_loop().time() - began
 
 
-async def test_changes_are_told_without_waiting_for_the_period(make_stand: MakeStand) -> None:
+async def test_changes_are_reported_without_waiting_for_the_period(make_stand: MakeStand) -> None:
     stand = make_stand(periods=replace(SOON, update=60))
     stand.set_runtime.publish(WELL)
     stand.start()
     await stand.until_ready()
-    stand.set_pressure.publish(Pressure(disk=True))
+    stand.set_pressure.publish(NodePressure(disk=True))
     await stand.until(lambda node: any(c["reason"] == "KubeletHasDiskPressure" for c in node["status"]["conditions"]))
     stand.set_runtime.publish(replace(WELL, network_error="no cni"))
     await stand.until(lambda node: ready(node)["message"] == "no cni")
-    stand.writer.publish(replace(stand.node.get(), ips=("10.0.0.7",)))
+    stand.set_view.publish(replace(stand.set_view.get(), ips=("10.0.0.7",)))
     node = await stand.until(lambda node: node["status"]["addresses"][0]["address"] == "10.0.0.7")
     assert len(node["status"]["addresses"]) == 2
 
@@ -260,7 +275,7 @@ async def test_a_restart_leaves_a_ready_node_ready(make_stand: MakeStand) -> Non
     assert statuses == ["True"]
 
 
-async def test_an_unchanged_status_is_told_once_right_after_a_restart(make_stand: MakeStand) -> None:
+async def test_an_unchanged_status_is_reported_once_right_after_a_restart(make_stand: MakeStand) -> None:
     """Whoever looks at heartbeats sees at once that the agent is back, not after nodeStatusReportFrequency."""
     first = make_stand()
     first.set_runtime.publish(WELL)
@@ -285,7 +300,7 @@ async def test_an_unchanged_status_is_told_once_right_after_a_restart(make_stand
 async def test_volumes_in_use_of_a_former_kubelet_go_when_none_is_mounted(
     make_stand: MakeStand, tmp_path: Path, mounted: bool
 ) -> None:
-    """The attach-detach controller does not detach a volume that a node tells is in use."""
+    """The attach-detach controller does not detach a volume that a node reports is in use."""
     place = tmp_path / "plugins/kubernetes.io/csi/driver/1/globalmount"
     place.mkdir(parents=True)
     volumes = ["kubernetes.io/csi/driver^1"]
@@ -301,7 +316,7 @@ async def test_volumes_in_use_of_a_former_kubelet_go_when_none_is_mounted(
     finally:
         if mounted:
             unmount(str(place))
-    stand.set_pressure.publish(Pressure(disk=True))
+    stand.set_pressure.publish(NodePressure(disk=True))
     await stand.until(lambda node: not node["status"].get("volumesInUse"))
 
 
@@ -323,10 +338,10 @@ async def test_an_old_node_is_put_right_in_one_request(make_stand: MakeStand) ->
     assert node["status"]["capacity"]["example.com/gpu"] == "0"
     assert node["spec"]["taints"] == []
     assert stand.server.count("POST") == 0 and stand.server.count("PATCH") == 1
-    await stand.until_told("Rebooted")
+    await stand.until_reported("Rebooted")
 
 
-async def test_a_status_that_somebody_changed_is_put_right(make_stand: MakeStand) -> None:
+async def test_a_status_that_a_user_changed_is_put_right(make_stand: MakeStand) -> None:
     stand = make_stand()
     stand.set_runtime.publish(WELL)
     stand.start()
@@ -369,7 +384,7 @@ async def test_a_node_deleted_while_it_is_being_made_is_made_again(make_stand: M
     await stand.until_ready()
 
 
-async def test_a_node_nobody_may_register_is_waited_for(make_stand: MakeStand) -> None:
+async def test_a_node_that_must_not_be_registered_is_waited_for(make_stand: MakeStand) -> None:
     stand = make_stand(replace(ABOUT, register=False))
     stand.set_runtime.publish(WELL)
     stand.start()
@@ -410,12 +425,12 @@ async def test_the_node_is_read_anew_for_whoever_needs_it_as_it_is(make_stand: M
     await stand.until_ready()
     view = await stand.node.wait_for(lambda view: view.registered)
     assert view.read_at is None
-    stand.server.faults.append(Fault("GET", NODE, status=503, times=2))
+    stand.server.faults.append(ApiFault("GET", NODE, status=503, times=2))
     stand.wanted.post(NodeWanted())
     async with asyncio.timeout(30):
         first = await stand.node.wait_for(lambda view: view.read_at is not None)
         assert first.registered and not first.read_error
-        stand.server.faults.append(Fault("GET", NODE, status=403))
+        stand.server.faults.append(ApiFault("GET", NODE, status=403))
         stand.wanted.post(NodeWanted())
         refused = await stand.node.wait_for(lambda view: view.read_at != first.read_at)
     assert refused.read_error and refused.registered
@@ -434,7 +449,7 @@ async def test_what_others_write_on_the_node_is_known_here(make_stand: MakeStand
     stand.server.update(NODE, lambda node: node["metadata"].setdefault("annotations", {}).update(ttl))
     async with asyncio.timeout(30):
         view = await stand.node.wait_for(lambda view: view.object_ttl_s == 300.0)
-    assert view.host_ips == ("10.9.9.9", "fd00::1") and view.ips == ("10.0.0.1",)
+    assert [(found.type, found.address) for found in view.addresses] == kinds
 
 
 async def test_cordoning_and_pod_cidrs_are_noticed(make_stand: MakeStand) -> None:
@@ -450,7 +465,7 @@ async def test_cordoning_and_pod_cidrs_are_noticed(make_stand: MakeStand) -> Non
     stand.server.update(NODE, change)
     async with asyncio.timeout(30):
         assert await stand.images.cidrs.get() == "10.1.0.0/24,fd00::/64"
-    await stand.until_told("NodeNotSchedulable")
+    await stand.until_reported("NodeNotSchedulable")
 
 
 async def test_an_api_server_that_is_away_at_first(make_stand: MakeStand) -> None:
@@ -467,8 +482,10 @@ async def test_an_api_server_that_is_away_at_first(make_stand: MakeStand) -> Non
         await stand.state.wait_for(lambda state: not state.error and state.ok_at is not None)
 
 
-@pytest.mark.parametrize("fault", [Fault(status=429, retry_after_s=0), Fault(status=503), Fault(hang=True), Fault()])
-async def test_a_registration_that_fails_is_repeated(make_stand: MakeStand, fault: Fault) -> None:
+@pytest.mark.parametrize(
+    "fault", [ApiFault(status=429, retry_after_s=0), ApiFault(status=503), ApiFault(hang=True), ApiFault()]
+)
+async def test_a_registration_that_fails_is_repeated(make_stand: MakeStand, fault: ApiFault) -> None:
     stand = make_stand(deadline_s=1.0 if fault.hang else 30.0)
     fault.method, fault.times = "POST", 3
     stand.server.faults.append(fault)
@@ -485,8 +502,8 @@ async def test_the_csi_node_is_made_and_belongs_to_the_node_of_the_day(make_stan
     stand = make_stand()
     stand.set_runtime.publish(WELL)
     stand.start()
-    stand.server.faults.append(Fault("POST", "/csinodes", status=503))
-    stand.supervisor.start_root("csi-node", keep_csi_node(stand.clients[0], stand.node))
+    stand.server.faults.append(ApiFault("POST", "/csinodes", status=503))
+    stand.supervisor.start_root("csi-node", keep_csi_node(stand.clients[0], "n", stand.node))
     made = await stand.until(lambda found: True, CSI_NODE)
     uid = (await stand.until_ready())["metadata"]["uid"]
     assert [(o["kind"], o["uid"]) for o in made["metadata"]["ownerReferences"]] == [("Node", uid)]
@@ -498,15 +515,15 @@ async def test_the_csi_node_is_made_and_belongs_to_the_node_of_the_day(make_stan
     assert found is not None and found["spec"]["drivers"][0]["name"] == "d"
 
 
-async def test_why_a_node_cannot_be_registered_is_told_until_it_is(make_stand: MakeStand) -> None:
+async def test_why_a_node_cannot_be_registered_is_reported_until_it_is(make_stand: MakeStand) -> None:
     stand = make_stand()
     stand.set_runtime.publish(WELL)
-    fault = Fault("POST", NODES, status=500, message="no room", times=-1)
+    fault = ApiFault("POST", NODES, status=500, message="no capacity", times=-1)
     stand.server.faults.append(fault)
     stand.start()
     async with asyncio.timeout(30):
         state = await stand.state.wait_for(lambda state: bool(state.node_error))
-        assert state.node_error == "no room" and state.node_next_at is not None
+        assert state.node_error == "no capacity" and state.node_next_at is not None
         stand.server.faults.remove(fault)
         await stand.state.wait_for(lambda state: not state.node_error and state.node_next_at is None)
 
@@ -549,7 +566,7 @@ async def test_no_lease_is_made_before_the_node_that_owns_it(make_stand: MakeSta
     assert [owner["name"] for owner in lease["metadata"]["ownerReferences"]] == ["n"]
 
 
-async def test_a_lease_somebody_else_wrote_or_removed_is_taken_again(make_stand: MakeStand) -> None:
+async def test_a_lease_that_another_client_wrote_or_removed_is_taken_again(make_stand: MakeStand) -> None:
     stand = make_stand()
     stand.start(lease=True)
     await stand.until(lambda lease: True, LEASE)
@@ -568,6 +585,6 @@ async def test_half_dead_connections_are_given_up_when_the_lease_is_not_answered
     await stand.server.wait_watches()
     stand.server.silence_watches()
     stand.server.update(NODE, lambda node: node["metadata"]["labels"].update(unseen="1"))
-    stand.server.faults.append(Fault(path="/leases", hang=True, times=2))
+    stand.server.faults.append(ApiFault(path="/leases", hang=True, times=2))
     async with asyncio.timeout(30):
         await stand.node.wait_for(lambda view: "unseen" in view.labels)

@@ -1,4 +1,4 @@
-"""What is said to mean nothing to a status must make none that differs: held against the projection itself."""
+"""Changes that are declared to have no effect on a status must not change it: compared with the projection itself."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_a_stage_that_is_no_news_changes_no_status(name: str, sight: str) -> Non
             continue
         quiet += before.stage is not now.stage
         started = project_status(facts(pod, view(running(), running("side"), exited("first"))))
-        told = project_status(facts(pod, seen, lifecycle=before, old=started))
-        assert project_status(facts(pod, seen, lifecycle=now, old=told)) == told
+        reported = project_status(facts(pod, seen, lifecycle=before, old=started))
+        assert project_status(facts(pod, seen, lifecycle=now, old=reported)) == reported
     assert quiet, "at least that all is done is no news after the end"
 
 
@@ -58,12 +58,12 @@ def test_that_an_ended_pod_was_removed_is_no_news(name: str, sight: str) -> None
     before = lifecycle(pod, Stage.TERMINATED, kill_reason=KillReason.DELETED)
     now = lifecycle(pod, Stage.FINISHED, kill_reason=KillReason.DELETED)
     started = project_status(facts(pod, view(running(), running("side"), exited("first"))))
-    told = project_status(facts(pod, seen, lifecycle=before, old=started))
+    reported = project_status(facts(pod, seen, lifecycle=before, old=started))
     assert is_cleaned_up(seen, gone, before)
-    assert project_status(facts(pod, gone, lifecycle=now, old=told)) == told
+    assert project_status(facts(pod, gone, lifecycle=now, old=reported)) == reported
 
 
-def test_what_still_runs_was_not_told_to_the_end() -> None:
+def test_what_still_runs_was_not_reported_to_the_end() -> None:
     pod = PODS["Always, static True, init 0"]
     ending = lifecycle(pod, Stage.TERMINATED, kill_reason=KillReason.REMOVED)
     assert not is_complete(project_status(facts(pod, view(running()))), ending)
@@ -73,16 +73,16 @@ def test_what_still_runs_was_not_told_to_the_end() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in PODS if "static False" in name])
-def test_how_a_deleted_pod_is_taken_down_after_its_end_was_told_is_no_news(name: str) -> None:
+def test_how_a_deleted_pod_is_taken_down_after_its_end_was_reported_is_no_news(name: str) -> None:
     pod, seen = PODS[name], SIGHTS["ended well"]
     ending = lifecycle(pod, Stage.TERMINATED, kill_reason=KillReason.DELETED)
-    told = project_status(facts(pod, seen, lifecycle=ending))
-    assert is_final(told, ending)
-    assert not is_final(told, lifecycle(pod, Stage.TERMINATING, kill_reason=KillReason.DELETED))
-    assert not is_final(told, lifecycle(pod, Stage.TERMINATED, kill_reason=KillReason.COMPLETED))
+    reported = project_status(facts(pod, seen, lifecycle=ending))
+    assert is_final(reported, ending)
+    assert not is_final(reported, lifecycle(pod, Stage.TERMINATING, kill_reason=KillReason.DELETED))
+    assert not is_final(reported, lifecycle(pod, Stage.TERMINATED, kill_reason=KillReason.COMPLETED))
     assert not is_final(project_status(facts(pod, view(running()))), ending)
     kept = replace(pod, metadata=replace(pod.metadata, finalizers=("example.com/keep",)))
-    assert not is_final(told, lifecycle(kept, Stage.TERMINATED, kill_reason=KillReason.DELETED))
+    assert not is_final(reported, lifecycle(kept, Stage.TERMINATED, kill_reason=KillReason.DELETED))
 
 
 def test_what_is_left_of_a_pod_is_looked_at() -> None:

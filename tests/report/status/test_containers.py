@@ -23,7 +23,7 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.node import HandlerFeatures
-from pykubelet.base.model.observed import ContainerState, ContainerUser, PodView, ResourcesView
+from pykubelet.base.model.observed import ObservedState, ObservedUser, PodView, ResourcesView
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
 from pykubelet.report.status.project import project_status
 
@@ -36,7 +36,7 @@ NOT_LOCATED_AT_END = "The container could not be located when the pod was termin
 NOT_LOCATED = "The container could not be located when the pod was deleted.  The container used to be Running"
 
 
-def told(pod: core.Pod, seen: PodView | None = None, stage: Stage = Stage.SYNCING, **fields: Any) -> dict[str, Any]:
+def reported(pod: core.Pod, seen: PodView | None = None, stage: Stage = Stage.SYNCING, **fields: Any) -> dict[str, Any]:
     """The one regular container's status, as JSON has it."""
     status = project_status(facts(pod, seen, stage, **fields))
     (only,) = status.containerStatuses
@@ -44,7 +44,7 @@ def told(pod: core.Pod, seen: PodView | None = None, stage: Stage = Stage.SYNCIN
     return shown
 
 
-def told_after(pod: core.Pod, *steps: PodView | None, **fields: Any) -> core.PodStatus:
+def reported_after(pod: core.Pod, *steps: PodView | None, **fields: Any) -> core.PodStatus:
     """The status after these looks, each knowing the one before; `fields` are of the last."""
     old = None
     for number, seen in enumerate(steps, 1):
@@ -62,8 +62,8 @@ def ended(**fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("init", "reason"), [((), "ContainerCreating"), ((container("i"),), "PodInitializing")])
-def test_a_container_nobody_made_yet_waits(init: tuple[core.Container, ...], reason: str) -> None:
-    assert told(make_pod(init=init), view()) == {
+def test_a_container_that_is_not_made_yet_waits(init: tuple[core.Container, ...], reason: str) -> None:
+    assert reported(make_pod(init=init), view()) == {
         "name": "app",
         "image": "busybox",
         "imageID": "",
@@ -75,14 +75,14 @@ def test_a_container_nobody_made_yet_waits(init: tuple[core.Container, ...], rea
 
 
 def test_before_the_runtime_was_looked_at_a_container_waits() -> None:
-    assert told(make_pod())["state"] == {"waiting": {"reason": "ContainerCreating"}}
+    assert reported(make_pod())["state"] == {"waiting": {"reason": "ContainerCreating"}}
 
 
 # One instance
 
 
 def test_a_running_container() -> None:
-    assert told(make_pod(), view(running())) == {
+    assert reported(make_pod(), view(running())) == {
         "name": "app",
         **IDS,
         "containerID": "containerd://app-0",
@@ -94,7 +94,7 @@ def test_a_running_container() -> None:
 
 
 def test_a_container_that_is_made_but_not_started_waits_without_a_reason() -> None:
-    assert told(make_pod(), view(instance(state=ContainerState.CREATED)))["state"] == {"waiting": {}}
+    assert reported(make_pod(), view(instance(state=ObservedState.CREATED)))["state"] == {"waiting": {}}
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_container_that_is_made_but_not_started_waits_without_a_reason() -> No
     [(0, "", "Completed"), (0, "Completed", "Completed"), (3, "", "Error"), (137, "OOMKilled", "OOMKilled")],
 )
 def test_a_container_that_ended(code: int, reason: str, expected: str) -> None:
-    shown = told(make_pod(restartPolicy="Never"), view(exited("app", code, reason=reason)))
+    shown = reported(make_pod(restartPolicy="Never"), view(exited("app", code, reason=reason)))
     assert shown["state"] == {
         "terminated": {
             "exitCode": code,
@@ -121,7 +121,7 @@ def test_a_container_that_ended(code: int, reason: str, expected: str) -> None:
 )
 def test_the_termination_message_follows_the_runtimes(of_runtime: str, of_container: str, expected: str) -> None:
     messages = {ContainerID("app-0"): of_container}
-    shown = told(make_pod(), view(exited("app", 1, message=of_runtime)), messages=messages)
+    shown = reported(make_pod(), view(exited("app", 1, message=of_runtime)), messages=messages)
     assert shown["state"]["terminated"]["message"] == expected
 
 
@@ -137,17 +137,17 @@ def test_termination_messages_share_12_kib() -> None:
 
 
 def test_the_restart_count_is_the_annotations_and_else_the_attempt() -> None:
-    assert told(make_pod(), view(running(number=3)))["restartCount"] == 3
+    assert reported(make_pod(), view(running(number=3)))["restartCount"] == 3
     for text in ("x", "-1", "9" * 5000, str(2**31)):
         strange = replace(running(number=3), annotations={"io.kubernetes.container.restartCount": text})
-        assert told(make_pod(), view(strange))["restartCount"] == 3
+        assert reported(make_pod(), view(strange))["restartCount"] == 3
 
 
 # Several instances
 
 
 def test_the_instance_before_gives_the_last_state() -> None:
-    shown = told(make_pod(), view(exited("app", 1), exited("app", 2, number=1), running(number=2)))
+    shown = reported(make_pod(), view(exited("app", 1), exited("app", 2, number=1), running(number=2)))
     assert shown["restartCount"] == 2
     assert shown["lastState"]["terminated"]["exitCode"] == 2
     assert shown["lastState"]["terminated"]["containerID"] == "containerd://app-1"
@@ -163,63 +163,65 @@ def test_statuses_are_sorted_by_name_and_those_of_init_containers_stay_in_order(
 # Containers that cannot be found any more
 
 
-def test_a_running_container_that_vanished_is_told_as_ended_before() -> None:
-    (shown,) = told_after(make_pod(), view(running()), view()).containerStatuses
+def test_a_running_container_that_vanished_is_reported_as_ended_before() -> None:
+    (shown,) = reported_after(make_pod(), view(running()), view()).containerStatuses
     assert to_object(shown.state) == {"waiting": {"reason": "ContainerCreating"}}
     assert to_object(shown.lastState) == {"terminated": ended(message=NOT_LOCATED)}
     assert shown.restartCount == 1
 
 
 def test_looking_again_does_not_count_a_vanished_container_twice() -> None:
-    status = told_after(make_pod(), view(running()), view(), view(), view())
+    status = reported_after(make_pod(), view(running()), view(), view(), view())
     assert status.containerStatuses[0].restartCount == 1
     assert status.phase == "Running"
 
 
 def test_a_deleted_pods_vanished_container_was_not_restarted() -> None:
     pod = make_pod(meta={"deletionTimestamp": "2026-01-02T03:04:05Z"})
-    assert told_after(pod, view(running()), view()).containerStatuses[0].restartCount == 0
+    assert reported_after(pod, view(running()), view()).containerStatuses[0].restartCount == 0
 
 
 def test_a_vanished_container_of_a_pod_that_never_restarts_does_not_end_the_pod_by_itself() -> None:
-    status = told_after(make_pod(restartPolicy="Never"), view(running()), view())
+    status = reported_after(make_pod(restartPolicy="Never"), view(running()), view())
     assert status.phase == "Running"
 
 
 @pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never"])
-def test_how_a_container_ended_is_told_until_its_next_instance_though_the_runtime_forgot_it(policy: str) -> None:
+def test_how_a_container_ended_is_reported_until_its_next_instance_though_the_runtime_forgot_it(policy: str) -> None:
     pod = make_pod(container("a"), container("b"), restartPolicy=policy)
     ends, other = exited("a", 3), running("b")
-    first = told_after(pod, view(ends, other))
-    later = told_after(pod, view(ends, other), view(other))
+    first = reported_after(pod, view(ends, other))
+    later = reported_after(pod, view(ends, other), view(other))
     assert (later.phase, later.containerStatuses[0]) == (first.phase, first.containerStatuses[0])
-    again = told_after(pod, view(ends, other), view(other), view(running("a", number=1), other))
+    again = reported_after(pod, view(ends, other), view(other), view(running("a", number=1), other))
     assert again.containerStatuses[0].lastState == first.containerStatuses[0].state
 
 
 def test_a_container_of_unknown_state_that_ran_has_ended() -> None:
-    (shown,) = told_after(make_pod(), view(running()), view(instance(state=ContainerState.UNKNOWN))).containerStatuses
+    (shown,) = reported_after(
+        make_pod(), view(running()), view(instance(state=ObservedState.UNKNOWN))
+    ).containerStatuses
     assert to_object(shown.state) == {"terminated": ended(message=NOT_LOCATED_AT_END)}
     assert shown.restartCount == 1
 
 
 def test_a_container_of_unknown_state_in_a_pod_that_starts_all_again_was_ended_for_that() -> None:
-    unknown = view(instance(state=ContainerState.UNKNOWN))
-    (shown,) = told_after(make_pod(), view(running()), unknown, restarting_all=True).containerStatuses
+    unknown = view(instance(state=ObservedState.UNKNOWN))
+    (shown,) = reported_after(make_pod(), view(running()), unknown, restarting_all=True).containerStatuses
     assert to_object(shown.state) == {"terminated": ended(reason="RestartingAllContainers", message=NOT_LOCATED_AT_END)}
 
 
 def test_a_container_of_unknown_state_that_never_ran_waits() -> None:
-    assert told(make_pod(), view(instance(state=ContainerState.UNKNOWN)))["state"] == {"waiting": {}}
+    assert reported(make_pod(), view(instance(state=ObservedState.UNKNOWN)))["state"] == {"waiting": {}}
 
 
 def test_an_init_container_that_ended_is_remembered_after_its_removal() -> None:
     pod = make_pod(init=(container("i"),))
-    status = told_after(pod, view(exited("i")), view())
+    status = reported_after(pod, view(exited("i")), view())
     assert to_object(status.initContainerStatuses[0])["state"]["terminated"]["containerID"] == "containerd://i-0"
 
 
-def test_an_init_container_nobody_remembers_has_ended_well_once_the_pod_has_begun() -> None:
+def test_an_init_container_nothing_remembers_has_ended_well_once_the_pod_has_begun() -> None:
     (shown,) = project_status(facts(make_pod(init=(container("i"),)), view(running()))).initContainerStatuses
     assert to_object(shown.state) == {
         "terminated": {
@@ -238,7 +240,7 @@ def test_containers_removed_to_restart_all_say_so() -> None:
         "reason": "RestartingAllContainers",
         "message": "The container is removed because RestartAllContainers in place",
     }
-    removed = told_after(pod, view(running()), view(), restarting_all=True)
+    removed = reported_after(pod, view(running()), view(), restarting_all=True)
     (shown,) = removed.containerStatuses
     assert to_object(shown.state) == {"waiting": why}
     assert to_object(shown.lastState) == {"terminated": {"exitCode": 137, **why}}
@@ -247,10 +249,10 @@ def test_containers_removed_to_restart_all_say_so() -> None:
     assert later.containerStatuses == removed.containerStatuses, "counted once"
 
 
-def test_a_container_that_was_removed_to_restart_all_says_so_though_nobody_saw_the_pod_without_it() -> None:
+def test_a_container_removed_to_restart_all_is_reported_though_the_pod_was_never_seen_without_it() -> None:
     pod = make_pod(container(restartPolicyRules=(core.ContainerRestartRule(action="RestartAllContainers"),)))
     first = exited(code=0)
-    before = told_after(pod, view(first))
+    before = reported_after(pod, view(first))
     reset = frozenset({first.id})
     (shown,) = project_status(facts(pod, view(running(number=1)), old=before, reset=reset)).containerStatuses
     assert shown.lastState is not None
@@ -259,16 +261,16 @@ def test_a_container_that_was_removed_to_restart_all_says_so_though_nobody_saw_t
     assert shown.restartCount == 1
 
 
-def test_what_was_before_the_only_instance_is_known_from_what_was_told() -> None:
+def test_what_was_before_the_only_instance_is_known_from_what_was_reported() -> None:
     """The runtime forgets dead instances: they are collected, or removed to restart all containers."""
     first = exited(code=3)
     again = running(number=1)
-    before = told_after(make_pod(), view(first))
+    before = reported_after(make_pod(), view(first))
     (shown,) = project_status(facts(make_pod(), view(again), old=before)).containerStatuses
     assert shown.lastState is not None
     assert shown.lastState.terminated is not None
     assert shown.lastState.terminated.exitCode == 3
-    later = project_status(facts(make_pod(), view(again), old=told_after(make_pod(), view(first), view(again))))
+    later = project_status(facts(make_pod(), view(again), old=reported_after(make_pod(), view(first), view(again))))
     assert later.containerStatuses[0].lastState == shown.lastState
 
 
@@ -278,7 +280,7 @@ BACK_OFF = {"app": ("CrashLoopBackOff", "back-off 10s restarting failed containe
 
 
 def test_a_crash_looping_container_waits_and_its_end_becomes_the_last_state() -> None:
-    shown = told(make_pod(), view(exited("app", 1, number=1)), errors=BACK_OFF)
+    shown = reported(make_pod(), view(exited("app", 1, number=1)), errors=BACK_OFF)
     assert shown["state"]["waiting"] == {"reason": BACK_OFF["app"][0], "message": BACK_OFF["app"][1]}
     assert shown["lastState"]["terminated"]["exitCode"] == 1
     assert shown["restartCount"] == 1
@@ -286,7 +288,7 @@ def test_a_crash_looping_container_waits_and_its_end_becomes_the_last_state() ->
 
 def test_a_container_that_could_not_be_started_waits_with_the_reason() -> None:
     errors = {"app": ("ErrImagePull", "not found")}
-    assert told(make_pod(), view(), errors=errors)["state"] == {
+    assert reported(make_pod(), view(), errors=errors)["state"] == {
         "waiting": {"reason": "ErrImagePull", "message": "not found"}
     }
 
@@ -300,8 +302,8 @@ def test_a_container_that_could_not_be_started_waits_with_the_reason() -> None:
     ],
     ids=["runs", "stays ended", "is deleted"],
 )
-def test_a_stale_start_error_is_not_told_of_a_container_that_is_not_to_start(pod: core.Pod, seen: PodView) -> None:
-    assert "waiting" not in told(pod, seen, errors=BACK_OFF)["state"]
+def test_a_stale_start_error_is_not_reported_for_a_container_that_is_not_to_start(pod: core.Pod, seen: PodView) -> None:
+    assert "waiting" not in reported(pod, seen, errors=BACK_OFF)["state"]
 
 
 def test_an_init_container_that_succeeded_never_waits_again() -> None:
@@ -324,7 +326,7 @@ def test_a_failed_init_container_waits_for_its_next_try() -> None:
 
 
 def test_after_the_end_a_container_that_ran_has_ended() -> None:
-    shown = told(make_pod(), view(running()), Stage.TERMINATED)
+    shown = reported(make_pod(), view(running()), Stage.TERMINATED)
     assert shown["state"] == {"terminated": ended(message=NOT_LOCATED_AT_END)}
 
 
@@ -378,7 +380,7 @@ OK, BAD = ProbeResult.SUCCESS, ProbeResult.FAILURE
 def test_started_and_ready_follow_the_probes(
     fields: dict[str, Any], results: ProbeResults, started: bool, ready: bool
 ) -> None:
-    shown = told(make_pod(container(**fields)), view(running()), probes=results)
+    shown = reported(make_pod(container(**fields)), view(running()), probes=results)
     assert (shown["started"], shown["ready"]) == (started, ready)
 
 
@@ -429,19 +431,19 @@ def test_a_sidecar_is_ready_like_a_regular_container() -> None:
 def test_volume_mounts(mount: dict[str, Any], supported: bool, expected: dict[str, Any]) -> None:
     pod = make_pod(container(volumeMounts=(core.VolumeMount(name="v", mountPath="/v", **mount),)))
     handlers = {"": HandlerFeatures(recursive_read_only_mounts=supported)}
-    shown = told(pod, view(running()), handlers=handlers)
+    shown = reported(pod, view(running()), handlers=handlers)
     assert shown["volumeMounts"] == [{"name": "v", "mountPath": "/v", **expected}]
 
 
 def test_the_user_of_the_first_process() -> None:
-    shown = told(make_pod(), view(running(user=ContainerUser(1000, 100, (100, 7)))))
+    shown = reported(make_pod(), view(running(user=ObservedUser(1000, 100, (100, 7)))))
     assert shown["user"] == {"linux": {"uid": 1000, "gid": 100, "supplementalGroups": [100, 7]}}
 
 
 @pytest.mark.parametrize(("gate", "shown"), [(True, "SIGUSR1"), (False, "")])
-def test_the_stop_signal_is_told_with_its_gate_only(gate: bool, shown: str) -> None:
+def test_the_stop_signal_is_reported_with_its_gate_only(gate: bool, shown: str) -> None:
     look = view(running(stop_signal="SIGUSR1"))
-    (status,) = project_status(facts(make_pod(), look, tells_stop_signals=gate)).containerStatuses
+    (status,) = project_status(facts(make_pod(), look, reports_stop_signals=gate)).containerStatuses
     assert status.stopSignal == shown
 
 
@@ -462,24 +464,24 @@ ASKED = core.ResourceRequirements(
 def test_resources_of_a_running_container_are_what_the_runtime_applies(
     applied: ResourcesView | None, limits: dict[str, str], requests: dict[str, str]
 ) -> None:
-    shown = told(make_pod(container(resources=ASKED)), view(running(resources=applied)))
+    shown = reported(make_pod(container(resources=ASKED)), view(running(resources=applied)))
     assert shown["resources"] == {"limits": {**ASKED.limits, **limits}, "requests": {**ASKED.requests, **requests}}
     assert shown["allocatedResources"] == ASKED.requests
 
 
 def test_tiny_cpu_amounts_keep_what_was_asked_for() -> None:
     tiny = core.ResourceRequirements(requests={"cpu": "1m"}, limits={"cpu": "5m"})
-    shown = told(make_pod(container(resources=tiny)), view(running(resources=ResourcesView(2, 1000, 100_000, 0))))
+    shown = reported(make_pod(container(resources=tiny)), view(running(resources=ResourcesView(2, 1000, 100_000, 0))))
     assert shown["resources"] == {"limits": {"cpu": "5m"}, "requests": {"cpu": "1m"}}
 
 
 def test_resources_that_the_runtime_stops_telling_stay_while_the_instance_runs() -> None:
     pod = make_pod(container(resources=ASKED))
     before = view(running(resources=ResourcesView(204, 100_000, 100_000, 128 << 20)))
-    (shown,) = told_after(pod, before, view(running())).containerStatuses
+    (shown,) = reported_after(pod, before, view(running())).containerStatuses
     assert shown.resources is not None
     assert (shown.resources.limits["memory"], shown.resources.requests["cpu"]) == ("128Mi", "200m")
-    (again,) = told_after(pod, before, view(exited("app", 1), running(number=1))).containerStatuses
+    (again,) = reported_after(pod, before, view(exited("app", 1), running(number=1))).containerStatuses
     assert again.resources == ASKED
 
 
@@ -492,12 +494,12 @@ def test_an_ephemeral_container_has_a_status_of_its_own() -> None:
     assert status.phase == "Running"
 
 
-def test_containers_of_an_older_sandbox_still_tell_how_they_ended() -> None:
+def test_containers_of_an_older_sandbox_still_report_how_they_ended() -> None:
     seen = view(exited("app", 1, sandbox="s0"), sandboxes=(sandbox("s1"), sandbox("s0", ready=False)))
-    assert told(make_pod(), seen)["state"]["terminated"]["exitCode"] == 1
+    assert reported(make_pod(), seen)["state"]["terminated"]["exitCode"] == 1
 
 
-def test_an_ephemeral_container_that_cannot_be_started_says_why() -> None:
+def test_an_ephemeral_container_that_cannot_be_started_gives_the_reason() -> None:
     pod = make_pod(ephemeralContainers=(core.EphemeralContainer(name="debug", image="nowhere"),))
     error = {"debug": ("ErrImagePull", "no such image")}
     (shown,) = project_status(facts(pod, view(running()), errors=error)).ephemeralContainerStatuses

@@ -31,7 +31,7 @@ from pykubelet.report.status.decide import (
 POD = make_pod()
 ENTRY = entry(POD)
 NEXT_POD = make_pod(meta={"generation": 2})
-TOLD = PodStatus(phase="Running", startTime="2026-01-01T00:00:00Z")
+REPORTED = PodStatus(phase="Running", startTime="2026-01-01T00:00:00Z")
 SHARED = SharedInputs(runtime="containerd")
 READ = frozenset({ContainerID("app-0")})
 NOW, TAKE_UP_S = 1000.0, 0.015
@@ -48,7 +48,7 @@ def step(pod: PodSnapshot, record: PodRecord | None = None, at: float = NOW) -> 
     return plan_status(record or PodRecord(), pod, READ, at, TAKE_UP_S)
 
 
-def projected(pod: PodSnapshot, status: PodStatus = TOLD) -> PodRecord:
+def projected(pod: PodSnapshot, status: PodStatus = REPORTED) -> PodRecord:
     found = step(pod, at=NOW - 10)
     assert isinstance(found, Project)
     return with_status(found, status)
@@ -77,17 +77,17 @@ def test_the_first_step(pod: PodSnapshot, expected: type) -> None:
 
 
 def test_the_status_from_before_the_restart_stays_until_the_pod_was_read() -> None:
-    record = PodRecord(remembered=TOLD)
+    record = PodRecord(remembered=REPORTED)
     for unknown in (snapshot(listed_at=None), snapshot(is_unread=True), snapshot(listed_at=None, lifecycle=None)):
         found = step(unknown, record)
         assert isinstance(found, Publish)
-        assert (found.record.newest, found.record.is_remembered) == (TOLD, True)
+        assert (found.record.newest, found.record.is_remembered) == (REPORTED, True)
     after = step(snapshot(view=view(running())), record)
     assert isinstance(after, Project)
-    assert not with_status(after, TOLD).is_remembered
+    assert not with_status(after, REPORTED).is_remembered
 
 
-def test_a_manifest_that_nobody_takes_up_is_projected_when_its_time_is_over() -> None:
+def test_a_manifest_that_nothing_takes_up_is_projected_when_its_time_is_over() -> None:
     first = step(snapshot(lifecycle=None))
     assert isinstance(first, Defer)
     assert first.until == NOW + TAKE_UP_S

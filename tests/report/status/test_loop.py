@@ -15,7 +15,7 @@ from report.samples import UID, entry, exited, lifecycle, make_pod, running, vie
 from pykubelet.base.api import core
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import ManualClock
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID, PodUID
@@ -34,7 +34,7 @@ READY_RUNTIME = RuntimeReady(checked=True, runtime_error="", name="containerd")
 
 @dataclass
 class Ring:
-    """The writing ends of what the room reads, and what it tells."""
+    """The writing ends of the cells that the loop reads, and the cells that it writes."""
 
     roster: CellWriter[Roster]
     lifecycles: CellWriter[Lifecycles]
@@ -71,13 +71,13 @@ async def ring() -> AsyncIterator[Ring]:
     statuses = make_cell("statuses", Statuses())
     found = Ring(roster[1], lifecycles[1], observed[1], probes[1], node[1], runtime[1], statuses[0])
     inputs = StatusInputs(roster[0], lifecycles[0], observed[0], probes[0], node[0], runtime[0])
-    loop = StatusLoop(inputs, statuses[1], found.clock, Flight("test"), settle_s=0)
+    loop = StatusLoop(inputs, statuses[1], found.clock, SingleFlight("test"), settle_s=0)
     async with Supervisor("test") as supervisor:
         supervisor.start_root("status", loop.run())
         yield found
 
 
-async def test_a_desired_pod_has_a_status_before_anybody_takes_it_up(ring: Ring) -> None:
+async def test_a_desired_pod_has_a_status_before_a_pod_worker_takes_it_up(ring: Ring) -> None:
     ring.roster.publish(Roster({UID: entry(make_pod())}))
     status = (await ring.settle()).pods[UID]
     assert (status.phase, status.hostIP) == ("Pending", "192.0.2.1")
@@ -93,7 +93,7 @@ async def test_a_change_of_one_pod_leaves_the_others_statuses_alone(ring: Ring) 
     assert [after.pods[uid] is before.pods[uid] for uid in after.pods] == [True, False, True]
 
 
-async def test_nothing_is_told_when_nothing_changed_for_the_reader(ring: Ring) -> None:
+async def test_nothing_is_reported_when_nothing_changed_for_the_reader(ring: Ring) -> None:
     life = lifecycle(make_pod())
     await ring.show(life)
     await ring.see(view(running()))
@@ -115,8 +115,8 @@ async def test_an_older_look_at_the_runtime_is_passed_over(ring: Ring) -> None:
     assert status.containerStatuses[0].containerID == "containerd://app-1"
 
 
-async def test_a_restart_is_told_together_with_how_the_instance_before_ended(ring: Ring) -> None:
-    """The next instance may be started by what an event tells, and be there first."""
+async def test_a_restart_is_reported_together_with_how_the_instance_before_ended(ring: Ring) -> None:
+    """The next instance may be started by an event of the runtime, and be there first."""
     await ring.show(lifecycle(make_pod()))
     await ring.see(view(running(), read_at=1.0))
     status = await ring.see(view(running(number=1), running(), read_at=2.0))
@@ -124,15 +124,15 @@ async def test_a_restart_is_told_together_with_how_the_instance_before_ended(rin
     assert (shown.containerID, shown.restartCount) == ("containerd://app-0", 0)
     ring.observed.publish(Observed({UID: view(running(number=1), exited(code=137), read_at=3.0)}, 3.0))
     async with asyncio.timeout(30):
-        told = await ring.statuses.wait_for(lambda now: now.pods[UID].containerStatuses[0] != shown)
-    [shown] = told.pods[UID].containerStatuses
+        reported = await ring.statuses.wait_for(lambda now: now.pods[UID].containerStatuses[0] != shown)
+    [shown] = reported.pods[UID].containerStatuses
     assert (shown.containerID, shown.restartCount) == ("containerd://app-1", 1)
     assert shown.lastState is not None
     assert shown.lastState.terminated is not None
     assert shown.lastState.terminated.exitCode == 137
 
 
-async def test_a_runtime_that_never_tells_of_an_end_does_not_hide_what_came_after_it(ring: Ring) -> None:
+async def test_a_runtime_that_never_reports_an_end_does_not_hide_what_came_after_it(ring: Ring) -> None:
     await ring.show(lifecycle(make_pod()))
     await ring.see(view(running(number=1), running(), read_at=1.0))
     ring.clock.advance(EXIT_STATUS_S)
@@ -166,7 +166,7 @@ async def test_a_probe_result_makes_its_pod_ready(ring: Ring) -> None:
     assert (await ring.settle()).pods[UID].containerStatuses[0].ready
 
 
-async def test_an_end_is_told_together_with_its_message(ring: Ring, tmp_path: Path) -> None:
+async def test_an_end_is_reported_together_with_its_message(ring: Ring, tmp_path: Path) -> None:
     (tmp_path / "m").write_text("it broke")
     annotations = {CONTAINER_TERMINATION_MESSAGE_PATH: "/dev/termination-log"}
     mount = MountView("/dev/termination-log", str(tmp_path / "m"))
@@ -181,14 +181,14 @@ async def test_an_end_is_told_together_with_its_message(ring: Ring, tmp_path: Pa
         return state is not None and state.terminated is not None
 
     async with asyncio.timeout(30):
-        told = await ring.statuses.wait_for(has_ended)
-    state = told.pods[UID].containerStatuses[0].state
+        reported = await ring.statuses.wait_for(has_ended)
+    state = reported.pods[UID].containerStatuses[0].state
     assert state is not None
     assert state.terminated is not None
     assert state.terminated.message == "it broke"
 
 
-async def test_pods_that_are_ended_are_told_until_they_are_gone(ring: Ring) -> None:
+async def test_pods_that_are_ended_are_reported_until_they_are_gone(ring: Ring) -> None:
     pod = make_pod()
     await ring.show(lifecycle(pod, Stage.TERMINATING))
     assert set(ring.statuses.get().pods) == {UID}
@@ -232,7 +232,7 @@ async def test_a_status_shows_what_became_of_the_manifest(tasks_s: float, publis
     cells = make_cell("observed", Observed({}, 1.0))[0], make_cell("probes", ProbeResults())[0]
     node, runtime = make_cell("node", NodeView("n", "n"))[0], make_cell("runtime", READY_RUNTIME)[0]
     status_loop = StatusLoop(
-        StatusInputs(roster, lifecycles, *cells, node, runtime), publish, LoopClock(), Flight("test")
+        StatusInputs(roster, lifecycles, *cells, node, runtime), publish, LoopClock(), SingleFlight("test")
     )
     seen: list[tuple[float, str]] = []
 
@@ -257,7 +257,7 @@ async def test_a_status_shows_what_became_of_the_manifest(tasks_s: float, publis
 # Pods of the API server
 
 API = make_pod(static=False, meta={"generation": 1})
-TOLD_READY = core.PodStatus(
+REPORTED_READY = core.PodStatus(
     phase="Running",
     startTime="2026-01-01T00:00:00Z",
     conditions=(core.PodCondition(type="Ready", status="True", lastTransitionTime="2026-01-01T00:00:05Z"),),
@@ -280,7 +280,7 @@ def in_api(status: core.PodStatus) -> core.Pod:
 
 
 async def test_what_the_api_server_has_is_where_a_new_agent_goes_on(ring: Ring) -> None:
-    pod = in_api(TOLD_READY)
+    pod = in_api(REPORTED_READY)
     ring.roster.publish(Roster({UID: api_entry(pod)}))
     before = await ring.settle()
     assert before.pods[UID] is pod.status
@@ -294,7 +294,7 @@ async def test_what_the_api_server_has_is_where_a_new_agent_goes_on(ring: Ring) 
 
 
 async def test_a_container_that_vanished_while_no_agent_was_there_is_noticed(ring: Ring) -> None:
-    pod = in_api(TOLD_READY)
+    pod = in_api(REPORTED_READY)
     ring.roster.publish(Roster({UID: api_entry(pod)}))
     await ring.settle()
     await ring.show(lifecycle(pod))
@@ -305,7 +305,7 @@ async def test_a_container_that_vanished_while_no_agent_was_there_is_noticed(rin
 
 @pytest.mark.parametrize("stage", [None, Stage.SYNCING, Stage.TERMINATED, Stage.FINISHED])
 async def test_a_pod_that_has_ended_in_the_api_keeps_the_status_it_has_there(ring: Ring, stage: Stage | None) -> None:
-    rejected = core.PodStatus(phase="Failed", reason="OutOfcpu", message="Pod was rejected: no room")
+    rejected = core.PodStatus(phase="Failed", reason="OutOfcpu", message="Pod was rejected: no capacity")
     pod = in_api(rejected)
     ring.roster.publish(Roster({UID: api_entry(pod)}))
     ring.observed.publish(Observed({}, 1.0))
@@ -315,10 +315,12 @@ async def test_a_pod_that_has_ended_in_the_api_keeps_the_status_it_has_there(rin
 
 
 def is_over(status: core.PodStatus) -> bool:
-    return all(told.state is not None and told.state.terminated is not None for told in status.containerStatuses)
+    return all(
+        reported.state is not None and reported.state.terminated is not None for reported in status.containerStatuses
+    )
 
 
-async def test_the_end_is_told_from_what_was_seen_though_all_is_removed_already(ring: Ring) -> None:
+async def test_the_end_is_reported_from_what_was_seen_though_all_is_removed_already(ring: Ring) -> None:
     pod = API
     ring.roster.publish(Roster({UID: api_entry(pod)}))
     await ring.show(lifecycle(pod))

@@ -1,4 +1,4 @@
-"""Statuses over a restart of the agent: nothing that was told goes backwards."""
+"""Statuses over a restart of the agent: nothing that was reported goes backwards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pykubelet.base.api import core
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import ManualClock
-from pykubelet.base.kit.flight import Done, Flight, Outcome
+from pykubelet.base.kit.flight import Done, Outcome, SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
@@ -37,14 +37,14 @@ from pykubelet.report.status.memory import StatusMemory, line_of
 T = TypeVar("T")
 
 
-class AtOnce(Flight):
-    """Does its work at once, so that a few turns of the loop settle everything."""
+class AtOnce(SingleFlight):
+    """Does its work at once, so that a few iterations of the loop settle everything."""
 
     async def run(self, key: str, work: Callable[[], T], deadline_s: float) -> Outcome[T]:
         return Done(work())
 
 
-class Slow(Flight):
+class Slow(SingleFlight):
     """The machine has other things to do first."""
 
     async def run(self, key: str, work: Callable[[], T], deadline_s: float) -> Outcome[T]:
@@ -57,7 +57,7 @@ class Slow(Flight):
 
 @dataclass
 class Agent:
-    """One life of the agent's status room."""
+    """The status package for one run of the agent."""
 
     roster: CellWriter[Roster]
     lifecycles: CellWriter[Lifecycles]
@@ -82,7 +82,7 @@ class Agent:
             await asyncio.sleep(0)
 
     @property
-    def told(self) -> core.PodStatus:
+    def reported(self) -> core.PodStatus:
         return self.statuses.get().pods[UID]
 
     async def wait(self, condition: Callable[[core.PodStatus], bool]) -> core.PodStatus:
@@ -92,7 +92,7 @@ class Agent:
 
 @asynccontextmanager
 async def agent(
-    path: Path, wall: float = WALL, *, in_cluster: bool = True, flight: Flight | None = None
+    path: Path, wall: float = WALL, *, in_cluster: bool = True, flight: SingleFlight | None = None
 ) -> AsyncIterator[Agent]:
     roster, roster_end = make_cell("roster", Roster())
     lifecycles, lifecycles_end = make_cell("lifecycles", Lifecycles())
@@ -123,16 +123,16 @@ async def first_life(path: Path, pod: core.Pod, seen: PodView) -> core.PodStatus
         return await now.wait(lambda status: status.phase != "Pending")
 
 
-async def test_until_the_runtime_was_looked_at_the_statuses_of_before_are_told(tmp_path: Path) -> None:
+async def test_until_the_runtime_was_looked_at_the_statuses_of_before_are_reported(tmp_path: Path) -> None:
     pod = make_pod()
     before = await first_life(tmp_path / "s", pod, view(running()))
     async with agent(tmp_path / "s", WALL + 100) as now:
         await now.want(pod)
-        assert now.told == before
+        assert now.reported == before
         await now.live(lifecycle(pod))
-        assert now.told == before
+        assert now.reported == before
         await now.see(view(running()))
-        assert now.told == before
+        assert now.reported == before
         await now.see(view(exited("app", 1), read_at=2.0), at=2.0)
         changed = await now.wait(lambda status: status != before)
     assert changed.startTime == before.startTime
@@ -156,9 +156,9 @@ async def test_a_pod_that_the_runtime_has_and_could_not_describe_yet_has_not_van
         await now.live(lifecycle(pod))
         now.observed.publish(Observed({}, 1.0, frozenset({view().ref})))
         await now.settle()
-        assert now.told == before
+        assert now.reported == before
         await now.see(view(running(), read_at=2.0))
-        assert now.told == before
+        assert now.reported == before
 
 
 async def test_without_an_api_server_a_pod_starts_when_the_agent_does(tmp_path: Path) -> None:
@@ -168,18 +168,18 @@ async def test_without_an_api_server_a_pod_starts_when_the_agent_does(tmp_path: 
         await now.want(pod)
         await now.live(lifecycle(pod))
         await now.see(view(running()))
-        assert now.told.startTime == format_time(WALL + 100)
-        assert replace(now.told, startTime=before.startTime) == before
+        assert now.reported.startTime == format_time(WALL + 100)
+        assert replace(now.reported, startTime=before.startTime) == before
 
 
-async def test_of_an_init_container_removed_meanwhile_only_is_told_that_it_succeeded(tmp_path: Path) -> None:
+async def test_of_an_init_container_removed_meanwhile_only_is_reported_that_it_succeeded(tmp_path: Path) -> None:
     pod = make_pod(init=(container("init"),))
     await first_life(tmp_path / "s", pod, view(running(), exited("init")))
     async with agent(tmp_path / "s", WALL + 100) as now:
         await now.want(pod)
         await now.live(lifecycle(pod))
         await now.see(view(running()))
-        (init,) = now.told.initContainerStatuses
+        (init,) = now.reported.initContainerStatuses
         assert init.state is not None and init.state.terminated is not None
         assert (init.state.terminated.reason, init.state.terminated.exitCode) == ("Completed", 0)
         assert "Unable to get init container status" in init.state.terminated.message
@@ -196,7 +196,7 @@ async def test_a_pod_that_ended_stays_as_it_was(tmp_path: Path) -> None:
         gone = view(exited(), sandboxes=(sandbox(ready=False, ips=()),), read_at=3.0)
         await now.live(lifecycle(pod, Stage.FINISHED, kill_reason=KillReason.COMPLETED))
         await now.see(gone, at=3.0)
-        before = now.told
+        before = now.reported
         assert before.podIP == "10.0.0.9"
     async with agent(tmp_path / "s", WALL + 100) as now:
         await now.want(pod)
@@ -204,7 +204,7 @@ async def test_a_pod_that_ended_stays_as_it_was(tmp_path: Path) -> None:
         await now.see(gone)
         await now.wait(lambda status: status.phase == "Succeeded")
         await asyncio.sleep(0.05)
-        assert now.told == before
+        assert now.reported == before
 
 
 async def test_what_vanished_while_the_agent_was_away_is_noticed(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ async def test_what_vanished_while_the_agent_was_away_is_noticed(tmp_path: Path)
         await now.want(pod)
         await now.live(lifecycle(pod))
         await now.see()
-        (found,) = now.told.containerStatuses
+        (found,) = now.reported.containerStatuses
         assert found.lastState is not None
         assert found.lastState.terminated is not None
         assert (found.lastState.terminated.reason, found.restartCount) == ("ContainerStatusUnknown", 1)
@@ -227,11 +227,11 @@ async def test_an_end_that_the_runtime_knows_nothing_of_does_not_hold_a_new_life
         await now.want(pod)
         await now.live(lifecycle(pod))
         await now.see()
-        assert now.told.phase == "Pending"
+        assert now.reported.phase == "Pending"
 
 
 async def test_a_pod_put_back_while_the_agent_was_away_begins_anew(tmp_path: Path) -> None:
-    """Its end was told, its containers are still there, and it is wanted again: nothing about it has ended."""
+    """Its end was reported, its containers are still there, and it is wanted again: nothing about it has ended."""
     pod = make_pod()
     async with agent(tmp_path / "s") as now:
         await now.want(pod)
@@ -246,7 +246,7 @@ async def test_a_pod_put_back_while_the_agent_was_away_begins_anew(tmp_path: Pat
         await now.see(view(exited("app", 143)))
         await now.wait(lambda status: status.phase == "Running")
         await now.see(view(running(number=1), read_at=3.0), at=3.0)
-        assert (now.told.phase, now.told.reason) == ("Running", "")
+        assert (now.reported.phase, now.reported.reason) == ("Running", "")
 
 
 async def test_a_pod_that_is_put_back_under_the_same_uid_begins_anew(tmp_path: Path) -> None:
@@ -258,10 +258,10 @@ async def test_a_pod_that_is_put_back_under_the_same_uid_begins_anew(tmp_path: P
         await now.wait(lambda status: status.phase == "Failed")
         now.clock.advance(1.0)
         await now.live(lifecycle(pod))
-        assert now.told.phase == "Pending"
+        assert now.reported.phase == "Pending"
         newer = now.clock.monotonic() + 1
         await now.see(view(running(number=1), read_at=newer), at=newer)
-        assert now.told.phase == "Running"
+        assert now.reported.phase == "Running"
 
 
 async def test_pods_that_are_gone_are_forgotten(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ async def test_pods_that_are_gone_are_forgotten(tmp_path: Path) -> None:
         await now.want(ready=True)
         assert now.statuses.get().pods == {}
         await now.see(at=11.0)
-    assert StatusMemory(str(tmp_path / "s"), Flight("test")).load() == {}
+    assert StatusMemory(str(tmp_path / "s"), SingleFlight("test")).load() == {}
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
@@ -295,8 +295,8 @@ async def test_a_damaged_file_costs_no_more_than_memory(tmp_path: Path, name: st
         await now.want(pod)
         await now.live(lifecycle(pod))
         await now.see(view(running()))
-        assert now.told.phase == "Running"
-    assert StatusMemory(str(tmp_path / "s"), Flight("test")).load() == {UID: now.told}
+        assert now.reported.phase == "Running"
+    assert StatusMemory(str(tmp_path / "s"), SingleFlight("test")).load() == {UID: now.reported}
 
 
 async def test_only_the_damaged_line_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -304,7 +304,7 @@ async def test_only_the_damaged_line_is_lost(tmp_path: Path, caplog: pytest.LogC
     path = tmp_path / "s"
     lines = [line_of(PodUID(f"uid-{n}"), core.PodStatus(phase="Running")) for n in range(3)]
     path.write_bytes(lines[0] + lines[1][:25] + b"\n" + lines[2])
-    found = StatusMemory(str(path), Flight("test")).load()
+    found = StatusMemory(str(path), SingleFlight("test")).load()
     assert set(found) == {"uid-0", "uid-2"}
     assert [r.getMessage() for r in caplog.records] == ["a part of the statuses of the previous run cannot be used"]
 
@@ -317,9 +317,9 @@ def restarts(pods: Mapping[PodUID, core.PodStatus]) -> int:
     return sum(container.restartCount for status in pods.values() for container in status.containerStatuses)
 
 
-@pytest.mark.parametrize("flight", [Flight("test"), Slow("test")], ids=["quick", "slow"])
-async def test_what_is_told_is_in_the_journal_already(
-    tmp_path: Path, flight: Flight, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("flight", [SingleFlight("test"), Slow("test")], ids=["quick", "slow"])
+async def test_what_is_reported_is_in_the_journal_already(
+    tmp_path: Path, flight: SingleFlight, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "SAVE_DEADLINE_S", 60.0)  # the disk answers, whenever the machine has time for it
     pod = make_pod()
@@ -327,10 +327,10 @@ async def test_what_is_told_is_in_the_journal_already(
         found: list[bool] = []
 
         async def compare() -> None:
-            async for told in now.statuses.changes():
-                if told.pods:
-                    kept = StatusMemory(str(tmp_path / "s"), Flight("test")).load()
-                    found.append(kept.keys() == told.pods.keys() and restarts(kept) >= restarts(told.pods))
+            async for reported in now.statuses.changes():
+                if reported.pods:
+                    kept = StatusMemory(str(tmp_path / "s"), SingleFlight("test")).load()
+                    found.append(kept.keys() == reported.pods.keys() and restarts(kept) >= restarts(reported.pods))
 
         async with Supervisor("test") as supervisor:
             supervisor.start_root("compare", compare())
@@ -345,7 +345,7 @@ async def test_what_is_told_is_in_the_journal_already(
 
 async def test_a_disk_that_does_not_answer_holds_back_no_news(tmp_path: Path) -> None:
     path, pod = tmp_path / "s", make_pod()
-    async with agent(path, flight=Flight("test")) as now:
+    async with agent(path, flight=SingleFlight("test")) as now:
         await now.want(pod)
         await now.live(lifecycle(pod))
         await now.see(view(running()))
@@ -360,8 +360,8 @@ async def test_a_disk_that_does_not_answer_holds_back_no_news(tmp_path: Path) ->
 
 async def test_what_could_not_be_kept_is_kept_at_the_next_full_look(tmp_path: Path) -> None:
     path, pod = tmp_path / "s", make_pod()
-    async with agent(path, flight=Flight("test")) as now:
-        path.mkdir()  # nobody can write a file here
+    async with agent(path, flight=SingleFlight("test")) as now:
+        path.mkdir()  # no file can be written here
         await now.want(pod)
         await now.live(lifecycle(pod))
         await now.see(view(running()))
@@ -369,24 +369,24 @@ async def test_what_could_not_be_kept_is_kept_at_the_next_full_look(tmp_path: Pa
         path.rmdir()
         await now.see(view(running()), at=7.0)
         for _ in range(3000):
-            if path.exists() and StatusMemory(str(path), Flight("test")).load():
+            if path.exists() and StatusMemory(str(path), SingleFlight("test")).load():
                 break
             await asyncio.sleep(0.01)
-    assert StatusMemory(str(path), Flight("test")).load() == {UID: now.told}
+    assert StatusMemory(str(path), SingleFlight("test")).load() == {UID: now.reported}
 
 
 async def test_the_journal_does_not_grow_for_ever(tmp_path: Path) -> None:
-    memory = StatusMemory(str(tmp_path / "s"), Flight("test"), rewrite_bytes=2000)
+    memory = StatusMemory(str(tmp_path / "s"), SingleFlight("test"), rewrite_bytes=2000)
     largest = 0
     for number in range(200):
         pods = {UID: core.PodStatus(message=f"{number}" * 10)}
         await memory.keep(pods)
         largest = max(largest, (tmp_path / "s").stat().st_size)
     assert 1000 < largest < 3000
-    assert StatusMemory(str(tmp_path / "s"), Flight("test")).load() == pods
+    assert StatusMemory(str(tmp_path / "s"), SingleFlight("test")).load() == pods
 
 
-async def test_a_disk_that_refuses_is_told_once_and_hurts_nobody(
+async def test_a_disk_that_refuses_is_reported_once_and_harms_no_pod(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "pykubelet.status")
@@ -399,6 +399,6 @@ async def test_a_disk_that_refuses_is_told_once_and_hurts_nobody(
             await now.live(lifecycle(pod))
             await now.see(view(running(number=number), read_at=number), at=number)
             await asyncio.sleep(0.03)
-        assert now.told.phase == "Running"
+        assert now.reported.phase == "Running"
     lines = [r.getMessage() for r in caplog.records if r.name == "pykubelet.status"]
     assert lines == ["cannot write the statuses that outlive a restart"]

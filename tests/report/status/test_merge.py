@@ -27,7 +27,7 @@ def condition(kind: str, status: str = "True", **fields: Any) -> core.PodConditi
     return core.PodCondition(type=kind, status=status, **fields)
 
 
-def told(phase: str = "Running", ready: str = "True", **fields: Any) -> core.PodStatus:
+def reported(phase: str = "Running", ready: str = "True", **fields: Any) -> core.PodStatus:
     conditions = fields.pop("conditions", (condition("Ready", ready), condition("ContainersReady", ready)))
     return core.PodStatus(phase=phase, conditions=conditions, **fields)
 
@@ -59,8 +59,8 @@ def urgency(api: core.Pod, status: core.PodStatus, *, has_ended: bool = False) -
 
 
 def test_a_patch_names_the_pod_and_holds_only_what_changed() -> None:
-    before = told("Running", "False", podIP="10.0.0.1")
-    patch = render_patch(api_pod(before), wanted(api_pod(before), told("Running", "True", podIP="10.0.0.1")))
+    before = reported("Running", "False", podIP="10.0.0.1")
+    patch = render_patch(api_pod(before), wanted(api_pod(before), reported("Running", "True", podIP="10.0.0.1")))
     assert patch is not None
     assert patch == {
         "metadata": {"uid": "u1"},
@@ -69,7 +69,7 @@ def test_a_patch_names_the_pod_and_holds_only_what_changed() -> None:
 
 
 def test_no_difference_no_patch() -> None:
-    assert render_patch(api_pod(told()), wanted(api_pod(told()), told())) is None
+    assert render_patch(api_pod(reported()), wanted(api_pod(reported()), reported())) is None
 
 
 def test_what_others_wrote_stays() -> None:
@@ -82,7 +82,7 @@ def test_what_others_wrote_stays() -> None:
         resourceClaimStatuses=(claim,),
         qosClass="Guaranteed",
     )
-    new = wanted(api_pod(there), told(conditions=(condition("Ready"), condition("example.com/old"))))
+    new = wanted(api_pod(there), reported(conditions=(condition("Ready"), condition("example.com/old"))))
     assert [c.type for c in new.conditions] == ["example.com/gate", "Ready"]
     assert (new.nominatedNodeName, new.resourceClaimStatuses, new.qosClass) == ("n2", (claim,), "Guaranteed")
 
@@ -92,21 +92,21 @@ def test_a_disruption_target_of_another_stays_until_there_is_our_own() -> None:
         condition("DisruptionTarget", reason="EvictionByEvictionAPI"),
         condition("DisruptionTarget", reason="X"),
     )
-    assert theirs in wanted(api_pod(core.PodStatus(conditions=(theirs,))), told()).conditions
-    new = wanted(api_pod(core.PodStatus(conditions=(theirs,))), told("Failed", conditions=(ours,)), has_ended=True)
+    assert theirs in wanted(api_pod(core.PodStatus(conditions=(theirs,))), reported()).conditions
+    new = wanted(api_pod(core.PodStatus(conditions=(theirs,))), reported("Failed", conditions=(ours,)), has_ended=True)
     assert new.conditions == (ours,)
 
 
-def test_why_a_pod_is_disrupted_is_told_with_its_end() -> None:
-    end = told("Failed", "False", conditions=(condition("DisruptionTarget", reason="TerminationByKubelet"),))
-    assert wanted(api_pod(told("Running")), end).conditions == ()
-    assert wanted(api_pod(told("Running")), replace(end, phase="Running"), has_ended=True).conditions == ()
-    assert wanted(api_pod(told("Running")), end, has_ended=True).conditions == end.conditions
+def test_why_a_pod_is_disrupted_is_reported_with_its_end() -> None:
+    end = reported("Failed", "False", conditions=(condition("DisruptionTarget", reason="TerminationByKubelet"),))
+    assert wanted(api_pod(reported("Running")), end).conditions == ()
+    assert wanted(api_pod(reported("Running")), replace(end, phase="Running"), has_ended=True).conditions == ()
+    assert wanted(api_pod(reported("Running")), end, has_ended=True).conditions == end.conditions
 
 
 def test_an_end_is_held_back_while_containers_may_run_but_not_that_it_is_unready() -> None:
-    there = told("Running")
-    end = told("Failed", "False", reason="Evicted", message="low on memory")
+    there = reported("Running")
+    end = reported("Failed", "False", reason="Evicted", message="low on memory")
     held = wanted(api_pod(there), end)
     assert (held.phase, held.reason, held.message) == ("Running", "", "")
     assert [c.status for c in held.conditions] == ["False", "False"]
@@ -115,7 +115,10 @@ def test_an_end_is_held_back_while_containers_may_run_but_not_that_it_is_unready
 
 
 def test_an_imposed_end_waits_for_how_the_containers_ended() -> None:
-    there, end = told("Running"), told("Failed", "False", reason="DeadlineExceeded", containerStatuses=(RUNNING,))
+    there, end = (
+        reported("Running"),
+        reported("Failed", "False", reason="DeadlineExceeded", containerStatuses=(RUNNING,)),
+    )
     assert wanted(api_pod(there), end, has_ended=True).phase == "Running", (
         "that status is from before the pod had ended"
     )
@@ -123,8 +126,8 @@ def test_an_imposed_end_waits_for_how_the_containers_ended() -> None:
     assert wanted(api_pod(there), over, has_ended=True).phase == "Failed"
 
 
-def test_an_end_that_was_told_is_never_taken_back() -> None:
-    assert status_for_api(api_pod(told("Succeeded", "False")), told("Running"), has_ended=False) is None
+def test_an_end_that_was_reported_is_never_taken_back() -> None:
+    assert status_for_api(api_pod(reported("Succeeded", "False")), reported("Running"), has_ended=False) is None
 
 
 FAILED = container(terminated=core.ContainerStateTerminated(exitCode=7))
@@ -153,9 +156,9 @@ def test_a_container_that_may_not_run_again_stays_ended(
     for containers, statuses in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
         of_spec: dict[str, Any] = {containers: (core.Container(name="app"),)}
         was: dict[str, Any] = {statuses: (there,)}
-        told: dict[str, Any] = {statuses: (now,)}
+        reported: dict[str, Any] = {statuses: (now,)}
         pod = replace(api_pod(core.PodStatus(**was)), spec=core.PodSpec(restartPolicy=policy, **of_spec))
-        assert revived(pod, core.PodStatus(**told)) == ("app" if refused else "")
+        assert revived(pod, core.PodStatus(**reported)) == ("app" if refused else "")
 
 
 @pytest.mark.parametrize(
@@ -167,15 +170,15 @@ def test_a_container_that_may_not_run_again_stays_ended(
     ],
     ids=["sidecar", "rule", "a rule that restarts all"],
 )
-def test_a_container_that_may_run_again_is_told(app: core.Container, others: Any) -> None:
+def test_a_container_that_may_run_again_is_reported(app: core.Container, others: Any) -> None:
     spec = core.PodSpec(restartPolicy="Never", initContainers=(app,), **others)
     pod = replace(api_pod(core.PodStatus(initContainerStatuses=(FAILED,))), spec=spec)
     assert revived(pod, core.PodStatus(initContainerStatuses=(RUNNING,))) == ""
 
 
-def test_a_mirror_pod_tells_no_generation() -> None:
+def test_a_mirror_pod_reports_no_generation() -> None:
     mirror = api_pod(generation=1, annotations={CONFIG_MIRROR: "h"})
-    new = wanted(mirror, told(observedGeneration=1))
+    new = wanted(mirror, reported(observedGeneration=1))
     assert new.observedGeneration is None
     assert {c.observedGeneration for c in new.conditions} == {None}
 
@@ -183,31 +186,35 @@ def test_a_mirror_pod_tells_no_generation() -> None:
 @pytest.mark.parametrize(
     ("there", "new", "expected"),
     [
-        (told("Pending", "False"), told("Pending", "False", containerStatuses=(CREATING,)), Urgency.QUIET),
-        (core.PodStatus(phase="Pending"), told("Pending", "False", startTime="2026-01-01T00:00:00Z"), Urgency.QUIET),
-        (told("Pending", "False"), told("Pending", "False", containerStatuses=(PULL_ERROR,)), Urgency.NEWS),
-        (told("Pending", "False"), told("Running", "True", containerStatuses=(RUNNING,)), Urgency.READY),
-        (told("Running", "True"), told("Running", "False"), Urgency.READY),
-        (told("Running", "False"), told("Running", "False", containerStatuses=(ENDED,)), Urgency.NEWS),
-        (told("Running", "True"), told("Running", "True", podIP="10.0.0.9"), Urgency.QUIET),
+        (reported("Pending", "False"), reported("Pending", "False", containerStatuses=(CREATING,)), Urgency.QUIET),
+        (
+            core.PodStatus(phase="Pending"),
+            reported("Pending", "False", startTime="2026-01-01T00:00:00Z"),
+            Urgency.QUIET,
+        ),
+        (reported("Pending", "False"), reported("Pending", "False", containerStatuses=(PULL_ERROR,)), Urgency.NEWS),
+        (reported("Pending", "False"), reported("Running", "True", containerStatuses=(RUNNING,)), Urgency.READY),
+        (reported("Running", "True"), reported("Running", "False"), Urgency.READY),
+        (reported("Running", "False"), reported("Running", "False", containerStatuses=(ENDED,)), Urgency.NEWS),
+        (reported("Running", "True"), reported("Running", "True", podIP="10.0.0.9"), Urgency.QUIET),
     ],
 )
 def test_what_is_urgent(there: core.PodStatus, new: core.PodStatus, expected: Urgency) -> None:
     assert urgency(api_pod(there), new) is expected
 
 
-def test_the_end_of_a_pod_comes_first_and_tells_all_that_came_before_it() -> None:
-    dying = api_pod(told("Running"), deletionTimestamp="2026-01-01T00:00:00Z")
-    assert urgency(dying, told("Running", "False", containerStatuses=(ENDED,))) is Urgency.QUIET
-    assert urgency(dying, told("Running", containerStatuses=(ENDED,), observedGeneration=2)) is Urgency.LATE
-    assert urgency(dying, told("Succeeded", "False", containerStatuses=(ENDED,)), has_ended=True) is Urgency.END
+def test_the_end_of_a_pod_comes_first_and_reports_all_that_came_before_it() -> None:
+    dying = api_pod(reported("Running"), deletionTimestamp="2026-01-01T00:00:00Z")
+    assert urgency(dying, reported("Running", "False", containerStatuses=(ENDED,))) is Urgency.QUIET
+    assert urgency(dying, reported("Running", containerStatuses=(ENDED,), observedGeneration=2)) is Urgency.LATE
+    assert urgency(dying, reported("Succeeded", "False", containerStatuses=(ENDED,)), has_ended=True) is Urgency.END
 
 
 def test_the_last_deletion() -> None:
     dying = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
-    ended = told("Failed", "False")
+    ended = reported("Failed", "False")
     assert may_delete(api_pod(ended, **dying))
-    assert not may_delete(api_pod(told("Running"), **dying))
+    assert not may_delete(api_pod(reported("Running"), **dying))
     assert not may_delete(api_pod(ended))
     assert not may_delete(api_pod(ended, annotations={CONFIG_MIRROR: "h"}, **dying))
     asked = {**dying, "deletionGracePeriodSeconds": 0}
@@ -227,8 +234,8 @@ def test_the_newer_of_two_states() -> None:
 
 
 def test_the_patch_makes_what_is_wanted() -> None:
-    api = api_pod(told("Pending", "False", containerStatuses=(CREATING,), podIPs=(core.PodIP(ip="a"),)))
-    new = wanted(api, told("Running", "True", containerStatuses=(RUNNING,), podIPs=(core.PodIP(ip="b"),)))
+    api = api_pod(reported("Pending", "False", containerStatuses=(CREATING,), podIPs=(core.PodIP(ip="a"),)))
+    new = wanted(api, reported("Running", "True", containerStatuses=(RUNNING,), podIPs=(core.PodIP(ip="b"),)))
     patch = render_patch(api, new)
     assert patch is not None
     made = strategic(to_object(api.status), patch["status"])

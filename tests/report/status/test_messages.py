@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from report.samples import exited, running, view
 
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.model.labels import CONTAINER_TERMINATION_MESSAGE_PATH, CONTAINER_TERMINATION_MESSAGE_POLICY
 from pykubelet.base.model.observed import ContainerView, MountView
 from pykubelet.report.status.changes import has_unread_message
@@ -79,7 +79,7 @@ def test_a_container_without_such_a_mount_left_nothing(tmp_path: Path) -> None:
     assert read_message(ended(None)) == ""
 
 
-def test_what_cannot_be_read_is_told_and_never_waited_for(tmp_path: Path, log: Path) -> None:
+def test_what_cannot_be_read_is_reported_and_never_waited_for(tmp_path: Path, log: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     message = read_message(ended(tmp_path / "fifo", log, policy="FallbackToLogsOnError"))
     assert message.startswith(f"Error on reading termination log {tmp_path}/fifo: ")
@@ -90,7 +90,7 @@ def test_what_cannot_be_read_is_told_and_never_waited_for(tmp_path: Path, log: P
 async def test_each_ended_container_is_read_once_and_forgotten_with_its_pod(tmp_path: Path) -> None:
     (tmp_path / "m").write_text("first")
     seen = view(ended(tmp_path / "m"), running("other"))
-    messages = TerminationMessages(Flight("test"))
+    messages = TerminationMessages(SingleFlight("test"))
     assert has_unread_message(seen, messages.known)
     await messages.read(seen)
     (tmp_path / "m").write_text("later")

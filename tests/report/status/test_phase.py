@@ -7,8 +7,8 @@ from report.samples import container, exited, instance, make_pod, running, sandb
 
 from pykubelet.base.api.core import Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes, Pod
 from pykubelet.base.model.lifecycle import StartError
-from pykubelet.base.model.observed import ContainerState, ContainerView, PodView
-from pykubelet.base.model.phase import Phase, Told, pod_phase
+from pykubelet.base.model.observed import ContainerView, ObservedState, PodView
+from pykubelet.base.model.phase import Phase, ReportedContainers, pod_phase
 
 TWO = (container("a"), container("b"))
 INIT = (container("i1"), container("i2"))
@@ -22,10 +22,10 @@ CASES = {
     "nothing seen": (two(), None, Phase.PENDING),
     "no container yet": (two(), view(), Phase.PENDING),
     "one runs, one is missing": (two(), view(running("a")), Phase.PENDING),
-    "one runs, one is only made": (two(), view(running("a"), instance("b", ContainerState.CREATED)), Phase.PENDING),
+    "one runs, one is only made": (two(), view(running("a"), instance("b", ObservedState.CREATED)), Phase.PENDING),
     "one runs, one is made again": (
         two(),
-        view(running("a"), exited("b", 1), instance("b", ContainerState.CREATED, number=1)),
+        view(running("a"), exited("b", 1), instance("b", ObservedState.CREATED, number=1)),
         Phase.RUNNING,
     ),
     "both run": (two(), view(running("a"), running("b")), Phase.RUNNING),
@@ -37,7 +37,7 @@ CASES = {
     "one failed, Never": (two("Never"), view(exited("a"), exited("b", 3)), Phase.FAILED),
     "unknown state, Never": (
         two("Never"),
-        view(exited("a"), instance("b", ContainerState.UNKNOWN)),
+        view(exited("a"), instance("b", ObservedState.UNKNOWN)),
         Phase.FAILED,
     ),
     "init running": (two(init=INIT), view(running("i1")), Phase.PENDING),
@@ -94,7 +94,7 @@ def test_phase(name: str) -> None:
 
 OLD, NEW = sandbox("s0", ready=False), sandbox("s1")
 SIDE = make_pod(init=(sidecar(),))
-CREATED = ContainerState.CREATED
+CREATED = ObservedState.CREATED
 
 
 def again(*containers: ContainerView, ready: bool = True) -> PodView:
@@ -102,67 +102,77 @@ def again(*containers: ContainerView, ready: bool = True) -> PodView:
     return view(exited("app", 1), *containers, sandboxes=(sandbox("s1", ready=ready), OLD))
 
 
-#: pod, what the runtime shows, what is told beyond it, phase
-AGAIN: dict[str, tuple[Pod, PodView, Told, Phase]] = {
-    "the sidecar ended with the sandbox": (SIDE, again(exited("side", 137)), Told(), Phase.RUNNING),
-    "the sidecar is removed, its end is told": (SIDE, again(), Told({"side": 137}), Phase.RUNNING),
-    "nothing is known of the sidecar": (SIDE, again(), Told(), Phase.PENDING),
-    "the sidecar is made for the first time": (SIDE, again(instance("side", CREATED)), Told(), Phase.PENDING),
+#: pod, what the runtime shows, what is reported beyond it, phase
+AGAIN: dict[str, tuple[Pod, PodView, ReportedContainers, Phase]] = {
+    "the sidecar ended with the sandbox": (SIDE, again(exited("side", 137)), ReportedContainers(), Phase.RUNNING),
+    "the sidecar is removed, its end is reported": (SIDE, again(), ReportedContainers({"side": 137}), Phase.RUNNING),
+    "nothing is known of the sidecar": (SIDE, again(), ReportedContainers(), Phase.PENDING),
+    "the sidecar is made for the first time": (
+        SIDE,
+        again(instance("side", CREATED)),
+        ReportedContainers(),
+        Phase.PENDING,
+    ),
     "the sidecar is made again": (
         SIDE,
         again(exited("side", 1), instance("side", CREATED, number=1, sandbox="s1")),
-        Told(),
+        ReportedContainers(),
         Phase.RUNNING,
     ),
-    "the sidecar is made again, its end is told": (
+    "the sidecar is made again, its end is reported": (
         SIDE,
         again(instance("side", CREATED, number=1, sandbox="s1")),
-        Told({"side": 1}),
+        ReportedContainers({"side": 1}),
         Phase.RUNNING,
     ),
     "the sidecar runs and has not started": (
         SIDE,
         again(running("side", 1, sandbox="s1")),
-        Told(starting=frozenset({"side"})),
+        ReportedContainers(starting=frozenset({"side"})),
         Phase.PENDING,
     ),
-    "the sidecar has started": (SIDE, again(running("side", 1, sandbox="s1")), Told(), Phase.RUNNING),
+    "the sidecar has started": (SIDE, again(running("side", 1, sandbox="s1")), ReportedContainers(), Phase.RUNNING),
     "the sidecar starts beside a regular container that is made": (
         SIDE,
         again(running("side", 1, sandbox="s1"), instance("app", CREATED, number=1, sandbox="s1")),
-        Told(starting=frozenset({"side"})),
+        ReportedContainers(starting=frozenset({"side"})),
         Phase.RUNNING,
     ),
     "the sidecar starts beside a regular container in a sandbox that is gone": (
         SIDE,
         again(running("side", 1, sandbox="s1"), running("app", 1, sandbox="s1"), ready=False),
-        Told(starting=frozenset({"side"})),
+        ReportedContainers(starting=frozenset({"side"})),
         Phase.PENDING,
     ),
     "init containers ended with the sandbox": (
         make_pod(init=INIT),
         again(exited("i1"), exited("i2")),
-        Told(),
+        ReportedContainers(),
         Phase.RUNNING,
     ),
-    "init containers are removed": (make_pod(init=INIT), again(), Told(), Phase.RUNNING),
+    "init containers are removed": (make_pod(init=INIT), again(), ReportedContainers(), Phase.RUNNING),
     "an init container is made for the first time": (
         make_pod(init=INIT),
         again(instance("i1", CREATED, sandbox="s1")),
-        Told(),
+        ReportedContainers(),
         Phase.PENDING,
     ),
     "an init container is made again": (
         make_pod(init=INIT),
         again(instance("i1", CREATED, sandbox="s1")),
-        Told({"i1": 0}),
+        ReportedContainers({"i1": 0}),
         Phase.RUNNING,
     ),
-    "an init container runs again": (make_pod(init=INIT), again(running("i1", 1, sandbox="s1")), Told(), Phase.PENDING),
+    "an init container runs again": (
+        make_pod(init=INIT),
+        again(running("i1", 1, sandbox="s1")),
+        ReportedContainers(),
+        Phase.PENDING,
+    ),
     "an init container fails again": (
         make_pod(init=INIT),
         again(exited("i1", 1, 1, sandbox="s1")),
-        Told(),
+        ReportedContainers(),
         Phase.RUNNING,
     ),
 }
@@ -170,8 +180,8 @@ AGAIN: dict[str, tuple[Pod, PodView, Told, Phase]] = {
 
 @pytest.mark.parametrize("name", AGAIN)
 def test_phase_in_a_new_sandbox(name: str) -> None:
-    pod, seen, told, expected = AGAIN[name]
-    assert pod_phase(pod, seen, {}, ended=False, told=told) is expected
+    pod, seen, known, expected = AGAIN[name]
+    assert pod_phase(pod, seen, {}, ended=False, reported=known) is expected
 
 
 @pytest.mark.parametrize(
@@ -184,7 +194,7 @@ def test_phase_in_a_new_sandbox(name: str) -> None:
         ("Never", view(exited("app", 1)), Phase.FAILED),
     ],
 )
-def test_a_sidecar_that_nobody_knows_is_waited_for_unless_the_pod_is_over(
+def test_a_sidecar_that_nothing_knows_is_waited_for_unless_the_pod_is_over(
     policy: str, seen: PodView, expected: Phase
 ) -> None:
     assert pod_phase(make_pod(init=(sidecar(),), restartPolicy=policy), seen, {}, ended=False) is expected
@@ -200,15 +210,15 @@ def test_a_sidecar_that_nobody_knows_is_waited_for_unless_the_pod_is_over(
         ("Never", 1, Phase.FAILED),
     ],
 )
-def test_a_container_that_is_gone_counts_as_it_was_told(policy: str, code: int, expected: Phase) -> None:
+def test_a_container_that_is_gone_counts_as_it_was_reported(policy: str, code: int, expected: Phase) -> None:
     pod = make_pod(restartPolicy=policy)
-    assert pod_phase(pod, view(), {}, ended=False, told=Told({"app": code})) is expected
+    assert pod_phase(pod, view(), {}, ended=False, reported=ReportedContainers({"app": code})) is expected
 
 
-def test_a_container_made_after_an_end_that_is_only_told_is_made_again() -> None:
+def test_a_container_made_after_an_end_that_is_only_reported_is_made_again() -> None:
     made = view(instance("app", CREATED, number=1))
     assert pod_phase(make_pod(), made, {}, ended=False) is Phase.PENDING
-    assert pod_phase(make_pod(), made, {}, ended=False, told=Told({"app": 1})) is Phase.RUNNING
+    assert pod_phase(make_pod(), made, {}, ended=False, reported=ReportedContainers({"app": 1})) is Phase.RUNNING
 
 
 def rule(code: int, action: str) -> Container:
@@ -250,4 +260,4 @@ def test_success_that_is_held_back_from_a_restart_is_no_success() -> None:
 @pytest.mark.parametrize(("policy", "expected"), [("Always", Phase.RUNNING), ("Never", Phase.FAILED)])
 def test_a_vanished_container_counts_as_failed(policy: str, expected: Phase) -> None:
     pod = make_pod(restartPolicy=policy)
-    assert pod_phase(pod, view(), {}, ended=False, told=Told({"app": 137})) is expected
+    assert pod_phase(pod, view(), {}, ended=False, reported=ReportedContainers({"app": 137})) is expected

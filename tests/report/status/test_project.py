@@ -22,13 +22,13 @@ from report.samples import (
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import to_object
 from pykubelet.base.model.lifecycle import KillReason, Stage, StatusOverride
-from pykubelet.base.model.observed import ContainerState, PodView
+from pykubelet.base.model.observed import ObservedState, PodView
 from pykubelet.base.model.probes import ProbeKind, ProbeResults
 from pykubelet.report.status.project import project_status
 
 NOW = "2026-01-02T03:04:10Z"
 LATER = "2026-01-02T03:05:05Z"
-CREATED = ContainerState.CREATED
+CREATED = ObservedState.CREATED
 
 
 def conditions(status: core.PodStatus) -> dict[str, tuple[str, ...]]:
@@ -143,8 +143,8 @@ def test_ready_to_start_containers_means_a_sandbox_that_can_stay(name: str) -> N
     assert found["PodReadyToStartContainers"] == (str(expected),)
 
 
-def test_without_its_gate_nothing_is_told_of_the_sandbox() -> None:
-    assert "PodReadyToStartContainers" not in conditions(shown(make_pod(), tells_sandbox=False))
+def test_without_its_gate_nothing_is_reported_for_the_sandbox() -> None:
+    assert "PodReadyToStartContainers" not in conditions(shown(make_pod(), reports_sandbox=False))
 
 
 def test_the_transition_time_changes_only_with_the_status() -> None:
@@ -169,14 +169,14 @@ def test_restarting_all_containers_is_a_condition_of_pods_with_such_a_rule_only(
 
 
 @pytest.mark.parametrize(("code", "reason"), [(0, "PodCompleted"), (1, "PodFailed")])
-def test_after_the_end_the_condition_of_restarts_says_how_it_ended(code: int, reason: str) -> None:
+def test_after_the_end_the_condition_of_restarts_states_how_it_ended(code: int, reason: str) -> None:
     rules = (core.ContainerRestartRule(action="RestartAllContainers"),)
     pod = make_pod(container(restartPolicyRules=rules), restartPolicy="Never")
     found = conditions(shown(pod, view(exited("app", code))))
     assert found["AllContainersRestarting"] == ("False", reason)
 
 
-def test_the_generation_is_told_where_the_pod_has_one() -> None:
+def test_the_generation_is_reported_where_the_pod_has_one() -> None:
     status = shown(make_pod(meta={"generation": 3}), view(running()))
     assert status.observedGeneration == 3
     assert {c.observedGeneration for c in status.conditions} == {3}
@@ -232,7 +232,7 @@ def test_the_start_time_stays() -> None:
     assert shown(make_pod(), None, started_at=WALL + 99, old=first).startTime == first.startTime
 
 
-def test_after_a_restart_of_the_agent_the_sandbox_tells_the_start() -> None:
+def test_after_a_restart_of_the_agent_the_sandbox_reports_the_start() -> None:
     assert shown(make_pod(), view(running()), started_at=WALL + 3600).startTime == "2026-01-02T03:04:05Z"
 
 
@@ -251,7 +251,7 @@ def test_the_family_of_the_node_comes_first(host: tuple[str, ...], expected: tup
     assert status.hostIP == (host[0] if host else "")
 
 
-def test_of_two_addresses_of_one_family_only_the_first_is_told() -> None:
+def test_of_two_addresses_of_one_family_only_the_first_is_reported() -> None:
     ips = ("10.0.0.9", "10.0.0.10", "fd00::9")  # the API server refuses a status with both
     status = shown(make_pod(), view(running(), sandboxes=(sandbox(ips=ips),)), host_ips=("192.0.2.1",))
     assert tuple(ip.ip for ip in status.podIPs) == DUAL
@@ -287,7 +287,7 @@ def test_the_qos_class(requests: dict[str, str], limits: dict[str, str], expecte
     assert shown(make_pod(container(resources=resources))).qosClass == expected
 
 
-def test_pod_level_resources_are_told() -> None:
+def test_pod_level_resources_are_reported() -> None:
     whole = core.ResourceRequirements(requests={"cpu": "1"}, limits={"cpu": "2"})
     status = shown(make_pod(resources=whole), view(running()))
     assert (status.resources, status.allocatedResources) == (whole, {"cpu": "1"})
@@ -301,13 +301,13 @@ SIDECAR_UP = view(exited("side", 137), exited("app", 137), running("side", 1, sa
 
 
 def phases(*looks: PodView, **fields: Any) -> list[str]:
-    """Of a pod with a sidecar that ran, look after look, each told after the one before."""
-    pod, told = make_pod(init=(sidecar(startupProbe=fields.pop("probe", None)),)), []
+    """Of a pod with a sidecar that ran, relist after relist, each status computed from the one before."""
+    pod, reported = make_pod(init=(sidecar(startupProbe=fields.pop("probe", None)),)), []
     old = shown(pod, view(running("side"), running()))
     for seen in looks:
         old = shown(pod, seen, old=old, **fields)
-        told.append(old.phase)
-    return told
+        reported.append(old.phase)
+    return reported
 
 
 def test_a_pod_is_pending_from_the_start_of_its_sidecar_until_its_containers_are_made() -> None:
@@ -330,7 +330,7 @@ def test_a_pod_whose_containers_are_held_up_runs_once_its_sidecar_has_started() 
     assert phases(view(exited("app", 137), sandboxes=NEW_BOX), SIDECAR_UP, errors=errors) == ["Running", "Running"]
 
 
-def test_a_sidecar_that_nobody_remembers_makes_the_pod_pending_until_it_runs() -> None:
+def test_a_sidecar_that_nothing_remembers_makes_the_pod_pending_until_it_runs() -> None:
     pod, seen = make_pod(init=(sidecar(),)), view(exited("app", 137), sandboxes=NEW_BOX)
     assert shown(pod, seen).phase == "Pending"
 
@@ -357,7 +357,7 @@ def test_a_container_does_not_run_before_its_post_start_hook_has_ended() -> None
     assert shown(pod, seen).containerStatuses[0].ready
 
 
-def test_a_pod_that_has_to_make_room_is_told_to_be_disrupted() -> None:
+def test_a_preempted_pod_is_reported_as_disrupted() -> None:
     pod = make_pod(static=False)
     override = StatusOverride("Failed", "Preempting", "Preempted in order to admit critical pod")
     status = project_status(
@@ -370,15 +370,42 @@ def test_a_pod_that_has_to_make_room_is_told_to_be_disrupted() -> None:
     assert shown in later.conditions
 
 
-@pytest.mark.parametrize(("code", "end"), [(0, ("Succeeded", "", "")), (143, ("Failed", "Preempting", "to make room"))])
-def test_a_pod_that_has_made_room_ended_as_its_containers_did(code: int, end: tuple[str, str, str]) -> None:
+NODE_ENDS = (KillReason.EVICTED, KillReason.SHUTDOWN)
+
+
+@pytest.mark.parametrize("kill_reason", NODE_ENDS)
+@pytest.mark.parametrize(("code", "end"), [(0, ("Succeeded", "", "")), (143, ("Failed", "Why", "in words"))])
+def test_a_pod_that_the_node_ends_has_ended_as_its_containers_did(
+    code: int, end: tuple[str, str, str], kill_reason: KillReason
+) -> None:
     pod = make_pod(static=False)
-    kill = {
-        "override": StatusOverride("Failed", "Preempting", "to make room", yields=True),
-        "kill_reason": KillReason.EVICTED,
-    }
+    kill = {"override": StatusOverride("Failed", "Why", "in words", unless_succeeded=True), "kill_reason": kill_reason}
     first = project_status(facts(pod, view(running()), Stage.TERMINATING, **kill))
     assert (first.phase, first.reason) == ("Running", "")
     last = project_status(facts(pod, view(exited(code=code)), Stage.TERMINATED, old=first, **kill))
     assert (last.phase, last.reason, last.message) == end
-    assert any(c.type == "DisruptionTarget" for c in last.conditions)
+    (disrupted,) = (c for c in last.conditions if c.type == "DisruptionTarget")
+    assert (disrupted.reason, disrupted.message) == ("TerminationByKubelet", "in words")
+
+
+@pytest.mark.parametrize(("policy", "end"), [("Always", ("Failed", "Terminated")), ("Never", ("Succeeded", ""))])
+def test_a_static_pod_that_would_restart_has_failed_when_the_node_shuts_down(policy: str, end: tuple[str, str]) -> None:
+    pod = make_pod(restartPolicy=policy)
+    kill = {
+        "override": StatusOverride("Failed", "Terminated", "imminent node shutdown", unless_succeeded=True),
+        "kill_reason": KillReason.SHUTDOWN,
+    }
+    last = project_status(facts(pod, view(exited()), Stage.TERMINATED, **kill))
+    assert (last.phase, last.reason) == end
+
+
+def test_a_pod_over_a_limit_keeps_the_end_of_its_containers_when_they_are_removed() -> None:
+    pod = make_pod(static=False)
+    kill = {
+        "override": StatusOverride("Failed", "Evicted", "too much", unless_succeeded=True),
+        "kill_reason": KillReason.REJECTED,
+    }
+    last = project_status(facts(pod, view(exited()), Stage.TERMINATED, **kill))
+    assert (last.phase, last.reason) == ("Succeeded", "")
+    gone = project_status(facts(pod, None, Stage.FINISHED, old=last, **kill))
+    assert (gone.phase, gone.reason, len(gone.containerStatuses)) == ("Succeeded", "", 1)

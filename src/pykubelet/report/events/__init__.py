@@ -1,1 +1,1 @@
-"""What becomes of Events where there is no API server: a line in the log, and each pod's recent past."""
+"""Handles Events: logs them, keeps the recent ones of each pod and of the node, and sends them to the API server."""

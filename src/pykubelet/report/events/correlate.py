@@ -1,14 +1,14 @@
-"""Counting repeated Events up, joining similar ones, and holding back those of an object that has too many. Pure.
+"""Counts repeated Events, combines similar ones, and limits the Events of each object. Pure.
 
 Rules:
-- The same Event again (object, type, reason, message) counts up.
-- From the tenth message on that differs from the others in nothing but its text, within ten minutes, one Event stands
-  for all further ones, its message marked.
-- Of a message 4,096 characters are kept, in the API and everywhere else: as much as of a termination message. The
-  reference does not cut messages, and those of probes quote what a container sent.
-- An object may have 25 Events of a type at once and one more every five minutes; what is beyond is counted, and not
-  sent. Much that is normal takes no room from warnings.
-Nothing is dropped here: what is kept is bounded by its reader.
+- A repeated Event (same object, type, reason and message) increases the count.
+- If Events of an object, type and reason have ten different messages, with less than ten minutes between them, the tenth
+  and all further ones are combined into one Event with a prefix in its message.
+- Messages are cut to 4,096 characters everywhere, like termination messages. The reference kubelet does not cut them, but
+  messages of probes quote what a container has sent.
+- An object may have a burst of 25 Events of a type, and one more every five minutes. Further ones are counted but not
+  sent. Normal Events do not count against the limit of Warnings.
+Nothing is dropped here; the reader limits how many Events are kept.
 Source: the Event correlator that the Kubernetes documentation describes for client-go recorders.
 """
 
@@ -43,14 +43,14 @@ Same = tuple[Similar, str, str]
 
 
 class _Group(Struct):
-    """Hashes of the messages of similar Events. `last_at`: monotonic seconds."""
+    """The hashes of the messages of similar Events. `last_at`: monotonic seconds."""
 
     messages: set[int] = field(default_factory=set)
     last_at: float = 0.0
 
 
 class Correlator:
-    """`see` takes Events in order of time. Remembers the newest 4096 of them."""
+    """Counts and combines Events. `see` takes them in order of time. Remembers the newest 4096."""
 
     def __init__(self) -> None:
         self._groups: OrderedDict[Similar, _Group] = OrderedDict()
@@ -58,7 +58,7 @@ class Correlator:
         self._serials = itertools.count(1)
 
     def see(self, kube_event: KubeEvent, now: float, wall: float) -> Occurrence:
-        """The Event with its count. `now`: monotonic seconds, `wall`: those of the date."""
+        """The Event with its count. `now`: monotonic seconds. `wall`: the time of the Event, in wall seconds."""
         similar: Similar = (about(kube_event), kube_event.type, kube_event.reason)
         message = shorten(kube_event.message, MESSAGE_LIMIT)
         if message != kube_event.message:
@@ -87,13 +87,13 @@ class Correlator:
 
 
 class SpamFilter:
-    """`lets_pass` takes Events in order of time. Remembers the 4096 objects and types that had the newest ones."""
+    """Limits Events. `lets_pass` takes them in order of time. Remembers the 4096 objects and types with the newest Events."""
 
     def __init__(self) -> None:
         self._buckets: OrderedDict[tuple[Object, str], TokenBucket] = OrderedDict()
 
     def lets_pass(self, kube_event: KubeEvent, now: float) -> bool:
-        """Whether the Event may be sent; one that may counts. `now`: monotonic seconds."""
+        """Whether the Event may be sent; if so, it counts against the limit. `now`: monotonic seconds."""
         key = about(kube_event), kube_event.type
         bucket = self._buckets.get(key) or TokenBucket(1.0 / SPAM_REFILL_S, SPAM_BURST)
         _remember(self._buckets, key, bucket)
@@ -101,7 +101,7 @@ class SpamFilter:
 
 
 def about(kube_event: KubeEvent) -> Object:
-    """The pod's UID; empty for the node."""
+    """The object of an Event: the pod's UID, empty for the node."""
     return kube_event.pod.uid if kube_event.pod is not None else ""
 
 

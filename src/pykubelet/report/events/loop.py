@@ -1,7 +1,7 @@
-"""The events room's loop: reads the `KubeEvent`s of all rooms and makes them known.
+"""The loop of report/events: takes the `KubeEvent`s of all components, and publishes, logs and forwards them.
 
-Owns: the cell `Recent`, and the log lines of Events: one when an Event happens for the first time; repetitions are counted,
-and logged only with details on. With an API server each Event is also posted to `send.py`, unless its object has too many.
+Owns: the cell `Recent`, and the log lines of Events: one for the first occurrence of an Event. Repetitions are counted, and
+logged only at debug level. With an API server, each Event is also posted to `send.py`, unless its object has too many.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.report.events.correlate import Correlator, SpamFilter
 
 log = Log("events")
-#: Nobody waits for an Event, and much may wait for what happens at the same moment.
+#: Seconds before Events are handled: nothing waits for them, and more urgent work often starts at the same time.
 SETTLE_S = 0.02
 KEPT_PER_OBJECT = 32
 KEPT_PODS = 256
@@ -46,12 +46,13 @@ class EventsLoop:
         self._node: Ring = ()
 
     async def run(self) -> None:
+        """Take Events, count repeated ones, and publish the newest of each pod and of the node. Never returns."""
         while True:
             await self._take()
             self._recent.publish(Recent(dict(self._pods), self._node))
 
     async def _take(self) -> None:
-        """The next Events. A method of its own: their messages, not yet cut, are not kept while it waits for more."""
+        """Take the next Events. A separate method, so that no reference to their uncut messages remains while waiting for more."""
         first = await self._recorder.get_all()
         await asyncio.sleep(SETTLE_S)
         for kube_event in (*first, *self._recorder.take_all()):
@@ -74,13 +75,13 @@ class EventsLoop:
 
 
 def added(ring: Ring, found: Occurrence) -> Ring:
-    """The ring with `found` at its end, in the place of the same Event with a smaller count. Pure."""
+    """The ring with `found` at its end, instead of the same Event with a smaller count. Pure."""
     kept = (known for known in ring if not _is_earlier(known, found))
     return (*kept, found)[-KEPT_PER_OBJECT:]
 
 
 def _is_earlier(known: Occurrence, found: Occurrence) -> bool:
-    """Whether `known` is `found` before its last repetition."""
+    """Whether `known` is the same Event as `found`, with a smaller count."""
     return known.serial == found.serial and known.count < found.count
 
 

@@ -1,4 +1,4 @@
-"""Events of the API made from what happened. Pure.
+"""Renders Events of the API. Pure.
 
 Source: the Kubernetes documentation "Event v1 core"; a kubelet's Events have the component `kubelet` and the node as host.
 """
@@ -19,7 +19,7 @@ _NANO = 1_000_000_000
 
 
 def render_event(found: Occurrence, node: NodeView, version: str) -> Event:
-    """`version`: the resource version of the pod as the node knows it; empty for static pods and the node."""
+    """The API Event. `version`: the pod's resource version as known on the node; empty for static pods and the node."""
     kube_event = found.kube_event
     about = involved_object(found, node, version)
     return Event(
@@ -49,7 +49,7 @@ def render_repetition(found: Occurrence) -> dict[str, Any]:
 
 
 def involved_object(found: Occurrence, node: NodeView, version: str) -> ObjectReference:
-    """The node with its UID as far as it is known: by that `kubectl describe node` finds Events."""
+    """The object of the Event. The node has its UID if it is known, because `kubectl describe node` finds Events by UID."""
     pod = found.kube_event.pod
     if pod is None:
         return ObjectReference(apiVersion="v1", kind="Node", name=node.name, uid=node.uid)
@@ -65,12 +65,13 @@ def involved_object(found: Occurrence, node: NodeView, version: str) -> ObjectRe
 
 
 def event_namespace(found: Occurrence) -> str:
+    """The namespace of the Event's object: its pod's, or `default` for an Event of the node."""
     pod = found.kube_event.pod
     return pod.namespace if pod is not None else DEFAULT_NAMESPACE
 
 
 def event_name(found: Occurrence, node: str) -> str:
-    """The object's name, as much of it as fits, and the time; the serial keeps two Events of one moment apart."""
+    """The object's name, cut if necessary, and the time with the serial added, so that simultaneous Events differ."""
     pod = found.kube_event.pod
     end = f".{int(found.first_at * _NANO) + found.serial:x}"
     return (pod.name if pod is not None else node)[: NAME_MAX - len(end)].rstrip("-.") + end

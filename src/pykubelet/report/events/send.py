@@ -1,14 +1,14 @@
-"""Sends Events to the API server, behind everything else.
+"""Sends Events to the API server, with the lowest priority.
 
-Owns: what is waiting to be sent. Nobody ever waits for it: the queue is bounded, repetitions of one Event that is still
-waiting are sent as one, and while the API server is away Events wait until it is back.
+Owns: the queue of unsent Events. No component waits for it. The queue is bounded, repetitions of a queued Event are sent as
+one, and while the API server is away, Events wait until it is back.
 
 Rules:
-- While much happens, the runtime, the API server and the agent are for what happens: Events wait for a lull, and while the
-  runtime makes pods, but not for long.
-- An Event of the node waits for the Node's UID, by which people find it; others pass it, and after a minute it is sent without.
-- An Event is created once; repetitions are patches of its count. Where the patch finds nothing, it is created again.
-- An answer that refuses an Event ends it. What did not arrive is tried again.
+- Pods have priority: Events wait while new Events arrive and while the runtime creates pods, at most HOLD_S.
+- An Event of the node waits for the Node's UID, by which clients find it. Other Events overtake it, and after a minute it is
+  sent without the UID.
+- An Event is created once; repetitions patch its count. If it no longer exists, it is created again.
+- An Event that the server refuses is dropped. After other errors it is sent again.
 
 Source: `eventRecordQPS`, `eventBurst` of KubeletConfiguration, which are the limits of the client that is used here.
 """
@@ -40,31 +40,39 @@ from pykubelet.report.events.render_event import event_namespace, render_event, 
 log = Log("events")
 QUEUE_MAX = 1000
 REMEMBERED = 4096
-#: A lull: as long as this nothing new has happened. What an Event tells of, and the report that a pod is ready, come first.
+#: Seconds without a new Event before Events are sent, so that the requests and statuses of pods are sent first.
 SETTLE_S = 0.2
-#: The longest that an Event waits for a lull.
+#: The longest time in seconds that an Event waits for such a pause.
 HOLD_S = 5.0
-#: The longest that an Event of the node waits for the Node's UID: a busy API server may take a while to register it.
+#: The longest time in seconds that an Event of the node waits for the Node's UID: a busy API server may register it late.
 NAMELESS_S = 60.0
 RETRY_S, RETRY_MAX_S = 0.5, 10.0
-_BACKOFF = BackoffPolicy(RETRY_S, RETRY_MAX_S)
 TRIES = 12
 _MAKING = (CONTAINER_START, SANDBOX)
 
 
 class _Taken(msgspec.Struct, frozen=True):
-    """An answer of which nothing is needed but that there is one."""
+    """An answer whose content is not needed."""
 
 
 class _Waiting(Value):
-    """An Event to be sent. `since`: monotonic seconds when it, or the first of its repetitions here, came."""
+    """An Event to send. `since`: when it, or the first of its queued repetitions, arrived, in monotonic seconds."""
 
     found: Occurrence
     since: float
 
 
+class EventPeriods(Value):
+    """Seconds. `settle_s`: the time without a new Event before Events are sent. `hold_s`: the longest time that an Event waits
+    for that. `retry_max_s`: the longest pause after a failure."""
+
+    settle_s: float = SETTLE_S
+    hold_s: float = HOLD_S
+    retry_max_s: float = RETRY_MAX_S
+
+
 class EventSender:
-    """`run` never returns. `client`: limited to what Events may use."""
+    """Sends Events. `run` never returns. `client`: has the rate limit of Events."""
 
     def __init__(
         self,
@@ -74,8 +82,7 @@ class EventSender:
         lifecycles: Cell[Lifecycles],
         node: Cell[NodeView],
         clock: Clock,
-        settle_s: float = SETTLE_S,
-        hold_s: float = HOLD_S,
+        periods: EventPeriods | None = None,
     ) -> None:
         self._client = client
         self._mailbox = waiting
@@ -83,8 +90,8 @@ class EventSender:
         self._lifecycles = lifecycles
         self._node = node
         self._clock = clock
-        self._settle_s = settle_s
-        self._hold_s = hold_s
+        self._periods = periods or EventPeriods()
+        self._backoff = BackoffPolicy(RETRY_S, self._periods.retry_max_s)
         self._queue: OrderedDict[int, _Waiting] = OrderedDict()
         self._newest_at = float("-inf")
         self._names: OrderedDict[int, str] = OrderedDict()
@@ -92,6 +99,7 @@ class EventSender:
         self._dropped = 0
 
     async def run(self) -> None:
+        """Send Events to the API server, the oldest first. Never returns."""
         async with Supervisor("event-sender") as supervisor:
             supervisor.start_root("events-queue", self._collect())
             supervisor.start_root("events-send", self._send_always())
@@ -102,16 +110,16 @@ class EventSender:
             news = await self._mailbox.get_all()
             self._newest_at = now = self._clock.monotonic()
             for found in news:
-                known = self._queue.get(found.serial)  # a repetition takes the place of what still waits
+                known = self._queue.get(found.serial)  # a repetition replaces the queued Event
                 self._queue[found.serial] = _Waiting(found, known.since if known is not None else now)
                 if len(self._queue) > QUEUE_MAX:
                     self._queue.popitem(last=False)
-                    self._tell_dropped()
+                    self._log_dropped()
             self._filled.set()
 
-    def _tell_dropped(self) -> None:
+    def _log_dropped(self) -> None:
         self._dropped += 1
-        if self._dropped & (self._dropped - 1) == 0:  # the first, and then ever more rarely
+        if self._dropped & (self._dropped - 1) == 0:  # log the first, and then more and more rarely
             log.warning("too many Events are waiting; the oldest is dropped", dropped=self._dropped)
 
     async def _send_always(self) -> None:
@@ -123,33 +131,33 @@ class EventSender:
                 await self._send(self._queue.pop(self._next()).found)
 
     async def _lull(self) -> None:
-        """Until nothing has happened for a while and no pod is being made, or the oldest Event has waited long enough."""
+        """Wait until no Event has arrived for a while and no pod is being created, or the oldest Event has waited long enough."""
         while self._queue:
             now = self._clock.monotonic()
             first = self._queue[self._next()]
             is_nameless = self._is_nameless(first.found)
-            held_s = first.since + (NAMELESS_S if is_nameless else self._hold_s) - now
-            calm_s = self._newest_at + self._settle_s - now
+            held_s = first.since + (NAMELESS_S if is_nameless else self._periods.hold_s) - now
+            calm_s = self._newest_at + self._periods.settle_s - now
             if calm_s <= 0 and (is_nameless or self._makes_pods()):
-                calm_s = self._settle_s
+                calm_s = self._periods.settle_s
             if min(held_s, calm_s) <= 0:
                 return
             await asyncio.sleep(min(held_s, calm_s))
 
     def _next(self) -> int:
-        """The serial of the oldest Event whose object is known; of the oldest of all where there is none."""
+        """The serial of the oldest Event whose object's UID is known; if there is none, of the oldest Event."""
         named = (serial for serial, waiting in self._queue.items() if not self._is_nameless(waiting.found))
         return next(named, next(iter(self._queue)))
 
     def _is_nameless(self, found: Occurrence) -> bool:
-        """It is about the node, of which the UID is not known yet."""
+        """Whether it is an Event of the node, and the Node's UID is not known yet."""
         return found.kube_event.pod is None and not self._node.get().uid
 
     def _makes_pods(self) -> bool:
-        return _makes_pods(self._lifecycles.get(), self._clock.wall() - self._hold_s)
+        return _makes_pods(self._lifecycles.get(), self._clock.wall() - self._periods.hold_s)
 
     async def _send(self, found: Occurrence) -> None:
-        """Until it has arrived, was refused, or has been tried often enough."""
+        """Send an Event until it is accepted or refused, or was tried `TRIES` times with an answer."""
         failures, refusals = 0, 0
         while refusals < TRIES:
             try:
@@ -161,7 +169,7 @@ class EventSender:
                     return
                 failures += 1
                 refusals += error.status > 0
-                delay = _BACKOFF.delay_s(failures) * random.uniform(0.5, 1.5)
+                delay = self._backoff.delay_s(failures) * random.uniform(0.5, 1.5)
                 await asyncio.sleep(max(delay, error.retry_after_s or 0.0))
                 newer = self._queue.pop(found.serial, None)
                 found = newer.found if newer is not None else found
@@ -181,7 +189,7 @@ class EventSender:
         try:
             await self._client.create(path, event, _Taken)
         except ApiError as error:
-            if not error.already_exists:  # it arrived, and its answer did not
+            if not error.already_exists:  # an earlier try has created it, but its answer was lost
                 raise
         self._names[found.serial] = event.metadata.name
         if len(self._names) > REMEMBERED:
@@ -194,5 +202,5 @@ class EventSender:
 
 
 def _makes_pods(lifecycles: Lifecycles, since: float) -> bool:
-    """Whether the runtime has begun to make something after `since` (wall seconds): what takes longer holds up nobody."""
+    """Whether the runtime is creating a sandbox or container since a time after `since` (wall seconds). Slower ones do not count."""
     return any(wait.what in _MAKING and wait.since > since for life in lifecycles.pods.values() for wait in life.waits)

@@ -1,1 +1,1 @@
-"""Mirror pods: how the API server knows of the static pods of this node. Made and removed in the background."""
+"""Mirror pods, which show the static pods of this node in the API server. Created and deleted in the background."""

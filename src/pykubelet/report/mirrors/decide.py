@@ -1,10 +1,11 @@
-"""Which mirror pods are to be made, and which to go. Pure.
+"""Decides which mirror pods to create and which to delete. Pure.
 
 Rules:
-- A static pod has one mirror pod, of its name and with its hash. One that somebody is deleting goes at once and is made
-  again: deleting a mirror pod ends nothing. One of another hash goes when the static pod that it shows has ended.
-- A mirror pod whose static pod is gone goes too, when all sources have told their pods and that static pod has ended.
-- A mirror pod belongs to the Node object, so that it goes with it; while there is no Node, none is made.
+- A static pod has one mirror pod, with its name and hash. A mirror pod with a deletion timestamp is deleted at once and
+  created again, because deleting a mirror pod does not stop the static pod. A mirror pod with another hash is deleted when
+  the static pod that it shows has ended.
+- A mirror pod without a static pod is deleted when all sources have reported and its static pod has ended.
+- The Node object owns the mirror pods, so that they are garbage-collected with it. Without a Node, none is created.
 Source: the Kubernetes documentation "Create static Pods".
 """
 
@@ -27,13 +28,13 @@ class MakeMirror(Value):
 
 
 class RemoveMirror(Value):
-    """Delete this very mirror pod, without grace."""
+    """Delete the mirror pod with this UID, with grace period 0."""
 
     mirror: Pod
     cause: str
 
 
-Errand = MakeMirror | RemoveMirror
+MirrorAction = MakeMirror | RemoveMirror
 
 
 def has_mirrors(roster: Roster) -> bool:
@@ -41,12 +42,12 @@ def has_mirrors(roster: Roster) -> bool:
     return bool(roster.mirrors) or any(is_static(entry.pod) for entry in roster.pods.values())
 
 
-def plan_mirrors(roster: Roster, lifecycles: Lifecycles, node: NodeView) -> Mapping[str, Errand]:
-    """What is to be done, by full name. Nothing before the API server was heard."""
+def plan_mirrors(roster: Roster, lifecycles: Lifecycles, node: NodeView) -> Mapping[str, MirrorAction]:
+    """The errands by full name. None before the API server's pods were listed."""
     if roster.mirrors is None:
         return {}
     statics = {pod_ref(e.pod).full_name: e.pod for e in roster.pods.values() if is_static(e.pod)}
-    errands: dict[str, Errand] = {}
+    errands: dict[str, MirrorAction] = {}
     for name, mirror in roster.mirrors.items():
         static = statics.get(name)
         if static is None:
@@ -54,7 +55,7 @@ def plan_mirrors(roster: Roster, lifecycles: Lifecycles, node: NodeView) -> Mapp
                 errands[name] = RemoveMirror(mirror, "its static pod is gone")
         elif mirror.metadata.deletionTimestamp:
             errands[name] = RemoveMirror(mirror, "it is being deleted")
-        elif mirror.metadata.annotations.get(CONFIG_MIRROR) != hash_of(static) and not _is_forerunner_left(
+        elif mirror.metadata.annotations.get(CONFIG_MIRROR) != hash_of(static) and not _is_predecessor_left(
             static, lifecycles
         ):
             errands[name] = RemoveMirror(mirror, "its static pod has changed")
@@ -69,8 +70,8 @@ def _is_ending(full_name: str, lifecycles: Lifecycles) -> bool:
     return any(life.ref.full_name == full_name and is_static(life.pod) for life in lifecycles.pods.values())
 
 
-def _is_forerunner_left(static: Pod, lifecycles: Lifecycles) -> bool:
-    """Whether another static pod of the same name is still there: it is the one that the mirror pod shows."""
+def _is_predecessor_left(static: Pod, lifecycles: Lifecycles) -> bool:
+    """Whether another static pod of the same name still exists, which the mirror pod shows."""
     ref = pod_ref(static)
     return any(
         life.ref.full_name == ref.full_name and life.ref.uid != ref.uid and is_static(life.pod)
@@ -79,11 +80,12 @@ def _is_forerunner_left(static: Pod, lifecycles: Lifecycles) -> bool:
 
 
 def hash_of(static: Pod) -> str:
+    """The static pod's `kubernetes.io/config.hash`; empty without one."""
     return static.metadata.annotations.get(CONFIG_HASH, "")
 
 
 def mirror_of(static: Pod, node: NodeView) -> Pod:
-    """The mirror pod as it is sent to the API server."""
+    """The mirror pod to create at the API server."""
     meta = static.metadata
     owner = OwnerReference(apiVersion="v1", kind="Node", name=node.name, uid=node.uid, controller=True)
     return replace(

@@ -1,12 +1,12 @@
-"""The mirrors' loop: makes and removes mirror pods, in the background; no static pod ever waits for it.
+"""The loop of the mirror pods: creates and deletes them in the background. No static pod waits for it.
 
-Owns: what is under way and when what failed is tried again. Reads: `Roster`, `Lifecycles`, `NodeView`, `ApiState`. One
-request at a time for a full name; after it has succeeded nothing more is done for that name until the API server's set of
-mirror pods has changed, or `echo_s` have passed.
+Owns: the running requests and the retries. Reads: `Roster`, `Lifecycles`, `NodeView`, `ApiState`. There is one request at a
+time for each full name. After a success, nothing more is done for the name until the watch shows a change of its mirror
+pod, or `echo_s` have passed.
 
-While the server cannot be reached at all, everything rests together, until `ApiState` tells that it is back or for
-`away_max_s` at most. What the server refuses (too many requests, no answer to be had from its store) rests by name, ever
-longer, whatever others are answered.
+While the server cannot be reached at all, all requests pause together, until `ApiState` reports that it is back, or at most
+`away_max_s`. A request that the server refuses (too many requests, its store does not answer) pauses with back-off for its
+name, whatever the answers to others are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.cells import Cell, ringing
+from pykubelet.base.kit.cells import Cell, set_on_change
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.retries import Retries
@@ -26,7 +26,7 @@ from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.roster import Roster, pod_ref
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.report.mirrors.decide import Errand, MakeMirror, RemoveMirror, has_mirrors, mirror_of, plan_mirrors
+from pykubelet.report.mirrors.decide import MakeMirror, MirrorAction, RemoveMirror, has_mirrors, mirror_of, plan_mirrors
 
 log = Log("mirrors")
 AT_ONCE = 4
@@ -34,8 +34,8 @@ _ALL = "all"
 
 
 class MirrorPeriods(Value):
-    """Seconds. `echo_s`: how long the API server's set is waited for after a success. `retry_s`: the first pause after a
-    failure, doubling to `retry_max_s`, and to `away_max_s` while the server cannot be reached."""
+    """Seconds. `echo_s`: how long to wait for the watch after a success. `retry_s`: the first pause after a failure, doubling to
+    `retry_max_s`, and to `away_max_s` while the server cannot be reached."""
 
     echo_s: float = 5.0
     retry_s: float = 0.2
@@ -44,7 +44,7 @@ class MirrorPeriods(Value):
 
 
 class MirrorInputs(Value):
-    """The cells this room reads."""
+    """The cells that report/mirrors reads."""
 
     roster: Cell[Roster]
     lifecycles: Cell[Lifecycles]
@@ -53,7 +53,7 @@ class MirrorInputs(Value):
 
 
 class _Done(Value):
-    """What was answered with success: the mirror pod that was there then, and until when its echo is awaited."""
+    """A successful request: the mirror pod that existed before it, and until when the watch is awaited (monotonic seconds)."""
 
     there: Pod | None
     until: float
@@ -76,21 +76,22 @@ class MirrorsLoop:
         self._done: dict[str, _Done] = {}
         self._retries = Retries[str](self._periods.retry_s, self._periods.retry_max_s)
         self._away = Retries[str](self._periods.retry_s, self._periods.away_max_s)
-        self._bell = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._supervisor = Supervisor("mirrors")
 
     async def run(self) -> None:
+        """Keep the API server's mirror pods equal to the static pods. Never returns."""
         async with self._supervisor as supervisor:
             cells = self._inputs
-            with ringing(self._bell, cells.roster, cells.lifecycles, cells.node, cells.api):
+            with set_on_change(self._wakeup, cells.roster, cells.lifecycles, cells.node, cells.api):
                 supervisor.start_root("mirrors-send", self._follow())
                 raise await supervisor.wait_failed()
 
     async def _follow(self) -> None:
         while True:
-            await self._bell.wait()
-            self._bell.clear()
+            await self._wakeup.wait()
+            self._wakeup.clear()
             self._hear_of_server()
             self._look()
 
@@ -104,7 +105,7 @@ class MirrorsLoop:
         if roster is not self._roster:
             self._roster, self._is_concerned = roster, has_mirrors(roster)
         elif not self._is_concerned:
-            return  # what happens to the API server's own pods
+            return  # the change is only about other pods
         errands = plan_mirrors(roster, self._inputs.lifecycles.get(), self._inputs.node.get())
         for name, done in list(self._done.items()):
             there = roster.mirrors.get(name) if roster.mirrors is not None else None
@@ -126,9 +127,9 @@ class MirrorsLoop:
         if self._timer is not None:
             self._timer.cancel()
         delay = min(waits, default=None)
-        self._timer = None if delay is None else asyncio.get_running_loop().call_later(delay - now, self._bell.set)
+        self._timer = None if delay is None else asyncio.get_running_loop().call_later(delay - now, self._wakeup.set)
 
-    async def _run_errand(self, name: str, errand: Errand, there: Pod | None) -> None:
+    async def _run_errand(self, name: str, errand: MirrorAction, there: Pod | None) -> None:
         try:
             await self._carry_out(errand)
         except ApiError as error:
@@ -140,20 +141,20 @@ class MirrorsLoop:
             self._done[name] = _Done(there, self._clock.monotonic() + self._periods.echo_s)
         finally:
             self._busy.discard(name)
-            self._bell.set()
+            self._wakeup.set()
 
     def _failed(self, name: str, error: ApiError) -> int:
-        """How often in a row: this one, or, when there is no answer at all, any."""
+        """Note a failure. Returns the failures in a row: of this name, or, without an answer, of all requests together."""
         now = self._clock.monotonic()
         if error.status > 0:
             if not error.is_transient:
                 self._away.succeeded(_ALL)
             return self._retries.failed(name, now, error.retry_after_s or 0.0)
         if now < self._away.free_at(_ALL):
-            return 0  # another one has told
+            return 0  # another request has logged it
         return self._away.failed(_ALL, now)
 
-    async def _carry_out(self, errand: Errand) -> None:
+    async def _carry_out(self, errand: MirrorAction) -> None:
         match errand:
             case MakeMirror(static):
                 meta = static.metadata

@@ -1,1 +1,1 @@
-"""The node itself: its addresses and resources (`loop`), and whether its runtime is well (`runtime`)."""
+"""Reports the node to the API server: registration, status, Lease and CSINode."""

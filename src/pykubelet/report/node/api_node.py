@@ -1,11 +1,11 @@
-"""The Node object of this node, as the API server has it.
+"""Follows the Node object of this node at the API server.
 
-Owns: the newest copy of the Node, and the part of the cell `NodeView` that comes from it (`registered` and all below).
-Reads: the Node by a watch, by the answers to requests, and by a request on demand (`NodeWanted`).
+Owns: the newest copy of the Node, and the cell `ApiNode` with the part of it that the agent uses.
+Reads the Node by a watch, from the answers to requests, and on demand (`NodeWanted`).
 
 Rules:
-- Only the watch knows whether there is a Node: the answer to a request may come after the event of its deletion.
-- `NodeWanted` asks for the Node as it is now: `read_at` is published when it was read after that.
+- Only the watch decides whether the Node exists, because the answer to a request may arrive after the event of its deletion.
+- `NodeWanted` requests a new read of the Node. `read_at` is published after that read, and never before its contents.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 
-from pykubelet.base.api.core import Node, ObjectMeta
+from pykubelet.base.api.core import Node
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
@@ -21,14 +21,14 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.kube_events import KubeEvent, normal
-from pykubelet.base.model.node import NodeView, NodeWanted
+from pykubelet.base.model.node import ApiNode, NodeWanted
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.edges.kubeapi.listwatch import Listed, follow
+from pykubelet.edges.kubeapi.listwatch import Listed, WatchPeriods, follow
 from pykubelet.report.node.model import Registration
 from pykubelet.report.node.plan_report import is_newer
 from pykubelet.report.node.pod_cidr import PodCidr
-from pykubelet.report.node.render_status import seen_from_api
+from pykubelet.report.node.render_status import api_node
 
 log = Log("node")
 NODES = "/api/v1/nodes"
@@ -36,24 +36,24 @@ _FORBIDDEN = 403
 
 
 class ReporterClients(Value):
-    """`watching`: for the Node's watch. `reporting`: for requests that must not wait behind any other."""
+    """The API clients. `watching`: for the Node's watch. `reporting`: for requests that must not wait behind others."""
 
     watching: ApiClient
     reporting: ApiClient
 
 
-class ApiNode:
-    """`changed` is set when there is a newer copy, or none any more. `events`: takes the Events of cordoning.
+class NodeCopy:
+    """The copy of the Node. `changed` is set when there is a newer copy, or none any more. `events`: takes Events about cordoning.
 
-    `node`: the newest copy; None: there is none. `expected_until`: a Node that was made may take until then to be seen by the
-    watch (monotonic seconds).
+    `node`: the newest copy; None: there is no Node. `expected_until`: until when the watch may take to show a Node that was
+    created (monotonic seconds).
     """
 
     def __init__(
         self,
         about: Registration,
         clients: ReporterClients,
-        view: CellWriter[NodeView],
+        cell: CellWriter[ApiNode],
         events: Post[KubeEvent],
         clock: Clock,
         changed: asyncio.Event,
@@ -61,12 +61,11 @@ class ApiNode:
     ) -> None:
         self._about = about
         self._clients = clients
-        self._view = view
+        self._cell = cell
         self._events = events
         self._clock = clock
         self._changed = changed
         self._pod_cidr = pod_cidr
-        self._own_labels = view.get().labels
         self._listed: Listed[Node] = Listed()
         self._unschedulable = False
         self.node: Node | None = None
@@ -74,17 +73,19 @@ class ApiNode:
 
     @property
     def path(self) -> str:
+        """The Node's path at the API server."""
         return f"{NODES}/{self._about.name}"
 
     @property
     def is_known(self) -> bool:
-        """True once the watch shows whether there is a Node, or may not."""
+        """True when the watch has shown whether the Node exists, or is forbidden."""
         return self._listed.synced or self._may_not_list
 
-    async def follow(self) -> None:
+    async def follow(self, periods: WatchPeriods) -> None:
         """Follow the watch. Never returns."""
         selector = f"metadata.name={self._about.name}"
-        listing = follow(self._clients.watching, NODES, Node, self._clock, field_selector=selector)
+        client, clock = self._clients.watching, self._clock
+        listing = follow(client, NODES, Node, clock, field_selector=selector, periods=periods)
         async with aclosing(listing):
             async for listed in listing:
                 self._listed = listed
@@ -97,7 +98,7 @@ class ApiNode:
                 self._changed.set()
 
     async def read_on_demand(self, wanted: Mailbox[NodeWanted], backoff: BackoffPolicy) -> None:
-        """Read the Node whenever it is wanted as it is now. Never returns."""
+        """Read the Node on each `NodeWanted`. Never returns."""
         failures = 0
         while True:
             if not failures:
@@ -119,7 +120,7 @@ class ApiNode:
             failures = 0
 
     async def take_answer(self, found: Node) -> None:
-        """Take the answer to a request. It is newer than the watch for the Node that is known, and says nothing of another."""
+        """Take the answer to a request. It counts if it is about the known Node object, or if the watch is forbidden."""
         known = self.node
         if (known is not None and known.metadata.uid == found.metadata.uid) or self._may_not_list:
             await self._take(found)
@@ -128,9 +129,7 @@ class ApiNode:
         """Note that the Node was deleted."""
         self.node = None
         self.expected_until = float("-inf")
-        nothing = Node(metadata=ObjectMeta(labels=dict(self._own_labels)))
-        view = seen_from_api(self._view.get(), nothing, external_cloud=self._about.external_cloud)
-        self._view.publish(replace(view, registered=False))
+        self._publish(ApiNode())
         self._changed.set()
 
     @property
@@ -141,15 +140,19 @@ class ApiNode:
         if self.node is not None and not is_newer(found, self.node):
             return
         self.node = found
-        view = self._view.get()
-        newer = seen_from_api(view, found, external_cloud=self._about.external_cloud)
-        if newer != view:
-            self._view.publish(newer)
+        self._publish(api_node(found))
         if bool(found.spec.unschedulable) != self._unschedulable:
             self._unschedulable = not self._unschedulable
             reason = "NodeNotSchedulable" if self._unschedulable else "NodeSchedulable"
             self._events.post(normal(reason, f"Node {self._about.name} status is now: {reason}"))
         await self._pod_cidr.use(",".join(found.spec.podCIDRs) or found.spec.podCIDR)
 
+    def _publish(self, contents: ApiNode) -> None:
+        """Publish the contents of the Node; the result of the last read on demand is kept."""
+        known = self._cell.get()
+        newer = replace(contents, read_at=known.read_at, read_error=known.read_error)
+        if newer != known:
+            self._cell.publish(newer)
+
     def _note_read(self, began: float, error: str = "") -> None:
-        self._view.publish(replace(self._view.get(), read_at=began, read_error=error))
+        self._cell.publish(replace(self._cell.get(), read_at=began, read_error=error))

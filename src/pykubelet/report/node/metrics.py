@@ -1,4 +1,4 @@
-"""Durations of the phases of a node's start, for `/metrics`: set once, when a node that this run has registered is ready."""
+"""Metrics of the phases of a node's start, set once, when a node that this run has registered becomes ready."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WHOLE = Gauge("kubelet_node_startup_duration_seconds", "Duration in seconds of n
 
 
 class NodeStart(Value):
-    """Wall seconds: of the machine's start, the agent's, the first attempt to register, and its success."""
+    """The times of the machine's start, the agent's start, the first attempt to register, and its success, in wall seconds."""
 
     booted_at: float
     agent_at: float
@@ -42,7 +42,7 @@ def record_node_start(start: NodeStart, ready_at: float) -> None:
 
 
 class NodeStartTimer:
-    """Collects the times of a start. All are wall seconds."""
+    """Collects the times of a node's start, in wall seconds."""
 
     def __init__(self) -> None:
         self._tried_at: float | None = None
@@ -54,6 +54,7 @@ class NodeStartTimer:
             self._tried_at = now
 
     def note_registered(self, booted_at: float, agent_at: float, now: float) -> None:
+        """Record when the node was registered. All times are wall seconds."""
         self._start = NodeStart(booted_at, agent_at, now if self._tried_at is None else self._tried_at, now)
 
     def note_ready(self, now: float) -> None:

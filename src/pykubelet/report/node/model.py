@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pykubelet.base.api.core import ContainerImage, NodeSystemInfo, Taint
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.node import NodeView, RuntimeReady
-from pykubelet.base.model.pressure import Pressure
+from pykubelet.base.model.pressure import NodePressure
+from pykubelet.edges.kubeapi.listwatch import WatchPeriods
 
 #: Annotation and taint keys of a Node.
 CONTROLLER_ATTACH = "volumes.kubernetes.io/controller-managed-attach-detach"
@@ -17,12 +18,12 @@ UNINITIALIZED = Taint(key="node.cloudprovider.kubernetes.io/uninitialized", valu
 
 
 class Registration(Value):
-    """The fixed facts of the node's registration: nothing of them changes while the agent runs.
+    """The facts of the node's registration, which do not change while the agent runs.
 
-    `labels`: the node's own and the given ones. `node_ips`: of `--node-ip`. `info`: without
-    the runtime's version. `features`: declared ones (KEP-5328). `max_images` < 0: all. `reset_extended`: extended
-    resources of an earlier run have no plugin any more. `root_dir`: `--root-dir`. `local_storage`:
-    `localStorageCapacityIsolation`, pods can request `ephemeral-storage`.
+    `labels`: the node's own and the given ones. `node_ips`: of `--node-ip`. `info`: without the runtime's version. `features`:
+    the declared features (KEP-5328). `max_images` < 0: all. `reset_extended`: set extended resources of an earlier run to 0,
+    because they have no plugin any more. `root_dir`: `--root-dir`. `local_storage`: `localStorageCapacityIsolation`, whether
+    pods can request `ephemeral-storage`.
     """
 
     name: str
@@ -44,21 +45,23 @@ class Registration(Value):
 
 
 class NodeInputs(Value):
-    """The inputs of the node's status, at one moment. `are_volumes_mounted`: volumes that a controller attached are mounted."""
+    """The inputs of the node's status, at one moment. `are_volumes_mounted`: volumes that a controller attached are mounted.
+    `shutting_down`: the machine is shutting down."""
 
     view: NodeView
     runtime: RuntimeReady
-    pressure: Pressure
+    pressure: NodePressure
     images: tuple[ContainerImage, ...] = ()
     are_volumes_mounted: bool = False
+    shutting_down: bool = False
 
 
 class NodePeriods(Value):
     """Seconds.
 
-    `update`: between two comparisons of the status. `report`: until an unchanged status is sent again. `retry`: the first back-off of
-    a failed request, doubling to `retry_max`. `images`: between two lists of images. `first_answer`: the longest wait for the
-    runtime's first answer before a status is sent without it.
+    `update`: between two comparisons of the status. `report`: until an unchanged status is sent again. `retry`: the first
+    back-off after a failed request, doubling to `retry_max`. `images`: between two lists of images. `first_answer`: how long to
+    wait for the runtime's first answer before a status is sent without it. `watch`: the periods of the Node's watch.
     """
 
     update: float = 10.0
@@ -67,3 +70,4 @@ class NodePeriods(Value):
     retry_max: float = 7.0
     images: float = 30.0
     first_answer: float = 3.0
+    watch: WatchPeriods = WatchPeriods()

@@ -1,9 +1,9 @@
-"""The Node as it is created, and the corrections of one that exists. Pure.
+"""Makes the Node to register, and the corrections of an existing Node. Pure.
 
-Rules for a Node that exists, if this agent registers it: the labels that every node has, and the given zone, region and instance
-type, are set; extended resources without a plugin become 0, and sizes of huge pages that the kernel
-no longer has are removed. Other given labels and all taints count at creation only. Operating system and architecture are set
-whenever they differ.
+Rules for an existing Node, if this agent registers it: the default labels of every node, and the given zone, region and
+instance type, are set. Extended resources without a plugin become 0, and huge page sizes that the kernel no longer has are
+removed. Other given labels and all taints are only set at creation. The labels of operating system and architecture are
+set whenever they differ.
 Source: the Kubernetes documentation "Nodes", section "Self-registration of Nodes".
 """
 
@@ -35,7 +35,7 @@ ALWAYS_OURS = ("kubernetes.io/os", "kubernetes.io/arch")
 
 
 def first_node(about: Registration, status: NodeStatus) -> Node:
-    """The Node to be created."""
+    """The Node to create."""
     taints = about.taints
     if about.external_cloud and UNINITIALIZED not in taints:
         taints = (*taints, UNINITIALIZED)
@@ -49,7 +49,7 @@ def first_node(about: Registration, status: NodeStatus) -> Node:
 
 
 def label_patch(about: Registration, node: Node, *, first: bool) -> dict[str, Any]:
-    """The changes of the labels of a Node that exists; None removes a label.
+    """The label changes of an existing Node; None removes a label.
 
     `first`: this agent registers the node, and has not patched that Node yet.
     """
@@ -63,8 +63,8 @@ def label_patch(about: Registration, node: Node, *, first: bool) -> dict[str, An
 
 
 def without_stale(about: Registration, status: NodeStatus, own: Container[str]) -> NodeStatus:
-    """The status with zeros for extended resources whose plugin is gone, and without sizes of huge pages that the
-    kernel no longer has. `own`: the resources of this machine."""
+    """The status with 0 for extended resources without a plugin (`reset_extended`), and without huge page sizes that the kernel
+    no longer has. `own`: the resources of this machine."""
     amounts = [
         {
             name: "0" if about.reset_extended and is_extended(name) else amount

@@ -1,10 +1,10 @@
-"""The next patch of the Node: whether one is due, and its content. Pure; `now` is monotonic seconds.
+"""Plans the next patch of the Node: whether one is due, and its content. Pure; `now` is monotonic seconds.
 
 Rules:
-- The status is compared with the API server's copy, so a status that another client changed is restored, and an unchanged
-  one costs nothing until `nodeStatusReportFrequency` is over.
-- A Node that this agent has not patched yet gets one patch, changed or not.
-- A status of which the API server keeps less (it is older than this agent) is not repeated for that.
+- The status is compared with the API server's copy. So a status that another client has changed is restored, and an
+  unchanged one is not sent again until `nodeStatusReportFrequency` has passed.
+- A Node that this agent has not patched yet gets one patch, even if nothing has changed.
+- If an older API server drops fields of the status, the status is not sent again because of that.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pykubelet.report.node.render_status import render_annotations, same_but_hea
 
 
 class LastReport(Value):
-    """The last status that this agent sent. `uid`: of its Node; empty: none was sent to the present Node.
+    """The last status that this agent sent. `uid`: of its Node; empty: none was sent to the current Node.
 
-    `sent`, `answer`: the status of the last patch, and what the API server made of it: an older one drops unknown fields.
+    `sent`, `answer`: the status of the last patch, and the status in the answer; an older API server drops unknown fields.
     `due_at`: when an unchanged status is sent again.
     """
 
@@ -33,7 +33,7 @@ class LastReport(Value):
     due_at: float = float("inf")
 
     def would_repeat(self, status: NodeStatus, there: NodeStatus) -> bool:
-        """True if sending `status` would leave `there` as it is, as it did the last time."""
+        """True if sending `status` again would not change `there`, the API server's status."""
         if self.sent is None or self.answer is None:
             return False
         return same_but_heartbeats(status, self.sent) and same_but_heartbeats(there, self.answer)
@@ -56,7 +56,7 @@ def plan_patch(
 ) -> NodePatch | None:
     """The patch that is due now; None: none is. `rendered`: the status of this node. `capacity`: the machine's resources."""
     is_first = node.metadata.uid != last.uid
-    is_ours = is_first and about.register  # another client registers the Node: only what is always the kubelet's is set
+    is_ours = is_first and about.register  # if another client registers the Node, only the kubelet's own fields are set
     status = without_stale(about, rendered, capacity) if is_ours else rendered
     labels = label_patch(about, node, first=is_ours)
     annotations = render_annotations(about, node.metadata.annotations)
@@ -68,13 +68,13 @@ def plan_patch(
 
 
 def next_report_at(now: float, period_s: float, fraction: float, *, spread: bool) -> float:
-    """When an unchanged status is sent again. `spread`: at a random time, that the nodes of a cluster do not all report at
+    """When an unchanged status is sent again. `spread`: at a random time, so that the nodes of a cluster do not all report at
     once. `fraction`: a random number in [0, 1)."""
     return now + period_s * (1.0 + (fraction - 0.5 if spread else 0.0))
 
 
 def is_newer(found: Node, known: Node) -> bool:
-    """Compare by resource version where both are numbers, as those of Kubernetes are; else the later one is newer."""
+    """Whether `found` is newer: by resource version if both are numbers, as in Kubernetes; else any other object is newer."""
     order = compare_versions(found.metadata.resourceVersion, known.metadata.resourceVersion)
     if found.metadata.uid == known.metadata.uid and order is not None:
         return order > 0

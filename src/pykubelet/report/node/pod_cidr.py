@@ -1,4 +1,4 @@
-"""The pods' address ranges: handed to the runtime for its network configuration."""
+"""Sends the pod CIDRs to the runtime for its network configuration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ log = Log("node")
 class CidrRuntime(Protocol):
     """The part of the CRI client that is needed here."""
 
-    async def update_runtime_config(self, pod_cidr: str) -> None: ...
+    async def update_runtime_config(self, pod_cidr: str) -> None:
+        """Send the pod CIDR to the runtime (CRI `UpdateRuntimeConfig`). Raises CriError."""
+        ...
 
 
 class PodCidr:

@@ -1,12 +1,12 @@
-"""The Node's status and how it differs from what the API server has. Pure.
+"""Renders the Node's status, and the patch of the API server's copy. Pure.
 
 Rules:
-- A condition's transition time changes with its status only; its heartbeat with every status that is sent.
-- Resources that others have written into the capacity stay, and all of them are allocatable.
-- With an external cloud provider the addresses are the provider's. Before it has spoken: the given node IPs, or the one
-  found where `--node-ip` names a family alone (`::`), and the host's name.
-- This agent attaches no volumes. Those in use that another kubelet has left stay as long as any of them is mounted, since
-  the attach-detach controller detaches what is not in use.
+- A condition's transition time changes only with its status; its heartbeat time changes with every status that is sent.
+- Resources that other clients have written into the capacity are kept, and are completely allocatable.
+- With an external cloud provider, the addresses are the provider's. Before the provider has set them, they are the given
+  node IPs (or the detected one, if `--node-ip` only selects a family, such as `::`), and the host name.
+- This agent attaches no volumes. The volumes in use that another kubelet has reported are kept while any of them is mounted,
+  because the attach-detach controller detaches volumes that are not in use.
 Source: the Kubernetes documentation "Node Status"; KEP-5328 for declared features.
 """
 
@@ -31,11 +31,11 @@ from pykubelet.base.api.core import (
     NodeSystemInfo,
 )
 from pykubelet.base.api.patch import DIRECTIVE, strategic_diff
-from pykubelet.base.api.quantity import Amount, Format
+from pykubelet.base.api.resources import format_units
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
-from pykubelet.base.model.node import DEFAULT_OBJECT_TTL_S, NodeView, RuntimeReady
+from pykubelet.base.model.node import DEFAULT_OBJECT_TTL_S, ApiNode, RuntimeReady
 from pykubelet.config.flag_values import UNSPECIFIED
 from pykubelet.report.node.model import (
     CONTROLLER_ATTACH,
@@ -48,13 +48,11 @@ from pykubelet.report.node.model import (
 MAX_NAMES_PER_IMAGE = 5
 READY, MEMORY, DISK, PID = "Ready", "MemoryPressure", "DiskPressure", "PIDPressure"
 OWN_CONDITIONS = (MEMORY, DISK, PID, READY)
-_NANO = 1_000_000_000
-_DECIMAL = frozenset({"cpu", "pods"})
-_NOT_TOLD = frozenset({"pid"})
+_NOT_REPORTED = frozenset({"pid"})
 _VERSION = re.compile(r"\s*v?([0-9]+(?:\.[0-9]+)*)(.*)")
 _SEMANTIC_EXTRA = re.compile(r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?\s*")
 _UNKNOWN = "Unknown"
-#: type: (reason and message when it holds, and when it does not)
+#: By type: the reason and message if the condition holds, and if it does not.
 _PRESSURES = {
     MEMORY: (
         ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
@@ -102,7 +100,7 @@ def render_status(about: Registration, inputs: NodeInputs, before: NodeStatus, n
 
 
 def render_annotations(about: Registration, before: Mapping[str, str]) -> dict[str, str]:
-    """The annotations with ours as they have to be."""
+    """The annotations, with the agent's own set to their required values."""
     found = {key: text for key, text in before.items() if key not in (CONTROLLER_ATTACH, PROVIDED_NODE_IP)}
     if about.controller_attach:
         found[CONTROLLER_ATTACH] = "true"
@@ -112,37 +110,36 @@ def render_annotations(about: Registration, before: Mapping[str, str]) -> dict[s
     return found
 
 
-def seen_from_api(view: NodeView, node: Node, *, external_cloud: bool) -> NodeView:
-    """`view` with all that comes from the API server's Node."""
+def api_node(node: Node) -> ApiNode:
+    """The part of the API server's Node that the agent uses."""
     meta = node.metadata
     ttl = meta.annotations.get(OBJECT_TTL, "")
-    return replace(
-        view,
+    return ApiNode(
         registered=True,
         uid=meta.uid,
         labels=meta.labels,
         taints=node.spec.taints,
-        addresses=node.status.addresses if external_cloud else None,
+        addresses=node.status.addresses,
         object_ttl_s=float(ttl) if ttl.isdecimal() else DEFAULT_OBJECT_TTL_S,
         deleting=bool(meta.deletionTimestamp),
     )
 
 
 def same_but_heartbeats(one: NodeStatus, other: NodeStatus) -> bool:
-    """True if the statuses differ in heartbeat times at most."""
+    """True if the statuses are equal except for heartbeat times."""
     return _without_heartbeats(one) == _without_heartbeats(other)
 
 
 def status_patch(
     before: Node, after: NodeStatus, annotations: Mapping[str, str], labels: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A strategic merge patch for `nodes/<name>/status` that makes `before` have the new status and annotations.
+    """A strategic merge patch for `nodes/<name>/status` from `before` to the new status and annotations.
 
-    `labels`: what to change in them.
+    `labels`: the label changes.
     """
     old, new = to_object(before.status), to_object(after)
     status = strategic_diff(old, new, {})
-    # all of them have a new heartbeat
+    # each of them has a new heartbeat time
     status["conditions"] = [condition for condition in new["conditions"] if condition["type"] in OWN_CONDITIONS]
     if "addresses" in status:
         # two addresses of one type cannot be merged by type
@@ -154,7 +151,7 @@ def status_patch(
 
 
 def condition_events(name: str, before: NodeStatus, after: NodeStatus) -> tuple[KubeEvent, ...]:
-    """What people should read about the change from one status to the next. That a new node is not ready yet is no news."""
+    """The Events for the change from one status to the next. There is none for a new node that is not ready yet."""
     known = {condition.type: condition.status for condition in before.conditions}
     found = []
     for condition in after.conditions:
@@ -173,14 +170,14 @@ def condition_events(name: str, before: NodeStatus, after: NodeStatus) -> tuple[
 
 
 def node_image(names: Iterable[str], size: int) -> ContainerImage:
-    """`names`: digests before tags."""
+    """An image for the Node's status. `names`: digests before tags."""
     return ContainerImage(names=tuple(names)[:MAX_NAMES_PER_IMAGE], sizeBytes=size)
 
 
 def ready_message(inputs: NodeInputs, missing: str = "") -> str:
-    """Why the node is not ready; empty when it is."""
-    runtime = inputs.runtime
-    all_errors = (runtime.runtime_error, runtime.pleg_error, runtime.network_error, missing)
+    """Why the node is not ready; empty if it is ready."""
+    runtime, shutdown = inputs.runtime, "node is shutting down" if inputs.shutting_down else ""
+    all_errors = (runtime.runtime_error, runtime.pleg_error, runtime.network_error, missing, shutdown)
     errors = [text for text in all_errors if text]
     return errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]" if errors else ""
 
@@ -193,7 +190,9 @@ def _conditions(
     for kind, holds in ((MEMORY, pressure.memory), (DISK, pressure.disk), (PID, pressure.pid)):
         wanted[kind] = (holds, *_PRESSURES[kind][not holds])
     problem = ready_message(inputs, missing)
-    wanted[READY] = (not problem, *(("KubeletNotReady", problem) if problem else _IS_READY))
+    reason, message = ("KubeletNotReady", problem) if problem else _IS_READY
+    warning = inputs.view.warning
+    wanted[READY] = (not problem, reason, f"{message}. WARNING: {warning}" if warning else message)
     known = {condition.type: condition for condition in before}
     rendered = {kind: _condition(kind, values, known.get(kind), now) for kind, values in wanted.items()}
     kept = [rendered.pop(condition.type, condition) for condition in before]
@@ -236,18 +235,12 @@ def _addresses(about: Registration, ips: tuple[str, ...], before: tuple[NodeAddr
 
 
 def _resources(own: Mapping[str, int]) -> dict[str, Any]:
-    return {name: _quantity(name, amount) for name, amount in own.items() if name not in _NOT_TOLD}
+    return {name: format_units(name, amount) for name, amount in own.items() if name not in _NOT_REPORTED}
 
 
 def is_extended(resource: str) -> bool:
-    """A resource with a domain of its own, which only a device plugin can stand behind."""
+    """Whether a resource has a domain other than `kubernetes.io`, so that a device plugin must provide it."""
     return "/" in resource and "kubernetes.io/" not in resource
-
-
-def _quantity(name: str, amount: int) -> str:
-    if name == "cpu":
-        return str(Amount(amount * _NANO // 1000, Format.DECIMAL_SI))
-    return str(Amount(amount * _NANO, Format.DECIMAL_SI if name in _DECIMAL else Format.BINARY_SI))
 
 
 def _images(found: Iterable[ContainerImage], at_most: int) -> tuple[ContainerImage, ...]:
@@ -263,7 +256,7 @@ def _node_info(about: Registration, runtime: RuntimeReady, before: NodeSystemInf
 
 
 def _runtime_version(text: str) -> str:
-    """A semantic version as it is; of any other its first two or more numbers. As k8s.io/apimachinery's `version.Parse`."""
+    """A semantic version unchanged; of other versions only the leading numbers. As k8s.io/apimachinery's `version.Parse`."""
     found = _VERSION.fullmatch(text)
     if found is None:
         return _UNKNOWN

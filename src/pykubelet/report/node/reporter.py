@@ -1,13 +1,14 @@
-"""Registers the Node and keeps its status at the API server equal to this node's.
+"""Registers the Node, and keeps its status at the API server up to date.
 
-Owns: the registration, status, labels and annotations of the Node of our name; the node's part of `ApiState`.
-Reads: `RuntimeReady`, `Pressure`, `NodeView`, the runtime's images, and the Node itself (`api_node`).
+Owns: the registration, status, labels and annotations of the Node with this node's name; `ApiNode`; the node's part of
+`ApiState`.
+Reads: `RuntimeReady`, `NodePressure`, `NodeView`, the runtime's images, and the Node itself (`api_node`).
 
 Rules (`plan_report` decides on a patch):
 - A change of an input is sent at once; only images are polled.
-- Nothing is sent before the runtime has answered once (or has not for some seconds): after a restart of the agent a node
-  that is ready stays so.
-- A Node that is gone is made again.
+- Nothing is sent before the runtime has answered once, or has not answered for some seconds, so that a ready node stays
+  ready when the agent restarts.
+- A Node that was deleted is created again.
 
 Source: the Kubernetes documentation "Nodes" and "Node Status".
 """
@@ -22,7 +23,7 @@ from typing import Protocol
 from pykubelet.base.api.core import ContainerImage, Node, NodeStatus
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.cells import Cell, CellWriter, make_cell, ringing
+from pykubelet.base.kit.cells import Cell, CellWriter, make_cell, set_on_change
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
@@ -30,8 +31,9 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.kube_events import KubeEvent
-from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
-from pykubelet.base.model.pressure import Pressure
+from pykubelet.base.model.node import ApiNode, NodeView, NodeWanted, RuntimeReady
+from pykubelet.base.model.pressure import NodePressure
+from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.cgroups.cgroup_stats import read_boot_time
@@ -40,7 +42,7 @@ from pykubelet.edges.host.fs.mounts import has_attached_volumes
 from pykubelet.edges.host.proc.self_stats import read_self
 from pykubelet.edges.kubeapi.client import PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.report.node.api_node import NODES, ApiNode, ReporterClients
+from pykubelet.report.node.api_node import NODES, NodeCopy, ReporterClients
 from pykubelet.report.node.metrics import NodeStartTimer
 from pykubelet.report.node.model import NodeInputs, NodePeriods, Registration
 from pykubelet.report.node.plan_registration import first_node
@@ -50,7 +52,7 @@ from pykubelet.report.node.render_status import condition_events, node_image, re
 
 log = Log("node")
 SETTLE_S = 0.005
-#: How long the watch may take to see a Node that was made.
+#: Seconds that the watch may take to show a Node that was created.
 WATCH_S = 2.0
 _FORBIDDEN = 403
 
@@ -58,16 +60,20 @@ _FORBIDDEN = 403
 class ReportedRuntime(CidrRuntime, Protocol):
     """The part of the CRI client that is needed here."""
 
-    async def list_images(self) -> Sequence[pb.Image]: ...
+    async def list_images(self) -> Sequence[pb.Image]:
+        """All images of the runtime. Raises CriError."""
+        ...
 
 
 class ReporterCells(Value):
-    """The cells of the reporter. `node`: written here as far as it comes from the API server. `wanted`: requests for the Node as
-    it is now. `state`: takes the error that keeps the Node's status from the API server."""
+    """The cells of the reporter. `api_node`: takes the contents of the API server's Node. `wanted`: requests to read the Node
+    again. `state`: takes the error why the Node's status could not be sent."""
 
-    node: CellWriter[NodeView]
+    node: Cell[NodeView]
+    api_node: CellWriter[ApiNode]
     runtime: Cell[RuntimeReady]
-    pressure: Cell[Pressure]
+    pressure: Cell[NodePressure]
+    shutdown: Cell[NodeShutdown]
     wanted: Mailbox[NodeWanted] = field(default_factory=lambda: Mailbox("node-wanted"))
     state: CellWriter[ApiState] = field(default_factory=lambda: make_cell("api-state", ApiState())[1])
 
@@ -94,20 +100,21 @@ class NodeReporter:
         self._periods = periods or NodePeriods()
         self._backoff = BackoffPolicy(self._periods.retry, self._periods.retry_max)
         self._changed = asyncio.Event()
-        self._api_node = ApiNode(about, clients, cells.node, recorder, clock, self._changed, PodCidr(runtime))
+        self._copy = NodeCopy(about, clients, cells.api_node, recorder, clock, self._changed, PodCidr(runtime))
         self._images: tuple[ContainerImage, ...] = ()
         self._last = LastReport()
         self._failures = 0
         self._start_timer = NodeStartTimer()
 
     async def run(self) -> None:
+        """Register the node and keep its status at the API server up to date. Never returns."""
         cells = self._cells
         async with Supervisor("node-report") as supervisor:
-            with ringing(self._changed, cells.node.cell, cells.runtime, cells.pressure):
-                supervisor.start_root("node-watch", self._api_node.follow())
+            with set_on_change(self._changed, cells.node, cells.runtime, cells.pressure, cells.shutdown):
+                supervisor.start_root("node-watch", self._copy.follow(self._periods.watch))
                 supervisor.start_root("node-images", self._follow_images())
                 supervisor.start_root("node-report", self._report_always())
-                supervisor.start_root("node-wanted", self._api_node.read_on_demand(cells.wanted, self._backoff))
+                supervisor.start_root("node-wanted", self._copy.read_on_demand(cells.wanted, self._backoff))
                 raise await supervisor.wait_failed()
 
     # Images
@@ -124,8 +131,8 @@ class NodeReporter:
         try:
             found = await self._cri.list_images()
         except CriError:
-            return False  # RuntimeReady shows a runtime in trouble
-        found = sorted(found, key=lambda image: image.id, reverse=True)  # the runtime lists them in any order
+            return False  # `RuntimeReady` shows that the runtime has a problem
+        found = sorted(found, key=lambda image: image.id, reverse=True)  # the runtime's order is random
         images = tuple(node_image([*image.repo_digests, *image.repo_tags], image.size) for image in found)
         changed, self._images = images != self._images, images
         return changed
@@ -146,7 +153,7 @@ class NodeReporter:
             try:
                 async with asyncio.timeout(pause):
                     await self._changed.wait()
-                    # inputs change together, most of all at the start
+                    # inputs often change together, especially at the start
                     await asyncio.sleep(SETTLE_S if not self._failures else self._periods.retry)
             except TimeoutError:
                 continue
@@ -161,7 +168,7 @@ class NodeReporter:
 
     def _publish_state(self, error: str, pause: float) -> None:
         known = self._cells.state.get()
-        next_at = self._clock.wall() + pause if error or self._api_node.node is None else None
+        next_at = self._clock.wall() + pause if error or self._copy.node is None else None
         if (error, next_at) != (known.node_error, known.node_next_at):
             since = (known.node_since if known.node_error else self._clock.wall()) if error else None
             self._cells.state.publish(replace(known, node_error=error, node_since=since, node_next_at=next_at))
@@ -173,8 +180,8 @@ class NodeReporter:
         return max(self._backoff.delay_s(self._failures), error.retry_after_s or 0.0)
 
     async def _step(self) -> float:
-        """Send the one request that is due now; the seconds until the next step. Raises ApiError."""
-        api_node = self._api_node
+        """Send the request that is due now. Returns the seconds until the next step. Raises ApiError."""
+        api_node = self._copy
         if api_node.node is not None:
             await self._report(api_node.node)
         elif self._about.register and api_node.is_known:
@@ -194,18 +201,18 @@ class NodeReporter:
             if not error.already_exists and error.status != _FORBIDDEN:
                 raise
             self._expect_node()
-            await self._api_node.take_answer(await self._client.get(self._api_node.path, Node))
+            await self._copy.take_answer(await self._client.get(self._copy.path, Node))
             return
         self._expect_node()
         log.info("node registered", name=self._about.name, uid=made.metadata.uid)
         self._start_timer.note_registered(read_boot_time(), read_self().started_at, self._clock.wall())
         due_at = self._clock.monotonic() + self._periods.report
         self._last = replace(self._last, uid=made.metadata.uid, due_at=due_at)
-        await self._api_node.take_answer(made)
+        await self._copy.take_answer(made)
         self._announce(before, status)
 
     def _expect_node(self) -> None:
-        self._api_node.expected_until = self._clock.monotonic() + WATCH_S
+        self._copy.expected_until = self._clock.monotonic() + WATCH_S
 
     async def _report(self, node: Node) -> None:
         now, capacity = self._clock.monotonic(), self._cells.node.get().capacity
@@ -213,26 +220,33 @@ class NodeReporter:
         if patch is None:
             return
         try:
-            newer = await self._client.patch(f"{self._api_node.path}/status", patch.body, PatchKind.STRATEGIC, Node)
+            newer = await self._client.patch(f"{self._copy.path}/status", patch.body, PatchKind.STRATEGIC, Node)
         except ApiError as error:
             if error.is_not_found:
-                self._api_node.lose()
+                self._copy.lose()
                 return
             raise
         due_at = next_report_at(now, self._periods.report, random.random(), spread=not patch.is_regular)
         self._last = LastReport(newer.metadata.uid, patch.status, newer.status, due_at)
-        await self._api_node.take_answer(newer)
+        await self._copy.take_answer(newer)
         self._announce(node.status, patch.status)
 
     def _render(self, before: NodeStatus) -> NodeStatus:
         cells = self._cells
         mounted = bool(before.volumesInUse) and self._are_volumes_mounted()
-        inputs = NodeInputs(cells.node.get(), cells.runtime.get(), cells.pressure.get(), self._images, mounted)
+        inputs = NodeInputs(
+            cells.node.get(),
+            cells.runtime.get(),
+            cells.pressure.get(),
+            self._images,
+            mounted,
+            cells.shutdown.get().active,
+        )
         return render_status(self._about, inputs, before, format_time(self._clock.wall()))
 
     def _are_volumes_mounted(self) -> bool:
-        """Read only while the Node shows volumes in use. In doubt they are mounted: a volume that is detached while it is mounted
-        loses data."""
+        """Whether attached volumes are mounted. Only read while the Node shows volumes in use. True in doubt, because a volume that
+        is detached while it is mounted loses data."""
         try:
             return has_attached_volumes(self._about.root_dir)
         except HostError as error:

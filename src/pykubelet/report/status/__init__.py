@@ -1,1 +1,1 @@
-"""What the API shows of each pod: a pure projection of what is desired, done and seen (`project`), and its loop."""
+"""The status manager: projects the status of each pod (`project`), and patches it at the API server (`publish`)."""

@@ -1,6 +1,6 @@
-"""Whether a change of inputs can alter a pod's status: projecting a status is expensive. Pure.
+"""Decides whether a change of inputs can alter a pod's status, because projecting a status is expensive. Pure.
 
-Rule: in doubt it can. Stages and kill reasons show in few statuses; published exit statuses stay.
+Rule: in doubt it can. Stages and kill reasons rarely affect a status; published exit statuses are kept.
 """
 
 from __future__ import annotations
@@ -10,24 +10,23 @@ from operator import attrgetter
 
 from pykubelet.base.api.core import Pod, PodStatus
 from pykubelet.base.model.ids import ContainerID
-from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
-from pykubelet.base.model.observed import ContainerState, PodView
+from pykubelet.base.model.lifecycle import ENDED_STAGES, KillReason, PodLifecycle, Stage
+from pykubelet.base.model.observed import ObservedState, PodView
 from pykubelet.base.model.roster import TERMINAL_PHASES, is_static
-from pykubelet.report.status.model import ENDED_STAGES
 
-#: Requests to end a pod that do not show in its status as long as its containers run.
+#: Kill reasons that do not affect the status while all containers run.
 _SILENT_KILLS = frozenset({KillReason.DELETED, KillReason.REMOVED})
 
 
 def is_complete(status: PodStatus, lifecycle: PodLifecycle) -> bool:
-    """True if the pod was removed from its source and all exit statuses are in `status`: no later status is needed."""
+    """True if the pod was removed from its source and `status` has all exit statuses, so that no later status is needed."""
     if lifecycle.kill_reason is not KillReason.REMOVED or lifecycle.stage not in ENDED_STAGES:
         return False
     return _all_terminated(status)
 
 
 def is_final(status: PodStatus, lifecycle: PodLifecycle) -> bool:
-    """True if `status` is the final one of a deleted pod: later changes need no patch."""
+    """True if `status` is the final status of a deleted pod, so that later changes need no patch."""
     goes = lifecycle.kill_reason is KillReason.DELETED and lifecycle.stage in ENDED_STAGES
     return (
         goes and not lifecycle.pod.metadata.finalizers and status.phase in TERMINAL_PHASES and _all_terminated(status)
@@ -40,19 +39,19 @@ def _all_terminated(pod_status: PodStatus) -> bool:
 
 
 def starts_over(before: PodLifecycle, now: PodLifecycle) -> bool:
-    """True if the pod has begun a new life under the same UID: within one life, stages only go forward."""
+    """True if the pod has started again with the same UID: otherwise stages only go forward."""
     return before.stage is not Stage.SYNCING and now.stage is Stage.SYNCING and now.kill_reason is None
 
 
-#: Fields that no status shows, except for the stages and kill reasons that `lifecycle_unchanged` looks at.
-_NOT_SHOWN = frozenset({"stage", "stage_since", "kill_reason", "waits", "story"})
+#: Fields that do not affect a status, except for stages and kill reasons, which `lifecycle_unchanged` compares.
+_NOT_SHOWN = frozenset({"stage", "stage_since", "kill_reason", "waits", "timeline"})
 _shown = attrgetter(*(name for name in PodLifecycle.__struct_fields__ if name not in _NOT_SHOWN))
 
 
 def lifecycle_unchanged(before: PodLifecycle, now: PodLifecycle, view: PodView | None) -> bool:
     """True if this lifecycle change cannot alter the status of a pod with the snapshot `view`.
 
-    A kill request alone does not show in the status unless a container has already exited.
+    A kill request alone does not change the status unless a container has already exited.
     """
     if before.stage is now.stage or (before.stage in ENDED_STAGES and now.stage in ENDED_STAGES):
         is_same = before.kill_reason is now.kill_reason
@@ -80,7 +79,7 @@ def view_unchanged(before: PodView | None, now: PodView | None) -> bool:
 
 
 def is_cleaned_up(before: PodView | None, now: PodView | None, lifecycle: PodLifecycle) -> bool:
-    """True if what an ended pod had left was removed: the published exit statuses stay. A static pod may start over."""
+    """True if the remains of an ended pod were removed; its published exit statuses are kept. A static pod may start again."""
     is_gone = now is not None and now.is_gone and before is not None and not before.is_alive
     return is_gone and lifecycle.stage in ENDED_STAGES and not is_static(lifecycle.pod)
 
@@ -92,4 +91,4 @@ def is_absent(view: PodView | None) -> bool:
 
 def has_unread_message(view: PodView | None, read: Collection[ContainerID]) -> bool:
     """True if the termination message of an exited container is not among those that were `read`."""
-    return view is not None and any(c.state is ContainerState.EXITED and c.id not in read for c in view.containers)
+    return view is not None and any(c.state is ObservedState.EXITED and c.id not in read for c in view.containers)

@@ -48,7 +48,7 @@ RESTART_ALL_MESSAGE = "container exited with restart policy rule"
 def pod_conditions(
     facts: StatusFacts, init: Statuses, regular: Statuses, phase: Phase
 ) -> tuple[core.PodCondition, ...]:
-    """All conditions, in the reference's order. A transition time changes only with the status."""
+    """All conditions, in the order of the reference kubelet. A transition time changes only with the status."""
     pod = facts.pod
     foreign = [c for c in pod.status.conditions if c.type not in OWN_CONDITIONS]
     old = {c.type: c for c in (facts.old.conditions if facts.old is not None else ())}
@@ -60,7 +60,7 @@ def pod_conditions(
         containers,
         _condition(POD_SCHEDULED, True),
     ]
-    if facts.tells_sandbox:
+    if facts.reports_sandbox:
         own.insert(0, _condition(POD_READY_TO_START_CONTAINERS, is_sandbox_fit(pod, facts.view)))
     if has_restart_all_rule(pod):
         own.append(_all_restarting(facts, phase))
@@ -74,9 +74,9 @@ def _stamped(new: core.PodCondition, old: core.PodCondition | None, pod: core.Po
 
 
 def _disruption(facts: StatusFacts, old: Mapping[str, core.PodCondition]) -> list[core.PodCondition]:
-    """The DisruptionTarget condition: the node ends a pod for reasons outside of the pod. A published one stays (KEP-3329)."""
+    """The DisruptionTarget condition (KEP-3329) of a pod that the node evicts or shuts down. A published one is kept."""
     override = facts.lifecycle.override
-    if override is None or facts.lifecycle.kill_reason is not KillReason.EVICTED:
+    if override is None or facts.lifecycle.kill_reason not in (KillReason.EVICTED, KillReason.SHUTDOWN):
         return [old[DISRUPTION_TARGET]] if DISRUPTION_TARGET in old else []
     message = PREEMPTED_MESSAGE if override.reason == PREEMPTING else override.message
     made = _condition(DISRUPTION_TARGET, True, TERMINATION_BY_KUBELET, message)
@@ -84,8 +84,8 @@ def _disruption(facts: StatusFacts, old: Mapping[str, core.PodCondition]) -> lis
 
 
 def _resize(facts: StatusFacts, old: Mapping[str, core.PodCondition]) -> list[core.PodCondition]:
-    """A size that the node has not given the pod, and one that does not hold for all that runs yet (KEP-1287). A pod that
-    has ended gets none any more."""
+    """The conditions PodResizePending (a size that is not allocated) and PodResizeInProgress (a size that is not applied
+    completely yet) (KEP-1287). A pod that has ended has neither."""
     if facts.has_ended:
         return []
     found = []
@@ -111,7 +111,7 @@ def _resize(facts: StatusFacts, old: Mapping[str, core.PodCondition]) -> list[co
 
 
 def _since_reason(new: core.PodCondition, old: core.PodCondition | None, now: str) -> core.PodCondition:
-    """These have one status only: their transition is the change of the reason."""
+    """Set the times of a resize condition. It has only one status, so its transition time changes with its reason."""
     since = old.lastTransitionTime if old is not None and old.reason == new.reason else now
     probed = old.lastProbeTime if old is not None and old.message == new.message and since != now else now
     return replace(new, lastTransitionTime=since, lastProbeTime=probed)
@@ -122,7 +122,7 @@ def _condition(kind: str, status: bool, reason: str = "", message: str = "") -> 
 
 
 def is_sandbox_fit(pod: core.Pod, view: PodView | None) -> bool:
-    """The pod's sandbox stands: exactly one is ready, it is the newest, of the right network and with an address."""
+    """Whether exactly one sandbox is ready, and it is the newest, with the right network mode and an address."""
     if view is None or not view.sandboxes:
         return False
     newest = view.sandboxes[0]
@@ -143,7 +143,7 @@ def _all_restarting(facts: StatusFacts, phase: Phase) -> core.PodCondition:
 def _initialized(
     pod: core.Pod, init: Statuses, regular: Statuses, phase: Phase, old: core.PodCondition | None
 ) -> core.PodCondition:
-    """Once a pod is initialized it stays so, also while its init containers run again."""
+    """The condition Initialized. It stays True, even while init containers run again."""
     statuses = by_name(init)
     unknown: list[str] = []
     incomplete: list[str] = []

@@ -1,14 +1,14 @@
-"""Statuses of containers: present state, last state, and the status of a container that is gone without a trace. Pure.
+"""Statuses of containers: current state, last state, and the status of containers that have vanished. Pure.
 
 Rules:
-- The newest instance gives the state, the previous one the last state; if the runtime does not have it any more, its published
-  status does. The restart count never goes back. Without an instance the container is waiting, with the known
-  count and last state.
-- A container that ran and is gone without a trace is published as terminated with 137, ContainerStatusUnknown. A terminated one keeps
-  its state although its instance is removed, until there is another.
-- A container whose start failed is waiting, with the reason and message of that error; the end of
-  its instance becomes the last state.
-- When the pod has ended, every container that ever began is terminated.
+- The newest instance determines the state, the previous instance the last state. If the runtime no longer has the previous
+  instance, its published status is used. The restart count never decreases. Without an instance, the container is waiting,
+  with the known count and last state.
+- A container that ran and has vanished is published as terminated with exit code 137 and ContainerStatusUnknown. A
+  terminated container keeps its state when its instance is removed, until there is a new instance.
+- A container whose start failed is waiting, with the reason and message of that error. The end of its instance becomes the
+  last state.
+- When the pod has ended, every container that was ever started is terminated.
 Source: the Kubernetes documentation "Pod Lifecycle", section "Container states".
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 from pykubelet.base.api import core
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.observed import ContainerState, ContainerView
+from pykubelet.base.model.observed import ContainerView, ObservedState
 from pykubelet.base.model.phase import UNKNOWN_EXIT_CODE, has_created_regular
 from pykubelet.base.model.reasons import (
     COMPLETED,
@@ -45,20 +45,20 @@ Statuses = tuple[core.ContainerStatus, ...]
 
 
 def regular_statuses(facts: StatusFacts) -> Statuses:
-    """Sorted by name."""
+    """The statuses of regular containers, sorted by name."""
     old = facts.old.containerStatuses if facts.old is not None else ()
     found = [_status(facts, c, _named(old, c.name), is_init=False) for c in facts.pod.spec.containers]
     return tuple(sorted(found, key=lambda status: status.name))
 
 
 def init_statuses(facts: StatusFacts) -> Statuses:
-    """In the order of the spec."""
+    """The statuses of init containers, in the order of the spec."""
     old = facts.old.initContainerStatuses if facts.old is not None else ()
     return tuple(_status(facts, c, _named(old, c.name), is_init=True) for c in facts.pod.spec.initContainers)
 
 
 def ephemeral_statuses(facts: StatusFacts) -> Statuses:
-    """Sorted by name."""
+    """The statuses of ephemeral containers, sorted by name."""
     old = facts.old.ephemeralContainerStatuses if facts.old is not None else ()
     found = [
         _status(facts, _as_container(c), _named(old, c.name), is_init=False, restarts=False)
@@ -113,11 +113,11 @@ def _status(
 def _following(
     facts: StatusFacts, status: core.ContainerStatus, old: core.ContainerStatus | None
 ) -> core.ContainerStatus:
-    """The status of an instance whose predecessor is gone from the runtime: the published status of that one is its last state."""
+    """The status with the last state and restart count from the published status, in case the runtime lacks the predecessor."""
     if old is None:
         return status
     last, count = _last(old), max(status.restartCount, old.restartCount)
-    if old.containerID != status.containerID and (ended := _end_of_forerunner(facts, old)) is not None:
+    if old.containerID != status.containerID and (ended := _end_of_predecessor(facts, old)) is not None:
         last = ended
         if _state(status).running is not None and old.restartCount >= status.restartCount:
             count = old.restartCount + 1
@@ -126,10 +126,10 @@ def _following(
     )
 
 
-def _end_of_forerunner(facts: StatusFacts, told: core.ContainerStatus) -> core.ContainerStateTerminated | None:
-    """The end of the instance that a status was published for; one that ran left no trace when all were removed."""
-    before = _state(told)
-    if _was_reset(facts, told) or (before.running is not None and has_restart_all_rule(facts.pod)):
+def _end_of_predecessor(facts: StatusFacts, reported: core.ContainerStatus) -> core.ContainerStateTerminated | None:
+    """The end of the instance in a published status. The end of one that was still running is unknown, or due to a restart of all."""
+    before = _state(reported)
+    if _was_reset(facts, reported) or (before.running is not None and has_restart_all_rule(facts.pod)):
         return core.ContainerStateTerminated(
             exitCode=UNKNOWN_EXIT_CODE, reason=RESTARTING_ALL_CONTAINERS, message=REMOVED_TO_RESTART
         )
@@ -140,9 +140,9 @@ def _end_of_forerunner(facts: StatusFacts, told: core.ContainerStatus) -> core.C
     )
 
 
-def _was_reset(facts: StatusFacts, told: core.ContainerStatus) -> bool:
-    """True if a rule removed that instance with all others, also if no snapshot shows the pod without it."""
-    return told.containerID.partition("://")[2] in facts.lifecycle.reset
+def _was_reset(facts: StatusFacts, reported: core.ContainerStatus) -> bool:
+    """True if the instance was removed with all others by a restart rule, even if no snapshot shows the pod without it."""
+    return reported.containerID.partition("://")[2] in facts.lifecycle.reset
 
 
 # No instance
@@ -174,7 +174,7 @@ def _without_instance(
 def _vanished(
     facts: StatusFacts, old: core.ContainerStatus | None, status: core.ContainerStatus
 ) -> core.ContainerStatus:
-    """The status of a container that was there in the previous one; `status`: as if it had never been there."""
+    """The status of a container whose instance has vanished. `status`: the status of a container that never ran."""
     before = _state(old)
     if facts.lifecycle.restarting_all:
         waiting = core.ContainerStateWaiting(reason=RESTARTING_ALL_CONTAINERS, message=REMOVED_TO_RESTART)
@@ -205,7 +205,7 @@ def _of_instance(
     facts: StatusFacts, container: core.Container, newest: ContainerView, old: core.ContainerStatus | None
 ) -> core.ContainerStatus:
     count = newest.restart_count
-    if newest.state is ContainerState.UNKNOWN and _state(old).running is not None and old is not None:
+    if newest.state is ObservedState.UNKNOWN and _state(old).running is not None and old is not None:
         count = old.restartCount + 1
     resources = container_resources(container, newest, old, container_id(facts, newest))
     user = newest.user
@@ -225,11 +225,12 @@ def _of_instance(
             if user is not None
             else None
         ),
-        stopSignal=newest.stop_signal if facts.tells_stop_signals else "",
+        stopSignal=newest.stop_signal if facts.reports_stop_signals else "",
     )
 
 
 def container_id(facts: StatusFacts, container: ContainerView) -> str:
+    """The container ID as in a status: `containerd://<id>`."""
     return f"{facts.runtime}://{container.id}"
 
 
@@ -237,11 +238,11 @@ def _instance_state(
     facts: StatusFacts, container: ContainerView, old: core.ContainerStatus | None
 ) -> core.ContainerState:
     match container.state:
-        case ContainerState.RUNNING:
+        case ObservedState.RUNNING:
             return core.ContainerState(running=core.ContainerStateRunning(startedAt=_time(container.started_at)))
-        case ContainerState.EXITED:
+        case ObservedState.EXITED:
             return core.ContainerState(terminated=_terminated(facts, container))
-        case ContainerState.UNKNOWN if _state(old).running is not None:
+        case ObservedState.UNKNOWN if _state(old).running is not None:
             restarts = facts.lifecycle.restarting_all
             return core.ContainerState(
                 terminated=_unknown_end(RESTARTING_ALL_CONTAINERS if restarts else CONTAINER_STATUS_UNKNOWN)
@@ -280,10 +281,10 @@ def _with_start_error(
     is_init: bool,
 ) -> core.ContainerStatus:
     error = facts.lifecycle.start_errors.get(container.name)
-    is_owed = newest is not None and newest.id in facts.lifecycle.owed
+    is_owed = newest is not None and newest.id in facts.lifecycle.to_restart
     if error is None or not (is_owed or should_restart(facts.pod, container, newest)):
         return status
-    if is_init and newest is not None and newest.state is ContainerState.EXITED and not init_failed(newest):
+    if is_init and newest is not None and newest.state is ObservedState.EXITED and not init_failed(newest):
         return status
     last = status.lastState
     ended = _state(status).terminated
@@ -294,16 +295,16 @@ def _with_start_error(
 
 
 def mount_statuses(facts: StatusFacts, container: core.Container) -> tuple[core.VolumeMountStatus, ...]:
-    """The volume mounts as asked for; whether read-only ones are so all the way down depends on the runtime."""
+    """The volume mounts of the spec. Whether read-only mounts are recursively read-only depends on the runtime."""
     if not container.volumeMounts:
         return ()
     handler = facts.view.sandboxes[0].runtime_handler if facts.view is not None and facts.view.sandboxes else ""
     features = facts.handlers.get(handler)
     supported = features is not None and features.recursive_read_only_mounts
-    return tuple(_told_mount(mount, supported) for mount in container.volumeMounts)
+    return tuple(_mount_status(mount, supported) for mount in container.volumeMounts)
 
 
-def _told_mount(mount: core.VolumeMount, supported: bool) -> core.VolumeMountStatus:
+def _mount_status(mount: core.VolumeMount, supported: bool) -> core.VolumeMountStatus:
     recursive = ""
     if mount.readOnly:
         asked = mount.recursiveReadOnly == "Enabled" or mount.recursiveReadOnly == "IfPossible"
@@ -317,7 +318,7 @@ def _told_mount(mount: core.VolumeMount, supported: bool) -> core.VolumeMountSta
 
 
 def all_ended(pod: core.Pod, init: Statuses, regular: Statuses) -> tuple[Statuses, Statuses]:
-    """Init and regular statuses of a pod that has ended: none is left running or waiting, but those that never began."""
+    """Init and regular statuses of a pod that has ended: all are terminated, except those that never began."""
     if _has_begun(pod, init, regular):
         regular = tuple(_ended(status) for status in regular)
     begun = 1 if init else 0
@@ -334,7 +335,7 @@ def _ended(status: core.ContainerStatus) -> core.ContainerStatus:
 
 
 def _has_begun(pod: core.Pod, init: Statuses, regular: Statuses) -> bool:
-    """Whether there is evidence that regular containers were, or were about to be, started."""
+    """Whether regular containers were started, or all init containers had finished so that they were about to be."""
     if not pod.spec.initContainers:
         return True
     if any(_last(s) is not None or _state(s).waiting is None for s in regular):
@@ -346,23 +347,23 @@ def _has_begun(pod: core.Pod, init: Statuses, regular: Statuses) -> bool:
 
 
 def published_exit_codes(facts: StatusFacts, statuses: Statuses) -> dict[str, int]:
-    """The published exit codes of containers without an instance that was ever started."""
+    """The published exit codes of containers that have no started instance in the runtime."""
     instances = facts.view.containers if facts.view is not None else ()
-    started = {c.name for c in instances if c.state is not ContainerState.CREATED}
-    ends = {s.name: _told_end(facts, s) for s in statuses if s.name not in started}
+    started = {c.name for c in instances if c.state is not ObservedState.CREATED}
+    ends = {s.name: _reported_end(facts, s) for s in statuses if s.name not in started}
     return {name: end.exitCode for name, end in ends.items() if end is not None}
 
 
-def _told_end(facts: StatusFacts, status: core.ContainerStatus) -> core.ContainerStateTerminated | None:
-    """Its end, or the previous one; a present end counts once the runtime was read."""
+def _reported_end(facts: StatusFacts, status: core.ContainerStatus) -> core.ContainerStateTerminated | None:
+    """The terminated state, or else the last one. The current state counts only after the runtime was read."""
     ended = _state(status).terminated if facts.view is not None else None
     return ended or _last(status)
 
 
 def is_end_inferred(facts: StatusFacts, regular: Statuses, init: Statuses) -> bool:
-    """Whether a regular container has ended and is gone, or an init container was removed to start again."""
+    """Whether an end is only known from published statuses: of a regular container, or of an init container removed by a rule."""
     present = {c.name for c in facts.view.containers} if facts.view is not None else set()
-    ended = any(s.name not in present and _told_end(facts, s) is not None for s in regular)
+    ended = any(s.name not in present and _reported_end(facts, s) is not None for s in regular)
     return ended or any(s.name not in present and _was_removed(s) for s in init)
 
 
@@ -372,7 +373,7 @@ def _was_removed(status: core.ContainerStatus) -> bool:
 
 
 def limited_messages(statuses: Statuses, limit: int) -> Statuses:
-    """Termination messages cut to `limit` bytes each."""
+    """The statuses with each termination message cut to `limit` bytes."""
     return tuple(_limited(status, limit) for status in statuses)
 
 
@@ -387,4 +388,5 @@ def _limited(status: core.ContainerStatus, limit: int) -> core.ContainerStatus:
 
 
 def by_name(statuses: Statuses) -> Mapping[str, core.ContainerStatus]:
+    """The statuses by container name."""
     return {status.name: status for status in statuses}

@@ -2,13 +2,15 @@
 
 Rules, in their order:
 1. Until the runtime was listed and the pod was read, the status from before the agent's restart stays published.
-2. A desired pod is projected once act/pods has taken up its manifest, so that one status shows what the node makes of it. act/pods
-   publishes a lifecycle after it has started the pod's work: what acts goes first. Where nothing takes the manifest up, the status
-   is due `take_up_s` after the manifest came.
-3. A pod that has ended in the API, and of which the runtime has nothing, keeps its status from there.
-4. What cannot alter the status is not projected (`changes`). A snapshot that began before the projected one is ignored.
-5. Container IDs need the name of the runtime; an exit status is published together with its termination message.
-6. A new instance may run before the exit status of the previous one is known: the status waits for it, at most EXIT_STATUS_S.
+2. A desired pod is projected when `act/pods` works with its newest manifest, so that the first status already shows the
+   result of admission. `act/pods` publishes a lifecycle after it has started the pod's work, because that work goes first.
+   Without such a lifecycle, the status is projected `take_up_s` after the manifest arrived.
+3. A pod that has ended in the API, and has nothing in the runtime, keeps its status from the API.
+4. A change that cannot alter the status is not projected (`changes`). A snapshot that is older than the projected one is
+   ignored.
+5. A projection needs the name of the runtime for container IDs, and the termination messages of all exited containers.
+6. A new instance may run before the exit status of the previous one is known. The status waits for it, at most
+   EXIT_STATUS_S.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ EXIT_STATUS_S = 5.0
 
 
 class SharedInputs(Value):
-    """The inputs that all pods have in common. `host_ips`: the node's. `runtime`: its name."""
+    """The inputs that are the same for all pods. `host_ips`: the node's. `runtime`: its name."""
 
     probes: ProbeResults = field(default_factory=ProbeResults)
     host_ips: tuple[str, ...] = ()
@@ -50,11 +52,11 @@ class SharedInputs(Value):
 
 
 class PodSnapshot(Value):
-    """All inputs of one pod's status, now.
+    """All current inputs of one pod's status.
 
-    `entry` None: the pod is not desired any more. `lifecycle` None: act/pods has not taken the pod up. `view` None: the
-    runtime's newest snapshot does not have the pod, or there is none. `listed_at`: as in `Observed`. `is_unread`: the runtime
-    has the pod, and it was not read yet.
+    `entry` None: the pod is not desired any more. `lifecycle` None: `act/pods` has no worker for the pod yet. `view` None: the
+    runtime's newest snapshot does not have the pod, or there is no snapshot. `listed_at`: as in `Observed`. `is_unread`: the
+    runtime has the pod, but it was not read yet.
     """
 
     pod: Pod
@@ -75,11 +77,11 @@ class Snapshot(Value):
     shared: SharedInputs = field(default_factory=SharedInputs)
 
     def has(self, uid: PodUID) -> bool:
-        """True for a pod that is desired, or is being ended."""
+        """True for a pod that is desired or has a lifecycle."""
         return uid in self.lifecycles or uid in self.roster
 
     def pod(self, uid: PodUID) -> PodSnapshot | None:
-        """None for a pod that is neither desired nor being ended."""
+        """The inputs of one pod; None for a pod that is neither desired nor has a lifecycle."""
         entry, lifecycle = self.roster.get(uid), self.lifecycles.get(uid)
         if lifecycle is not None:
             pod = lifecycle.pod
@@ -91,7 +93,7 @@ class Snapshot(Value):
         return PodSnapshot(pod, entry, lifecycle, seen.pods.get(uid), seen.listed_at, seen.is_unread(uid), self.shared)
 
     def changed_since(self, before: Snapshot) -> list[PodUID]:
-        """The pods with other inputs than before, or gone since; may repeat some."""
+        """The pods whose inputs have changed, or that are gone; may contain duplicates."""
         if self.shared is not before.shared:
             return [*self.lifecycles, *self.roster, *before.lifecycles, *before.roster]
         return [
@@ -102,7 +104,7 @@ class Snapshot(Value):
 
 
 class Projected(Value):
-    """The inputs that one status was made from. `pending`: a size that the node has not given the pod."""
+    """The inputs that one status was made from. `pending`: a requested size that is not allocated."""
 
     pod: Pod
     lifecycle: PodLifecycle
@@ -112,12 +114,12 @@ class Projected(Value):
 
 
 class PodRecord(Value):
-    """One pod, from one pass to the next. Times are monotonic seconds.
+    """The state of one pod between passes. Times are monotonic seconds.
 
     `made_from`: the inputs of `status`, None before the first projection. `not_before`: snapshots of the runtime that began
-    earlier are of the pod's life before this one. `remembered`: the status from before the agent's restart, while there is no
-    newer one. `entry`, `entry_since`: the newest manifest, and when it came. `between_since`: since when the exit status of a
-    replaced instance is missing. `is_reading`: its termination messages are being read.
+    earlier show the pod before it started again. `remembered`: the status from before the agent's restart, while there is no
+    newer one. `entry`, `entry_since`: the newest manifest, and when it arrived. `between_since`: since when the exit status of
+    a replaced instance is missing. `is_reading`: its termination messages are being read.
     """
 
     made_from: Projected | None = None
@@ -131,12 +133,12 @@ class PodRecord(Value):
 
     @property
     def newest(self) -> PodStatus | None:
-        """The status to be published; None while there is none."""
+        """The status to publish; None while there is none."""
         return self.status if self.made_from is not None else self.remembered
 
     @property
     def is_remembered(self) -> bool:
-        """True while the status from before the agent's restart is the newest."""
+        """True while the newest status is the one from before the agent's restart."""
         return self.made_from is None and self.remembered is not None
 
     def reflects(self, view: PodView | None) -> bool:
@@ -147,7 +149,7 @@ class PodRecord(Value):
 
 
 class Keep(Value):
-    """Nothing is to be published now."""
+    """Publish nothing now."""
 
     record: PodRecord
 
@@ -173,7 +175,7 @@ class ReadMessages(Value):
 
 
 class Project(Value):
-    """Make a status from `inputs`, following on from `old`, and publish it. `record` is that of before."""
+    """Make a status from `inputs` and the previous status `old`, and publish it. `record`: the record before this step."""
 
     record: PodRecord
     inputs: Projected
@@ -229,17 +231,17 @@ def _plan_projection(record: PodRecord, inputs: Projected, read: Collection[Cont
 
 
 def with_status(step: Project, status: PodStatus) -> PodRecord:
-    """The record after the step's projection has brought `status`."""
+    """The record with the status that the step's projection has made."""
     return replace(step.record, made_from=step.inputs, status=status, remembered=None)
 
 
 def without_pod(record: PodRecord) -> PodRecord | None:
-    """The record of a pod that is neither desired nor being ended (it may be found yet); None: nothing to keep."""
+    """The record of a pod that is neither desired nor has a lifecycle, but may still appear; None: there is nothing to keep."""
     return PodRecord(remembered=record.remembered) if record.remembered is not None else None
 
 
 def _awaits_take_up(pod: PodSnapshot) -> bool:
-    """True if the newest manifest has not reached act/pods. A pod that is being ended needs no newer one."""
+    """True if `act/pods` does not have the newest manifest yet. A pod that is being killed needs no newer one."""
     if pod.entry is None:
         return False
     if pod.lifecycle is None:
@@ -248,7 +250,7 @@ def _awaits_take_up(pod: PodSnapshot) -> bool:
 
 
 def _lifecycle(record: PodRecord, pod: PodSnapshot) -> PodLifecycle:
-    """The pod's lifecycle; before act/pods has one, a placeholder that is made once."""
+    """The pod's lifecycle; until `act/pods` has one, a placeholder that stays the same object."""
     if pod.lifecycle is not None:
         return pod.lifecycle
     if record.made_from is not None and record.made_from.pod is pod.pod:
@@ -259,7 +261,7 @@ def _lifecycle(record: PodRecord, pod: PodSnapshot) -> PodLifecycle:
 
 
 def _rests(record: PodRecord, pod: PodSnapshot) -> bool:
-    """True if the pod has ended in the API and nothing in the runtime could add to its status."""
+    """True if the pod has ended in the API and the runtime has nothing of it that could change its status."""
     if is_static(pod.pod) or not has_ended_in_api(pod.pod):
         return False
     return is_absent(pod.view) and (record.made_from is None or is_absent(record.made_from.view))
@@ -276,7 +278,7 @@ def _with_api_status(record: PodRecord, pod: PodSnapshot, lifecycle: PodLifecycl
 
 
 def _newest_view(record: PodRecord, pod: PodSnapshot, lifecycle: PodLifecycle) -> PodView | None:
-    """The newest snapshot of the pod, never older than the one that was projected. None: the runtime was not read yet."""
+    """The newest snapshot of the pod, never older than the projected one. None: the runtime was not read yet."""
     view, listed_at = pod.view, pod.listed_at
     if record.made_from is None:
         existed = listed_at is not None and _status_before_restart(record, pod.pod) is not None
@@ -290,7 +292,7 @@ def _newest_view(record: PodRecord, pod: PodSnapshot, lifecycle: PodLifecycle) -
 
 
 def _same_status(status: PodStatus, before: Projected, now: Projected) -> bool:
-    """True if the inputs `now` make the same status as those of `before`."""
+    """True if the inputs `now` lead to the same status as the inputs `before`."""
     if before.pod is not now.pod or before.pending is not now.pending:
         return False
     is_same = view_unchanged(before.view, now.view) or is_cleaned_up(before.view, now.view, before.lifecycle)
@@ -300,7 +302,7 @@ def _same_status(status: PodStatus, before: Projected, now: Projected) -> bool:
 
 
 def _shared_unchanged(view: PodView | None, before: SharedInputs, now: SharedInputs) -> bool:
-    """True if the change of the shared inputs means nothing to a pod with this snapshot."""
+    """True if the change of the shared inputs does not affect a pod with this snapshot."""
     if before is now:
         return True
     if (before.host_ips, before.runtime, before.handlers) != (now.host_ips, now.runtime, now.handlers):
@@ -313,10 +315,10 @@ def _shared_unchanged(view: PodView | None, before: SharedInputs, now: SharedInp
 
 
 def _old_status(record: PodRecord, pod: Pod, view: PodView | None) -> PodStatus | None:
-    """The status that the next one follows on from; None: none.
+    """The previous status for the projection of the next one; None: there is none.
 
-    For a static pod, a terminal status from before the agent's restart counts only if the runtime shows the end too: otherwise
-    the pod starts over, as does one whose manifest was removed and put back meanwhile.
+    For a static pod, a terminal status from before the agent's restart counts only if the runtime also shows the end.
+    Otherwise the pod starts again, like one whose manifest was removed and added again meanwhile.
     """
     if record.made_from is not None:
         return record.status if record.status.phase else None
@@ -324,14 +326,14 @@ def _old_status(record: PodRecord, pod: Pod, view: PodView | None) -> PodStatus 
     if old is None or not is_static(pod):
         return old
     if old.phase not in (Phase.SUCCEEDED, Phase.FAILED):
-        # no API server confirms it: an init container that is gone is only known to have succeeded
+        # no API server confirms this status: a missing init container is only known to have succeeded
         return replace(old, initContainerStatuses=())
     is_over = view is not None and view.containers and pod_phase(pod, view, {}, ended=False).is_terminal
     return old if is_over else None
 
 
 def _status_before_restart(record: PodRecord, pod: Pod) -> PodStatus | None:
-    """The status from before the agent's restart: as this node kept it, else as the API server has it."""
+    """The status from before the agent's restart: from the journal of this node, else from the API server."""
     if record.remembered is None and not is_static(pod) and (pod.status.startTime or has_ended_in_api(pod)):
         return pod.status
     return record.remembered

@@ -1,11 +1,11 @@
-"""The status manager's loop: keeps `Statuses` equal to the projection of everything else.
+"""The loop of the status manager: projects the status of each pod and publishes `Statuses`.
 
 Owns: the cell `Statuses`, and one record per pod. Reads: `Roster`, `Lifecycles`, `Observed`, `ProbeResults`, `NodeView`,
 `RuntimeReady`; the termination messages of exited containers; the statuses from before the agent's restart.
 
-The loop sleeps until a cell changes or a deferred status is due. Then it takes the pods with new inputs, and those whose
-status does not reflect their inputs yet, and carries out the step that `decide` names for each. A change is published at once;
-changes within `settle_s` after it are published together.
+The loop waits until a cell changes or a deferred status is due. Then it carries out the step of `decide` for each pod with
+new inputs, and for each pod whose status does not reflect its inputs yet. A change is published at once; changes within
+`settle_s` after it are published together.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Mapping
 
 from pykubelet.base.api.core import PodStatus
 from pykubelet.base.api.times import format_time
-from pykubelet.base.kit.cells import Cell, CellWriter, ringing
+from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.ids import PodUID
@@ -55,9 +55,9 @@ SETTLE_S = 0.015
 class StatusInputs(Value):
     """The cells that the loop reads.
 
-    `tells_stop_signals`: gate ContainerStopSignals. `tells_sandbox`: gate PodReadyToStartContainersCondition.
-    `in_cluster`: there is an API server, which knows the pods' start times. Without one a pod's start is the time when
-    this agent, since its own start, has taken it up, as with the reference: it shows that the agent was restarted.
+    `reports_stop_signals`: gate ContainerStopSignals. `reports_sandbox`: gate PodReadyToStartContainersCondition.
+    `in_cluster`: there is an API server, which has the pods' start times. Without one, a pod's start time is when this run of
+    the agent has first seen it, as in the reference kubelet, so it changes when the agent restarts.
     """
 
     roster: Cell[Roster]
@@ -66,15 +66,15 @@ class StatusInputs(Value):
     probes: Cell[ProbeResults]
     node: Cell[NodeView]
     runtime: Cell[RuntimeReady]
-    tells_stop_signals: bool = False
+    reports_stop_signals: bool = False
     in_cluster: bool = True
-    tells_sandbox: bool = True
+    reports_sandbox: bool = True
 
 
 class StatusLoop:
-    """`run` never returns. `flight` reads the termination messages. `memory` None: nothing outlives the agent.
+    """The status manager. `run` never returns. `flight`: reads the termination messages. `memory` None: no status is stored.
 
-    `settle_s`: the time in which changes are published together, and the longest wait until act/pods takes a manifest up.
+    `settle_s`: the time in which changes are published together, and the longest wait until `act/pods` has a new manifest.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class StatusLoop:
         inputs: StatusInputs,
         statuses: CellWriter[Statuses],
         clock: Clock,
-        flight: Flight,
+        flight: SingleFlight,
         memory: StatusMemory | None = None,
         settle_s: float = SETTLE_S,
     ) -> None:
@@ -96,7 +96,7 @@ class StatusLoop:
             uid: PodRecord(remembered=status) for uid, status in self._remembered_statuses().items()
         }
         self._snapshot = Snapshot()
-        #: Pods whose status does not reflect all inputs yet, with the time of the next try if it has one (monotonic seconds).
+        #: Pods whose status does not reflect all inputs yet, with the time of the next try, if it has one (monotonic seconds).
         self._unsettled: dict[PodUID, float | None] = {}
         self._changed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -110,11 +110,12 @@ class StatusLoop:
         return {uid: replace(status, startTime=now) for uid, status in found.items()}
 
     async def run(self) -> None:
+        """Publish the `PodStatus` of each pod whenever one of the cells changes. Never returns."""
         if self._records:
-            self._statuses.publish(self._collect())  # before a port is open
+            self._statuses.publish(self._collect())  # before a port is opened
         async with self._supervisor as supervisor:
             cells = self._inputs
-            with ringing(
+            with set_on_change(
                 self._changed, cells.roster, cells.lifecycles, cells.observed, cells.probes, cells.node, cells.runtime
             ):
                 supervisor.start_root("status-project", self._follow())
@@ -141,13 +142,13 @@ class StatusLoop:
             self._statuses.publish(statuses)
 
     async def _keep_removals(self) -> None:
-        """Bring the journal up to date after a relist: removed pods alone do not make it written."""
+        """Write the removals of pods to the journal, after a relist. They alone do not cause a write earlier."""
         pods = self._statuses.get().pods
         if self._memory is not None and self._memory.is_behind(pods):
             await self._memory.keep(pods)
 
     def _update(self) -> Statuses | None:
-        """Take a step for each pod that needs one; the statuses to be published, None if they are unchanged."""
+        """Take a step for each pod that needs one. Returns the statuses to publish, None if they are unchanged."""
         before, now = self._snapshot, self._read_cells()
         self._snapshot = now
         changed = False
@@ -158,7 +159,7 @@ class StatusLoop:
         return self._collect() if changed else None
 
     def _read_cells(self) -> Snapshot:
-        """`shared` is the same object as before if nothing in it has changed."""
+        """A snapshot of the cells. Its `shared` is the same object as before if it has not changed."""
         inputs, runtime = self._inputs, self._inputs.runtime.get()
         shared = SharedInputs(inputs.probes.get(), inputs.node.get().host_ips, runtime.name, runtime.handlers)
         return Snapshot(
@@ -169,7 +170,7 @@ class StatusLoop:
         )
 
     def _update_pod(self, uid: PodUID, pod: PodSnapshot | None) -> bool:
-        """Take the next step for one pod; True if there is something to publish."""
+        """Take the next step for one pod. True if there is something to publish."""
         before = self._records.get(uid)
         if pod is None:
             self._unsettled.pop(uid, None)
@@ -189,7 +190,7 @@ class StatusLoop:
         return after.newest is not published.pods.get(uid) or (uid in published.remembered) != after.is_remembered
 
     def _take(self, uid: PodUID, step: Step) -> PodRecord:
-        """Carry a step out; the record after it."""
+        """Carry out a step. Returns the record after it."""
         match step:
             case Keep(record) | Publish(record) | Defer(record):
                 return record
@@ -206,7 +207,7 @@ class StatusLoop:
                 return with_status(step, status)
 
     def _drop(self, uid: PodUID, record: PodRecord) -> bool:
-        """Forget a pod; True if its status was published and is no more."""
+        """Forget a pod. True if its published status must be removed."""
         kept = without_pod(record)
         if kept is None:
             del self._records[uid]
@@ -215,7 +216,7 @@ class StatusLoop:
         return record.made_from is not None
 
     def _forget_remembered(self, now: Snapshot) -> bool:
-        """Forget the statuses from before the restart of pods that are gone; True if there were any."""
+        """Forget the statuses from before the restart whose pods are gone. True if there were any."""
         if now.observed.listed_at is None or not self._inputs.roster.get().sources_ready:
             return False
         gone = [uid for uid in self._statuses.get().remembered if not now.has(uid)]
@@ -245,8 +246,8 @@ class StatusLoop:
             old=old,
             now_wall=self._clock.wall(),
             pending=inputs.pending,
-            tells_stop_signals=self._inputs.tells_stop_signals,
-            tells_sandbox=self._inputs.tells_sandbox,
+            reports_stop_signals=self._inputs.reports_stop_signals,
+            reports_sandbox=self._inputs.reports_sandbox,
         )
 
     async def _read_messages(self, uid: PodUID, view: PodView) -> None:
@@ -256,7 +257,7 @@ class StatusLoop:
         self._changed.set()
 
     def _set_timer(self) -> None:
-        """Come back when the first deferred status is due."""
+        """Set the timer for the first deferred status."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,11 +1,11 @@
 """The journal of published statuses, kept over restarts of the agent.
 
-Owns: one line for each status that changed, written before the status is published, so that it outlives the agent, and not
-synced to the disk; and a new journal when most of it is out of date. The removal of a pod is
-written with the next change or at the next relist of the runtime. After a restart the
-statuses are published again until the runtime has been read, and new ones follow on from them: a start time or a
-transition time does not change because the agent was away, a container that vanished meanwhile is noticed, and a
-terminated one stays terminated. A line that was cut or damaged costs that line; losing the file loses no more than the above.
+Owns: the journal file. A line is written for each changed status before the status is published, so that it survives the
+agent; it is not synced to the disk. When most lines are outdated, the journal is rewritten. The removal of a pod is written
+with the next change, or at the next relist of the runtime. After a restart, the statuses are published again until the
+runtime has been read, and new statuses are based on them: start times and transition times do not change because the agent
+was away, a container that vanished meanwhile is noticed, and a terminated one stays terminated. A damaged line loses only
+that status; losing the file loses only these properties.
 
 A line: CRC-32 in hexadecimal, a space, a JSON array of UID and status (null: the pod is gone).
 """
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.api.core import PodStatus
-from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID
 from pykubelet.edges.host.fs.errors import HostError
@@ -27,18 +27,19 @@ log = Log("status")
 MODE = 0o600
 LIMIT_BYTES = 64 << 20
 REWRITE_BYTES = 512 << 10
-#: A slower disk does not delay the status. Much of it may be the wait for a thread on a busy machine.
+#: A status does not wait longer for the disk. On a busy machine, much of this may be the wait for a thread.
 SAVE_DEADLINE_S = 1.0
 Pods = Mapping[PodUID, PodStatus]
 
 
 def line_of(uid: PodUID, status: PodStatus | None) -> bytes:
+    """One line of the file: CRC-32 of the JSON in hexadecimal, a space, and the JSON of UID and status."""
     body = encode((uid, status))
     return b"%08x %s\n" % (zlib.crc32(body), body)
 
 
 def read_line(line: bytes) -> tuple[PodUID, PodStatus | None]:
-    """DecodeError when the line is not whole."""
+    """Parse one line of the file. DecodeError if it is damaged."""
     check, _, body = line.partition(b" ")
     if check != b"%08x" % zlib.crc32(body):
         raise DecodeError("", "the checksum does not match")
@@ -46,9 +47,9 @@ def read_line(line: bytes) -> tuple[PodUID, PodStatus | None]:
 
 
 class StatusMemory:
-    """The journal at `path`, in a directory that exists or can be made. `rewrite_bytes`: shorter ones are let grow."""
+    """The journal at `path`, in a directory that exists or can be made. `rewrite_bytes`: a shorter journal is not rewritten."""
 
-    def __init__(self, path: str, flight: Flight, rewrite_bytes: int = REWRITE_BYTES) -> None:
+    def __init__(self, path: str, flight: SingleFlight, rewrite_bytes: int = REWRITE_BYTES) -> None:
         self._path = path
         self._flight = flight
         self._rewrite_bytes = rewrite_bytes
@@ -86,7 +87,7 @@ class StatusMemory:
         return found
 
     def lacks(self, pods: Pods) -> bool:
-        """True if the journal does not have all of these statuses. Removed pods do not count."""
+        """True if a status is missing in the journal. Removed pods do not count."""
         return any(self._saved.get(uid) is not status for uid, status in pods.items())
 
     def is_behind(self, pods: Pods) -> bool:
@@ -94,7 +95,7 @@ class StatusMemory:
         return bool(self._problem) or len(pods) != len(self._saved)
 
     async def keep(self, pods: Pods) -> None:
-        """Bring the journal up to `pods`. Await it before they are published: then a restart does not publish older ones."""
+        """Write changes to the journal. Await this before publishing, so that a restart does not publish older statuses."""
         if not pods and not self._saved:
             return
         match await self._flight.run(f"save:{self._path}", lambda: self._write_changes(pods), SAVE_DEADLINE_S):
@@ -106,7 +107,7 @@ class StatusMemory:
                 self._note("no answer in time")
 
     def _write_changes(self, pods: Pods) -> str:
-        """Write the changes; the error, empty if there is none. Blocks. After an error the next call writes everything."""
+        """Write the changes. Returns the error, or an empty text. Blocks. After an error, the next call writes everything."""
         lines = [line_of(uid, status) for uid, status in pods.items() if self._saved.get(uid) is not status]
         lines += [line_of(uid, None) for uid in self._saved if uid not in pods]
         data = b"".join(lines)

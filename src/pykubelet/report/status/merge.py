@@ -1,13 +1,13 @@
-"""The status that the API server is to have of a pod, and the patch that leads to it. Pure.
+"""Makes the status that a pod should have at the API server, and the patch for it. Pure.
 
 Rules:
-- Conditions, claims and the nominated node that other clients write stay as the API server has them. DisruptionTarget
-  has several writers: ours counts if there is one; it is published with the end that it explains, not before.
-- A terminal phase is not published while containers may still run: phase, reason and message stay until the agent has stopped the
-  pod and `status` has all exit statuses; that the pod is not ready is published at once.
-- A published end stays, of a pod, and of a container that its rules do not let run again: a status that would revert it is refused
-  whole, as the API server would.
-- A mirror pod shows the status of its static pod, and no generation: the mirror's own spec has no effect.
+- Conditions, claims and the nominated node that other clients write are kept as the API server has them. DisruptionTarget
+  has several writers: the agent's condition is used if there is one, and is published together with the terminal phase.
+- A terminal phase is not published while containers may still run. Phase, reason and message are kept until the agent has
+  stopped the pod and `status` has all exit statuses. But it is published at once that the pod is not ready.
+- A published end is never reverted, neither of a pod nor of a container that must not restart. A status that would revert
+  it is not sent at all, because the API server would refuse it.
+- A mirror pod shows the status of its static pod, without generations, because the mirror's own spec has no effect.
 - A patch names the pod's UID, so that it never reaches a later pod of the same name.
 Source: the Kubernetes documentation "Pod Lifecycle"; KEP-5067 (generations of pods).
 """
@@ -37,8 +37,8 @@ QUIET_REASONS = frozenset({CONTAINER_CREATING, POD_INITIALIZING, ""})
 
 
 class Urgency(IntEnum):
-    """The order of the patches. QUIET: no client waits for its content, so it may be combined with the next. LATE: the pod's
-    final status will most likely replace it before it is sent."""
+    """The order of the patches. QUIET: no client waits for the content, so the patch may be combined with the next one. LATE:
+    the pod's final status will probably replace it before it is sent."""
 
     END = 0
     READY = 1
@@ -48,7 +48,7 @@ class Urgency(IntEnum):
 
 
 def status_for_api(api: core.Pod, status: core.PodStatus, *, has_ended: bool) -> core.PodStatus | None:
-    """The status that the API server is to have; None: its own must stay.
+    """The status that the pod should have at the API server; None: the API server's status must be kept.
 
     `api`: the pod as the API server has it. `has_ended`: the agent has stopped the pod for good.
     """
@@ -78,7 +78,7 @@ def _has_running(status: core.PodStatus) -> bool:
 
 
 def revived(api: core.Pod, status: core.PodStatus) -> str:
-    """The container that is terminated at the API server, may not run again, and is not terminated in `status`; "": none."""
+    """A container that is terminated at the API server, must not restart, and is not terminated in `status`; "": none."""
     if (api.spec.restartPolicy or ALWAYS) == ALWAYS or has_restart_all_rule(api):
         return ""
     specs = {c.name: c for c in (*api.spec.initContainers, *api.spec.containers) if not is_sidecar(c)}
@@ -112,14 +112,14 @@ def _under_generation(status: core.PodStatus, generation: int | None) -> core.Po
 
 
 def render_patch(api: core.Pod, wanted: core.PodStatus) -> dict[str, Any] | None:
-    """The strategic merge patch of the status subresource from the API server's copy to `wanted`; None when
-    there is no difference."""
+    """The strategic merge patch of the status subresource from the API server's copy to `wanted`; None if they do not
+    differ."""
     changes = strategic_diff(to_object(api.status), to_object(wanted), POD_STATUS_KEYS)
     return {"metadata": {"uid": api.metadata.uid}, "status": changes} if changes else None
 
 
 def urgency_of(api: core.Pod, wanted: core.PodStatus, *, is_held_up: bool = False) -> Urgency:
-    """The urgency of a patch. `is_held_up`: a failure keeps the pod from starting, so that no better status follows soon."""
+    """The urgency of a patch. `is_held_up`: the pod cannot start because of a failure, so no better status follows soon."""
     there = api.status
     if wanted.phase in TERMINAL_PHASES and there.phase not in TERMINAL_PHASES:
         return Urgency.END
@@ -135,7 +135,7 @@ def urgency_of(api: core.Pod, wanted: core.PodStatus, *, is_held_up: bool = Fals
 
 
 def differs_in_condition(there: core.PodStatus, wanted: core.PodStatus) -> bool:
-    """Whether one of the agent's conditions becomes true, or is no longer."""
+    """Whether one of the agent's conditions becomes True, or is no longer True."""
     return any(_condition(there, kind) != _condition(wanted, kind) for kind in OWN_CONDITIONS)
 
 
@@ -144,21 +144,21 @@ def _condition(status: core.PodStatus, kind: str) -> bool:
 
 
 def _news(status: core.PodStatus) -> list[object]:
-    """The changes that a client may wait for: exits, restarts, failures to start, resizes."""
-    told: list[object] = [status.resources, status.allocatedResources]
-    told.extend((c.type, c.status, c.reason) for c in status.conditions if c.type.startswith("PodResize"))
+    """The parts of a status that a client may wait for: exits, restarts, failed starts, resizes."""
+    compared: list[object] = [status.resources, status.allocatedResources]
+    compared.extend((c.type, c.status, c.reason) for c in status.conditions if c.type.startswith("PodResize"))
     for one in (*status.initContainerStatuses, *status.containerStatuses, *status.ephemeralContainerStatuses):
         state = one.state if one.state is not None else core.ContainerState()
         reason = state.waiting.reason if state.waiting is not None else ""
         if reason not in QUIET_REASONS or state.terminated is not None or one.restartCount:
-            told.append((one.name, one.restartCount, reason, state.terminated))
+            compared.append((one.name, one.restartCount, reason, state.terminated))
         if state.running is not None:
-            told.append((one.name, one.resources))
-    return told
+            compared.append((one.name, one.resources))
+    return compared
 
 
 def may_delete(api: core.Pod) -> bool:
-    """True if the object of a pod of which nothing is left may be deleted for good: its final status is published."""
+    """True if the object of a finished pod may be deleted for good, because its final status is published."""
     meta = api.metadata
     if not meta.deletionTimestamp or is_mirror(api) or api.status.phase not in TERMINAL_PHASES:
         return False
@@ -176,6 +176,6 @@ def final_delete(api: core.Pod) -> dict[str, Any]:
 
 
 def newer(one: core.Pod, other: core.Pod) -> core.Pod:
-    """The later of two states of one object (KEP-5504: resource versions can be compared); `other` when in doubt."""
+    """The later of two states of one object, by resource version (KEP-5504); `other` in doubt."""
     order = compare_versions(one.metadata.resourceVersion, other.metadata.resourceVersion)
     return one if order is not None and order > 0 else other

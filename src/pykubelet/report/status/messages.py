@@ -1,8 +1,8 @@
 """Termination messages of exited containers: the content of the message file, or the end of the log.
 
-Owns: the bounded reads (4096 bytes of the file, 80 lines and 2048 bytes of the log) and their results, one read for
-each exited container. The file is the host's end of the mount at the container's terminationMessagePath; a user's volume
-may be mounted there, so every read has a deadline.
+Owns: the bounded reads (4096 bytes of the file, 80 lines and 2048 bytes of the log) and their results, one read for each
+exited container. The file is the host path of the mount at the container's terminationMessagePath. A user's volume may be
+mounted there, so every read has a deadline.
 Source: the Kubernetes documentation "Determine the Reason for Pod Failure".
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.labels import CONTAINER_TERMINATION_MESSAGE_PATH, CONTAINER_TERMINATION_MESSAGE_POLICY
-from pykubelet.base.model.observed import ContainerState, ContainerView, PodView
+from pykubelet.base.model.observed import ContainerView, ObservedState, PodView
 from pykubelet.edges.cri.logs import read_log_tail
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import read_tail
@@ -29,13 +29,13 @@ CANNOT_RUN = "ContainerCannotRun"
 class TerminationMessages:
     """The messages of exited containers, by container ID."""
 
-    def __init__(self, flight: Flight) -> None:
+    def __init__(self, flight: SingleFlight) -> None:
         self._flight = flight
         self.known: dict[ContainerID, str] = {}
 
     async def read(self, view: PodView) -> None:
-        """Read the messages of this pod's exited containers that are not known yet. Never fails: a message may hold the error."""
-        ended = [c for c in view.containers if c.state is ContainerState.EXITED and c.id not in self.known]
+        """Read the messages of this pod's exited containers that are not known yet. Never raises: an error becomes the message."""
+        ended = [c for c in view.containers if c.state is ObservedState.EXITED and c.id not in self.known]
         if not ended:
             return
         outcome = await self._flight.run(f"messages:{view.ref.uid}", lambda: read_messages(ended), READ_DEADLINE_S)
@@ -55,7 +55,7 @@ class TerminationMessages:
 
 
 def read_messages(containers: Iterable[ContainerView]) -> dict[ContainerID, str]:
-    """Read the messages of containers, an empty one where there is none. Blocks."""
+    """Read the messages of containers; empty if a container has none. Blocks."""
     return {container.id: read_message(container) for container in containers}
 
 
@@ -69,7 +69,7 @@ def read_message(container: ContainerView) -> str:
 
 
 def _from_file(container: ContainerView, path: str) -> tuple[str, bool]:
-    """The message of the file, and whether there is none (then the log may serve)."""
+    """The message of the file, and whether it has none, so that the log may be used instead."""
     absolute = path if path.startswith("/") else f"/{path}"
     mount = next((m for m in container.mounts if path and m.container_path == absolute), None)
     if mount is None:

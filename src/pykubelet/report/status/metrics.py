@@ -1,4 +1,4 @@
-"""Counts of containers that ended, for `/metrics`. Source: the reference's `kubelet_terminated_containers_total`."""
+"""Metrics of ended containers. Source: the reference kubelet's `kubelet_terminated_containers_total`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TERMINATED = Counter(
 
 
 def count_ends(before: PodStatus | None, now: PodStatus) -> None:
-    """Count each container that is terminated in the status `now` and was not in the status `before` (None: there was none)."""
+    """Count each container that is terminated in the status `now` and was not in `before` (None: there was no status)."""
     old = before if before is not None else PodStatus()
     _count("init_container", old.initContainerStatuses, now.initContainerStatuses)
     _count("container", old.containerStatuses, now.containerStatuses)

@@ -7,20 +7,18 @@ from collections.abc import Mapping
 from pykubelet.base.api.core import Pod, PodStatus
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.ids import ContainerID
-from pykubelet.base.model.lifecycle import PodLifecycle, Stage
+from pykubelet.base.model.lifecycle import ENDED_STAGES, PodLifecycle
 from pykubelet.base.model.node import HandlerFeatures
-from pykubelet.base.model.observed import ContainerState, ContainerView, PodView
+from pykubelet.base.model.observed import ContainerView, ObservedState, PodView
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.sizing import PendingResize
 
-ENDED_STAGES = (Stage.TERMINATED, Stage.FINISHED)
-
 
 def reported_view(view: PodView | None, lifecycle: PodLifecycle) -> PodView | None:
-    """The snapshot of a pod, as its status may show it.
+    """The snapshot of a pod in the form that its status may show.
 
-    A container is hidden before its postStart hook has ended. One that was killed to be restarted is shown running until the
-    next instance is there, or its start has failed: a container that is terminated for good must not come back.
+    A container is hidden until its postStart hook has ended. A container that was killed to be restarted is shown as running
+    until the next instance exists or its start has failed, because a terminated container must not become running again.
     """
     if view is None:
         return None
@@ -28,17 +26,17 @@ def reported_view(view: PodView | None, lifecycle: PodLifecycle) -> PodView | No
         newest = [view.newest(name) for name in lifecycle.post_starting]
         hidden = {container.id for container in newest if container is not None and container.is_running}
         view = replace(view, containers=tuple(c for c in view.containers if c.id not in hidden))
-    if lifecycle.owed:
+    if lifecycle.to_restart:
         view = replace(view, containers=tuple(_going_on(c, view, lifecycle) for c in view.containers))
     return view
 
 
 def _going_on(container: ContainerView, view: PodView, lifecycle: PodLifecycle) -> ContainerView:
-    if container.id not in lifecycle.owed or container.name in lifecycle.start_errors:
+    if container.id not in lifecycle.to_restart or container.name in lifecycle.start_errors:
         return container
-    if view.newest(container.name) is not container:  # it was restarted, and the lifecycle does not show it yet
+    if view.newest(container.name) is not container:  # it was restarted, but the lifecycle does not show that yet
         return container
-    return replace(container, state=ContainerState.RUNNING)
+    return replace(container, state=ObservedState.RUNNING)
 
 
 class StatusFacts(Value):
@@ -46,8 +44,8 @@ class StatusFacts(Value):
 
     `host_ips`: the node's, primary family first. `runtime`: its name, as in `containerd://<id>`. `handlers`: features
     by runtime handler. `messages`: termination messages by container. `old`: the previous status, None at first.
-    `now_wall`: seconds. `pending`: a size that the node has not given the pod. `tells_stop_signals`: gate ContainerStopSignals.
-    `tells_sandbox`: gate PodReadyToStartContainersCondition.
+    `now_wall`: seconds. `pending`: a requested size that is not allocated. `reports_stop_signals`: gate ContainerStopSignals.
+    `reports_sandbox`: gate PodReadyToStartContainersCondition.
     """
 
     pod: Pod
@@ -61,10 +59,10 @@ class StatusFacts(Value):
     old: PodStatus | None = None
     now_wall: float = 0.0
     pending: PendingResize | None = None
-    tells_stop_signals: bool = False
-    tells_sandbox: bool = True
+    reports_stop_signals: bool = False
+    reports_sandbox: bool = True
 
     @property
     def has_ended(self) -> bool:
-        """The agent has stopped the pod for good."""
+        """Whether the agent has stopped the pod for good."""
         return self.lifecycle.stage in ENDED_STAGES

@@ -12,17 +12,16 @@ from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_HASH, CONFIG_MIRROR
-from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
+from pykubelet.base.model.lifecycle import ENDED_STAGES, KillReason, PodLifecycle, Stage
 from pykubelet.base.model.roster import Roster, is_mirror, is_static, pod_ref
 from pykubelet.base.model.statuses import Statuses
-from pykubelet.report.status.model import ENDED_STAGES
 
 
 class PatchInput(Value):
-    """All inputs of one pod's patch. `api`: the pod as the watch has it. `status`: this node's; None: nothing newer is known.
+    """All inputs of one pod's patch. `api`: the pod from the watch. `status`: this node's; None: there is no newer status.
 
-    `has_ended`: the agent has stopped the pod for good. `is_finished`: nothing is left of a deleted pod. `is_held_up`: a failure
-    keeps the pod from starting.
+    `has_ended`: the agent has stopped the pod for good. `is_finished`: nothing is left of a deleted pod. `is_held_up`: the pod
+    cannot start because of a failure.
     """
 
     api: Pod
@@ -42,7 +41,7 @@ class PatchSnapshot(Value):
     sources: Mapping[PodUID, PodUID] = field(default_factory=dict)
 
     def changed_since(self, before: PatchSnapshot) -> list[PodUID]:
-        """The API server's pods with other inputs than before."""
+        """The API server's pods whose inputs have changed."""
         here = [
             *changed_keys(before.statuses.pods, self.statuses.pods),
             *changed_keys(before.lifecycles, self.lifecycles),
@@ -62,6 +61,7 @@ class PatchSnapshot(Value):
 
 
 def patch_input(api: Pod, status: PodStatus | None, lifecycle: PodLifecycle | None) -> PatchInput:
+    """The inputs of one pod's patch, from the API server's copy, the status of this node and the lifecycle."""
     if lifecycle is None:
         return PatchInput(api, status)
     finished = lifecycle.stage is Stage.FINISHED and lifecycle.kill_reason is KillReason.DELETED
@@ -77,7 +77,7 @@ def is_same(before: PatchInput, now: PatchInput) -> bool:
 
 
 def sources_of(pods: Mapping[PodUID, Pod], roster: Roster) -> Mapping[PodUID, PodUID]:
-    """By mirror pod the static pod of the same full name and hash."""
+    """The UID of the static pod with the same full name and hash, by the UID of its mirror pod."""
     if not roster.mirrors:
         return {}
     originals = {

@@ -1,15 +1,16 @@
 """Projects a pod's status from its spec, lifecycle, runtime snapshot and probe results. Pure.
 
 Rules:
-- A terminal phase never changes back. Reason and message stay while the phase does; a kill that imposes a phase
-  (rejection, deadline) wins over what the containers say; one to make room for another pod only says why it failed.
-- A container whose postStart hook has not ended has the status from before that instance.
-- A pod that was rejected and never touched has a phase, a reason and a message, and nothing of containers.
-- An end that is only inferred from vanished containers is not published before the agent has ended the pod.
-- The QoS class is for life.
-- The start time is when the agent first saw the pod, or an older sandbox was created (the agent was restarted).
-- Addresses are those of the ready sandbox, the node's family first; host-network pods have the node's. Once the pod is
-  being ended, or has ended, the last known ones stay.
+- A terminal phase never changes back. Reason and message are kept while the phase is the same. A kill that sets a phase
+  (rejection, deadline) overrides the phase from the containers. A pod that the node ends (eviction, preemption, shutdown)
+  has succeeded if all its containers exited with 0; otherwise it has failed, with the reason of the kill.
+- Until its postStart hook has ended, a container keeps the status from before that instance.
+- A pod that was rejected before it ran has a phase, a reason and a message, but no container statuses.
+- An end that is only inferred from vanished containers is not published before the agent has stopped the pod.
+- The QoS class never changes.
+- The start time is when the agent first saw the pod, or when its oldest sandbox was created, if that is earlier.
+- Addresses are those of the ready sandbox, the node's primary family first; host-network pods have the node's. When the pod
+  is terminating or has ended, the last known addresses are kept.
 Source: the Kubernetes documentation "Pod Lifecycle".
 """
 
@@ -19,8 +20,8 @@ from pykubelet.base.api import core
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.addresses import is_v6, reported_ips
-from pykubelet.base.model.lifecycle import KillReason, Stage
-from pykubelet.base.model.phase import Phase, Told, pod_phase
+from pykubelet.base.model.lifecycle import KillReason, Stage, StatusOverride
+from pykubelet.base.model.phase import Phase, ReportedContainers, pod_phase
 from pykubelet.base.model.qos import qos_class
 from pykubelet.base.model.roster import is_static
 from pykubelet.report.status.conditions import pod_conditions
@@ -42,21 +43,21 @@ MESSAGES_BYTES = 12 * 1024
 
 
 def project_status(facts: StatusFacts) -> core.PodStatus:
-    """The status; equal facts give an equal one, but for the transition times of changed conditions."""
+    """The status. Equal facts give equal statuses, except for the transition times of changed conditions."""
     view = reported_view(facts.view, facts.lifecycle)
     if view is not facts.view:
         facts = replace(facts, view=view)
-    if facts.lifecycle.kill_reason is KillReason.REJECTED and (facts.view is None or facts.view.is_gone):
+    if _is_untouched(facts):
         return _rejected(facts)
     spec = facts.pod.spec
     regular = with_readiness(regular_statuses(facts), spec.containers, facts.probes)
     init = with_init_readiness(init_statuses(facts), spec.initContainers, facts.probes)
     ephemeral = ephemeral_statuses(facts)
-    told = Told(published_exit_codes(facts, (*init, *regular)), _starting(facts, init))
+    reported = ReportedContainers(published_exit_codes(facts, (*init, *regular)), _starting(facts, init))
     is_inferred = is_end_inferred(facts, regular, init)
     if facts.has_ended:
         init, regular = all_ended(facts.pod, init, regular)
-    phase, reason, message = _phase(facts, regular, told, is_inferred)
+    phase, reason, message = _phase(facts, regular, reported, is_inferred)
     limit = MESSAGES_BYTES // max(1, len(regular) + len(init) + len(ephemeral))
     ips, allocated = pod_ips(facts), pod_allocated(facts.pod)
     return core.PodStatus(
@@ -79,6 +80,16 @@ def project_status(facts: StatusFacts) -> core.PodStatus:
     )
 
 
+def _is_untouched(facts: StatusFacts) -> bool:
+    """Whether the pod was rejected before it ran: the runtime has nothing of it. A pod over a storage limit had been running."""
+    lifecycle, view = facts.lifecycle, facts.view
+    if lifecycle.kill_reason is not KillReason.REJECTED or (
+        lifecycle.override is not None and lifecycle.override.unless_succeeded
+    ):
+        return False
+    return view is None or view.is_gone
+
+
 def _rejected(facts: StatusFacts) -> core.PodStatus:
     override = facts.lifecycle.override
     return core.PodStatus(
@@ -91,30 +102,41 @@ def _rejected(facts: StatusFacts) -> core.PodStatus:
     )
 
 
-def _phase(facts: StatusFacts, regular: Statuses, told: Told, is_inferred: bool) -> tuple[Phase, str, str]:
-    """Phase, reason and message."""
+def _phase(
+    facts: StatusFacts, regular: Statuses, reported: ReportedContainers, is_inferred: bool
+) -> tuple[Phase, str, str]:
+    """The phase, its reason and its message."""
     lifecycle, old = facts.lifecycle, facts.old
     if facts.has_ended and not is_static(facts.pod):
         phase = _end_phase(regular)
     else:
-        phase = pod_phase(facts.pod, facts.view, lifecycle.start_errors, facts.has_ended, told, lifecycle.owed)
+        phase = pod_phase(
+            facts.pod, facts.view, lifecycle.start_errors, facts.has_ended, reported, lifecycle.to_restart
+        )
     if phase.is_terminal and is_inferred and lifecycle.stage is Stage.SYNCING:
         phase = Phase.RUNNING
     before = Phase(old.phase) if old is not None and old.phase else None
     if before is not None and before.is_terminal and not (phase.is_terminal and is_static(facts.pod)):
         phase = before
     override = lifecycle.override
-    if override is not None and (not override.yields or phase == override.phase):
+    if override is not None and _prevails(override, phase, has_ended=facts.has_ended):
         return Phase(override.phase), override.reason, override.message
     if old is not None and phase == before:
         return phase, old.reason, old.message
     return phase, "", ""
 
 
-def _starting(facts: StatusFacts, init: Statuses) -> frozenset[str]:
-    """Sidecars that run and count as not started: their start is published first, as regular containers come next.
+def _prevails(override: StatusOverride, phase: Phase, *, has_ended: bool) -> bool:
+    """Whether a kill's phase takes the place of that from the containers."""
+    if not override.unless_succeeded:
+        return True
+    return phase == override.phase or (has_ended and phase is not Phase.SUCCEEDED)
 
-    Where these are held up, nothing may be told for long: then only what the startup probes say counts.
+
+def _starting(facts: StatusFacts, init: Statuses) -> frozenset[str]:
+    """Sidecars that run but count as not started: their start is published first, before regular containers start.
+
+    If regular containers cannot start, no status may be published for a long time; then only the startup probes count.
     """
     spec, before = facts.pod.spec, facts.old.initContainerStatuses if facts.old is not None else ()
     is_held = any(container.name in facts.lifecycle.start_errors for container in spec.containers)
@@ -122,15 +144,15 @@ def _starting(facts: StatusFacts, init: Statuses) -> frozenset[str]:
 
 
 def _end_phase(regular: Statuses) -> Phase:
-    """The phase of a pod that has ended, by its published containers: they may be removed already."""
+    """The phase of a pod that has ended, from its published statuses, because its containers may already be removed."""
     ends = [status.state.terminated if status.state is not None else None for status in regular]
     done = all(end is not None and end.exitCode == 0 for end in ends)
     return Phase.SUCCEEDED if done else Phase.FAILED
 
 
 def _qos_class(facts: StatusFacts) -> str:
-    told = facts.old.qosClass if facts.old is not None else ""
-    return told or str(qos_class(facts.pod))
+    reported = facts.old.qosClass if facts.old is not None else ""
+    return reported or str(qos_class(facts.pod))
 
 
 def _start_time(facts: StatusFacts) -> str:
@@ -154,7 +176,7 @@ def pod_ips(facts: StatusFacts) -> tuple[str, ...]:
 
 
 def _host_network_ips(old: tuple[str, ...], host: tuple[str, ...]) -> tuple[str, ...]:
-    """Published addresses stay; a second family may be added."""
+    """The addresses of a host-network pod. Published ones are kept; a second family may be added."""
     if not old:
         return host[:2]
     if len(old) == 1 and len(host) > 1 and is_v6(old[0]) != is_v6(host[1]):

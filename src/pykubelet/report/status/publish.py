@@ -1,21 +1,22 @@
-"""The publisher: patches the API server's copies of the pods' statuses to equal `Statuses`, and deletes finished pods.
+"""The publisher: patches the pods' statuses at the API server, and deletes finished pods there.
 
-Owns: the cell `ReportWaits`, one record per pod, when a patch is sent, and that a pod has one request at a time, all together
-at most `AT_ONCE`. Reads: `ApiPods`, `Roster`, `Statuses`, `Lifecycles`, `ApiState`. The content of a patch is decided in `merge`, from
-the newest copy that is known: from the watch, or from the answer to the last patch.
+Owns: the cell `ReportWaits`, one record for each pod, and the times of requests: one request at a time for each pod, and at
+most `AT_ONCE` in total. Reads: `ApiPods`, `Roster`, `Statuses`, `Lifecycles`, `ApiState`. `merge` makes the content of a
+patch from the newest known copy of the pod, from the watch or from the answer to the last patch.
 
 Rules:
-- Level, not edge: nothing is queued. A request carries the newest status when it goes out; the API server may have been away for
-  hours. A status that another client overwrote is restored.
-- An answer that differs from the request (a server may drop unknown fields) is not repeated.
-- When nothing is left of a deleted pod and its final status is published, it is deleted for good; no patch follows.
-- Final statuses and last deletions go first, then changes of readiness, then other changes. Statuses with little content (the
-  container is being created) wait for `quiet_s`, longer where there are many, and much longer after one of the same
-  pod unless a condition changed: most are overtaken by the start itself, unless something is in its way. Of a pod that is
-  being deleted, hardly more than its final status is sent.
-- The status from before a restart of the agent is not sent: the API server may have a newer one.
-- A failed request is repeated with exponential back-off, after a conflict too: if the pod is another by then, its watch shows it.
-  While the server cannot be reached, all requests rest together; once `ApiState` shows it is back, those that got no answer go at once.
+- Level-triggered: statuses are not queued. A request has the newest status when it is sent, because the API server may have
+  been away for hours. A status that another client has overwritten is restored.
+- If the answer differs from the request (a server may drop unknown fields), the request is not repeated.
+- When nothing is left of a deleted pod and its final status is published, it is deleted for good. No patch follows.
+- Final statuses and last deletions are sent first, then changes of readiness, then other changes. Statuses with little
+  content (such as ContainerCreating) wait for `quiet_s`, longer if there are many, and much longer after another one of the
+  same pod, unless a condition changed. Usually the start of the containers replaces them. For a pod that is being deleted,
+  little more than its final status is sent.
+- The status from before a restart of the agent is not sent, because the API server may have a newer one.
+- A failed request is repeated with exponential back-off, also after a conflict; if the pod was replaced, the watch shows
+  it. While the server cannot be reached, all requests pause together. When `ApiState` shows that it is back, requests
+  without an answer are sent at once.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import msgspec
 from msgspec import Struct
 
 from pykubelet.base.api.core import ObjectMeta, Pod, PodStatus
-from pykubelet.base.kit.cells import Cell, CellWriter, ringing
+from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
 from pykubelet.base.kit.changes import missing_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -40,7 +41,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.roster import ApiPods, Roster, pod_ref
 from pykubelet.base.model.statuses import ReportWaits, Statuses
-from pykubelet.base.model.waits import Wait
+from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.report.status.merge import (
@@ -63,7 +64,7 @@ NEWS_S = 0.1
 QUIET_EACH_S = 0.2
 QUIET_AGAIN_S = 20.0
 LATE_S = 20.0
-#: The interval between two passes over the patches that may wait: they are many when much happens.
+#: Seconds between two passes over the patches that may wait, because there may be many of them.
 PATIENCE_S = 0.2
 _PATIENT = (Urgency.QUIET, Urgency.LATE)
 _ALL = "all"
@@ -77,8 +78,8 @@ SYNC_DURATIONS = Histogram(
 
 
 class PublishPeriods(Value):
-    """Seconds. `quiet_s`: see the rules. `retry_s`: the first back-off after a failure, doubling to `retry_max_s`, and to
-    `away_max_s` for all together while the server cannot be reached."""
+    """Seconds. `quiet_s`: see the rules. `retry_s`: the first back-off after a failure, doubling to `retry_max_s`; for all
+    requests together, while the server cannot be reached, to `away_max_s`."""
 
     quiet_s: float = 1.0
     retry_s: float = 0.2
@@ -97,14 +98,14 @@ class PublishInputs(Value):
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """The part of the answer to a status patch that may be new."""
+    """The parts of the answer to a status patch that may have changed."""
 
     metadata: ObjectMeta
     status: PodStatus
 
 
 class _Patch(Value):
-    """The status that the API server is to have. `changes_condition`: a condition becomes true or is no longer."""
+    """A patch to `wanted`. `changes_condition`: a condition becomes True, or is no longer True."""
 
     wanted: PodStatus
     urgency: Urgency
@@ -114,10 +115,10 @@ class _Patch(Value):
 class _PodRecord(Struct):
     """One pod of the API server.
 
-    `known`: its newest copy. `here`: the UID it has on this node. `inputs`: those that `patch` was made from. `deletes`: its last
-    deletion is to be sent. `since`: when there first was something to send (monotonic seconds). `crowd`: the highest number of
-    pending quiet patches since then. `quiet_at`: when the last quiet patch was sent (monotonic seconds). `settled`: the status that
-    was sent last, whether the pod had ended, and the answer.
+    `known`: its newest copy. `here`: its UID on this node. `inputs`: those that `patch` was made from. `deletes`: its last
+    deletion must be sent. `since`: when there first was something to send (monotonic seconds). `crowd`: the highest number of
+    pending quiet patches since then. `quiet_at`: when the last quiet patch was sent (monotonic seconds). `settled`: the status
+    that was sent last, whether the pod had ended, and the answer.
     """
 
     known: Pod
@@ -134,7 +135,7 @@ class _PodRecord(Struct):
 
     @property
     def urgency(self) -> Urgency | None:
-        """Of the request that is to be sent; None: nothing is."""
+        """The urgency of the request to send; None: there is nothing to send."""
         return self.patch.urgency if self.patch is not None else Urgency.END if self.deletes else None
 
 
@@ -168,21 +169,22 @@ class StatusPublisher:
         self._failures: dict[PodUID, Wait] = {}
         self._snapshot = PatchSnapshot()
         self._must_send = False
-        self._bell = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._supervisor = Supervisor("publisher")
 
     async def run(self) -> None:
+        """Keep the API server's copies of pod statuses equal to those of this node. Never returns."""
         async with self._supervisor as supervisor:
             cells = self._inputs
-            with ringing(self._bell, cells.pods, cells.roster, cells.statuses, cells.lifecycles, cells.api):
+            with set_on_change(self._wakeup, cells.pods, cells.roster, cells.statuses, cells.lifecycles, cells.api):
                 supervisor.start_root("publisher-send", self._follow())
                 raise await supervisor.wait_failed()
 
     async def _follow(self) -> None:
         while True:
-            await self._bell.wait()
-            self._bell.clear()
+            await self._wakeup.wait()
+            self._wakeup.clear()
             self._note_server()
             self._update()
             if self._must_send:
@@ -191,16 +193,16 @@ class StatusPublisher:
                 self._publish_waits()
 
     def _reschedule(self) -> None:
-        """Have the due requests computed anew."""
+        """Wake the loop to send the requests that are due."""
         self._must_send = True
-        self._bell.set()
+        self._wakeup.set()
 
     def _note_server(self) -> None:
         before, self._api = self._api, self._inputs.api.get()
         if self._api.is_back_since(before):
             self._away.succeeded(_ALL)
             for uid in self._unanswered:
-                self._retries.hasten(uid)
+                self._retries.retry_now(uid)
             self._unanswered.clear()
             self._must_send = True
 
@@ -245,14 +247,14 @@ class StatusPublisher:
         record.patch = self._patch(record, inputs)
         record.deletes = inputs.is_finished and not record.is_deleted and may_delete(record.known)
         if record.deletes or record.is_deleted:
-            record.patch = None  # the object is about to go
+            record.patch = None  # the object is about to be deleted
         if had is None:
             record.since, record.crowd = self._clock.monotonic(), 0
         self._enter(uid, record.urgency)
         self._must_send |= had is not None or record.urgency is not None
 
     def _enter(self, uid: PodUID, urgency: Urgency | None) -> None:
-        """Enter the pod among those with something to send, by urgency; None: nothing to send."""
+        """Add the pod to those with something to send, by urgency. None: there is nothing to send."""
         self._prompt.discard(uid)
         self._patient.discard(uid)
         if urgency is not None:
@@ -282,7 +284,7 @@ class StatusPublisher:
     # Sending
 
     def _send_due(self) -> None:
-        """Start what is due, most urgent first; come back for the rest."""
+        """Start the requests that are due, the most urgent first, and set the timer for the rest."""
         now = self._clock.monotonic()
         due: list[tuple[Urgency, float, PodUID]] = []
         later: list[float] = []
@@ -363,7 +365,7 @@ class StatusPublisher:
         self._settle(uid, record, inputs, answer.status)
 
     def _settle(self, uid: PodUID, record: _PodRecord, inputs: PatchInput, answer: PodStatus) -> None:
-        """Note the answer to the patch that was made from `inputs`, and plan anew: the inputs may have changed meanwhile."""
+        """Note the answer to the patch made from `inputs`, and plan again, because the inputs may have changed meanwhile."""
         if inputs.status is not None:
             record.settled = (inputs.status, inputs.has_ended, answer)
         if record.inputs is not None:
@@ -373,7 +375,7 @@ class StatusPublisher:
         try:
             await self._client.delete(_path(record.known), final_delete(record.known))
         except ApiError as error:
-            if not error.is_not_found:  # if another pod has the name by now, the watch shows it
+            if not error.is_not_found:  # if the name now belongs to another pod, the watch shows it
                 self._failed(uid, record, error, "last deletion")
                 return
         self._went_well(uid, record)
@@ -399,7 +401,7 @@ class StatusPublisher:
         since = self._failures[uid].since if uid in self._failures else wall
         self._failures[uid] = Wait(
             "the API server",
-            "report/status",
+            Owner.STATUS_MANAGER,
             since,
             what,
             error.reason,
@@ -431,7 +433,7 @@ class StatusPublisher:
             if record.known.metadata.finalizers and uid not in waits:
                 finalizers = ", ".join(record.known.metadata.finalizers)
                 known = before.get(uid)
-                fresh = Wait("finalizers", "the API server", self._clock.wall(), detail=finalizers)
+                fresh = Wait("finalizers", Owner.API_SERVER, self._clock.wall(), detail=finalizers)
                 waits[uid] = known if known is not None and known[0].detail == finalizers else (fresh,)
         if waits != before:
             self._waits.publish(ReportWaits(waits))

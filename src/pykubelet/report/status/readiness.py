@@ -1,8 +1,8 @@
 """`started` and `ready` of containers, from their probes. Pure.
 
-A running container has started when its startup probe has succeeded or there is none, and is ready when it has started
-and its readiness probe has succeeded or there is none. An init container is ready when it ended with 0. A probe of a
-kind that nobody carries out counts as one that is not there.
+A running container has started if its startup probe has succeeded or it has none. It is ready if it has started and its
+readiness probe has succeeded or it has none. An init container is ready if it ended with 0. Probe kinds that the agent does
+not run are ignored.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from pykubelet.report.status.containers import Statuses
 
 
 def with_readiness(statuses: Statuses, containers: Sequence[core.Container], probes: ProbeResults) -> Statuses:
-    """For regular containers and for sidecars."""
+    """The statuses of regular containers with `started` and `ready`."""
     specs = {container.name: container for container in containers}
     return tuple(_with_readiness(status, specs[status.name], probes) for status in statuses)
 
 
 def with_init_readiness(statuses: Statuses, containers: Sequence[core.Container], probes: ProbeResults) -> Statuses:
-    told = []
+    """The statuses of init containers with `started` and `ready`; those of sidecars depend on their probes (KEP-753)."""
+    reported = []
     for status, container in zip(statuses, containers, strict=True):
         if is_sidecar(container):
-            told.append(_with_readiness(status, container, probes))
+            reported.append(_with_readiness(status, container, probes))
             continue
         ended = status.state.terminated if status.state is not None else None
         is_running = status.state is not None and status.state.running is not None
-        told.append(replace(status, started=is_running, ready=ended is not None and ended.exitCode == 0))
-    return tuple(told)
+        reported.append(replace(status, started=is_running, ready=ended is not None and ended.exitCode == 0))
+    return tuple(reported)
 
 
 def starting_sidecars(statuses: Statuses, before: Statuses, containers: Sequence[core.Container]) -> frozenset[str]:
-    """The containers that run, and are not started in the statuses `before`."""
+    """The sidecars that run and are not started in the statuses `before`."""
     started = {status.name for status in before if status.started}
     sidecars = {container.name for container in containers if is_sidecar(container)} - started
     return frozenset(

@@ -1,7 +1,7 @@
-"""The resources that a container, and a pod as a whole, really have, for the status. Pure.
+"""The actual resources of a container, and of a pod as a whole, for the status. Pure.
 
-While a container runs, cpu and memory are what the runtime applies, where it reports them; else the published ones, else
-what was allocated. Source: KEP-1287 (in-place update of pod resources), "status.containerStatuses[*].resources".
+While a container runs, its CPU and memory are those that the runtime reports as applied; else the published ones, else the
+allocated ones. Source: KEP-1287 (in-place update of pod resources), "status.containerStatuses[*].resources".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NANO_OF_MILLI = 1_000_000
 def container_resources(
     container: core.Container, newest: ContainerView, old: core.ContainerStatus | None, container_id: str
 ) -> core.ResourceRequirements:
-    """The resources of one container. `old`: the published status; it counts while the same instance runs on."""
+    """The resources of one container. `old`: the published status; it counts while the same instance runs."""
     allocated = container.resources if container.resources is not None else core.ResourceRequirements()
     if not newest.is_running or not (allocated.limits or allocated.requests):
         return allocated
@@ -39,54 +39,54 @@ def container_resources(
 
 
 def _limits(allocated: dict[str, Quantity], applied: ResourcesView, before: dict[str, Quantity]) -> dict[str, Quantity]:
-    told = dict(allocated)
+    reported = dict(allocated)
     if not allocated:
-        return told
+        return reported
     cpu = applied.cpu_quota * 1000 // applied.cpu_period if applied.cpu_period > 0 and applied.cpu_quota > 0 else 0
     if cpu:
         if cpu > MIN_LIMIT_MILLI or milli_value(allocated.get("cpu")) > MIN_LIMIT_MILLI:
-            _set_cpu(told, cpu)
+            _set_cpu(reported, cpu)
     elif "cpu" in before:
-        told["cpu"] = before["cpu"]
+        reported["cpu"] = before["cpu"]
     if applied.memory_limit > 0:
         if value(allocated.get("memory")) != applied.memory_limit:
-            told["memory"] = str(Amount(applied.memory_limit * 1000 * _NANO_OF_MILLI, Format.BINARY_SI))
+            reported["memory"] = str(Amount(applied.memory_limit * 1000 * _NANO_OF_MILLI, Format.BINARY_SI))
     elif "memory" in before:
-        told["memory"] = before["memory"]
-    return told
+        reported["memory"] = before["memory"]
+    return reported
 
 
 def _requests(
     allocated: dict[str, Quantity], applied: ResourcesView, before: dict[str, Quantity]
 ) -> dict[str, Quantity]:
-    told = dict(allocated)
+    reported = dict(allocated)
     if not allocated:
-        return told
+        return reported
     if applied.cpu_shares > 0:
         cpu = -(-applied.cpu_shares * 1000 // 1024) if applied.cpu_shares >= MIN_SHARES else 0
         if cpu > MIN_SHARES or milli_value(allocated.get("cpu")) > MIN_SHARES:
-            _set_cpu(told, cpu)
+            _set_cpu(reported, cpu)
     elif "cpu" in before:
-        told["cpu"] = before["cpu"]
-    return told
+        reported["cpu"] = before["cpu"]
+    return reported
 
 
-def _set_cpu(told: dict[str, Quantity], milli: int) -> None:
-    """Keeps the spelling of an amount that is right already."""
-    if milli_value(told.get("cpu")) != milli:
-        told["cpu"] = str(Amount(milli * _NANO_OF_MILLI, Format.DECIMAL_SI))
+def _set_cpu(reported: dict[str, Quantity], milli: int) -> None:
+    """Set the CPU amount, unless it is already equal, so that its notation is kept."""
+    if milli_value(reported.get("cpu")) != milli:
+        reported["cpu"] = str(Amount(milli * _NANO_OF_MILLI, Format.DECIMAL_SI))
 
 
 # The pod as a whole
 
 
 def pod_allocated(pod: core.Pod) -> dict[str, Quantity]:
-    """The pod's allocated resources: its own requests, and the sum of its containers' for those it does not state."""
+    """The pod's allocated resources: its pod-level requests, and the sum of its containers' requests for other resources."""
     return _spelled(pod_requests(pod))
 
 
 def pod_resources(facts: StatusFacts, allocated: dict[str, Quantity]) -> core.ResourceRequirements | None:
-    """The pod-level resources; while a resize is under way, those of before. None: there are none."""
+    """The pod-level resources; while a resize is in progress, those before the resize. None: there are none."""
     before = facts.old.resources if facts.old is not None else None
     if facts.lifecycle.resize is not None and before is not None:
         return before
