@@ -9,7 +9,7 @@ import pytest
 from serve.ports import settings_of
 
 from pykubelet.base.kit.clock import ManualClock
-from pykubelet.net.http.server import Answer, Connection, Request, Response, text
+from pykubelet.net.http.server import Answer, Request, Response, ServedConnection, text
 from pykubelet.net.http.wire import Body
 from pykubelet.serve.auth.access import Subresource
 from pykubelet.serve.auth.auth_filter import AuthFilter, AuthRules
@@ -46,7 +46,7 @@ async def test_a_body_is_read_after_the_request_was_authorized(
     reader.feed_data(b"body")
     reader.feed_eof()
     writer: Any = None  # nothing is written
-    connection = Connection(reader, writer, body=Body(reader, 4, 60.0))
+    connection = ServedConnection(reader, writer, body=Body(reader, 4, 60.0))
     answer = await routes.handle(Request("PUT", "/echo"), connection)
     assert isinstance(answer, Response)
     assert (answer.status, answer.body, await reader.read()) == expected

@@ -21,7 +21,7 @@ from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.values import replace
 from pykubelet.edges.kubeapi.errors import QUEUE_FULL, ApiError
 from pykubelet.edges.kubeapi.limiter import Limiter, QueueFull
-from pykubelet.net.http.server import Connection, Request
+from pykubelet.net.http.server import Request, ServedConnection
 from pykubelet.serve.auth.access import attributes_of, bearer_token
 from pykubelet.serve.auth.auth_filter import AuthFilter, AuthRules, Reviewers
 from pykubelet.serve.endpoints.endpoint import authorization_rules
@@ -73,10 +73,10 @@ class Cluster:
         return answer
 
 
-def connection(certificate: Mapping[str, Any] | None = None) -> Connection:
+def connection(certificate: Mapping[str, Any] | None = None) -> ServedConnection:
     reader: Any = asyncio.StreamReader()
     writer: Any = None
-    return Connection(reader, writer, "192.0.2.1", certificate)
+    return ServedConnection(reader, writer, "192.0.2.1", certificate)
 
 
 def request(path: str, token: str = "", method: str = "GET") -> Request:
@@ -254,14 +254,14 @@ class Limited(Cluster):
 async def flood(auth: AuthFilter, seconds: float) -> None:
     """Unknown tokens, 200 a second; a request without an answer within half a second is cancelled."""
 
-    async def stranger(token: str) -> None:
+    async def unauthenticated(token: str) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(0.5):
                 await answer(auth, request("/x", token))
 
     async with asyncio.TaskGroup() as group:
         for number in range(int(seconds * 200)):
-            group.create_task(stranger(f"bogus-{number}"))
+            group.create_task(unauthenticated(f"bogus-{number}"))
             await asyncio.sleep(1 / 200)
 
 

@@ -10,13 +10,13 @@ from report.samples import UID, container, entry, exited, facts, lifecycle, make
 
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import ManualClock
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.observed import ContainerView, Observed
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.edges.cri.log_reader import LogReader
-from pykubelet.net.http.server import Request, Response, Stream
+from pykubelet.net.http.server import Request, Response, StreamedResponse
 from pykubelet.report.status.project import project_status
 from pykubelet.serve.endpoints.container_logs import ContainerLogs
 from pykubelet.serve.endpoints.known_pods import KnownPods
@@ -42,7 +42,7 @@ def logs(tmp_path: Path) -> ContainerLogs:
 
 
 def logs_of(*instances: ContainerView, is_there: bool = True) -> ContainerLogs:
-    """`is_there`: the runtime still knows what was told of."""
+    """`is_there`: the runtime still knows the container that was reported."""
     pod, seen = make_pod(container("app"), restartPolicy="Always"), view(*instances)
     life = lifecycle(pod)
     pods = KnownPods(
@@ -51,13 +51,13 @@ def logs_of(*instances: ContainerView, is_there: bool = True) -> ContainerLogs:
         make_cell("observed", Observed({UID: seen} if is_there else {}))[0],
         make_cell("statuses", Statuses({UID: project_status(facts(pod, seen, lifecycle=life))}))[0],
     )
-    return ContainerLogs(pods, LogReader(Flight("test")), ManualClock(wall=NOW), split_streams=True)
+    return ContainerLogs(pods, LogReader(SingleFlight("test")), ManualClock(wall=NOW), split_streams=True)
 
 
 async def ask(logs: ContainerLogs, **query: str) -> tuple[int, str]:
     given = {name: [value] for name, value in query.items()}
     answer = await logs.answer(Request("GET", "/containerLogs/default/web/app", urlencode(given, doseq=True)))
-    if isinstance(answer, Stream):
+    if isinstance(answer, StreamedResponse):
         return answer.status, b"".join([chunk async for chunk in answer.chunks]).decode()
     assert isinstance(answer, Response)
     return answer.status, answer.body.decode()
@@ -107,16 +107,16 @@ async def test_a_log_behind_links_is_read(tmp_path: Path) -> None:
     assert await ask(logs_of(running("app", log_path=str(tmp_path / "0.log"))), tailLines="1") == (200, "three\n")
 
 
-async def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
+async def test_a_link_that_leads_nowhere_is_reported(tmp_path: Path) -> None:
     (tmp_path / "0.log").symlink_to("nothing")
-    status, said = await ask(logs_of(running("app", log_path=str(tmp_path / "0.log"))))
-    assert status == 200 and said.startswith("unable to retrieve container logs: ")
+    status, output = await ask(logs_of(running("app", log_path=str(tmp_path / "0.log"))))
+    assert status == 200 and output.startswith("unable to retrieve container logs: ")
 
 
 async def test_a_container_that_the_runtime_has_forgotten_has_no_log() -> None:
     gone = logs_of(exited("app", 1, number=0), is_there=False)
-    status, said = await ask(gone)
-    assert status == 200 and said.startswith("unable to retrieve container logs for containerd://")
+    status, output = await ask(gone)
+    assert status == 200 and output.startswith("unable to retrieve container logs for containerd://")
 
 
 async def test_why_there_is_no_previous_one(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 from pykubelet.net.http.server import (
     HEAD_BYTES,
     Answer,
-    Connection,
     HttpServer,
     Request,
-    Stream,
+    ServedConnection,
+    StreamedResponse,
     Takeover,
     text,
 )
@@ -33,10 +33,10 @@ class Asked:
         self.port = 0
         self._before: dict[str, tuple[float, float]] = {}
 
-    async def handle(self, request: Request, _: Connection) -> Answer:
+    async def handle(self, request: Request, _: ServedConnection) -> Answer:
         match request.path:
             case "/containerLogs/a/b/c":
-                return Stream(200, self._chunks())
+                return StreamedResponse(200, self._chunks())
             case "/exec/a/b/c":
                 return Takeover(self._talk)
             case "/stats/summary":
@@ -47,7 +47,7 @@ class Asked:
         yield b"one"
         await self.go.wait()
 
-    async def _talk(self, connection: Connection) -> None:
+    async def _talk(self, connection: ServedConnection) -> None:
         connection.writer.write(b"hello")
         await self.go.wait()
 

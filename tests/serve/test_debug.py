@@ -119,9 +119,9 @@ async def test_debug_pods_answers_as_explain() -> None:
         "/debug/pods/default/db": "/pods/db-new",
         "/debug/node": "/node",
     }.items():
-        assert await body(path) == (200, explained(Request("GET", same)).body)
-    assert "start app" in [line["what"] for line in json.loads((await body("/debug/pods/default/web"))[1])["story"]]
-    assert (await body("/debug/pods/default/nobody"))[0] == (await body("/debug/pods/nobody"))[0] == 404
+        assert await body(path) == (200, (await explained(Request("GET", same))).body)
+    assert "start app" in [line["what"] for line in json.loads((await body("/debug/pods/default/web"))[1])["timeline"]]
+    assert (await body("/debug/pods/default/missing"))[0] == (await body("/debug/pods/missing"))[0] == 404
 
 
 @pytest.mark.parametrize("given", ["²", "9" * 5000, "-1", "4294967296", ""])

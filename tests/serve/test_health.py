@@ -25,7 +25,7 @@ from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.statuses import Statuses
-from pykubelet.net.http.server import Answer, Connection, Handler, Request, Response
+from pykubelet.net.http.server import Answer, Handler, Request, Response, ServedConnection
 from pykubelet.serve.endpoints.health import HEALTH_CHECKS, default_checks, ping_check
 from pykubelet.serve.endpoints.known_pods import KnownPods
 from pykubelet.serve.endpoints.routes import health_routes, read_only_router, unauthenticated_handler
@@ -36,15 +36,15 @@ from pykubelet.serve.listen import ListenError, keep_serving_port, open_required
 FAILING = {**default_checks(), "syncloop": lambda: "sync Loop took longer than expected"}
 
 
-async def _await(handler: Handler, request: Request, connection: Connection) -> Answer:
+async def _await(handler: Handler, request: Request, connection: ServedConnection) -> Answer:
     return await handler(request, connection)
 
 
 def ask(handler: Handler, path: str, method: str = "GET", **query: list[str]) -> tuple[int, str]:
-    nobody: Any = None
+    missing: Any = None
     with asyncio.Runner() as runner:
         found = runner.run(
-            _await(handler, Request(method, path, urlencode(query, doseq=True)), Connection(nobody, nobody))
+            _await(handler, Request(method, path, urlencode(query, doseq=True)), ServedConnection(missing, missing))
         )
     assert isinstance(found, Response)
     return found.status, found.body.decode()
@@ -116,38 +116,38 @@ def test_checks_are_counted_when_they_are_made_and_not_when_they_are_read() -> N
 
 def test_syncloop_fails_if_a_loop_makes_no_progress() -> None:
     clock = ManualClock()
-    (roster, turn_roster), (pods, turn_pods) = (
-        make_cell("roster-turn", Heartbeat()),
-        make_cell("pods-turn", Heartbeat()),
+    (roster, beat_roster), (pods, beat_pods) = (
+        make_cell("roster-heartbeat", Heartbeat()),
+        make_cell("pods-heartbeat", Heartbeat()),
     )
     observed, look = make_cell("observed", Observed())
     check = syncloop_check(SyncLoopInputs((roster, pods), observed, 60.0), clock)
     clock.advance(3600)
     assert check() == ""  # nothing has begun yet
-    turn_roster.publish(Heartbeat(clock.monotonic()))
-    turn_pods.publish(Heartbeat(clock.monotonic()))
+    beat_roster.publish(Heartbeat(clock.monotonic()))
+    beat_pods.publish(Heartbeat(clock.monotonic()))
     look.publish(Observed(listed_at=clock.monotonic()))
     clock.advance(300)
     assert check() == ""
-    turn_roster.publish(Heartbeat(clock.monotonic()))
+    beat_roster.publish(Heartbeat(clock.monotonic()))
     clock.advance(1)
     assert check() == "sync Loop took longer than expected"  # the pods' loop is late
-    turn_pods.publish(Heartbeat(clock.monotonic()))
+    beat_pods.publish(Heartbeat(clock.monotonic()))
     assert check() == ""
     clock.advance(180)
-    turn_roster.publish(Heartbeat(clock.monotonic()))
-    turn_pods.publish(Heartbeat(clock.monotonic()))
-    assert check() == "sync Loop took longer than expected"  # nobody has looked at the runtime for 8 minutes
+    beat_roster.publish(Heartbeat(clock.monotonic()))
+    beat_pods.publish(Heartbeat(clock.monotonic()))
+    assert check() == "sync Loop took longer than expected"  # no relist for 8 minutes
     look.publish(Observed(listed_at=clock.monotonic()))
     assert check() == ""
 
 
 def read_only(*pods: core.Pod, statuses: dict[PodUID, core.PodStatus] | None = None) -> Handler:
     roster, _ = make_cell("roster", Roster({PodUID(p.metadata.uid): entry(p) for p in pods}))
-    told, _ = make_cell("statuses", Statuses(statuses or {}))
+    reported, _ = make_cell("statuses", Statuses(statuses or {}))
     lifecycles, _ = make_cell("lifecycles", Lifecycles())
     observed, _ = make_cell("observed", Observed())
-    known = KnownPods(roster, lifecycles, observed, told)
+    known = KnownPods(roster, lifecycles, observed, reported)
     return unauthenticated_handler(read_only_router(ENDPOINTS, inputs_of(pods=known)))
 
 
@@ -221,7 +221,7 @@ async def test_the_health_port_waits_for_its_port_to_be_free() -> None:
         assert (await connected_port(port)).endswith(b"\r\n\r\nok")
 
 
-def test_a_required_port_that_is_taken_is_an_error_that_says_what_to_do() -> None:
+def test_a_required_port_that_is_taken_is_an_error_that_states_what_to_do() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

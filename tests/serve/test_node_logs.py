@@ -1,4 +1,4 @@
-"""The node's own logs: files and listings, queries, and what nobody may see through them."""
+"""The node's own logs: files and listings, queries, and what no client may read through them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from urllib.parse import urlencode
 
 import pytest
 
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.net.http.server import (
     HEAD_BYTES,
     Answer,
     Closable,
-    Connection,
     HttpServer,
     Request,
     Response,
-    Stream,
+    ServedConnection,
+    StreamedResponse,
 )
 from pykubelet.serve.endpoints.node_logs import MAX_QUERIES, PIECE, NodeLogs, QueryRefused, journal_command, parse_query
 
@@ -43,13 +43,13 @@ def logs(tmp_path: Path) -> Path:
 
 
 async def ask(logs: Path, path: str, **query: list[str]) -> tuple[int, str]:
-    handler = NodeLogs(Flight("test"), queries=True, root=str(logs))
+    handler = NodeLogs(SingleFlight("test"), queries=True, root=str(logs))
     answer = await handler.answer(Request("GET", path, urlencode(query or {}, doseq=True)))
-    if isinstance(answer, Stream):
-        said = b"".join([chunk async for chunk in answer.chunks]).decode()
+    if isinstance(answer, StreamedResponse):
+        output = b"".join([chunk async for chunk in answer.chunks]).decode()
         assert isinstance(answer.chunks, Closable)
         await answer.chunks.aclose()
-        return answer.status, said
+        return answer.status, output
     assert isinstance(answer, Response)
     return answer.status, answer.body.decode()
 
@@ -74,9 +74,9 @@ async def test_nothing_outside_is_shown(logs: Path, path: str) -> None:
 
 async def served(logs: Path, asked: bytes) -> bytes:
     """The answer as it goes over a connection, which ends with it."""
-    handler = NodeLogs(Flight("test"), queries=True, root=str(logs))
+    handler = NodeLogs(SingleFlight("test"), queries=True, root=str(logs))
 
-    async def handle(request: Request, _: Connection) -> Answer:
+    async def handle(request: Request, _: ServedConnection) -> Answer:
         return await handler.answer(request)
 
     server = HttpServer(handle)
@@ -116,10 +116,10 @@ async def test_a_service_without_a_journal_is_looked_for_among_the_files(logs: P
         200,
         "open {}: no such file or directory\n".format(logs / "pods/../syslog"),
     )
-    status, text = await ask(logs, "/logs/", query=["nobody"])
-    assert status == 200 and "failed to get logs for nobody" in text
-    status, text = await ask(logs, "/logs/", query=["svc", "nobody"], tailLines=["1"])
-    assert status == 200 and text.startswith("\noptions present and query resolved to log files for [svc nobody]\n")
+    status, text = await ask(logs, "/logs/", query=["missing"])
+    assert status == 200 and "failed to get logs for missing" in text
+    status, text = await ask(logs, "/logs/", query=["svc", "missing"], tailLines=["1"])
+    assert status == 200 and text.startswith("\noptions present and query resolved to log files for [svc missing]\n")
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ async def test_what_a_link_leads_to_is_not_even_opened(logs: Path, tmp_path: Pat
     os.mkfifo(pipe)
     (logs / "link").symlink_to(pipe)
     writer = threading.Thread(target=lambda: os.close(os.open(pipe, os.O_WRONLY)))
-    writer.start()  # waits until somebody opens the other end
+    writer.start()  # waits until a reader opens the other end
     try:
         await asyncio.sleep(0.1)
         assert (await ask(logs, "/logs/link"))[0] == 404
@@ -203,33 +203,33 @@ def query(query: str, **headers: str) -> Request:
 
 
 async def test_the_answer_to_a_query_is_compressed_piece_by_piece(logs: Path) -> None:
-    (logs / "large").write_bytes(said := os.urandom(3 * PIECE + 7))
-    handler = NodeLogs(Flight("test"), queries=True, root=str(logs))
+    (logs / "large").write_bytes(output := os.urandom(3 * PIECE + 7))
+    handler = NodeLogs(SingleFlight("test"), queries=True, root=str(logs))
     answer = await handler.answer(query("/large", accept_encoding="gzip"))
-    assert isinstance(answer, Stream) and answer.headers == {"Content-Encoding": "gzip"}
+    assert isinstance(answer, StreamedResponse) and answer.headers == {"Content-Encoding": "gzip"}
     pieces = [piece async for piece in answer.chunks]
-    assert gzip.decompress(b"".join(pieces)) == said
+    assert gzip.decompress(b"".join(pieces)) == output
     assert max(map(len, pieces)) < PIECE + PIECE // 8
 
 
 async def test_few_queries_are_answered_at_a_time(logs: Path) -> None:
     """Until their clients have read the answers or left."""
-    handler = NodeLogs(Flight("test"), queries=True, root=str(logs))
+    handler = NodeLogs(SingleFlight("test"), queries=True, root=str(logs))
     answers = [await handler.answer(query("/syslog")) for _ in range(MAX_QUERIES)]
     refused = await handler.answer(query("/syslog"))
     assert isinstance(refused, Response) and refused.status == 429
     for answer in answers:
-        assert isinstance(answer, Stream) and isinstance(answer.chunks, Closable)
+        assert isinstance(answer, StreamedResponse) and isinstance(answer.chunks, Closable)
         await answer.chunks.aclose()
         await answer.chunks.aclose()
     again = await handler.answer(query("/syslog"))
-    assert isinstance(again, Stream)
+    assert isinstance(again, StreamedResponse)
     assert [piece async for piece in again.chunks] == [b"hello\n"]
 
 
 async def test_names_that_are_not_utf_8_are_listed(logs: Path) -> None:
     Path(os.fsdecode(os.fsencode(logs) + b"/caf\xe9")).write_text("")
-    handler = NodeLogs(Flight("test"), queries=True, root=str(logs))
+    handler = NodeLogs(SingleFlight("test"), queries=True, root=str(logs))
     answer = await handler.answer(Request("GET", "/logs/"))
     assert isinstance(answer, Response)
     assert b'<a href="caf%E9">caf\xe9</a>' in answer.body

@@ -1,4 +1,4 @@
-"""exec, attach, port-forward and run: which container is meant, and what is said where there is none."""
+"""exec, attach, port-forward and run: which container is meant, and what is printed where there is none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pykubelet.serve.streaming.streams import Streams, forwarded_ports
 
 
 class Runtime:
-    """Refuses everything, and says what it was asked for."""
+    """Refuses everything, and answers with the request."""
 
     async def exec_url(self, request: pb.ExecRequest) -> str:
         raise CriError(CriCode.NOT_FOUND, f"asked for {request.container_id}", "Exec")
@@ -45,13 +45,13 @@ async def ask(path: str, **query: list[str]) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("/exec/default/nobody/app", (404, "pod does not exist")),
-        ("/exec/default/nobody/uid/app", (404, "pod does not exist")),
-        ("/exec/default/db/nobody", (500, 'container not found ("nobody")')),
+        ("/exec/default/missing/app", (404, "pod does not exist")),
+        ("/exec/default/missing/uid/app", (404, "pod does not exist")),
+        ("/exec/default/db/missing", (500, 'container not found ("missing")')),
         ("/exec/default/db/wrong-uid/app", (500, 'container not found ("app")')),
         ("/run/default/db/wrong-uid/app", (500, 'container not found ("app")')),
         ("/attach/default/db/wrong-uid/app", (500, "container app not found in pod db_default")),
-        ("/portForward/default/nobody/uid", (404, "pod does not exist")),
+        ("/portForward/default/missing/uid", (404, "pod does not exist")),
         ("/portForward/default/web/wrong-uid", (404, "pod not found")),
     ],
 )
@@ -59,9 +59,9 @@ async def test_what_is_not_there(path: str, expected: tuple[int, str]) -> None:
     assert await ask(path) == expected
 
 
-async def test_of_two_pods_of_one_name_the_uid_says_which() -> None:
-    status, said = await ask("/exec/default/db/db-old/app")
-    assert (status, "asked for" in said) == (404, True), said
+async def test_of_two_pods_of_one_name_the_uid_decides() -> None:
+    status, answered = await ask("/exec/default/db/db-old/app")
+    assert (status, "asked for" in answered) == (404, True), answered
     assert await ask("/exec/default/db/app") == (500, 'container not found ("app")')  # the newer one does not run yet
     assert await ask("/run/default/db/db-old/app", cmd=["ls -l"]) == (200, "ls -l")
 

@@ -9,14 +9,16 @@ import yaml
 
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.net.http.server import Request, Response
-from pykubelet.serve.endpoints.zpages import Facts, ZPages
+from pykubelet.serve.endpoints.zpages import KubeletInfo, ZPages
 
 BETA = "application/json;v=v1beta1;g=config.k8s.io;as={}"
-FACTS = Facts({"root-dir": "/var/lib/kubelet", "cert-dir": "/pki"}, "v1.36.0", 1_800_000_000.0, ("/flagz", "/statusz"))
+INFO = KubeletInfo(
+    {"root-dir": "/var/lib/kubelet", "cert-dir": "/pki"}, "v1.36.0", 1_800_000_000.0, ("/flagz", "/statusz")
+)
 
 
 async def ask(page: str, accept: str | None) -> Response:
-    pages = ZPages(FACTS, ManualClock(wall=FACTS.started_at + 3723))
+    pages = ZPages(INFO, ManualClock(wall=INFO.started_at + 3723))
     headers = {"accept": accept} if accept is not None else {}
     answer = await getattr(pages, page)(Request("GET", f"/{page}", headers=headers))
     assert isinstance(answer, Response)

@@ -18,13 +18,13 @@ from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.base.model.roster import ManifestProblem, Roster
 from pykubelet.base.model.statuses import Statuses
-from pykubelet.base.model.waits import StoryLine, Wait
+from pykubelet.base.model.waits import Owner, TimelineEntry, Wait
 from pykubelet.report.status.project import project_status
 from pykubelet.serve.explain.documents import AskInputs
 
 NOW = WALL + 100
 WELL = RuntimeReady(checked=True, runtime_error="", name="containerd", version="1.7.24", since=WALL)
-PULL = Wait("image", "act/images", WALL + 88, "busybox", detail="pulling")
+PULL = Wait("image", Owner.IMAGE_MANAGER, WALL + 88, "busybox", detail="pulling")
 
 
 @dataclass
@@ -44,7 +44,7 @@ def make_world(sources_ready: bool = True) -> World:
     new_db, late = make_pod(name="db", uid="db-new"), make_pod(container("main"), name="late", uid="late-1")
     back_off = Wait(
         "container start",
-        "act/pods",
+        Owner.POD_WORKER,
         WALL + 90,
         "app",
         "CrashLoopBackOff",
@@ -52,13 +52,17 @@ def make_world(sources_ready: bool = True) -> World:
         "start again",
         NOW + 12,
     )
-    story = (StoryLine(WALL, "taken up"), StoryLine(WALL + 1, "start app", "new pod"))
+    timeline = (TimelineEntry(WALL, "taken up"), TimelineEntry(WALL + 1, "start app", "new pod"))
     lives = [
-        lifecycle(web, errors={"app": ("CrashLoopBackOff", back_off.detail)}, waits=(back_off,), story=story),
+        lifecycle(web, errors={"app": ("CrashLoopBackOff", back_off.detail)}, waits=(back_off,), timeline=timeline),
         lifecycle(old_db, Stage.TERMINATING, kill_reason=KillReason.REMOVED),
-        lifecycle(new_db, waits=(Wait("older pod of the same name", "act/pods", WALL + 95, "db-old"),)),
+        lifecycle(new_db, waits=(Wait("older pod of the same name", Owner.POD_WORKER, WALL + 95, "db-old"),)),
         lifecycle(
-            late, waits=(Wait("volumes", "act/volumes", WALL + 50), Wait("image", "act/images", WALL + 60, "main"))
+            late,
+            waits=(
+                Wait("volumes", Owner.VOLUME_MANAGER, WALL + 50),
+                Wait("image", Owner.IMAGE_MANAGER, WALL + 60, "main"),
+            ),
         ),
     ]
     pods = (web, old_db, new_db, late)
@@ -89,7 +93,7 @@ def _world(
     roster, roster_end = make_cell("roster", Roster(desired, sources_ready, problems))
     lifecycles, lifecycles_end = make_cell("lifecycles", Lifecycles({life.ref.uid: life for life in lives}))
     late = PodMounts(
-        waits=(Wait("volume", "act/volumes", WALL + 51, "data", "FailedMount", "hostPath /x is no directory"),)
+        waits=(Wait("volume", Owner.VOLUME_MANAGER, WALL + 51, "data", "FailedMount", "hostPath /x is no directory"),)
     )
     mounts, mounts_end = make_cell("mounts", Mounts({PodUID("late-1"): late}))
     runtime, runtime_end = make_cell("runtime", WELL)

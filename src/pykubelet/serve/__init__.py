@@ -1,1 +1,1 @@
-"""The ports of the agent. Reads published state only."""
+"""The ports of the agent. Reads only published state."""

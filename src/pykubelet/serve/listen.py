@@ -1,12 +1,13 @@
 """Listening: TCP ports and the root-only unix socket, each as a loop that never returns.
 
-Owns: binding, trying again, and the socket file with its mode. The health port and the page's port try again every 5 s; an
-authenticated or read-only port that cannot be bound ends the agent, as the reference does.
+Owns: binding, retries, and the socket file with its mode. The health port and the page's port are retried every 5 s. If the
+authenticated or the read-only port cannot be bound, the agent exits, as the reference does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
@@ -20,14 +21,14 @@ from pykubelet.edges.host.fs.files import FileKind, change_mode, make_dirs, remo
 from pykubelet.net.grpc.server import RpcServer
 from pykubelet.net.http.admission import HANDSHAKE_S, keep_alive, keep_open
 from pykubelet.net.http.client_hello import ContextsByGroup
-from pykubelet.net.http.server import HEAD_BYTES, Handler, HttpServer, Limits
+from pykubelet.net.http.server import HEAD_BYTES, Handler, HttpServer, ServerLimits
 
 log = Log("server")
 RETRY_S = 5.0
 API_CONNECTIONS = 4096
 BACKLOG = 4096
 SOCKET_MODE = 0o600
-#: For a request's head on the ports that ask nobody who they are: their requests are small.
+#: The time for a request's head on ports without authentication, whose requests are small.
 OPEN_HEAD_S = 5.0
 _ADVICE = {
     errno.EADDRINUSE: "another program listens there, perhaps another kubelet: stop it, or set another port",
@@ -39,11 +40,11 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class ListenError(Exception):
-    """A port that cannot be listened on. The text names the setting, the address, and what to do."""
+    """A port cannot be opened. The text names the setting, the address, and what to do."""
 
 
 async def keep_serving_port(handler: Handler, address: str, port: int, what: str, retry_s: float = RETRY_S) -> None:
-    """Listen and answer. Never returns; an address that cannot be bound is logged once and tried again."""
+    """Listen on a port and answer. Never returns; if the address cannot be bound, it is logged once and retried."""
     logged = ""
     while True:
         try:
@@ -58,11 +59,11 @@ async def keep_serving_port(handler: Handler, address: str, port: int, what: str
 
 
 async def serve_port(handler: Handler, listening: socket.socket, what: str) -> None:
-    """Answer on a socket that listens, which is closed at the end. Ends only by cancellation."""
-    server = HttpServer(handler, limits=Limits(head_s=OPEN_HEAD_S))
+    """Answer on a listening socket until cancelled, and close it at the end."""
+    server = HttpServer(handler, limits=ServerLimits(head_s=OPEN_HEAD_S))
     with listening:
         address, port = listening.getsockname()[:2]
-        listener = await asyncio.start_server(server.serve, sock=listening, limit=HEAD_BYTES)
+        listener = await asyncio.start_server(_until_the_end(server.serve), sock=listening, limit=HEAD_BYTES)
         log.info(f"serving {what}", address=address, port=port)
         await _until_cancelled(listener, server)
 
@@ -74,23 +75,23 @@ async def serve_tls(
     certificate: Awaitable[None] | None,
     stream_idle_s: float,
 ) -> None:
-    """The authenticated port, on a socket that listens, which is closed at the end. Ends only by cancellation.
+    """Serve the authenticated port on a listening socket until cancelled, and close it at the end.
 
-    `certificate`: what has to be done before there is one. Clients that connect meanwhile wait.
+    `certificate`: awaited first; it ends once there is a certificate. Clients that connect in the meantime wait.
     """
     with listening:
-        # a client that connects and sends nothing stays with the kernel: in TLS the client speaks first
+        # in TLS the client sends first, so the kernel can hold a connection until its client has sent something
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, int(HANDSHAKE_S))
         if certificate is not None:
             await certificate
-        server = HttpServer(handler, limits=Limits(connections=API_CONNECTIONS, stream_idle_s=stream_idle_s))
+        server = HttpServer(handler, limits=ServerLimits(connections=API_CONNECTIONS, stream_idle_s=stream_idle_s))
         address, port = listening.getsockname()[:2]
         log.info("serving the API", address=address, port=port)
         await keep_open(listening, tls, server)
 
 
 def open_required_port(setting: str, address: str, port: int) -> socket.socket:
-    """A listening socket, without which there is no agent. `setting`: what gives the port. Raises ListenError."""
+    """Open a listening socket that the agent cannot do without. `setting`: the name of the port's setting. Raises ListenError."""
     try:
         return open_port(address, port)
     except OSError as error:
@@ -101,7 +102,7 @@ def open_required_port(setting: str, address: str, port: int) -> socket.socket:
 
 
 def open_port(address: str, port: int) -> socket.socket:
-    """A listening socket; for all addresses of both families where none is named. Raises OSError."""
+    """Open a listening socket; if no address is given, for all addresses of both families. Raises OSError."""
     if address in ("", "0.0.0.0", "::") and socket.has_dualstack_ipv6():
         made = socket.create_server(("::", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
     else:
@@ -113,28 +114,28 @@ def open_port(address: str, port: int) -> socket.socket:
 
 
 async def serve_socket(handler: Handler, path: str, retry_s: float = RETRY_S) -> None:
-    """The unix socket at `path`, for root alone. Never returns; what is in the way is said once and tried again.
+    """Serve the root-only unix socket at `path`. Never returns; an error is logged once and retried.
 
-    A file left by an agent that was killed is replaced; one behind which somebody answers is not.
+    A socket file of an agent that was killed is replaced. If a process still answers on it, it is not.
     """
     server = HttpServer(handler, is_root)
     await _keep_serving(server.serve, path, "pykubelet pods and explain", retry_s)
 
 
 async def serve_rpc_socket(server: RpcServer, path: str, what: str) -> None:
-    """A gRPC service at `path`, for root alone; as `serve_socket`."""
+    """Serve a gRPC service on a root-only socket at `path`, as `serve_socket` does."""
     await _keep_serving(server.serve, path, what)
 
 
 async def _keep_serving(serve: Serve, path: str, what: str, retry_s: float = RETRY_S) -> None:
-    said = ""
+    logged = ""
     while True:
         try:
             await _serve_socket(serve, path, what)
         except (OSError, HostError) as error:
-            if str(error) != said:
+            if str(error) != logged:
                 log.error(f"cannot listen for {what}, trying again", path=path, error=error)
-                said = str(error)
+                logged = str(error)
         await asyncio.sleep(retry_s)
 
 
@@ -144,13 +145,13 @@ async def _serve_socket(serve: Serve, path: str, what: str) -> None:
     if found is not None:
         if found.kind is not FileKind.SOCKET:
             raise HostError("listen", path, "EEXIST", f"is not a socket but a {found.kind}")
-        if _somebody_answers(path):
+        if _is_answered(path):
             raise HostError("listen", path, "EADDRINUSE", "another agent uses this root directory")
         remove_file(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listening.bind(path)
-        change_mode(path, SOCKET_MODE)  # nobody can connect before it listens
+        change_mode(path, SOCKET_MODE)  # in time, because no client can connect before listen()
         listening.listen()
         listening.setblocking(False)
     except (OSError, HostError):
@@ -166,7 +167,7 @@ async def _serve_socket(serve: Serve, path: str, what: str) -> None:
         finally:
             open_ends.discard(writer)
 
-    listener = await asyncio.start_unix_server(serve_one, sock=listening, limit=HEAD_BYTES)
+    listener = await asyncio.start_unix_server(_until_the_end(serve_one), sock=listening, limit=HEAD_BYTES)
     log.info(f"serving {what}", path=path)
     try:
         await asyncio.get_running_loop().create_future()
@@ -179,7 +180,7 @@ async def _serve_socket(serve: Serve, path: str, what: str) -> None:
             remove_file(path)
 
 
-def _somebody_answers(path: str) -> bool:
+def _is_answered(path: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(0.2)
         try:
@@ -187,8 +188,18 @@ def _somebody_answers(path: str) -> bool:
         except (ConnectionRefusedError, FileNotFoundError):
             return False
         except OSError:
-            return True  # it is there and busy
+            return True  # a process listens but is busy
         return True
+
+
+def _until_the_end(serve: Serve) -> Serve:
+    """A connection that is open when the agent ends is cancelled, which asyncio before 3.12 logs as an error."""
+
+    async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await serve(reader, writer)
+
+    return serve_one
 
 
 async def _until_cancelled(listener: asyncio.Server, server: HttpServer) -> None:

@@ -16,7 +16,7 @@ from pykubelet.base.api.auth import SubjectAccessReview, SubjectAccessReviewStat
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.values import replace
 from pykubelet.config.settings import Settings
-from pykubelet.net.http.server import Connection, Request, Response
+from pykubelet.net.http.server import Request, Response, ServedConnection
 from pykubelet.serve.auth.access import Subresource, attributes_of
 from pykubelet.serve.auth.auth_filter import AuthFilter, AuthRules, Reviewers
 from pykubelet.serve.endpoints.api_routes import ApiHandler
@@ -143,7 +143,7 @@ async def asked(handler: ApiHandler, method: str, path: str, user: str = "") -> 
     certificate = {"subject": ((("commonName", user),),)} if user else None
     nothing: Any = None
     request = Request(method, path.partition("?")[0])
-    answer = await handler.handle(request, Connection(nothing, nothing, "192.0.2.1", certificate))
+    answer = await handler.handle(request, ServedConnection(nothing, nothing, "192.0.2.1", certificate))
     assert isinstance(answer, Response)
     return answer.status, answer.body.decode()
 
@@ -193,7 +193,7 @@ async def test_what_the_read_only_port_shows_is_listed_here_too() -> None:
     }
 
 
-async def test_an_endpoint_is_not_on_the_read_only_port_unless_it_says_so() -> None:
+async def test_an_endpoint_is_not_on_the_read_only_port_unless_its_entry_allows_it() -> None:
     table = endpoint("/new"), endpoint("/shown", read_only=True)
     router = read_only_router(table, None)
     assert await ask(router, "GET", "/new") == (404, NOT_FOUND.body.decode())

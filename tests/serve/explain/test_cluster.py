@@ -1,4 +1,4 @@
-"""What people are told of the API server and of certificates."""
+"""What `explain` shows about the API server and certificates."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_node_that_is_not_registered() -> None:
     assert waits(HERE, NodeView("n", "n")) == [("registration", "", 'there is no Node "n" yet')]
 
 
-def test_it_is_told_what_holds_up_the_registration_and_when_it_is_tried_again() -> None:
+def test_explain_shows_what_holds_up_the_registration_and_when_it_is_tried_again() -> None:
     refused = replace(HERE, node_error="nodes is forbidden", node_since=NOW - 1, node_next_at=NOW + 2)
     (wait,) = cluster_waits(refused, Credentials(), NodeView("n", "n"), NOW, WALL)
     assert (wait.detail, wait.next_at) == ('there is no Node "n" yet: nodes is forbidden', NOW + 2)

@@ -9,7 +9,7 @@ from report.samples import container, exited, facts, instance, lifecycle, make_p
 
 from pykubelet.base.api import core
 from pykubelet.base.model.lifecycle import KillReason, Stage
-from pykubelet.base.model.observed import ContainerState, PodView
+from pykubelet.base.model.observed import ObservedState, PodView
 from pykubelet.base.model.probes import ProbeKind, ProbeResults
 from pykubelet.report.status.project import project_status
 from pykubelet.serve.explain.columns import Columns, columns_of
@@ -67,7 +67,7 @@ CASES: dict[str, tuple[core.Pod, PodView, dict[str, Any], Columns]] = {
         {},
         Columns(1, 2, "NotReady", 0),
     ),
-    "created only": (make_pod(), view(instance(state=ContainerState.CREATED)), {}, Columns(0, 1, "Pending", 0)),
+    "created only": (make_pod(), view(instance(state=ObservedState.CREATED)), {}, Columns(0, 1, "Pending", 0)),
     "terminating": (
         make_pod(),
         view(running()),

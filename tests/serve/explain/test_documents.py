@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -15,7 +16,7 @@ from pykubelet.base.model.lifecycle import Lifecycles, Stage
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.probes import ProbeKind, ProbeResults
 from pykubelet.base.model.roster import Roster
-from pykubelet.base.model.waits import Wait
+from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.net.http.server import Request
 from pykubelet.report.status.project import project_status
 from pykubelet.serve.explain.documents import ask_routes
@@ -24,7 +25,7 @@ from pykubelet.serve.explain.waits import node_waits, pod_waits
 
 def ask(path: str, **fields: Any) -> Any:
     world = make_world(**fields)
-    answer = ask_routes(world.inputs, world.clock)(Request("GET", path))
+    answer = asyncio.run(ask_routes(world.inputs, world.clock)(Request("GET", path)))
     return json.loads(answer.body) if answer.status == 200 else answer.status
 
 
@@ -66,7 +67,8 @@ def test_a_pods_summary() -> None:
         "waits": [
             {
                 "what": "container start",
-                "owner": "act/pods",
+                "owner": "pod worker",
+                "module": "act/pods",
                 "since": WALL + 90,
                 "subject": "app",
                 "reason": "CrashLoopBackOff",
@@ -84,8 +86,10 @@ def test_a_pod_in_full() -> None:
     assert (app["name"], app["kind"], app["state"], app["reason"]) == ("app", "regular", "waiting", "CrashLoopBackOff")
     assert (app["last"]["state"], app["last"]["exit_code"], app["last"]["reason"]) == ("terminated", 1, "Error")
     assert document["sandboxes"][0]["ips"] == ["10.0.0.9"]
-    story = [(line["at"] - WALL, line["what"], line.get("event"), line.get("count")) for line in document["story"]]
-    assert story == [
+    timeline = [
+        (line["at"] - WALL, line["what"], line.get("event"), line.get("count")) for line in document["timeline"]
+    ]
+    assert timeline == [
         (0.0, "taken up", None, None),
         (0.5, "Image is present", "Pulled", 1),
         (1.0, "start app", None, None),
@@ -94,7 +98,7 @@ def test_a_pod_in_full() -> None:
 
 
 def test_what_is_not_there_is_not_found() -> None:
-    assert ask("/pods/nobody") == 404
+    assert ask("/pods/missing") == 404
     assert ask("/else") == 404
 
 
@@ -102,10 +106,10 @@ def test_the_node() -> None:
     document = ask("/node")
     assert (document["name"], document["ips"], document["waits"]) == ("local", ["192.0.2.1"], [])
     assert document["runtime"]["version"] == "1.7.24"
-    assert [(line["event"], line["what"]) for line in document["story"]] == [("Starting", "Starting kubelet.")]
+    assert [(line["event"], line["what"]) for line in document["timeline"]] == [("Starting", "Starting kubelet.")]
 
 
-def test_the_detailed_wait_of_a_room_takes_the_place_of_the_coarse_one() -> None:
+def test_the_detailed_wait_of_a_component_replaces_the_coarse_one() -> None:
     (late,) = (p for p in ask("/pods")["pods"] if p["name"] == "late")
     assert [(w["what"], w["subject"], w["reason"]) for w in late["waits"]] == [
         ("volume", "data", "FailedMount"),
@@ -180,7 +184,7 @@ def test_what_the_whole_node_waits_for(runtime: RuntimeReady, expected: list[tup
     assert [(w.what, w.detail) for w in waits] == expected
 
 
-def test_it_is_told_when_the_runtime_is_asked_again_and_when_a_late_look_makes_the_node_not_ready() -> None:
+def test_explain_shows_the_next_request_to_the_runtime_and_when_a_late_relist_makes_the_node_not_ready() -> None:
     runtime = replace(WELL, runtime_error="down", next_at=NOW + 1, unseen_since=WALL)
     asked, late = node_waits(runtime, Roster(sources_ready=True), WALL)
     assert (asked.next_step, asked.next_at) == ("ask again", NOW + 1)
@@ -193,16 +197,16 @@ def test_sources_that_have_not_delivered_are_waited_for() -> None:
     assert [w["what"] for w in ask("/pods", sources_ready=False)["waits"]] == ["pod sources"]
 
 
-def test_a_pod_nobody_desires_any_more_is_shown_until_it_is_gone() -> None:
+async def test_a_pod_that_is_no_longer_desired_is_shown_until_it_is_gone() -> None:
     world = make_world()
     world.roster.publish(Roster({}, True))
     route = ask_routes(world.inputs, world.clock)
-    assert len(json.loads(route(Request("GET", "/pods")).body)["pods"]) == 4
+    assert len(json.loads((await route(Request("GET", "/pods"))).body)["pods"]) == 4
     world.lifecycles.publish(Lifecycles({}))
-    assert json.loads(route(Request("GET", "/pods")).body)["pods"] == []
+    assert json.loads((await route(Request("GET", "/pods"))).body)["pods"] == []
 
 
-def test_equal_waits_of_two_rooms_are_one() -> None:
+def test_equal_waits_of_two_components_are_one() -> None:
     pod = make_pod()
-    wait = Wait("x", "a", WALL)
+    wait = Wait("x", Owner.POD_WORKER, WALL)
     assert pod_waits(lifecycle(pod), None, (wait, wait), core.PodStatus()) == (wait,)

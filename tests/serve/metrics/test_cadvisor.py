@@ -1,4 +1,4 @@
-"""What `/metrics/cadvisor` tells of groups, from a usage made by hand."""
+"""What `/metrics/cadvisor` reports about cgroups, from a usage made by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def group(path: str) -> GroupUse:
     return GroupUse(7.0, CpuUse(), MemoryUse(), processes=3, path=path)
 
 
-def told(details: Details | None) -> dict[str, list[tuple[dict[str, str], float]]]:
+def reported(details: Details | None) -> dict[str, list[tuple[dict[str, str], float]]]:
     containers = tuple(
         ContainerUse(name, f"id-{name}", "busybox", f"/p/{name}", 1.0, group(f"/p/{name}")) for name in "ab"
     )
@@ -43,11 +43,11 @@ def of(samples: list[tuple[dict[str, str], float]], id: str) -> list[tuple[str, 
 
 def test_input_and_output_by_device() -> None:
     busy = GroupDetail((DeviceIo("254:0", 4096, 512, 3, 1), DeviceIo("8:0", 10)))
-    families = told(Details({"/p/a": busy, "/p/b": GroupDetail(), "/p": GroupDetail()}, (VDA,), "254:0"))
+    families = reported(Details({"/p/a": busy, "/p/b": GroupDetail(), "/p": GroupDetail()}, (VDA,), "254:0"))
     read = families["container_fs_reads_bytes_total"]
     assert of(read, "/") == [("/dev/vda", 64 * 512)]
     assert of(read, "/p/a") == [("/dev/vda", 4096), ("", 10)]
-    assert of(read, "/p/b") == [("/dev/vda", 0)], "a container always says something"
+    assert of(read, "/p/b") == [("/dev/vda", 0)], "a container always states something"
     assert of(read, "/p") == []
     assert of(families["container_fs_writes_total"], "/p/a") == [("/dev/vda", 1), ("", 0)]
     assert of(families["container_fs_write_seconds_total"], "/") == [("/dev/vda", 1.5)]
@@ -58,7 +58,7 @@ def test_input_and_output_by_device() -> None:
 
 def test_what_processes_have_open() -> None:
     open_now = GroupDetail((), ProcessesUse(2, 9, 4, 1024), 50)
-    families = told(Details({"/p/a": open_now, "/p/b": GroupDetail()}))
+    families = reported(Details({"/p/a": open_now, "/p/b": GroupDetail()}))
     for name, value in {
         "container_processes": 2,
         "container_file_descriptors": 9,
@@ -72,8 +72,8 @@ def test_what_processes_have_open() -> None:
     assert families["container_ulimits_soft"][0][0]["ulimit"] == "max_open_files"
 
 
-def test_without_details_the_rest_is_told() -> None:
-    families = told(None)
+def test_without_details_the_rest_is_reported() -> None:
+    families = reported(None)
     assert of(families["container_threads"], "/p/a") == [("", 3)]
     assert "container_sockets" not in families
 

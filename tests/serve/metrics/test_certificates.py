@@ -24,9 +24,9 @@ FILE = "/pki/kubelet-client-current.pem"
     ],
 )
 def test_the_time_certificates_have_left(states: dict[str, CertificateState], client: float, server: float) -> None:
-    told = MetricsInputs(
+    reported = MetricsInputs(
         Roster(), Lifecycles(), Observed(), Statuses(), NodeView("n", "n"), {}, "v1.36.0", 1, Credentials(states), 100.0
     )
-    found = {family.name: list(family.samples) for family in kubelet_families(told)}
+    found = {family.name: list(family.samples) for family in kubelet_families(reported)}
     assert found["kubelet_certificate_manager_client_ttl_seconds"][0].value == client
     assert found["kubelet_certificate_manager_server_ttl_seconds"][0].value == server

@@ -12,7 +12,7 @@ import pytest
 from serve.world import NOW, make_world
 
 import pykubelet
-from pykubelet.base.kit.metrics import PROBES, REGISTRY, Counter, Family, Gauge, Histogram, Registry
+from pykubelet.base.kit.metrics import PROBES, REGISTRY, Counter, Gauge, Histogram, MetricFamily, Registry
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.mounts import MountedVolume, Mounts, PodMounts
@@ -31,9 +31,9 @@ from pykubelet.base.model.usage import (
     NetworkUse,
     NodeUse,
     PodUse,
-    Pressure,
-    PressurePair,
     ProcessesUse,
+    PsiData,
+    PsiStats,
     Usage,
 )
 from pykubelet.edges.host.proc.self_stats import read_self
@@ -75,13 +75,13 @@ def gaps() -> dict[str, str]:
 
 
 def parse(text: str) -> dict[str, Shape]:
-    """What a page tells: each line is a comment of its family or a sample; `le` and suffixes are a histogram's own."""
+    """What a page reports: each line is a comment of its family or a sample; `le` and suffixes are a histogram's own."""
     kinds: dict[str, str] = {}
     labels: dict[str, frozenset[str]] = {}
     for line in text.splitlines():
         if line.startswith("# TYPE "):
             _, _, name, kind = line.split(" ")
-            assert name not in kinds, f"{name} is told twice"
+            assert name not in kinds, f"{name} is reported twice"
             kinds[name] = kind
         elif not line.startswith("# HELP "):
             match = _SAMPLE.fullmatch(line)
@@ -102,7 +102,7 @@ def declared(registry: Registry) -> dict[str, Shape]:
 
 def everything_used() -> Usage:
     """A node and a pod of which all is known."""
-    pressure = PressurePair(Pressure(1, 0.0, 0.0, 0.0), Pressure(1, 0.0, 0.0, 0.0))
+    pressure = PsiStats(PsiData(1, 0.0, 0.0, 0.0), PsiData(1, 0.0, 0.0, 0.0))
     files = FileSystemUse(NOW, 100, 50, 10, 1000, 900, 7)
     network = NetworkUse(NOW, (InterfaceUse("eth0"),))
 
@@ -123,10 +123,10 @@ def everything_used() -> Usage:
     return Usage(1.0, node, {ref.uid: pod}, True, details)
 
 
-def told() -> MetricsInputs:
+def reported() -> MetricsInputs:
     cells = make_world().inputs
     (uid, entry), *others = cells.roster.get().pods.items()
-    resized = replace(entry, pending=PendingResize("Deferred", "no room", 2, NOW))
+    resized = replace(entry, pending=PendingResize("Deferred", "no capacity", 2, NOW))
     scratch = MountedVolume("scratch", "emptyDir", "/scratch")
     return MetricsInputs(
         roster=replace(cells.roster.get(), pods={uid: resized, **dict(others)}),
@@ -144,7 +144,7 @@ def told() -> MetricsInputs:
     )
 
 
-def shapes(families: Iterable[Family]) -> dict[str, Shape]:
+def shapes(families: Iterable[MetricFamily]) -> dict[str, Shape]:
     return parse(render_metrics(families).decode())
 
 
@@ -165,7 +165,7 @@ async def offered(page: str) -> Mapping[str, Shape]:
     machine = MachineFacts(2, 1, 1, 1 << 30, 0, "boot", "machine", "system", "6.1", "Linux")
     match page:
         case "/metrics":
-            families = [*kubelet_families(told()), *process_families(read_self())]
+            families = [*kubelet_families(reported()), *process_families(read_self())]
             return shapes(families) | declared(REGISTRY)
         case "/metrics/cadvisor":
             return shapes(cadvisor_families(everything_used(), machine))

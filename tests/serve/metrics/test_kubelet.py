@@ -27,15 +27,15 @@ VOLUMES = tuple(
     )
 )
 POD = make_pod(volumes=VOLUMES)
-TOLD = MetricsInputs(
+REPORTED = MetricsInputs(
     Roster(), Lifecycles(), Observed(), Statuses(), NodeView("n", "n"), {}, "v1.36.0", 2, volume_plugins=PLUGINS
 )
 ByLabels = dict[tuple[str, ...], float]
 
 
-def values(told: MetricsInputs, name: str) -> ByLabels:
+def values(reported: MetricsInputs, name: str) -> ByLabels:
     """By the values of the labels."""
-    family = next(family for family in kubelet_families(told) if family.name == name)
+    family = next(family for family in kubelet_families(reported) if family.name == name)
     return {tuple(value for _, value in sample.labels): sample.value for sample in family.samples}
 
 
@@ -44,7 +44,7 @@ def test_volumes_that_are_wanted_and_those_in_place() -> None:
     ending = make_pod(name="gone", uid="gone", volumes=VOLUMES)
     lives = Lifecycles({uid: lifecycle(POD), pod_ref(ending).uid: lifecycle(ending, Stage.TERMINATED)})
     mounts = Mounts({uid: PodMounts({"scratch": MountedVolume("scratch", "emptyDir", "/s")})})
-    assert values(replace(TOLD, lifecycles=lives, mounts=mounts), "volume_manager_total_volumes") == {
+    assert values(replace(REPORTED, lifecycles=lives, mounts=mounts), "volume_manager_total_volumes") == {
         ("kubernetes.io/empty-dir", "actual_state_of_world"): 1,
         ("kubernetes.io/empty-dir", "desired_state_of_world"): 2,
         ("kubernetes.io/host-path", "desired_state_of_world"): 1,
@@ -56,14 +56,14 @@ def test_pods_in_work_by_how_they_came_to_be_there() -> None:
     away = make_pod(uid="away", static=False)
     found = replace(lifecycle(make_pod(uid="found"), Stage.TERMINATING), kill_reason=KillReason.ORPHANED)
     lives = (lifecycle(POD), lifecycle(away, Stage.TERMINATING), found)
-    told = replace(
-        TOLD,
+    reported = replace(
+        REPORTED,
         roster=Roster({pod_ref(POD).uid: entry(POD)}),
         lifecycles=Lifecycles({life.ref.uid: life for life in lives}),
     )
-    said = values(told, "kubelet_working_pods")
-    assert len(said) == 15
-    assert {labels: number for labels, number in said.items() if number} == {
+    output = values(reported, "kubelet_working_pods")
+    assert len(output) == 15
+    assert {labels: number for labels, number in output.items() if number} == {
         ("desired", "sync", "true"): 1,
         ("orphan", "terminating", ""): 1,
         ("runtime_only", "terminating", "unknown"): 1,
@@ -72,15 +72,15 @@ def test_pods_in_work_by_how_they_came_to_be_there() -> None:
 
 def test_resizes_that_wait_and_that_are_under_way() -> None:
     uid = pod_ref(POD).uid
-    waiting = replace(entry(POD), pending=PendingResize("Deferred", "no room", 2, 0.0))
+    waiting = replace(entry(POD), pending=PendingResize("Deferred", "no capacity", 2, 0.0))
     lives = Lifecycles({uid: replace(lifecycle(POD), resize=ResizeProgress(2))})
-    told = replace(TOLD, roster=Roster({uid: waiting}), lifecycles=lives)
-    assert values(told, "kubelet_pod_pending_resizes") == {("deferred",): 1}
-    assert values(told, "kubelet_pod_in_progress_resizes") == {(): 1}
-    assert values(TOLD, "kubelet_pod_in_progress_resizes") == {(): 0}
+    reported = replace(REPORTED, roster=Roster({uid: waiting}), lifecycles=lives)
+    assert values(reported, "kubelet_pod_pending_resizes") == {("deferred",): 1}
+    assert values(reported, "kubelet_pod_in_progress_resizes") == {(): 1}
+    assert values(REPORTED, "kubelet_pod_in_progress_resizes") == {(): 0}
 
 
 def test_logs_as_far_as_they_were_looked_at() -> None:
     name = "kubelet_container_log_filesystem_used_bytes"
-    assert values(TOLD, name) == {}
-    assert values(replace(TOLD, usage=everything_used()), name) == {("app", "default", "web", "uid-1"): 10}
+    assert values(REPORTED, name) == {}
+    assert values(replace(REPORTED, usage=everything_used()), name) == {("app", "default", "web", "uid-1"): 10}

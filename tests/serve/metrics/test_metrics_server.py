@@ -20,8 +20,8 @@ def group(at: float, cpu_s: float, memory: int) -> GroupUse:
 
 
 def used(at: float, node_s: float, *containers: tuple[str, float], name: str = "web") -> Usage:
-    told = tuple(ContainerUse(c, c, "busybox", f"/p/{c}", AT - 60.5, group(at, s, 5 * MIB)) for c, s in containers)
-    pod = PodUse(PodRef("shop", name, PodUID("u")), "/p", AT - 61, group(at, 9, 20 * MIB), told)
+    reported = tuple(ContainerUse(c, c, "busybox", f"/p/{c}", AT - 60.5, group(at, s, 5 * MIB)) for c, s in containers)
+    pod = PodUse(PodRef("shop", name, PodUID("u")), "/p", AT - 61, group(at, 9, 20 * MIB), reported)
     return Usage(1.0, NodeUse(group(at, node_s, 900 * MIB), 1 << 30, 1.0), {pod.ref.uid: pod})
 
 
@@ -52,12 +52,12 @@ def test_a_restarted_container_has_no_rate_across_its_lives() -> None:
     assert top(scraped(before), scraped(again)).keys() == {"node"}
 
 
-def test_a_failed_look_tells_no_old_figures() -> None:
+def test_a_failed_measurement_reports_no_old_figures() -> None:
     batch = scraped(Usage(1.0, error="the kernel does not answer"))
     assert batch.node is None and batch.pods == {}
 
 
-def test_every_figure_is_told_however_large_or_small() -> None:
+def test_every_figure_is_reported_however_large_or_small() -> None:
     large, small = used(AT, 123_456_789.123456789, ("app", 0.000000001)), used(AT, 1.0, ("app", 1e6))
     node = scraped(large).node
     assert node is not None and node.cpu == 123_456_789.123456789

@@ -17,7 +17,7 @@ MACHINE = MachineFacts(2, 1, 1, 1 << 30, 0, "boot", "machine", "system", "6.1", 
 
 
 @dataclass
-class Room:
+class StatusPackage:
     """Stands for observe/stats: `answers` are published one by one as wishes come, stamped with the moment."""
 
     clock: ManualClock
@@ -37,11 +37,11 @@ def used(cpu_ns: int) -> Usage:
     return Usage(node=node, with_files=True)
 
 
-def standing(*answers: Usage) -> tuple[StatsRoutes, Room]:
+def standing(*answers: Usage) -> tuple[StatsRoutes, StatusPackage]:
     clock = ManualClock()
     cell, writer = make_cell("usage", Usage())
-    room = Room(clock, writer, list(answers))
-    return StatsRoutes(cell, room, clock, "n", 1.0, MACHINE), room
+    free = StatusPackage(clock, writer, list(answers))
+    return StatsRoutes(cell, free, clock, "n", 1.0, MACHINE), free
 
 
 async def summary(routes: StatsRoutes) -> tuple[int, str]:
@@ -51,19 +51,19 @@ async def summary(routes: StatsRoutes) -> tuple[int, str]:
     return answer.status, answer.body.decode()
 
 
-async def test_a_failed_look_is_told_once_and_does_not_poison_the_next_answer() -> None:
-    routes, room = standing(used(1_000), Usage(error="the kernel does not answer"), used(2_000))
+async def test_a_failed_measurement_is_reported_once_and_does_not_change_the_next_answer() -> None:
+    routes, free = standing(used(1_000), Usage(error="the kernel does not answer"), used(2_000))
     assert (await summary(routes))[0] == 200
-    room.clock.advance(30)
+    free.clock.advance(30)
     status, text = await summary(routes)
     assert (status, text.strip()) == (500, "Internal Error: the kernel does not answer")
-    room.clock.advance(30)
+    free.clock.advance(30)
     status, text = await summary(routes)
     assert status == 200
     assert json.loads(text)["node"]["cpu"]["usageCoreNanoSeconds"] == 2_000
 
 
-async def test_a_failed_look_says_so_to_a_scrape() -> None:
+async def test_a_failed_measurement_is_an_error_of_the_scrape() -> None:
     routes, _ = standing(Usage(error="the kernel does not answer"))
     answer = await routes.resource_metrics(Request("GET", "/metrics/resource"))
     assert isinstance(answer, Response)

@@ -1,4 +1,4 @@
-"""`/stats/summary`: what of a look is told, and under which names."""
+"""`/stats/summary`: which parts of a measurement are reported, and under which names."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pykubelet.base.model.usage import (
     MemoryUse,
     NetworkUse,
     NodeUse,
-    Pressure,
-    PressurePair,
+    PsiData,
+    PsiStats,
     Usage,
     VolumeUse,
 )
 from pykubelet.serve.metrics.summary import render_summary
 
 AT = 1_700_000_000.0
-STALL = PressurePair(Pressure(5, 1.5, 0.5, 0.25), Pressure(2, 0.5, 0.0, 0.0))
+STALL = PsiStats(PsiData(5, 1.5, 0.5, 0.25), PsiData(2, 0.5, 0.0, 0.0))
 NONE = {"total": 0, "avg10": 0.0, "avg60": 0.0, "avg300": 0.0}
 
 
@@ -54,11 +54,11 @@ def test_swap_of_the_node() -> None:
 def test_pressure_stall_information() -> None:
     """Totals are the kernel's microseconds, as kubelets give them."""
     node = of_node(used(group(pressure={"cpu": STALL, "memory": STALL, "io": STALL})))
-    told = {
+    reported = {
         "full": {"total": 2, "avg10": 0.5, "avg60": 0.0, "avg300": 0.0},
         "some": {"total": 5, "avg10": 1.5, "avg60": 0.5, "avg300": 0.25},
     }
-    assert [node[name]["psi"] for name in ("cpu", "memory", "io")] == [told] * 3
+    assert [node[name]["psi"] for name in ("cpu", "memory", "io")] == [reported] * 3
 
 
 def test_without_pressure_in_the_kernel_the_fields_are_zero() -> None:
@@ -90,11 +90,11 @@ def test_volumes_and_what_a_pod_keeps_on_the_nodes_disk() -> None:
     own = FileSystemUse(AT, 1000, 500, 400, 50, 40, 10)
     volumes = (VolumeUse("scratch", own), VolumeUse("tmp", own, is_local=False))
     usage = replace(usage, pods={uid: replace(pod, volumes=volumes, host_files=7)})
-    told = render_summary(usage, "n", AT, only_cpu_and_memory=False)["pods"][0]
-    assert [(one["name"], one["usedBytes"]) for one in told["volume"]] == [("scratch", 400), ("tmp", 400)]
+    reported = render_summary(usage, "n", AT, only_cpu_and_memory=False)["pods"][0]
+    assert [(one["name"], one["usedBytes"]) for one in reported["volume"]] == [("scratch", 400), ("tmp", 400)]
     # its volume on the node's disk, its container's layer and logs, its /etc/hosts
-    assert told["ephemeral-storage"]["usedBytes"] == 400 + 10 + 10 + 7
-    assert told["ephemeral-storage"]["inodesUsed"] == 10 + 7 + 7
+    assert reported["ephemeral-storage"]["usedBytes"] == 400 + 10 + 10 + 7
+    assert reported["ephemeral-storage"]["inodesUsed"] == 10 + 7 + 7
     brief = render_summary(usage, "n", AT, only_cpu_and_memory=True)["pods"][0]
     assert brief.keys() == {"podRef", "startTime", "containers", "cpu", "memory", "swap"}
 

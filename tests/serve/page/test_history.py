@@ -48,17 +48,17 @@ def make_history() -> History:
     return History(make_cell("usage", Usage())[0], Mailbox("wanted"), ManualClock())
 
 
-def test_network_is_told_by_the_second_and_disk_without_volumes_elsewhere() -> None:
+def test_network_is_reported_by_the_second_and_disk_without_volumes_elsewhere() -> None:
     history = make_history()
     history.add(0.0, node(100.0), [pod(100.0, (1000, 0))])
     history.add(5.0, node(105.0), [pod(105.0, (6000, 50), used=300)])
     history.add(10.0, node(110.0), [pod(110.0, (200, 0), used=300)])  # another network namespace: counters begin anew
     history.add(15.0, node(115.0), [pod(115.0, None)])  # that of the node
-    samples = history.pods[WEB.uid].samples
-    assert [one.at for one in samples] == [100.0, 105.0, 110.0, 115.0]
-    assert [(one.received, one.sent) for one in samples] == [(None, None), (1000, 10), (0, 0), (None, None)]
-    assert [one.disk for one in samples] == [None, 900, 900, None]
-    assert [one.received for one in history.node.samples] == [None, 0, 0, 0]
+    points = history.pods[WEB.uid].points
+    assert [one.at for one in points] == [100.0, 105.0, 110.0, 115.0]
+    assert [(one.received, one.sent) for one in points] == [(None, None), (1000, 10), (0, 0), (None, None)]
+    assert [one.disk for one in points] == [None, 900, 900, None]
+    assert [one.received for one in history.node.points] == [None, 0, 0, 0]
 
 
 def test_what_is_gone_is_forgotten_and_the_past_has_an_end() -> None:
@@ -67,6 +67,6 @@ def test_what_is_gone_is_forgotten_and_the_past_has_an_end() -> None:
         at = number * PERIOD_S
         history.add(at, node(at), [pod(at, None)])
         history.add(at + 0.1, node(at), [])  # too soon after the last
-    assert len(history.node.samples) == len(history.pods[WEB.uid].samples) == KEPT
+    assert len(history.node.points) == len(history.pods[WEB.uid].points) == KEPT
     history.add(1e6, node(1e6), [])
     assert not history.pods

@@ -1,4 +1,4 @@
-"""What the page is told: little of every pod, and all of the one that is opened."""
+"""The data for the page: little of every pod, and all of the one that is opened."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_the_list_has_the_newest_figures_and_a_pod_has_them_over_time() ->
     pod = decode(dict, (await get(page, "pod", uid=UID)).body)
     assert pod["usage"]["memory"] == [7] and set(pod["usage"]) == FIGURES
     assert pod["volumes"] == [] and {"cpu", "memory"} <= set(pod["containers"][0])
-    assert (await get(page, "pod", uid="nobody")).status == 404
+    assert (await get(page, "pod", uid="missing")).status == 404
 
 
 def test_the_page_is_light() -> None:

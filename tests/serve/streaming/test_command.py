@@ -1,4 +1,4 @@
-"""exec and attach: what one side says is what the other one hears, as sequence diagrams."""
+"""exec and attach: what one side sends is what the other one receives, as sequence diagrams."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ CLOSED = (0x88, b"\x03\xe8")
 
 def opened(command: RemoteCommand) -> list[str]:
     """What the streams are that the runtime is asked to open."""
-    _, said = command.start()
+    _, output = command.start()
     unpacker = zlib.decompressobj(zdict=spdy.DICTIONARY)
     names = []
-    while said:
-        size = 8 + int.from_bytes(said[4:8], "big")
-        names.append(unpacker.decompress(said[18:size])[4 + 4 + len("streamtype") + 4 :].decode())
-        said = said[size:]
+    while output:
+        size = 8 + int.from_bytes(output[4:8], "big")
+        names.append(unpacker.decompress(output[18:size])[4 + 4 + len("streamtype") + 4 :].decode())
+        output = output[size:]
     return names
 
 
@@ -37,7 +37,7 @@ def running() -> RemoteCommand:
     return command
 
 
-def said(step: Step) -> bytes:
+def output(step: Step) -> bytes:
     return b"".join(step.onward)
 
 
@@ -81,41 +81,41 @@ def test_it_is_open_when_the_runtime_has_agreed_to_every_stream() -> None:
 
 def test_input_goes_on_until_its_end() -> None:
     command = running()
-    assert said(command.from_client(masked(2, b"\0hello"))) == data(STDIN, b"hello")
-    assert said(command.from_client(masked(2, b"\xff\0"))) == data(STDIN, b"", last=True)
-    assert said(command.from_client(masked(2, b"\0more") + masked(2, b"\xff\0"))) == b""
+    assert output(command.from_client(masked(2, b"\0hello"))) == data(STDIN, b"hello")
+    assert output(command.from_client(masked(2, b"\xff\0"))) == data(STDIN, b"", last=True)
+    assert output(command.from_client(masked(2, b"\0more") + masked(2, b"\xff\0"))) == b""
 
 
 def test_a_message_in_fragments_is_of_one_channel() -> None:
     command = running()
     first = masked(2, b"", final=False) + masked(0, b"\0he", final=False)
-    assert said(command.from_client(first)) == data(STDIN, b"he")
-    assert said(command.from_client(masked(0, b"llo"))) == data(STDIN, b"llo")
-    assert said(command.from_client(masked(2, b"\x09he", final=False) + masked(0, b"\0llo"))) == b""
+    assert output(command.from_client(first)) == data(STDIN, b"he")
+    assert output(command.from_client(masked(0, b"llo"))) == data(STDIN, b"llo")
+    assert output(command.from_client(masked(2, b"\x09he", final=False) + masked(0, b"\0llo"))) == b""
 
 
 def test_what_is_for_no_channel_that_was_asked_for_is_dropped() -> None:
     command = RemoteCommand(stdin=False, stdout=True, stderr=False, tty=False)
     for message in (b"", b"\0x", b"\1x", b"\3x", b"\4x", b"\x63x", b"\xff", b"\xff\0", b"\xff\1", b"\xff\xff"):
         step = command.from_client(masked(2, message))
-        assert (said(step), step.ended) == (b"", False)
+        assert (output(step), step.ended) == (b"", False)
 
 
 def test_the_size_of_the_terminal_goes_on_as_it_is() -> None:
     command = RemoteCommand(stdin=True, stdout=True, stderr=False, tty=True)
     command.start()
     size = b'{"Width":80,"Height":24}'
-    assert said(command.from_client(masked(2, b"\4" + size))) == data(7, size)
+    assert output(command.from_client(masked(2, b"\4" + size))) == data(7, size)
 
 
 def test_output_errors_and_the_exit_code() -> None:
     command = running()
     step = command.from_runtime(data(STDOUT, b"out") + data(STDERR, b"err"))
-    assert messages(said(step)) == [(0x82, b"\1out"), (0x82, b"\2err")]
+    assert messages(output(step)) == [(0x82, b"\1out"), (0x82, b"\2err")]
     step = command.from_runtime(data(RESULT, EXITED[:20]) + data(RESULT, EXITED[20:], last=True))
-    assert (said(step), step.ended) == (b"", False)
+    assert (output(step), step.ended) == (b"", False)
     step = command.from_runtime(data(STDOUT, b"late", last=True) + data(STDERR, b"", last=True))
-    assert messages(said(step)) == [(0x82, b"\1late")] and step.ended
+    assert messages(output(step)) == [(0x82, b"\1late")] and step.ended
     assert farewell(command) == json.loads(EXITED)
 
 
@@ -136,7 +136,7 @@ def test_a_result_counts_though_the_rest_is_cut_off() -> None:
 def test_input_that_the_runtime_does_not_want_is_dropped() -> None:
     command = running()
     assert not command.from_runtime(reset(STDIN)).ended
-    assert said(command.from_client(masked(2, b"\0x"))) == b""
+    assert output(command.from_client(masked(2, b"\0x"))) == b""
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_pings_of_both_sides_are_answered() -> None:
     assert command.from_runtime(control(6, b"\0\0\0\1")).back == b""
 
 
-def test_a_client_that_says_goodbye_is_told_so_and_nothing_else() -> None:
+def test_a_client_that_closes_gets_a_close_frame_and_nothing_else() -> None:
     command = running()
     assert command.from_client(masked(8, b"\x03\xe8")).ended
     assert messages(command.farewell("")) == [CLOSED]

@@ -11,7 +11,7 @@ import pytest
 from net.websocket.bytes_of import control, data, masked, messages, reply
 
 from pykubelet.net.http.proxy import Backend
-from pykubelet.net.http.server import Connection, Request, Response
+from pykubelet.net.http.server import Request, Response, ServedConnection
 from pykubelet.serve.streaming import relay as carrying
 from pykubelet.serve.streaming.command import PROTOCOL, RemoteCommand
 from pykubelet.serve.streaming.relay import ANSWERS, OPEN_DEADLINE_S, PIECE, carry, serve_websocket
@@ -23,11 +23,11 @@ SUCCESS = data(STDOUT, b"", last=True) + data(RESULT, b'{"status":"Success"}', l
 
 
 class Side(asyncio.Transport):
-    """One connection in memory. `said`: what was written to it. `is_slow`: its buffer is full."""
+    """One connection in memory. `output`: what was written to it. `is_slow`: its buffer is full."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.said = b""
+        self.received = b""
         self.is_slow = False
         self.aborted = False
         self.reader = asyncio.StreamReader()
@@ -36,7 +36,7 @@ class Side(asyncio.Transport):
         self.writer = asyncio.StreamWriter(self, self.protocol, self.reader, asyncio.get_running_loop())
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.said += bytes(data)
+        self.received += bytes(data)
 
     def get_write_buffer_size(self) -> int:
         return ANSWERS if self.is_slow else 0
@@ -70,13 +70,13 @@ class Pair:
     def __init__(self, idle_s: float = IDLE_S) -> None:
         self.client, self.runtime = Side(), Side()
         bridge = RemoteCommand(stdin=True, stdout=True, stderr=False, tty=False)
-        ours = Connection(self.client.reader, self.client.writer)
+        ours = ServedConnection(self.client.reader, self.client.writer)
         theirs = Backend(self.runtime.reader, self.runtime.writer)
         self.work = carry(ours, theirs, bridge, idle_s)
 
     def heard(self) -> list[tuple[int, bytes]]:
-        """What the client was told."""
-        return messages(self.client.said)
+        """What the client received."""
+        return messages(self.client.received)
 
     def status(self) -> dict[str, object]:
         (_, result), (end, _) = self.heard()[-2:]
@@ -112,7 +112,7 @@ async def test_input_and_output_and_the_end() -> None:
     async with carried(pair):
         pair.client.reader.feed_data(masked(2, b"\0hello") + masked(2, b"\xff\0"))
         await settle()
-        assert pair.runtime.said.endswith(data(STDIN, b"hello") + data(STDIN, b"", last=True))
+        assert pair.runtime.received.endswith(data(STDIN, b"hello") + data(STDIN, b"", last=True))
         pair.runtime.reader.feed_data(data(STDOUT, b"hello") + SUCCESS)
         await settle()
         pair.client.reader.feed_data(masked(8, b"\x03\xe8"))
@@ -125,11 +125,11 @@ async def test_a_runtime_that_does_not_open_the_streams_is_given_up() -> None:
     pair = Pair()
     started = asyncio.get_running_loop().time()
     async with carried(pair, is_open=False):
-        before = pair.runtime.said
+        before = pair.runtime.received
         pair.client.reader.feed_data(masked(2, b"\0hello"))
         pair.runtime.reader.feed_data(reply(RESULT, STDIN))
         await settle()
-        assert pair.runtime.said == before, "input is for streams that are open"
+        assert pair.runtime.received == before, "input is for streams that are open"
         await asyncio.sleep(OPEN_DEADLINE_S)
         pair.client.reader.feed_eof()
     assert asyncio.get_running_loop().time() - started == pytest.approx(OPEN_DEADLINE_S, abs=1)
@@ -137,7 +137,7 @@ async def test_a_runtime_that_does_not_open_the_streams_is_given_up() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_stream_on_which_nothing_is_said_ends_though_the_client_lives() -> None:
+async def test_a_stream_on_which_nothing_is_output_ends_though_the_client_lives() -> None:
     pair = Pair()
     async with carried(pair) as task:
         for _ in range(50):
@@ -149,7 +149,7 @@ async def test_a_stream_on_which_nothing_is_said_ends_though_the_client_lives() 
         assert not task.done()
         await asyncio.sleep(IDLE_S / 10)
         pair.client.reader.feed_eof()
-    assert pair.status()["message"] == "Internal error occurred: nothing was said for too long"
+    assert pair.status()["message"] == "Internal error occurred: no data for too long"
 
 
 @pytest.mark.looptime
@@ -168,13 +168,13 @@ async def test_a_client_that_does_not_read_holds_back_the_runtime() -> None:
         pair.client.fill()
         pair.runtime.reader.feed_data(data(STDOUT, bytes(8 * PIECE)))
         await settle()
-        assert len(pair.client.said) < 2 * PIECE
+        assert len(pair.client.received) < 2 * PIECE
         pair.client.reader.feed_data(masked(2, b"\0still heard"))
         await settle()
-        assert pair.runtime.said.endswith(data(STDIN, b"still heard"))
+        assert pair.runtime.received.endswith(data(STDIN, b"still heard"))
         pair.client.drain()
         await settle()
-        assert len(pair.client.said) > 8 * PIECE
+        assert len(pair.client.received) > 8 * PIECE
         pair.client.reader.feed_eof()
 
 
@@ -185,7 +185,7 @@ async def test_a_runtime_that_does_not_read_holds_back_the_client() -> None:
         pair.runtime.fill()
         pair.client.reader.feed_data(masked(2, bytes(8 * PIECE), mask=bytes(4)))
         await settle()
-        assert len(pair.runtime.said) < 2 * PIECE
+        assert len(pair.runtime.received) < 2 * PIECE
         pair.runtime.reader.feed_data(data(STDOUT, b"still heard"))
         await settle()
         assert pair.heard()[-1] == (0x82, b"\1still heard")
@@ -201,12 +201,12 @@ async def test_pings_of_a_side_that_does_not_read_are_not_kept() -> None:
     async with carried(pair):
         pair.client.fill()
         pair.runtime.fill()
-        before = len(pair.client.said), len(pair.runtime.said)
+        before = len(pair.client.received), len(pair.runtime.received)
         for _ in range(100):
             pair.client.reader.feed_data(masked(9, bytes(100)))
             pair.runtime.reader.feed_data(control(6, b"\0\0\0\2"))
             await settle()
-        assert (len(pair.client.said), len(pair.runtime.said)) == before
+        assert (len(pair.client.received), len(pair.runtime.received)) == before
         pair.client.drain()
         pair.client.reader.feed_data(masked(9, b"and now?"))
         await settle()
@@ -215,7 +215,7 @@ async def test_pings_of_a_side_that_does_not_read_are_not_kept() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_runtime_that_goes_is_told_to_the_client() -> None:
+async def test_a_runtime_that_goes_is_reported_to_the_client() -> None:
     pair = Pair()
     async with carried(pair):
         pair.runtime.reader.feed_eof()
@@ -225,11 +225,11 @@ async def test_a_runtime_that_goes_is_told_to_the_client() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_runtime_that_listens_no_more_may_still_tell_the_result() -> None:
+async def test_a_runtime_that_listens_no_more_may_still_report_the_result() -> None:
     pair = Pair()
     async with carried(pair):
         pair.runtime.fill()
-        pair.client.reader.feed_data(masked(2, b"\0nobody reads this"))
+        pair.client.reader.feed_data(masked(2, b"\0not read by the runtime"))
         pair.client.fill()
         pair.runtime.reader.feed_data(data(STDOUT, b"the last words") + SUCCESS)
         await settle()
@@ -316,14 +316,14 @@ async def test_a_runtime_that_does_not_upgrade_answers_itself() -> None:
 
 
 @pytest.mark.looptime
-async def test_many_tiny_messages_are_taken_in_several_turns() -> None:
+async def test_many_tiny_messages_are_taken_in_several_iterations() -> None:
     pair = Pair()
     async with carried(pair):
-        before = len(pair.runtime.said)
+        before = len(pair.runtime.received)
         pair.client.reader.feed_data(masked(2, b"\0x") * 20_000)
         sizes = set()
         for _ in range(1000):
             await asyncio.sleep(0)
-            sizes.add(len(pair.runtime.said) - before)
+            sizes.add(len(pair.runtime.received) - before)
         assert max(sizes) >= 20_000 and len(sizes) > 4
         pair.client.reader.feed_eof()

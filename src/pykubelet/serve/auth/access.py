@@ -1,6 +1,6 @@
-"""Users of requests, from certificates and reviews, and the attributes that authorize a request. Pure.
+"""The user of a request, from a certificate or review, and the attributes that authorize the request. Pure.
 
-Rules: every path stands for one or more subresources of the node, tried in order; the verb follows from the method.
+Rules: every path belongs to one or more subresources of the node, tried in order; the method determines the verb.
 Source: the Kubernetes documentation "Kubelet authentication/authorization"; KEP-2862 (fine-grained authorization).
 """
 
@@ -36,7 +36,7 @@ AuthorizationRules = Mapping[str, tuple[Subresource, ...]]
 
 
 class User(Value):
-    """`extra` as TokenReview gives it, in a form that can be hashed."""
+    """A user. `extra`: as in a TokenReview, in a hashable form."""
 
     name: str
     uid: str = ""
@@ -48,14 +48,14 @@ ANONYMOUS = User("system:anonymous", groups=("system:unauthenticated",))
 
 
 class Attributes(Value):
-    """What a request needs: the verb on one of these subresources of the node, the first that is allowed."""
+    """The attributes that authorize a request: the verb on one of these subresources of the node, tried in order."""
 
     verb: str
     subresources: tuple[Subresource, ...]
 
 
 def user_of_certificate(certificate: Mapping[str, Any]) -> User | None:
-    """The common name, with the organizations as groups; None without a common name."""
+    """The user of a certificate: its common name, with the organizations as groups; None without a common name."""
     names: list[str] = []
     groups: list[str] = []
     for key, value in _subject(certificate):
@@ -72,6 +72,7 @@ def _subject(certificate: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def user_of_review(info: UserInfo) -> User:
+    """The user that a TokenReview names, with the group `system:authenticated`."""
     extra = tuple(sorted((key, tuple(values)) for key, values in info.extra.items()))
     return authenticated(User(info.username, info.uid, tuple(info.groups), extra))
 
@@ -89,7 +90,7 @@ def first_segment(path: str) -> str:
 
 
 def attributes_of(method: str, path: str, rules: AuthorizationRules) -> Attributes:
-    """What a request must be allowed to do. A path that `rules` do not know needs the most: `nodes/proxy`."""
+    """The attributes that a request needs. A path that is not in `rules` needs the highest: `nodes/proxy`."""
     return Attributes(_VERBS.get(method, ""), rules.get(first_segment(path), (Subresource.PROXY,)))
 
 
@@ -103,6 +104,6 @@ def review_of(user: User, verb: str, subresource: str, node: str) -> SubjectAcce
 
 
 def bearer_token(authorization: str) -> str:
-    """The token of an Authorization header; "" when it is none."""
+    """The bearer token of an Authorization header; "" if it has none."""
     scheme, _, token = authorization.strip().partition(" ")
     return token.strip() if scheme.lower() == "bearer" and " " not in token.strip() else ""

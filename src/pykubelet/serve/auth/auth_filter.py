@@ -1,7 +1,7 @@
 """Authentication and authorization on the authenticated port: a request is admitted, or refused with an answer.
 
-Owns: the order of authenticators (client certificate, bearer token, anonymous), the questions to the API server
-(TokenReview, SubjectAccessReview) with their retries, and the caches of the answers, bounded in number and time.
+Owns: the order of authenticators (client certificate, bearer token, anonymous), the reviews by the API server (TokenReview,
+SubjectAccessReview) with their retries, and the caches of their results, limited in number and time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
 from pykubelet.config.kubelet import KubeletConfiguration
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.net.http.server import Connection, Request, Response, text
+from pykubelet.net.http.server import Request, Response, ServedConnection, text
 from pykubelet.serve.auth.access import (
     ANONYMOUS,
     Attributes,
@@ -45,19 +45,23 @@ ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 class Reviewer(Protocol):
     """The part of the API client that is used here. Raises ApiError."""
 
-    async def create(self, path: str, body: object, kind: type[T], query: Mapping[str, str] | None = None) -> T: ...
+    async def create(self, path: str, body: object, kind: type[T], query: Mapping[str, str] | None = None) -> T:
+        """Create `body` at `path` and decode the answer as `kind`. Raises ApiError."""
+        ...
 
 
 class Reviewers(Value):
-    """`tokens` reviews tokens that were never valid, `access` all others and SubjectAccessReviews. They are two, so that a flood
-    of unknown tokens delays no client that was authenticated before."""
+    """The clients for reviews. `tokens`: for tokens that were never valid. `access`: for other tokens and SubjectAccessReviews.
+
+    There are two, so that a flood of unknown tokens does not delay a client that was authenticated before.
+    """
 
     tokens: Reviewer
     access: Reviewer
 
 
 class AuthRules(Value):
-    """From the configuration: `authentication` and `authorization`, times in seconds; and `authorization` of the endpoints."""
+    """The rules from `authentication` and `authorization` of the configuration (times in seconds), and of the endpoints."""
 
     node: str
     anonymous: bool
@@ -70,7 +74,7 @@ class AuthRules(Value):
 
 
 class _TtlCache(Generic[T]):
-    """Answers by key, each with a time to live; above KEPT entries the oldest are dropped."""
+    """Answers by key, each with a time to live. If there are more than KEPT, the oldest are dropped."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -108,7 +112,7 @@ class _Coalesced(Generic[T]):
             await asyncio.wait((pending,))
             if not pending.cancelled():
                 return pending.result()
-            # the caller that made the review was cancelled
+            # try again: the caller that made the review was cancelled
         pending = self._pending[key] = asyncio.get_running_loop().create_future()
         try:
             result = await review()
@@ -116,7 +120,7 @@ class _Coalesced(Generic[T]):
             return result
         except ApiError as error:
             pending.set_exception(error)
-            pending.exception()  # it is raised here, even if no other caller waits
+            pending.exception()  # marks it as retrieved, because possibly no other caller waits
             raise
         finally:
             del self._pending[key]
@@ -124,8 +128,10 @@ class _Coalesced(Generic[T]):
 
 
 class AuthFilter:
-    """`refuse` returns the answer to a request that is refused, None for one that is admitted. `reviewers`: None without an API
-    server; then no token can be reviewed, and no request authorized."""
+    """Authenticates and authorizes requests. `reviewers`: None without an API server.
+
+    Without it, no token can be reviewed, and the API server cannot authorize a request.
+    """
 
     def __init__(self, rules: AuthRules, reviewers: Reviewers | None, clock: Clock) -> None:
         self._rules = rules
@@ -136,7 +142,8 @@ class AuthFilter:
         self._token_reviews: _Coalesced[User | None] = _Coalesced()
         self._access_reviews: _Coalesced[bool] = _Coalesced()
 
-    async def refuse(self, request: Request, connection: Connection) -> Response | None:
+    async def refuse(self, request: Request, connection: ServedConnection) -> Response | None:
+        """The answer to a refused request: 401 without a known user, 403 without permission. None if it is admitted."""
         try:
             user = await self._user(request, connection)
         except ApiError as error:
@@ -149,7 +156,7 @@ class AuthFilter:
         wanted = attributes_of(request.method, request.path, self._rules.authorization)
         return await self._forbid(user, wanted)
 
-    async def _user(self, request: Request, connection: Connection) -> User | None:
+    async def _user(self, request: Request, connection: ServedConnection) -> User | None:
         if connection.certificate is not None:
             known = user_of_certificate(connection.certificate)
             if known is not None:
@@ -212,7 +219,7 @@ class AuthFilter:
 
 
 async def _create(reviewer: Reviewer, path: str, review: object, kind: type[T]) -> T:
-    """The reviewed object; transient errors are retried, TRIES times in all. Raises ApiError."""
+    """Create a review and return the answer. Transient errors are retried, TRIES times in total. Raises ApiError."""
     for failures in range(1, TRIES):
         try:
             return await reviewer.create(path, review, kind)
@@ -224,7 +231,7 @@ async def _create(reviewer: Reviewer, path: str, review: object, kind: type[T]) 
 
 
 def auth_rules(node: str, config: KubeletConfiguration, authorization: AuthorizationRules) -> AuthRules:
-    """From `authentication` and `authorization` of the configuration, and the rules that the endpoints declare."""
+    """The rules from the configuration and from the authorization that the endpoints declare."""
     authentication, webhook = config.authentication, config.authorization.webhook
     return AuthRules(
         node=node,

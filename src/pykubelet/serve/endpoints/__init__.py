@@ -1,1 +1,1 @@
-"""The endpoints of the ports, and the table that declares them."""
+"""The endpoints of the agent's ports, and the table that declares them."""

@@ -1,5 +1,6 @@
-"""The authenticated port: every request is authenticated and authorized, then handled by its path. And the answers of `/pods`,
-`/runningpods/` and `/configz`.
+"""The handler of the authenticated port, and the answers of `/pods`, `/runningpods/` and `/configz`.
+
+Every request is authenticated and authorized, then routed by its path.
 
 Reads: `Roster`, `Statuses`, `Observed`.
 """
@@ -18,7 +19,7 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster, is_mirror
 from pykubelet.base.model.statuses import Statuses
-from pykubelet.net.http.server import JSON, Answer, Connection, Request, Response
+from pykubelet.net.http.server import JSON, Answer, Request, Response, ServedConnection
 from pykubelet.serve.auth.auth_filter import AuthFilter
 from pykubelet.serve.endpoints.known_pods import KnownPods
 from pykubelet.serve.endpoints.routes import Router
@@ -33,17 +34,18 @@ class ApiHandler(Value):
     auth: AuthFilter
     router: Router
 
-    async def handle(self, request: Request, connection: Connection) -> Answer:
+    async def handle(self, request: Request, connection: ServedConnection) -> Answer:
+        """Answer a request; its body is read only after authorization."""
         refused = await self.auth.refuse(request, connection)
         if refused is not None:
             return refused
-        connection.let_in()
-        body = await connection.read_body()  # only now: of a request that is refused nothing but the head is read
+        connection.admit()
+        body = await connection.read_body()  # only now, so that nothing but the head of a refused request is read
         return await self.router.answer(replace(request, body=body) if body else request)
 
 
 def pod_list(roster: Roster, statuses: Statuses) -> core.PodList:
-    """All desired pods with their statuses, mirror pods left out, by namespace and name. Pure."""
+    """All desired pods with their statuses, without mirror pods, sorted by namespace and name. Pure."""
     items = []
     for uid, entry in roster.pods.items():
         if is_mirror(entry.pod):
@@ -60,7 +62,7 @@ def pods_answer(pods: KnownPods) -> Response:
 
 
 def running_pods_answer(observed: Cell[Observed]) -> Response:
-    """`/runningpods/`: the pods that the runtime runs, with the fields that it knows."""
+    """`/runningpods/`: the pods that run in the runtime, with the fields that the runtime knows."""
     items = []
     for view in observed.get().pods.values():
         if not view.is_alive:
@@ -74,13 +76,13 @@ def running_pods_answer(observed: Cell[Observed]) -> Response:
 
 
 def configz_answer(config: Mapping[str, Any]) -> Response:
-    """`/configz`: the configuration in use, without the credentials in it. `config` as it reads in JSON."""
+    """`/configz`: the configuration in use, without credentials. `config`: as JSON values."""
     kind = {"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1"}
     return Response(200, json.dumps({"kubeletconfig": {**kind, **_without_credentials(config)}}).encode(), JSON)
 
 
 def _without_credentials(config: Mapping[str, Any]) -> dict[str, Any]:
-    """With the values of `staticPodURLHeader` and the user information of `staticPodURL` masked."""
+    """Mask the values of `staticPodURLHeader` and the user information of `staticPodURL`."""
     shown = dict(config)
     if headers := config.get("staticPodURLHeader"):
         shown["staticPodURLHeader"] = {name: [MASK] * len(values) for name, values in headers.items()}

@@ -1,6 +1,6 @@
-"""`/containerLogs/<namespace>/<pod>/<container>`: chooses the log, or says why there is none.
+"""`/containerLogs/<namespace>/<pod>/<container>`: finds the log, or answers why there is none.
 
-Owns: the query's shape and the messages. Reads: the pods that are known. The file is read by `edges/cri/log_reader.py`.
+Owns: the format of the query and the messages. Reads: the known pods. `edges/cri/log_reader.py` reads the file.
 Source: PodLogOptions in the Kubernetes API reference.
 """
 
@@ -18,7 +18,7 @@ from pykubelet.edges.cri.log_reader import LogReader
 from pykubelet.edges.cri.log_render import LogOptions, LogStream
 from pykubelet.edges.cri.logs import parse_timestamp_ns
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.net.http.server import Answer, Request, Response, Stream, text
+from pykubelet.net.http.server import Answer, Request, Response, StreamedResponse, text
 from pykubelet.serve.endpoints.known_pods import KnownPods, container_spec
 from pykubelet.serve.streaming.streams import container_target
 
@@ -31,7 +31,7 @@ _TRUE, _FALSE = {"1", "t", "T", "true", "TRUE", "True"}, {"0", "f", "F", "false"
 
 
 class QueryError(Exception):
-    """`answer`: what is wrong with the query."""
+    """The query is invalid. `answer`: the answer for the client."""
 
     def __init__(self, answer: Response) -> None:
         super().__init__(answer.body)
@@ -39,7 +39,7 @@ class QueryError(Exception):
 
 
 def log_options(query: Mapping[str, list[str]], wall: float, *, split_streams: bool) -> tuple[LogOptions, bool]:
-    """The options, and whether the container's previous instance is meant. Raises QueryError. `wall`: seconds, now."""
+    """Parse the options, and whether the previous instance is meant. `wall`: the current wall second. Raises QueryError."""
     reads = _Reads(query)
     tail = reads.integer("tailLines")
     legacy = reads.text("tail")
@@ -71,7 +71,7 @@ def log_options(query: Mapping[str, list[str]], wall: float, *, split_streams: b
 
 
 class _Reads:
-    """Values of a query by type; an empty value counts as none. Raises QueryError."""
+    """Reads typed values of a query. An empty value counts as missing. Raises QueryError."""
 
     def __init__(self, query: Mapping[str, list[str]]) -> None:
         self._query = query
@@ -91,7 +91,7 @@ class _Reads:
     def flag(self, name: str) -> bool:
         value = self.text(name)
         if value is None:
-            # a name without a value is set
+            # a parameter without a value counts as set
             return bool(self._query.get(name))
         if value not in _TRUE | _FALSE:
             raise QueryError(UNDECODABLE)
@@ -99,7 +99,10 @@ class _Reads:
 
 
 def choose_log(pod: Pod, statuses: tuple[ContainerStatus, ...], name: str, *, previous: bool) -> str:
-    """The ID of the container instance to read, by the pod's status. Raises LookupError with the message for the client."""
+    """The ID of the container instance whose log is read, from the pod's status.
+
+    Raises LookupError with the message for the client.
+    """
     status = next((s for s in statuses if s.name == name), None)
     where = f'container "{name}" in pod "{pod.metadata.name}"'
     if status is None:
@@ -148,6 +151,7 @@ class ContainerLogs:
         self._split_streams = split_streams
 
     async def answer(self, request: Request) -> Answer:
+        """The log as a stream. 404 if there is none and 400 for invalid options, with Kubernetes' messages."""
         target = container_target(request.path)
         if target is None or not target.container:
             return text(404, "404: Page Not Found")
@@ -178,7 +182,7 @@ class ContainerLogs:
             now = self._pods.instance(pod, container_id)
             return now is None or not now.is_running
 
-        return Stream(200, self._follow(container.log_path, options, has_ended), TEXT_PLAIN)
+        return StreamedResponse(200, self._follow(container.log_path, options, has_ended), TEXT_PLAIN)
 
     async def _follow(self, path: str, options: LogOptions, has_ended: Callable[[], bool]) -> AsyncIterator[bytes]:
         wake = asyncio.Event()

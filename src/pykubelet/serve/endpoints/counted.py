@@ -1,6 +1,6 @@
-"""Metrics of HTTP requests, those that are refused too, each until its last byte.
+"""Metrics of HTTP requests, including refused ones. A request is measured until its last byte.
 
-Owns: their metrics and labels.
+Owns: the metrics and their labels.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 
 from pykubelet.base.kit.metrics import Counter, Gauge, Histogram
-from pykubelet.net.http.server import Answer, Closable, Connection, Handler, Request, Stream, Takeover
+from pykubelet.net.http.server import Answer, Closable, Handler, Request, ServedConnection, StreamedResponse, Takeover
 from pykubelet.serve.endpoints.endpoint import OTHER, PathLabels, counted_name
 
 METHODS = frozenset({"OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT"})
@@ -26,17 +26,19 @@ Labels = tuple[str, str, str, str]
 
 
 def counted(handler: Handler, server_type: str, paths: PathLabels) -> Handler:
-    """A handler whose requests are counted."""
+    """Wrap a handler so that its requests are counted."""
 
-    async def handle(request: Request, connection: Connection) -> Answer:
+    async def handle(request: Request, connection: ServedConnection) -> Answer:
         labels = request_labels(request, server_type, paths)
         with ExitStack() as until_answered:
             ended = _began(labels)
             until_answered.callback(ended)
             answer = await handler(request, connection)
-            if isinstance(answer, Stream):
+            if isinstance(answer, StreamedResponse):
                 until_answered.pop_all()
-                return Stream(answer.status, _Chunks(answer.chunks, ended), answer.content_type, answer.headers)
+                return StreamedResponse(
+                    answer.status, _Chunks(answer.chunks, ended), answer.content_type, answer.headers
+                )
             if isinstance(answer, Takeover):
                 until_answered.pop_all()
                 return _until_ended(answer, ended)
@@ -46,7 +48,7 @@ def counted(handler: Handler, server_type: str, paths: PathLabels) -> Handler:
 
 
 def request_labels(request: Request, server_type: str, paths: PathLabels) -> Labels:
-    """Method, path, server type, and whether such requests are long-running. The values are few, whatever is requested."""
+    """Method, path, server type, and whether the request is long-running. There are few values, whatever clients request."""
     method = request.method if request.method in METHODS else OTHER
     path, long_running = paths.get(counted_name(request.path), (OTHER, False))
     return method, path, server_type, str(long_running).lower()
@@ -66,7 +68,7 @@ def _began(labels: Labels) -> Callable[[], None]:
 
 
 def _until_ended(answer: Takeover, ended: Callable[[], None]) -> Takeover:
-    async def talk(connection: Connection) -> None:
+    async def talk(connection: ServedConnection) -> None:
         try:
             await answer.talk(connection)
         finally:
@@ -76,7 +78,7 @@ def _until_ended(answer: Takeover, ended: Callable[[], None]) -> Takeover:
 
 
 class _Chunks:
-    """Those of a stream, and its end."""
+    """The chunks of a stream, with a notification of its end."""
 
     def __init__(self, chunks: AsyncIterator[bytes], ended: Callable[[], None]) -> None:
         self._chunks = chunks

@@ -1,8 +1,8 @@
 """`/debug/...` and `/checkpoint/...`: profiles, tasks and heap of the agent, its log verbosity, and checkpoints of containers.
 
-Owns: their texts. `/debug/pprof/profile?seconds=N` shows where CPU is spent, in folded lines for flame graph programs;
-`/debug/pprof/trace?seconds=N` the same by time, in the Trace Event Format; `/debug/pprof/goroutine` lists tasks,
-`/debug/pprof/heap` counts objects by type.
+Owns: their texts. `/debug/pprof/profile?seconds=N` samples where CPU is spent, as folded stacks for flame graph programs;
+`/debug/pprof/trace?seconds=N` returns the same samples by time, in the Trace Event Format; `/debug/pprof/goroutine` lists
+tasks; `/debug/pprof/heap` counts objects by type.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from pykubelet.base.api.codec import encode
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.digits import parse_decimal
-from pykubelet.base.kit.flight import Done, Flight
+from pykubelet.base.kit.flight import Done, SingleFlight
 from pykubelet.base.kit.lag import LAG
 from pykubelet.base.kit.values import replace
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import make_dirs
-from pykubelet.net.http.server import JSON, Answer, Request, Response, Route, text
+from pykubelet.net.http.server import JSON, Answer, Request, Response, text
 from pykubelet.serve.endpoints.endpoint import EndpointHandler
 from pykubelet.serve.endpoints.known_pods import KnownPods, container_spec
 from pykubelet.serve.endpoints.profile import CpuSamples, Samples, TraceSamples, sampling
+from pykubelet.serve.explain.documents import ExplainRoute
 from pykubelet.serve.metrics.exposition import render_metrics
 from pykubelet.serve.streaming.streams import container_target
 
 MAX_PROFILE_S = 120
-#: The verbosity is kept in 32 bits; no checkpoint takes more seconds.
+#: The highest verbosity, and the longest timeout of a checkpoint in seconds.
 MAX_INT32 = 2**31 - 1
 HEAP_LINES = 60
 
@@ -41,23 +42,26 @@ HEAP_LINES = 60
 class CheckpointRuntime(Protocol):
     """The part of the CRI client used here. Raises CriError."""
 
-    async def checkpoint_container(self, container_id: str, location: str, timeout_s: int = 0) -> None: ...
+    async def checkpoint_container(self, container_id: str, location: str, timeout_s: int = 0) -> None:
+        """Write a checkpoint of the container to the file `location`. Raises CriError."""
+        ...
 
 
 class Profiles:
-    """`/debug/pprof/`. One profile at a time is taken."""
+    """`/debug/pprof/`. Only one profile is taken at a time."""
 
     def __init__(self) -> None:
         self._is_profiling = False
 
     async def answer(self, request: Request) -> Answer:
+        """A profile, a trace or the list of tasks; 404 for other names."""
         match request.path.removeprefix("/debug/pprof").strip("/"):
             case "profile":
                 return await self._sampled(request, CpuSamples)
             case "trace":
                 return await self._sampled(request, TraceSamples)
             case "symbol":
-                return text(200, "num_symbols: 0\n")  # profiles have names in them
+                return text(200, "num_symbols: 0\n")  # no symbols are needed, because profiles contain names
             case "goroutine" | "tasks":
                 return text(200, tasks_text())
             case "heap":
@@ -97,25 +101,28 @@ async def set_verbosity(request: Request) -> Answer:
     return text(200, f"successfully set klog.logging.verbosity to {verbosity}")
 
 
-def explain_handler(route: Route, pods: KnownPods) -> EndpointHandler:
-    """`/debug/pods`, `/debug/pods/<namespace>/<name>` or `/debug/pods/<uid>`, `/debug/node`: the documents that `route` gives
-    to `pykubelet pods` and `pykubelet explain`."""
+def explain_handler(route: ExplainRoute, pods: KnownPods) -> EndpointHandler:
+    """Serve the documents of `route`, which `pykubelet pods` and `pykubelet explain` print, on the authenticated port.
+
+    Paths: `/debug/pods`, `/debug/pods/<namespace>/<name>` or `/debug/pods/<uid>`, `/debug/node`, and
+    `/debug/pods/<namespace>/<name>/recording` for `pykubelet replay`.
+    """
 
     async def handle(request: Request) -> Answer:
         path = request.path.removeprefix("/debug").rstrip("/")
         parts = path.split("/")
-        if len(parts) == 4:
+        if len(parts) == 4 or (len(parts) == 5 and parts[4] == "recording"):
             pod = pods.find(parts[2], parts[3])
             if pod is None:
                 return text(404, "pod does not exist\n")
-            path = f"/pods/{pod.metadata.uid}"
-        return route(replace(request, path=path))
+            path = "/".join(["/pods", pod.metadata.uid, *parts[4:]])
+        return await route(replace(request, path=path))
 
     return handle
 
 
 def tasks_text() -> str:
-    """Every task, and where it waits."""
+    """Every task with the place at which it waits."""
     lines = []
     for task in sorted(asyncio.all_tasks(), key=lambda one: one.get_name()):
         stack = task.get_stack(limit=1)
@@ -125,7 +132,7 @@ def tasks_text() -> str:
 
 
 def heap_text() -> str:
-    """How many objects of each type the collector knows. Takes about a tenth of a second of the loop on a full node."""
+    """The number of objects by type that the garbage collector tracks. Blocks the loop for about 0.1 s on a full node."""
     counts = Counter(type(one).__qualname__ for one in gc.get_objects())
     lines = [f"{number:9d} {name}" for name, number in counts.most_common(HEAP_LINES)]
     return f"{sum(counts.values())} objects, collections {gc.get_count()}\n" + "\n".join(lines) + "\n"
@@ -134,7 +141,9 @@ def heap_text() -> str:
 class Checkpoints:
     """`POST /checkpoint/<namespace>/<pod>/<container>`. Source: KEP-2008. `root`: the agent's root directory."""
 
-    def __init__(self, pods: KnownPods, runtime: CheckpointRuntime, root: str, flight: Flight, clock: Clock) -> None:
+    def __init__(
+        self, pods: KnownPods, runtime: CheckpointRuntime, root: str, flight: SingleFlight, clock: Clock
+    ) -> None:
         self._pods = pods
         self._runtime = runtime
         self._folder = f"{root}/checkpoints"
@@ -142,6 +151,7 @@ class Checkpoints:
         self._clock = clock
 
     async def answer(self, request: Request) -> Answer:
+        """The path of the checkpoint as JSON; 404 for an unknown pod or container, 500 if the runtime fails."""
         target = container_target(request.path)
         pod = self._pods.find(target.namespace, target.pod) if target is not None else None
         if target is None or pod is None:

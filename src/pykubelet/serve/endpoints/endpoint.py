@@ -1,12 +1,12 @@
-"""One endpoint of the agent's ports, and all that is derived from a table of them. Pure.
+"""An endpoint of the agent's ports, and everything that is derived from a table of endpoints. Pure.
 
 Rules:
 
 1. Every endpoint declares its authorization; there is no default.
-2. The first segment of a path decides its authorization, also where no endpoint has that path: `/stats/none` is authorized as
-   `/stats/summary`. So endpoints with the same first segment declare the same. A path whose first segment no endpoint has
-   needs `nodes/proxy`.
-3. An endpoint is on the read-only port, which asks for no credentials, only if it says so.
+2. The first segment of a path determines its authorization, even if no endpoint has that path: `/stats/none` is authorized
+   like `/stats/summary`. So endpoints with the same first segment must declare the same authorization. If no endpoint has the
+   first segment of a path, the path needs `nodes/proxy`.
+3. Only endpoints with `read_only` are on the read-only port, which needs no credentials.
 
 Source: the Kubernetes documentation "Kubelet authentication/authorization"; KEP-2862 (fine-grained authorization).
 """
@@ -24,12 +24,12 @@ from pykubelet.serve.auth.access import AuthorizationRules, Subresource, first_s
 
 InputsT = TypeVar("InputsT")
 EndpointHandler = Callable[[Request], Awaitable[Answer]]
-#: Labels `path` and `long_running` by `counted_name`.
+#: The labels `path` and `long_running` of requests, by `counted_name`.
 PathLabels = Mapping[str, tuple[str, bool]]
 
 ANY: frozenset[str] = frozenset()
 GET = frozenset({"GET", "HEAD"})
-#: Of paths that upgrade the connection.
+#: The methods of paths that upgrade the connection.
 STREAM = frozenset({"GET", "POST"})
 POST = frozenset({"POST"})
 PUT = frozenset({"PUT"})
@@ -41,15 +41,16 @@ OTHER = "other"
 
 
 def always(_: object) -> bool:
+    """The condition of an endpoint that no setting disables."""
     return True
 
 
 class EndpointGroup(Value):
-    """Endpoints that KubeletConfiguration switches on and off together.
+    """Endpoints that KubeletConfiguration enables together.
 
-    `needs_debugging`: they are served only with `enableDebuggingHandlers`; `refusal` is the answer without it, to any method,
-    and on the read-only port. None: there the path does not exist.
-    `is_on`: the group's own field; `disabled` is the answer while that is off.
+    `needs_debugging`: they are served only with `enableDebuggingHandlers`. `refusal`: the answer to any method without it, and on
+    the read-only port; None: the path does not exist there. `is_on`: reads the group's own field; `disabled`: the answer while
+    that is off.
     """
 
     needs_debugging: bool = True
@@ -79,14 +80,16 @@ DEBUG_FLAGS = EndpointGroup(
 
 
 class Endpoint(Value, Generic[InputsT]):
-    """`path`: as `/statusz` lists it. With `below` also everything below it, and the path without its last slash.
-    `methods`: those that are allowed; ANY: all. `handler`: makes the handler from the inputs, once per port.
+    """One endpoint. `path`: as `/statusz` lists it.
+
+    `below`: all paths below it, and the path without its last slash, belong to the endpoint too.
+    `methods`: the allowed ones; ANY: all. `handler`: makes the handler from the inputs, once per port.
     `authorization`: subresources of the node, tried in this order; the first that is allowed admits the request.
     `when`: whether this node has the endpoint at all, for feature gates and flags.
-    `read_only`: it is on the read-only port too, for clients without credentials.
-    `label`, `long_running`: of the HTTP metrics; without a label the path gives it, see `counted_name`.
+    `read_only`: it is also on the read-only port, for clients without credentials.
+    `label`, `long_running`: labels of the HTTP metrics; without a label, the path determines it (see `counted_name`).
 
-    Raises ValueError for an endpoint that no port could serve, or that nothing would authorize.
+    Raises ValueError for an endpoint that no port could serve, or that declares no authorization.
     """
 
     path: str
@@ -110,7 +113,7 @@ class Endpoint(Value, Generic[InputsT]):
 
 
 def authorization_rules(table: Iterable[Endpoint[Any]]) -> AuthorizationRules:
-    """The rules for a request that is still to be routed. Raises ValueError where two endpoints disagree."""
+    """The authorization rules by the first segment of a path. Raises ValueError if two endpoints contradict each other."""
     rules: dict[str, tuple[Subresource, ...]] = {}
     for endpoint in table:
         found = rules.setdefault(first_segment(endpoint.path), endpoint.authorization)
@@ -120,13 +123,13 @@ def authorization_rules(table: Iterable[Endpoint[Any]]) -> AuthorizationRules:
 
 
 def counted_name(path: str) -> str:
-    """The part of a path that HTTP metrics count by: its first segment, of metrics the first two."""
+    """The part of a path by which HTTP metrics count: its first segment; for paths of metrics, the first two."""
     parts = path.strip("/").split("/")
     return "/".join(parts[:2]) if parts[0] == "metrics" else parts[0]
 
 
 def metric_labels(table: Iterable[Endpoint[Any]]) -> PathLabels:
-    """The labels of all requests that are not counted as `other`. Raises ValueError where two endpoints disagree."""
+    """The labels of all requests that are not counted as `other`. Raises ValueError if two endpoints contradict each other."""
     labels: dict[str, tuple[str, bool]] = {}
     for endpoint in table:
         name = counted_name(endpoint.path)
@@ -137,7 +140,7 @@ def metric_labels(table: Iterable[Endpoint[Any]]) -> PathLabels:
 
 
 def is_served(endpoint: Endpoint[Any], settings: Settings) -> bool:
-    """Whether the authenticated port has the endpoint, if only to answer that its group is off by the group's own field."""
+    """Whether the authenticated port has the endpoint. An endpoint of a group whose own field is off counts as served."""
     debugging = bool(settings.config.enableDebuggingHandlers)
     return (debugging or not endpoint.group.needs_debugging) and endpoint.when(settings)
 

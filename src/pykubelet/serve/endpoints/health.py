@@ -1,7 +1,7 @@
-"""The health endpoints: `/healthz`, `/healthz/<check>`. Pure but for the checks that are handed in, and for counting them.
+"""The health endpoints `/healthz` and `/healthz/<check>`. Pure except for the given checks and the metrics about them.
 
-Answers as the reference: `ok`, a line for each check with `?verbose`, `?exclude=<check>`, 500 with all checks on failure.
-`ping` is always there; `log` is answered from the agent's one event loop, so that an answer proves that the loop runs; of
+The answers are the reference's: `ok`, a line for each check with `?verbose`, `?exclude=<check>`, 500 with all checks on
+failure. `ping` always exists. `log` is answered by the agent's only event loop, so an answer proves that the loop runs. For
 `syncloop` see `syncloop.py`. Source: the Kubernetes documentation "Kubernetes API health endpoints".
 """
 
@@ -24,16 +24,17 @@ HEALTH_CHECKS = Counter(
 
 
 def always_ok() -> str:
+    """A check that always passes."""
     return ""
 
 
 def ping_check() -> dict[str, Check]:
-    """The checks of the health port, as the reference's."""
+    """The checks of the health port, as in the reference."""
     return {"ping": always_ok}
 
 
 def default_checks() -> dict[str, Check]:
-    """A check returns an empty string when all is well, else the problem."""
+    """The checks that every health endpoint has. A check returns an empty string if it passes, else the problem."""
     return {"ping": always_ok, "log": always_ok, "syncloop": always_ok}
 
 

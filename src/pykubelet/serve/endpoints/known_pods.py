@@ -1,6 +1,6 @@
-"""Looks up the pod and the container of a request. Pure but for the cells it reads.
+"""Looks up the pod and the container of a request. Pure except for the cells that it reads.
 
-Reads: `Roster`, `Lifecycles`, `Observed`, `Statuses`. A mirror pod's UID stands for its static pod.
+Reads: `Roster`, `Lifecycles`, `Observed`, `Statuses`. The UID of a mirror pod finds its static pod.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pykubelet.base.model.statuses import Statuses
 
 
 class KnownPods(Value):
-    """The pods the agent has to do with, those that are being ended too."""
+    """The pods that the agent handles, including those that are terminating."""
 
     roster: Cell[Roster]
     lifecycles: Cell[Lifecycles]
@@ -26,7 +26,7 @@ class KnownPods(Value):
     statuses: Cell[Statuses]
 
     def find(self, namespace: str, name: str, uid: str = "") -> Pod | None:
-        """The pod of that name; the one that is wanted before one that is being ended."""
+        """The pod with that name. A desired pod is preferred to a terminating one."""
         if uid:
             uid = self._own_uid(namespace, name, uid)
         pods = self._all()
@@ -40,7 +40,7 @@ class KnownPods(Value):
         )
 
     def _own_uid(self, namespace: str, name: str, uid: str) -> str:
-        """The static pod's UID where `uid` is its mirror's."""
+        """The UID of the static pod if `uid` is that of its mirror pod, else `uid`."""
         roster = self.roster.get()
         mirror = (roster.mirrors or {}).get(f"{name}_{namespace}")
         if mirror is None or mirror.metadata.uid != uid:
@@ -59,27 +59,29 @@ class KnownPods(Value):
             yield lifecycle.pod
 
     def running(self, pod: Pod, container: str) -> ContainerView | None:
-        """The instance of a container that runs."""
+        """The running instance of a container."""
         view = self.observed.get().pods.get(PodUID(pod.metadata.uid))
         if view is None:
             return None
         return next((c for c in view.instances(container) if c.is_running), None)
 
     def instance(self, pod: Pod, container_id: str) -> ContainerView | None:
-        """A container by its id, without the runtime's name before it."""
+        """The container instance with this id. The id has no prefix with the runtime's name."""
         view = self.observed.get().pods.get(PodUID(pod.metadata.uid))
         return next((c for c in view.containers if c.id == container_id), None) if view is not None else None
 
     def sandbox(self, pod: Pod) -> SandboxView | None:
-        """The sandbox that is up."""
+        """The ready sandbox of the pod."""
         view = self.observed.get().pods.get(PodUID(pod.metadata.uid))
         return next(iter(view.ready_sandboxes), None) if view is not None else None
 
     def status(self, pod: Pod) -> PodStatus:
+        """The pod's status as this node publishes it, or the one in its manifest if there is none yet."""
         return self.statuses.get().pods.get(PodUID(pod.metadata.uid), pod.status)
 
 
 def container_spec(pod: Pod, name: str) -> Container | EphemeralContainer | None:
+    """The regular, init or ephemeral container with that name; None if the pod has none."""
     spec = pod.spec
     everything: list[Container | EphemeralContainer] = [*spec.containers, *spec.initContainers]
     everything += spec.ephemeralContainers

@@ -1,6 +1,6 @@
 """`/logs/`: the files below /var/log, and with `enableSystemLogQuery` the logs of services by name.
 
-Owns: the shape of the query and of the answers. Source: KEP-2258; the Kubernetes documentation "System Logs".
+Owns: the format of the query and of the answers. Source: KEP-2258; the Kubernetes documentation "System Logs".
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from pykubelet.base.api.times import parse_time
-from pykubelet.base.kit.flight import Done, Failed, Flight
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.shown_tree import ShownDirectory, ShownFile, close_shown, open_shown, read_shown
 from pykubelet.edges.host.services.process import run_program
-from pykubelet.net.http.server import Answer, Request, Response, Stream, text
+from pykubelet.net.http.server import Answer, Request, Response, StreamedResponse, text
 
 T = TypeVar("T")
 ROOT = "/var/log"
@@ -28,7 +28,7 @@ QUERY_TYPE = "text/plain;charset=UTF-8"
 READ_DEADLINE_S = 30.0
 QUERY_DEADLINE_S = 30.0
 QUERY_BYTES = 64 << 20
-#: Each may hold QUERY_BYTES until its client has read them.
+#: The most queries at a time. Each may hold QUERY_BYTES until its client has read them.
 MAX_QUERIES = 2
 PIECE = 1 << 20
 MAX_SERVICES, MAX_NAME, MAX_TAIL = 4, 256, 100_000
@@ -38,7 +38,7 @@ _SERVICE = re.compile(r"[a-zA-Z\-_.:0-9@]+")
 
 
 class QueryRefused(Exception):
-    """`status` 400: cannot be read; 406: is not allowed."""
+    """A query is refused. `status` 400: it is malformed; 406: it is not allowed."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -46,7 +46,7 @@ class QueryRefused(Exception):
 
 
 class LogQuery(Value):
-    """`since`, `until`: as given, RFC 3339. `boot`: 0 or less; None: all boots."""
+    """A query for logs. `since`, `until`: as given (RFC 3339). `boot`: 0 or less; None: all boots."""
 
     services: tuple[str, ...] = ()
     file: str = ""
@@ -58,11 +58,12 @@ class LogQuery(Value):
 
     @property
     def has_options(self) -> bool:
+        """Whether the query has options that select a part of the logs."""
         return bool(self.since or self.until or self.pattern) or self.tail is not None or self.boot is not None
 
 
 def parse_query(query: Mapping[str, list[str]]) -> LogQuery:
-    """Raises QueryRefused."""
+    """Parse a query. Raises QueryRefused."""
     names = [name for name in query.get("query", []) if name]
     files = tuple(name for name in names if "/" in name or "\\" in name)
     services = tuple(name for name in names if name not in files)
@@ -124,7 +125,7 @@ def _integer(query: Mapping[str, list[str]], name: str) -> int | None:
 
 
 def journal_command(query: LogQuery, services: tuple[str, ...]) -> tuple[str, ...]:
-    """journalctl for these services."""
+    """The journalctl command for these services."""
     command = ["journalctl", "--utc", "--no-pager", "--output=short-precise"]
     command += [f"--since={_journal_time(query.since)}"] if query.since else []
     command += [f"--until={_journal_time(query.until)}"] if query.until else []
@@ -140,7 +141,7 @@ def _journal_time(moment: str) -> str:
 
 
 class _FileChunks:
-    """A file as long as it was when it was opened: one that grows is not followed. Holds the file until it is closed."""
+    """The chunks of a file, up to its size when it was opened. Holds the file open until closed."""
 
     def __init__(self, file: ShownFile, read: Callable[[int], Awaitable[bytes]]) -> None:
         self._file = file
@@ -165,9 +166,9 @@ class _FileChunks:
 
 
 class _QueryChunks:
-    """What a query found, piece by piece, and compressed in a thread if `gzip`. `release` is called once, at the end."""
+    """The result of a query in pieces, compressed in a thread if `gzip`. `release` is called once, at the end."""
 
-    def __init__(self, found: bytes, flight: Flight, release: Callable[[], None], *, gzip: bool) -> None:
+    def __init__(self, found: bytes, flight: SingleFlight, release: Callable[[], None], *, gzip: bool) -> None:
         self._found = found
         self._flight = flight
         self._release: Callable[[], None] | None = release
@@ -206,13 +207,14 @@ class _QueryChunks:
 class NodeLogs:
     """The handler. `queries`: enableSystemLogQuery."""
 
-    def __init__(self, flight: Flight, *, queries: bool, root: str = ROOT) -> None:
+    def __init__(self, flight: SingleFlight, *, queries: bool, root: str = ROOT) -> None:
         self._flight = flight
         self._queries = queries
         self._root = root
         self._running = 0
 
     async def answer(self, request: Request) -> Answer:
+        """A file, a directory listing or, with `?query=`, the logs of services (KEP-2258)."""
         if "query" in request.query and self._queries:
             return await self._query(request)
         path = request.path.removeprefix("/logs").lstrip("/")
@@ -223,14 +225,14 @@ class NodeLogs:
         if isinstance(found, ShownDirectory):
             return self._directory(request, found)
         headers = {"Content-Length": str(found.size)} if request.method == "HEAD" else {}
-        return Stream(
+        return StreamedResponse(
             200, _FileChunks(found, lambda at: self._run(path, lambda: read_shown(found, at))), PLAIN, headers
         )
 
     def _directory(self, request: Request, found: ShownDirectory) -> Response:
         if not request.path.endswith("/"):
             return Response(301, b"", headers={"Location": quote(request.path.rpartition("/")[2]) + "/"})
-        import html  # browsers are rare here
+        import html  # rarely needed, only for browsers
 
         lines = [f'<a href="{quote(os.fsencode(name))}">{html.escape(name)}</a>' for name in found.names]
         return Response(200, ("<pre>\n" + "\n".join(lines) + "\n</pre>\n").encode("utf-8", "surrogateescape"), HTML)
@@ -252,7 +254,7 @@ class NodeLogs:
             raise
         gzip = request.headers.get("accept-encoding") == "gzip"
         chunks = _QueryChunks(found, self._flight, self._release, gzip=gzip)
-        return Stream(200, chunks, QUERY_TYPE, {"Content-Encoding": "gzip"} if gzip else {})
+        return StreamedResponse(200, chunks, QUERY_TYPE, {"Content-Encoding": "gzip"} if gzip else {})
 
     def _release(self) -> None:
         self._running -= 1
@@ -261,7 +263,7 @@ class NodeLogs:
         units = await self._units()
         known = tuple(name for name in query.services if f"{name}.service" in units)
         files = [name for name in query.services if name not in known]
-        if files and query.has_options:  # options do not apply to files, which would be shown whole
+        if files and query.has_options:  # options do not apply to files, which are always returned whole
             return AS_FILES.format(" ".join(files)).encode()
         parts = []
         if known:

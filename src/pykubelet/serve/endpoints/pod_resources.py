@@ -1,7 +1,7 @@
-"""The pod resources API: which devices, CPUs and memory the containers of this node have.
+"""The pod resources API: the devices, CPUs and memory of the containers on this node.
 
-Owns: the answers of `v1.PodResourcesLister`, and their rate. Reads: the pods that are known. There are no exclusive CPUs,
-memory blocks or devices on this node yet, so containers are told without any. Source: the Kubernetes documentation "Device
+Owns: the answers of `v1.PodResourcesLister`, and their rate limit. Reads: the known pods. The agent does not assign exclusive
+CPUs, memory blocks or devices yet, so containers are listed without any. Source: the Kubernetes documentation "Device
 Plugins" (monitoring device plugin resources); KEP-606.
 """
 
@@ -47,7 +47,7 @@ _FAILED = {
 
 
 class PodResources:
-    """The service's methods. At most QPS calls a second are answered, BURST at once."""
+    """The methods of the service. At most QPS calls per second are answered, BURST at once."""
 
     def __init__(self, pods: KnownPods, clock: Clock) -> None:
         self._pods = pods
@@ -55,7 +55,7 @@ class PodResources:
         self._bucket = TokenBucket(QPS, BURST)
 
     def methods(self) -> dict[str, Method]:
-        """By path."""
+        """The methods by path."""
         return {
             SERVICE + "List": _counted("list", self.list_pods),
             SERVICE + "Get": _counted("get", self.get_pod),
@@ -63,11 +63,13 @@ class PodResources:
         }
 
     async def list_pods(self, _: bytes) -> bytes:
+        """`List`: the resources of all pods that have not ended. Raises RpcError above the rate limit."""
         self._take()
         pods = [_resources(pod) for pod in self._active()]
         return pb.ListPodResourcesResponse(pod_resources=pods).SerializeToString()
 
     async def get_pod(self, request: bytes) -> bytes:
+        """`Get`: the resources of one pod. Raises RpcError for an unknown pod and above the rate limit."""
         self._take()
         asked = pb.GetPodResourcesRequest.FromString(request)
         for pod in self._active():
@@ -76,11 +78,13 @@ class PodResources:
         raise RpcError(Code.UNKNOWN, f"pod {asked.pod_name} in namespace {asked.pod_namespace} not found")
 
     async def allocatable(self, _: bytes) -> bytes:
+        """`GetAllocatableResources`: empty, as no resource is assigned exclusively. Raises RpcError above the rate
+        limit."""
         self._take()
         return pb.AllocatableResourcesResponse().SerializeToString()
 
     def _active(self) -> list[Pod]:
-        """Pods whose containers may still run."""
+        """The pods whose containers may still run."""
         pods = [entry.pod for entry in self._pods.roster.get().pods.values() if entry.rejection is None]
         return [pod for pod in pods if self._pods.status(pod).phase not in _OVER]
 

@@ -1,6 +1,6 @@
-"""Where the agent's CPU goes: samples taken whenever so much of it was spent, of the thread that spent it.
+"""Samples where the agent spends CPU time: one sample per fixed amount of CPU time, of the thread that used most of it.
 
-Owns: the process's profiling timer. A thread that waits spends nothing and is not seen. Source: setitimer(2), the Trace Event
+Owns: the process's profiling timer. A waiting thread uses no CPU and is not sampled. Source: setitimer(2), the Trace Event
 Format of Chromium.
 """
 
@@ -28,16 +28,20 @@ S = TypeVar("S", bound="Samples")
 
 
 class Samples(Protocol):
-    """What is made of them. `add` is called in the middle of anything: it must be short and touch nothing else."""
+    """Collects samples. `add` may interrupt any code, so it must be short and must not use other state."""
 
-    def add(self, thread: str, frame: FrameType | None) -> None: ...
+    def add(self, thread: str, frame: FrameType | None) -> None:
+        """Add one sample. `frame`: the top frame of `thread`."""
+        ...
 
-    def answer(self) -> Response: ...
+    def answer(self) -> Response:
+        """All samples as a response."""
+        ...
 
 
 @contextmanager
 def sampling(samples: S) -> Iterator[S]:
-    """Take samples inside of this block. For the main thread, and one at a time."""
+    """Take samples within the block. Only in the main thread, and only one block at a time."""
     spent = _SpentMost()
 
     def take(_: int, interrupted: FrameType | None) -> None:
@@ -46,29 +50,29 @@ def sampling(samples: S) -> Iterator[S]:
         samples.add(thread, interrupted if is_main else sys._current_frames().get(ident))
 
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGPROF, _late)  # the loop wakes for it also when another thread is interrupted
+    loop.add_signal_handler(signal.SIGPROF, _late)  # wakes the loop also if another thread is interrupted
     signal.signal(signal.SIGPROF, take)
     signal.setitimer(signal.ITIMER_PROF, SAMPLE_S, SAMPLE_S)
     try:
         yield samples
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
-        loop.add_signal_handler(signal.SIGPROF, _late)  # and never the default, which is to die of it
+        loop.add_signal_handler(signal.SIGPROF, _late)  # the default action would end the process
 
 
 def _late() -> None:
-    """For one that was on its way when the sampling ended."""
+    """Ignore a signal that was pending when the sampling ended."""
 
 
 class _SpentMost:
-    """Whose CPU it was since the last time: one sample is of one thread."""
+    """Finds the thread that used most CPU since the last sample, because a sample is of one thread."""
 
     def __init__(self) -> None:
         self._before: dict[int, float] = {}
         self.thread()
 
     def thread(self) -> tuple[str, int]:
-        """Its name and identity."""
+        """The name and identity of that thread."""
         now: dict[int, float] = {}
         most, found = -1.0, ("", 0)
         for thread in threading.enumerate():
@@ -77,7 +81,7 @@ class _SpentMost:
             try:
                 now[thread.ident] = time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
             except OSError:
-                continue  # it has just ended
+                continue  # the thread has just ended
             used = now[thread.ident] - self._before.get(thread.ident, 0.0)
             if used > most:
                 most, found = used, (thread.name, thread.ident)
@@ -86,15 +90,17 @@ class _SpentMost:
 
 
 class CpuSamples:
-    """Folded stacks, each with how often it was seen."""
+    """Collects folded stacks with their counts."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
 
     def add(self, thread: str, frame: FrameType | None) -> None:
+        """Count the stack of `thread`."""
         self._counts[";".join((thread, *_folded(frame)))] += 1
 
     def answer(self) -> Response:
+        """The folded stacks, one per line with its count, the most frequent first."""
         return text(200, "".join(f"{stack} {number}\n" for stack, number in self._counts.most_common()))
 
 
@@ -105,16 +111,18 @@ class _Seen(Value):
 
 
 class TraceSamples:
-    """One event for each sample: what was done, and with what below it."""
+    """Collects one event for each sample: its stack, time and thread."""
 
     def __init__(self) -> None:
         self._seen: list[_Seen] = []
 
     def add(self, thread: str, frame: FrameType | None) -> None:
+        """Keep the stack with its time, up to MAX_TRACE samples."""
         if len(self._seen) < MAX_TRACE:
             self._seen.append(_Seen(time.perf_counter(), thread, tuple(_folded(frame))))
 
     def answer(self) -> Response:
+        """The samples in the JSON format of Chrome's trace viewer."""
         events = [
             {
                 "name": one.stack[-1] if one.stack else "?",
@@ -131,7 +139,7 @@ class TraceSamples:
 
 
 def _folded(frame: FrameType | None) -> list[str]:
-    """The outermost first."""
+    """The functions of a stack, the outermost first."""
     found: list[str] = []
     while frame is not None and len(found) < DEPTH:
         code = frame.f_code

@@ -1,4 +1,4 @@
-"""Routing on all ports: from a table of endpoints to the handler of a request."""
+"""Routing on all ports: finds the handler of a request in a table of endpoints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from pykubelet.base.kit.values import Value
 from pykubelet.config.settings import Settings
-from pykubelet.net.http.server import Answer, Connection, Handler, Request, Response
+from pykubelet.net.http.server import Answer, Handler, Request, Response, ServedConnection
 from pykubelet.serve.endpoints.endpoint import (
     ANY,
     NOT_FOUND,
@@ -20,7 +20,7 @@ from pykubelet.serve.endpoints.health import Check, health_handler
 
 
 class _Route(Value):
-    """`methods`: those that are allowed; ANY: all. `below`: everything below the path, too, and the path without its last slash."""
+    """One route. `methods`: the allowed ones; ANY: all. `below`: as in `Endpoint`."""
 
     path: str
     methods: frozenset[str]
@@ -29,7 +29,7 @@ class _Route(Value):
 
 
 class Router:
-    """The routes of a port. A whole path goes before the path of which it is below, else the first route that matches counts."""
+    """The routes of a port. An exact match of the path has precedence over routes with `below`; else the first match counts."""
 
     def __init__(self, routes: Iterable[_Route]) -> None:
         self._exact: dict[str, _Route] = {}
@@ -41,7 +41,7 @@ class Router:
                 self._exact[route.path] = route
 
     async def answer(self, request: Request) -> Answer:
-        """The answer to a request that is authorized, or needs not be."""
+        """The answer to a request that is authorized or needs no authorization."""
         route = self._exact.get(request.path) or self._find_above(request.path + "/")
         if route is None:
             return NOT_FOUND
@@ -54,7 +54,7 @@ class Router:
 
 
 def api_router(table: Iterable[Endpoint[InputsT]], settings: Settings, inputs: InputsT) -> Router:
-    """The authenticated port."""
+    """The routes of the authenticated port."""
     routes = (_api_route(endpoint, settings, inputs) for endpoint in table)
     return Router(route for route in routes if route is not None)
 
@@ -70,7 +70,7 @@ def _api_route(endpoint: Endpoint[InputsT], settings: Settings, inputs: InputsT)
 
 
 def read_only_router(table: Iterable[Endpoint[InputsT]], inputs: InputsT) -> Router:
-    """The read-only port: the endpoints that are there for clients without credentials; others as without debugging."""
+    """The routes of the read-only port: endpoints with `read_only`; the others answer as without debugging handlers."""
     routes = (_route(one, one.handler(inputs)) if one.read_only else _refusal(one) for one in table)
     return Router(route for route in routes if route is not None)
 
@@ -85,21 +85,21 @@ def _refusal(endpoint: Endpoint[InputsT]) -> _Route | None:
 
 
 def unauthenticated_handler(router: Router) -> Handler:
-    """For a port that asks for no credentials."""
+    """The handler of a port that needs no credentials."""
 
-    async def handle(request: Request, _: Connection) -> Answer:
+    async def handle(request: Request, _: ServedConnection) -> Answer:
         return await router.answer(request)
 
     return handle
 
 
 def health_routes(checks: Mapping[str, Check]) -> Handler:
-    """The health port."""
+    """The handler of the health port."""
     return unauthenticated_handler(Router((_Route(HEALTH_PATH, ANY, health_handler(checks), below=True),)))
 
 
 def constant_handler(make: Callable[[], Response]) -> EndpointHandler:
-    """An endpoint whose answer does not depend on the request."""
+    """A handler whose answer does not depend on the request."""
 
     async def handle(_: Request) -> Answer:
         return make()

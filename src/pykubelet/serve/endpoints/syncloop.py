@@ -2,7 +2,7 @@
 
 The reference's sync loop is three loops here: the roster, the pods and the PLEG. Roster and pods fail the check if their last
 heartbeat is older than twice `syncFrequency`, at least 5 minutes. The reference's loop also pauses while its PLEG is
-unhealthy, that is after 3 minutes without a relist: for the PLEG both add up.
+unhealthy, that is after 3 minutes without a relist. So the limit for the PLEG is the sum of both.
 Source: the Kubernetes documentation "Configure systemd watchdog for kubelet".
 """
 
@@ -21,7 +21,7 @@ TOO_LONG = "sync Loop took longer than expected"
 
 
 class SyncLoopInputs(Value):
-    """`heartbeats`: of the roster and the pods. Times are monotonic seconds."""
+    """The inputs of the check. `heartbeats`: those of the roster and the pods. Times are monotonic seconds."""
 
     heartbeats: tuple[Cell[Heartbeat], ...]
     observed: Cell[Observed]
@@ -29,7 +29,7 @@ class SyncLoopInputs(Value):
 
 
 def syncloop_check(inputs: SyncLoopInputs, clock: Clock) -> Check:
-    """A loop without a first heartbeat does not fail the check."""
+    """The check `syncloop`. A loop without a first heartbeat does not fail it."""
     limit_s = max(2 * inputs.sync_frequency_s, MIN_LIMIT_S)
 
     def check() -> str:

@@ -1,6 +1,6 @@
 """The endpoints of the authenticated port, the read-only port and the health port. To add one, add an entry to `ENDPOINTS`.
 
-Routing, authorization, metric labels, `/statusz`, the groups that the configuration switches, and the tests of requests
+Routing, authorization, metric labels, `/statusz`, the groups that the configuration enables, and the tests of requests
 without credentials are derived from the entries (`endpoint.py`, `routes.py`).
 """
 
@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.values import Value
 from pykubelet.config.schema import to_plain
 from pykubelet.config.settings import Settings
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.log_reader import LogReader
-from pykubelet.net.http.server import Route
 from pykubelet.serve.auth.access import Subresource
 from pykubelet.serve.endpoints.api_routes import configz_answer, pods_answer, running_pods_answer
 from pykubelet.serve.endpoints.container_logs import ContainerLogs
@@ -42,7 +41,8 @@ from pykubelet.serve.endpoints.health import Check, health_handler
 from pykubelet.serve.endpoints.known_pods import KnownPods
 from pykubelet.serve.endpoints.node_logs import NodeLogs
 from pykubelet.serve.endpoints.routes import constant_handler
-from pykubelet.serve.endpoints.zpages import Facts, ZPages
+from pykubelet.serve.endpoints.zpages import KubeletInfo, ZPages
+from pykubelet.serve.explain.documents import ExplainRoute
 from pykubelet.serve.metrics.kubelet import MetricsInputs
 from pykubelet.serve.metrics.routes import StatsRoutes, agent_metrics, health_metrics, probe_metrics
 from pykubelet.serve.page.serve import NodePage
@@ -54,18 +54,18 @@ STATS, STATUSZ = Subresource.STATS, Subresource.STATUSZ
 
 
 class EndpointInputs(Value):
-    """What handlers are made from. `metrics`: reads the cells at the moment of a scrape. `explain`: the answers of the
-    agent's own socket. `started_at`: wall seconds when the agent began. `version`: of Kubernetes, `v1.x.y`."""
+    """The inputs of the handlers. `metrics`: reads the cells at the time of a scrape. `explain`: the answers of the agent's own
+    socket. `started_at`: the wall second at which the agent started. `version`: that of Kubernetes, `v1.x.y`."""
 
     settings: Settings
     clock: Clock
-    flight: Flight
+    flight: SingleFlight
     runtime: CriClient
     pods: KnownPods
     checks: Mapping[str, Check]
     usage: StatsRoutes
     metrics: Callable[[], MetricsInputs]
-    explain: Route
+    explain: ExplainRoute
     page: NodePage
     started_at: float
     version: str
@@ -119,13 +119,13 @@ def _explain(inputs: EndpointInputs) -> EndpointHandler:
 
 def _zpages(inputs: EndpointInputs) -> ZPages:
     flags = inputs.settings.flags
-    facts = Facts(
+    info = KubeletInfo(
         flags={name.replace("_", "-"): str(getattr(flags, name)) for name in flags.__struct_fields__},
         version=inputs.version,
         started_at=inputs.started_at,
         paths=listed_paths(ENDPOINTS, inputs.settings),
     )
-    return ZPages(facts, inputs.clock)
+    return ZPages(info, inputs.clock)
 
 
 ENDPOINTS: tuple[Endpoint[EndpointInputs], ...] = (

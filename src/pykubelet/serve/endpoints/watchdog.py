@@ -1,6 +1,6 @@
 """Notifies systemd that the agent is ready, and then, periodically, that it is healthy.
 
-Owns: the period, half of the watchdog interval. While a health check fails, nothing is sent: systemd then restarts the agent.
+Owns: the period, half of the watchdog interval. While a health check fails, nothing is sent, so that systemd restarts the agent.
 Source: the Kubernetes documentation "Configure systemd watchdog for kubelet"; KEP-4580's checks.
 """
 
@@ -19,7 +19,7 @@ PAUSES_S = (1.0, 2.0)
 
 
 async def notify_service_manager(checks: Mapping[str, Check], interval_s: float, notify: Callable[[str], bool]) -> None:
-    """`interval_s`: the watchdog interval; 0: there is no watchdog, only readiness is sent."""
+    """Send the notifications. `interval_s`: the watchdog interval; 0: there is no watchdog, and only readiness is sent."""
     await _send(READY, notify)
     while interval_s:
         await asyncio.sleep(interval_s / 2)

@@ -1,6 +1,6 @@
-"""`/flagz` and `/statusz`: for people as text, for programs as JSON or YAML of a version that they name in Accept.
+"""`/flagz` and `/statusz`: text for users, or JSON or YAML in the version that a program requests with Accept.
 
-Owns: both shapes and which one is meant. Pure but for the clock. Source: KEP-4828, KEP-4827; the Kubernetes documentation
+Owns: the formats and their negotiation. Pure except for the clock. Source: KEP-4828, KEP-4827; the Kubernetes documentation
 "Kubernetes z-pages".
 """
 
@@ -27,15 +27,15 @@ _STRUCTURED = {JSON: JSON, YAML: YAML, "application/*": JSON}
 _TEXT = ("text/plain", "text/*", "*/*")
 
 
-class Wanted(Value):
-    """`version` "": as text."""
+class ZPageFormat(Value):
+    """The format of an answer. `version` "": text."""
 
     content_type: str = TEXT
     version: str = ""
 
 
-class Facts(Value):
-    """Flags by name as given, versions, when the agent began (wall seconds), and the paths that this port has."""
+class KubeletInfo(Value):
+    """The given flags by name, the versions, the start of the agent (wall seconds), and the paths of the port."""
 
     flags: Mapping[str, str]
     version: str
@@ -43,45 +43,47 @@ class Facts(Value):
     paths: tuple[str, ...]
 
 
-def wanted(accept: str, kind: str) -> Wanted | None:
-    """The first of what is accepted that there is; None where there is none."""
+def negotiate_format(accept: str, kind: str) -> ZPageFormat | None:
+    """The first accepted format that exists; None if there is none."""
     for one in accept.split(",") if accept.strip() else ("*/*",):
         media, *rest = (part.strip() for part in one.split(";"))
         params = dict(part.split("=", 1) for part in rest if "=" in part)
         if params.get("q") in ("0", "0.0"):
             continue
         if media in _TEXT and params.get("as") is None:
-            return Wanted()
+            return ZPageFormat()
         version = params.get("v", "")
         is_kind = params.get("g") == GROUP and params.get("as") == kind and version in (NEWEST, OLD)
         if media in _STRUCTURED and is_kind:
-            return Wanted(_STRUCTURED[media], version)
+            return ZPageFormat(_STRUCTURED[media], version)
     return None
 
 
 class ZPages:
-    """The handlers."""
+    """The handlers of `/flagz` and `/statusz`."""
 
-    def __init__(self, facts: Facts, clock: Clock) -> None:
-        self._facts = facts
+    def __init__(self, info: KubeletInfo, clock: Clock) -> None:
+        self._info = info
         self._clock = clock
 
     async def flagz(self, request: Request) -> Answer:
-        flags = dict(sorted(self._facts.flags.items()))
+        """`/flagz`: the flags by name (KEP-4828). 406 if no accepted format exists."""
+        flags = dict(sorted(self._info.flags.items()))
         lines = [f"{name}={value}" for name, value in flags.items()]
         return _answer(request, "Flagz", ("", "kubelet flagz", WARNING, "", *lines), {"flags": flags})
 
     async def statusz(self, request: Request) -> Answer:
-        facts = self._facts
-        up = int(self._clock.wall() - facts.started_at)
-        version = facts.version.removeprefix("v")
+        """`/statusz`: start time, versions and paths (KEP-4827). 406 if no accepted format exists."""
+        info = self._info
+        up = int(self._clock.wall() - info.started_at)
+        version = info.version.removeprefix("v")
         fields = {
-            "startTime": format_time(facts.started_at),
+            "startTime": format_time(info.started_at),
             "uptimeSeconds": up,
             "goVersion": f"python{sys.version.split()[0]}",
             "binaryVersion": version,
             "emulationVersion": ".".join(version.split(".")[:2]),
-            "paths": list(facts.paths),
+            "paths": list(info.paths),
         }
         lines = (
             *("", "kubelet statusz", WARNING, ""),
@@ -90,13 +92,13 @@ class ZPages:
             f"Go version: {fields['goVersion']}",
             f"Binary version: {version}",
             f"Emulation version: {fields['emulationVersion']}",
-            f"Paths: {' '.join(facts.paths)}",
+            f"Paths: {' '.join(info.paths)}",
         )
         return _answer(request, "Statusz", lines, fields)
 
 
 def _answer(request: Request, kind: str, lines: tuple[str, ...], fields: Mapping[str, Any]) -> Response:
-    form = wanted(request.headers.get("accept", ""), kind)
+    form = negotiate_format(request.headers.get("accept", ""), kind)
     if form is None:
         forms = f"text/plain, or {JSON} or {YAML} with ;v={NEWEST};g={GROUP};as={kind}"
         return text(406, f"406 Not Acceptable: there are {forms}\n")

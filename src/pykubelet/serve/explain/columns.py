@@ -1,4 +1,4 @@
-"""A pod's state in one word, as `kubectl get pods` shows it, and the numbers beside it. Pure.
+"""The columns of a pod, as `kubectl get pods` shows them. Pure.
 
 Source: the printed columns of kubectl (READY, STATUS, RESTARTS).
 """
@@ -22,6 +22,7 @@ class Columns(Value):
 
 
 def columns_of(pod: core.Pod, status: core.PodStatus, lifecycle: PodLifecycle | None) -> Columns:
+    """The columns of one pod. `lifecycle` None: the pod has no pod worker yet."""
     sidecars = {c.name for c in pod.spec.initContainers if is_sidecar(c)}
     total = len(pod.spec.containers) + len(sidecars)
     init = _init_reason(status, sidecars, len(pod.spec.initContainers))
@@ -49,7 +50,7 @@ def _has(status: core.PodStatus, kind: str) -> bool:
 
 
 def _init_reason(status: core.PodStatus, sidecars: set[str], total: int) -> str:
-    """What the init containers are at; empty when they are done."""
+    """The status while init containers are running or have failed; empty if they have completed."""
     for number, found in enumerate(status.initContainerStatuses):
         state = found.state or core.ContainerState()
         if state.terminated is not None and state.terminated.exitCode == 0:

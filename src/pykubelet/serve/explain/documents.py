@@ -1,24 +1,30 @@
 """The answers of the root-only socket: pods, one pod, the node, as plain values for JSON.
 
-Owns: their shapes, which `pykubelet pods` and `pykubelet explain` print and others read with `-o json`. All times are wall
-seconds. Reads: every cell that knows something of a pod.
+Owns: their fields, which `pykubelet pods` and `pykubelet explain` print and programs read with `-o json`. All times are wall
+seconds. Reads: every cell with state of a pod.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import asdict
 
+from pykubelet import __version__
+from pykubelet.act.pods.recording import record
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import encode
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.credentials import Credentials
+from pykubelet.base.model.evictions import Evictions, SignalStates
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.labels import CONFIG_SOURCE, SOURCE_API
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle
@@ -29,20 +35,36 @@ from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import Roster, pod_ref
 from pykubelet.base.model.statuses import Statuses
-from pykubelet.base.model.waits import Wait
-from pykubelet.net.http.server import JSON, Request, Response, Route, text
+from pykubelet.base.model.usage import Usage, UsageWanted
+from pykubelet.base.model.waits import MODULES, Wait
+from pykubelet.net.http.server import JSON, Request, Response, text
 from pykubelet.serve.explain.cluster import api_document, certificates_document, cluster_waits
 from pykubelet.serve.explain.columns import columns_of
+from pykubelet.serve.explain.eviction import eviction_document
 from pykubelet.serve.explain.waits import node_waits, pod_waits
 
 Document = dict[str, Any]
 MoreWaits = Callable[[PodRef], Iterable[Wait]]
 
 
-class AskInputs(Value):
-    """The cells that the answers are made from. `more_waits`: what other rooms wait for on behalf of a pod.
+#: The greatest age of the usage that `/node` shows, and the longest wait for it: seconds.
+USAGE_AGE_S, USAGE_WAIT_S = 1.0, 3.0
+ExplainRoute = Callable[[Request], Coroutine[Any, Any, Response]]
 
-    `api`, `credentials`: of a node in a cluster.
+
+class EvictionCells(Value):
+    """The cells about eviction. `usage_wanted`: where the usage of pods is requested."""
+
+    signals: Cell[SignalStates]
+    evictions: Cell[Evictions]
+    usage: Cell[Usage]
+    usage_wanted: Post[UsageWanted]
+
+
+class AskInputs(Value):
+    """The cells from which the answers are made. `more_waits`: returns further waits of a pod, which these cells do not have.
+
+    `api`, `credentials`: those of a node in a cluster.
     """
 
     roster: Cell[Roster]
@@ -56,19 +78,30 @@ class AskInputs(Value):
     more_waits: MoreWaits = lambda _: ()
     api: Cell[ApiState] | None = None
     credentials: Cell[Credentials] | None = None
+    eviction: EvictionCells | None = None
 
 
-def ask_routes(inputs: AskInputs, clock: Clock) -> Route:
-    """`/pods`: all pods in short. `/pods/<uid>`: one in full. `/node`: the node, its problems and its Events."""
+def ask_routes(inputs: AskInputs, clock: Clock) -> ExplainRoute:
+    """`/pods`: a summary of all pods. `/pods/<uid>`: one pod in full. `/node`: the node, its problems and its Events.
+
+    `/node` waits for new usage of the pods, at most USAGE_WAIT_S.
+    """
     started_at = clock.wall()
 
-    def route(request: Request) -> Response:
+    async def route(request: Request) -> Response:
         if request.path == "/pods":
             return _json(pods_document(inputs, clock.wall(), started_at))
         if request.path == "/node":
+            if inputs.eviction is not None:
+                await _measure(inputs.eviction, clock.monotonic() - USAGE_AGE_S)
             return _json(node_document(inputs, clock.wall(), started_at))
-        uid = PodUID(request.path.removeprefix("/pods/"))
-        if uid != request.path:
+        name, _, part = request.path.removeprefix("/pods/").partition("/")
+        uid = PodUID(name)
+        if part == "recording":
+            recording = recording_document(inputs, uid)
+            if recording is not None:
+                return _json(recording)
+        elif uid != request.path and not part:
             document = pod_document(inputs, uid, clock.wall())
             if document is not None:
                 return _json(document)
@@ -77,12 +110,20 @@ def ask_routes(inputs: AskInputs, clock: Clock) -> Route:
     return route
 
 
+async def _measure(eviction: EvictionCells, at_least: float) -> None:
+    """Wait for usage that was taken at `at_least` or later (monotonic seconds); without it the last one is shown."""
+    eviction.usage_wanted.post(UsageWanted(at_least))
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(USAGE_WAIT_S):
+            await eviction.usage.wait_for(lambda usage: usage.taken_at is not None and usage.taken_at >= at_least)
+
+
 def _json(document: Document) -> Response:
     return Response(200, encode(document), JSON)
 
 
 def pods_document(inputs: AskInputs, now: float, started_at: float) -> Document:
-    """`{"time", "node", "pods": [...], "problems": [...], "waits": [...]}`, pods by namespace and name."""
+    """`{"time", "node", "pods": [...], "problems": [...], "waits": [...]}`; pods are sorted by namespace and name."""
     lifecycles, roster = inputs.lifecycles.get().pods, inputs.roster.get()
     uids = {*lifecycles, *roster.pods}
     pods = [found for uid in uids if (found := _summary(inputs, uid)) is not None]
@@ -98,6 +139,7 @@ def pods_document(inputs: AskInputs, now: float, started_at: float) -> Document:
 
 
 def node_document(inputs: AskInputs, now: float, started_at: float) -> Document:
+    """The node's runtime, API server, certificates, waits and Events. `now`, `started_at`: wall seconds."""
     node, runtime, roster = inputs.node.get(), inputs.runtime.get(), inputs.roster.get()
     return {
         "time": now,
@@ -120,16 +162,25 @@ def node_document(inputs: AskInputs, now: float, started_at: float) -> Document:
         "sources_ready": roster.sources_ready,
         "problems": [asdict(problem) for problem in roster.problems],
         "api": api_document(_api(inputs), node),
+        "eviction": _eviction(inputs),
         "certificates": certificates_document(_credentials(inputs)),
         "waits": [_plain_wait(wait) for wait in _waits_of_all(inputs, now, started_at)],
-        "story": [_event_line(found) for found in inputs.recent.get().node],
+        "timeline": [_event_line(found) for found in inputs.recent.get().node],
     }
 
 
 def _waits_of_all(inputs: AskInputs, now: float, started_at: float) -> tuple[Wait, ...]:
-    """What the node waits for, and with it all pods."""
+    """The waits of the node, which delay all pods."""
     waits = node_waits(inputs.runtime.get(), inputs.roster.get(), started_at)
     return waits + cluster_waits(_api(inputs), _credentials(inputs), inputs.node.get(), now, started_at)
+
+
+def _eviction(inputs: AskInputs) -> Document | None:
+    cells = inputs.eviction
+    if cells is None:
+        return None
+    roster, lifecycles = inputs.roster.get(), inputs.lifecycles.get()
+    return eviction_document(cells.signals.get(), cells.evictions.get(), roster, lifecycles, cells.usage.get())
 
 
 def _api(inputs: AskInputs) -> ApiState:
@@ -184,8 +235,16 @@ def _pod_of(inputs: AskInputs, uid: PodUID) -> tuple[core.Pod, PodLifecycle | No
     return (entry.pod, None) if entry is not None else None
 
 
+def recording_document(inputs: AskInputs, uid: PodUID) -> Document | None:
+    """The newest steps of the pod's state machine, as `pykubelet replay` reads them; None if there are none."""
+    lifecycle = inputs.lifecycles.get().pods.get(uid)
+    if lifecycle is None or lifecycle.steps is None:
+        return None
+    return record(lifecycle.steps.snapshot(), __version__)
+
+
 def pod_document(inputs: AskInputs, uid: PodUID, now: float) -> Document | None:
-    """A pod's summary, its containers, conditions and story; None when there is no such pod."""
+    """A pod's summary, its containers, conditions and timeline; None if there is no such pod."""
     summary = _summary(inputs, uid)
     found = _pod_of(inputs, uid)
     if summary is None or found is None:
@@ -193,11 +252,11 @@ def pod_document(inputs: AskInputs, uid: PodUID, now: float) -> Document | None:
     pod, lifecycle = found
     status = inputs.statuses.get().pods.get(uid, core.PodStatus())
     view = inputs.observed.get().pods.get(uid)
-    story: list[Document] = (
-        [{"at": line.at, "what": line.what, "cause": line.cause} for line in lifecycle.story] if lifecycle else []
+    timeline: list[Document] = (
+        [{"at": line.at, "what": line.what, "cause": line.cause} for line in lifecycle.timeline] if lifecycle else []
     )
-    story.extend(_event_line(occurrence) for occurrence in inputs.recent.get().pods.get(uid, ()))
-    story.sort(key=lambda line: line["at"])
+    timeline.extend(_event_line(occurrence) for occurrence in inputs.recent.get().pods.get(uid, ()))
+    timeline.sort(key=lambda line: line["at"])
     return {
         **summary,
         "time": now,
@@ -210,15 +269,15 @@ def pod_document(inputs: AskInputs, uid: PodUID, now: float) -> Document | None:
         "conditions": [
             {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message} for c in status.conditions
         ],
-        "story": story,
+        "timeline": timeline,
     }
 
 
 def _containers(pod: core.Pod, status: core.PodStatus) -> list[Document]:
     sidecars = {c.name for c in pod.spec.initContainers if is_sidecar(c)}
-    told = [_container(s, "sidecar" if s.name in sidecars else "init") for s in status.initContainerStatuses]
-    told += [_container(s, "regular") for s in status.containerStatuses]
-    return told + [_container(s, "ephemeral") for s in status.ephemeralContainerStatuses]
+    containers = [_container(s, "sidecar" if s.name in sidecars else "init") for s in status.initContainerStatuses]
+    containers += [_container(s, "regular") for s in status.containerStatuses]
+    return containers + [_container(s, "ephemeral") for s in status.ephemeralContainerStatuses]
 
 
 def _container(status: core.ContainerStatus, kind: str) -> Document:
@@ -236,7 +295,7 @@ def _container(status: core.ContainerStatus, kind: str) -> Document:
 
 
 def _state(state: core.ContainerState | None) -> Document:
-    """`state`, since when, and why."""
+    """The fields of a container's state: `state`, since when, and why."""
     if state is not None and state.running is not None:
         return {"state": "running", "since": _seconds(state.running.startedAt), "reason": "", "message": ""}
     if state is not None and state.terminated is not None:
@@ -257,7 +316,8 @@ def _seconds(time: str) -> float | None:
 
 
 def _plain_wait(wait: Wait) -> Mapping[str, Any]:
-    return asdict(wait)
+    """The fields of `Wait`, and `module`: the package of the code behind its owner."""
+    return {**asdict(wait), "module": MODULES[wait.owner]}
 
 
 def _event_line(found: Occurrence) -> Document:

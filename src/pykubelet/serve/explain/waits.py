@@ -1,7 +1,7 @@
-"""All that a pod, and the node, waits for, from every room that knows. Pure.
+"""All waits of a pod and of the node, merged from all components. Pure.
 
-What a room tells in detail takes the place of the coarse wait for that room. A container that runs and is not what the
-pod needs it to be (an init container that has not ended, a probe that has not passed) is waited for, too.
+The detailed waits of an owner replace the pod worker's coarse wait for that owner. A running container that the pod still
+waits for (an init container that has not ended, a probe that has not passed) is a wait too.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from pykubelet.base.model.reasons import CONTAINERS_READY, READINESS_GATES_NOT_R
 from pykubelet.base.model.reasons import POD_READY as READY
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import Roster
-from pykubelet.base.model.waits import Wait
+from pykubelet.base.model.waits import Owner, Wait
 
-PROBES = "observe/probes"
-#: So long after the last full look at the runtime's pods the node is no longer ready.
-LOOK_LOST_S = 180.0
+#: The seconds after the last relist after which the node is no longer ready.
+RELIST_LOST_S = 180.0
 
 
 def pod_waits(
     lifecycle: PodLifecycle | None, mounts: PodMounts | None, more: Iterable[Wait], status: core.PodStatus
 ) -> tuple[Wait, ...]:
-    """Oldest first. `more`: what further rooms tell, such as pulls."""
+    """All waits of a pod, oldest first. `more`: waits of other components, such as image pulls."""
     detailed = [*more, *(mounts.waits if mounts is not None else ())]
     owners = {wait.owner for wait in detailed}
     coarse = lifecycle.waits if lifecycle is not None else ()
     waits = [*(wait for wait in coarse if wait.owner not in owners), *detailed]
     if lifecycle is not None and lifecycle.stage is Stage.SYNCING:
-        told = {wait.subject for wait in detailed if wait.owner == PROBES}
-        waits.extend(w for w in _on_containers(lifecycle.pod, status) if w.owner != PROBES or w.subject not in told)
+        probed = {wait.subject for wait in detailed if wait.owner == Owner.PROBER}
+        waits.extend(
+            w for w in _on_containers(lifecycle.pod, status) if w.owner != Owner.PROBER or w.subject not in probed
+        )
     return tuple(sorted(set(waits), key=lambda wait: (wait.since, wait.what, wait.subject)))
 
 
@@ -48,47 +49,56 @@ def _on_containers(pod: core.Pod, status: core.PodStatus) -> Iterable[Wait]:
             continue
         since = parse_time(running.startedAt) if running.startedAt else 0.0
         if container in pod.spec.initContainers and not is_sidecar(container):
-            yield Wait("init container to end", "container", since, found.name, next_step="start the next one")
+            yield Wait("init container to end", Owner.CONTAINER, since, found.name, next_step="start the next one")
         elif not found.started:
-            yield Wait("startup probe", PROBES, since, found.name, next_step="probe again")
+            yield Wait("startup probe", Owner.PROBER, since, found.name, next_step="probe again")
         elif not found.ready:
-            yield Wait("readiness probe", PROBES, since, found.name, next_step="probe again")
+            yield Wait("readiness probe", Owner.PROBER, since, found.name, next_step="probe again")
     ready = conditions.get(READY)
     if ready is not None and ready.reason == READINESS_GATES_NOT_READY:
         since = parse_time(conditions[CONTAINERS_READY].lastTransitionTime)
-        step = "take the pod for ready once somebody sets them"
-        yield Wait("readiness gates", "API server", since, "", ready.reason, ready.message, step)
+        step = "report the pod as ready once they are True"
+        yield Wait("readiness gates", Owner.API_SERVER, since, "", ready.reason, ready.message, step)
 
 
 def node_waits(runtime: RuntimeReady, roster: Roster, started_at: float) -> tuple[Wait, ...]:
-    """What all pods wait for. `started_at`: the agent's start, wall seconds."""
+    """The waits of the node, which delay all pods. `started_at`: the agent's start in wall seconds."""
     since = runtime.since or started_at
     waits = []
     if runtime.answer_error or not runtime.ok:
         reason = runtime.runtime_error or "the last good answer still counts"
         step = "ask again"
         waits.append(
-            Wait("container runtime", "report/node", since, "", reason, runtime.answer_error, step, runtime.next_at)
+            Wait(
+                "container runtime",
+                Owner.RUNTIME_STATUS,
+                since,
+                "",
+                reason,
+                runtime.answer_error,
+                step,
+                runtime.next_at,
+            )
         )
     if runtime.unseen_since is not None:
         waits.append(_late_look(runtime.unseen_since, runtime.pleg_error))
     if runtime.ok and runtime.network_error:
         step, error = "ask the runtime again", runtime.network_error
-        waits.append(Wait("pod network", "report/node", since, "", "", error, step, runtime.next_at))
+        waits.append(Wait("pod network", Owner.RUNTIME_STATUS, since, "", "", error, step, runtime.next_at))
     if not roster.sources_ready:
         detail = f"not all have delivered their pods yet{_named(roster)}"
-        waits.append(Wait("pod sources", "desired/sources", started_at, detail=detail, next_step="ask them again"))
+        waits.append(Wait("pod sources", Owner.POD_SOURCES, started_at, detail=detail, next_step="ask them again"))
     return tuple(waits)
 
 
 def _named(roster: Roster) -> str:
-    """Which sources are meant; why is among the problems, where they told."""
+    """The sources that have not delivered their pods. Their reasons, if known, are among the problems."""
     return f": {', '.join(roster.missing)}" if roster.missing else ""
 
 
 def _late_look(since: float, error: str) -> Wait:
-    what, owner = "look at all pods", "observe/pleg"
+    what, owner = "look at all pods", Owner.PLEG
     detail = "the runtime has not answered the question for all its pods since then"
     if error:
         return Wait(what, owner, since, "", error, detail, "ask again; the node is ready once it answers")
-    return Wait(what, owner, since, "", "", detail, "ask again, and call the node not ready", since + LOOK_LOST_S)
+    return Wait(what, owner, since, "", "", detail, "ask again, and call the node not ready", since + RELIST_LOST_S)

@@ -1,14 +1,15 @@
-"""`/metrics/cadvisor`: what control groups use, container by container, under cAdvisor's names. Pure.
+"""`/metrics/cadvisor`: the usage of every cgroup, under cAdvisor's names. Pure.
 
-Every group is told: the root, the agent's groups of note, QoS groups, pods (no container name), pause containers (network and an empty
-container name) and containers. Source: the cAdvisor documentation "Monitoring cAdvisor with Prometheus".
+The cgroups are: the root, the system containers, QoS classes, pods (without a container name), pause containers (with the
+network, and without a container name) and containers. Source: the cAdvisor documentation "Monitoring cAdvisor with
+Prometheus".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from pykubelet.base.kit.metrics import Family, Labels, Sample
+from pykubelet.base.kit.metrics import Labels, MetricFamily, MetricSample
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.usage import GroupUse, InterfaceUse, NetworkUse, PodUse, Usage
 from pykubelet.serve.metrics.cadvisor_details import SeenGroup, detail_families
@@ -19,7 +20,7 @@ NO_LIMIT = 0
 
 
 class MachineFacts(Value):
-    """What of the machine does not change. `memory`, `swap` in bytes."""
+    """The facts of the machine that do not change. `memory`, `swap`: in bytes."""
 
     cores: int
     physical_cores: int
@@ -34,7 +35,7 @@ class MachineFacts(Value):
 
 
 class _Seen(Value):
-    """One group and its labels; `network` for those that have one of their own. `started_at`: wall seconds."""
+    """One cgroup and its labels. `network`: for cgroups with their own network. `started_at`: wall seconds."""
 
     labels: Labels
     group: GroupUse
@@ -84,29 +85,29 @@ def _seen(usage: Usage) -> Iterator[_Seen]:
             yield _Seen(labels, one.group, started_at=one.started_at, is_container=True)
 
 
-def cadvisor_families(usage: Usage, machine: MachineFacts) -> Iterator[Family]:
-    """All of them; one that says so when the look failed."""
+def cadvisor_families(usage: Usage, machine: MachineFacts) -> Iterator[MetricFamily]:
+    """All metric families; only the error metric if the usage could not be read."""
     seen = list(_seen(usage))
     for name, metrics in _GROUPS.items():
         first = metrics[0]
         samples = [
-            Sample(value, with_labels(one.labels, *metric.more) if metric.more else one.labels, one.group.at)
+            MetricSample(value, with_labels(one.labels, *metric.more) if metric.more else one.labels, one.group.at)
             for metric in metrics
             for one in seen
             if (value := metric.read(one)) is not None
         ]
-        yield Family(name, first.kind, first.help, samples)
+        yield MetricFamily(name, first.kind, first.help, samples)
     yield from _network_families(seen)
     yield from _file_system_families(usage)
     if usage.details is not None:
         groups = [SeenGroup(one.labels, one.group, one.is_container) for one in seen]
         yield from detail_families(groups, usage.details)
     yield from _machine_families(machine)
-    yield Family(
+    yield MetricFamily(
         "container_scrape_error",
         "gauge",
         "1 if there was an error while getting container metrics, 0 otherwise",
-        [Sample(1.0 if usage.error else 0.0)],
+        [MetricSample(1.0 if usage.error else 0.0)],
     )
 
 
@@ -123,7 +124,7 @@ def _pressure(resource: str, *, full: bool) -> Callable[[_Seen], float | None]:
 
 
 def _throttling(read: Callable[[GroupUse], float]) -> Callable[[_Seen], float | None]:
-    """Only groups that have a limit have these."""
+    """A reader of throttling figures, which exist only for cgroups with a limit."""
     return lambda one: read(one.group) if one.group.cpu.quota_us else None
 
 
@@ -294,7 +295,7 @@ _NETWORK: tuple[tuple[str, str, Callable[[InterfaceUse], int]], ...] = (
 )
 
 
-def _network_families(seen: list[_Seen]) -> Iterator[Family]:
+def _network_families(seen: list[_Seen]) -> Iterator[MetricFamily]:
     interfaces = [
         (interface, with_labels(one.labels, ("interface", interface.name)), one.network.at)
         for one in seen
@@ -302,12 +303,12 @@ def _network_families(seen: list[_Seen]) -> Iterator[Family]:
         for interface in one.network.interfaces
     ]
     for name, text, read in _NETWORK:
-        samples = [Sample(read(interface), labels, at) for interface, labels, at in interfaces]
-        yield Family(f"container_network_{name}_total", "counter", f"Cumulative count of {text}", samples)
+        samples = [MetricSample(read(interface), labels, at) for interface, labels, at in interfaces]
+        yield MetricFamily(f"container_network_{name}_total", "counter", f"Cumulative count of {text}", samples)
 
 
-def _file_system_families(usage: Usage) -> Iterator[Family]:
-    """Of the node's own file system, and what containers wrote on it."""
+def _file_system_families(usage: Usage) -> Iterator[MetricFamily]:
+    """The families of the node's own file system, and of the containers' usage on it."""
     node = usage.node
     root = node.fs if node is not None else None
     if node is None or root is None:
@@ -325,14 +326,14 @@ def _file_system_families(usage: Usage) -> Iterator[Family]:
     )
     for name, text, value in limits:
         if value is not None:
-            yield Family(name, "gauge", text, [Sample(value, root_labels, root.at)])
-    used = [Sample(root.used or 0, root_labels, root.at)]
+            yield MetricFamily(name, "gauge", text, [MetricSample(value, root_labels, root.at)])
+    used = [MetricSample(root.used or 0, root_labels, root.at)]
     for pod in usage.pods.values():
         for one in pod.containers:
             if one.rootfs is not None and one.rootfs.used is not None:
                 labels = with_labels(_labels(one.name, one.path, one.image, one.id, pod), device)
-                used.append(Sample(one.rootfs.used, labels, one.rootfs.at))
-    yield Family(
+                used.append(MetricSample(one.rootfs.used, labels, one.rootfs.at))
+    yield MetricFamily(
         "container_fs_usage_bytes",
         "gauge",
         "Number of bytes that are consumed by the container on this filesystem.",
@@ -340,7 +341,7 @@ def _file_system_families(usage: Usage) -> Iterator[Family]:
     )
 
 
-def _machine_families(machine: MachineFacts) -> Iterator[Family]:
+def _machine_families(machine: MachineFacts) -> Iterator[MetricFamily]:
     labels = (("boot_id", machine.boot_id), ("machine_id", machine.machine_id), ("system_uuid", machine.system_uuid))
     facts = (
         ("machine_cpu_books", "Number of CPU books.", 0),
@@ -353,11 +354,11 @@ def _machine_families(machine: MachineFacts) -> Iterator[Family]:
         ("machine_nvm_avg_power_budget_watts", "NVM power budget.", 0),
     )
     for name, text, value in facts:
-        yield Family(name, "gauge", text, [Sample(value, labels)])
-    capacity = [Sample(0, with_labels(labels, ("mode", mode))) for mode in ("app_direct_mode", "memory_mode")]
-    yield Family("machine_nvm_capacity", "gauge", "NVM capacity value labeled by NVM mode.", capacity)
+        yield MetricFamily(name, "gauge", text, [MetricSample(value, labels)])
+    capacity = [MetricSample(0, with_labels(labels, ("mode", mode))) for mode in ("app_direct_mode", "memory_mode")]
+    yield MetricFamily("machine_nvm_capacity", "gauge", "NVM capacity value labeled by NVM mode.", capacity)
     failed = "1 if there was an error while getting machine metrics, 0 otherwise."
-    yield Family("machine_scrape_error", "gauge", failed, [Sample(0)])
+    yield MetricFamily("machine_scrape_error", "gauge", failed, [MetricSample(0)])
     versions = (
         ("cadvisorRevision", ""),
         ("cadvisorVersion", ""),
@@ -365,10 +366,10 @@ def _machine_families(machine: MachineFacts) -> Iterator[Family]:
         ("kernelVersion", machine.kernel),
         ("osVersion", machine.os),
     )
-    yield Family(
+    yield MetricFamily(
         "cadvisor_version_info",
         "gauge",
         "A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version"
         " & cadvisor revision.",
-        [Sample(1, versions)],
+        [MetricSample(1, versions)],
     )

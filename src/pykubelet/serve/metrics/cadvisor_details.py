@@ -1,14 +1,14 @@
-"""Of `/metrics/cadvisor`: what groups and disks read and write, and what processes have open. Pure.
+"""The detailed metrics of `/metrics/cadvisor`: input and output of cgroups and disks, and open files of processes. Pure.
 
-The root group's numbers are those of the machine's disks. A container that has read and written nothing says so for the
-device of the node's file system. Source: the cAdvisor documentation "Monitoring cAdvisor with Prometheus".
+The root cgroup's figures are those of the machine's disks. A container without input and output has zeros for the device of
+the node's file system. Source: the cAdvisor documentation "Monitoring cAdvisor with Prometheus".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from pykubelet.base.kit.metrics import Family, Labels, Sample
+from pykubelet.base.kit.metrics import Labels, MetricFamily, MetricSample
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.usage import Details, DeviceIo, DiskUse, GroupDetail, GroupUse
 from pykubelet.serve.metrics.exposition import with_labels
@@ -18,7 +18,7 @@ ROOT = "/"
 
 
 class SeenGroup(Value):
-    """A group, its labels, and whether it is a container's."""
+    """A cgroup, its labels, and whether it is that of a container."""
 
     labels: Labels
     group: GroupUse
@@ -26,7 +26,7 @@ class SeenGroup(Value):
 
 
 class _Used(Value):
-    """What a group has read and written on one device; `labels`: with the device's."""
+    """The input and output of a cgroup on one device. `labels`: include those of the device."""
 
     labels: Labels
     io: DeviceIo
@@ -34,7 +34,7 @@ class _Used(Value):
 
 
 class _IoMetric(Value):
-    """`of_group` None: the kernel tells it for whole disks only."""
+    """One metric. `of_group` None: the kernel counts it only for whole disks."""
 
     name: str
     help: str
@@ -101,7 +101,8 @@ _PROCESSES = (
 )
 
 
-def detail_families(groups: Sequence[SeenGroup], details: Details) -> Iterator[Family]:
+def detail_families(groups: Sequence[SeenGroup], details: Details) -> Iterator[MetricFamily]:
+    """The metric families of disk input and output, processes and limits, for the cgroups with details."""
     devices = {disk.number: f"/dev/{disk.name}" for disk in details.disks}
     known = [(one, detail) for one in groups if (detail := details.groups.get(one.group.path)) is not None]
     used = [
@@ -114,12 +115,14 @@ def detail_families(groups: Sequence[SeenGroup], details: Details) -> Iterator[F
         samples = _disk_samples(root, details.disks, metric.of_disk) if root is not None else []
         if metric.of_group is not None:
             read = metric.of_group
-            samples += [Sample(read(one.io), one.labels, one.at) for one in used]
-        yield Family(f"container_fs_{metric.name}", metric.kind, metric.help, samples)
-    yield Family("container_blkio_device_usage_total", "counter", "Blkio Device bytes usage", _blkio(used))
+            samples += [MetricSample(read(one.io), one.labels, one.at) for one in used]
+        yield MetricFamily(f"container_fs_{metric.name}", metric.kind, metric.help, samples)
+    yield MetricFamily("container_blkio_device_usage_total", "counter", "Blkio Device bytes usage", _blkio(used))
     for process in _PROCESSES:
         found = [(one, value) for one, detail in known if (value := process.read(detail)) is not None]
-        yield Family(process.name, "gauge", process.help, [_sample(one, value, *process.more) for one, value in found])
+        yield MetricFamily(
+            process.name, "gauge", process.help, [_sample(one, value, *process.more) for one, value in found]
+        )
 
 
 def _io_of(one: SeenGroup, detail: GroupDetail, details: Details, devices: dict[str, str]) -> tuple[DeviceIo, ...]:
@@ -128,18 +131,20 @@ def _io_of(one: SeenGroup, detail: GroupDetail, details: Details, devices: dict[
     return (DeviceIo(details.root_device),)
 
 
-def _disk_samples(root: SeenGroup, disks: Iterable[DiskUse], read: Callable[[DiskUse], float]) -> list[Sample]:
+def _disk_samples(root: SeenGroup, disks: Iterable[DiskUse], read: Callable[[DiskUse], float]) -> list[MetricSample]:
     return [_sample(root, read(disk), ("device", f"/dev/{disk.name}")) for disk in disks]
 
 
-def _blkio(used: Iterable[_Used]) -> list[Sample]:
+def _blkio(used: Iterable[_Used]) -> list[MetricSample]:
     return [
-        Sample(value, with_labels(one.labels, ("major", major), ("minor", minor), ("operation", operation)), one.at)
+        MetricSample(
+            value, with_labels(one.labels, ("major", major), ("minor", minor), ("operation", operation)), one.at
+        )
         for one in used
         for major, _, minor in (one.io.number.partition(":"),)
         for operation, value in (("Read", one.io.read_bytes), ("Write", one.io.written_bytes))
     ]
 
 
-def _sample(one: SeenGroup, value: float, *more: tuple[str, str]) -> Sample:
-    return Sample(value, with_labels(one.labels, *more) if more else one.labels, one.group.at)
+def _sample(one: SeenGroup, value: float, *more: tuple[str, str]) -> MetricSample:
+    return MetricSample(value, with_labels(one.labels, *more) if more else one.labels, one.group.at)

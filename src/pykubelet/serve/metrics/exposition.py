@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable
 
-from pykubelet.base.kit.metrics import Family, Labels
+from pykubelet.base.kit.metrics import Labels, MetricFamily
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: Whole numbers below this are written without a fraction and exactly.
@@ -17,7 +17,7 @@ _UNUSUAL = {float("inf"): "+Inf", float("-inf"): "-Inf"}
 
 
 class _Labels(dict[Labels, str]):
-    """Labels as text, each rendered once: many families tell of the same things, and other labels have much in common."""
+    """A cache of labels as text, because many families have the same or similar labels."""
 
     def __init__(self) -> None:
         self._pairs = _Pairs()
@@ -29,7 +29,7 @@ class _Labels(dict[Labels, str]):
 
 
 class _Pairs(dict[tuple[str, str], str]):
-    """One label and its value."""
+    """A cache of single labels with their values as text."""
 
     def __missing__(self, pair: tuple[str, str]) -> str:
         text = self[pair] = f'{pair[0]}="{_escaped(pair[1])}"'
@@ -37,15 +37,15 @@ class _Pairs(dict[tuple[str, str], str]):
 
 
 class _Numbers(dict[float, str]):
-    """Values, many of which are the same."""
+    """A cache of values as text, because many values are equal."""
 
     def __missing__(self, value: float) -> str:
         text = self[value] = _number(value)
         return text
 
 
-def render_metrics(families: Iterable[Family]) -> bytes:
-    """Families without samples are left out."""
+def render_metrics(families: Iterable[MetricFamily]) -> bytes:
+    """Render metric families. Families without samples are left out."""
     lines: list[str] = []
     labels, numbers = _Labels(), _Numbers()
     at: float | None = None
@@ -66,7 +66,7 @@ def render_metrics(families: Iterable[Family]) -> bytes:
 
 
 def with_labels(labels: Labels, *more: tuple[str, str]) -> Labels:
-    """Some more among those that are in their order."""
+    """Add labels to sorted labels, keeping the order."""
     found = list(labels)
     for pair in more:
         insort(found, pair)

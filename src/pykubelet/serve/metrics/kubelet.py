@@ -1,4 +1,4 @@
-"""Gauges of `/metrics` that are read from the cells at the moment of the scrape, beside the metrics of the registry. Pure.
+"""The gauges of `/metrics` that are read from the cells at the time of the scrape, beside those of the registry. Pure.
 
 Source: the Kubernetes documentation "Kubernetes Metrics Reference".
 """
@@ -8,34 +8,34 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from pykubelet.base.kit.metrics import Family, Sample
+from pykubelet.base.kit.metrics import MetricFamily, MetricSample
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.credentials import Credentials
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.observed import ContainerState, Observed
+from pykubelet.base.model.observed import Observed, ObservedState
 from pykubelet.base.model.roster import Roster, is_static
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.usage import Usage
 from pykubelet.edges.host.proc.self_stats import SelfStats
 
 _STATES = {
-    ContainerState.CREATED: "created",
-    ContainerState.RUNNING: "running",
-    ContainerState.EXITED: "exited",
-    ContainerState.UNKNOWN: "unknown",
+    ObservedState.CREATED: "created",
+    ObservedState.RUNNING: "running",
+    ObservedState.EXITED: "exited",
+    ObservedState.UNKNOWN: "unknown",
 }
 _LIFECYCLES = {Stage.SYNCING: "sync", Stage.TERMINATING: "terminating", Stage.TERMINATED: "terminated"}
-#: How a pod in work came to be there, and whether it is static, which is not known of one that only the runtime has.
+#: The origin of a pod with a worker, and whether the pod is static, which is unknown for a pod that only the runtime has.
 _WORKING = (("desired", ""), ("desired", "true"), ("orphan", ""), ("orphan", "true"), ("runtime_only", "unknown"))
 _OVER = ("Succeeded", "Failed")
 
 
 class MetricsInputs(Value):
-    """The cells at the moment of the scrape. `gates`: by name, whether it is on, and its stage. `now`: wall seconds.
+    """The values of the cells at the time of the scrape. `gates`: by name, whether a gate is on, and its stage.
 
-    `volume_plugins`: by volume kind, the name of its plugin; kinds without an entry are not counted.
+    `now`: wall seconds. `volume_plugins`: the plugin's name by volume kind; kinds without an entry are not counted.
     """
 
     roster: Roster
@@ -53,10 +53,10 @@ class MetricsInputs(Value):
     volume_plugins: Mapping[str, str] = field(default_factory=dict)
 
 
-def kubelet_families(inputs: MetricsInputs) -> Iterator[Family]:
-    """Gauges of the present."""
+def kubelet_families(inputs: MetricsInputs) -> Iterator[MetricFamily]:
+    """The gauges of the current state."""
     yield _gauge(
-        "kubelet_node_name", "The node's name. The count is always 1.", [Sample(1, (("node", inputs.node.name),))]
+        "kubelet_node_name", "The node's name. The count is always 1.", [MetricSample(1, (("node", inputs.node.name),))]
     )
     yield from _certificates(inputs)
     yield from _pods(inputs)
@@ -64,15 +64,17 @@ def kubelet_families(inputs: MetricsInputs) -> Iterator[Family]:
     yield from _volumes(inputs)
     yield _logs(inputs.usage)
     yield from _runtime(inputs.observed)
-    yield _gauge("kubelet_cgroup_version", "cgroup version on the hosts.", [Sample(inputs.cgroup_version)])
+    yield _gauge("kubelet_cgroup_version", "cgroup version on the hosts.", [MetricSample(inputs.cgroup_version)])
     provider = (("provider", "cadvisor"),)
-    yield _gauge("kubelet_metrics_provider", "Where the stats of pods and containers come from.", [Sample(1, provider)])
+    yield _gauge(
+        "kubelet_metrics_provider", "Where the stats of pods and containers come from.", [MetricSample(1, provider)]
+    )
     major, minor = inputs.version.removeprefix("v").split(".")[:2]
     build = (("git_version", inputs.version), ("major", major), ("minor", minor), ("platform", "linux"))
     text = "A metric with a constant '1' value labeled by major, minor, git version and platform."
-    yield _gauge("kubernetes_build_info", text, [Sample(1, build)])
+    yield _gauge("kubernetes_build_info", text, [MetricSample(1, build)])
     gates = [
-        Sample(float(on), (("name", name), ("stage", "" if stage == "GA" else stage.upper())))
+        MetricSample(float(on), (("name", name), ("stage", "" if stage == "GA" else stage.upper())))
         for name, (on, stage) in sorted(inputs.gates.items())
     ]
     yield _gauge(
@@ -82,31 +84,31 @@ def kubelet_families(inputs: MetricsInputs) -> Iterator[Family]:
     )
 
 
-def process_families(facts: SelfStats) -> Iterator[Family]:
-    """The agent's own process, by Prometheus' usual names."""
+def process_families(facts: SelfStats) -> Iterator[MetricFamily]:
+    """The metrics of the agent's own process, under Prometheus' usual names."""
     cpu = "Total user and system CPU time spent in seconds."
-    yield Family("process_cpu_seconds_total", "counter", cpu, [Sample(facts.cpu_s)])
-    yield _gauge("process_resident_memory_bytes", "Resident memory size in bytes.", [Sample(facts.resident)])
-    yield _gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", [Sample(facts.virtual)])
+    yield MetricFamily("process_cpu_seconds_total", "counter", cpu, [MetricSample(facts.cpu_s)])
+    yield _gauge("process_resident_memory_bytes", "Resident memory size in bytes.", [MetricSample(facts.resident)])
+    yield _gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", [MetricSample(facts.virtual)])
     started = "Start time of the process since unix epoch in seconds."
-    yield _gauge("process_start_time_seconds", started, [Sample(facts.started_at)])
-    yield _gauge("process_open_fds", "Number of open file descriptors.", [Sample(facts.open_files)])
-    yield _gauge("process_max_fds", "Maximum number of open file descriptors.", [Sample(facts.max_files)])
+    yield _gauge("process_start_time_seconds", started, [MetricSample(facts.started_at)])
+    yield _gauge("process_open_fds", "Number of open file descriptors.", [MetricSample(facts.open_files)])
+    yield _gauge("process_max_fds", "Maximum number of open file descriptors.", [MetricSample(facts.max_files)])
 
 
-def _gauge(name: str, text: str, samples: list[Sample]) -> Family:
-    return Family(name, "gauge", text, samples)
+def _gauge(name: str, text: str, samples: list[MetricSample]) -> MetricFamily:
+    return MetricFamily(name, "gauge", text, samples)
 
 
 def _static(is_static_pod: bool) -> str:
     return "true" if is_static_pod else ""
 
 
-def _counted(counts: Counter[str]) -> list[Sample]:
-    return [Sample(counts[key], (("static", key),)) for key in ("", "true")]
+def _counted(counts: Counter[str]) -> list[MetricSample]:
+    return [MetricSample(counts[key], (("static", key),)) for key in ("", "true")]
 
 
-def _pods(inputs: MetricsInputs) -> Iterator[Family]:
+def _pods(inputs: MetricsInputs) -> Iterator[MetricFamily]:
     desired: Counter[str] = Counter()
     active: Counter[str] = Counter()
     for uid, entry in inputs.roster.pods.items():
@@ -130,13 +132,13 @@ def _pods(inputs: MetricsInputs) -> Iterator[Family]:
     yield _gauge(
         "kubelet_managed_ephemeral_containers",
         "Current number of ephemeral containers in pods managed by this kubelet.",
-        [Sample(managed)],
+        [MetricSample(managed)],
     )
     mirrors = inputs.roster.mirrors or {}
     yield _gauge(
         "kubelet_mirror_pods",
         "The number of mirror pods the kubelet will try to create (one per admitted static pod)",
-        [Sample(len(mirrors))],
+        [MetricSample(len(mirrors))],
     )
     working: Counter[tuple[str, str, str]] = Counter()
     for uid, lifecycle in inputs.lifecycles.pods.items():
@@ -149,7 +151,7 @@ def _pods(inputs: MetricsInputs) -> Iterator[Family]:
         "Number of pods the kubelet is actually running, broken down by lifecycle phase, whether the pod is desired,"
         " orphaned, or runtime only (also orphaned), and whether the pod is static.",
         [
-            Sample(working[config, stage, static], (("config", config), ("lifecycle", stage), ("static", static)))
+            MetricSample(working[config, stage, static], (("config", config), ("lifecycle", stage), ("static", static)))
             for config, static in _WORKING
             for stage in _LIFECYCLES.values()
         ],
@@ -162,19 +164,21 @@ def _working(lifecycle: PodLifecycle, *, is_desired: bool) -> tuple[str, str]:
     return "desired" if is_desired else "orphan", _static(is_static(lifecycle.pod))
 
 
-def _resizes(inputs: MetricsInputs) -> Iterator[Family]:
+def _resizes(inputs: MetricsInputs) -> Iterator[MetricFamily]:
     waiting = Counter(e.pending.reason.lower() for e in inputs.roster.pods.values() if e.pending is not None)
     yield _gauge(
         "kubelet_pod_pending_resizes",
         "Number of pending resizes for pods.",
-        [Sample(number, (("reason", reason),)) for reason, number in sorted(waiting.items())],
+        [MetricSample(number, (("reason", reason),)) for reason, number in sorted(waiting.items())],
     )
     under_way = sum(1 for life in inputs.lifecycles.pods.values() if life.resize is not None)
-    yield _gauge("kubelet_pod_in_progress_resizes", "Number of in-progress resizes for pods.", [Sample(under_way)])
+    yield _gauge(
+        "kubelet_pod_in_progress_resizes", "Number of in-progress resizes for pods.", [MetricSample(under_way)]
+    )
 
 
-def _volumes(inputs: MetricsInputs) -> Iterator[Family]:
-    """The volumes that pods need, and those that are in place, by their plugins."""
+def _volumes(inputs: MetricsInputs) -> Iterator[MetricFamily]:
+    """The numbers of volumes that pods need and of mounted volumes, by plugin."""
     wanted = Counter(
         plugin
         for life in inputs.lifecycles.pods.values()
@@ -186,38 +190,38 @@ def _volumes(inputs: MetricsInputs) -> Iterator[Family]:
     mounted = (volume.kind for mounts in inputs.mounts.pods.values() for volume in mounts.volumes.values())
     actual = Counter(inputs.volume_plugins[kind] for kind in mounted if kind in inputs.volume_plugins)
     samples = [
-        Sample(number, (("plugin_name", plugin), ("state", state)))
+        MetricSample(number, (("plugin_name", plugin), ("state", state)))
         for state, counts in (("actual_state_of_world", actual), ("desired_state_of_world", wanted))
         for plugin, number in sorted(counts.items())
     ]
     yield _gauge("volume_manager_total_volumes", "Number of volumes in Volume Manager", samples)
 
 
-def _logs(usage: Usage) -> Family:
-    """As far as it is known: a scrape of these metrics measures no log; those of `/stats/summary` and cAdvisor do."""
+def _logs(usage: Usage) -> MetricFamily:
+    """The sizes of containers' logs, if known. Only scrapes of `/stats/summary` and cAdvisor measure them, this one does not."""
     samples = []
     for pod in usage.pods.values():
         for one in pod.containers:
             if one.logs is not None and one.logs.used is not None:
                 ref = pod.ref
                 names = ("container", one.name), ("namespace", ref.namespace), ("pod", ref.name), ("uid", ref.uid)
-                samples.append(Sample(one.logs.used, names))
+                samples.append(MetricSample(one.logs.used, names))
     text = "Bytes used by the container's logs on the filesystem."
     return _gauge("kubelet_container_log_filesystem_used_bytes", text, samples)
 
 
-def _certificates(inputs: MetricsInputs) -> Iterator[Family]:
-    """How long they hold; for ever where there is none that could expire."""
+def _certificates(inputs: MetricsInputs) -> Iterator[MetricFamily]:
+    """The time until the certificates expire; infinite without a certificate."""
     for use, title in (("client", "client"), ("serving", "server")):
         state = inputs.credentials.certificates.get(use)
         left = state.expires_at - inputs.now if state is not None and state.expires_at is not None else float("inf")
         text = f"Gauge of the TTL (time-to-live) of the Kubelet's {use} certificate."
-        yield _gauge(f"kubelet_certificate_manager_{title}_ttl_seconds", text, [Sample(left)])
+        yield _gauge(f"kubelet_certificate_manager_{title}_ttl_seconds", text, [MetricSample(left)])
 
 
-def _runtime(observed: Observed) -> Iterator[Family]:
+def _runtime(observed: Observed) -> Iterator[MetricFamily]:
     pods = sum(1 for view in observed.pods.values() if view.ready_sandboxes)
-    yield _gauge("kubelet_running_pods", "Number of pods that have a running pod sandbox", [Sample(pods)])
+    yield _gauge("kubelet_running_pods", "Number of pods that have a running pod sandbox", [MetricSample(pods)])
     states = Counter(container.state for view in observed.pods.values() for container in view.containers)
-    samples = [Sample(number, (("container_state", _STATES[state]),)) for state, number in sorted(states.items())]
+    samples = [MetricSample(number, (("container_state", _STATES[state]),)) for state, number in sorted(states.items())]
     yield _gauge("kubelet_running_containers", "Number of containers currently running", samples)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from pykubelet.base.kit.metrics import Family, Sample
+from pykubelet.base.kit.metrics import MetricFamily, MetricSample
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.usage import GroupUse, Usage
 
@@ -49,12 +49,12 @@ _POD = (
 )
 
 
-def resource_families(usage: Usage) -> Iterator[Family]:
-    """All of them, with the error metric that says whether the look succeeded."""
+def resource_families(usage: Usage) -> Iterator[MetricFamily]:
+    """All metric families. The error metric is 1 if the usage could not be read."""
     if usage.node is not None:
         yield from _families(_NODE, [((), usage.node.group)])
     containers: list[tuple[Labels, GroupUse]] = []
-    started: list[Sample] = []
+    started: list[MetricSample] = []
     pods: list[tuple[Labels, GroupUse]] = []
     for pod in usage.pods.values():
         of_pod = (("namespace", pod.ref.namespace), ("pod", pod.ref.name))
@@ -63,25 +63,27 @@ def resource_families(usage: Usage) -> Iterator[Family]:
         for container in pod.containers:
             labels = (("container", container.name), *of_pod)
             containers.append((labels, container.group))
-            started.append(Sample(container.started_at, labels))
+            started.append(MetricSample(container.started_at, labels))
     yield from _families(_CONTAINER, containers)
-    yield Family(
+    yield MetricFamily(
         "container_start_time_seconds",
         "gauge",
         "Start time of the container since unix epoch in seconds",
         started,
     )
     yield from _families(_POD, pods)
-    failed = Sample(1.0 if usage.error else 0.0)
-    yield Family("resource_scrape_error", "gauge", _SCRAPE, [failed])
+    failed = MetricSample(1.0 if usage.error else 0.0)
+    yield MetricFamily("resource_scrape_error", "gauge", _SCRAPE, [failed])
 
 
 _SCRAPE = "1 if there was an error while getting container metrics, 0 otherwise"
 
 
-def _families(metrics: tuple[_Metric, ...], groups: list[tuple[Labels, GroupUse]]) -> Iterator[Family]:
+def _families(metrics: tuple[_Metric, ...], groups: list[tuple[Labels, GroupUse]]) -> Iterator[MetricFamily]:
     for metric in metrics:
         samples = [
-            Sample(value, labels, group.at) for labels, group in groups if (value := metric.read(group)) is not None
+            MetricSample(value, labels, group.at)
+            for labels, group in groups
+            if (value := metric.read(group)) is not None
         ]
-        yield Family(metric.name, metric.kind, metric.help, samples)
+        yield MetricFamily(metric.name, metric.kind, metric.help, samples)

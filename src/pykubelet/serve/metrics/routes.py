@@ -1,4 +1,4 @@
-"""The handlers of `/stats/summary` and of all paths of metrics: a fresh `Usage` from observe/stats, rendered.
+"""The handlers of `/stats/summary` and of all paths of metrics, which request a fresh `Usage` from observe/stats.
 
 Reads: the cell `Usage`. Writes nothing; `UsageWanted` goes into the mailbox of observe/stats.
 """
@@ -12,7 +12,7 @@ from pykubelet.base.api.codec import encode
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
-from pykubelet.base.kit.metrics import PROBES, REGISTRY, Family, Sample
+from pykubelet.base.kit.metrics import PROBES, REGISTRY, MetricFamily, MetricSample
 from pykubelet.base.model.usage import Usage, UsageWanted
 from pykubelet.edges.host.proc.self_stats import read_self
 from pykubelet.net.http.server import JSON, Answer, Request, Response, text
@@ -29,7 +29,7 @@ DEADLINE_S = 15.0
 
 
 class StatsRoutes:
-    """The handlers. `started_at`: wall seconds when the agent began."""
+    """The handlers. `started_at`: the wall second at which the agent started."""
 
     def __init__(
         self,
@@ -48,12 +48,12 @@ class StatsRoutes:
         self._machine = machine
 
     async def fresh(self, *, with_files: bool, with_details: bool = False) -> Usage | None:
-        """Usage that is at most MAX_AGE_S old; None if it does not come within DEADLINE_S."""
+        """Wait for a `Usage` that is at most MAX_AGE_S old; None if there is none within DEADLINE_S."""
         at_least = self._clock.monotonic() - MAX_AGE_S
         self._wanted.post(UsageWanted(at_least, with_files, with_details))
 
         def is_fresh(usage: Usage) -> bool:
-            """A failure counts too, if it is not older."""
+            """Whether the usage is new enough. A new failure counts too."""
             has_all = (usage.with_files or not with_files) and (usage.details is not None or not with_details)
             is_young = usage.taken_at is not None and usage.taken_at >= at_least
             return is_young and (has_all or bool(usage.error))
@@ -65,6 +65,7 @@ class StatsRoutes:
             return None
 
     async def summary(self, request: Request) -> Answer:
+        """`/stats/summary` as JSON; 500 if the usage cannot be read in time."""
         brief = request.first("only_cpu_and_memory") in ("true", "1")
         usage = await self.fresh(with_files=not brief)
         if usage is None:
@@ -76,10 +77,12 @@ class StatsRoutes:
         return Response(200, encode(document), JSON)
 
     async def resource_metrics(self, _: Request) -> Answer:
+        """`/metrics/resource`. If the usage cannot be read in time, its error metric is 1."""
         usage = await self.fresh(with_files=False) or Usage(error="usage could not be read in time")
         return Response(200, render_metrics(resource_families(usage)), CONTENT_TYPE)
 
     async def cadvisor_metrics(self, _: Request) -> Answer:
+        """`/metrics/cadvisor`. If the usage cannot be read in time, its error metric is 1."""
         usage = await self.fresh(with_files=True, with_details=True) or Usage(error="usage could not be read in time")
         return Response(200, render_metrics(cadvisor_families(usage, self._machine)), CONTENT_TYPE)
 
@@ -97,19 +100,22 @@ def agent_metrics(inputs: Callable[[], MetricsInputs]) -> EndpointHandler:
 
 async def probe_metrics(_: Request) -> Answer:
     """`/metrics/probes`."""
-    started = Sample(read_self().started_at)
+    started = MetricSample(read_self().started_at)
     text = "Start time of the process since unix epoch in seconds."
-    families = [*PROBES.families(), Family("process_start_time_seconds", "gauge", text, [started])]
+    families = [*PROBES.families(), MetricFamily("process_start_time_seconds", "gauge", text, [started])]
     return Response(200, render_metrics(families), CONTENT_TYPE)
 
 
 def health_metrics(checks: Mapping[str, Check]) -> EndpointHandler:
-    """`/metrics/slis`: each health check now, and its results so far when `/healthz` was requested."""
+    """`/metrics/slis`: the current result of each health check, and the counts of its results at requests of `/healthz`."""
 
     async def handle(_: Request) -> Answer:
-        now = [Sample(0.0 if check() else 1.0, (("name", name), ("type", "healthz"))) for name, check in checks.items()]
+        now = [
+            MetricSample(0.0 if check() else 1.0, (("name", name), ("type", "healthz")))
+            for name, check in checks.items()
+        ]
         text = "This metric records the result of a single healthcheck."
-        families = [Family("kubernetes_healthcheck", "gauge", text, now), HEALTH_CHECKS.family()]
+        families = [MetricFamily("kubernetes_healthcheck", "gauge", text, now), HEALTH_CHECKS.family()]
         return Response(200, render_metrics(families), CONTENT_TYPE)
 
     return handle

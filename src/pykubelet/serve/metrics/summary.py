@@ -1,4 +1,4 @@
-"""`/stats/summary`: `Usage` as the stats API has it. Pure.
+"""`/stats/summary`: `Usage` in the format of the stats API. Pure.
 
 Source: the Kubernetes documentation "Node metrics data" (Summary API, stats/v1alpha1).
 """
@@ -17,19 +17,19 @@ from pykubelet.base.model.usage import (
     NetworkUse,
     NodeUse,
     PodUse,
-    Pressure,
-    PressurePair,
+    PsiData,
+    PsiStats,
     Usage,
     bytes_on_disk,
 )
 
 Json = dict[str, Any]
 DEFAULT_INTERFACE = "eth0"
-_NOTHING = Pressure(0, 0.0, 0.0, 0.0)
+_NOTHING = PsiData(0, 0.0, 0.0, 0.0)
 
 
 def render_summary(usage: Usage, node: str, agent_started: float, *, only_cpu_and_memory: bool) -> Json:
-    """The document. `agent_started`: wall seconds. ValueError when nothing is known yet."""
+    """The document. `agent_started`: wall seconds. Raises ValueError if there is no usage yet."""
     if usage.node is None:
         raise ValueError(usage.error or "nothing is known yet")
     pods = [_pod(pod, usage.node, brief=only_cpu_and_memory) for pod in usage.pods.values()]
@@ -37,7 +37,7 @@ def render_summary(usage: Usage, node: str, agent_started: float, *, only_cpu_an
 
 
 def _filled(document: Mapping[str, Any]) -> Json:
-    """Without what is not known."""
+    """The document without fields that are not known."""
     return {key: value for key, value in document.items() if value is not None}
 
 
@@ -91,7 +91,7 @@ def _container(use: ContainerUse, *, brief: bool) -> Json:
 
 
 def _usage(group: GroupUse, *, capacity: int | None = None, brief: bool) -> Json:
-    """CPU, memory and swap. `capacity`: of the machine, for its root group."""
+    """CPU, memory and swap of a cgroup. `capacity`: that of the machine, for the root cgroup."""
     at, memory = format_time(group.at), group.memory
     limit = memory.limit if capacity is None else capacity
     pressure = group.pressure
@@ -125,20 +125,20 @@ def _usage(group: GroupUse, *, capacity: int | None = None, brief: bool) -> Json
     return document
 
 
-def _psi(pair: PressurePair | None) -> Json:
-    """Zeros where the kernel does not tell: readers of the API rely on the fields since they are generally available."""
+def _psi(pair: PsiStats | None) -> Json:
+    """Pressure stall information. Missing values are zero, because clients rely on the fields since they are GA."""
     if pair is None:
-        pair = PressurePair(_NOTHING)
+        pair = PsiStats(_NOTHING)
     return {"full": _pressure(pair.full or _NOTHING), "some": _pressure(pair.some)}
 
 
-def _pressure(one: Pressure) -> Json:
-    """`total` in microseconds (`docs/decisions/0022-totals-of-pressure-are-microseconds.md`)."""
+def _pressure(one: PsiData) -> Json:
+    """One line of pressure. `total`: microseconds (`docs/decisions/0022-totals-of-pressure-are-microseconds.md`)."""
     return {"total": one.total_us, "avg10": one.avg10, "avg60": one.avg60, "avg300": one.avg300}
 
 
 def _network(use: NetworkUse | None) -> Json | None:
-    """All interfaces, and `eth0` as the default one: readers expect no other name there, or none."""
+    """All interfaces. Only `eth0` is reported as the default one, because clients expect this name or none."""
     if use is None:
         return None
     interfaces = [_interface(one) for one in use.interfaces]
@@ -180,7 +180,7 @@ def _volume(name: str, use: FileSystemUse, claim: tuple[str, str] | None) -> Jso
 
 
 def _ephemeral(use: PodUse, node: NodeUse) -> Json | None:
-    """All that the pod keeps on the node's own disk."""
+    """The pod's usage of the node's own disk."""
     if node.fs is None:
         return None
     parts = [fs for container in use.containers for fs in (container.rootfs, container.logs)]

@@ -1,5 +1,5 @@
-// The page: asks the agent every few seconds, and says so when there is no answer.
-import { amount, element, fill, moment, tellTimes, usageCharts, write } from "./charts.js";
+// The page: asks the agent every few seconds, and shows when there is no answer.
+import { amount, element, fill, moment, writeTimes, usageCharts, write } from "./charts.js";
 import { PodRow, health, part, reason } from "./pod.js";
 
 const PERIOD_MS = 2000;
@@ -39,7 +39,7 @@ function some(parent, name, items, make, more) {
   });
 }
 
-// What is below a row is as wide as the columns that this screen has room for.
+// What is below a row is as wide as the columns that fit on this screen.
 function spread() {
   const columns = [...document.querySelectorAll(".pods > thead th")].filter((head) => head.offsetWidth).length;
   for (const row of rows.values()) row.cell.colSpan = columns;
@@ -93,18 +93,18 @@ function show() {
   some(byId("listed"), "images", newest.images, image, (button) => element("tr", {}, element("td", { colspan: 2 }, button)));
   const size = newest.images.reduce((sum, one) => sum + one.size, 0);
   write(byId("images-title"), `Images: ${newest.images.length}, ${amount(size)}`);
-  tellTimes(newest.now);
+  writeTimes(newest.now);
 }
 
 async function lookInside(row) {
   try {
     row.showInside(await ask(`pod?uid=${encodeURIComponent(row.uid)}`));
-    tellTimes(newest.now);
-  } catch { /* the page's own look says what is wrong */ }
+    writeTimes(newest.now);
+  } catch { /* the page's own request shows the error */ }
 }
 
-// Said once, not at every try: a screen reader reads it out.
-function tell(words) {
+// Announced once, not at every try: a screen reader reads it out.
+function announce(words) {
   if (words === trouble) return;
   const back = trouble && trouble !== "Asking" && !words;
   trouble = words;
@@ -114,7 +114,7 @@ function tell(words) {
   if (back) setTimeout(() => { if (!trouble) write(byId("state"), ""); }, 10 * PERIOD_MS);
 }
 
-async function look() {
+async function refresh() {
   if (document.hidden) return;
   try {
     const found = await ask("data");
@@ -123,19 +123,19 @@ async function look() {
     newestAt = new Date();
     show();
     await Promise.all([...rows.values()].filter((row) => row.isOpen).map(lookInside));
-    tell(newest.node.trouble ? `Trouble: ${newest.node.trouble}` : "");
+    announce(newest.node.trouble ? `Trouble: ${newest.node.trouble}` : "");
   } catch (error) {
-    tell(error instanceof TypeError || error.name === "TimeoutError" ? "The agent does not answer." : error.message);
+    announce(error instanceof TypeError || error.name === "TimeoutError" ? "The agent does not answer." : error.message);
   }
 }
 
 async function follow() {
-  await look();
+  await refresh();
   setTimeout(follow, PERIOD_MS);
 }
 
 byId("choice").addEventListener("submit", (event) => event.preventDefault());
 byId("choice").addEventListener("input", () => { if (newest) showPods(); });
-document.addEventListener("visibilitychange", look);
+document.addEventListener("visibilitychange", refresh);
 addEventListener("resize", spread);
 follow();

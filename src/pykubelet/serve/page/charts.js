@@ -9,10 +9,10 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-// What only a screen reader says.
-export const said = (words) => element("span", { class: "said" }, words);
+// For screen readers only.
+export const spoken = (words) => element("span", { class: "spoken" }, words);
 
-// A moment in wall seconds; `tellTimes` says how long ago it is, or how soon it comes.
+// A moment in wall seconds; `writeTimes` writes how long ago it is, or how soon it comes.
 export const moment = (at) => element("time", { datetime: new Date(at * 1000).toISOString(), "data-at": at });
 
 function span(seconds) {
@@ -21,7 +21,7 @@ function span(seconds) {
   return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} d`;
 }
 
-export function tellTimes(now) {
+export function writeTimes(now) {
   for (const time of document.querySelectorAll("time")) {
     const distance = now - time.dataset.at;
     write(time, distance < 0 ? `in ${span(-distance)}` : span(distance));
@@ -91,11 +91,11 @@ export function chart(title, at, lines, unit, limit) {
   });
   const since = at.length > 1 ? span(at[at.length - 1] - at[0]) : "";
   const most = lines.some((line) => past(line).length) ? `peak ${amount(peak, unit)}` : "not known";
-  const told = lines.map((line) => `${line.name} ${amount(last(line), unit)}`.trim()).join(", ");
+  const texts = lines.map((line) => `${line.name} ${amount(last(line), unit)}`.trim()).join(", ");
   const edge = limit ? ` of ${amount(limit, unit)}` : "";
-  picture.setAttribute("aria-label", `${title}: now ${told}${edge}, ${most}${since && ` in the last ${since}`}`);
+  picture.setAttribute("aria-label", `${title}: now ${texts}${edge}, ${most}${since && ` in the last ${since}`}`);
   const values = lines.map((line, number) => element("strong", { class: `value${number}` },
-    line.sign ? element("span", { "aria-hidden": "true" }, line.sign) : null, line.name ? said(`${line.name} `) : null,
+    line.sign ? element("span", { "aria-hidden": "true" }, line.sign) : null, line.name ? spoken(`${line.name} `) : null,
     edge ? amount(last(line), unit).replace(" cores", "") : amount(last(line), unit)));
   return element("figure", {},
     element("figcaption", {}, element("span", {}, title), element("span", { class: "now" }, ...values, edge)),

@@ -1,7 +1,7 @@
 """The last minutes of usage, for the charts of the node's page.
 
-Owns: a bounded ring of samples. Reads: the cell `Usage`; asks for a look every `PERIOD_S`, so it exists only where the page
-is switched on.
+Owns: a bounded ring of points. Reads: the cell `Usage`. Requests usage every `PERIOD_S`, so it runs only if the page is
+enabled.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ PERIOD_S = 5.0
 KEPT = 120
 
 
-class Sample(Value):
-    """One look at the node or a pod. `at`: wall seconds; `cpu` in nanocores, `memory` and `disk` in bytes, `received` and
-    `sent` in bytes a second. None: not known."""
+class UsagePoint(Value):
+    """One measurement of the node or a pod. `at`: wall seconds. `cpu`: nanocores. `memory`, `disk`: bytes. `received`, `sent`:
+    bytes per second. None: not known."""
 
     at: float
     cpu: int | None
@@ -34,18 +34,19 @@ class Sample(Value):
 
 
 class Track:
-    """The samples of one of them, oldest first."""
+    """The points of the node or of one pod, oldest first."""
 
     def __init__(self) -> None:
-        self.samples: deque[Sample] = deque(maxlen=KEPT)
+        self.points: deque[UsagePoint] = deque(maxlen=KEPT)
         self._before: tuple[float, int, int] | None = None
 
     def add(self, taken_at: float, group: GroupUse, network: NetworkUse | None, disk: int | None) -> None:
+        """Add one measurement, taken at `taken_at` (monotonic seconds). `disk`: bytes."""
         received, sent = self._rates(taken_at, network)
-        self.samples.append(Sample(group.at, group.nano_cores, group.memory.working_set, received, sent, disk))
+        self.points.append(UsagePoint(group.at, group.nano_cores, group.memory.working_set, received, sent, disk))
 
     def _rates(self, taken_at: float, network: NetworkUse | None) -> tuple[int | None, int | None]:
-        """Since the look before. Counters that went down are those of another network namespace."""
+        """The rates since the previous measurement. Counters that decreased are those of another network namespace."""
         before, self._before = self._before, None
         if network is None:
             return None, None
@@ -59,7 +60,7 @@ class Track:
 
 
 class History:
-    """`run` never returns. `node` and `pods`: what is remembered."""
+    """The recent usage of the node and the pods. `run` never returns."""
 
     def __init__(self, usage: Cell[Usage], wanted: Post[UsageWanted], clock: Clock) -> None:
         self._usage = usage
@@ -70,6 +71,7 @@ class History:
         self.pods: dict[PodUID, Track] = {}
 
     async def run(self) -> None:
+        """Request usage every PERIOD_S and keep it. Never returns."""
         async with Supervisor("history") as supervisor:
             supervisor.start_root("history-asks", self._ask())
             supervisor.start_root("history-keeps", self._keep())
@@ -86,7 +88,7 @@ class History:
                 self.add(usage.taken_at, usage.node, list(usage.pods.values()))
 
     def add(self, taken_at: float, node: NodeUse, pods: list[PodUse]) -> None:
-        """Remember one look; looks that follow each other too fast count once."""
+        """Add one measurement. If it is too soon after the last one, it is dropped."""
         if self._seen is not None and taken_at - self._seen < PERIOD_S / 2:
             return
         self._seen = taken_at

@@ -1,4 +1,4 @@
-"""The node's page on loopback: a link is valid once, for five minutes, and opens a session in one browser.
+"""The node's page on loopback. A link is valid once, within five minutes, and opens a session in one browser.
 
 Owns: the links and the sessions.
 """
@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 
 from pykubelet.base.kit.clock import Clock
-from pykubelet.net.http.server import Answer, Connection, Request, Response, text
+from pykubelet.net.http.server import Answer, Request, Response, ServedConnection, text
 
 PREFIX = "/page"
 LINK_S = 300.0
@@ -21,9 +21,9 @@ Page = Callable[[Request], Awaitable[Answer]]
 
 
 class Sessions:
-    """Each by its cookie, with its end (monotonic seconds).
+    """The sessions by cookie, with their ends (monotonic seconds).
 
-    They end with the agent: while the agent does not have the port, another local user can take it, and is sent the cookies.
+    They are not kept across restarts: while the agent is not running, another local user can open the port and get the cookies.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -31,7 +31,7 @@ class Sessions:
         self._ends: dict[str, float] = {}
 
     def add(self) -> str:
-        """A new session's cookie. Above MAX_SESSIONS the oldest ends."""
+        """Create a session and return its cookie. If there are more than MAX_SESSIONS, the oldest ends."""
         now, cookie = self._clock.monotonic(), secrets.token_urlsafe(32)
         self._ends = {name: end for name, end in self._ends.items() if end > now}
         while len(self._ends) >= MAX_SESSIONS:
@@ -40,11 +40,12 @@ class Sessions:
         return cookie
 
     def has(self, cookie: str) -> bool:
+        """Whether the cookie belongs to a session that has not ended."""
         return self._clock.monotonic() < self._ends.get(cookie, 0.0)
 
 
 class LoopbackPage:
-    """`handle` answers on `port` of loopback; `page` answers requests with a session."""
+    """The page on `port` of loopback. `page`: answers requests that have a session."""
 
     def __init__(self, page: Page, sessions: Sessions, clock: Clock, port: int) -> None:
         self._page = page
@@ -54,14 +55,15 @@ class LoopbackPage:
         self._link: tuple[str, float] | None = None
 
     def link(self) -> str:
-        """A new link; the one before is void."""
+        """Create a link. The previous one becomes invalid."""
         token = secrets.token_urlsafe(32)
         self._link = (token, self._clock.monotonic() + LINK_S)
         return f"http://127.0.0.1:{self._port}{PREFIX}/open?token={token}"
 
-    async def handle(self, request: Request, _: Connection) -> Answer:
+    async def handle(self, request: Request, _: ServedConnection) -> Answer:
+        """The page for a browser with a session; 401 without one, 403 for another host name."""
         if request.headers.get("host", "") not in (f"127.0.0.1:{self._port}", f"localhost:{self._port}"):
-            return text(403, "Forbidden\n")  # a foreign name that resolves to this address
+            return text(403, "Forbidden\n")  # another name that resolves to this address (DNS rebinding)
         if request.method not in ("GET", "HEAD"):
             return text(405, "405: Method Not Allowed")
         if request.path == f"{PREFIX}/open":

@@ -1,8 +1,8 @@
 // One pod: its row in the table, and what is below the row when it is opened.
-import { amount, element, fill, moment, said, usageCharts, write } from "./charts.js";
+import { amount, element, fill, moment, spoken, usageCharts, write } from "./charts.js";
 
 const BAD = /Err|BackOff|Fail|OOM|Evicted|Invalid|Unknown|Unexpected|NotRunning/;
-const LINES_TOLD = 25;
+const LINES_SHOWN = 25;
 const GOOD = new Set(["Running", "Completed", "Succeeded"]);
 
 function isReady(pod) {
@@ -38,8 +38,8 @@ const waits = (pod) => [element("h3", {}, "Waits for"), element("ul", { class: "
   element("li", {}, words(wait), element("span", { class: "soft" }, " – for ", moment(wait.since), `, by ${wait.owner}`, ...next(wait)))))];
 
 function state(one) {
-  const told = [one.state === "waiting" && one.reason ? "" : one.state, one.reason, one.exit_code ? `exit code ${one.exit_code}` : ""];
-  const cell = element("td", {}, told.filter(Boolean).join(", "), ...(one.since ? [" ", moment(one.since)] : []));
+  const texts = [one.state === "waiting" && one.reason ? "" : one.state, one.reason, one.exit_code ? `exit code ${one.exit_code}` : ""];
+  const cell = element("td", {}, texts.filter(Boolean).join(", "), ...(one.since ? [" ", moment(one.since)] : []));
   const { last } = one;
   if (last && last.state === "terminated") {
     const ended = [last.reason, `exit code ${last.exit_code}`].filter(Boolean).join(", ");
@@ -68,7 +68,7 @@ const conditions = (pod) => [table("Conditions", [["Condition"], ["Status"], ["W
     element("td", {}, [one.reason, one.message].filter(Boolean).join(": ")))))];
 
 export function reason(one) {
-  return one.type === "Warning" ? [element("strong", { class: "bad" }, element("span", { "aria-hidden": "true" }, "▲\u00a0"), said("Warning: "), one.event)]
+  return one.type === "Warning" ? [element("strong", { class: "bad" }, element("span", { "aria-hidden": "true" }, "▲\u00a0"), spoken("Warning: "), one.event)]
     : [element("strong", {}, one.event)];
 }
 
@@ -84,8 +84,8 @@ function happened(line) {
   return element("li", {}, moment(line.at), element("span", {}, ...event, line.what, line.count > 1 ? ` (${line.count} times)` : "", cause));
 }
 
-const story = (pod) => [element("h3", {}, "Story, newest first"),
-  element("ol", { class: "lines" }, ...pod.story.slice(-LINES_TOLD).reverse().map(happened))];
+const timeline = (pod) => [element("h3", {}, "Timeline, newest first"),
+  element("ol", { class: "lines" }, ...pod.timeline.slice(-LINES_SHOWN).reverse().map(happened))];
 
 const facts = (pod) => [
   ["Phase", pod.phase], ["Reason", [pod.reason, pod.message].filter(Boolean).join(": ")], ["Ends because", pod.kill_reason],
@@ -99,11 +99,11 @@ const PARTS = [
   ["charts", (pod) => pod.usage, (pod) => usageCharts(pod.usage, {}, "Disk")],
   ["containers", (pod) => pod.containers, containers],
   ["volumes", (pod) => pod.volumes, volumes],
-  ["story", (pod) => pod.story, story],
+  ["timeline", (pod) => pod.timeline, timeline],
   ["conditions", (pod) => pod.conditions, conditions],
 ];
 
-// A pod's two table rows. `opened` is called when somebody opens it.
+// A pod's two table rows. `opened` is called when the user opens it.
 export class PodRow {
   constructor(pod, opened) {
     this.uid = pod.uid;
@@ -125,16 +125,16 @@ export class PodRow {
     this.body = element("tbody", { "data-uid": pod.uid }, row, this.below);
     row.addEventListener("click", (event) => {
       const selects = !this.button.contains(event.target) && String(getSelection());
-      if (!selects && this.turn(this.inside.hidden)) opened(this);
+      if (!selects && this.setOpen(this.inside.hidden)) opened(this);
     });
     this.body.addEventListener("keydown", (event) => {
-      if (event.key === "Escape" && this.isOpen) { this.turn(false); this.button.focus(); }
+      if (event.key === "Escape" && this.isOpen) { this.setOpen(false); this.button.focus(); }
     });
   }
 
   get isOpen() { return !this.inside.hidden; }
 
-  turn(open) {
+  setOpen(open) {
     this.inside.hidden = !open;
     this.why.hidden = open;
     this.button.setAttribute("aria-expanded", String(open));
@@ -147,9 +147,9 @@ export class PodRow {
     this.status.className = `status ${health(pod)}`;
     write(this.status, pod.status);
     const use = pod.use || {};
-    const told = [pod.ready, String(pod.restarts), amount(use.cpu, "cores"), amount(use.memory), amount(use.disk),
+    const texts = [pod.ready, String(pod.restarts), amount(use.cpu, "cores"), amount(use.memory), amount(use.disk),
       rate(use.received), rate(use.sent)];
-    told.forEach((value, place) => write(this.cells[place], value));
+    texts.forEach((value, place) => write(this.cells[place], value));
     fill(this.cells[7], pod.created, (at) => (at ? [moment(at)] : []));
     const [first] = pod.waits;
     fill(this.why, [pod.message, first], () => (first

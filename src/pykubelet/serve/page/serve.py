@@ -1,8 +1,8 @@
-"""The node's web page: on the authenticated port below `/page/`, and on loopback for browsers with a session (`door.py`).
+"""The node's web page: on the authenticated port below `/page/`, and on loopback for browsers with a session (`login.py`).
 
-Owns: the page's data. Reads: what `pykubelet pods` and `explain` read, the history of usage, and the runtime's images. The
-files lie in `page/`; they load nothing from elsewhere. `data` is short, for it is asked for every few seconds; what concerns
-one pod only is in `pod`.
+Owns: the page's data. Reads: the documents of `pykubelet pods` and `explain`, the history of usage, and the runtime's images.
+The files are in `page/` and load nothing from elsewhere. `data` is short, because browsers request it every few seconds;
+details of one pod are in `pod`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.net.http.server import JSON, Answer, Request, Response, text
 from pykubelet.serve.explain.documents import AskInputs, node_document, pod_document, pods_document
-from pykubelet.serve.page.history import History, Sample
+from pykubelet.serve.page.history import History, UsagePoint
 from pykubelet.serve.page.login import PREFIX
 
 IMAGES_S = 30.0
@@ -46,11 +46,13 @@ Document = dict[str, Any]
 class ImageLister(Protocol):
     """The part of the CRI client used here. Raises CriError."""
 
-    async def list_images(self) -> Sequence[pb.Image]: ...
+    async def list_images(self) -> Sequence[pb.Image]:
+        """All images of the runtime. Raises CriError."""
+        ...
 
 
 class NodePage:
-    """`ask` answers below `/page/`. `version`: as it is shown."""
+    """The page below `/page/`. `version`: the version that it shows."""
 
     def __init__(
         self, inputs: AskInputs, usage: Cell[Usage], history: History, images: ImageLister, clock: Clock, version: str
@@ -64,6 +66,7 @@ class NodePage:
         self._listed: tuple[float, list[Document]] | None = None
 
     async def ask(self, request: Request) -> Answer:
+        """A file of the page, or its data as JSON; 404 for other names."""
         if request.path == PREFIX:
             return Response(301, b"", headers={"Location": f"{PREFIX}/"})
         name = request.path.removeprefix(f"{PREFIX}/") or "index.html"
@@ -74,7 +77,7 @@ class NodePage:
             return Response(200, encode(document), JSON, _HEADERS) if document else text(404, "no such pod\n")
         if name not in _TYPES:
             return text(404, "404: Page Not Found")
-        from importlib.resources import files  # most nodes never show the page
+        from importlib.resources import files  # imported late, because most nodes never show the page
 
         return Response(200, files(__package__ or "").joinpath(name).read_bytes(), _TYPES[name], _HEADERS)
 
@@ -86,7 +89,7 @@ class NodePage:
             "node": self._node(now, pods["waits"]),
             "pods": [{**pod, "use": self._newest(pod["uid"])} for pod in pods["pods"]],
             "problems": pods["problems"],
-            "usage": _series(self._history.node.samples),
+            "usage": _series(self._history.node.points),
             "events": self._events(),
             "images": await self._image_list(),
         }
@@ -108,10 +111,10 @@ class NodePage:
 
     def _newest(self, uid: PodUID) -> Document | None:
         track = self._history.pods.get(uid)
-        return asdict(track.samples[-1]) if track is not None else None
+        return asdict(track.points[-1]) if track is not None else None
 
     def _pod(self, uid: PodUID) -> Document | None:
-        """What `explain` says, and with it usage over time, what each running container uses, and the volumes."""
+        """The document of `explain`, with usage over time, the usage of each running container, and the volumes."""
         document = pod_document(self._inputs, uid, self._clock.wall())
         if document is None:
             return None
@@ -123,7 +126,7 @@ class NodePage:
         return {
             **document,
             "containers": containers,
-            "usage": _series(track.samples if track is not None else ()),
+            "usage": _series(track.points if track is not None else ()),
             "volumes": self._volumes(uid, use),
         }
 
@@ -153,7 +156,7 @@ class NodePage:
         ]
 
     async def _image_list(self) -> list[Document]:
-        """Asked of the runtime now and then."""
+        """The images of the runtime, which is asked again only after a while."""
         now = self._clock.monotonic()
         if self._listed is None or now - self._listed[0] > IMAGES_S:
             try:
@@ -165,10 +168,10 @@ class NodePage:
         return self._listed[1]
 
 
-def _series(samples: Iterable[Sample]) -> Document:
-    """A list for each figure, oldest first."""
-    kept = list(samples)
-    return {name: [getattr(one, name) for one in kept] for name in Sample.__struct_fields__}
+def _series(points: Iterable[UsagePoint]) -> Document:
+    """The values of each figure as a list, oldest first."""
+    kept = list(points)
+    return {name: [getattr(one, name) for one in kept] for name in UsagePoint.__struct_fields__}
 
 
 def _container_use(group: GroupUse | None) -> Document:

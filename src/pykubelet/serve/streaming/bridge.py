@@ -1,4 +1,4 @@
-"""What stands between a WebSocket client and the runtime, and what follows from bytes that come. Pure."""
+"""The interface of translations between a WebSocket client and the runtime. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pykubelet.base.kit.values import Value, field
 
 
 class Step(Value):
-    """What follows from bytes of one side. `onward`: for the other one. `back`: answers to the one they came from, which
-    it may miss when it does not read. `ended`: nothing is left to be said but the farewell."""
+    """The result of bytes from one side. `onward`: bytes for the other side. `back`: answers to the sender, which are dropped if
+    it does not read. `ended`: only the Close frame is left to send."""
 
     onward: list[bytes] = field(default_factory=list)
     back: bytes = b""
@@ -17,25 +17,33 @@ class Step(Value):
 
 
 class Bridge(Protocol):
-    """One stream. `protocol`: what is agreed on with the client; `runtime_protocol`: what the runtime is asked for.
-    `is_open`: the runtime has agreed to all streams that were opened.
-    """
+    """The translation of one stream."""
 
     @property
-    def protocol(self) -> str: ...
+    def protocol(self) -> str:
+        """The subprotocol that was negotiated with the client."""
+        ...
 
     @property
-    def runtime_protocol(self) -> str: ...
+    def runtime_protocol(self) -> str:
+        """The subprotocol that is requested from the runtime."""
+        ...
 
     @property
-    def is_open(self) -> bool: ...
+    def is_open(self) -> bool:
+        """Whether the runtime has accepted all streams."""
+        ...
 
     def start(self) -> tuple[bytes, bytes]:
-        """What is said first to the client and to the runtime."""
+        """The first bytes for the client and for the runtime."""
 
-    def from_client(self, data: bytes) -> Step: ...
+    def from_client(self, data: bytes) -> Step:
+        """Translate bytes of the client."""
+        ...
 
-    def from_runtime(self, data: bytes) -> Step: ...
+    def from_runtime(self, data: bytes) -> Step:
+        """Translate bytes of the runtime."""
+        ...
 
     def farewell(self, trouble: str) -> bytes:
-        """The last words for the client. `trouble`: why the stream ends early, "" where it does not."""
+        """The last bytes for the client. `trouble`: why the stream ends early; "" if it does not."""

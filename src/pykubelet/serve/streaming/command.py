@@ -1,11 +1,11 @@
-"""exec and attach: the channels of `v5.channel.k8s.io` and the runtime's SPDY streams, each as the other. Pure.
+"""exec and attach: translates between the channels of `v5.channel.k8s.io` and the runtime's SPDY streams. Pure.
 
 Rules:
-- A message begins with its channel: 0 stdin, 1 stdout, 2 stderr, 3 the result, 4 the terminal's size. 255 ends the
-  channel that its next byte names: the stream's half is closed, and the command reads the end of its input.
-- Each channel is a stream that says what it is in its header `streamtype`. All are opened at once.
-- What is for a channel that nobody asked for, or that is over, is dropped.
-- The command is over when the result, stdout and stderr are. The result is the runtime's own; without one it was a success.
+- A message begins with its channel: 0 stdin, 1 stdout, 2 stderr, 3 the result, 4 the terminal's size. 255 closes the
+  channel in its next byte: the stream is half-closed, and the command reads the end of its input.
+- Each channel is a SPDY stream with its name in the header `streamtype`. All streams are opened at once.
+- Data for a channel that was not requested, or that has ended, is dropped.
+- The command has ended when the result, stdout and stderr have. The result is the runtime's; without one it is a success.
 Source: KEP-4006; the Kubernetes documentation of `v4.channel.k8s.io`.
 """
 
@@ -25,7 +25,7 @@ _SUCCESS = {"metadata": {}, "status": "Success"}
 
 
 class RemoteCommand:
-    """One exec or attach, with the streams that the runtime was asked for."""
+    """One exec or attach, with the streams that are requested from the runtime."""
 
     protocol = PROTOCOL
     runtime_protocol = "v4.channel.k8s.io"
@@ -38,8 +38,8 @@ class RemoteCommand:
         self._unanswered = set(self._channels)
         self._listened = {channel: streams[channel] for channel in (STDIN, RESIZE) if channel in streams}
         self._spoken = {streams[channel] for channel in (RESULT, STDOUT, STDERR) if channel in streams}
-        self._from_client = frames.FrameReader()
-        self._from_runtime = spdy.FrameReader()
+        self._from_client = frames.WebSocketReader()
+        self._from_runtime = spdy.SpdyFrameReader()
         self._channel: int | None = None
         self._result = bytearray()
         self._trouble = ""
@@ -47,16 +47,18 @@ class RemoteCommand:
 
     @property
     def is_open(self) -> bool:
+        """Whether the runtime has accepted all streams."""
         return not self._unanswered
 
     def start(self) -> tuple[bytes, bytes]:
-        """An empty message of the first channel that speaks, and the opening of all streams."""
+        """An empty message of the first output channel for the client, and the frames that open all streams."""
         opener = spdy.StreamOpener()
         opened = [opener.open(stream, {"streamtype": _NAMES[channel]}) for stream, channel in self._channels.items()]
         first = min(self._channels[stream] for stream in self._spoken)
         return frames.head(frames.BINARY, 1) + bytes((first,)), b"".join(opened)
 
     def from_client(self, data: bytes) -> Step:
+        """Translate WebSocket frames of the client to SPDY frames for the runtime."""
         received = self._from_client.feed(data)
         onward: list[bytes] = []
         for piece in received.pieces:
@@ -81,6 +83,7 @@ class RemoteCommand:
                 yield spdy.data_head(stream, 0, last=True)
 
     def from_runtime(self, data: bytes) -> Step:
+        """Translate SPDY frames of the runtime to WebSocket frames for the client."""
         onward: list[bytes] = []
         back = b""
         for frame in self._from_runtime.feed(data):
@@ -89,7 +92,7 @@ class RemoteCommand:
                     onward += self._hear(frame)
                 case spdy.Replied():
                     self._unanswered.discard(frame.stream)
-                case spdy.Finished():
+                case spdy.StreamFinished():
                     self._spoken.discard(frame.stream)
                 case spdy.Reset():
                     self._forget(frame.stream)
@@ -101,7 +104,7 @@ class RemoteCommand:
         return Step(onward, back, not self._spoken or bool(self._trouble))
 
     def _hear(self, frame: spdy.Data) -> tuple[bytes, ...]:
-        """What the client is told of it."""
+        """The result for the client."""
         if frame.stream not in self._spoken:
             return ()
         channel = self._channels[frame.stream]
@@ -125,7 +128,7 @@ class RemoteCommand:
         self._listened.pop(channel, None)
 
     def farewell(self, trouble: str) -> bytes:
-        """The result and the end; only the end for a client that has said goodbye."""
+        """The result and the Close frame; only the Close frame if the client has sent one."""
         if self._goodbye:
             return self._goodbye
         has_result = not any(self._channels[stream] == RESULT for stream in self._spoken)

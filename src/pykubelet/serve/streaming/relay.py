@@ -1,7 +1,7 @@
-"""A WebSocket client and the runtime's SPDY server: what one says is carried to the other.
+"""Relays data between a WebSocket client and the runtime's SPDY server.
 
-Owns: the two connections of one stream, its deadlines and its end. What the bytes mean is known by the `Bridge`. Each side
-is read only as fast as the other one takes it; answers to pings are left out where a side does not read.
+Owns: the two connections of one stream, its deadlines and its end. The `Bridge` translates the bytes. Each side is read only
+as fast as the other one accepts data. Answers to pings are dropped if a side does not read.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from enum import Enum, auto
 
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.net.http.proxy import Backend, open_backend
-from pykubelet.net.http.server import Answer, Connection, Request, Response, Takeover
+from pykubelet.net.http.server import Answer, Request, Response, ServedConnection, Takeover
 from pykubelet.serve.streaming.bridge import Bridge, Step
 from pykubelet.serve.streaming.websocket import agreement
 
-#: How long the runtime may take to agree to all streams, and the client to answer the farewell.
+#: The most seconds until the runtime has accepted all streams, and until the client has answered the Close frame.
 OPEN_DEADLINE_S = 30.0
 PARTING_S = 30.0
 PIECE = 256 * 1024
-#: Each side may fill its bytes with tiny messages, each of which takes some microseconds; a client's take more.
+#: The most bytes per read. They may be tiny messages, each of which takes some microseconds; a client's take longer.
 RUNTIME_PIECE = 128 * 1024
 CLIENT_PIECE = 32 * 1024
-#: More is not kept for a side that does not read its answers.
+#: The most bytes of answers that are kept for a side that does not read them.
 ANSWERS = 64 * 1024
 
 
 async def serve_websocket(request: Request, url: str, bridge: Bridge, idle_s: float) -> Answer:
-    """Take the client's WebSocket, and open SPDY to the runtime's streaming server at `url`.
+    """Accept the client's WebSocket, and open SPDY to the runtime's streaming server at `url`.
 
-    `idle_s`: a stream on which nothing is said that long is ended; 0: never. The answer is 500, or the server's own, when
-    there is no stream at `url`.
+    `idle_s`: a stream without data for this long is ended; 0: never. If the stream cannot be opened, the answer is 500, or the
+    answer of the runtime's server.
     """
     head = agreement(request, bridge.protocol)
     if isinstance(head, Response):
@@ -44,15 +44,15 @@ async def serve_websocket(request: Request, url: str, bridge: Bridge, idle_s: fl
 
     backend, _ = opened
 
-    async def talk(client: Connection) -> None:
+    async def talk(client: ServedConnection) -> None:
         client.writer.write(head)
         await carry(client, backend, bridge, idle_s)
 
     return Takeover(talk)
 
 
-async def carry(client: Connection, backend: Backend, bridge: Bridge, idle_s: float) -> None:
-    """All that is said until one side has ended, and the farewell. The connection to the runtime is closed, the other not."""
+async def carry(client: ServedConnection, backend: Backend, bridge: Bridge, idle_s: float) -> None:
+    """Relay data until one side has ended, then send the Close frame. Closes only the connection to the runtime."""
     try:
         trouble = await _converse(client, backend, bridge, idle_s)
     finally:
@@ -60,8 +60,8 @@ async def carry(client: Connection, backend: Backend, bridge: Bridge, idle_s: fl
     await _part(client, bridge, trouble, idle_s)
 
 
-async def _converse(client: Connection, backend: Backend, bridge: Bridge, idle_s: float) -> str:
-    """Returns what was wrong, "" when nothing was."""
+async def _converse(client: ServedConnection, backend: Backend, bridge: Bridge, idle_s: float) -> str:
+    """Relay data until one side has ended. Returns why the stream ended early; "" if it did not."""
     loop = asyncio.get_running_loop()
     to_client, to_runtime = bridge.start()
     client.writer.write(to_client)
@@ -87,17 +87,17 @@ async def _converse(client: Connection, backend: Backend, bridge: Bridge, idle_s
             down = supervisor.start_child("websocket-down", answers)
             await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
             if not down.done() and up.result() is not _End.TARGET:
-                return ""  # the client has left
-            # a runtime that listens no more may still have something to say
+                return ""  # the client has disconnected
+            # a runtime that does not read any more may still send something
             return "the runtime has ended the connection" if await down is _End.SOURCE else ""
     except TimeoutError:
-        return "nothing was said for too long" if bridge.is_open else "the runtime does not open the streams"
+        return "no data for too long" if bridge.is_open else "the runtime does not open the streams"
 
 
 class _End(Enum):
-    """Why no more is carried in one direction: all was said, or one of the two is gone."""
+    """Why one direction has ended: everything was sent, or the source or target has disconnected."""
 
-    SAID = auto()
+    COMPLETE = auto()
     SOURCE = auto()
     TARGET = auto()
 
@@ -114,20 +114,20 @@ async def _pump(
         if follows.back and back.transport.get_write_buffer_size() < ANSWERS:
             back.write(follows.back)
         if follows.onward:
-            target.write(b"".join(follows.onward))  # in one: over TLS each would be a record of its own
+            target.write(b"".join(follows.onward))  # one write, because over TLS each would become its own record
             try:
                 await target.drain()
             except OSError:
                 return _End.TARGET
         if follows.ended:
-            return _End.SAID
-        if follows.onward or not follows.back:  # a ping alone is no life
+            return _End.COMPLETE
+        if follows.onward or not follows.back:  # a ping alone does not keep the stream from being idle
             moved()
     return _End.SOURCE
 
 
 def _gently(read: Callable[[int], Awaitable[bytes]], piece: int) -> Callable[[int], Awaitable[bytes]]:
-    """Reads at most `piece` bytes at a time; other work of the event loop goes on between two reads, even of what is there."""
+    """Limit reads to `piece` bytes, and let other tasks run between two reads, even if more data is available."""
 
     async def read_piece(most: int) -> bytes:
         await asyncio.sleep(0)
@@ -143,8 +143,11 @@ async def _read(read: Callable[[int], Awaitable[bytes]]) -> bytes:
         return b""
 
 
-async def _part(client: Connection, bridge: Bridge, trouble: str, idle_s: float) -> None:
-    """The farewell, at the client's pace, and its own: closing over bytes that were not read would lose what it has not."""
+async def _part(client: ServedConnection, bridge: Bridge, trouble: str, idle_s: float) -> None:
+    """Send the last bytes, and read until the client's Close frame.
+
+    Closing with unread bytes would lose data that the client has not read yet.
+    """
     with contextlib.suppress(OSError, TimeoutError):
         client.writer.write(bridge.farewell(trouble))
         async with asyncio.timeout(idle_s or None):

@@ -1,7 +1,7 @@
-"""The handlers of exec, attach, portForward and run: they look up and check the request; the runtime makes the stream.
+"""The handlers of exec, attach, portForward and run. They look up the pod and check the request; the runtime makes the stream.
 
-Owns: the shapes of these paths and queries, and which streams end at the node (`websocket/`); the bytes of all others are
-moved by `http/proxy.py`. Reads: the pods that are known.
+Owns: the formats of these paths and queries, and the choice of streams that are translated here (`websocket/`);
+`http/proxy.py` forwards all others. Reads: the known pods.
 """
 
 from __future__ import annotations
@@ -41,17 +41,25 @@ NO_STREAM = text(400, "you must specify at least 1 of stdin, stdout, stderr")
 class StreamingRuntime(Protocol):
     """The part of the CRI client used here. Raises CriError."""
 
-    async def exec_url(self, request: pb.ExecRequest) -> str: ...
+    async def exec_url(self, request: pb.ExecRequest) -> str:
+        """The URL at which the runtime serves the exec. Raises CriError."""
+        ...
 
-    async def attach_url(self, request: pb.AttachRequest) -> str: ...
+    async def attach_url(self, request: pb.AttachRequest) -> str:
+        """The URL at which the runtime serves the attach. Raises CriError."""
+        ...
 
-    async def port_forward_url(self, sandbox_id: str, ports: Sequence[int] = ()) -> str: ...
+    async def port_forward_url(self, sandbox_id: str, ports: Sequence[int] = ()) -> str:
+        """The URL at which the runtime forwards ports of the sandbox. Raises CriError."""
+        ...
 
-    async def exec_sync(self, container_id: str, command: Sequence[str], timeout_s: int = 0) -> pb.ExecSyncResponse: ...
+    async def exec_sync(self, container_id: str, command: Sequence[str], timeout_s: int = 0) -> pb.ExecSyncResponse:
+        """Run a command to its end. `timeout_s` 0: no limit. Raises CriError."""
+        ...
 
 
 class Target(Value):
-    """`/<verb>/<namespace>/<pod>[/<uid>]/<container>`, or without a container."""
+    """The target in a path: `/<verb>/<namespace>/<pod>[/<uid>]/<container>`, or without a container."""
 
     namespace: str
     pod: str
@@ -60,7 +68,7 @@ class Target(Value):
 
 
 def container_target(path: str) -> Target | None:
-    """The path below the verb, with a container at its end; None for other shapes."""
+    """Parse a path with a container at its end; None for other paths."""
     parts = path.strip("/").split("/")[1:]
     if len(parts) == 3:
         return Target(parts[0], parts[1], "", parts[2])
@@ -68,6 +76,7 @@ def container_target(path: str) -> Target | None:
 
 
 def pod_target(path: str) -> Target | None:
+    """Parse `/<endpoint>/<namespace>/<pod>[/<uid>]`; None for other paths."""
     parts = path.strip("/").split("/")[1:]
     return Target(*parts) if len(parts) in (2, 3) else None
 
@@ -84,7 +93,7 @@ class _Streams(Value):
 
 
 def wanted_streams(request: Request) -> _Streams | None:
-    """None when none is wanted. With a terminal there is no separate stderr."""
+    """The streams that the query requests; None if there are none. With a terminal there is no separate stderr."""
     tty = _is_set(request, "tty")
     streams = _Streams(
         _is_set(request, "input"), _is_set(request, "output"), _is_set(request, "error") and not tty, tty
@@ -94,7 +103,7 @@ def wanted_streams(request: Request) -> _Streams | None:
 
 class Streams:
     """The handlers of the streaming paths. `idle_s`: `streamingConnectionIdleTimeout`. `websockets`: the newest kinds of
-    WebSocket streams end here (gate ExtendWebSocketsToKubelet).
+    WebSocket streams are translated here (gate ExtendWebSocketsToKubelet).
     """
 
     def __init__(self, pods: KnownPods, runtime: StreamingRuntime, idle_s: float, *, websockets: bool) -> None:
@@ -104,6 +113,7 @@ class Streams:
         self._websockets = websockets
 
     async def exec(self, request: Request) -> Answer:
+        """Run a command in a container, with the streams that the query names."""
         target = container_target(request.path)
         pod = self._find(target)
         if target is None or pod is None:
@@ -127,6 +137,7 @@ class Streams:
         )
 
     async def attach(self, request: Request) -> Answer:
+        """Attach to the container's first process."""
         target = container_target(request.path)
         pod = self._find(target)
         if target is None or pod is None:
@@ -151,6 +162,7 @@ class Streams:
         )
 
     async def port_forward(self, request: Request) -> Answer:
+        """Forward connections to ports of the pod."""
         target = pod_target(request.path)
         pod = self._find(target)
         if target is None or pod is None:
@@ -187,7 +199,7 @@ class Streams:
         return Response(200, result.stdout + result.stderr, JSON)
 
     def _translated(self, request: Request, runtime_request: pb.ExecRequest | pb.AttachRequest) -> Bridge | None:
-        """None for streams that go on to the runtime as they are."""
+        """The translation of the stream; None for streams that are forwarded to the runtime unchanged."""
         if not self._websockets or PROTOCOL not in offered(request):
             return None
         return RemoteCommand(
@@ -198,7 +210,7 @@ class Streams:
         )
 
     async def _stream(self, request: Request, kind: str, url_call: Awaitable[str], bridge: Bridge | None) -> Answer:
-        """The stream at the URL that the runtime returns; with a `bridge`, through it."""
+        """Connect the client to the URL that the runtime returns; with a `bridge`, through it."""
         try:
             url = await url_call
         except CriError as error:
@@ -212,7 +224,7 @@ class Streams:
         return self._pods.find(target.namespace, target.pod) if target is not None else None
 
     def _meant(self, target: Target) -> Pod | None:
-        """The pod with the UID that is named, where one is."""
+        """The pod of the target, with its UID if one is given."""
         return self._pods.find(target.namespace, target.pod, target.uid)
 
     def _running(self, target: Target) -> ContainerView | None:
@@ -221,7 +233,7 @@ class Streams:
 
 
 def forwarded_ports(request: Request) -> list[int] | Response:
-    """The ports named in the query, which only WebSocket clients do; or what is wrong with them."""
+    """The ports in the query, which only WebSocket clients give; or the answer for invalid ones."""
     is_websocket = request.headers.get("upgrade", "").lower() == "websocket"
     if not is_websocket:
         return []

@@ -1,4 +1,4 @@
-"""Port-forward through a WebSocket: SPDY between client and runtime, of which nothing is looked at. Pure.
+"""Port-forward through a WebSocket: tunnels SPDY between client and runtime without interpreting it. Pure.
 
 Source: KEP-4006 and KEP-4216.
 """
@@ -12,7 +12,7 @@ _PREFIX, _SUFFIX = "SPDY/3.1+", ".k8s.io"
 
 
 def tunnel_for(offered: list[str]) -> Tunnel | None:
-    """None where no tunnel is offered."""
+    """The tunnel for the offered subprotocols; None if they include none."""
     for protocol in offered:
         if protocol.startswith(_PREFIX) and protocol.endswith(_SUFFIX):
             return Tunnel(protocol)
@@ -20,26 +20,30 @@ def tunnel_for(offered: list[str]) -> Tunnel | None:
 
 
 class Tunnel:
-    """Binary messages, whose borders mean nothing, from and to one connection."""
+    """Converts between binary messages, whose boundaries have no meaning, and the bytes of one connection."""
 
     is_open = True
 
     def __init__(self, protocol: str) -> None:
         self.protocol = protocol
         self.runtime_protocol = protocol.removeprefix(_PREFIX)
-        self._frames = frames.FrameReader()
+        self._frames = frames.WebSocketReader()
         self._goodbye = b""
 
     def start(self) -> tuple[bytes, bytes]:
+        """No bytes: nothing is sent before data."""
         return b"", b""
 
     def from_client(self, data: bytes) -> Step:
+        """The content of the client's WebSocket messages, for the runtime."""
         received = self._frames.feed(data)
         self._goodbye = self._goodbye or received.goodbye
         return Step([piece.data for piece in received.pieces], received.pong, bool(self._goodbye))
 
     def from_runtime(self, data: bytes) -> Step:
+        """Bytes of the runtime as one binary WebSocket message."""
         return Step([frames.head(frames.BINARY, len(data)), data])
 
     def farewell(self, trouble: str) -> bytes:
+        """The WebSocket Close frame; `trouble`: why the stream ended early, empty if it did not."""
         return self._goodbye or frames.goodbye(frames.GOING_AWAY if trouble else frames.NORMAL, trouble)

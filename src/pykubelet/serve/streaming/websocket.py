@@ -1,4 +1,4 @@
-"""The beginning of a WebSocket: what a request offers, and the head that agrees. Pure.
+"""The WebSocket handshake: the subprotocols that a request offers, and the head of the answer. Pure.
 
 Source: RFC 6455, section 4; KEP-4006.
 """
@@ -15,14 +15,14 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 def offered(request: Request) -> list[str]:
-    """The subprotocols a WebSocket request offers, the best one first; none for other requests."""
+    """The subprotocols that a WebSocket request offers, the preferred one first; none for other requests."""
     if not request.is_upgrade or request.headers["upgrade"].lower() != "websocket":
         return []
     return [word.strip() for word in request.headers.get("sec-websocket-protocol", "").split(",")]
 
 
 def agreement(request: Request, protocol: str) -> bytes | Response:
-    """The head of the answer that takes `protocol`, or why there will be no WebSocket."""
+    """The head of the answer that accepts `protocol`, or the answer that refuses the WebSocket."""
     if request.headers.get("sec-websocket-version", "").strip() != "13":
         return Response(400, b"unsupported WebSocket version", headers={"Sec-WebSocket-Version": "13"})
     key = request.headers.get("sec-websocket-key", "").strip()

@@ -1,0 +1,55 @@
+"""Listening: what becomes of connections when the agent ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.net.http.server import Answer, Handler, Request, ServedConnection
+from pykubelet.serve.listen import open_port, serve_port, serve_socket
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def over_tcp(handler: Handler, supervisor: Supervisor, _: Path) -> Streams:
+    listening = open_port("127.0.0.1", 0)
+    supervisor.start_root("port", serve_port(handler, listening, "a test"))
+    return await asyncio.open_connection(*listening.getsockname()[:2])
+
+
+async def over_a_unix_socket(handler: Handler, supervisor: Supervisor, folder: Path) -> Streams:
+    path = folder / "socket"
+    supervisor.start_root("socket", serve_socket(handler, str(path)))
+    while not path.exists():  # noqa: ASYNC110 - it is there at once
+        await asyncio.sleep(0.01)
+    return await asyncio.open_unix_connection(path)
+
+
+@pytest.mark.parametrize("connect", [over_tcp, over_a_unix_socket])
+def test_a_request_that_is_being_answered_at_the_end_is_no_error(
+    connect: Callable[[Handler, Supervisor, Path], Awaitable[Streams]], tmp_path: Path
+) -> None:
+    errors: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        asked = asyncio.Event()
+
+        async def answer_never(_: Request, __: ServedConnection) -> Answer:
+            asked.set()
+            await asyncio.get_running_loop().create_future()
+            raise AssertionError
+
+        async with Supervisor("test") as supervisor:
+            _, writer = await connect(answer_never, supervisor, tmp_path)
+            writer.write(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+            await asked.wait()
+        writer.close()
+
+    asyncio.run(main())
+    assert not errors
