@@ -20,7 +20,7 @@ def test_a_machine_without_fault_is_not_talked_about() -> None:
     assert advice(FINE) == ()
     assert advice(replace(FINE, has_swap=True, tmpfs_no_swap=True)) == ()
     assert advice(replace(FINE, resolv_conf=None)) == ()
-    assert advice(replace(FINE, resolv_conf=LONG)) == (), "without a cluster's domains there is room"
+    assert advice(replace(FINE, resolv_conf=LONG)) == (), "without a cluster's domains there is capacity"
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,6 @@ def test_a_machine_without_fault_is_not_talked_about() -> None:
     ],
 )
 def test_what_people_should_know_is_an_event_of_the_node(change: dict[str, Any], reason: str, words: str) -> None:
-    (told,) = advice(replace(FINE, **change))
-    assert (told.type, told.reason, told.pod) == (EventType.WARNING, reason, None)
-    assert words in told.message
+    (reported,) = advice(replace(FINE, **change))
+    assert (reported.type, reported.reason, reported.pod) == (EventType.WARNING, reason, None)
+    assert words in reported.message

@@ -21,13 +21,13 @@ from report.samples import WALL
 from serve.world import NOW, World, make_world
 
 from pykubelet.app import ask
+from pykubelet.app.wiring_server import socket_handler
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import RuntimeReady
-from pykubelet.base.model.waits import StoryLine, Wait
-from pykubelet.net.http.server import plain
+from pykubelet.base.model.waits import Owner, TimelineEntry, Wait
 from pykubelet.serve.explain.documents import ask_routes
 from pykubelet.serve.listen import serve_socket
 
@@ -45,7 +45,7 @@ class Served:
         path = self.root / "pykubelet.sock"
         async with Supervisor("test") as supervisor:
             supervisor.start_root(
-                "socket", serve_socket(plain(ask_routes(self.world.inputs, self.world.clock)), str(path))
+                "socket", serve_socket(socket_handler(ask_routes(self.world.inputs, self.world.clock), None), str(path))
             )
             while not path.exists():  # noqa: ASYNC110 - a file has no event
                 await asyncio.sleep(0.005)
@@ -83,12 +83,12 @@ def test_the_table_of_pods(served: Served, capsys: pytest.CaptureFixture[str]) -
     assert run(ask.pods, root=served.root) == 0
     assert capsys.readouterr().out.splitlines() == [
         "NAMESPACE   NAME   READY   STATUS              RESTARTS   AGE     WAITING FOR",
-        "default     db     0/1     ContainerCreating   0          1m40s   older pod of the same name db-old (5s, act/pods)",
+        "default     db     0/1     ContainerCreating   0          1m40s   older pod of the same name db-old (5s, pod worker)",
         "default     db     1/1     Terminating         0          1m40s   -",
         "default     late   0/1     ContainerCreating   0          1m40s   "
-        "volume data: FailedMount (49s, act/volumes); image busybox (12s, act/images)",
+        "volume data: FailedMount (49s, volume manager); image busybox (12s, image manager)",
         "default     web    0/1     CrashLoopBackOff    2          1m40s   "
-        "container start app: CrashLoopBackOff (10s, act/pods)",
+        "container start app: CrashLoopBackOff (10s, pod worker)",
         "",
         "Manifests that cannot be used:",
         "  /etc/manifests/bad.yaml: spec.containers: Required value",
@@ -108,14 +108,14 @@ CrashLoopBackOff: phase Running, ready 0/1, restarts 2, 1m40s old
 Stage syncing for 1m40s
 
 Waits for:
-  container start app: for 10s, owned by act/pods
+  container start app: for 10s, owned by pod worker
     why   CrashLoopBackOff: back-off 20s restarting failed container=app pod=web_default(uid-1)
     next  start again in 12s
 
 Containers:
   app      restarts 2   waiting (CrashLoopBackOff)   before: terminated with 1 (Error) 0s ago
 
-Story:
+Timeline:
   03:04:05  taken up
   03:04:05  Normal Pulled spec.containers{app}: Image is present
   03:04:06  start app (new pod)
@@ -151,20 +151,20 @@ def test_explain_the_node(served: Served, capsys: pytest.CaptureFixture[str]) ->
         "Container runtime unknown: not ready, restarts seen 0",
         "",
         "Waits for:",
-        "  container runtime: for 1m40s, owned by report/node",
+        "  container runtime: for 1m40s, owned by runtime status",
         "    why   container runtime status check may not have completed yet: no socket",
         "    next  ask again",
         "",
         "Manifests that cannot be used:",
         "  /etc/manifests/bad.yaml: spec.containers: Required value",
         "",
-        "Story:",
+        "Timeline:",
         "  03:04:05  Normal Starting: Starting kubelet.",
     ]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("wanted", "output"),
     [
         ("wep", 'Error: no pod "wep" on this node; did you mean default/web?\n'),
         ("other/web", 'Error: no pod "other/web" on this node; did you mean default/web?\n'),
@@ -172,9 +172,9 @@ def test_explain_the_node(served: Served, capsys: pytest.CaptureFixture[str]) ->
         ("", 'Error: no pod "" on this node; pykubelet pods lists them\n'),
     ],
 )
-def test_a_pod_that_is_not_there(served: Served, capsys: pytest.CaptureFixture[str], wanted: str, said: str) -> None:
+def test_a_pod_that_is_not_there(served: Served, capsys: pytest.CaptureFixture[str], wanted: str, output: str) -> None:
     assert run(ask.explain, wanted, root=served.root) == 1
-    assert capsys.readouterr().err == said
+    assert capsys.readouterr().err == output
 
 
 def test_a_word_that_fits_several_pods_is_not_guessed() -> None:
@@ -186,7 +186,7 @@ def test_a_word_that_fits_several_pods_is_not_guessed() -> None:
         ask.choose([], "web", "local")
 
 
-def test_a_pod_whose_manifest_cannot_be_used_is_told_why_not() -> None:
+def test_a_pod_whose_manifest_cannot_be_used_is_shown_with_the_reason() -> None:
     problems = [{"origin": "/manifests/web.yaml", "field_path": "spec.containers", "reason": "Required value"}]
     for wanted in ("web", "web-local", "default/web"):
         with pytest.raises(
@@ -203,16 +203,16 @@ def test_the_name_in_the_manifest_will_do() -> None:
 
 
 @pytest.mark.parametrize("stale", [True, False], ids=["stale socket", "no socket"])
-def test_without_an_agent_one_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str], stale: bool) -> None:
+def test_without_an_agent_the_error_names_that(tmp_path: Path, capsys: pytest.CaptureFixture[str], stale: bool) -> None:
     if stale:
         with socket.socket(socket.AF_UNIX) as dead:
             dead.bind(str(tmp_path / "pykubelet.sock"))
     assert run(ask.pods, root=tmp_path) == 1
-    assert capsys.readouterr().err.startswith("Error: the agent is not running: nobody listens at ")
+    assert capsys.readouterr().err.startswith("Error: the agent is not running: nothing listens at ")
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "output"),
     [
         (b"", "cannot ask the agent at {path}: the answer was cut short"),
         (b"HTTP/1.1 500 x\r\n\r\nboom\n", "the agent at {path} answered 500: boom"),
@@ -220,7 +220,9 @@ def test_without_an_agent_one_is_told_so(tmp_path: Path, capsys: pytest.CaptureF
         (b"HTTP/1.1 403 x\r\n\r\n", "permission denied at {path}: only root may ask the agent"),
     ],
 )
-def test_strange_answers_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], answer: bytes, said: str) -> None:
+def test_strange_answers_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], answer: bytes, output: str
+) -> None:
     path = tmp_path / "x.sock"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
@@ -236,7 +238,7 @@ def test_strange_answers_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[
         thread.start()
         assert ask.pods(["--socket", str(path)]) == 1
         thread.join()
-    assert said.format(path=path) in capsys.readouterr().err
+    assert output.format(path=path) in capsys.readouterr().err
 
 
 def test_an_agent_that_does_not_answer_is_not_waited_for_long(
@@ -283,6 +285,23 @@ def test_asking_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
+    ("amount", "unit", "sign", "text"),
+    [
+        (None, "bytes", "", "?"),
+        (0, "bytes", "+", "+0"),
+        (1000, "bytes", "", "1000"),
+        (25036132352, "bytes", "", "23.3Gi"),
+        (-24159, "bytes", "+", "-23.6Ki"),
+        (2**50, "bytes", "", "1024.0Ti"),
+        (31155, "count", "", "31155"),
+        (1250, "basis points", "", "12.5%"),
+    ],
+)
+def test_amounts(amount: float | None, unit: str, sign: str, text: str) -> None:
+    assert ask.render_amount(amount, unit, sign) == text
+
+
+@pytest.mark.parametrize(
     ("seconds", "text"), [(-3, "0s"), (42.9, "42s"), (185, "3m5s"), (7620, "2h7m"), (4 * 86400 + 3 * 3600, "4d3h")]
 )
 def test_ages(seconds: float, text: str) -> None:
@@ -291,15 +310,15 @@ def test_ages(seconds: float, text: str) -> None:
 
 def test_what_containers_wrote_does_nothing_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = make_world()
-    hostile = Wait("hook", "act/pods", WALL, detail="\x1b]52;c;aGk=\x07 \x9b2J\r")
+    hostile = Wait("hook", Owner.POD_WORKER, WALL, detail="\x1b]52;c;aGk=\x07 \x9b2J\r")
     [web, *others] = world.inputs.lifecycles.get().pods.values()
-    changed = replace(web, waits=(hostile,), story=(StoryLine(WALL, "said \x1b[31m"),))
+    changed = replace(web, waits=(hostile,), timeline=(TimelineEntry(WALL, "stated \x1b[31m"),))
     pods = {PodUID(one.pod.metadata.uid): one for one in (changed, *others)}
     world.lifecycles.publish(Lifecycles(pods))
     with Served(tmp_path, world):
         assert run(ask.explain, web.pod.metadata.uid, root=tmp_path) == 0
         shown = capsys.readouterr().out
-        assert r"\x1b]52;c;aGk=\x07 \x9b2J\x0d" in shown and r"said \x1b[31m" in shown
+        assert r"\x1b]52;c;aGk=\x07 \x9b2J\x0d" in shown and r"stated \x1b[31m" in shown
         assert not any((ord(letter) < 32 and letter != "\n") or 127 <= ord(letter) < 160 for letter in shown)
         assert run(ask.pods, root=tmp_path) == 0
         assert "\x1b" not in capsys.readouterr().out

@@ -10,6 +10,7 @@ from pykubelet.act.runtime.render.context import render_settings
 from pykubelet.app.wiring import node_facts
 from pykubelet.base.model.node import NodeView
 from pykubelet.config.combine import File, FlagInput, combine
+from pykubelet.edges.host.cgroups.cgroup_values import CgroupVersion
 from pykubelet.edges.host.proc.machine import read_machine
 
 HEADER = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -28,7 +29,7 @@ def test_without_the_gate_no_image_is_verified(gates: str) -> None:
     [("1%", 12573614080, 125736137), ("10%", 100_000_000_000, 10_000_000_149), ("12.5%", 80_000_000, 10_000_000)],
 )
 def test_percentages_are_of_single_precision_as_in_the_reference(percent: str, capacity: int, kept: int) -> None:
-    """1 % of a file system of 12573614080 bytes, as a node of the Go kubelet tells it: allocatable 12447877943."""
+    """1 % of a file system of 12573614080 bytes, as a node of the Go kubelet reports it: allocatable 12447877943."""
     file = File("/k.yaml", f'{HEADER}evictionHard: {{nodefs.available: "{percent}"}}\n'.encode())
     settings = combine(file, (), FlagInput(), None)
     assert settings.eviction_reserved({"ephemeral-storage": capacity}) == {"ephemeral-storage": kept}
@@ -39,7 +40,7 @@ def test_local_storage_counts_only_while_it_is_isolated(isolated: bool) -> None:
     text = f"{HEADER}localStorageCapacityIsolation: {str(isolated).lower()}\n"
     settings = combine(File("/k.yaml", text.encode()), (), FlagInput(), None)
     assert settings.no_effect == ()
-    facts = node_facts(settings, read_machine(), CgroupDriver.CGROUPFS)
+    facts = node_facts(settings, read_machine(), CgroupDriver.CGROUPFS, CgroupVersion.V2)
     assert ("ephemeral-storage" in facts.capacity) is isolated
     assert ("ephemeral-storage" in facts.allocatable) is isolated
 
@@ -54,7 +55,7 @@ evictionHard: {{memory.available: 100Mi}}
     settings = combine(File("/k.yaml", text.encode()), (), FlagInput(), None)
     capacity = {"memory": 6_238_081_024}
     node = NodeView("node", "node", capacity=capacity, allocatable={"memory": 5_818_650_624})
-    qos = render_settings(settings, node, cgroup_v2=True, machine=read_machine()).memory_qos
+    qos = render_settings(settings, node, cgroup_v2=True, swap_controller=True, machine=read_machine()).memory_qos
     assert qos is not None and qos.tiered and qos.for_pods == 5_923_508_224
     driver = CgroupDriver.CGROUPFS
     found = [resource_settings(settings, capacity, driver, cgroup_v2=v2).memory_protection for v2 in (True, False)]

@@ -1,4 +1,4 @@
-"""`--runonce` without a machine: it always ends, and says what was wrong."""
+"""`--runonce` without a machine: it always ends, and prints what was wrong."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_an_end_that_was_heard_of_is_waited_for(
     monkeypatch.setattr("pykubelet.app.once.SETTLE_S", 0.01)
     pod = make_pod()
     observed, seen = make_cell("observed", Observed())
-    statuses, tells = make_cell("statuses", Statuses({UID: container(running=core.ContainerStateRunning())}))
+    statuses, publisher = make_cell("statuses", Statuses({UID: container(running=core.ContainerStateRunning())}))
     ended = view(running()).add_pending_exits((ContainerEnd(ContainerID("app-0"), exit_code=3, finished_at=1),))
     seen.publish(Observed({UID: ended}, 1.0))
     roster = make_cell("roster", Roster({UID: entry(pod)}, True, silent=()))[0]
@@ -42,20 +42,22 @@ async def test_an_end_that_was_heard_of_is_waited_for(
         code = group.create_task(run_once(OnceCells(roster, observed, statuses)))
         await asyncio.sleep(0.1)
         assert not code.done()
-        tells.publish(Statuses({UID: container(terminated=core.ContainerStateTerminated(exitCode=3, reason="Error"))}))
+        publisher.publish(
+            Statuses({UID: container(terminated=core.ContainerStateTerminated(exitCode=3, reason="Error"))})
+        )
         seen.publish(Observed({UID: view(exited(code=3))}, 2.0))
     assert code.result() == 1
     assert capsys.readouterr().out == "default/web\tfailed\tapp: exit code 3 (Error)\n"
 
 
-async def test_a_source_that_says_nothing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_source_that_reports_nothing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     reading, roster = cells()
     roster.publish(Roster(missing=("http",), silent=("http",)))
     assert await run_once(reading, timeout_s=0.05) == 1
-    assert capsys.readouterr().out == "source http\ttimed out\thas not told its pods\n"
+    assert capsys.readouterr().out == "source http\ttimed out\thas not delivered its pods\n"
 
 
-async def test_a_source_that_tells_why_it_has_no_pods_is_not_waited_for(
+async def test_a_source_that_reports_why_it_has_no_pods_is_not_waited_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pykubelet.app.once.SETTLE_S", 0.0)

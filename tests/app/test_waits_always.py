@@ -2,7 +2,7 @@
 
 A pod is settled when all that should run runs and is ready, or when it is over. As long as it is not, what `explain`
 would show of it must have at least one wait, and every wait has a name, an owner, a beginning and what comes next.
-Checked on random lives of the pod machine, and on the pods room with a fake runtime that fails at random.
+Checked on random lives of the pod machine, and on the pod workers with a fake runtime that fails at random.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
 
 from pykubelet.act.images.model import ImageError
-from pykubelet.act.pods.model import REMOVING, PodState
+from pykubelet.act.pods.model import REMOVING, PodWorkerState
 from pykubelet.act.pods.waitbook import general_wait, waits_of
 from pykubelet.act.resources.model import CgroupError
 from pykubelet.base.api.core import Container, Pod, PodStatus
@@ -31,12 +31,12 @@ from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.probes import ProbeKind, ProbeResults
 from pykubelet.base.model.restart import is_sidecar, should_restart
-from pykubelet.base.model.waits import Wait
+from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.report.status.model import StatusFacts
 from pykubelet.report.status.project import project_status
 from pykubelet.serve.explain.waits import pod_waits
-from pykubelet.testing.cri.fake import Fault
+from pykubelet.testing.cri.fake import RuntimeFault
 
 PROBE = {"exec": {"command": ["true"]}}
 PROBED = {
@@ -55,14 +55,14 @@ def is_settled(of: Pod, stage: Stage, view: PodView | None, status: PodStatus, r
         return not removing
     if stage is not Stage.SYNCING or view is None:
         return False
-    told = {s.name: s for s in (*status.initContainerStatuses, *status.containerStatuses)}
+    reported = {s.name: s for s in (*status.initContainerStatuses, *status.containerStatuses)}
 
     def lacks_nothing(c: Container) -> bool:
         newest, is_init = view.newest(c.name), c in of.spec.initContainers
         if is_init and not is_sidecar(c):
-            return told[c.name].ready
+            return reported[c.name].ready
         if newest is not None and newest.is_running:
-            return told[c.name].ready
+            return reported[c.name].ready
         return newest is not None and not should_restart(of, c, newest)
 
     gates = {c.type: c.status for c in status.conditions}
@@ -72,11 +72,11 @@ def is_settled(of: Pod, stage: Stage, view: PodView | None, status: PodStatus, r
 
 def check_waits(waits: Iterable[Wait]) -> None:
     for wait in waits:
-        began = wait.since > 0 or wait.owner in ("container", "observe/probes")  # containers here run since 1970
+        began = wait.since > 0 or wait.owner in (Owner.CONTAINER, Owner.PROBER)  # containers here run since 1970
         assert wait.what and wait.owner and began and wait.next_step, wait
 
 
-class ToldLife(PodLife):
+class ReportedLife(PodLife):
     """The random lives of the pod machine, seen through its waits."""
 
     @initialize(shape=st.sampled_from(sorted(PROBED)))
@@ -84,15 +84,16 @@ class ToldLife(PodLife):
         self.now, self.wall = 1000.0, WALL
         self.runtime = Runtime()
         self.probes = ProbeResults({}, frozenset(ProbeKind))
-        self.state = PodState(ref=REF, pod=PROBED[shape], stage=Stage.SYNCING, started_wall=WALL)
+        self.state = PodWorkerState(ref=REF, pod=PROBED[shape], stage=Stage.SYNCING, started_wall=WALL)
         self.timer = None
         self.sync = None
         self.syncing = self.stopping = self.cleaning = None
         self.started, self.stale, self.graces = [], [], []
         self.was_killed = False
+        self.steps = []
 
     @invariant()
-    def what_it_waits_for_is_told(self) -> None:
+    def what_it_waits_for_is_reported(self) -> None:
         state = self.state
         waits = waits_of(state, self.now, self.wall)
         if not waits and (wait := general_wait(state, self.wall)) is not None:
@@ -117,16 +118,16 @@ class ToldLife(PodLife):
         assert shown or is_settled(state.pod, state.stage, state.view, status, removing), state
 
 
-ToldLife.TestCase.settings = settings(
+ReportedLife.TestCase.settings = settings(
     max_examples=60,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
-TestToldLife = ToldLife.TestCase
+TestReportedLife = ReportedLife.TestCase
 
 
-# The pods room on a runtime that fails
+# The pod workers on a runtime that fails
 
 UID = PodUID(named(pod(), "web").metadata.uid)
 METHODS = (
@@ -135,11 +136,11 @@ METHODS = (
 )
 SCRIPTS = ("sleep 0.1; exit 1", "exit 0", "sleep 1000", "trap '' TERM; sleep 1000")
 QUIET_S = 0.6
-"""A wait is told after a tenth of a second; a busy machine gets half a second more."""
+"""A wait is reported after a tenth of a second; a busy machine gets half a second more."""
 TROUBLES = st.lists(
     st.one_of(
         st.builds(
-            Fault,
+            RuntimeFault,
             st.sampled_from(METHODS),
             code=st.sampled_from([None, CriCode.UNKNOWN, CriCode.UNAVAILABLE, CriCode.DEADLINE_EXCEEDED]),
             hang=st.booleans(),
@@ -153,9 +154,9 @@ TROUBLES = st.lists(
 )
 
 
-def apply(n: Node, trouble: Fault | str) -> None:
+def apply(n: Node, trouble: RuntimeFault | str) -> None:
     match trouble:
-        case Fault():
+        case RuntimeFault():
             n.fake.inject(trouble)
         case "volumes":
             n.volumes.stuck.add("web")
@@ -174,9 +175,9 @@ def apply(n: Node, trouble: Fault | str) -> None:
 async def watch(n: Node, seconds: float) -> None:
     """Look at the pod all the time: it is never unsettled for long without a wait."""
     loop = asyncio.get_running_loop()
-    end, last_told, before = loop.time() + seconds, loop.time(), loop.time()
+    end, last_reported, before = loop.time() + seconds, loop.time(), loop.time()
     while (now := loop.time()) < end:
-        last_told += max(0.0, now - before - 0.05)  # the machine was slow, not the agent
+        last_reported += max(0.0, now - before - 0.05)  # the machine was slow, not the agent
         before = now
         life = n.life("web")
         if life is None:
@@ -188,12 +189,12 @@ async def watch(n: Node, seconds: float) -> None:
             waits = pod_waits(life, None, (), status)
             check_waits(waits)
             if waits or is_settled(life.pod, life.stage, view, status, removing=False):
-                last_told = now
-        assert now - last_told < QUIET_S, n.account()
+                last_reported = now
+        assert now - last_reported < QUIET_S, n.account()
         await asyncio.sleep(0.02)
 
 
-async def live(script: str, troubles: list[Fault | str], early: bool, folder: Path) -> None:
+async def live(script: str, troubles: list[RuntimeFault | str], early: bool, folder: Path) -> None:
     hook = {"postStart": {"exec": {"command": ["true"]}}}
     of = pod(container("app", command=["sh", "-c", script], lifecycle=hook), terminationGracePeriodSeconds=1)
     async with node(folder) as n:
@@ -211,7 +212,7 @@ async def live(script: str, troubles: list[Fault | str], early: bool, folder: Pa
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(SCRIPTS), TROUBLES, st.booleans())
-def test_on_a_failing_runtime_too(script: str, troubles: list[Fault | str], early: bool) -> None:
+def test_on_a_failing_runtime_too(script: str, troubles: list[RuntimeFault | str], early: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="pyk") as folder, asyncio.Runner() as runner:
         runner.run(live(script, troubles, early, Path(folder)))
 

@@ -1,4 +1,4 @@
-"""What people should hear about the machine when the agent starts, as Events of the node.
+"""Warnings about the machine that the agent posts as Events of the node when it starts.
 
 Source: the Kubernetes documentation "About cgroup v2" and "Swap memory management"; "DNS for Services and Pods" for the limits.
 """
@@ -15,6 +15,7 @@ from pykubelet.config.kubelet import KubeletConfiguration
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import read_text
 from pykubelet.edges.host.fs.mounts import tmpfs_no_swap_supported
+from pykubelet.edges.host.proc.kmsg import in_user_namespace
 from pykubelet.edges.host.proc.machine import Machine
 
 _CGROUP_V1 = "cgroup v1 support is in maintenance mode, please migrate to cgroup v2"
@@ -25,7 +26,10 @@ _SWAPPED = (
 
 
 class Circumstances(Value):
-    """`has_swap`: it has some, and pods may run beside it. `resolv_conf`: the text of that file; None when there is none."""
+    """The facts behind the warnings. `has_swap`: the machine has swap space. `tmpfs_no_swap`: tmpfs can be kept out of swap.
+
+    `resolv_conf`: the text of the resolver file; None if it is not configured or cannot be read.
+    """
 
     cgroup_v2: bool
     has_swap: bool
@@ -35,16 +39,23 @@ class Circumstances(Value):
     cluster_domain: str = ""
 
 
-def look_around(config: KubeletConfiguration, machine: Machine, *, cgroup_v2: bool) -> Circumstances:
-    """Reads the host's resolver file. Where it cannot be read, the pods that need it tell what is wrong with it."""
+def look_around(config: KubeletConfiguration, machine: Machine, root_dir: str, *, cgroup_v2: bool) -> Circumstances:
+    """Read the host's resolver file, and whether memory-backed volumes can be kept out of swap.
+
+    `root_dir`: a directory in which a test mount may be made. In a user namespace the kernel refuses `noswap`. If the resolver
+    file cannot be read, the pods that need it report the error.
+    """
     text = None
     if config.resolvConf:
         with contextlib.suppress(HostError):
             text = read_text(config.resolvConf)
+    has_swap = machine.swap_bytes > 0
     return Circumstances(
         cgroup_v2=cgroup_v2,
-        has_swap=machine.swap_bytes > 0,
-        tmpfs_no_swap=tmpfs_no_swap_supported(machine.kernel_version),
+        has_swap=has_swap,
+        tmpfs_no_swap=has_swap
+        and not in_user_namespace()
+        and tmpfs_no_swap_supported(machine.kernel_version, root_dir),
         resolv_conf_path=config.resolvConf,
         resolv_conf=text,
         cluster_domain=config.clusterDomain,
@@ -52,12 +63,12 @@ def look_around(config: KubeletConfiguration, machine: Machine, *, cgroup_v2: bo
 
 
 def advice(on: Circumstances) -> tuple[KubeEvent, ...]:
-    """What is to be told. Pure."""
-    told = []
+    """The warnings to post. Pure."""
+    events = []
     if not on.cgroup_v2:
-        told.append(warning(EVENT_CGROUP_V1, _CGROUP_V1))
+        events.append(warning(EVENT_CGROUP_V1, _CGROUP_V1))
     if on.has_swap and not on.tmpfs_no_swap:
-        told.append(warning(EVENT_POSSIBLE_MEMORY_BACKED_VOLUMES_ON_DISK, _SWAPPED))
+        events.append(warning(EVENT_POSSIBLE_MEMORY_BACKED_VOLUMES_ON_DISK, _SWAPPED))
     if on.resolv_conf is not None:
-        told.extend(resolv_conf_warnings(on.resolv_conf_path, on.resolv_conf, on.cluster_domain))
-    return tuple(told)
+        events.extend(resolv_conf_warnings(on.resolv_conf_path, on.resolv_conf, on.cluster_domain))
+    return tuple(events)

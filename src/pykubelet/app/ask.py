@@ -1,14 +1,15 @@
-"""`pykubelet pods`, `pykubelet explain POD` and `pykubelet page`: ask the running agent over its root-only socket, and show the answer.
+"""The commands `pykubelet pods`, `pykubelet explain POD` and `pykubelet page`, which query the running agent.
 
-Owns: the options, the choice of the pod that is meant, and the tables. What is known is decided by the agent; its answers
-come from `serve/explain`. Standard library only, and little of it: an answer must be there within a tenth of a
-second. Exit codes: 0 answered, 1 not (no agent, no such pod, no permission), 2 wrong command line.
+They use the agent's root-only socket. Owns: the options, the choice of the pod, and the tables. The content of the answers
+comes from `serve/explain` in the agent. Imports only little of the standard library, because a command must answer within
+a tenth of a second. Exit codes: 0 answered, 1 not (no agent, no such pod, no permission), 2 wrong command line.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import socket
 import sys
 import time
@@ -28,7 +29,7 @@ Document = Mapping[str, Any]
 
 
 class AskError(Exception):
-    """The question has no answer; the text says why and what to do."""
+    """No answer can be shown. The text states the reason and what to do."""
 
 
 def pods(argv: Sequence[str]) -> int:
@@ -39,14 +40,19 @@ def pods(argv: Sequence[str]) -> int:
 
 def explain(argv: Sequence[str]) -> int:
     """`pykubelet explain POD|node [-o json]`."""
-    parser = _parser("explain", "One pod: what it waits for, since when, who owns the wait, and its recent story.")
+    parser = _parser("explain", "One pod: what it waits for, since when, who owns the wait, and its recent timeline.")
     parser.add_argument("pod", metavar="POD", help="NAME, NAMESPACE/NAME, the start of a UID, or the word node")
+    parser.add_argument(
+        "--recording", action="store_true", help="the newest steps of the pod worker, for pykubelet replay"
+    )
     options = parser.parse_args(argv)
+    if options.recording:
+        return _answered(options, _show_recording)
     return _answered(options, _show_node if options.pod == NODE else _show_pod)
 
 
 def page(argv: Sequence[str]) -> int:
-    """`pykubelet page`: a link that opens the node's web page, once."""
+    """`pykubelet page`: print a link that opens the node's web page and is valid once."""
     return _answered(
         _parser("page", "A link to the node's web page, good once and for five minutes.").parse_args(argv), _show_link
     )
@@ -68,22 +74,25 @@ def _answered(options: argparse.Namespace, show: Any) -> int:
         print(f"Error: {escape_controls(str(error))}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has gone, as in `| head`; nothing is left to say
+        sys.stderr.close()  # the reader of the output has gone, as in `| head`; suppress Python's message about it
         return 1
     return 0
 
 
-# Asking
+# Requests to the agent
 
 
 def _ask(options: argparse.Namespace, path: str) -> Any:
-    """The decoded answer, safe to print where it is not for a program; AskError when there is none."""
+    """The decoded answer; None if the agent does not know `path`. Raises AskError if there is no answer.
+
+    Control characters are escaped unless the answer is printed as JSON.
+    """
     where = options.socket or f"{options.root_dir}/pykubelet.sock"
     try:
         status, body = _get(where, path)
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
         raise AskError(
-            f"the agent is not running: nobody listens at {where} (another --root-dir? give it as --root-dir)"
+            f"the agent is not running: nothing listens at {where} (another --root-dir? give it as --root-dir)"
         ) from error
     except PermissionError as error:
         raise AskError(f"permission denied at {where}: only root may ask the agent") from error
@@ -105,7 +114,7 @@ def _ask(options: argparse.Namespace, path: str) -> Any:
 
 
 def _printable(document: Any) -> Any:
-    """With the control characters escaped that containers have put into messages, outputs and Events."""
+    """Escape the control characters that containers have put into messages, outputs and Events."""
     if isinstance(document, str):
         return escape_controls(document)
     if isinstance(document, list):
@@ -116,7 +125,7 @@ def _printable(document: Any) -> Any:
 
 
 def _get(where: str, path: str) -> tuple[int, bytes]:
-    """One GET over a unix socket: HTTP/1.0, so that the answer ends with the connection."""
+    """Send one GET over a unix socket, with HTTP/1.0 so that the answer ends with the connection."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.settimeout(TIMEOUT_S)
         link.connect(where)
@@ -177,7 +186,7 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _print_notes(document: Document, now: float) -> None:
-    """What concerns the whole node: its own waits, and manifests that cannot be used."""
+    """Print what concerns the whole node: its own waits, and manifests that cannot be used."""
     if document["waits"]:
         print("\nThe node waits for:")
         _print_waits(document["waits"], now)
@@ -209,11 +218,23 @@ def _show_pod(options: argparse.Namespace) -> None:
         _print_waits(known["waits"], known["time"])
 
 
-def choose(known: Sequence[Document], wanted: str, node: str, problems: Sequence[Document] = ()) -> list[Document]:
-    """The pods meant by NAME, NAMESPACE/NAME or the start of a UID: several only where they have both names in common.
+def _show_recording(options: argparse.Namespace) -> None:
+    options.output = "json"
+    known = _ask(options, "/pods")
+    chosen = choose(known["pods"], options.pod, known["node"], known["problems"])
+    for pod in chosen:
+        document = _ask(options, f"/pods/{pod['uid']}/recording")
+        if document is not None:
+            print(json.dumps(document))
+            return
+    raise AskError(f'the pod "{options.pod}" has no worker now: nothing was recorded')
 
-    NAME may also be the one in the manifest, to which the agent has added the node's. Raises AskError when there is none,
-    with names that are near, or when the word fits several.
+
+def choose(known: Sequence[Document], wanted: str, node: str, problems: Sequence[Document] = ()) -> list[Document]:
+    """The pods that match NAME, NAMESPACE/NAME or the start of a UID. All of them have the same name and namespace.
+
+    NAME may also be the name in the manifest, without the node's name that the agent appends. Raises AskError if no pod
+    matches, with similar names, or if pods with different names match.
     """
     namespace, slash, name = wanted.rpartition("/")
     here = [pod for pod in known if not slash or pod["namespace"] == namespace]
@@ -229,7 +250,7 @@ def choose(known: Sequence[Document], wanted: str, node: str, problems: Sequence
 
 
 def _refused(problems: Sequence[Document], name: str, node: str) -> str:
-    """A manifest that is called like the pod and cannot be used is what the asker wants to know of."""
+    """The problem of a manifest that is named like the pod: the user probably asks about this one."""
     for problem in problems:
         stem = problem["origin"].rpartition("/")[2].partition(".")[0]
         if stem and stem in (name, name.removesuffix(f"-{node}")):
@@ -239,7 +260,7 @@ def _refused(problems: Sequence[Document], name: str, node: str) -> str:
 
 
 def _near(known: Sequence[Document], name: str) -> str:
-    import difflib  # only for a wrong name
+    import difflib  # needed only for a wrong name
 
     names = sorted({pod["name"] for pod in known})
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or [n for n in names if name and name in n][:3]
@@ -268,7 +289,7 @@ def _print_pod(pod: Document) -> None:
         print("\nContainers:")
         for line in _table([_container_row(container, now) for container in pod["containers"]]):
             print(f"  {line}")
-    _print_story(pod["story"], now)
+    _print_timeline(pod["timeline"], now)
 
 
 def _print_waits(waits: Sequence[Document], now: float) -> None:
@@ -314,14 +335,14 @@ def _state_text(state: Document, now: float) -> str:
     return f"{state['state']}{code}{reason}{since}"
 
 
-def _print_story(story: Iterable[Document], now: float) -> None:
-    lines = [_story_line(line, now) for line in story]
+def _print_timeline(timeline: Iterable[Document], now: float) -> None:
+    lines = [_timeline_entry(line, now) for line in timeline]
     if lines:
-        print("\nStory:")
+        print("\nTimeline:")
         print("\n".join(lines))
 
 
-def _story_line(line: Document, now: float) -> str:
+def _timeline_entry(line: Document, now: float) -> str:
     at = time.localtime(line["at"])
     clock = time.strftime("%H:%M:%S" if now - line["at"] < DAY_S else "%Y-%m-%d %H:%M:%S", at)
     what = _indented(line["what"])
@@ -350,14 +371,16 @@ def _show_node(options: argparse.Namespace) -> None:
     print(f"Container runtime {name}: {state}, restarts seen {runtime['restarts_seen']}")
     for line in _cluster_lines(document, now):
         print(line)
+    for line in _eviction_lines(document.get("eviction"), now):
+        print(line)
     print("\nWaits for:")
     _print_waits(document["waits"], now)
     _print_notes({"waits": (), "problems": document["problems"]}, now)
-    _print_story(document["story"], now)
+    _print_timeline(document["timeline"], now)
 
 
 def _cluster_lines(document: Document, now: float) -> Iterable[str]:
-    """The API server and the certificates for it; nothing on a node that stands alone."""
+    """The lines about the API server and the certificates; none on a standalone node."""
     api = document.get("api")
     if api is None:
         return
@@ -376,8 +399,42 @@ def _cluster_lines(document: Document, now: float) -> Iterable[str]:
         yield f"Certificate ({found['use']}) {found['file']}: {state}"
 
 
+def _eviction_lines(eviction: Document | None, now: float) -> Iterable[str]:
+    """The lines about each signal: threshold, trend and users, and the pod that would be evicted next."""
+    if eviction is None or not eviction["signals"]:
+        return
+    yield f"\nEviction{' (dry run: no pod is evicted)' if eviction['dry_run'] else ''}:"
+    rows: list[tuple[str, ...]] = [
+        ("  SIGNAL", "AVAILABLE", "THRESHOLD", "OF", "PER SECOND", "MET", "MOST USED BY", "NEXT")
+    ]
+    for one in eviction["signals"]:
+        met = f"{render_age(now - one['met_since'])}" if one["met_since"] is not None else "no"
+        unit = one["unit"]
+        users = ", ".join(f"{user['pod']} {render_amount(user['used'], unit)}" for user in one["top"][:1])
+        rate = "" if one["per_s"] is None else render_amount(one["per_s"], unit, "+")
+        values = [render_amount(one[key], unit) for key in ("available", "threshold", "capacity")]
+        victim = one["next"]["pod"] if one["next"] is not None else ""
+        rows.append((f"  {one['signal']}{' (soft)' if one['soft'] else ''}", *values, rate, met, users, victim))
+    yield from _table(rows)
+    yield from dict.fromkeys(
+        f"  {one['next']['pod']}: {one['next']['why']}" for one in eviction["signals"] if one["next"]
+    )
+    for would in eviction["would_evict"]:
+        yield f"  {render_age(now - would['at'])} ago would have evicted {would['pod']} ({would['signal']}): {would['why']}"
+
+
+def render_amount(amount: float | None, unit: str, sign: str = "") -> str:
+    """Format an amount of a signal: 23.3Gi for bytes, 12.5% for basis points, else the number. `sign` "+": also for positive ones."""
+    if amount is None:
+        return "?"
+    if unit == "basis points":
+        return f"{amount / 100:{sign}.1f}%"
+    power = min(4, int(math.log2(abs(amount)) // 10)) if unit == "bytes" and abs(amount) >= 1 else 0
+    return f"{math.ldexp(amount, -10 * power):{sign}.{1 if power else 0}f}{('', 'Ki', 'Mi', 'Gi', 'Ti')[power]}"
+
+
 def render_age(seconds: float) -> str:
-    """A duration in its two largest units: 42s, 3m5s, 2h7m, 4d3h."""
+    """Format a duration in its two largest units: 42s, 3m5s, 2h7m, 4d3h."""
     left = max(0, int(seconds))
     days, hours, minutes = left // DAY_S, left // 3600 % 24, left // 60 % 60
     if days:

@@ -1,7 +1,8 @@
-"""The program: `pykubelet`, also under the name `kubelet`. Decides what is asked for and imports only what that needs.
+"""The entry point of the program `pykubelet`, which may also be named `kubelet`. Selects the command to run.
 
-`--version` and `--help` must answer at once, so nothing heavy is imported at the top here, in `flags.py`,
-`flags_table.py` and `version.py`. Exit codes: 0 done, 1 wrong command line or configuration; the agent has its own.
+Each command imports only what it needs. `--version` and `--help` must answer at once, so this module, `flags.py`,
+`flags_table.py` and `version.py` import nothing heavy at the top. Exit codes: 0 done, 1 wrong command line or configuration;
+the agent has its own.
 """
 
 from __future__ import annotations
@@ -24,6 +25,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         questions = {"pods": ask.pods, "explain": ask.explain, "page": ask.page}
         return questions[arguments[0]](arguments[1:])
+    if arguments and arguments[0] == "replay":
+        from pykubelet.app import replay
+
+        return replay.main(arguments[1:])
+    if arguments and arguments[0] == "simulate":
+        from pykubelet.app import simulate
+
+        return simulate.main(arguments[1:])
     try:
         line = parse_command_line(arguments)
     except FlagError as error:

@@ -1,7 +1,8 @@
-"""Which cgroup driver is in force: the runtime's choice where it tells one (KEP-4033), else the configured one.
+"""Determines the cgroup driver: the runtime's if it reports one (KEP-4033), else the configured one.
 
-At the start the runtime is asked once and not waited for. When it does not answer, nothing is done that rests on the
-driver (the node's cgroups, the pods) until it has been asked again; an answer that differs begins the agent anew.
+At start the runtime is asked once, without a retry. If it does not answer, everything that depends on the driver (the node's
+cgroups, the pods) waits until the runtime was asked again. If that answer differs from the configured driver, the agent is
+built again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from pykubelet.base.kit.log import Log
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.host.cgroups.cgroup_detect import detect_cgroups
+from pykubelet.edges.host.cgroups.cgroups import Cgroups
 
 log = Log("app")
 CRI_DRIVERS = {pb.SYSTEMD: CgroupDriver.SYSTEMD, pb.CGROUPFS: CgroupDriver.CGROUPFS}
@@ -22,7 +25,7 @@ PAUSE_S = 2.0
 
 
 async def ask_driver(cri: CriClient, configured: CgroupDriver) -> CgroupDriver | None:
-    """The driver in force. None: the runtime does not answer, so it is not known."""
+    """Ask the runtime once for the cgroup driver. None: the runtime does not answer, so the driver is not known."""
     try:
         async with asyncio.timeout(DEADLINE_S):
             answer = await cri.runtime_config()
@@ -30,18 +33,28 @@ async def ask_driver(cri: CriClient, configured: CgroupDriver) -> CgroupDriver |
         return configured if error.is_unimplemented else None
     except TimeoutError:
         return None
-    told = CRI_DRIVERS.get(answer.linux.cgroup_driver, configured)
-    if told is not configured:
-        log.info("the runtime's cgroup driver is used, not the configured one", runtime=told, configured=configured)
-    return told
+    driver = CRI_DRIVERS.get(answer.linux.cgroup_driver, configured)
+    if driver is not configured:
+        log.info("the runtime's cgroup driver is used, not the configured one", runtime=driver, configured=configured)
+    return driver
 
 
 async def insist_on_driver(cri: CriClient, configured: CgroupDriver, pause_s: float = PAUSE_S) -> CgroupDriver:
-    """The same of a runtime that answers other questions: after three tries the configured driver counts."""
+    """As `ask_driver`, for a runtime that answers other calls: after three tries the configured driver is used."""
     for again in range(TRIES):
         if again:
             await asyncio.sleep(pause_s)
-        if (told := await ask_driver(cri, configured)) is not None:
-            return told
-    log.warning("the runtime does not tell its cgroup driver; the configured one is used", configured=configured)
+        if (driver := await ask_driver(cri, configured)) is not None:
+            return driver
+    log.warning("the runtime does not report its cgroup driver; the configured one is used", configured=configured)
     return configured
+
+
+def cgroups_of(driver: CgroupDriver) -> Cgroups:
+    """The machine's cgroups, created and changed through `driver`."""
+    cgroups = detect_cgroups()
+    if driver is not CgroupDriver.SYSTEMD:
+        return cgroups
+    from pykubelet.edges.host.cgroups.systemd import Systemd, SystemdCgroups  # takes 50 ms, because of a D-Bus library
+
+    return SystemdCgroups(cgroups, Systemd())

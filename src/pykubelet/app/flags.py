@@ -1,7 +1,7 @@
-"""The command line as the reference reads it: which flag got which text. Values are understood in `flags_parse.py`.
+"""Splits the command line into flags and their texts, as the reference does. `flags_parse.py` parses the texts.
 
 Rules (those of Go's pflag): `--a=b`, `--a b`, `-v 4`, `-v4`, `-v=4`; a boolean takes a value only after `=`; `_` in a name
-is `-`; `--` ends the flags; words that are no flags are collected. Cheap to import.
+is `-`; `--` ends the flags; words that are not flags are collected. Cheap to import.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ NO_VALUE = {"bool": "true", "version": "true"}
 
 
 class FlagError(Exception):
-    """The command line cannot be read; the text is pflag's."""
+    """The command line cannot be parsed. The text is pflag's."""
 
 
 class Given(NamedTuple):
-    """One flag as given: its text, and how an error names it."""
+    """One flag as given: its text, and its name in error messages."""
 
     flag: Flag
     text: str
@@ -27,13 +27,13 @@ class Given(NamedTuple):
 
 
 class CommandLine(NamedTuple):
-    """`given` in order. `words`: what was no flag."""
+    """A split command line. `given`: the flags in order. `words`: the arguments that are not flags."""
 
     given: tuple[Given, ...]
     words: tuple[str, ...]
 
     def last(self, name: str) -> str | None:
-        """The text of the last flag of that name; None when it was not given."""
+        """The text of the last flag with that name; None if it was not given."""
         return next((item.text for item in reversed(self.given) if item.flag.name == name), None)
 
 

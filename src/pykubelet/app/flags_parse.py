@@ -1,7 +1,7 @@
-"""Understands the texts of flags: each type's parser, and the step from a command line to `FlagInput`.
+"""Parses the texts of flags: a parser for each type, and the conversion of a command line to `FlagInput`.
 
-Owns the types of `flags_table.py`. Results are plain values as a configuration file has them. Repeated flags of a list
-or map type add up, as in the reference; of any other type the last one counts.
+Owns the types of `flags_table.py`. Results are plain values as in a configuration file. Repeated flags of a list or map type
+add up, as in the reference; for any other type the last one counts.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 from pykubelet.app.flags import CommandLine, FlagError, Given
 from pykubelet.base.api.labels import label_value_errors, qualified_name_errors
 from pykubelet.base.api.quantity import QuantityError, parse_text
+from pykubelet.base.kit.booleans import parse_bool
 from pykubelet.base.kit.durations import SECOND, format_duration, parse_duration
 from pykubelet.config.combine import FlagInput
+from pykubelet.config.eviction import stall_threshold
 from pykubelet.config.flag_values import parse_node_ip
 from pykubelet.config.settings import Flags
 from pykubelet.config.validate_server import is_ip
 
-_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
-_FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 _NUMBER = re.compile(r"[+-]?(0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO]?[0-7_]*|[1-9][0-9_]*)")
 _PATHS = (
     "config",
@@ -37,7 +37,7 @@ _PATHS = (
 
 
 def read_flags(line: CommandLine) -> FlagInput:
-    """The values of a command line. Raises FlagError naming flag and value."""
+    """Parse the values of a command line. Raises FlagError that names the flag and the value."""
     fields: dict[str, Any] = {}
     attributes: dict[str, Any] = {}
     names: dict[str, str] = {}
@@ -62,7 +62,7 @@ def read_flags(line: CommandLine) -> FlagInput:
 
 
 def parse_value(item: Given, before: Any) -> Any:
-    """The plain value of one flag; `before`: what earlier flags of that name gave, None when there are none."""
+    """The plain value of one flag. `before`: the value from earlier flags of that name; None if there are none."""
     try:
         return _PARSERS[item.flag.kind](item.text, before)
     except ValueError as error:
@@ -73,17 +73,8 @@ def _text(text: str, _: Any) -> str:
     return text
 
 
-def parse_bool(text: str) -> bool:
-    """A Go boolean. Raises ValueError with Go's text."""
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
-    raise ValueError(f'strconv.ParseBool: parsing "{text}": invalid syntax')
-
-
 def parse_int(text: str, low: int, high: int, function: str = "ParseInt") -> int:
-    """A Go integer of any base by its prefix. Raises ValueError with Go's text."""
+    """Parse a Go integer, whose prefix gives the base. Raises ValueError with Go's text."""
     bare = text.replace("_", "")
     if not _NUMBER.fullmatch(text) or (low == 0 and text[0] in "+-"):
         raise ValueError(f'strconv.{function}: parsing "{text}": invalid syntax')
@@ -103,7 +94,7 @@ def _ip(text: str, _: Any) -> str:
 
 
 def _strings(text: str, before: Any) -> list[str]:
-    """Comma-separated, with CSV quotes."""
+    """Parse a comma-separated list with CSV quotes."""
     if '"' in text:
         import csv  # rare
 
@@ -114,7 +105,7 @@ def _strings(text: str, before: Any) -> list[str]:
 
 
 def _pairs(text: str, before: Any, separator: str) -> dict[str, str]:
-    """`k=v,...` added to what was there; empty items are skipped."""
+    """Parse `k=v,...` and add it to `before`. Empty items are skipped."""
     pairs = dict(before or {})
     for item in text.split(","):
         if not item:
@@ -127,7 +118,7 @@ def _pairs(text: str, before: Any, separator: str) -> dict[str, str]:
 
 
 def _whole_pair(text: str, before: Any) -> dict[str, str]:
-    """One `k=v`; a comma belongs to the value."""
+    """Parse one `k=v`. A comma is part of the value."""
     key, found, value = text.partition("=")
     if not found:
         raise ValueError("malformed pair, expect string=string")
@@ -150,7 +141,7 @@ def _bools(text: str, before: Any) -> dict[str, bool]:
 
 
 def _multimap(text: str, before: Any) -> dict[str, list[str]]:
-    """`k:v,k:v`; the values of one key keep their order."""
+    """Parse `k:v,k:v`. The values of one key keep their order."""
     lists = {key: list(values) for key, values in (before or {}).items()}
     for item in text.split(","):
         if not item:
@@ -195,7 +186,7 @@ def _vmodule(text: str, _: Any) -> list[dict[str, Any]]:
 
 
 def _taints(text: str, _: Any) -> list[dict[str, str]]:
-    """`key=value:effect,...`, `key:effect`, `key`."""
+    """Parse `key=value:effect,...`, `key:effect` or `key`."""
     return [_taint(item) for item in text.split(",")] if text else []
 
 
@@ -214,7 +205,7 @@ def _taint(text: str) -> dict[str, str]:
 
 
 def _reserved_memory(text: str, before: Any) -> list[dict[str, Any]]:
-    """`N:memory=1Gi,hugepages-2Mi=...`; repeatable."""
+    """Parse `N:memory=1Gi,hugepages-2Mi=...`; repeatable."""
     if not text:
         return []
     node, found, rest = text.partition(":")
@@ -238,6 +229,16 @@ def _reserved_memory(text: str, before: Any) -> list[dict[str, Any]]:
     return [*(before or []), {"numaNode": int(node), "limits": limits}]
 
 
+def _stalls(text: str, before: Any) -> dict[str, str]:
+    """Parse `memory.full=20%,io.some=60%`."""
+    stalls = dict(before or {})
+    for item in text.split(","):
+        name, _, share = item.partition("=")
+        stall_threshold(name.strip(), share.strip())
+        stalls[name.strip()] = share.strip()
+    return stalls
+
+
 _PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "str": _text,
     "bool": lambda text, _: parse_bool(text),
@@ -255,6 +256,7 @@ _PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "multimap": _multimap,
     "labels": _labels,
     "quantity": _quantity,
+    "stalls": _stalls,
     "vmodule": _vmodule,
     "taints": _taints,
     "reserved-memory": _reserved_memory,

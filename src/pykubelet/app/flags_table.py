@@ -1,7 +1,7 @@
-"""The kubelet's flags: name, type, where the value goes. Data only, and cheap to import.
+"""The kubelet's flags: name, type and target. Data only, and cheap to import.
 
-A target with a dot or of a name in camel case is a field of KubeletConfiguration; `flags.NAME` is an attribute of
-`config.settings.Flags`; the empty target is accepted and goes nowhere. Types are explained in `flags_parse.py`.
+The target states where the value goes: `flags.NAME` is an attribute of `config.settings.Flags`; any other name is the path of
+a field of KubeletConfiguration; a flag with an empty target is accepted and ignored. `flags_parse.py` explains the types.
 Source: the kubelet's command line reference (doc page kubelet).
 """
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Flag(NamedTuple):
-    """One flag. `deprecated`: what its warning says, empty when there is none."""
+    """One flag. `deprecated`: the text of its deprecation warning; empty if there is none."""
 
     name: str
     kind: str
@@ -21,7 +21,7 @@ class Flag(NamedTuple):
 
     @property
     def attribute(self) -> str:
-        """The attribute of `Flags`, empty when the target is a field."""
+        """The attribute of `Flags`; empty if the target is a field."""
         return self.target.removeprefix("flags.") if self.target.startswith("flags.") else ""
 
 
@@ -96,6 +96,10 @@ OWN = (
         "leave hard eviction out of allocatable",
         "will be removed in 1.25 or later.",
     ),
+    Flag("eviction-dry-run", "bool", "flags.eviction_dry_run", "report which pods would be evicted, and evict none"),
+    Flag(
+        "eviction-stall", "stalls", "flags.eviction_stall", "evict when tasks are stalled for longer than these shares"
+    ),
     Flag("housekeeping-interval", "duration", "flags.housekeeping_interval_s", "interval of container statistics"),
     Flag(
         "max-housekeeping-interval",
@@ -105,7 +109,7 @@ OWN = (
     ),
 )
 
-# Accepted, checked for type, without a target.
+# These are accepted and their type is checked, but they have no target.
 CADVISOR = tuple(
     Flag(name, kind, "", "no effect", _CADVISOR)
     for name, kind in (

@@ -26,7 +26,7 @@ _TYPES = {
 
 
 def render(program: str) -> str:
-    """The help of a program called `program`."""
+    """The text of `--help`. `program`: the name of the program."""
     return "\n".join(
         [
             "The Kubernetes node agent: runs pods from manifests on a container runtime.",
@@ -34,7 +34,7 @@ def render(program: str) -> str:
             "Usage:",
             f"  {program} [flags]",
             f"  {program} pods [-o json]          each pod of the running agent and what it waits for",
-            f"  {program} explain POD [-o json]   one pod's recent story",
+            f"  {program} explain POD [-o json]   one pod's recent timeline",
             "",
             "Flags:",
             *_rows((*PROGRAM, *OWN)),

@@ -1,6 +1,6 @@
-"""Reads what the configuration is made of (files, facts of the machine) and has it combined into `Settings`.
+"""Reads the inputs of the configuration (files, facts of the machine) and combines them into `Settings`.
 
-All file reading of the configuration is here; the rules are in `config`. Nothing is changed on the machine.
+All reading of configuration files is here; the rules are in `config`. Changes nothing on the machine.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from pykubelet.app.flags import CommandLine
 from pykubelet.app.flags_parse import read_flags
+from pykubelet.base.kit.cpuset import parse_cpuset
 from pykubelet.base.kit.values import replace
 from pykubelet.config.combine import File, combine
-from pykubelet.config.cpuset import parse_cpuset
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.settings import Settings
 from pykubelet.config.validate_host import HostFacts
@@ -22,9 +22,9 @@ _REASONS = {FileNotFoundError: "no such file or directory", PermissionError: "pe
 
 
 def load(line: CommandLine, root: str = "/") -> Settings:
-    """The settings of a command line on this machine. `root`: where /proc and /sys are found.
+    """The settings of a command line on this machine. `root`: the directory with `proc` and `sys`.
 
-    Raises FlagError for a flag's value and ConfigError for everything else that is wrong.
+    Raises FlagError for a wrong flag value and ConfigError for all other problems.
     """
     given = read_flags(line)
     file = None
@@ -39,7 +39,7 @@ def load(line: CommandLine, root: str = "/") -> Settings:
 
 
 def read_host(root: str = "/") -> HostFacts:
-    """The facts of the machine that the rules ask for; what cannot be read counts as not there."""
+    """The facts of the machine that the rules need. Files that cannot be read count as missing."""
     base = root.rstrip("/")
     return HostFacts(
         cgroup_v2=os.path.exists(f"{base}/sys/fs/cgroup/cgroup.controllers"),
@@ -49,7 +49,7 @@ def read_host(root: str = "/") -> HostFacts:
 
 
 def swap_on(swaps: str) -> bool:
-    """Whether the text of /proc/swaps lists an area. A line of zram or a deleted file counts like any other."""
+    """Whether the text of /proc/swaps lists a swap area. A line for zram or for a deleted file counts too."""
     return any(line.split() for line in swaps.splitlines()[1:])
 
 
@@ -74,7 +74,7 @@ def _reason(error: OSError) -> str:
 
 
 def _drop_ins(directory: str) -> tuple[tuple[File, ...], tuple[str, ...]]:
-    """The drop-in files in the order they apply, and the names of those passed over."""
+    """The drop-in files in the order in which they apply, and the names of the skipped files."""
     files: list[File] = []
     skipped: list[str] = []
     for path in _walk(directory):
@@ -86,7 +86,7 @@ def _drop_ins(directory: str) -> tuple[tuple[File, ...], tuple[str, ...]]:
 
 
 def _walk(directory: str) -> Iterator[str]:
-    """All files below, in lexical order, each subdirectory in its place among its neighbours."""
+    """All files below `directory`, depth first; the entries of each directory in lexical order."""
     try:
         with os.scandir(directory) as found:
             entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in found)

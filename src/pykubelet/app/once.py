@@ -1,8 +1,8 @@
-"""`--runonce`: bring the manifests' pods up once, report each one's result, and end.
+"""`--runonce`: start the pods of the manifests once, report the result of each, and exit.
 
-A pod succeeds when its phase is Running with all containers started, or Succeeded. It fails when its phase is Failed,
-when the node rejects it, when a container ends with an error or waits for what no waiting gives it, or when it is not up
-within the time allowed. Nothing is said of pods of which an end was heard that the statuses do not show yet.
+A pod succeeds if its phase is Succeeded, or Running with all containers started. It fails if its phase is Failed, if the
+node rejects it, if a container exits with an error or waits for a permanent reason, or if it is not up before the time-out.
+While a pod has a container exit that its status does not show yet, it is undecided.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pykubelet.base.model.roster import Roster, pod_ref
 from pykubelet.base.model.statuses import Statuses
 
 TIMEOUT_S = 300.0
-#: A container that ends right after its start shows within this time.
+#: Seconds after which the exit of a container that ends right after its start is visible.
 SETTLE_S = 1.0
-#: Waiting reasons that no waiting heals.
+#: Waiting reasons that do not go away by themselves.
 HOPELESS = frozenset({ERR_IMAGE_NEVER_PULL, INVALID_IMAGE_NAME, CREATE_CONTAINER_CONFIG_ERROR})
 
 
@@ -34,7 +34,7 @@ class OnceCells(Value):
 
 
 class PodResult(Value):
-    """`ok` None: not decided yet."""
+    """The result of one pod, manifest or source. `ok` None: undecided."""
 
     name: str
     ok: bool | None
@@ -42,7 +42,7 @@ class PodResult(Value):
 
 
 def judge(pod: Pod, status: PodStatus | None) -> PodResult:
-    """What a pod has come to. Pure."""
+    """The result of a pod. Pure."""
     name = f"{pod.metadata.namespace}/{pod.metadata.name}"
     if status is None:
         return PodResult(name, None, "not started")
@@ -56,8 +56,8 @@ def judge(pod: Pod, status: PodStatus | None) -> PodResult:
     if status.phase == Phase.RUNNING and up >= {c.name for c in pod.spec.containers}:
         return PodResult(name, True, "Running")
     waiting = {s.name: s.state.waiting.reason for s in _all(status) if s.state and s.state.waiting}
-    told = ", ".join(f"{container}: {reason}" for container, reason in waiting.items())
-    return PodResult(name, False if HOPELESS & set(waiting.values()) else None, told or status.phase)
+    reasons = ", ".join(f"{container}: {reason}" for container, reason in waiting.items())
+    return PodResult(name, False if HOPELESS & set(waiting.values()) else None, reasons or status.phase)
 
 
 def _all(status: PodStatus) -> tuple[ContainerStatus, ...]:
@@ -65,7 +65,7 @@ def _all(status: PodStatus) -> tuple[ContainerStatus, ...]:
 
 
 def _failures(status: PodStatus) -> str:
-    """Containers that ended with an error."""
+    """The containers that exited with an error, as text."""
     ended = []
     for container in _all(status):
         for state in (container.state, container.lastState):
@@ -75,24 +75,24 @@ def _failures(status: PodStatus) -> str:
 
 
 def results(roster: Roster, statuses: Mapping[PodUID, PodStatus]) -> list[PodResult]:
-    """Of all pods of the manifests, and of manifests and sources that cannot be used."""
+    """The results of all pods, and of manifests and sources that cannot be used."""
     bad = [PodResult(p.origin, False, f"{p.field_path}: {p.reason}".removeprefix(": ")) for p in roster.problems]
     if roster.silent is None:
         bad.append(PodResult("pod sources", None, "nothing is known of them"))
-    bad += [PodResult(f"source {name}", None, "has not told its pods") for name in roster.silent or ()]
+    bad += [PodResult(f"source {name}", None, "has not delivered its pods") for name in roster.silent or ()]
     return bad + [judge(e.pod, statuses.get(pod_ref(e.pod).uid)) for e in roster.pods.values()]
 
 
 async def run_once(cells: OnceCells, timeout_s: float = TIMEOUT_S) -> int:
-    """Wait until every pod is decided and stays so, print each result; 0 only if all succeeded.
+    """Wait until every pod is decided and stays so, and print each result. Returns 0 only if all succeeded, else 1.
 
-    A source that cannot tell its pods has failed, as one bad manifest has; it is not waited for.
+    A source that cannot deliver its pods counts as failed, like a bad manifest, and is not waited for.
     """
 
     def decided(statuses: Statuses) -> bool:
         return all(result.ok is not None for result in results(cells.roster.get(), statuses.pods))
 
-    def all_told() -> bool:
+    def exits_are_published() -> bool:
         views = cells.observed.get().pods
         return not any(uid in views and views[uid].pending_exits for uid in cells.roster.get().pods)
 
@@ -102,7 +102,7 @@ async def run_once(cells: OnceCells, timeout_s: float = TIMEOUT_S) -> int:
             while True:
                 await cells.statuses.wait_for(decided)
                 await asyncio.sleep(SETTLE_S)
-                if all_told() and decided(cells.statuses.get()):
+                if exits_are_published() and decided(cells.statuses.get()):
                     break
     except TimeoutError:
         pass

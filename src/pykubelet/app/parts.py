@@ -1,4 +1,4 @@
-"""What the wiring works with: the cells with both their ends, and the machinery that is shared by rooms and is no room."""
+"""The parts that the wiring uses: the cells with both their ends, and objects that several components share."""
 
 from __future__ import annotations
 
@@ -9,29 +9,36 @@ from pykubelet.act.images.model import Pulls
 from pykubelet.act.resources.model import CgroupDriver
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.heartbeat import Heartbeat
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.credentials import Credentials
+from pykubelet.base.model.evictions import Evictions, SignalStates
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.mounts import Mounts
-from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
+from pykubelet.base.model.node import ApiNode, NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.observed import BeingStopped, Observed, PodTouched
-from pykubelet.base.model.pressure import Pressure
+from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.probes import ProbeResults, ProbeWaits
 from pykubelet.base.model.recent import Occurrence, Recent
+from pykubelet.base.model.reclaim import Reclaimed, ReclaimWanted
 from pykubelet.base.model.roster import ApiPods, Roster, SourceChanged
+from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.base.model.statuses import ReportWaits, Statuses
 from pykubelet.base.model.usage import Usage, UsageWanted
 from pykubelet.config.settings import Settings
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.host.cgroups.cgroups import Cgroups
+from pykubelet.edges.host.fs.quotas import VolumeQuotas
+from pykubelet.edges.host.proc.kmsg import KernelLog
 from pykubelet.edges.host.proc.machine import Machine
+from pykubelet.edges.kubeapi.listwatch import WatchPeriods
 from pykubelet.edges.plugins.credential_config import Providers
+from pykubelet.observe.eviction.model import EvictionPeriods
 from pykubelet.observe.node.runtime import RuntimePeriods
 from pykubelet.observe.pleg.decide import RelistPeriods
 
@@ -39,16 +46,16 @@ T = TypeVar("T")
 
 
 class Slot(Generic[T]):
-    """A cell with both ends, for the wiring only. `writers`: the packages that get the writing end, as in ARCHITECTURE.md."""
+    """A cell with both ends, for the wiring only. `owner`: the only package that gets the writing end (see ARCHITECTURE.md)."""
 
-    def __init__(self, name: str, initial: T, *writers: str) -> None:
+    def __init__(self, name: str, initial: T, owner: str) -> None:
         ends: tuple[Cell[T], CellWriter[T]] = make_cell(name, initial)
         self.cell, self.writer = ends
-        self.writers = writers
+        self.owner = owner
 
 
 class Cells:
-    """All cells of the agent, each with the package that writes it."""
+    """All cells of the agent, each with the name of the package that writes it."""
 
     def __init__(self, node: NodeView) -> None:
         self.roster = Slot("roster", Roster(), "desired/roster")
@@ -63,18 +70,27 @@ class Cells:
         self.statuses = Slot("statuses", Statuses(), "report/status")
         self.report_waits = Slot("report-waits", ReportWaits(), "report/status")
         self.recent = Slot("recent", Recent(), "report/events")
-        self.node = Slot("node", node, "observe/node", "report/node")
+        self.node = Slot("node", node, "observe/node")
+        self.api_node = Slot("api-node", ApiNode(), "report/node")
         self.runtime = Slot("runtime", RuntimeReady(), "observe/node")
         self.api_state = Slot("api-state", ApiState(), "report/node")
         self.credentials = Slot("credentials", Credentials(), "edges/identity")
-        self.pressure = Slot("pressure", Pressure(), "observe/eviction")
+        self.pressure = Slot("pressure", NodePressure(), "observe/eviction")
+        self.evictions = Slot("evictions", Evictions(), "observe/eviction")
+        self.signals = Slot("signals", SignalStates(), "observe/eviction")
+        self.images_reclaimed = Slot("images-reclaimed", Reclaimed(), "act/images")
+        self.containers_reclaimed = Slot("containers-reclaimed", Reclaimed(), "act/runtime")
+        self.shutdown = Slot("shutdown", NodeShutdown(), "observe/shutdown")
         self.roster_heartbeat = Slot("roster-heartbeat", Heartbeat(), "desired/roster")
         self.pods_heartbeat = Slot("pods-heartbeat", Heartbeat(), "act/pods")
         self.usage = Slot("usage", Usage(), "observe/stats")
 
 
 class Runtime(Value):
-    """The connection to the container runtime, and the cgroup driver that it names (`driver_is_known`) or that is configured."""
+    """The connection to the container runtime, and the cgroup driver.
+
+    `driver_is_known`: the runtime was asked for its driver; otherwise `driver` is the configured one.
+    """
 
     client: CriClient
     driver: CgroupDriver
@@ -82,23 +98,34 @@ class Runtime(Value):
 
 
 class Periods(Value):
-    """Seconds between two looks, where nothing announces a change: at the runtime, its pods and images, the node's addresses,
-    cgroups, dead containers, certificates, and the lag of the event loop. Simulations of weeks choose longer ones."""
+    """The periods, in seconds, of reads that no event triggers, and the longest pauses of retries.
+
+    Reads: the runtime, its pods and images, the node's addresses, cgroups, dead containers, certificates, and the lag of the
+    event loop. `watch`: for watches of the API server. `node_retry_max_s`: for the node's status and Lease.
+    `status_retry_max_s`: for pods' statuses and mirror pods while the API server is away. `event_retry_max_s`: for Events.
+    Simulations of weeks use longer periods.
+    """
 
     runtime: RuntimePeriods = RuntimePeriods()
     relist: RelistPeriods = RelistPeriods()
+    eviction: EvictionPeriods = EvictionPeriods()
     images_s: float = 30.0
     addresses_s: float = 30.0
     cgroups_s: float = 60.0
     garbage_s: float = 60.0
     certificates_s: float = 60.0
     lag_s: float = 1.0
+    watch: WatchPeriods = WatchPeriods()
+    node_retry_max_s: float = 7.0
+    status_retry_max_s: float = 5.0
+    event_retry_max_s: float = 10.0
 
 
 class Machinery(Value):
-    """What is shared by rooms and is no room. `driver_is_known`: False while the runtime, which decides, is away.
+    """The objects that several components share. `driver_is_known`: False if the runtime did not report its cgroup driver yet.
 
-    `pod_updates`: where sources post, `sources`: where the roster reads it; gates switch fields of pods off in between.
+    `pod_updates`: where sources post; `sources`: where the roster reads these events. In between, fields of pods whose feature
+    gate is off are dropped. `kernel_log`: None if it cannot be read, as in a user namespace.
     """
 
     settings: Settings
@@ -106,7 +133,8 @@ class Machinery(Value):
     machine: Machine
     cgroups: Cgroups
     cri: CriClient
-    flight: Flight
+    flight: SingleFlight
+    quotas: VolumeQuotas
     driver: CgroupDriver
     driver_is_known: bool
     providers: Providers | None
@@ -117,7 +145,10 @@ class Machinery(Value):
     outbox: Mailbox[Occurrence]
     usage_wanted: Mailbox[UsageWanted]
     node_wanted: Mailbox[NodeWanted]
+    images_reclaim: Mailbox[ReclaimWanted]
+    containers_reclaim: Mailbox[ReclaimWanted]
     periods: Periods = Periods()
+    kernel_log: KernelLog | None = None
 
 
 Loops = list[tuple[str, Coroutine[Any, Any, None]]]

@@ -1,6 +1,6 @@
-"""Prepares the machine before any room starts: directories, limits, kernel parameters, the lock file.
+"""Prepares the machine before any component starts: directories, limits, kernel parameters, the lock file.
 
-What the kernel refuses and the agent can live without is a warning; what it cannot live without is a StartError.
+If a step fails that the agent can work without, it logs a warning; otherwise it raises AgentStartError.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from pykubelet.edges.host.proc.machine import Machine, read_machine
 log = Log("app")
 
 
-class StartError(Exception):
-    """The agent cannot start here; the message is for the person who starts it."""
+class AgentStartError(Exception):
+    """The agent cannot start. The message is shown to the user."""
 
 
 def prepare_machine(settings: Settings, paths: Paths) -> Machine:
-    """Make what must be there and read what the machine is. Raises StartError."""
+    """Create the agent's directories, set limits and kernel parameters, and read the facts of the machine.
+
+    Raises AgentStartError.
+    """
     try:
         make_dirs(paths.root, 0o750)
         make_dirs(paths.pods, 0o750)
@@ -34,12 +37,12 @@ def prepare_machine(settings: Settings, paths: Paths) -> Machine:
         make_shared(paths.root)
         machine = read_machine("/", paths.root)
     except HostError as error:
-        raise StartError(f"cannot prepare the node's directories: {error}") from error
+        raise AgentStartError(f"cannot prepare the node's directories: {error}") from error
     for directory in (paths.root, settings.flags.cert_dir):
         try:
             remove_temporaries(directory)
         except HostError as error:
-            log.warning("what an earlier run left incomplete cannot be removed", error=error)
+            log.warning("incomplete files of an earlier run cannot be removed", error=error)
     for problem in (
         oom.write_own_oom_score(settings.config.oomScoreAdj),
         oom.raise_open_files(settings.config.maxOpenFiles),
@@ -55,7 +58,7 @@ def _kernel_parameters(settings: Settings) -> None:
         if settings.config.protectKernelDefaults:
             wrong = sysctl.check_kernel_defaults()
             if wrong:
-                raise StartError("; ".join(str(flag) for flag in wrong))
+                raise AgentStartError("; ".join(str(flag) for flag in wrong))
         else:
             for flag in sysctl.set_kernel_defaults():
                 log.info("kernel parameter set", name=flag.name, value=flag.expected, before=flag.actual)
@@ -64,21 +67,24 @@ def _kernel_parameters(settings: Settings) -> None:
 
 
 def take_lock(path: str) -> int | None:
-    """Hold --lock-file for as long as the process lives; its descriptor. Raises StartError when somebody has it."""
+    """Lock --lock-file until the process ends. Returns its descriptor, or None without a lock file.
+
+    Raises AgentStartError if the file cannot be locked, for instance because another process holds it.
+    """
     if not path:
         return None
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise StartError(f"lock file {path} is held by another process") from error
+        raise AgentStartError(f"lock file {path} is held by another process") from error
     except OSError as error:
-        raise StartError(f"lock file {path}: {error}") from error
+        raise AgentStartError(f"lock file {path}: {error}") from error
     return descriptor
 
 
 def kernel_version(machine: Machine) -> tuple[int, int]:
-    """Major and minor of `6.1.0-18-amd64`; very new when it cannot be read."""
+    """The major and minor version of a release such as `6.1.0-18-amd64`; a very high version if it cannot be parsed."""
     parts = machine.kernel_version.split(".")
     try:
         return int(parts[0]), int(parts[1].split("-")[0])
@@ -87,6 +93,7 @@ def kernel_version(machine: Machine) -> tuple[int, int]:
 
 
 def app_armor_enabled() -> bool:
+    """Whether AppArmor is enabled in the kernel."""
     try:
         with open("/sys/module/apparmor/parameters/enabled", encoding="ascii") as stream:
             return stream.read().startswith("Y")

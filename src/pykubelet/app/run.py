@@ -1,7 +1,7 @@
-"""Runs the agent: start, signals, end.
+"""Runs the agent from its start to its end, and handles signals.
 
-Start order is for speed: the health port answers before the runtime does. The end is staged: on SIGTERM or SIGINT the
-loops stop, and no container is touched. A root task that crashes ends the process with exit code 1.
+The start does not wait for the runtime: the health port answers before the runtime does. On SIGTERM or SIGINT the loops
+stop; containers are left alone. If a root task crashes, the process ends with exit code 1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from pykubelet.app.once import OnceCells, run_once
-from pykubelet.app.prepare import StartError, take_lock
+from pykubelet.app.prepare import AgentStartError, take_lock
 from pykubelet.app.version import FULL
 from pykubelet.app.wiring import Agent, build_agent
 from pykubelet.base.kit.clock import SystemClock
@@ -28,7 +28,7 @@ GC_THRESHOLDS = (20_000, 20, 50)
 
 
 def run(settings: Settings) -> int:
-    """Run until told to stop. Exit code 0: stopped on a signal, or `--runonce` brought all pods up."""
+    """Run until a signal to stop. Returns the exit code; 0: stopped by a signal, or `--runonce` started all pods."""
     set_up_logging(settings.verbosity, settings.log_json)
     log.info("starting", version=FULL, root_dir=settings.root_dir, runtime=settings.runtime_endpoint)
     for warning in settings.warnings:
@@ -39,13 +39,13 @@ def run(settings: Settings) -> int:
         take_lock(settings.flags.lock_file)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(settings))
-    except (StartError, ConfigError) as error:
+    except (AgentStartError, ConfigError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """uvloop where it is installed; the agent runs without it too."""
+    """The factory of uvloop's event loop if uvloop is installed, else that of asyncio."""
     try:
         import uvloop
     except ImportError:
@@ -73,7 +73,7 @@ async def _serve(settings: Settings) -> int:
 
 
 async def _started(agent: Agent, stop: asyncio.Event) -> bool:
-    """Start the agent; False: a signal came first. A start may wait for systemd for minutes."""
+    """Start the agent. Returns False if a signal came first: a start may wait for systemd for minutes."""
     starting = agent.supervisor.start_child("start", agent.start())
     stopping = agent.supervisor.start_child("early signal", stop.wait())
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -86,11 +86,11 @@ async def _started(agent: Agent, stop: asyncio.Event) -> bool:
 
 
 def _settle() -> None:
-    """Threads do short work beside the loop: let neither wait long for the other (Python's default is 5 ms).
+    """Tune thread switching and garbage collection after the start.
 
-    Take what lives as long as the process out of the garbage collector's rounds, and make these rare.
-
-    Cycles are few here (tasks that failed); a full round over all loaded modules costs 30 ms, in the middle of a pod.
+    Threads do short work beside the event loop, so they switch more often than Python's default of 5 ms. Objects that live as
+    long as the process are excluded from garbage collection, and collections are made rare: there are few cycles (failed
+    tasks), and a full collection over all loaded modules takes 30 ms, possibly while a pod starts.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.freeze()
@@ -98,7 +98,10 @@ def _settle() -> None:
 
 
 async def _until_done(agent: Agent, stop: asyncio.Event, once: Coroutine[Any, Any, int] | None) -> int | None:
-    """The exit code. Whatever comes first: a crash of any part, the end of `once`, a signal. None: begin anew."""
+    """Wait for a crash of a root task, the end of `once`, a signal, or an outdated agent, whichever comes first.
+
+    Returns the exit code; None: the agent must be built again.
+    """
     supervisor = agent.supervisor
     stopping = supervisor.start_child("signal", stop.wait())
     failing = supervisor.start_child("failure", supervisor.wait_failed())
@@ -107,12 +110,12 @@ async def _until_done(agent: Agent, stop: asyncio.Event, once: Coroutine[Any, An
     awaited = [task for task in (stopping, failing, changing, working) if task is not None]
     await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
     if failing.done():
-        log.error("ending because a part of the agent crashed", error=repr(failing.result()))
+        log.error("ending because a root task crashed", error=repr(failing.result()))
         return 1
     if changing.done() and not stopping.done():
-        log.info("beginning anew with the runtime's cgroup driver; containers go on")
+        log.info("starting over with the runtime's cgroup driver; containers keep running")
         return None
     if working is not None:
         return working.result() if working.done() else 1
-    log.info("stopping; containers go on")
+    log.info("stopping; containers keep running")
     return 0

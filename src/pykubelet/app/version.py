@@ -1,9 +1,9 @@
-"""The version the agent shows. Imports nothing heavy: `--version` must answer at once.
+"""The version that the agent reports. Imports nothing heavy, because `--version` must answer at once.
 
-`kubelet --version` is read by programs. kubeadm runs it and matches the whole output, trimmed, against
+Programs parse the output of `kubelet --version`. kubeadm runs it and matches the whole output, trimmed, against
 `^\\s*Kubernetes v(MAJOR.MINOR.PATCH[-0-9a-zA-Z_.+]*)\\s*$`, then parses that as a semantic version; others take the second
-word, or the first `v1.2.3` they find. So there is exactly one line of two words, and our own version is the build
-metadata behind a `+`, as Kubernetes distributions write theirs (`v1.36.2+vendor1`): it changes no comparison.
+word, or the first `v1.2.3` they find. So the output is exactly one line of two words, and pykubelet's own version is the build
+metadata after a `+`, as Kubernetes distributions do it (`v1.36.2+vendor1`). Build metadata does not affect comparisons.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _GO_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def user_agent(program: str = "kubelet") -> str:
-    """As client programs of Kubernetes name themselves to the API server."""
+    """The User-Agent header, in the format of Kubernetes' client programs."""
     machine = os.uname().machine
     return f"{program}/{FULL} (linux/{_GO_MACHINES.get(machine, machine)})"
 
 
 def version_line() -> str:
-    """What `--version` prints."""
+    """The output of `--version`."""
     return f"Kubernetes {FULL}"
 
 
 def raw_version() -> str:
-    """What `--version=raw` prints: the reference's structure in its notation."""
+    """The output of `--version=raw`: the reference's structure in Go's notation."""
     machine = os.uname().machine
     machine = _GO_MACHINES.get(machine, machine)
     python = "python" + ".".join(str(part) for part in sys.version_info[:3])
@@ -55,5 +55,5 @@ def raw_version() -> str:
 
 
 def overridden_version(wanted: str) -> str | None:
-    """The version of `--version=vX.Y.Z...`: it must be ours with another suffix. None when it is not."""
+    """The version given as `--version=vX.Y.Z...`, which may differ from ours only in the suffix. None if it differs more."""
     return wanted if wanted == KUBERNETES or wanted.startswith((KUBERNETES + "+", KUBERNETES + "-")) else None

@@ -1,11 +1,14 @@
-"""The wiring: makes the cells, gives each writing end to its one owner, and lists what runs.
+"""The wiring: creates the cells and the components, and gives the writing end of each cell to its owner.
 
-Read it from top to bottom to know which room exists, what it reads and what it writes. Nothing is decided here.
+Read it from top to bottom to see which components exist, what each reads and what it writes. It contains no logic.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pykubelet.act.images.credentials import PullCredentials
@@ -19,11 +22,12 @@ from pykubelet.act.pods.decide import Rules
 from pykubelet.act.pods.loop import PodInputs, PodsLoop
 from pykubelet.act.pods.tools import PodCells, PodTools
 from pykubelet.act.resources.decide import node_allocatable
-from pykubelet.act.resources.execute import PodCgroups, ResourcesError
-from pykubelet.act.resources.home import Home
+from pykubelet.act.resources.execute import PodCgroups
+from pykubelet.act.resources.kubelet_cgroup import KubeletCgroup
 from pykubelet.act.resources.loop import ResourceInputs, ResourcesLoop
-from pykubelet.act.resources.model import CgroupDriver, NodeResources, resource_settings
+from pykubelet.act.resources.model import CgroupDriver, NodeResources, ResourcesError, resource_settings
 from pykubelet.act.resources.names import driver_path, node_group
+from pykubelet.act.resources.system_cgroup import SystemCgroup
 from pykubelet.act.runtime.collect.gc import ContainerCollector, GcInputs, gc_settings
 from pykubelet.act.runtime.collect.log_rotation import LogRotation, rotation_settings
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner
@@ -31,24 +35,29 @@ from pykubelet.act.runtime.lifecycle.resize import ContainerResizer
 from pykubelet.act.runtime.lifecycle.sandbox import SandboxCells, Sandboxes
 from pykubelet.act.runtime.lifecycle.start import ContainerStarter
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
-from pykubelet.act.runtime.lifecycle.userns import UserNamespaces
+from pykubelet.act.runtime.lifecycle.userns import UserNamespaceManager
 from pykubelet.act.runtime.render.container_hash import container_hash
 from pykubelet.act.runtime.render.context import render_settings
 from pykubelet.act.volumes.loop import VolumeInputs, Volumes
 from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.app.advice import advice, look_around
-from pykubelet.app.driver import ask_driver, insist_on_driver
+from pykubelet.app.driver import ask_driver, cgroups_of, insist_on_driver
 from pykubelet.app.parts import Cells, Loops, Machinery, Periods, Runtime
-from pykubelet.app.prepare import StartError, app_armor_enabled, kernel_version, prepare_machine
+from pykubelet.app.prepare import AgentStartError, app_armor_enabled, kernel_version, prepare_machine
 from pykubelet.app.wiring_server import wire_ports
+from pykubelet.base.api.core import PodStatus
 from pykubelet.base.kit.backoff import BackoffPolicy
+from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.lag import watch_lag
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import SOURCE_API, SOURCE_FILE, SOURCE_HTTP
+from pykubelet.base.model.reclaim import Reclaimed, ReclaimWanted
 from pykubelet.base.model.roster import SourceChanged
 from pykubelet.config.settings import CRASH_BACKOFF_RESET_S, Settings
 from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
@@ -58,25 +67,37 @@ from pykubelet.desired.sources.file import FileSource
 from pykubelet.desired.sources.gated import ALL_ON, GatedPods, field_gates
 from pykubelet.desired.sources.url import UrlSource
 from pykubelet.edges.cri.client import CriClient
-from pykubelet.edges.host.cgroups.cgroup_detect import detect_cgroups
+from pykubelet.edges.host.cgroups.cgroup_detect import can_limit_cpu, can_limit_swap
 from pykubelet.edges.host.cgroups.cgroup_stats import detect_reader, own_group, read_boot_time
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupVersion
 from pykubelet.edges.host.cgroups.cgroups import Cgroups
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.quotas import VolumeQuotas
+from pykubelet.edges.host.proc.kmsg import KernelLog, open_kernel_log
 from pykubelet.edges.host.proc.machine import Machine
 from pykubelet.edges.host.proc.procfs import read_default_routes, read_hostname
+from pykubelet.edges.host.services.logind import Logind
 from pykubelet.edges.plugins.credential_config import Providers, load_providers
 from pykubelet.edges.plugins.credential_provider import run_provider
 from pykubelet.edges.plugins.pull_credentials import read_docker_configs
+from pykubelet.observe.eviction.loop import EvictionInputs, EvictionLoop, EvictionOutputs
+from pykubelet.observe.eviction.model import Reclaim, eviction_settings
+from pykubelet.observe.eviction.read import NodeSources
 from pykubelet.observe.node.decide import NodeFacts, node_capacity, node_labels
 from pykubelet.observe.node.loop import NodeLoop, first_node_view
 from pykubelet.observe.node.runtime import RuntimeLoop
+from pykubelet.observe.oom.loop import OomLoop
 from pykubelet.observe.pleg.loop import Pleg, PlegCells
 from pykubelet.observe.probes.decide import earlier_results
 from pykubelet.observe.probes.execute import ContainerProber
 from pykubelet.observe.probes.limiter import ProbeLimits
 from pykubelet.observe.probes.loop import ProbeInputs, ProbesLoop
+from pykubelet.observe.shutdown.decide import shutdown_groups
+from pykubelet.observe.shutdown.loop import ShutdownLoop
+from pykubelet.observe.shutdown.record import NAME as SHUTDOWN_RECORD
+from pykubelet.observe.shutdown.record import ShutdownRecord
 from pykubelet.observe.stats.loop import StatsInputs, StatsLoop, StatsSettings
-from pykubelet.observe.stats.tree import Ground
+from pykubelet.observe.stats.tree import UsageSources
 from pykubelet.report.events.loop import EventsLoop
 from pykubelet.report.status.loop import StatusInputs, StatusLoop
 from pykubelet.report.status.memory import StatusMemory
@@ -87,6 +108,7 @@ if TYPE_CHECKING:
 
 log = Log("app")
 EXEC_PROBES_PER_CPU = 2
+CPU_LIMITS_MISSING = "CPU hardcapping unsupported"
 
 
 def wire_sources(m: Machinery, node_name: str) -> tuple[Loops, frozenset[str]]:
@@ -108,7 +130,7 @@ def wire_sources(m: Machinery, node_name: str) -> tuple[Loops, frozenset[str]]:
 
 
 def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
-    """desired/roster: the one writer of Roster. `expected`: the sources that must have told their pods once."""
+    """desired/roster: writes Roster. `expected`: the sources that must deliver their pods before Roster is ready."""
     rules = admission_rules(m.settings, kernel_version(m.machine), app_armor=app_armor_enabled())
     sizes = SizeMemory(f"{m.settings.root_dir}/pod_sizes", m.flight)
     in_cluster = bool(m.settings.flags.kubeconfig)
@@ -117,6 +139,8 @@ def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
         cells.runtime.cell,
         cells.observed.cell,
         cells.lifecycles.cell,
+        cells.shutdown.cell,
+        cells.pressure.cell,
         sizes.load() if in_cluster else {},
         m.node_wanted,
         cells.roster_heartbeat.writer,
@@ -127,8 +151,8 @@ def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
 
 
 def status_memory(m: Machinery) -> StatusMemory:
-    """Its thread is its own: what is told of a pod does not wait behind the volumes of others."""
-    return StatusMemory(f"{m.settings.root_dir}/pod_statuses", Flight("statuses", workers=1))
+    """The statuses on disk. They have their own thread, so that they do not wait for blocking work on volumes."""
+    return StatusMemory(f"{m.settings.root_dir}/pod_statuses", SingleFlight("statuses", workers=1))
 
 
 def wire_pleg(m: Machinery, cells: Cells) -> Pleg:
@@ -137,11 +161,20 @@ def wire_pleg(m: Machinery, cells: Cells) -> Pleg:
     return Pleg(m.cri, m.clock, pleg_cells, m.touched, m.periods.relist, m.recorder)
 
 
-def wire_observe(m: Machinery, cells: Cells) -> Loops:
+def earlier_statuses(m: Machinery) -> dict[PodUID, PodStatus]:
+    """The statuses that the agent published before its restart; empty if a restart resets the results of probes."""
+    return {} if forgets_probes(m) else status_memory(m).load()
+
+
+def forgets_probes(m: Machinery) -> bool:
+    """Whether containers count as not started after a restart of the agent, until they are probed again."""
+    return m.settings.enabled("ChangeContainerStatusOnKubeletRestart")
+
+
+def wire_observe(m: Machinery, cells: Cells, earlier: Mapping[PodUID, PodStatus]) -> Loops:
     """The rest of observe: the probes write ProbeResults and ProbeWaits."""
-    forgets = m.settings.enabled("ChangeContainerStatusOnKubeletRestart")
-    had = {} if forgets else earlier_results(status_memory(m).load().values())
-    inputs = ProbeInputs(cells.lifecycles.cell, cells.observed.cell, cells.node.cell, had, not forgets)
+    had, keeps = earlier_results(earlier.values()), not forgets_probes(m)
+    inputs = ProbeInputs(cells.lifecycles.cell, cells.observed.cell, cells.node.cell, had, keeps)
     ends = (cells.probes.writer, cells.probe_waits.writer)
     cpus = max(1, m.machine.cpu_milli // 1000)
     answer_s = m.settings.runtime_request_timeout_s
@@ -149,13 +182,33 @@ def wire_observe(m: Machinery, cells: Cells) -> Loops:
     probes = ProbesLoop(inputs, ends, ContainerProber(m.cri), m.clock, m.recorder, limits)
     return [
         ("probes", probes.run()),
+        *wire_oom(m),
+        *wire_shutdown(m, cells),
         ("stats", wire_stats(m, cells).run()),
+        ("eviction", wire_eviction(m, cells).run()),
         ("lag", watch_lag(m.periods.lag_s)),
     ]
 
 
+def wire_oom(m: Machinery) -> Loops:
+    """observe/oom: posts Events of the node."""
+    return [("oom", OomLoop(m.kernel_log, m.recorder).run())] if m.kernel_log is not None else []
+
+
+def wire_shutdown(m: Machinery, cells: Cells) -> Loops:
+    """observe/shutdown: writes NodeShutdown if graceful node shutdown is configured."""
+    groups = shutdown_groups(m.settings)
+    if not groups:
+        return []
+    is_kept = m.settings.enabled("GracefulNodeShutdownBasedOnPodPriority")
+    record = ShutdownRecord(f"{m.settings.root_dir}/{SHUTDOWN_RECORD}" if is_kept else "")
+    lifecycles, writer = cells.lifecycles.cell, cells.shutdown.writer
+    shutdown = ShutdownLoop(groups, Logind, lifecycles, writer, m.recorder, record, m.clock, m.flight)
+    return [("shutdown", shutdown.run())]
+
+
 def wire_stats(m: Machinery, cells: Cells) -> StatsLoop:
-    """observe/stats: writes Usage when somebody wants to know."""
+    """observe/stats: writes Usage when it is requested."""
     settings, flags = m.settings, m.settings.flags
     resources = resource_settings(settings, m.machine.capacity(), m.driver)
     config = settings.config
@@ -166,38 +219,61 @@ def wire_stats(m: Machinery, cells: Cells) -> StatsLoop:
     capacity = m.machine.capacity()["memory"]
     routes = read_default_routes()
     interface = routes[0].interface if routes else "eth0"
-    ground = Ground(detect_reader(), pods_root, capacity, read_boot_time(), system, interface)
+    usage_sources = UsageSources(detect_reader(), pods_root, capacity, read_boot_time(), system, interface)
     inputs = StatsInputs(m.usage_wanted, cells.observed.cell, cells.mounts.cell)
-    stats = StatsSettings(settings.paths, config.volumeStatsAggPeriod.s)
-    return StatsLoop(inputs, cells.usage.writer, ground, stats, m.cri, Flight("stats"), m.clock)
+    stats = StatsSettings(settings.paths, m.quotas, config.volumeStatsAggPeriod.s)
+    return StatsLoop(inputs, cells.usage.writer, usage_sources, stats, m.cri, SingleFlight("stats"), m.clock)
 
 
-def wire_images(m: Machinery, cells: Cells, tokens: TokenSource | None) -> tuple[ImagePuller, Loops]:
-    """act/images: the puller writes Pulls; the collector removes what nobody uses."""
+def wire_eviction(m: Machinery, cells: Cells) -> EvictionLoop:
+    """observe/eviction: writes NodePressure, Evictions and SignalStates."""
+    settings = m.settings
+    resources = resource_settings(settings, m.machine.capacity(), m.driver)
+    sources = NodeSources(
+        reader=detect_reader(),
+        pods_root=driver_path(node_group(resources), m.driver),
+        memory_capacity=m.machine.capacity()["memory"],
+        root_dir=settings.root_dir,
+        with_stalls=bool(settings.stall_thresholds),
+        with_notifiers=settings.config.kernelMemcgNotification,
+    )
+    reclaims: dict[Reclaim, tuple[Post[ReclaimWanted], Cell[Reclaimed]]] = {
+        Reclaim.CONTAINERS: (m.containers_reclaim, cells.containers_reclaimed.cell),
+        Reclaim.IMAGES: (m.images_reclaim, cells.images_reclaimed.cell),
+    }
+    inputs = EvictionInputs(cells.roster.cell, cells.lifecycles.cell, cells.usage.cell, m.usage_wanted, reclaims)
+    outputs = EvictionOutputs(cells.pressure.writer, cells.evictions.writer, cells.signals.writer, m.recorder)
+    flight, periods = SingleFlight("eviction", workers=4), m.periods.eviction
+    return EvictionLoop(inputs, outputs, eviction_settings(settings), sources, m.cri, flight, m.clock, periods)
+
+
+def wire_images(m: Machinery, cells: Cells, tokens: TokenSource | None) -> tuple[ImagePuller, ImageCollector]:
+    """act/images: the puller writes Pulls; the collector removes unused images."""
     settings = image_settings(m.settings)
     records = RecordStore(settings.records_dir, m.clock)
     records.load()
     plugins = CredentialProviders(m.providers.configs, run_provider, m.clock, tokens) if m.providers else None
     root = m.settings.root_dir
-    credentials = PullCredentials(lambda: read_docker_configs(root), plugins)
+    credentials = PullCredentials(partial(read_docker_configs, root), plugins)
     puller = ImagePuller(m.cri, credentials, records, m.clock, settings, cells.pulls.writer, m.recorder)
     lifecycles = cells.lifecycles.cell
     collector = ImageCollector(m.cri, records, m.clock, settings, lifecycles, m.recorder)
-    return puller, [("image-gc", collector.run_gc_loop())]
+    return puller, collector
 
 
 def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCgroups) -> Loops:
-    """act: volumes write Mounts, pods write Lifecycles; cgroups and garbage follow them."""
+    """act: the volumes write Mounts, the pods write Lifecycles; the cgroups and the garbage collectors read them."""
     settings, paths = m.settings, m.settings.paths
     roster, lifecycles, observed = cells.roster.cell, cells.lifecycles.cell, cells.observed.cell
     mounts, node, runtime = cells.mounts.cell, cells.node.cell, cells.runtime.cell
     content = cells.content.cell
     inputs = VolumeInputs(roster, lifecycles, observed, node, content)
-    volumes = Volumes(paths, inputs, cells.mounts.writer, m.flight, m.clock, m.recorder)
+    volumes = Volumes(paths, inputs, cells.mounts.writer, m.quotas, m.flight, m.clock, m.recorder)
     v2 = m.cgroups.version is CgroupVersion.V2
-    render = render_settings(settings, node.get(), cgroup_v2=v2, machine=m.machine)
+    swap = can_limit_swap(m.cgroups.version)
+    render = render_settings(settings, node.get(), cgroup_v2=v2, swap_controller=swap, machine=m.machine)
     supervisor = Supervisor("pod-work")
-    userns = UserNamespaces(m.cri, paths, settings.user_namespace_ids_per_pod)
+    userns = UserNamespaceManager(m.cri, paths, settings.user_namespace_ids_per_pod)
     hooks = HookRunner(m.cri, m.recorder)
     stopper = ContainerStopper(m.cri, hooks, m.clock, m.recorder, m.touched)
     sandbox_cells = SandboxCells(node, runtime, content)
@@ -217,8 +293,8 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
     )
     crash = BackoffPolicy(settings.crash_backoff_initial_s, settings.crash_backoff_max_s, CRASH_BACKOFF_RESET_S)
     rules = Rules(container_hash, crash, settings.sync_frequency_s, cells.probes.cell.get())
-    pod_inputs, turn = PodInputs(roster, observed, cells.probes.cell, content), cells.pods_heartbeat.writer
-    pods = PodsLoop(pod_inputs, cells.lifecycles.writer, tools, rules, m.touched, turn)
+    pod_inputs = PodInputs(roster, observed, cells.probes.cell, content, cells.evictions.cell, cells.shutdown.cell)
+    pods = PodsLoop(pod_inputs, cells.lifecycles.writer, tools, rules, m.touched, cells.pods_heartbeat.writer)
     resources = ResourcesLoop(
         pod_cgroups, ResourceInputs(lifecycles, roster, observed, mounts), period_s=m.periods.cgroups_s
     )
@@ -231,29 +307,51 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
         ("pods", pods.run()),
         ("cgroups", resources.run()),
         ("container-gc", garbage.run()),
+        ("container-reclaim", garbage.answer_reclaims(m.containers_reclaim, cells.containers_reclaimed.writer)),
         ("log-rotation", LogRotation(m.cri, m.clock, m.flight, observed, rotation_settings(settings)).run()),
     ]
 
 
+def make_pod_cgroups(m: Machinery, facts: NodeFacts) -> PodCgroups:
+    """act/resources: the cgroups of the node, the QoS classes and the pods."""
+    v2 = m.cgroups.version is CgroupVersion.V2
+    resources = resource_settings(m.settings, facts.capacity, m.driver, cgroup_v2=v2)
+    amounts = NodeResources(facts.capacity, facts.page_sizes, m.machine.cpus)
+    return PodCgroups(resources, amounts, m.cgroups, m.flight, m.recorder)
+
+
+async def ensure_root(pod_cgroups: PodCgroups) -> None:
+    """Make the node's cgroups. Raises AgentStartError."""
+    try:
+        await pod_cgroups.ensure_root()
+    except ResourcesError as error:
+        raise AgentStartError(str(error)) from error
+
+
 def wire_home(m: Machinery) -> Loops:
-    """The group of the agent itself, when it is named: there it goes before anything else."""
-    group = m.settings.config.kubeletCgroups
-    if not group:
-        return []
-    home = Home(m.cgroups, group)
+    """The agent's own cgroup, which it enters first, and that of the system's processes. Raises AgentStartError."""
+    config = m.settings.config
+    home = KubeletCgroup(m.cgroups, config.kubeletCgroups, config.oomScoreAdj)
     home.enter()
-    return [("home", home.run())]
+    loops: Loops = [("home", home.run())]
+    if config.systemCgroups:
+        try:
+            system = SystemCgroup(m.cgroups, config.systemCgroups, m.flight)
+        except ResourcesError as error:
+            raise AgentStartError(str(error)) from error
+        loops.append(("system-cgroup", system.run()))
+    return loops
 
 
 def wire_report(m: Machinery, cells: Cells, facts: NodeFacts, reviewers: Reviewers | None) -> Loops:
-    """report: statuses, node, events, and the ports that tell them."""
+    """report: statuses, node, events, and the ports that serve them."""
     roster, lifecycles, observed = cells.roster.cell, cells.lifecycles.cell, cells.observed.cell
     node, runtime, probes = cells.node.cell, cells.runtime.cell, cells.probes.cell
-    tells_signals = m.settings.enabled("ContainerStopSignals")
+    reports_stop_signals = m.settings.enabled("ContainerStopSignals")
     cluster, sandbox = bool(m.settings.flags.kubeconfig), m.settings.enabled("PodReadyToStartContainersCondition")
-    inputs = StatusInputs(roster, lifecycles, observed, probes, node, runtime, tells_signals, cluster, sandbox)
+    inputs = StatusInputs(roster, lifecycles, observed, probes, node, runtime, reports_stop_signals, cluster, sandbox)
     status = StatusLoop(inputs, cells.statuses.writer, m.clock, m.flight, status_memory(m))
-    address = NodeLoop(facts, cells.node.writer, m.flight, m.periods.addresses_s)
+    address = NodeLoop(facts, cells.node.writer, cells.api_node.cell, m.flight, m.periods.addresses_s)
     ready = RuntimeLoop(m.cri, m.clock, cells.runtime.writer, observed, m.periods.runtime)
     outbox = None if m.settings.standalone else m.outbox
     events = EventsLoop(m.recorder, cells.recent.writer, m.clock, outbox)
@@ -267,9 +365,9 @@ def wire_report(m: Machinery, cells: Cells, facts: NodeFacts, reviewers: Reviewe
 
 
 class Agent:
-    """The wired agent. `start` begins all loops; leaving the context ends them, and touches no container.
+    """The running agent. `start` creates all components in order; leaving the context stops them. Containers are left alone.
 
-    `outdated`: set when what it was made with no longer holds, and another one is to be made.
+    `outdated`: set if the runtime reports another cgroup driver than the agent was built with; it must be built again.
     """
 
     def __init__(self, m: Machinery, facts: NodeFacts, cluster: Cluster | None = None) -> None:
@@ -277,77 +375,67 @@ class Agent:
         self.supervisor = Supervisor("agent")
         self.outdated = asyncio.Event()
         self._m = m
-        tokens = None
-        if cluster is not None and m.providers is not None:
-            from pykubelet.app.wiring_cluster import pull_identity
-
-            tokens = pull_identity(m, cluster)
-        self._puller, self._image_loops = wire_images(m, self.cells, tokens)
-        self._prepared: Loops = [*self._image_loops]
         self._facts = facts
         self._cluster = cluster
-        v2 = m.cgroups.version is CgroupVersion.V2
-        resources = resource_settings(m.settings, facts.capacity, m.driver, cgroup_v2=v2)
-        amounts = NodeResources(facts.capacity, facts.page_sizes, m.machine.cpus)
-        self._cgroups = PodCgroups(resources, amounts, m.cgroups, m.flight, m.recorder)
+        self._closing = AsyncExitStack()
+        self._closing.push_async_callback(m.cri.close)
+        if m.kernel_log is not None:
+            self._closing.callback(m.kernel_log.close)
+        if cluster is not None:
+            self._closing.push_async_callback(cluster.close)
 
     async def __aenter__(self) -> Agent:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.supervisor.stop()
-        for _name, loop in self._prepared:
-            loop.close()  # those that a failed start has not begun
-        await self._puller.stop()
-        if self._cluster is not None:
-            await self._cluster.close()
-        await self._m.cri.close()
+        await self._closing.aclose()
 
     async def start(self) -> None:
-        """Begin: what tells first, so that the health port answers at once. Raises StartError."""
-        m, cells = self._m, self.cells
+        """Create each component and start its loops. The reporting ones come first, so that the health port answers at once.
+
+        Raises AgentStartError.
+        """
+        m, cells, cluster = self._m, self.cells, self._cluster
+        pod_cgroups = make_pod_cgroups(m, self._facts)
+        puller, collector = wire_images(m, cells, cluster.pull_identity(m) if cluster and m.providers else None)
+        self._closing.push_async_callback(puller.stop)
+        earlier = earlier_statuses(m)  # read before the status loop overwrites the file
         self._begin(wire_home(m))
-        observers = [("pleg", self._run_pleg(wire_pleg(m, cells))), *wire_observe(m, cells)]
-        self._prepared += observers
-        reviewers = self._cluster.reviewers if self._cluster is not None else None
-        self._begin(wire_report(m, cells, self._facts, reviewers))
-        for told in advice(look_around(m.settings.config, m.machine, cgroup_v2=m.cgroups.version is CgroupVersion.V2)):
-            m.recorder.post(told)
-        if self._cluster is not None:
-            from pykubelet.app.wiring_cluster import wire_identity, wire_node
-
-            self._begin(wire_identity(m, cells, self._cluster))
-            self._begin(wire_node(m, cells, self._cluster))
-        try:
-            if m.driver_is_known:
-                await self._cgroups.ensure_root()
-        except ResourcesError as error:
-            raise StartError(str(error)) from error
+        self._begin(wire_report(m, cells, self._facts, cluster.reviewers if cluster else None))
+        v2 = m.cgroups.version is CgroupVersion.V2
+        for event in advice(look_around(m.settings.config, m.machine, m.settings.root_dir, cgroup_v2=v2)):
+            m.recorder.post(event)
+        if cluster:
+            self._begin(cluster.wire_identity(m, cells))
+            self._begin(cluster.wire_node(m, cells))
+        if m.driver_is_known:
+            await ensure_root(pod_cgroups)
         sources, names = wire_sources(m, cells.node.cell.get().name)
-        if self._cluster is not None:
-            from pykubelet.app.wiring_cluster import wire_api_source, wire_cluster_report, wire_content
-
-            self._begin(wire_content(m, cells, self._cluster))
-            sources += wire_api_source(m, cells, self._cluster)
+        if cluster:
+            self._begin(cluster.wire_content(m, cells))
+            sources += cluster.wire_api_source(m, cells)
             names |= {SOURCE_API}
-            self._begin(wire_cluster_report(m, cells, self._cluster))
+            self._begin(cluster.wire_report(m, cells))
         self._begin(sources)
         if m.settings.config.makeIPTablesUtilChains:
             self._begin([("host-chains", HostChains().run())])
         self._begin(wire_roster(m, cells, names))
-        self._begin(observers)
-        self._begin(self._image_loops)
-        self._begin(wire_act(m, cells, self._puller, self._cgroups))
+        self._begin([("pleg", self._run_pleg(wire_pleg(m, cells), pod_cgroups))])
+        self._begin(wire_observe(m, cells, earlier))
+        reclaims = collector.answer_reclaims(m.images_reclaim, cells.images_reclaimed.writer)
+        self._begin([("image-gc", collector.run_gc_loop()), ("image-reclaim", reclaims)])
+        self._begin(wire_act(m, cells, puller, pod_cgroups))
 
-    async def _run_pleg(self, pleg: Pleg) -> None:
-        """Follow the runtime. One that was away at the start tells its cgroup driver first (`driver.py`)."""
+    async def _run_pleg(self, pleg: Pleg, pod_cgroups: PodCgroups) -> None:
+        """Run the PLEG. If the runtime did not answer at the start, ask for its cgroup driver first (`driver.py`)."""
         m = self._m
         if not m.driver_is_known:
             await self.cells.runtime.cell.wait_for(lambda runtime: runtime.checked)
             if await insist_on_driver(m.cri, m.driver) is not m.driver:
                 self.outdated.set()
                 return
-            await self._cgroups.ensure_root()
+            await pod_cgroups.ensure_root()
         await pleg.run()
 
     def _begin(self, loops: Loops) -> None:
@@ -355,8 +443,8 @@ class Agent:
             self.supervisor.start_root(name, loop)
 
 
-def node_facts(settings: Settings, machine: Machine, driver: CgroupDriver) -> NodeFacts:
-    """What of the node does not change while the agent runs."""
+def node_facts(settings: Settings, machine: Machine, driver: CgroupDriver, version: CgroupVersion) -> NodeFacts:
+    """The facts of the node that do not change while the agent runs."""
     config, flags = settings.config, settings.flags
     name = settings.node_name(machine.hostname)
     local_storage = config.localStorageCapacityIsolation is not False
@@ -370,11 +458,24 @@ def node_facts(settings: Settings, machine: Machine, driver: CgroupDriver) -> No
         labels=node_labels(name, machine.architecture, flags.node_labels),
         page_sizes=machine.page_sizes,
         external_cloud=flags.cloud_provider == "external" and not settings.standalone,
+        warning="" if can_limit_cpu(version) else CPU_LIMITS_MISSING,
     )
 
 
+def read_kernel_log() -> KernelLog | None:
+    """The kernel's log; None in a user namespace, where the kernel refuses it. Raises AgentStartError."""
+    try:
+        opened = open_kernel_log()
+    except HostError as error:
+        raise AgentStartError(str(error)) from error
+    if isinstance(opened, KernelLog):
+        return opened
+    log.warning("the kernel's log cannot be read, so SystemOOM is not reported", error=opened)
+    return None
+
+
 async def build_agent(settings: Settings, clock: Clock) -> Agent:
-    """Everything made, nothing started. Raises StartError and ConfigError, before anything is touched where it can."""
+    """Create the agent without starting it. Raises AgentStartError and ConfigError, if possible before any change is made."""
     flags = settings.flags
     settings.node_name(read_hostname())
     providers = None
@@ -382,22 +483,19 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
         providers = load_providers(flags.image_credential_provider_config, flags.image_credential_provider_bin_dir)
     cluster = None
     if not settings.standalone:
-        from pykubelet.app.wiring_cluster import join_cluster  # a node that stands alone does not pay for it
+        from pykubelet.app.wiring_cluster import join_cluster  # a standalone node does not need it
 
         cluster = join_cluster(settings, clock)
     machine = prepare_machine(settings, settings.paths)
     cri = CriClient(settings.runtime_endpoint, settings.image_endpoint, settings.runtime_request_timeout_s)
     configured = CgroupDriver(settings.config.cgroupDriver)
-    told = await ask_driver(cri, configured)
-    driver = told or configured
-    cgroups: Cgroups = detect_cgroups()
-    if driver is CgroupDriver.SYSTEMD:
-        from pykubelet.edges.host.cgroups.systemd import Systemd, SystemdCgroups  # only the driver in force is loaded
-
-        cgroups = SystemdCgroups(cgroups, Systemd())
-    runtime = Runtime(cri, driver, driver_is_known=told is not None)
+    answered = await ask_driver(cri, configured)
+    driver = answered or configured
+    cgroups = cgroups_of(driver)
+    runtime = Runtime(cri, driver, driver_is_known=answered is not None)
     machinery = make_machinery(settings, clock, machine, cgroups, runtime, providers)
-    return Agent(machinery, node_facts(settings, machine, driver), cluster)
+    machinery = replace(machinery, kernel_log=read_kernel_log())
+    return Agent(machinery, node_facts(settings, machine, driver, cgroups.version), cluster)
 
 
 def make_machinery(
@@ -409,7 +507,7 @@ def make_machinery(
     providers: Providers | None = None,
     periods: Periods | None = None,
 ) -> Machinery:
-    """What is shared, with mailboxes and threads of its own."""
+    """Create the shared objects, with new mailboxes and threads."""
     sources: Mailbox[SourceChanged] = Mailbox("sources")
     gates = field_gates(settings)
     return Machinery(
@@ -418,7 +516,8 @@ def make_machinery(
         machine=machine,
         cgroups=cgroups,
         cri=runtime.client,
-        flight=Flight("work"),
+        flight=SingleFlight("work"),
+        quotas=VolumeQuotas(is_on=settings.enabled("LocalStorageCapacityIsolationFSQuotaMonitoring")),
         driver=runtime.driver,
         driver_is_known=runtime.driver_is_known,
         providers=providers,
@@ -429,5 +528,7 @@ def make_machinery(
         outbox=Mailbox("outbox"),
         usage_wanted=Mailbox("usage-wanted"),
         node_wanted=Mailbox("node-wanted"),
+        images_reclaim=Mailbox("images-reclaim"),
+        containers_reclaim=Mailbox("containers-reclaim"),
         periods=periods or Periods(),
     )

@@ -1,15 +1,16 @@
-"""The wiring of a node in a cluster: what exists only with a kubeconfig. Nothing is decided here.
+"""The wiring of a node in a cluster: the components that exist only with a kubeconfig. It contains no logic.
 
-Imported only then: a node that stands alone pays nothing for it.
+It is imported only then, so that a standalone node does not pay for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.app.parts import Cells, Loops, Machinery
-from pykubelet.app.prepare import StartError
+from pykubelet.app.prepare import AgentStartError
 from pykubelet.app.version import FULL, user_agent
 from pykubelet.app.wiring_server import serving_choice
 from pykubelet.base.api.core import NodeSwapStatus, NodeSystemInfo, Pod, Taint
@@ -25,7 +26,7 @@ from pykubelet.desired.content.model import ContentSettings, Strategy
 from pykubelet.desired.sources.api import PODS_PATH, ApiSource, pods_of_node
 from pykubelet.edges.host.fs.files import stat_file
 from pykubelet.edges.host.proc.machine import Machine
-from pykubelet.edges.identity.bootstrap import ApiAccess, BootstrapClient, find_entrance, first_pair, write_when_issued
+from pykubelet.edges.identity.bootstrap import ApiAccess, BootstrapClient, choose_access, first_pair, write_when_issued
 from pykubelet.edges.identity.decide import client_certificate, serving_certificate
 from pykubelet.edges.identity.rotation import CertificateLoop, CertificateSigners, IssuePeriods
 from pykubelet.edges.identity.store import CertificateStore
@@ -33,30 +34,30 @@ from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.kubeconfig import KubeconfigError, Pem
 from pykubelet.edges.kubeapi.listwatch import follow
 from pykubelet.edges.plugins.pull_identity import PullIdentity
-from pykubelet.report.events.send import EventSender
-from pykubelet.report.mirrors.loop import MirrorInputs, MirrorsLoop
+from pykubelet.report.events.send import EventPeriods, EventSender
+from pykubelet.report.mirrors.loop import MirrorInputs, MirrorPeriods, MirrorsLoop
 from pykubelet.report.node.api_node import ReporterClients
 from pykubelet.report.node.csi_node import keep_csi_node
-from pykubelet.report.node.lease import LeaseLoop
+from pykubelet.report.node.lease import LeaseLoop, LeasePeriods
 from pykubelet.report.node.model import NodePeriods, Registration
 from pykubelet.report.node.reporter import NodeReporter, ReporterCells
-from pykubelet.report.status.publish import PublishInputs, StatusPublisher
+from pykubelet.report.status.publish import PublishInputs, PublishPeriods, StatusPublisher
 from pykubelet.serve.auth.auth_filter import Reviewers
 
-#: Who shows a token waits no longer for its review to be sent: anybody can show tokens.
+#: The longest wait, in seconds, before a TokenReview is sent. It is limited because any client can send tokens.
 LONGEST_REVIEW_WAIT_S = 2.0
-#: Device plugins' resources of an earlier life are known as long as this file is there.
+#: As long as this file exists, resources of device plugins from before a restart are known.
 DEVICE_CHECKPOINT = "device-plugins/kubelet_internal_checkpoint"
 
 
 class Cluster(Value):
-    """How the API server is reached. `heartbeat` is for signs of life: nothing else can be in their way. `events` has the
-    limits of Events, the two of reviews are for the gate of the authenticated port, `bootstrap` is for a node without a certificate.
+    """The clients of the API server. `heartbeat`: for the Lease and the node's status, so that no other request delays them.
 
-    `close` ends the connections; the loops must have ended before.
+    `events`: has the rate limits of Events. `token_reviews`, `access_reviews`: for the authenticated port. `bootstrap`: for a
+    node without a certificate. `close` ends the connections; the loops must have ended before.
     """
 
-    entrance: ApiAccess
+    access: ApiAccess
     client: ApiClient
     heartbeat: ApiClient
     events: ApiClient
@@ -65,6 +66,7 @@ class Cluster(Value):
     bootstrap: BootstrapClient | None = None
 
     async def close(self) -> None:
+        """Close all connections to the API server."""
         reviews = self.token_reviews, self.access_reviews
         for client in (self.client, self.heartbeat, self.events, *reviews, self.bootstrap):
             if client is not None:
@@ -72,19 +74,112 @@ class Cluster(Value):
 
     @property
     def reviewers(self) -> Reviewers:
-        """Anybody can show tokens, as fast as they like: nothing but tokens that are not known yet waits for their reviews."""
+        """The clients for reviews. Unauthenticated clients can send many tokens, so TokenReviews have their own rate limit."""
         return Reviewers(self.token_reviews, self.access_reviews)
+
+    def pull_identity(self, m: Machinery) -> PullIdentity:
+        """The service account data that credential providers get about a pod (KEP-4412)."""
+        return PullIdentity(self.client, m.clock)
+
+    def wire_identity(self, m: Machinery, cells: Cells) -> Loops:
+        """edges/identity: the certificates that the agent requests from the API server; writes Credentials."""
+        settings, access = m.settings, self.access
+        name = cells.node.cell.get().name
+        writer, tools = cells.credentials.writer, (m.clock, m.flight)
+        loops: Loops = []
+        if keeps_client_certificate(settings, access):
+            client = CertificateLoop(
+                client_certificate(name),
+                client_store(settings),
+                CertificateSigners(self.client, self.bootstrap),
+                (writer, None),
+                tools,
+                IssuePeriods(look=m.periods.certificates_s, rotates=settings.config.rotateCertificates),
+                first_pair(access.access),
+            )
+            loops.append(("client-certificate", client.run()))
+        if access.writes:
+            path, credentials = settings.flags.kubeconfig, cells.credentials.cell
+            loops.append(("kubeconfig", write_when_issued(path, access.access, credentials, m.flight)))
+        serving = serving_choice(settings)
+        if serving.bootstrap and not serving.certificate and settings.enabled("RotateKubeletServerCertificate"):
+            store = CertificateStore(settings.flags.cert_dir, "kubelet-server")
+            ends = (writer, cells.node.cell)
+            periods = IssuePeriods(look=m.periods.certificates_s)
+            server = CertificateLoop(
+                serving_certificate(name), store, CertificateSigners(self.client), ends, tools, periods
+            )
+            loops.append(("serving-certificate", server.run()))
+        return loops
+
+    def wire_node(self, m: Machinery, cells: Cells) -> Loops:
+        """report/node: registration, node status and Lease; writes ApiNode and ApiState."""
+        config = m.settings.config
+        cells.api_state.writer.publish(ApiState(self.client.access.server))
+        periods = NodePeriods(
+            update=config.nodeStatusUpdateFrequency.s,
+            report=config.nodeStatusReportFrequency.s,
+            images=m.periods.images_s,
+            retry_max=m.periods.node_retry_max_s,
+            watch=m.periods.watch,
+        )
+        clients = ReporterClients(watching=self.client, reporting=self.heartbeat)
+        state, node, api_node = cells.api_state.writer, cells.node.cell, cells.api_node
+        runtime, pressure, shutdown = cells.runtime.cell, cells.pressure.cell, cells.shutdown.cell
+        reported = ReporterCells(node, api_node.writer, runtime, pressure, shutdown, m.node_wanted, state)
+        about = registration(m.settings, m.machine, node.get().labels)
+        reporter = NodeReporter(about, clients, reported, m.cri, m.recorder, m.clock, periods)
+        lease_periods = LeasePeriods(config.nodeLeaseDurationSeconds, m.periods.node_retry_max_s)
+        others = (self.client, self.events, self.token_reviews, self.access_reviews)
+        lease = LeaseLoop(self.heartbeat, about.name, api_node.cell, state, m.clock, lease_periods, others)
+        m.recorder.post(normal(EVENT_STARTING, "Starting kubelet."))
+        csi_node = keep_csi_node(self.client, about.name, api_node.cell)
+        return [("node-report", reporter.run()), ("lease", lease.run()), ("csi-node", csi_node)]
+
+    def wire_content(self, m: Machinery, cells: Cells) -> Loops:
+        """desired/content: the API objects that pods refer to; writes Content."""
+        config, writer = m.settings.config, cells.content.writer
+        strategy = Strategy(config.configMapAndSecretChangeDetectionStrategy)
+        settings = ContentSettings(strategy, reread_s=m.settings.sync_frequency_s, watch=m.periods.watch)
+        roster, node = cells.roster.cell, cells.node.cell
+        content = ContentLoop(
+            roster, writer, self.client, m.clock, settings, node, partial(pod_needs, volume_keys=volume_keys)
+        )
+        return [("content", content.run())]
+
+    def wire_api_source(self, m: Machinery, cells: Cells) -> Loops:
+        """desired/sources: the pods bound to this node; writes ApiPods and posts to the roster."""
+        node = cells.node.cell
+        selector = pods_of_node(node.get().name)
+        listed = follow(self.client, PODS_PATH, Pod, m.clock, field_selector=selector, periods=m.periods.watch)
+        source = ApiSource(listed, node, m.pod_updates, cells.api_pods.writer, m.clock)
+        return [("api-pods", source.run())]
+
+    def wire_report(self, m: Machinery, cells: Cells) -> Loops:
+        """report: sends statuses, final deletions and Events to the API server, and keeps mirror pods."""
+        roster, lifecycles, api = cells.roster.cell, cells.lifecycles.cell, cells.api_state.cell
+        node, away_s = cells.node.cell, m.periods.status_retry_max_s
+        event_periods = EventPeriods(retry_max_s=m.periods.event_retry_max_s)
+        inputs = PublishInputs(cells.api_pods.cell, roster, cells.statuses.cell, lifecycles, api)
+        publisher = StatusPublisher(
+            self.client, inputs, cells.report_waits.writer, m.clock, PublishPeriods(away_max_s=away_s)
+        )
+        events = EventSender(self.events, m.outbox, roster, lifecycles, node, m.clock, event_periods)
+        mirrors = MirrorsLoop(
+            self.client, MirrorInputs(roster, lifecycles, node, api), m.clock, MirrorPeriods(away_max_s=away_s)
+        )
+        return [("publisher", publisher.run()), ("mirrors", mirrors.run()), ("event-sender", events.run())]
 
 
 def join_cluster(settings: Settings, clock: Clock) -> Cluster:
-    """The cluster that `--kubeconfig` names, or `--bootstrap-kubeconfig` while there is none. Raises StartError."""
+    """The cluster that `--kubeconfig` names, or `--bootstrap-kubeconfig` while there is none. Raises AgentStartError."""
     config, flags = settings.config, settings.flags
     current = client_store(settings).current
     try:
-        entrance = find_entrance(flags.kubeconfig, flags.bootstrap_kubeconfig, current)
+        access = choose_access(flags.kubeconfig, flags.bootstrap_kubeconfig, current)
     except KubeconfigError as error:
-        raise StartError(f"invalid kubeconfig: {error}") from error
-    rotated = Pem(current) if keeps_client_certificate(settings, entrance) else None
+        raise AgentStartError(f"invalid kubeconfig: {error}") from error
+    rotated = Pem(current) if keeps_client_certificate(settings, access) else None
     agent = user_agent()
     answer_s = min(config.nodeStatusUpdateFrequency.s, float(config.nodeLeaseDurationSeconds))
     usual = ClientLimits(config.kubeAPIQPS or 0, config.kubeAPIBurst)
@@ -96,84 +191,31 @@ def join_cluster(settings: Settings, clock: Clock) -> Cluster:
         usual,
     )
     client, heartbeat, events, tokens, rights = (
-        ApiClient(entrance.access, clock, limits, agent, rotated) for limits in every
+        ApiClient(access.access, clock, limits, agent, rotated) for limits in every
     )
     bootstrap_client = None
-    if entrance.bootstrap is not None:
+    if access.bootstrap is not None:
         bootstrap_client = BootstrapClient(
             flags.bootstrap_kubeconfig,
-            entrance.bootstrap,
-            lambda access: ApiClient(access, clock, ClientLimits(), agent),
+            access.bootstrap,
+            partial(ApiClient, clock=clock, limits=ClientLimits(), user_agent=agent),
         )
-    return Cluster(entrance, client, heartbeat, events, tokens, rights, bootstrap_client)
+    return Cluster(access, client, heartbeat, events, tokens, rights, bootstrap_client)
 
 
 def client_store(settings: Settings) -> CertificateStore:
+    """The files of the client certificate in `--cert-dir`."""
     return CertificateStore(settings.flags.cert_dir, "kubelet-client")
 
 
-def keeps_client_certificate(settings: Settings, entrance: ApiAccess) -> bool:
-    return settings.config.rotateCertificates or entrance.bootstrap is not None
-
-
-def wire_identity(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
-    """edges/identity: the certificates that are asked for at the API server; writes Credentials."""
-    settings, entrance = m.settings, cluster.entrance
-    name = cells.node.cell.get().name
-    writer, tools = cells.credentials.writer, (m.clock, m.flight)
-    loops: Loops = []
-    if keeps_client_certificate(settings, entrance):
-        client = CertificateLoop(
-            client_certificate(name),
-            client_store(settings),
-            CertificateSigners(cluster.client, cluster.bootstrap),
-            (writer, None),
-            tools,
-            IssuePeriods(look=m.periods.certificates_s, rotates=settings.config.rotateCertificates),
-            first_pair(entrance.access),
-        )
-        loops.append(("client-certificate", client.run()))
-    if entrance.writes:
-        path, credentials = settings.flags.kubeconfig, cells.credentials.cell
-        loops.append(("kubeconfig", write_when_issued(path, entrance.access, credentials, m.flight)))
-    serving = serving_choice(settings)
-    if serving.bootstrap and not serving.certificate and settings.enabled("RotateKubeletServerCertificate"):
-        store = CertificateStore(settings.flags.cert_dir, "kubelet-server")
-        ends = (writer, cells.node.cell)
-        periods = IssuePeriods(look=m.periods.certificates_s)
-        server = CertificateLoop(
-            serving_certificate(name), store, CertificateSigners(cluster.client), ends, tools, periods
-        )
-        loops.append(("serving-certificate", server.run()))
-    return loops
-
-
-def wire_node(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
-    """report/node: registration, status and lease; they write NodeView and ApiState."""
-    config = m.settings.config
-    cells.api_state.writer.publish(ApiState(cluster.client.access.server))
-    periods = NodePeriods(
-        update=config.nodeStatusUpdateFrequency.s,
-        report=config.nodeStatusReportFrequency.s,
-        images=m.periods.images_s,
-    )
-    clients = ReporterClients(watching=cluster.client, reporting=cluster.heartbeat)
-    state = cells.api_state.writer
-    reported = ReporterCells(cells.node.writer, cells.runtime.cell, cells.pressure.cell, m.node_wanted, state)
-    about = registration(m.settings, m.machine, cells.node.cell.get().labels)
-    reporter = NodeReporter(about, clients, reported, m.cri, m.recorder, m.clock, periods)
-    seconds, others = (
-        config.nodeLeaseDurationSeconds,
-        (cluster.client, cluster.events, cluster.token_reviews, cluster.access_reviews),
-    )
-    lease = LeaseLoop(cluster.heartbeat, cells.node.cell, state, m.clock, seconds, others)
-    m.recorder.post(normal(EVENT_STARTING, "Starting kubelet."))
-    csi_node = keep_csi_node(cluster.client, cells.node.cell)
-    return [("node-report", reporter.run()), ("lease", lease.run()), ("csi-node", csi_node)]
+def keeps_client_certificate(settings: Settings, access: ApiAccess) -> bool:
+    """Whether the agent requests its client certificate itself: with `rotateCertificates`, and after a TLS
+    bootstrap."""
+    return settings.config.rotateCertificates or access.bootstrap is not None
 
 
 def registration(settings: Settings, machine: Machine, labels: Mapping[str, str]) -> Registration:
-    """How the node presents itself."""
+    """The data with which the node registers."""
     config, flags = settings.config, settings.flags
     name = settings.node_name(machine.hostname)
     info = NodeSystemInfo(
@@ -206,38 +248,3 @@ def registration(settings: Settings, machine: Machine, labels: Mapping[str, str]
         root_dir=settings.root_dir,
         local_storage=config.localStorageCapacityIsolation is not False,
     )
-
-
-def wire_content(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
-    """edges/content: what pods refer to; writes Content, which says from now on that there is somebody to ask."""
-    config, writer = m.settings.config, cells.content.writer
-    strategy = Strategy(config.configMapAndSecretChangeDetectionStrategy)
-    settings = ContentSettings(strategy, reread_s=m.settings.sync_frequency_s)
-    roster, node = cells.roster.cell, cells.node.cell
-    content = ContentLoop(
-        roster, writer, cluster.client, m.clock, settings, node, lambda pod: pod_needs(pod, volume_keys)
-    )
-    return [("content", content.run())]
-
-
-def pull_identity(m: Machinery, cluster: Cluster) -> PullIdentity:
-    """What credential providers are told about a pod's service account."""
-    return PullIdentity(cluster.client, m.clock)
-
-
-def wire_api_source(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
-    """desired/sources: the pods bound to this node; writes ApiPods and posts to the roster."""
-    node = cells.node.cell
-    listed = follow(cluster.client, PODS_PATH, Pod, m.clock, field_selector=pods_of_node(node.get().name))
-    source = ApiSource(listed, node, m.pod_updates, cells.api_pods.writer, m.clock)
-    return [("api-pods", source.run())]
-
-
-def wire_cluster_report(m: Machinery, cells: Cells, cluster: Cluster) -> Loops:
-    """report: statuses, last deletions and Events to the API server, mirror pods."""
-    roster, lifecycles, api = cells.roster.cell, cells.lifecycles.cell, cells.api_state.cell
-    inputs = PublishInputs(cells.api_pods.cell, roster, cells.statuses.cell, lifecycles, api)
-    publisher = StatusPublisher(cluster.client, inputs, cells.report_waits.writer, m.clock)
-    events = EventSender(cluster.events, m.outbox, roster, lifecycles, cells.node.cell, m.clock)
-    mirrors = MirrorsLoop(cluster.client, MirrorInputs(roster, lifecycles, cells.node.cell, api), m.clock)
-    return [("publisher", publisher.run()), ("mirrors", mirrors.run()), ("event-sender", events.run())]

@@ -1,18 +1,20 @@
-"""The wiring of the ports: which cells and adapters their endpoints (`serve/endpoints/table.py`) read. Nothing is
-decided here."""
+"""The wiring of the ports: the cells and adapters that their endpoints (`serve/endpoints/table.py`) read."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
+from functools import partial
 
 from pykubelet.act.images.model import pull_waits
 from pykubelet.act.volumes.registry import PLUGINS
 from pykubelet.app.parts import Cells, Loops, Machinery
-from pykubelet.app.prepare import StartError
+from pykubelet.app.prepare import AgentStartError
 from pykubelet.app.version import FULL, KUBERNETES
 from pykubelet.base.api.codec import encode
+from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.waits import Wait
 from pykubelet.config.settings import Settings
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.machine import Machine
@@ -21,7 +23,7 @@ from pykubelet.edges.identity.server_tls import ServerTls, TlsRules
 from pykubelet.edges.identity.serving import ServingChoice, ensure_self_signed, needs_self_signed, serving_files
 from pykubelet.net.grpc.server import RpcServer
 from pykubelet.net.http.client_hello import ContextsByGroup
-from pykubelet.net.http.server import JSON, Handler, Request, Response, Route, plain
+from pykubelet.net.http.server import JSON, Answer, Handler, Request, Response, ServedConnection
 from pykubelet.serve.auth.auth_filter import AuthFilter, Reviewers, auth_rules
 from pykubelet.serve.endpoints.api_routes import ApiHandler
 from pykubelet.serve.endpoints.counted import READ_ONLY, READ_WRITE, counted
@@ -33,7 +35,7 @@ from pykubelet.serve.endpoints.routes import api_router, health_routes, read_onl
 from pykubelet.serve.endpoints.syncloop import SyncLoopInputs, syncloop_check
 from pykubelet.serve.endpoints.table import ENDPOINTS, EndpointInputs
 from pykubelet.serve.endpoints.watchdog import notify_service_manager
-from pykubelet.serve.explain.documents import AskInputs, ask_routes
+from pykubelet.serve.explain.documents import AskInputs, EvictionCells, ExplainRoute, ask_routes
 from pykubelet.serve.listen import (
     ListenError,
     keep_serving_port,
@@ -52,6 +54,7 @@ from pykubelet.serve.page.serve import NodePage
 
 
 def serving_choice(settings: Settings) -> ServingChoice:
+    """The source of the serving certificate: files, the API server, or the agent itself."""
     config = settings.config
     return ServingChoice(
         cert_dir=settings.flags.cert_dir,
@@ -63,20 +66,20 @@ def serving_choice(settings: Settings) -> ServingChoice:
 
 
 def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops:
-    """The health port, the read-only port, the authenticated port, and the socket for people on the machine.
+    """The health port, the read-only port, the authenticated port, and the root-only socket for users on the machine.
 
-    `reviewers`: the API server's clients, None without one. Raises StartError where a port cannot be had.
+    `reviewers`: clients of the API server; None without one. Raises AgentStartError if a required port cannot be opened.
     """
     listening = open_ports(m.settings)
     config, checks = m.settings.config, health_checks(m, cells)
-    documents = explain_inputs(cells)
+    documents = explain_inputs(m, cells)
     history = History(cells.usage.cell, m.usage_wanted, m.clock)
     page = NodePage(documents, cells.usage.cell, history, m.cri, m.clock, FULL)
     page_port = m.settings.flags.cadvisor_port
     sessions = Sessions(m.clock)
     loopback_page = LoopbackPage(page.ask, sessions, m.clock, page_port) if page_port else None
     explained = ask_routes(documents, m.clock)
-    loops: Loops = [("socket", serve_socket(plain(with_link(explained, loopback_page)), m.settings.paths.socket))]
+    loops: Loops = [("socket", serve_socket(socket_handler(explained, loopback_page), m.settings.paths.socket))]
     if loopback_page is not None:
         loops.append(("history", history.run()))
         loops.append(("page", keep_serving_port(loopback_page.handle, "127.0.0.1", page_port, "the node's page")))
@@ -104,8 +107,9 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
 
 
 def endpoint_inputs(
-    m: Machinery, cells: Cells, pods: KnownPods, checks: Mapping[str, Check], explained: Route, page: NodePage
+    m: Machinery, cells: Cells, pods: KnownPods, checks: Mapping[str, Check], explained: ExplainRoute, page: NodePage
 ) -> EndpointInputs:
+    """The inputs of the handlers in the endpoint table."""
     started_at, gates = m.clock.wall(), m.settings.gates.all()
     node, machine = cells.node.cell.get().name, machine_facts(m.machine)
     return EndpointInputs(
@@ -116,7 +120,7 @@ def endpoint_inputs(
         pods=pods,
         checks=checks,
         usage=StatsRoutes(cells.usage.cell, m.usage_wanted, m.clock, node, started_at, machine),
-        metrics=lambda: metrics_inputs(m, cells, gates),
+        metrics=partial(metrics_inputs, m, cells, gates),
         explain=explained,
         page=page,
         started_at=started_at,
@@ -125,33 +129,35 @@ def endpoint_inputs(
 
 
 def health_checks(m: Machinery, cells: Cells) -> dict[str, Check]:
+    """The checks of `/healthz`, by name."""
     heartbeats = (cells.roster_heartbeat.cell, cells.pods_heartbeat.cell)
     inputs = SyncLoopInputs(heartbeats, cells.observed.cell, m.settings.sync_frequency_s)
     return {**default_checks(), "syncloop": syncloop_check(inputs, m.clock)}
 
 
 def watchdog_interval(settings: Settings) -> float:
-    """Raises StartError."""
+    """The interval of systemd's watchdog in seconds; 0 if the gate SystemdWatchdog is off. Raises AgentStartError."""
     if not settings.enabled("SystemdWatchdog"):
         return 0.0
     try:
         return watchdog_interval_s()
     except HostError as error:
-        raise StartError(str(error)) from error
+        raise AgentStartError(str(error)) from error
 
 
-def with_link(route: Route, loopback_page: LoopbackPage | None) -> Route:
-    """The socket's answers, and links to the page where there is one."""
+def socket_handler(explained: ExplainRoute, loopback_page: LoopbackPage | None) -> Handler:
+    """The handler of the root-only socket: the link to the page for `/page-link`, else the answer of `explained`."""
 
-    def answer(request: Request) -> Response:
+    async def handle(request: Request, _: ServedConnection) -> Answer:
         if request.path == "/page-link" and loopback_page is not None:
             return Response(200, encode({"link": loopback_page.link()}), JSON)
-        return route(request)
+        return await explained(request)
 
-    return answer
+    return handle
 
 
-def explain_inputs(cells: Cells) -> AskInputs:
+def explain_inputs(m: Machinery, cells: Cells) -> AskInputs:
+    """The cells behind the answers of `pykubelet explain`."""
     return AskInputs(
         roster=cells.roster.cell,
         lifecycles=cells.lifecycles.cell,
@@ -163,16 +169,22 @@ def explain_inputs(cells: Cells) -> AskInputs:
         runtime=cells.runtime.cell,
         api=cells.api_state.cell,
         credentials=cells.credentials.cell,
-        more_waits=lambda pod: [
-            *pull_waits(cells.pulls.cell.get(), pod),
-            *cells.probe_waits.cell.get().pods.get(pod.uid, ()),
-            *cells.report_waits.cell.get().pods.get(pod.uid, ()),
-        ],
+        eviction=EvictionCells(cells.signals.cell, cells.evictions.cell, cells.usage.cell, m.usage_wanted),
+        more_waits=partial(further_waits, cells),
     )
 
 
+def further_waits(cells: Cells, pod: PodRef) -> list[Wait]:
+    """The waits for image pulls, probes and statuses that are not sent yet."""
+    return [
+        *pull_waits(cells.pulls.cell.get(), pod),
+        *cells.probe_waits.cell.get().pods.get(pod.uid, ()),
+        *cells.report_waits.cell.get().pods.get(pod.uid, ()),
+    ]
+
+
 def metrics_inputs(m: Machinery, cells: Cells, gates: Mapping[str, tuple[bool, str]]) -> MetricsInputs:
-    """What the cells hold at the moment of the scrape."""
+    """The values of the cells at the time of the scrape."""
     return MetricsInputs(
         roster=cells.roster.cell.get(),
         lifecycles=cells.lifecycles.cell.get(),
@@ -191,7 +203,7 @@ def metrics_inputs(m: Machinery, cells: Cells, gates: Mapping[str, tuple[bool, s
 
 
 def machine_facts(machine: Machine) -> MachineFacts:
-    """As cAdvisor reports it."""
+    """The machine's facts, as cAdvisor reports them."""
     return MachineFacts(
         cores=machine.cpu_milli // 1000,
         physical_cores=machine.cores,
@@ -207,7 +219,7 @@ def machine_facts(machine: Machine) -> MachineFacts:
 
 
 def open_ports(settings: Settings) -> dict[str, socket.socket]:
-    """The ports without which there is no agent, by the setting that gives them. Raises StartError."""
+    """Open the required ports. Returns the sockets by the setting of their port. Raises AgentStartError if one fails."""
     config = settings.config
     wanted = {"port": config.port if config.enableServer else 0, "readOnlyPort": config.readOnlyPort}
     opened: dict[str, socket.socket] = {}
@@ -218,7 +230,7 @@ def open_ports(settings: Settings) -> dict[str, socket.socket]:
     except ListenError as error:
         for one in opened.values():
             one.close()
-        raise StartError(str(error)) from error
+        raise AgentStartError(str(error)) from error
     return opened
 
 
