@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +13,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from testbed import containerd, host, images, node
 
+#: Files of few tests that take minutes. They are started first: the last to start bounds the suite.
+LONG_FILES = ("longlife/test_month.py",)
+
 
 def pytest_configure() -> None:
-    """No loop before the first asynchronous test: asyncio would make one that nobody closes, which is a warning.
+    """No loop before the first asynchronous test: asyncio would make one that is never closed, which is a warning.
 
     Examples may take their time.
     """
@@ -34,8 +38,16 @@ def _kinds_of_machine() -> dict[str, tuple[bool, str]]:
     }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def _put_long_files_first(items: list[pytest.Item]) -> None:
+    """The others as pytest-xdist orders them, which knows only how many tests a file has."""
+    tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: (not str(item.path).endswith(LONG_FILES), -tests[item.path]))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip tests for another kind of machine. Each has a twin, or stands in for one, on the other kind."""
+    if hasattr(config, "workerinput"):
+        _put_long_files_first(items)
     kinds = _kinds_of_machine()
     for item in items:
         for marker, (is_here, reason) in kinds.items():

@@ -1,7 +1,7 @@
 """What exists once in the code base: another back-off, token bucket, reader or writer of the same kind is refused here.
 
 Each `Single` names the one implementation and recognizes copies by their syntax tree. A copy that has a reason gets its
-module into `homes`, in the commit that says why.
+module into `homes`, in the commit that gives the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Agents for whole-program tests. One at a time on a containerd: an agent ends pods that it was not told of."""
+"""Agents for whole-program tests. One at a time on a containerd: an agent ends pods that it does not know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API server refuses, hangs, changes its certificate or wants another token: pods go on, afterwards all is told."""
+"""The API server refuses, hangs, changes its certificate or wants another token: pods go on, afterwards everything is reported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.agent import Agent, Json, container_status, make_container, make_po
 from support.secured import Secured
 from support.world import World, a_world, kubeconfig
 
-from pykubelet.testing.kubeapi.fake import FakeApiServer, Fault
+from pykubelet.testing.kubeapi.fake import ApiFault, FakeApiServer
 
 pytestmark = pytest.mark.integration
 
@@ -32,7 +32,7 @@ def lively_pods(world: World) -> None:
     world.run(make_pod("ending", make_container(script="sleep 3; exit 0"), restartPolicy="Never"))
 
 
-async def what_happened_is_told(world: World) -> None:
+async def what_happened_is_reported(world: World) -> None:
     await world.wait("restarting", "its restart", lambda pod: container_status(pod)["restartCount"] == 1)
     await world.wait("ending", "its end", lambda pod: pod["status"].get("phase") == "Succeeded")
     await world.wait_ready("steady", "restarting")
@@ -49,7 +49,7 @@ def watches_opened(server: FakeApiServer) -> int:
     return sum("watch" in sent.query for sent in server.requests)
 
 
-async def said_of_node(agent: Agent, words: str) -> bool:
+async def shown_for_node(agent: Agent, words: str) -> bool:
     return words in json.dumps(await asyncio.to_thread(agent.ask_json, "explain", "node"))
 
 
@@ -60,7 +60,7 @@ async def test_a_server_that_refuses_everything_for_a_while(world: World, status
     await world.wait_ready("steady", "restarting", "deleted")
     kept = (await world.agent.look()).running_ids()["steady/main"]
     retry_after = 1 if status == 429 else None
-    world.server.faults.append(Fault(status=status, reason="Trouble", retry_after_s=retry_after, times=-1))
+    world.server.faults.append(ApiFault(status=status, reason="Trouble", retry_after_s=retry_after, times=-1))
     mark = len(world.server.requests)
     world.delete("deleted")  # it hears of this: its watches go on
     await world.agent.wait_runtime("it is stopped", lambda view: not view.of("deleted").running)
@@ -69,10 +69,10 @@ async def test_a_server_that_refuses_everything_for_a_while(world: World, status
     await world.agent.wait_runtime("it ended", lambda view: not view.of("ending").running)
     assert world.pod("deleted") is not None
     assert world.agent.get("/healthz", world.agent.health_port) == (200, "ok")
-    assert len(world.server.requests) - mark < 300, "nobody is asked again without a pause"
+    assert len(world.server.requests) - mark < 300, "no request is repeated without a pause"
     world.server.faults.clear()
     await world.wait_gone("deleted")
-    await what_happened_is_told(world)
+    await what_happened_is_reported(world)
     await pods_come_and_go(world, "after")
     assert (await world.agent.look()).running_ids()["steady/main"] == kept
 
@@ -83,15 +83,15 @@ async def test_a_server_that_hangs_is_left_and_found_again(make_agent: MakeAgent
         world.run(make_pod("deleted"))
         await world.wait_ready("steady", "restarting", "deleted")
         kept = (await world.agent.look()).running_ids()["steady/main"]
-        world.server.faults.append(Fault(hang=True, times=-1))
+        world.server.faults.append(ApiFault(hang=True, times=-1))
         world.server.silence_watches()
-        world.delete("deleted")  # nobody hears of it
+        world.delete("deleted")  # the agent gets no event of it
         await world.agent.wait_for("all watches are left", lambda: not world.server.watching, 60)
         assert world.agent.get("/healthz", world.agent.health_port) == (200, "ok")
         assert (await world.agent.look()).running_ids()["steady/main"] == kept
         world.server.faults.clear()
         await world.wait_gone("deleted", within=60)
-        await what_happened_is_told(world)
+        await what_happened_is_reported(world)
         await pods_come_and_go(world, "after")
         assert (await world.agent.look()).running_ids()["steady/main"] == kept
 
@@ -132,7 +132,7 @@ async def test_another_authority(world_of_secured: World, secured: Secured) -> N
     await server.stop()
     await server.start()
     await world.agent.wait_for(
-        "it is told", lambda: said_of_node(world.agent, "unable to get local issuer certificate")
+        "it is reported", lambda: shown_for_node(world.agent, "unable to get local issuer certificate")
     )
     world.run(make_pod("later"))
     assert (await world.agent.look()).running_ids() == kept
@@ -150,13 +150,13 @@ async def test_a_token_that_is_no_longer_taken(world_of_secured: World, secured:
     kept, pid = (await world.agent.look()).running_ids(), world.agent.process
     server.token = "two"
     mark = len(server.requests)
-    world.run(make_pod("during"))  # the open watch tells of it, but nothing can be told or fetched
+    world.run(make_pod("during"))  # the open watch delivers it, but no status can be sent and nothing fetched
     await world.agent.wait_runtime("it runs", lambda view: "during/main" in view.running_names())
     server.cut_watches()
     world.run(make_pod("later"))
-    await world.agent.wait_for("it is told", lambda: said_of_node(world.agent, "Unauthorized"))
+    await world.agent.wait_for("it is reported", lambda: shown_for_node(world.agent, "Unauthorized"))
     assert kept.items() <= (await world.agent.look()).running_ids().items()
-    assert len(server.requests) - mark < 300, "nobody is asked again without a pause"
+    assert len(server.requests) - mark < 300, "no request is repeated without a pause"
     secured.give_token("two")
     await world.wait_ready("steady", "during", "later")
     await pods_come_and_go(world, "after")
@@ -172,15 +172,15 @@ async def test_a_pod_is_deleted_while_its_status_is_on_its_way(world: World, ans
     """`answer`: what the patch ends with; 0: well."""
     held = asyncio.Event()
     reason = {0: "", 409: "Conflict", 500: "InternalError"}[answer]
-    world.server.faults.append(Fault("PATCH", "pods/web/status", status=answer, reason=reason, held=held))
+    world.server.faults.append(ApiFault("PATCH", "pods/web/status", status=answer, reason=reason, held=held))
     world.run(make_pod("web", make_polite()))
-    await world.agent.wait_for("its patch is under way", lambda: world.told("web"))
+    await world.agent.wait_for("its patch is under way", lambda: world.reported("web"))
     await world.agent.wait_running("web")
     world.delete("web")
     await world.agent.wait_runtime("it has ended", lambda view: not view.of("web").running)
-    assert len(world.told("web")) == 1, "one at a time"
+    assert len(world.reported("web")) == 1, "one at a time"
     held.set()
     await world.wait_gone("web")
     await world.wait_nothing_left()
-    last = world.told("web")[-1].body["status"]
+    last = world.reported("web")[-1].body["status"]
     assert last["phase"] == "Succeeded"

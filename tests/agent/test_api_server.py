@@ -1,4 +1,4 @@
-"""Pods at an API server that does as it is told: ephemeral containers, last deletions, finalizers."""
+"""Pods at an API server that follows its script: ephemeral containers, last deletions, finalizers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from support.agent import Json, condition, is_ready, make_container, make_pod, make_polite
 from support.world import PODS, World
 
-from pykubelet.testing.kubeapi.fake import Fault
+from pykubelet.testing.kubeapi.fake import ApiFault
 
 
 async def test_an_ephemeral_container_runs_once_in_a_running_pod(world: World) -> None:
@@ -19,8 +19,8 @@ async def test_an_ephemeral_container_runs_once_in_a_running_pod(world: World) -
     world.change("web", ephemeralContainers=[debug])
 
     def end(pod: Json) -> Any:
-        told = pod["status"].get("ephemeralContainerStatuses", [])
-        return told[0]["state"].get("terminated") if told else None
+        reported = pod["status"].get("ephemeralContainerStatuses", [])
+        return reported[0]["state"].get("terminated") if reported else None
 
     ended = end(await world.wait("web", "the end of the ephemeral container", end))
     assert ended["exitCode"] == 5
@@ -35,27 +35,27 @@ async def test_an_ephemeral_container_runs_once_in_a_running_pod(world: World) -
 
 
 async def waits(world: World, pod: str, what: str) -> bool:
-    """Whether `explain` says that the pod waits for it."""
-    told = await asyncio.to_thread(world.agent.ask_json, "explain", pod)
-    return any(wait["what"] == what for wait in told["waits"])
+    """Whether `explain` shows that the pod waits for it."""
+    reported = await asyncio.to_thread(world.agent.ask_json, "explain", pod)
+    return any(wait["what"] == what for wait in reported["waits"])
 
 
-async def test_a_pod_is_deleted_while_nobody_takes_its_status(world: World) -> None:
-    world.server.faults.append(Fault("PATCH", "pods/web", status=500, reason="InternalError", times=-1))
+async def test_a_pod_is_deleted_while_its_status_is_refused(world: World) -> None:
+    world.server.faults.append(ApiFault("PATCH", "pods/web", status=500, reason="InternalError", times=-1))
     world.run(make_pod("web", make_polite()))
     await world.agent.wait_running("web")
     world.server.delete(f"{PODS}/web", {"gracePeriodSeconds": 1})
     await world.agent.wait_runtime("web is gone", lambda view: not view.sandboxes)
-    assert world.pod("web") is not None  # nobody knows how it ended yet
-    await world.agent.wait_for("it is told", lambda: waits(world, "web", "the API server"))
+    assert world.pod("web") is not None  # no status with its end was accepted yet
+    await world.agent.wait_for("it is reported", lambda: waits(world, "web", "the API server"))
     world.server.faults.clear()
     await world.wait_gone("web")
-    told = [sent.body["status"] for sent in world.server.requests if sent.path == f"{PODS}/web/status"]
-    assert told[-1]["phase"] == "Succeeded"
-    assert told[-1]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+    reported = [sent.body["status"] for sent in world.server.requests if sent.path == f"{PODS}/web/status"]
+    assert reported[-1]["phase"] == "Succeeded"
+    assert reported[-1]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
 
 
-async def test_a_pod_with_finalizers_says_what_it_waits_for(world: World) -> None:
+async def test_a_pod_with_finalizers_states_what_it_waits_for(world: World) -> None:
     pod = make_pod("kept")
     pod["metadata"]["finalizers"] = ["example.com/keep"]
     world.run(pod)
@@ -63,6 +63,6 @@ async def test_a_pod_with_finalizers_says_what_it_waits_for(world: World) -> Non
     world.server.delete(f"{PODS}/kept", {"gracePeriodSeconds": 1})
     await world.wait("kept", "only its finalizers", lambda p: p["metadata"]["deletionGracePeriodSeconds"] == 0)
     await world.agent.wait_runtime("nothing of it", lambda view: not view.sandboxes)
-    await world.agent.wait_for("it is told", lambda: waits(world, "kept", "finalizers"))
+    await world.agent.wait_for("it is reported", lambda: waits(world, "kept", "finalizers"))
     world.server.update(f"{PODS}/kept", lambda p: p["metadata"].pop("finalizers"))
     await world.wait_gone("kept")

@@ -40,6 +40,6 @@ async def test_without_a_read_only_port_and_with_the_flags_of_the_conformance_su
     assert agent.health_port in agent.listening() and 10255 not in agent.listening()
     agent.put(make_pod("web"))
     await agent.wait_runtime("the pod runs", lambda view: view.running_names() == ["web-node/main"])
-    await agent.wait_for("told", lambda: [pod["status"] for pod in agent.ask_json("pods")["pods"]] == ["Running"])
+    await agent.wait_for("reported", lambda: [pod["status"] for pod in agent.ask_json("pods")["pods"]] == ["Running"])
     assert agent.stop() == 0
     await agent.wait_runtime("it runs on", lambda view: view.running_names() == ["web-node/main"])

@@ -1,4 +1,4 @@
-"""Bad manifests beside a good pod: it runs all the same, and each problem is told with file, field path and reason."""
+"""Bad manifests beside a good pod: it runs all the same, and each problem is reported with file, field path and reason."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
 
 
 def problems(agent: Agent) -> dict[str, list[Json]]:
-    """What `explain node` says of manifests, by the file's name."""
+    """What `explain node` shows about manifests, by the file's name."""
     found: dict[str, list[Json]] = {}
     for problem in agent.ask_json("explain", "node")["problems"]:
         found.setdefault(os.path.basename(problem["origin"]), []).append(problem)
@@ -86,34 +86,36 @@ async def test_the_good_pod_runs(agent: Agent, manifests: None) -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-async def test_each_bad_manifest_is_told(agent: Agent, manifests: None, name: str) -> None:
+async def test_each_bad_manifest_is_reported(agent: Agent, manifests: None, name: str) -> None:
     _, field_path, reason = BAD[name]
-    found = await agent.wait_for("the problem is told", lambda: problems(agent).get(name))
+    found = await agent.wait_for("the problem is reported", lambda: problems(agent).get(name))
     assert field_path in [problem["field_path"] for problem in found]
     assert any(reason in problem["reason"] for problem in found), found
     assert all(problem["reason"] for problem in found)
     assert name in agent.log_text()
 
 
-async def test_special_files_are_told_and_not_opened(agent: Agent, manifests: None) -> None:
-    found = await agent.wait_for("told", lambda: {"fifo.yaml", "device.yaml"} <= set(now := problems(agent)) and now)
+async def test_special_files_are_reported_and_not_opened(agent: Agent, manifests: None) -> None:
+    found = await agent.wait_for(
+        "reported", lambda: {"fifo.yaml", "device.yaml"} <= set(now := problems(agent)) and now
+    )
     for name in ("fifo.yaml", "device.yaml"):
         assert "not a regular file" in found[name][0]["reason"]
     assert "folder.yaml" not in found and ".hidden.yaml" not in found
 
 
-async def test_a_name_clash_is_told_and_the_first_stays(agent: Agent, manifests: None) -> None:
+async def test_a_name_clash_is_reported_and_the_first_stays(agent: Agent, manifests: None) -> None:
     def clash() -> Json | None:
-        told = [problem for entries in problems(agent).values() for problem in entries]
-        return next((problem for problem in told if "due to duplicate pod name" in problem["reason"]), None)
+        reported = [problem for entries in problems(agent).values() for problem in entries]
+        return next((problem for problem in reported if "due to duplicate pod name" in problem["reason"]), None)
 
-    told = await agent.wait_for("the clash is told", clash)
-    assert told["field_path"] == "metadata.name" and '"twin-node"' in told["reason"]
-    assert told["origin"] == str(agent.manifests / "z-twin.yaml")
+    reported = await agent.wait_for("the clash is reported", clash)
+    assert reported["field_path"] == "metadata.name" and '"twin-node"' in reported["reason"]
+    assert reported["origin"] == str(agent.manifests / "z-twin.yaml")
     assert container_status(agent.pods()["twin"], "main").get("ready")
 
 
-async def test_the_table_tells_problems_too(agent: Agent, manifests: None) -> None:
+async def test_the_table_reports_problems_too(agent: Agent, manifests: None) -> None:
     answer = agent.ask("explain", "node")
     assert answer.returncode == 0
     for word in ("wrong-kind.yaml", "spec.containers[0].imagePolicy", "unknown field"):

@@ -1,4 +1,4 @@
-"""One pod that is stuck, for a real reason, leaves all others alone, and `explain` says what it is stuck in.
+"""One pod that is stuck, for a real reason, leaves all others alone, and `explain` shows what it is stuck in.
 
 Nothing is timed here: the others have to get on while the fault lasts. How fast they do is measured by `bench`.
 """
@@ -49,15 +49,15 @@ def hanging(faults: Faults) -> Iterator[Faults]:
 
 
 async def stuck_in(agent: Agent, pod: str, what: str, *words: str, within: float = 60.0) -> Json:
-    """The wait that `explain` tells of, with these words in it."""
+    """The wait that `explain` reports, with these words in it."""
     found: list[Json] = []
 
-    def told() -> bool:
+    def reported() -> bool:
         waits = agent.explain(pod)["waits"]
         found[:] = [w for w in waits if w["what"] == what and all(word in str(w) for word in words)]
         return bool(found)
 
-    await agent.wait_for(f"explain tells that {pod} waits: {what} {words}", told, within)
+    await agent.wait_for(f"explain reports that {pod} waits: {what} {words}", reported, within)
     return found[0]
 
 

@@ -31,7 +31,7 @@ TOKEN = {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}
 
 
 def renewed(server: FakeApiServer) -> float:
-    """What the lease says, in seconds since the epoch; 0 before there is one."""
+    """The lease's time of renewal, in seconds since the epoch; 0 before there is one."""
     try:
         return parse_time(server.get(LEASE)["spec"]["renewTime"])
     except ApiError:
@@ -83,12 +83,12 @@ async def skewed(make_agent: MakeAgent, tmp_path: Path) -> AsyncIterator[tuple[W
 
 
 @pytest.mark.parametrize(
-    ("off_s", "says"),
+    ("off_s", "message"),
     [(-HOUR_S, "certificate is not yet valid"), (2 * DAY_S, "certificate has expired")],
     ids=["not yet valid", "expired"],
 )
 async def test_a_certificate_that_is_not_valid_by_the_nodes_time(
-    skewed: tuple[World, WallClock], off_s: int, says: str
+    skewed: tuple[World, WallClock], off_s: int, message: str
 ) -> None:
     world, clock = skewed
     clock.set(off_s)
@@ -97,10 +97,10 @@ async def test_a_certificate_that_is_not_valid_by_the_nodes_time(
     world.run(make_pod("web"))
     await world.agent.wait_running("static")
 
-    async def is_told() -> bool:
-        return says in (await asyncio.to_thread(world.agent.ask, "explain", "node")).stdout
+    async def is_reported() -> bool:
+        return message in (await asyncio.to_thread(world.agent.ask, "explain", "node")).stdout
 
-    await world.agent.wait_for("it is told", is_told)
+    await world.agent.wait_for("it is reported", is_reported)
     running = (await world.agent.look()).running_ids()
     clock.set(0)
     await world.wait_ready("web")

@@ -73,7 +73,7 @@ def identity_pod() -> Json:
         {"name": "CPU", **resource("limits.cpu", "1m")},
         {"name": "MEM", **resource("requests.memory", "1Mi")},
         {"name": "GREETING", "value": "hello $(NAME) of $(SPACE)"},
-        {"name": "LITERAL", "value": "$$(NAME) $(NOBODY)"},
+        {"name": "LITERAL", "value": "$$(NAME) $(MISSING)"},
     ]
     container = make_container(
         script=ask(**questions),
@@ -268,7 +268,7 @@ def refused_pods(folder: Path) -> list[Json]:
     return [
         make_pod("escape", make_container(volumeMounts=mounts), volumes=volumes),
         make_pod("no-directory", make_container(volumeMounts=gone), volumes=missing),
-        make_pod("no-image", make_container(image="localhost/nobody-has-this:1")),
+        make_pod("no-image", make_container(image="localhost/missing:1")),
         make_pod("no-program", make_container(command=["/bin/no-such-program"])),
         make_pod("unsafe", securityContext={"sysctls": [{"name": "kernel.msgmax", "value": "8192"}]}),
         make_pod("huge", make_container(resources={"requests": {"memory": "4Pi"}})),
@@ -326,7 +326,7 @@ async def test_names_environment_and_files(agent: Agent, folder: Path) -> None:
     assert seen["host_ip"] == [pod["status"]["hostIP"]]
     assert (seen["cpu"], seen["mem"]) == (["200"], ["20"])
     assert seen["greeting"] == [f"hello identity-{NODE_NAME} of default"]
-    assert seen["literal"] == ["$(NAME) $(NOBODY)"]
+    assert seen["literal"] == ["$(NAME) $(MISSING)"]
     assert seen["args"] == [f"identity-{NODE_NAME} default"]
     assert seen["downward"] == ['app="web"', 'tier="one"', "100", f"identity-{NODE_NAME}"]
 
@@ -444,12 +444,12 @@ async def test_hooks(agent: Agent, folder: Path) -> None:
     assert container_status(failed)["state"]["terminated"]["exitCode"] != 0
 
 
-async def test_what_cannot_be_given_is_said(agent: Agent, folder: Path) -> None:
+async def test_what_cannot_be_given_is_reported(agent: Agent, folder: Path) -> None:
     pod = await agent.wait_pod("escape", "refused", lambda p: waiting_reason(p) == "CreateContainerConfigError")
     assert container_status(pod)["state"]["waiting"]["message"].startswith("failed to prepare subPath for volumeMount")
     assert not list((folder / "outside").iterdir())
     pod = await agent.wait_pod("no-image", "refused", lambda p: waiting_reason(p) == "ErrImageNeverPull")
-    message = 'Container image "localhost/nobody-has-this:1" is not present with pull policy of Never'
+    message = 'Container image "localhost/missing:1" is not present with pull policy of Never'
     assert container_status(pod)["state"]["waiting"]["message"] == message
     pod = await agent.wait_pod(
         "no-program", "refused", lambda p: waiting_reason(p) in ("RunContainerError", "CrashLoopBackOff")
@@ -457,13 +457,15 @@ async def test_what_cannot_be_given_is_said(agent: Agent, folder: Path) -> None:
     pod = await agent.wait_phase("unsafe", "Failed")
     assert pod["status"]["reason"] == "SysctlForbidden"
     pod = await agent.wait_phase("huge", "Failed")
-    assert pod["status"]["reason"] == "UnexpectedAdmissionError", "static pods are critical: room is sought for them"
+    assert pod["status"]["reason"] == "UnexpectedAdmissionError", (
+        "static pods are critical: capacity is sought for them"
+    )
 
-    def told() -> bool:
+    def reported() -> bool:
         waits = agent.explain("no-directory")["waits"]
         return any(str(folder / "nowhere") in wait["detail"] for wait in waits)
 
-    await agent.wait_for("the wait for the volume is explained", told)
+    await agent.wait_for("the wait for the volume is explained", reported)
 
 
 async def test_pids_limit(agent: Agent, folder: Path) -> None:

@@ -1,6 +1,6 @@
 """The agent is killed with SIGKILL at each effect it has on the machine, one after the other, and started again.
 
-`support/crashes.py` says what is checked, `support/crashing_agent.py` what an effect and a point are.
+`support/crashes.py` states what is checked, `support/crashing_agent.py` what an effect and a point are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `pykubelet explain` says when something is wrong, on the real runtime.
+"""What `pykubelet explain` shows when something is wrong, on the real runtime.
 
 `support.faults.FAULTS` lists what is caused, and what must stand in `explain POD -o json` soon after it: the
 wait with its reason, and what comes next and when; or, for a pod that is over, why it is. Some faults are of the whole
@@ -45,7 +45,7 @@ def around(agent: Agent, testbed: Testbed, tmp_path_factory: pytest.TempPathFact
     profiles.mkdir(parents=True)
     (profiles / "bad.json").write_text("{bad")
     unknown = made / "unknown.tar"
-    images.build_image(UNKNOWN_USER, images.busybox_files(), images.Config(cmd=("sh",), user="nobody-knows"), unknown)
+    images.build_image(UNKNOWN_USER, images.busybox_files(), images.Config(cmd=("sh",), user="unknown"), unknown)
     containerd.import_image(testbed, UNKNOWN_USER, unknown)
     archive = images.build(images.BUSYBOX, made)
     with registry.serving(made / "down") as closed:
@@ -62,58 +62,58 @@ def around(agent: Agent, testbed: Testbed, tmp_path_factory: pytest.TempPathFact
         yield Surroundings(private.address, slow, down, plain.address, made)
 
 
-def is_told(pod: Json, fault: Fault) -> bool:
-    """Whether a pod, as `pods` and `explain` show it, says what is wrong with it."""
+def is_reported(pod: Json, fault: Fault) -> bool:
+    """Whether a pod, as `pods` and `explain` show it, has a wait or a reason for the fault."""
     if not fault.what:
         words = f"{pod['reason']} {pod['message']} {pod['status']}"
-        return pod["stage"] == "finished" and fault.reason in words and fault.says in words
+        return pod["stage"] == "finished" and fault.reason in words and fault.message in words
     return any(
-        wait["what"] == fault.what and wait["reason"] in fault.reasons and fault.says in wait["detail"]
+        wait["what"] == fault.what and wait["reason"] in fault.reasons and fault.message in wait["detail"]
         for wait in pod["waits"]
     )
 
 
-async def first_told(agent: Agent, faults: list[Fault]) -> dict[str, float]:
-    """When each fault was first told, wall seconds; asks as a person would, again and again."""
-    told: dict[str, float] = {}
+async def first_shown(agent: Agent, faults: list[Fault]) -> dict[str, float]:
+    """When each fault was first reported, wall seconds; asks as a person would, again and again."""
+    reported: dict[str, float] = {}
     left = {f"{fault.name}-{NODE_NAME}": fault for fault in faults}
 
-    def all_told() -> bool:
+    def all_reported() -> bool:
         answer = agent.ask_json("pods")
         for pod in answer["pods"]:
             fault = left.get(pod["name"])
-            if fault is not None and is_told(pod, fault):
-                told[fault.name] = answer["time"]
+            if fault is not None and is_reported(pod, fault):
+                reported[fault.name] = answer["time"]
                 del left[pod["name"]]
         return not left
 
     try:
-        await agent.wait_for("every fault is told", all_told, GIVE_UP_S)
+        await agent.wait_for("every fault is reported", all_reported, GIVE_UP_S)
     except AssertionError:
         texts = "\n".join(agent.ask("explain", name).stdout for name in left)
-        raise AssertionError(f"not told: {sorted(left)}\n{texts}") from None
-    return told
+        raise AssertionError(f"not reported: {sorted(left)}\n{texts}") from None
+    return reported
 
 
 def foretold(agent: Agent, fault: Fault) -> tuple[Json, str] | None:
-    """What explain says of a pod, as JSON and to people, as soon as both say what is wrong and when it goes on.
+    """The answer of `explain` about a pod, as JSON and as text, as soon as both have the fault and the time of the next attempt.
 
-    An image may be told before the sandbox is there; what is tried again is under way for moments, and not told then.
+    An image may be reported before the sandbox is there; what is tried again is under way for moments, and not reported then.
     An Event comes a moment after what it is about.
     """
     document: Json = agent.explain(fault.name)
     times = [wait["next_at"] for wait in document["waits"] if wait["what"] == fault.what]
-    if not is_told(document, fault) or (fault.at and fault.next_step and not any(times)):
+    if not is_reported(document, fault) or (fault.at and fault.next_step and not any(times)):
         return None
     if fault.after not in ("put", "start", "exit") and not events(document, fault.after):
         return None
     text = agent.ask("explain", f"{fault.name}-{NODE_NAME}").stdout
-    is_in_text = any(reason in text for reason in fault.reasons) and fault.says in text.replace("\n        ", "\n")
+    is_in_text = any(reason in text for reason in fault.reasons) and fault.message in text.replace("\n        ", "\n")
     return (document, text) if is_in_text else None
 
 
 def events(document: Json, reason: str) -> list[Json]:
-    return [line for line in document["story"] if line.get("event") == reason]
+    return [line for line in document["timeline"] if line.get("event") == reason]
 
 
 async def began(client: CriClient, fault: Fault, document: Json, put_at: float) -> float:
@@ -135,7 +135,7 @@ async def began(client: CriClient, fault: Fault, document: Json, put_at: float) 
 
 
 @pytest.mark.parametrize("group", FAULTS)
-async def test_what_is_wrong_is_told_soon(agent: Agent, around: Surroundings, group: str) -> None:
+async def test_what_is_wrong_is_reported_soon(agent: Agent, around: Surroundings, group: str) -> None:
     faults, pods = FAULTS[group], PODS[group](around)
     assert [fault.name for fault in faults] == [pod["metadata"]["name"] for pod in pods]
     if group == "admission":
@@ -145,16 +145,16 @@ async def test_what_is_wrong_is_told_soon(agent: Agent, around: Surroundings, gr
     agent.put(*pods)
     put_at = max((agent.manifests / f"{fault.name}.json").stat().st_mtime for fault in faults)
     try:
-        told = await first_told(agent, faults)
+        reported = await first_shown(agent, faults)
         late = {}
         for fault in faults:
             document, text = await agent.wait_for(f"{fault.name}: when it goes on", partial(foretold, agent, fault))
             check(fault, document, text)
-            took = told[fault.name] - await began(client, fault, document, put_at)
-            print(f"{fault.name}: told after {took:.2f} s")
+            took = reported[fault.name] - await began(client, fault, document, put_at)
+            print(f"{fault.name}: reported after {took:.2f} s")
             if took > WITHIN_S:
                 late[fault.name] = round(took, 2)
-        assert not late, f"seconds until they were told: {late}"
+        assert not late, f"seconds until they were reported: {late}"
     finally:
         await client.close()
         agent.remove(*(fault.name for fault in faults))
@@ -163,19 +163,19 @@ async def test_what_is_wrong_is_told_soon(agent: Agent, around: Surroundings, gr
 # The whole node, and faults with a course of events
 
 
-async def told_soon(agent: Agent, name: str, what: str, says: str, reason: str = "", at: bool = False) -> Json:
-    """The wait of a pod that says so, and when it goes on if `at`; it must be there soon."""
+async def shown_soon(agent: Agent, name: str, what: str, message: str, reason: str = "", at: bool = False) -> Json:
+    """The wait of a pod with these words, and with the time of the next attempt if `at`; it must be there soon."""
     found: list[Json] = []
 
     def is_so() -> bool:
         for pod in agent.ask_json("pods")["pods"]:
             if pod["name"] == f"{name}-{NODE_NAME}":
-                found[:] = [w for w in pod["waits"] if w["what"] == what and says in w["detail"]]
+                found[:] = [w for w in pod["waits"] if w["what"] == what and message in w["detail"]]
                 found[:] = [w for w in found if (not reason or w["reason"] == reason) and (w["next_at"] or not at)]
         return bool(found)
 
     try:
-        await agent.wait_for(f"{name} tells of the {what}", is_so, WITHIN_S)
+        await agent.wait_for(f"{name} reports the {what}", is_so, WITHIN_S)
     except AssertionError as error:
         raise AssertionError(f"{error}\n{agent.ask('explain', f'{name}-{NODE_NAME}').stdout}") from None
     assert found[0]["owner"] and found[0]["next_step"]
@@ -188,7 +188,7 @@ async def test_a_pre_stop_hook_that_runs(agent: Agent, around: Surroundings, tmp
     agent.put(held_pod("pre-stop", make_container(lifecycle=pre_stop, volumeMounts=MOUNTS), gate))
     await agent.wait_running("pre-stop")
     agent.remove("pre-stop")
-    wait = await told_soon(agent, "pre-stop", "preStop hook", "command: /bin/sh -c until")
+    wait = await shown_soon(agent, "pre-stop", "preStop hook", "command: /bin/sh -c until")
     assert wait["subject"] == "main" and 0 < wait["next_at"] - wait["since"] <= GRACE_S
     gate.open()
     await agent.wait_gone("pre-stop")
@@ -199,7 +199,7 @@ async def test_a_container_that_does_not_end(agent: Agent, around: Surroundings,
     agent.put(held_pod("deaf", make_held(), gate))
     await agent.wait_running("deaf")
     agent.remove("deaf")
-    wait = await told_soon(agent, "deaf", "container to end", "StopContainer")
+    wait = await shown_soon(agent, "deaf", "container to end", "StopContainer")
     assert wait["next_step"] == "SIGKILL" and GRACE_S - 2 < wait["next_at"] - wait["since"] <= GRACE_S
     gate.open()
     await agent.wait_gone("deaf")
@@ -212,10 +212,10 @@ async def test_a_sandbox_that_dies(agent: Agent, around: Surroundings, tmp_path:
     [sandbox] = (await agent.look()).of(f"orphaned-{NODE_NAME}").ready
     [pause] = [p.pid for p in host.processes() if any(g.endswith(sandbox.id) for g in host.read_cgroups(p.pid))]
     os.kill(pause, signal.SIGKILL)
-    wait = await told_soon(agent, "orphaned", "container to end", "StopContainer")
+    wait = await shown_soon(agent, "orphaned", "container to end", "StopContainer")
     assert wait["next_step"] == "SIGKILL"
-    story = agent.explain("orphaned")["story"]
-    assert any(line.get("event") == "SandboxChanged" for line in story)
+    timeline = agent.explain("orphaned")["timeline"]
+    assert any(line.get("event") == "SandboxChanged" for line in timeline)
     gate.open()
 
     def is_new() -> bool:
@@ -250,8 +250,8 @@ async def test_container_names_that_others_hold(agent: Agent, around: Surroundin
             for attempt in range(NAME_ATTEMPTS)
         ]
         gate.open()
-        await agent.wait_runtime("its turn has come", lambda view: not view.of(pod).running)
-        wait = await told_soon(
+        await agent.wait_runtime("its slot has come", lambda view: not view.of(pod).running)
+        wait = await shown_soon(
             agent, "named", "container start", f'is reserved for "{held[-1]}"', "CreateContainerError", at=True
         )
         assert wait["subject"] == "main" and wait["next_step"] == "start again"
@@ -270,16 +270,16 @@ async def test_a_runtime_that_is_gone(agent: Agent, around: Surroundings, testbe
     containerd.kill(testbed)
     try:
 
-        def node_tells() -> bool:
+        def node_reports() -> bool:
             waits = agent.ask_json("pods")["waits"]
             return any(w["what"] == "container runtime" and w["next_step"] == "ask again" for w in waits)
 
-        await agent.wait_for("the node tells of the runtime", node_tells, WITHIN_S)
+        await agent.wait_for("the node reports the runtime", node_reports, WITHIN_S)
         assert "The node waits for:\n  container runtime" in agent.ask("explain", f"before-{NODE_NAME}").stdout
         agent.put(make_pod("meanwhile"))
         agent.remove("before")
-        await told_soon(agent, "meanwhile", "container runtime", "connect")
-        await told_soon(agent, "before", "container runtime", "connect")
+        await shown_soon(agent, "meanwhile", "container runtime", "connect")
+        await shown_soon(agent, "before", "container runtime", "connect")
     finally:
         containerd.start(testbed)
     await agent.wait_running("meanwhile")
@@ -333,8 +333,8 @@ async def test_a_network_without_configuration(agent: Agent, around: Surrounding
     cni.unlink()
     await network_becomes(agent, False)
     agent.put(make_pod("netless"))
-    # the node may have heard of it first; a sandbox that was tried all the same is told for a second only
-    wait = await told_soon(agent, "netless", "network", "cni plugin not initialized")
+    # the node may have heard of it first; a sandbox that was tried all the same is reported for a second only
+    wait = await shown_soon(agent, "netless", "network", "cni plugin not initialized")
     assert wait["reason"] == "NetworkNotReady"
     cni.write_text(kept)
     await agent.wait_running("netless")
@@ -348,7 +348,7 @@ async def test_a_network_plugin_that_fails(agent: Agent, around: Surroundings, c
     cni.write_text(json.dumps(document))
     await reloaded(agent, "a-name-that-no-link-may-have")
     agent.put(make_pod("unplugged"))
-    wait = await told_soon(agent, "unplugged", "sandbox", "failed to setup network for sandbox")
+    wait = await shown_soon(agent, "unplugged", "sandbox", "failed to setup network for sandbox")
     assert wait["reason"] == "CreatePodSandboxError"
     agent.remove("unplugged")
     await agent.wait_gone("unplugged")
@@ -366,7 +366,7 @@ async def test_no_address_is_left(agent: Agent, around: Surroundings, cni: Path)
     agent.put(make_pod("one"))
     await agent.wait_running("one")
     agent.put(make_pod("one-too-many"))
-    await told_soon(agent, "one-too-many", "sandbox", "no IP addresses available in range set")
+    await shown_soon(agent, "one-too-many", "sandbox", "no IP addresses available in range set")
     agent.remove("one")
     await agent.wait_running("one-too-many")
     agent.remove("one-too-many")
@@ -387,7 +387,7 @@ async def reloaded(agent: Agent, word: str) -> None:
 
 def check(fault: Fault, document: Json, text: str) -> None:
     """The whole answer, as JSON and as people read it."""
-    assert document["story"]
+    assert document["timeline"]
     if not fault.what:
         assert "nothing: the pod is over" in text, text
         return

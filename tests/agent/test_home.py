@@ -1,4 +1,4 @@
-"""An agent that is told which cgroup to live in."""
+"""An agent that is configured with the cgroup to run in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.integration
 MakeAgent = Callable[..., Agent]
 
 
-async def test_the_agent_lives_in_the_group_named_for_it_and_its_usage_is_told(
+async def test_the_agent_lives_in_the_group_named_for_it_and_its_usage_is_reported(
     make_agent: MakeAgent, testbed: Testbed
 ) -> None:
     group = f"/{testbed.name}/agents-home"

@@ -18,8 +18,8 @@ HTTPD = 'trap "exit 0" TERM; httpd -f -p 8080 -h /etc & wait $!'
 STAY = 'trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done'
 
 
-def story(agent: Agent, pod: str) -> list[str]:
-    """What was told of a pod, as `explain` shows it to people; empty once it is gone."""
+def timeline(agent: Agent, pod: str) -> list[str]:
+    """The timeline of a pod, as `explain` shows it as text; empty once it is gone."""
     return agent.ask("explain", f"{pod}-node").stdout.splitlines()
 
 
@@ -28,24 +28,24 @@ def on_exec(script: str, **terms: Any) -> Json:
 
 
 async def crash_wait(agent: Agent, pod: str) -> Json:
-    """What `explain` says of the back-off, as soon as it does, and says when it is over."""
+    """What `explain` shows about the back-off, as soon as it is there and has the time of its end."""
 
     def held() -> Json | None:
         waits = agent.explain(pod)["waits"]
         return next((wait for wait in waits if wait["reason"] == "CrashLoopBackOff" and wait["next_at"]), None)
 
-    return dict(await agent.wait_for(f"{pod}: the back-off is told", held))
+    return dict(await agent.wait_for(f"{pod}: the back-off is reported", held))
 
 
-async def told(agent: Agent, pod: str, words: str) -> str:
-    """The line of the story with these words in it."""
+async def reported(agent: Agent, pod: str, words: str) -> str:
+    """The line of the timeline with these words in it."""
     found: list[str] = []
 
     def is_there() -> bool:
-        found[:] = [line for line in story(agent, pod) if words in line]
+        found[:] = [line for line in timeline(agent, pod) if words in line]
         return bool(found)
 
-    await agent.wait_for(f"the story of {pod} tells: {words}", is_there)
+    await agent.wait_for(f"the timeline of {pod} has: {words}", is_there)
     return found[0]
 
 
@@ -59,15 +59,15 @@ async def test_an_https_hook_falls_back_to_http(agent: Agent, tmp_path: Path) ->
     agent.put(make_pod("fallback", server, make_held("slow"), **more))
     [pod] = await agent.wait_running("fallback")
     agent.remove("fallback")
-    line = await told(agent, "fallback", "LifecycleHTTPFallback")
+    line = await reported(agent, "fallback", "LifecycleHTTPFallback")
     where = f"{pod['status']['podIP']}:8080"
     assert f"request to HTTPS lifecycle hook {where} got HTTP response, retry with HTTP succeeded" in line
     gate.open()
     await agent.wait_gone("fallback")
 
 
-async def test_failed_hooks_are_told_in_the_references_words(agent: Agent) -> None:
-    """The reason of the wait says all; the Events do not repeat what a hook printed."""
+async def test_failed_hooks_are_reported_in_the_references_words(agent: Agent) -> None:
+    """The reason of the wait is complete; the Events do not repeat what a hook printed."""
     failing = {"postStart": {"exec": {"command": ["sh", "-c", "echo secret; exit 3"]}}}
     tcp = {"postStart": {"tcpSocket": {"port": 1}}}
     for name, hook in (("hook-exec", failing), ("hook-tcp", tcp)):
@@ -75,15 +75,15 @@ async def test_failed_hooks_are_told_in_the_references_words(agent: Agent) -> No
         held = await agent.wait_pod(name, "started again", lambda pod: waiting_reason(pod) == "CrashLoopBackOff")
         assert container_status(held)["restartCount"] == 1, "the first time there is no pause"
         wait = await crash_wait(agent, name)
-        assert "killed: " in wait["detail"], "what the hook said"
-        assert "PostStartHook failed" in await told(agent, name, "FailedPostStartHook")
-        assert "FailedPostStartHook" in await told(agent, name, "Killing")
-        assert not any("secret" in line for line in story(agent, name) if "Warning " in line or "Normal " in line)
+        assert "killed: " in wait["detail"], "what the hook printed"
+        assert "PostStartHook failed" in await reported(agent, name, "FailedPostStartHook")
+        assert "FailedPostStartHook" in await reported(agent, name, "Killing")
+        assert not any("secret" in line for line in timeline(agent, name) if "Warning " in line or "Normal " in line)
     agent.remove("hook-exec", "hook-tcp")
     await agent.wait_gone("hook-exec", "hook-tcp")
 
 
-async def test_a_pre_stop_hook_takes_from_the_grace_period_and_its_failure_saves_nobody(agent: Agent) -> None:
+async def test_a_pre_stop_hook_takes_from_the_grace_period_and_its_failure_delays_no_stop(agent: Agent) -> None:
     hook = {"preStop": {"exec": {"command": ["sh", "-c", "exit 1"]}}}
     endless = {"preStop": {"exec": {"command": ["sleep", "1000"]}}}  # so long there is time to look
     agent.put(
@@ -96,7 +96,7 @@ async def test_a_pre_stop_hook_takes_from_the_grace_period_and_its_failure_saves
     )
     await agent.wait_running("pre-stop")
     agent.remove("pre-stop")
-    assert "spec.containers{fails}" in await told(agent, "pre-stop", "FailedPreStopHook")
+    assert "spec.containers{fails}" in await reported(agent, "pre-stop", "FailedPreStopHook")
     await agent.wait_gone("pre-stop")
 
 
@@ -163,7 +163,7 @@ async def test_one_container_restarts_all(agent: Agent, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("grace", [0, 1])
 async def test_hardly_any_grace_period(grace: int, agent: Agent) -> None:
-    """Nobody waits for long; the runtime is given its two seconds."""
+    """Nothing is waited for long; the runtime is given its two seconds."""
     name = f"grace-{grace}"
     deaf = 'trap "" TERM; while :; do sleep 3600 & wait $!; done'
     agent.put(make_pod(name, make_container(script=deaf), terminationGracePeriodSeconds=grace))
@@ -172,8 +172,8 @@ async def test_hardly_any_grace_period(grace: int, agent: Agent) -> None:
     await agent.wait_gone(name, within=20)
 
 
-async def test_the_stop_signal_that_is_told_is_the_one_that_is_sent(agent: Agent, tmp_path: Path) -> None:
-    """A runtime that knows stop signals (later containerd 2) sends the container's and says so; others SIGTERM."""
+async def test_the_stop_signal_that_is_reported_is_the_one_that_is_sent(agent: Agent, tmp_path: Path) -> None:
+    """A runtime that knows stop signals (later containerd 2) sends the container's signal and reports it; others send SIGTERM."""
     gate = Gate(tmp_path)
     script = "trap 'exit 7' USR1; trap 'exit 8' TERM; touch /tmp/listens; while :; do sleep 3600 & wait $!; done"
     container = make_container(
@@ -187,7 +187,7 @@ async def test_the_stop_signal_that_is_told_is_the_one_that_is_sent(agent: Agent
     agent.put(make_pod("signalled", container, terminationGracePeriodSeconds=60, **more))
     [pod] = await agent.wait_running("signalled")
     gate.open()
-    told = container_status(pod).get("stopSignal", "")
+    reported = container_status(pod).get("stopSignal", "")
     pod = await agent.wait_pod("signalled", "its end", lambda p: container_status(p)["state"].get("terminated"))
-    assert container_status(pod)["state"]["terminated"]["exitCode"] == {"SIGUSR1": 7, "": 8}[told]
+    assert container_status(pod)["state"]["terminated"]["exitCode"] == {"SIGUSR1": 7, "": 8}[reported]
     agent.remove("signalled")

@@ -12,9 +12,9 @@ from testbed.containerd import Testbed
 
 def can_mount_images(testbed: Testbed) -> bool:
     """By the version of containerd."""
-    said = subprocess.run(["containerd", "--version"], env=testbed.env, capture_output=True, text=True, check=True)
-    found = re.search(r"(\d+)\.(\d+)\.\d+", said.stdout)
-    assert found is not None, said.stdout
+    printed = subprocess.run(["containerd", "--version"], env=testbed.env, capture_output=True, text=True, check=True)
+    found = re.search(r"(\d+)\.(\d+)\.\d+", printed.stdout)
+    assert found is not None, printed.stdout
     return (int(found[1]), int(found[2])) >= (2, 1)
 
 

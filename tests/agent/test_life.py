@@ -145,7 +145,7 @@ async def test_a_crashing_container_restarts_at_once_then_waits_ten_seconds(agen
         waits = agent.explain("crash")["waits"]
         return next((wait for wait in waits if wait["reason"] == "CrashLoopBackOff" and wait["next_at"]), None)
 
-    wait = await agent.wait_for("the wait is told", held)
+    wait = await agent.wait_for("the wait is reported", held)
     assert wait["subject"] == "main"
     ended = seconds(status["lastState"]["terminated"]["finishedAt"])
     assert ended + 9 <= wait["next_at"] <= ended + 12
@@ -289,15 +289,15 @@ async def test_termination_messages(agent: Agent) -> None:
             make_container("file", "echo -n from the file > /dev/termination-log; exit 1"),
             make_container("own", "echo -n own > /tmp/why; exit 1", terminationMessagePath="/tmp/why"),
             make_container("logs", "echo from the log; exit 1", **fallback),
-            make_container("good", "echo not told; exit 0", **fallback),
+            make_container("good", "echo not reported; exit 0", **fallback),
             restartPolicy="Never",
         )
     )
     seen = await agent.wait_phase("messages", "Failed")
-    said = {
+    output = {
         name: container_status(seen, name)["state"]["terminated"].get("message") for name in ("file", "own", "logs")
     }
-    assert said == {"file": "from the file", "own": "own", "logs": "from the log\n"}
+    assert output == {"file": "from the file", "own": "own", "logs": "from the log\n"}
     assert "message" not in container_status(seen, "good")["state"]["terminated"]
     agent.remove("messages")
 

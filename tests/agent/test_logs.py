@@ -54,7 +54,7 @@ async def test_logs_rotate_by_size_and_count(agent: Agent) -> None:
         return sorted(agent.logs.glob(f"*_chatty-{NODE_NAME}_*/main/*"))
 
     def after_a_rotation() -> tuple[list[int], list[int]] | None:
-        """What a packed log and an older one tell, which is not the same; None while they are not there, or are just taken away."""
+        """The content of a compressed log and of an older one, which differ; None while they are missing or just removed."""
         found = [path for path in files() if path.suffix != ".tmp"]
         assert len(found) <= 3
         packed = [path for path in found if path.suffix == ".gz"]
@@ -72,5 +72,5 @@ async def test_logs_rotate_by_size_and_count(agent: Agent) -> None:
 
 
 def numbers(data: bytes) -> list[int]:
-    """The numbers that a log's lines tell."""
+    """The numbers in a log's lines."""
     return [int(line.split()[4]) for line in data.decode().splitlines()]

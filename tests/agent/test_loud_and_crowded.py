@@ -12,7 +12,7 @@ from support.gate import MOUNTS, UNTIL_OPEN, Gate
 
 pytestmark = pytest.mark.integration
 
-SHORT = 400_000  # bytes of a log that has room for half a megabyte before it is rotated
+SHORT = 400_000  # bytes, of a log that may have half a megabyte before it is rotated
 
 
 def peak_mib(agent: Agent) -> float:
@@ -22,18 +22,18 @@ def peak_mib(agent: Agent) -> float:
 
 
 async def test_a_line_of_100_mb_without_an_end(make_agent: Any, tmp_path: Path) -> None:
-    """It is rotated away, its end is told in short, and the agent's memory does not grow with it."""
+    """It is rotated away, its end is reported in short, and the agent's memory does not grow with it."""
     agent = make_agent(containerLogMaxSize="1Mi", containerLogMaxFiles=2, containerLogMonitorInterval="3s").start()
     agent.put(make_pod("bystander"))
     await agent.wait_running("bystander")
     before = peak_mib(agent)
     line, rest = (f"head -c {size} /dev/zero | tr '\\0' x" for size in (100_000_000, 500_000))
     gate = Gate(tmp_path)
-    script = f"{line}; touch /gate/said; {UNTIL_OPEN}; {rest}; exit 1"
+    script = f"{line}; touch /gate/stated; {UNTIL_OPEN}; {rest}; exit 1"
     policy = {"terminationMessagePolicy": "FallbackToLogsOnError"}
     loud = make_container(script=script, volumeMounts=MOUNTS, **policy)
     agent.put(make_pod("loud", loud, volumes=[gate.volume]))
-    await agent.wait_for("all of the line is said", (tmp_path / "said").exists, within=90)
+    await agent.wait_for("all of the line is stated", (tmp_path / "stated").exists, within=90)
     [logs] = agent.logs.glob("*_loud-node_*/main")
 
     def is_rotated() -> bool:
@@ -52,7 +52,7 @@ async def test_a_line_of_100_mb_without_an_end(make_agent: Any, tmp_path: Path) 
     await agent.remove_all()
 
 
-async def test_more_exec_probes_than_the_machine_can_do_kill_nobody(make_agent: Any) -> None:
+async def test_more_exec_probes_than_the_machine_can_do_kill_no_container(make_agent: Any) -> None:
     """Probes come late, but a container that is well is never taken for sick. The benchmark does the same with 500,
     and has no figures where one was killed."""
     probe = {"exec": {"command": ["true"]}, "periodSeconds": 1, "timeoutSeconds": 1, "failureThreshold": 3}

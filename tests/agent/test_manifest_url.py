@@ -70,10 +70,10 @@ async def test_pods_of_a_url_come_change_and_go(make_agent: MakeAgent, served: S
 
     served.code = 500
 
-    def told() -> bool:
+    def reported() -> bool:
         return any(served.url in problem["origin"] for problem in agent.ask_json("pods")["problems"])
 
-    await agent.wait_for("the failing URL is told", told)
+    await agent.wait_for("the failing URL is reported", reported)
     assert "500" in agent.ask("pods").stdout
     await agent.wait_running("one", "two")
 

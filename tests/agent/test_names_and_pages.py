@@ -23,14 +23,14 @@ async def test_the_host_name_is_the_whole_domain_name(make_agent: MakeAgent) -> 
     agent.put(make_pod("whole", make_container(script=script), hostname="host", **names))
     agent.put(make_pod("too-long", hostname="h" * 50, **names))
     await agent.wait_running("whole")
-    said = await agent.wait_for("its name is printed", lambda: agent.output("whole", "main"))
-    assert said == "host.sub.default.svc.cluster.local\n"
+    printed = await agent.wait_for("its name is printed", lambda: agent.output("whole", "main"))
+    assert printed == "host.sub.default.svc.cluster.local\n"
 
-    def told() -> bool:
+    def reported() -> bool:
         details = [wait["detail"] for wait in agent.explain("too-long")["waits"]]
         return any("is too long (64 characters is the max, 80 characters requested)" in detail for detail in details)
 
-    await agent.wait_for("the name that is too long is told", told)
+    await agent.wait_for("the name that is too long is reported", reported)
     await agent.remove_all()
 
 
@@ -44,8 +44,8 @@ def four_pages() -> Iterator[None]:
         return int(POOL.read_text()) >= 4
 
     try:
-        if not host.wait_until(has_four, 10, 0.5):  # the kernel may have to make room first
-            pytest.fail("this machine has no room for four huge pages")
+        if not host.wait_until(has_four, 10, 0.5):  # the kernel may have to free capacity first
+            pytest.fail("this machine has too little memory for four huge pages")
         yield
     finally:
         POOL.write_text(before)
@@ -61,7 +61,7 @@ async def test_huge_pages_are_given_as_the_machine_has_them(make_agent: MakeAgen
     container = make_container(script=script, resources={"limits": limits}, volumeMounts=mounts)
     agent.put(make_pod("fits", container, volumes=volumes))
     await agent.wait_running("fits")
-    mounted = await agent.wait_for("the mount is told", lambda: agent.output("fits", "main").split())
+    mounted = await agent.wait_for("the mount is reported", lambda: agent.output("fits", "main").split())
     assert mounted[2] == "hugetlbfs"
     agent.put(make_pod("too-many", make_container(resources={"limits": {**limits, "hugepages-2Mi": "4Mi"}})))
     refused = await agent.wait_phase("too-many", "Failed")

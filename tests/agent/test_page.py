@@ -1,4 +1,4 @@
-"""The node's web page in a real browser without a window, and the door it has on loopback."""
+"""The node's web page in a real browser without a window, and the port it has on loopback."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def shown(testbed: containerd.Testbed) -> Iterator[tuple[Agent, int]]:
             agent.put(
                 make_pod("web", make_container("talk", **SCRATCH), volumes=[{"name": "scratch", "emptyDir": {}}]),
                 make_pod("rude", make_container("main", RUDE)),
-                make_pod("stuck", make_container("main", image="localhost/nobody-has-this:1")),
+                make_pod("stuck", make_container("main", image="localhost/missing:1")),
             )
             runner.run(agent.wait_running("web"))
             NodeApi(agent.port).wait_listening()
@@ -67,7 +67,7 @@ def new_link(agent: Agent) -> str:
     return answer.stdout.strip()
 
 
-def test_the_door_opens_once(shown: tuple[Agent, int]) -> None:
+def test_the_port_opens_once(shown: tuple[Agent, int]) -> None:
     agent, port = shown
     assert get(port, "/page/")[0] == 401
     assert get(port, "/page/data")[0] == 401
@@ -120,7 +120,7 @@ def open_page(tab: Tab, agent: Agent) -> Tab:
 def open_pod(tab: Tab, pod: str) -> None:
     """With a click; until what is inside has come."""
     tab.run(f"{button(pod)}.click()")
-    tab.wait(f"!!{inside(pod)}.querySelector('.story li')")
+    tab.wait(f"!!{inside(pod)}.querySelector('.timeline li')")
 
 
 def button(pod: str) -> str:
@@ -172,7 +172,7 @@ def test_it_can_be_read_in_both_schemes_and_at_every_width(
         assert tab.complaints() == []
 
 
-def test_what_a_pod_waits_for_its_charts_and_its_story(shown: tuple[Agent, int], browser: Browser) -> None:
+def test_what_a_pod_waits_for_its_charts_and_its_timeline(shown: tuple[Agent, int], browser: Browser) -> None:
     with browser.tab() as tab:
         open_page(tab, shown[0])
         tab.wait("document.body.innerText.includes('Pods: 3, 2 not well')")  # one that crashes runs now and then
@@ -180,9 +180,9 @@ def test_what_a_pod_waits_for_its_charts_and_its_story(shown: tuple[Agent, int],
         assert "Node node" in text
         assert "waits for container start main: ErrImageNeverPull: Container image" in text
         open_pod(tab, "stuck")
-        told = str(tab.run(f"{inside('stuck')}.innerText"))
-        assert "Waits for" in told and "by act/pods" in told and "next: " in told
-        assert "localhost/nobody-has-this:1" in told and "PodScheduled" in told and "Story" in told
+        reported = str(tab.run(f"{inside('stuck')}.innerText"))
+        assert "Waits for" in reported and "by pod worker" in reported and "next: " in reported
+        assert "localhost/missing:1" in reported and "PodScheduled" in reported and "Timeline" in reported
         open_pod(tab, "web")
         figures = f"{inside('web')}.querySelectorAll('svg')"
         tab.wait(f"[...{figures}].every((one) => one.querySelector('.line'))", 60)
@@ -209,10 +209,10 @@ def test_with_the_keyboard_alone(shown: tuple[Agent, int], browser: Browser) -> 
         expected = ["Usage", "Pods", "Events", "Images", "filter", "waiting", "default/rude-node", "default/stuck-node"]
         assert met == expected
         tab.press("Enter")
-        tab.wait(f"!!{inside('stuck')}.querySelector('.story li')")
+        tab.wait(f"!!{inside('stuck')}.querySelector('.timeline li')")
         assert tab.run("document.activeElement.getAttribute('aria-expanded')") == "true"
         before = tab.run("document.querySelector('#happened time').textContent")
-        # of what happened some time ago the minutes are told
+        # what happened some time ago is shown in minutes
         tab.wait(f"document.querySelector('#happened time').textContent !== {json.dumps(before)}", 90)
         assert tab.run(focus) == "default/stuck-node", "news took the focus away"
         tab.press("Tab")
@@ -230,20 +230,20 @@ def test_with_a_screen_reader(shown: tuple[Agent, int], browser: Browser) -> Non
     with browser.tab() as tab:
         open_page(tab, shown[0])
         open_pod(tab, "stuck")
-        told = tab.read_out()
-        roles = [role for role, _ in told]
+        reported = tab.read_out()
+        roles = [role for role, _ in reported]
         assert {"banner", "navigation", "main", "status", "searchbox", "checkbox"} <= set(roles)
-        assert ("button", "default/stuck-node") in told and ("group", "default/stuck-node") in told
-        assert ("searchbox", "Name has") in told
-        regions = [name.split(":")[0] for role, name in told if role == "region"]
+        assert ("button", "default/stuck-node") in reported and ("group", "default/stuck-node") in reported
+        assert ("searchbox", "Name has") in reported
+        regions = [name.split(":")[0] for role, name in reported if role == "region"]
         assert regions == ["Usage", "Pods", "Events", "Images"]
-        heads = {name for role, name in told if role == "columnheader"}
+        heads = {name for role, name in reported if role == "columnheader"}
         assert {"Pod", "Status", "Memory", "Container", "Condition", "Image"} <= heads
-        rows = {name for role, name in told if role == "rowheader"}
+        rows = {name for role, name in reported if role == "rowheader"}
         assert {"default/web-node", "Ready"} <= rows and any(name.startswith("main") for name in rows)
-        images = [name for role, name in told if role in ("image", "img")]
+        images = [name for role, name in reported if role in ("image", "img")]
         assert len(images) == 8 and all(": now" in name for name in images)
-        assert "▸" not in "".join(name for _, name in told)
+        assert "▸" not in "".join(name for _, name in reported)
         levels = tab.run("[...document.querySelectorAll('h1,h2,h3')].map((one) => Number(one.tagName[1]))")
         assert levels[0] == 1 and levels.count(1) == 1
         assert all(after <= before + 1 for before, after in pairwise(levels))
@@ -268,7 +268,7 @@ def test_words_of_pods_stay_words(shown: tuple[Agent, int], browser: Browser) ->
         assert tab.run("document.querySelectorAll('img').length") == 0
 
 
-#: Lays pods of foreign names and messages over what the agent tells.
+#: Lays pods of foreign names and messages over what the agent reports.
 HUNDRED = """(() => { const ask = window.fetch; window.fetch = async (path, more) => {
   const answer = await ask(path, more);
   if (path !== 'data') return answer;
@@ -304,13 +304,13 @@ def test_a_pod_that_goes_while_one_reads_about_it(shown: tuple[Agent, int], brow
         tab.run(f"{button('brief')}.focus()")
         agent.remove("brief")
         tab.wait(f"{inside('brief')}.innerText.startsWith('This pod is gone.')")
-        assert "Story" in tab.run(f"{inside('brief')}.innerText"), "what was read about it is taken away"
+        assert "Timeline" in tab.run(f"{inside('brief')}.innerText"), "what was read about it is taken away"
         tab.press("Escape")
         tab.wait(f"!{button('brief')}")
         assert tab.run("document.activeElement.textContent") == "default/rude-node", "one has lost one's place"
 
 
-def test_an_agent_that_is_away_is_said_to_be_and_comes_back(shown: tuple[Agent, int], browser: Browser) -> None:
+def test_an_agent_that_is_away_is_reported_and_comes_back(shown: tuple[Agent, int], browser: Browser) -> None:
     agent, _ = shown
     state = "document.getElementById('state').textContent"
     with browser.tab() as tab:

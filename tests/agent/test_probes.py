@@ -25,7 +25,7 @@ def on_exec(script: str, **terms: Any) -> Json:
 
 
 def events(agent: Agent, pod: str, reason: str) -> list[Json]:
-    return [line for line in agent.explain(pod)["story"] if line.get("event") == reason]
+    return [line for line in agent.explain(pod)["timeline"] if line.get("event") == reason]
 
 
 async def test_an_http_probe_asks_as_the_reference_does(agent: Agent) -> None:
@@ -62,11 +62,11 @@ async def test_a_sidecars_startup_probe_holds_back_what_comes_after_it(agent: Ag
     assert not container_status(held, "mesh")["started"] and condition(held, "Initialized") == "False"
     assert "waiting" in container_status(held, "main")["state"]
 
-    def told() -> bool:
+    def reported() -> bool:
         waits = agent.explain("meshed")["waits"]
         return any((w["what"], w["subject"], w["detail"][:6]) == ("startup probe", "mesh", "not up") for w in waits)
 
-    await agent.wait_for("explain tells of the startup probe", told)
+    await agent.wait_for("explain reports the startup probe", reported)
     gate.open()
     [pod] = await agent.wait_running("meshed")
     assert container_status(pod, "mesh")["started"] and condition(pod, "Initialized") == "True"

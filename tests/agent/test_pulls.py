@@ -87,7 +87,9 @@ async def test_a_password_opens_a_registry(make_agent: MakeAgent, registries: Re
     agent.put(pulling("secret", f"{private.address}/team/secret:1", script="cat /mark; echo; sleep 1000"))
     await agent.wait_running("secret")
     assert await agent.wait_for("the mark is printed", lambda: agent.output("secret", "main")) == "secret\n"
-    pulled = [line["event"] for line in agent.explain("secret")["story"] if line.get("event") in ("Pulling", "Pulled")]
+    pulled = [
+        line["event"] for line in agent.explain("secret")["timeline"] if line.get("event") in ("Pulling", "Pulled")
+    ]
     assert pulled == ["Pulling", "Pulled"]
     await agent.remove_all()
 
@@ -128,7 +130,7 @@ async def test_five_pods_wait_in_line_at_a_slow_registry(make_agent: MakeAgent, 
 
         def all_wait() -> bool:
             waits = [w for pod in agent.ask_json("pods")["pods"] for w in pod["waits"] if w["what"] == "image pull"]
-            assert all(w["owner"] == "act/images" and w["subject"] == "main" and w["next_step"] for w in waits)
+            assert all(w["owner"] == "image manager" and w["subject"] == "main" and w["next_step"] for w in waits)
             return sorted(w["detail"].partition(", ")[2] for w in waits) == expected
 
         await agent.wait_for("all five stand in line", all_wait)

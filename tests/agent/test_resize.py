@@ -1,4 +1,4 @@
-"""In-place resize as the API server asks for it: limits of running containers change, or it is told why not."""
+"""In-place resize as the API server asks for it: limits of running containers change, or the reason why not is reported."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ def resize(world: World, name: str, resources: Json) -> None:
 
 
 def has_size(pod: Json, resources: Json) -> bool:
-    """The status says that the container has it, and of nothing that is still to come."""
+    """The status reports that the container has it, and no part of the resize is pending."""
     status = container_status(pod)
     return bool(
         status.get("allocatedResources") == resources["requests"]
         and status.get("resources") == resources
-        and not told(pod, PENDING)
-        and not told(pod, IN_PROGRESS)
+        and not reported(pod, PENDING)
+        and not reported(pod, IN_PROGRESS)
     )
 
 
-def told(pod: Json, kind: str) -> Json:
+def reported(pod: Json, kind: str) -> Json:
     return next((dict(c) for c in pod["status"].get("conditions", []) if c["type"] == kind), {})
 
 
 def kernel_limits(agent: Agent, pod: Json, instance: str = "") -> tuple[float, int]:
     """What the kernel holds the pod to, or one of its containers: CPUs and bytes of memory. Of cgroup v1 or v2."""
-    said: dict[str, str] = {}
+    output: dict[str, str] = {}
     files = ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.max", "memory.limit_in_bytes")
     for folder in agent.pod_cgroups():
         if pod["metadata"]["uid"] in folder.name:
-            said |= {f: (folder / instance / f).read_text() for f in files if (folder / instance / f).exists()}
-    quota, period = said.get("cpu.max", "").split() or (said["cpu.cfs_quota_us"], said["cpu.cfs_period_us"])
-    return int(quota) / int(period), int(said.get("memory.max") or said["memory.limit_in_bytes"])
+            output |= {f: (folder / instance / f).read_text() for f in files if (folder / instance / f).exists()}
+    quota, period = output.get("cpu.max", "").split() or (output["cpu.cfs_quota_us"], output["cpu.cfs_period_us"])
+    return int(quota) / int(period), int(output.get("memory.max") or output["memory.limit_in_bytes"])
 
 
 def has_limits(agent: Agent, pod: Json, instance: str, limits: tuple[float, int]) -> bool:
@@ -119,8 +119,8 @@ async def test_memory_that_is_in_use_is_not_taken_away(world: World) -> None:
     world.run(make_pod("web", make_container(script=script, resources=large, readinessProbe=ready)))
     await world.wait_ready("web")
     resize(world, "web", small)
-    pod = await world.wait("web", "in progress", lambda pod: told(pod, IN_PROGRESS).get("reason") == "Error")
-    assert "below current usage" in told(pod, IN_PROGRESS)["message"]
+    pod = await world.wait("web", "in progress", lambda pod: reported(pod, IN_PROGRESS).get("reason") == "Error")
+    assert "below current usage" in reported(pod, IN_PROGRESS)["message"]
     assert container_status(pod)["resources"]["limits"] == large["limits"]
     assert kernel_limits(world.agent, pod, instance_of(pod)) == (0.4, 96 * MIB)
     # asked for the old size again, nothing is left to be done
@@ -129,13 +129,13 @@ async def test_memory_that_is_in_use_is_not_taken_away(world: World) -> None:
     assert container_status(pod)["restartCount"] == 0
 
 
-async def test_a_size_without_room_waits_until_there_is_some(world: World) -> None:
+async def test_a_size_without_capacity_waits_until_there_is_some(world: World) -> None:
     small, huge = size("400m", "64Mi"), size("500", "64Mi")
     world.run(make_pod("web", make_container(resources=small)))
     await world.wait_ready("web")
     resize(world, "web", huge)
-    pod = await world.wait("web", "deferred", lambda pod: told(pod, PENDING).get("reason") == "Deferred")
-    assert "cpu" in told(pod, PENDING)["message"].lower()
+    pod = await world.wait("web", "deferred", lambda pod: reported(pod, PENDING).get("reason") == "Deferred")
+    assert "cpu" in reported(pod, PENDING)["message"].lower()
     await limits_become(world, "web", 0.4, 64)
     resize(world, "web", size("800m", "64Mi"))
     await world.wait("web", "a size that fits", lambda pod: has_size(pod, size("800m", "64Mi")))
@@ -148,8 +148,8 @@ async def test_a_size_that_can_never_be_is_infeasible(make_agent: MakeAgent, tmp
         world.run(make_pod("web", make_container(resources=size("400m", "64Mi"))))
         await world.wait_ready("web")
         resize(world, "web", size("800m", "64Mi"))
-        pod = await world.wait("web", "infeasible", lambda pod: told(pod, PENDING).get("reason") == "Infeasible")
-        assert 'CPU Manager policy "static"' in told(pod, PENDING)["message"]
+        pod = await world.wait("web", "infeasible", lambda pod: reported(pod, PENDING).get("reason") == "Infeasible")
+        assert 'CPU Manager policy "static"' in reported(pod, PENDING)["message"]
         assert kernel_limits(world.agent, pod) == (0.4, 64 * MIB)
 
 
@@ -161,7 +161,7 @@ async def test_a_killed_agent_remembers_what_it_gave_and_what_it_did_not(world: 
     resize(world, "given", second)
     resize(world, "waiting", huge)
     await world.wait("given", "its new size", lambda pod: has_size(pod, second))
-    await world.wait("waiting", "deferred", lambda pod: told(pod, PENDING).get("reason") == "Deferred")
+    await world.wait("waiting", "deferred", lambda pod: reported(pod, PENDING).get("reason") == "Deferred")
     running = (await world.agent.look()).running_ids()
     mark = len(world.server.requests)
 
@@ -175,7 +175,7 @@ async def test_a_killed_agent_remembers_what_it_gave_and_what_it_did_not(world: 
     assert running.items() <= now.items(), "no container was started again"
     pod = world.pod("waiting")
     assert pod is not None
-    assert told(pod, PENDING)["reason"] == "Deferred"
+    assert reported(pod, PENDING)["reason"] == "Deferred"
     assert container_status(pod)["allocatedResources"] == first["requests"]
     since = [s.body["status"] for s in world.server.requests[mark:] if s.path == f"{PODS}/given/status"]
     assert not any(c["type"] == PENDING for status in since for c in status.get("conditions", []))

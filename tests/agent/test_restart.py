@@ -75,7 +75,7 @@ async def test_running_pods_do_not_notice(make_agent: MakeAgent) -> None:
             seen.append(statuses(agent))
             return set(seen[-1]) == set(before) and len(seen) > 20
 
-        await agent.wait_for("all pods are told again", complete)
+        await agent.wait_for("all pods are reported again", complete)
         await agent.wait_running("plain", "rich", "restarted")
         for look in seen:
             for name, status in look.items():
@@ -90,7 +90,7 @@ async def test_running_pods_do_not_notice(make_agent: MakeAgent) -> None:
 
 
 def put_away(pod: Json) -> bool:
-    """Over and its sandbox gone; a pod that has not come to its sandbox yet says the same of the sandbox."""
+    """Over and its sandbox gone; a pod without a sandbox yet reports the same about its sandbox."""
     return pod["status"]["phase"] in ("Succeeded", "Failed") and condition(pod, "PodReadyToStartContainers") == "False"
 
 

@@ -35,23 +35,27 @@ async def test_all_pods_come_up(make_agent: MakeAgent) -> None:
     assert (await agent.look()).running_ids() == view.running_ids(), "a second run finds it running"
 
 
-async def test_pods_that_fail_are_told(make_agent: MakeAgent) -> None:
+async def test_pods_that_fail_are_reported(make_agent: MakeAgent) -> None:
     agent = make_agent()
     agent.put(
         make_pod("good"),
         make_pod("bad", make_container(script="exit 3"), restartPolicy="Never"),
-        make_pod("no-image", make_container(image="localhost/nobody-has-this:1"), restartPolicy="Never"),
+        make_pod("no-image", make_container(image="localhost/missing:1"), restartPolicy="Never"),
         make_pod("huge", make_container(resources={"requests": {"memory": "4Pi"}})),
     )
     agent.put_text("broken.yaml", "kind: Pod\napiVersion: v1\nmetadata: {}\nspec: {}\n")
     code, output = agent.run_once()
     assert code == 1
-    told = lines(output)
-    assert told["default/good-node"][0] == "ok"
-    assert told["default/bad-node"][0] == "failed" and "3" in told["default/bad-node"][1]
-    assert told["default/no-image-node"][0] == "failed" and "ErrImageNeverPull" in told["default/no-image-node"][1]
-    assert told["default/huge-node"][0] == "failed" and "UnexpectedAdmissionError" in told["default/huge-node"][1]
-    assert told[str(agent.manifests / "broken.yaml")][0] == "failed"
+    reported = lines(output)
+    assert reported["default/good-node"][0] == "ok"
+    assert reported["default/bad-node"][0] == "failed" and "3" in reported["default/bad-node"][1]
+    assert (
+        reported["default/no-image-node"][0] == "failed" and "ErrImageNeverPull" in reported["default/no-image-node"][1]
+    )
+    assert (
+        reported["default/huge-node"][0] == "failed" and "UnexpectedAdmissionError" in reported["default/huge-node"][1]
+    )
+    assert reported[str(agent.manifests / "broken.yaml")][0] == "failed"
 
 
 async def test_no_manifests_is_success(make_agent: MakeAgent) -> None:
@@ -60,7 +64,7 @@ async def test_no_manifests_is_success(make_agent: MakeAgent) -> None:
 
 @pytest.mark.parametrize("source", ["staticPodPath", "staticPodURL"])
 async def test_a_source_without_pods_ends_with_its_reason(make_agent: MakeAgent, tmp_path: Path, source: str) -> None:
-    """One bad file, or a URL that nobody answers at: told, and not waited for."""
+    """One bad file, or a URL that nothing answers at: reported, and not waited for."""
     bad = tmp_path / "bad.yaml"
     bad.write_text("apiVersion: v1\nkind: Job\n")
     places = {"staticPodPath": str(bad), "staticPodURL": f"http://127.0.0.1:{host.free_port(0)}/pods"}

@@ -28,11 +28,11 @@ async def test_the_runtime_is_missing_at_start(make_agent: MakeAgent, testbed: T
     agent = make_agent().start()
     agent.put(make_pod("patient"))
 
-    def told() -> bool:
+    def reported() -> bool:
         waits = agent.explain("patient")["waits"]
         return any(wait["what"] == "container runtime" for wait in waits)
 
-    await agent.wait_for("explain tells of the runtime", told)
+    await agent.wait_for("explain reports the runtime", reported)
     assert "container runtime" in agent.ask("pods").stdout
     assert agent.get("/healthz", agent.health_port) == (200, "ok")
     containerd.start(testbed)
@@ -48,10 +48,10 @@ async def test_a_runtime_that_comes_late_still_chooses_the_cgroup_driver(make_ag
     agent = make_agent(cgroupDriver="systemd", containerRuntimeEndpoint=fake.endpoint).start()
     agent.put(make_pod("patient"))
 
-    def told() -> bool:
+    def reported() -> bool:
         return any(wait["what"] == "container runtime" for wait in agent.explain("patient")["waits"])
 
-    await agent.wait_for("explain tells of the runtime", told)
+    await agent.wait_for("explain reports the runtime", reported)
     await fake.start()
     try:
         await agent.wait_for("the sandbox is made", lambda: [c for c in fake.calls if c.method == "RunPodSandbox"])
@@ -92,7 +92,7 @@ async def test_the_runtime_is_killed_while_pods_start(make_agent: MakeAgent, tes
 
 
 async def test_a_name_is_already_taken_in_the_runtime(make_agent: MakeAgent, testbed: Testbed) -> None:
-    """Somebody holds the names of the first attempt: the agent goes on with the next one."""
+    """Another sandbox has the names of the first attempt: the agent goes on with the next one."""
     agent = make_agent().start()
     agent.put(make_pod("taken"))
     [pod] = await agent.wait_running("taken")

@@ -34,7 +34,7 @@ def api(agent: Agent) -> NodeApi:
             volumes=[{"name": "scratch", "emptyDir": {}}],
         ),
         make_pod("done", make_container(script="echo bye; exit 3"), restartPolicy="Never"),
-        make_pod("stuck", make_container(image="localhost/nobody-has-this:1")),
+        make_pod("stuck", make_container(image="localhost/missing:1")),
     )
     with asyncio.Runner() as runner:
         runner.run(agent.wait_running("web"))
@@ -53,8 +53,8 @@ def test_the_lists(api: NodeApi) -> None:
     assert {c["name"] for c in found[POD]["spec"]["containers"]} == {"talk", "cat"}
     code, config = api.ask("/configz")
     assert code == 200
-    told = json.loads(config)["kubeletconfig"]
-    assert told["kind"] == "KubeletConfiguration" and told["syncFrequency"] == "1m0s"
+    reported = json.loads(config)["kubeletconfig"]
+    assert reported["kind"] == "KubeletConfiguration" and reported["syncFrequency"] == "1m0s"
     assert api.ask("/healthz") == (200, "ok")
 
 
@@ -64,15 +64,15 @@ def test_the_lists(api: NodeApi) -> None:
         ("/nothing", "GET", (404, "404: Page Not Found")),
         ("/pods", "POST", (405, "405: Method Not Allowed")),
         ("/run/default/web-node/talk", "GET", (405, "405: Method Not Allowed")),
-        ("/exec/default/nobody/talk?command=ls&output=1", "POST", (404, "pod does not exist")),
-        ("/exec/default/web-node/nobody?command=ls&output=1", "POST", (500, 'container not found ("nobody")')),
+        ("/exec/default/missing/talk?command=ls&output=1", "POST", (404, "pod does not exist")),
+        ("/exec/default/web-node/missing?command=ls&output=1", "POST", (500, 'container not found ("missing")')),
         (
             "/exec/default/web-node/talk?command=ls",
             "POST",
             (400, "you must specify at least 1 of stdin, stdout, stderr"),
         ),
         ("/exec/default/web-node/talk?command=ls&output=1", "POST", (500, "Upgrade request required")),
-        ("/containerLogs/default/nobody/talk", "GET", (404, 'pod "nobody" does not exist')),
+        ("/containerLogs/default/missing/talk", "GET", (404, 'pod "missing" does not exist')),
         ("/containerLogs/default/web-node/x", "GET", (404, 'container "x" not found in pod "web-node"')),
         ("/containerLogs/default/web-node/talk?tailLines=x", "GET", (400, '{"message": "Unable to decode query."}')),
         ("/containerLogs/default/web-node/talk?tailLines=-1", "GET", (422, '{"message": "Invalid request."}')),
@@ -81,7 +81,7 @@ def test_the_lists(api: NodeApi) -> None:
             "GET",
             (400, 'previous terminated container "talk" in pod "web-node" not found'),
         ),
-        ("/portForward/default/nobody", "POST", (404, "pod does not exist")),
+        ("/portForward/default/missing", "POST", (404, "pod does not exist")),
     ],
 )
 def test_what_cannot_be_answered(api: NodeApi, path: str, method: str, expected: tuple[int, str]) -> None:
@@ -104,11 +104,11 @@ def test_logs(api: NodeApi) -> None:
     assert len(stamped.split()[0]) == len("2006-01-02T15:04:05.000000000Z")
 
 
-def test_exec_tells_output_and_exit_code(api: NodeApi) -> None:
+def test_exec_reports_output_and_exit_code(api: NodeApi) -> None:
     with api.exec(POD, "talk", "sh", "-c", "echo hello; echo oops >&2; exit 3") as stream:
-        said = stream.all()
-    assert said[1] == b"hello\n" and said[2] == b"oops\n"
-    result = json.loads(said[3])
+        printed = stream.all()
+    assert printed[1] == b"hello\n" and printed[2] == b"oops\n"
+    result = json.loads(printed[3])
     assert result["reason"] == "NonZeroExitCode"
     assert result["details"]["causes"] == [{"reason": "ExitCode", "message": "3"}]
 
@@ -160,15 +160,15 @@ async def test_the_certificate_is_kept_over_a_restart(agent: Agent, api: NodeApi
     await agent.wait_running("web")
 
 
-def summary_once(api: NodeApi, is_told: Callable[[Json, Json], object]) -> tuple[Json, Json]:
-    """The summary of the node and of the pod `web`, once `is_told` holds of both: no answer waits for a disk to be walked."""
+def summary_once(api: NodeApi, is_reported: Callable[[Json, Json], object]) -> tuple[Json, Json]:
+    """The summary of the node and of the pod `web`, once `is_reported` holds of both: no answer waits for a disk to be walked."""
     until = time.monotonic() + 60
     while True:
         code, text = api.ask("/stats/summary")
         assert code == 200
         summary = json.loads(text)
         node, web = summary["node"], next(pod for pod in summary["pods"] if pod["podRef"]["name"] == POD)
-        if is_told(node, web):
+        if is_reported(node, web):
             return node, web
         assert time.monotonic() < until, summary
         time.sleep(0.2)
@@ -199,7 +199,7 @@ def test_the_summary_of_what_is_used(api: NodeApi) -> None:
     assert web["ephemeral-storage"]["usedBytes"] > 0
 
 
-def test_the_summary_tells_of_volumes_once_they_were_walked(api: NodeApi) -> None:
+def test_the_summary_reports_volumes_once_they_were_walked(api: NodeApi) -> None:
     _, web = summary_once(api, lambda node, web: web.get("volume"))
     (volume,) = web["volume"]
     assert volume["name"] == "scratch" and volume["inodesUsed"] == 1
@@ -216,14 +216,16 @@ def test_what_the_agent_has_counted_by_now(api: NodeApi) -> None:
     )
     until = time.monotonic() + 60  # it was started anew some tests ago
     while True:
-        told = {name: sum(value for _, value in samples) for name, samples in parsed(api.ask("/metrics")[1]).items()}
-        missing = [name for name in counted if not told.get(f"kubelet_{name}")]
+        reported = {
+            name: sum(value for _, value in samples) for name, samples in parsed(api.ask("/metrics")[1]).items()
+        }
+        missing = [name for name in counted if not reported.get(f"kubelet_{name}")]
         if not missing:
             break
         assert time.monotonic() < until, missing
         time.sleep(0.2)
-    assert told["storage_operation_duration_seconds_count"] >= 1
-    assert told["volume_manager_total_volumes"] >= 2, "wanted and in place"
+    assert reported["storage_operation_duration_seconds_count"] >= 1
+    assert reported["volume_manager_total_volumes"] >= 2, "wanted and in place"
 
 
 def test_the_brief_summary_and_the_resource_metrics(api: NodeApi) -> None:
@@ -281,12 +283,12 @@ def parsed(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
 def test_metrics_of_the_agent(api: NodeApi) -> None:
     code, text = api.ask("/metrics")
     assert code == 200
-    told = parsed(text)
-    assert told["kubelet_node_name"] == [({"node": "node"}, 1.0)]
-    assert ({"static": "true"}, 3.0) in told["kubelet_desired_pods"]
-    assert ({"container_state": "running"}, 2.0) in told["kubelet_running_containers"]
-    assert told["process_resident_memory_bytes"][0][1] > 20 << 20
-    assert {labels["name"] for labels, _ in told["kubernetes_feature_enabled"]} >= {"ContainerStopSignals"}
+    reported = parsed(text)
+    assert reported["kubelet_node_name"] == [({"node": "node"}, 1.0)]
+    assert ({"static": "true"}, 3.0) in reported["kubelet_desired_pods"]
+    assert ({"container_state": "running"}, 2.0) in reported["kubelet_running_containers"]
+    assert reported["process_resident_memory_bytes"][0][1] > 20 << 20
+    assert {labels["name"] for labels, _ in reported["kubernetes_feature_enabled"]} >= {"ContainerStopSignals"}
     assert parsed(api.ask("/metrics/slis")[1])["kubernetes_healthcheck"]
     assert parsed(api.ask("/metrics/probes")[1])["process_start_time_seconds"]
 
@@ -294,10 +296,10 @@ def test_metrics_of_the_agent(api: NodeApi) -> None:
 def test_metrics_of_containers(api: NodeApi) -> None:
     code, text = api.ask("/metrics/cadvisor")
     assert code == 200
-    told = parsed(text)
+    reported = parsed(text)
 
     def of(name: str, container: str) -> list[float]:
-        return [value for labels, value in told[name] if (labels["pod"], labels["container"]) == (POD, container)]
+        return [value for labels, value in reported[name] if (labels["pod"], labels["container"]) == (POD, container)]
 
     for name in (
         "container_cpu_usage_seconds_total",
@@ -310,9 +312,9 @@ def test_metrics_of_containers(api: NodeApi) -> None:
     assert of("container_processes", "talk")[0] >= 1 and of("container_file_descriptors", "talk")[0] >= 3
     assert of("container_ulimits_soft", "talk")[0] >= 1024
     assert of("container_fs_reads_bytes_total", "talk") and of("container_fs_writes_total", "talk")
-    assert {labels["interface"] for labels, _ in told["container_network_receive_bytes_total"]} >= {"eth0"}
-    assert told["machine_memory_bytes"][0][1] > 1 << 30
-    assert told["container_scrape_error"] == [({}, 0.0)]
+    assert {labels["interface"] for labels, _ in reported["container_network_receive_bytes_total"]} >= {"eth0"}
+    assert reported["machine_memory_bytes"][0][1] > 1 << 30
+    assert reported["container_scrape_error"] == [({}, 0.0)]
 
 
 def test_the_agent_about_itself(api: NodeApi) -> None:
@@ -324,7 +326,7 @@ def test_the_agent_about_itself(api: NodeApi) -> None:
     assert api.ask("/debug/pprof/profile?seconds=9999")[0] == 400
     assert "kubelet statusz" in api.ask("/statusz")[1]
     assert {pod["name"] for pod in json.loads(api.ask("/debug/pods")[1])["pods"]} >= {POD}
-    assert json.loads(api.ask(f"/debug/pods/default/{POD}")[1])["story"]
+    assert json.loads(api.ask(f"/debug/pods/default/{POD}")[1])["timeline"]
     assert "root-dir=" in api.ask("/flagz")[1]
     assert api.ask("/debug/flags/v", "PUT", b"5") == (200, "successfully set klog.logging.verbosity to 5")
     assert api.ask("/debug/flags/v", "PUT", b"loud")[0] == 400
@@ -335,7 +337,7 @@ def test_a_checkpoint_that_the_runtime_cannot_make(api: NodeApi) -> None:
     code, text = api.ask(f"/checkpoint/default/{POD}/talk", "POST")
     assert code == 500
     assert text.startswith(f"checkpointing of default/{POD}/talk failed (rpc error: code")
-    assert api.ask("/checkpoint/default/nobody/x", "POST") == (404, "pod does not exist")
+    assert api.ask("/checkpoint/default/missing/x", "POST") == (404, "pod does not exist")
 
 
 async def test_pod_resources_by_grpc(agent: Agent, api: NodeApi) -> None:
@@ -350,9 +352,11 @@ async def test_pod_resources_by_grpc(agent: Agent, api: NodeApi) -> None:
             await channel.unary_unary("/v1.PodResourcesLister/Get", None, None)(asked)
         )
         assert one.pod_resources.name == POD
-        asked = pb.GetPodResourcesRequest(pod_name="nobody", pod_namespace="default").SerializeToString()
-        with pytest.raises(grpc.aio.AioRpcError, match="pod nobody in namespace default not found"):
+        asked = pb.GetPodResourcesRequest(pod_name="missing", pod_namespace="default").SerializeToString()
+        with pytest.raises(grpc.aio.AioRpcError, match="pod missing in namespace default not found"):
             await channel.unary_unary("/v1.PodResourcesLister/Get", None, None)(asked)
-    told = parsed(api.ask("/metrics")[1])
-    counted = {name.removeprefix("kubelet_pod_resources_endpoint_"): value for name, [(_, value), *_] in told.items()}
+    reported = parsed(api.ask("/metrics")[1])
+    counted = {
+        name.removeprefix("kubelet_pod_resources_endpoint_"): value for name, [(_, value), *_] in reported.items()
+    }
     assert (counted["requests_list_total"], counted["requests_get_total"], counted["errors_get_total"]) == (1, 2, 1)

@@ -1,6 +1,6 @@
 """Unauthenticated and hostile clients of the authenticated port: they get nothing, and the pods are not affected.
 
-The agent trusts one certificate authority and asks nobody else. Smuggled and malformed requests are in
+The agent trusts one certificate authority and asks no other client. Smuggled and malformed requests are in
 tests/net/http/test_server.py, tokens and permissions in test_auth_filter.py and tests/cluster/test_kubectl.py.
 """
 
@@ -79,10 +79,10 @@ def open_files(agent: Agent) -> int:
 
 
 async def test_unauthenticated_clients_get_nothing(agent: Agent, pki: Path) -> None:
-    nobody = NodeApi(agent.port)
+    missing = NodeApi(agent.port)
     with_token = NodeApi(agent.port, token="eyJhbGciOiJub25lIn0.e30.")
     for method, path in endpoint_requests(POD):
-        for client in (nobody, with_token):
+        for client in (missing, with_token):
             assert client.ask(path, method) == (401, "Unauthorized"), (method, path)
     foreign = NodeApi(agent.port, certificate=pair(pki / "strange" / "admin"))
     with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
@@ -192,7 +192,7 @@ async def test_many_connections_after_their_handshakes(agent: Agent, pki: Path) 
         asked = time.monotonic()
         for _ in range(2000):
             kept.append(connect(known))
-            assert healthy(kept[-1])  # soon: who has said nothing for half a minute is sent away
+            assert healthy(kept[-1])  # soon: a client that sends nothing for half a minute is disconnected
             if time.monotonic() - asked > 20:  # and who asks nothing more for one and a half
                 assert all(healthy(end) for end in kept)
                 asked = time.monotonic()

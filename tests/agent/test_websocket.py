@@ -54,14 +54,14 @@ def test_input_to_its_end_output_errors_and_the_exit_code(api: NodeApi) -> None:
         for at in range(0, len(data), 32768):
             stream.send(0, data[at : at + 32768])
         stream.end(0)
-        said = stream.all()
-    assert said[1] == f"{hashlib.sha256(data).hexdigest()}  -\n".encode() and said[2] == b"oops\n"
-    result = json.loads(said[3])
+        output = stream.all()
+    assert output[1] == f"{hashlib.sha256(data).hexdigest()}  -\n".encode() and output[2] == b"oops\n"
+    result = json.loads(output[3])
     assert result["reason"] == "NonZeroExitCode"
     assert result["details"]["causes"] == [{"reason": "ExitCode", "message": "7"}]
 
 
-def test_a_success_is_told(api: NodeApi) -> None:
+def test_a_success_is_reported(api: NodeApi) -> None:
     with run(api, "true") as stream:
         frames = list(stream.frames())
     assert frames[0] == (1, b"")
@@ -95,12 +95,12 @@ def test_a_terminal_and_its_size(api: NodeApi) -> None:
         f"/exec/default/{POD}/talk?command=sh&command=-c&command={script}&input=1&output=1&tty=1", V5
     ) as stream:
         stream.send(4, b'{"Width":123,"Height":45}')
-        said = b""
+        output = b""
         for _, data in stream.frames():
-            said += data
-            if b"45 123\r\n" in said:
+            output += data
+            if b"45 123\r\n" in output:
                 return
-    raise AssertionError(said)
+    raise AssertionError(output)
 
 
 def test_attach(api: NodeApi) -> None:
@@ -129,7 +129,7 @@ def test_nonsense_is_refused(api: NodeApi) -> None:
 def test_port_forward_through_a_tunnel(api: NodeApi) -> None:
     with api.stream(f"/portForward/default/{POD}", TUNNEL) as stream:
         assert f"Sec-WebSocket-Protocol: {TUNNEL}" in stream.head
-        opener, reader = spdy.StreamOpener(), spdy.FrameReader()
+        opener, reader = spdy.StreamOpener(), spdy.SpdyFrameReader()
         for request in range(20):
             for kind, number in (("error", 4 * request + 1), ("data", 4 * request + 3)):
                 headers = {"streamtype": kind, "port": "8080", "requestid": str(request)}
@@ -141,7 +141,7 @@ def test_port_forward_through_a_tunnel(api: NodeApi) -> None:
         for frame in spdy_frames(stream, reader):
             if isinstance(frame, spdy.Data):
                 got[frame.stream] = got.get(frame.stream, 0) + len(frame.data)
-            if isinstance(frame, spdy.Finished) and frame.stream % 4 == 3:
+            if isinstance(frame, spdy.StreamFinished) and frame.stream % 4 == 3:
                 finished.add(frame.stream)
                 if len(finished) == 20:
                     break
@@ -149,10 +149,10 @@ def test_port_forward_through_a_tunnel(api: NodeApi) -> None:
 
 
 def test_a_forward_that_fails_does_not_end_the_others(api: NodeApi) -> None:
-    """The first to a port on which nobody listens, the next, on the same connection, to one that is served."""
+    """The first to a port on which nothing listens, the next, on the same connection, to one that is served."""
     with api.stream(f"/portForward/default/{POD}", TUNNEL) as stream:
-        opener, reader = spdy.StreamOpener(), spdy.FrameReader()
-        said = {1: b"", 3: b"", 5: b"", 7: b""}
+        opener, reader = spdy.StreamOpener(), spdy.SpdyFrameReader()
+        output = {1: b"", 3: b"", 5: b"", 7: b""}
         for request, port in enumerate(("9", "8080")):
             for kind, number in (("error", 4 * request + 1), ("data", 4 * request + 3)):
                 headers = {"streamtype": kind, "port": port, "requestid": str(request)}
@@ -162,14 +162,14 @@ def test_a_forward_that_fails_does_not_end_the_others(api: NodeApi) -> None:
             end = 4 * request + (1 if port == "9" else 3)
             for frame in spdy_frames(stream, reader):
                 if isinstance(frame, spdy.Data):
-                    said[frame.stream] += frame.data
-                if isinstance(frame, spdy.Finished) and frame.stream == end:
+                    output[frame.stream] += frame.data
+                if isinstance(frame, spdy.StreamFinished) and frame.stream == end:
                     break
-    assert b"refused" in said[1] and said[3] == b""
-    assert len(said[7]) > 300_000 and said[5] == b""
+    assert b"refused" in output[1] and output[3] == b""
+    assert len(output[7]) > 300_000 and output[5] == b""
 
 
-def spdy_frames(stream: WebSocket, reader: spdy.FrameReader) -> Iterator[spdy.Frame]:
+def spdy_frames(stream: WebSocket, reader: spdy.SpdyFrameReader) -> Iterator[spdy.Frame]:
     for opcode, payload in stream.raw_frames():
         if opcode == 2:
             yield from reader.feed(payload)

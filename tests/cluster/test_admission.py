@@ -1,4 +1,4 @@
-"""What a node refuses although somebody has bound it there."""
+"""Pods that a node refuses although they were bound to it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def plain(name: str, **spec: Any) -> Json:
 
 @pytest.fixture
 def without_controllers(cluster: Cluster) -> Iterator[None]:
-    """Nobody else ends pods for the node's taints."""
+    """No controller ends pods for the node's taints."""
     controlplane.stop(Path(cluster.plane.folder), (CONTROLLERS,))
     yield
     controlplane.start(cluster.plane, CONTROLLERS)
@@ -54,7 +54,7 @@ def test_a_pod_bound_right_after_a_change_of_labels_runs(cluster: Cluster, clust
     assert refused["status"]["reason"] == "NodeAffinity"
 
 
-def test_a_pod_that_makes_room_for_a_critical_one_ends_as_its_containers_do(
+def test_a_pod_preempted_for_a_critical_one_ends_as_its_containers_do(
     cluster: Cluster, make_cluster_agent: MakeAgent
 ) -> None:
     make_cluster_agent(maxPods=1).start()
@@ -70,5 +70,5 @@ def test_a_pod_that_makes_room_for_a_critical_one_ends_as_its_containers_do(
         if pod["status"]["phase"] != "Running":
             break
     assert seen[-1] == ("Succeeded", "True")
-    assert set(seen[:-1]) <= {("Running", "")}, "why it ends is told when it has ended"
+    assert set(seen[:-1]) <= {("Running", "")}, "why it ends is reported when it has ended"
     cluster.wait_ready("critical")

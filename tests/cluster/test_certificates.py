@@ -49,8 +49,8 @@ def is_other_link(path: Path, before: str) -> bool:
 def test_certificates_are_renewed_without_a_restart_or_a_lost_watch(
     joining: Agent, cluster: Cluster, signer: Signer, tmp_path: Path
 ) -> None:
-    told = cluster.wait("the refusal is told", lambda: wait_refused(joining, cluster), RENEWED_S)
-    assert told["next_step"] == "ask for one again" and told["next_at"]
+    reported = cluster.wait("the refusal is reported", lambda: wait_refused(joining, cluster), RENEWED_S)
+    assert reported["next_step"] == "ask for one again" and reported["next_at"]
     signer.approve(open_request(cluster, RENEWED_S))
     serving, client = (tmp_path / "pki" / f"kubelet-{use}-current.pem" for use in ("server", "client"))
     cluster.wait("it serves with its certificate", lambda: served(joining) == first_of(serving), RENEWED_S)
@@ -71,7 +71,7 @@ def test_certificates_are_renewed_without_a_restart_or_a_lost_watch(
     assert "a watch is silent" not in joining.log_text()
 
 
-def test_an_expired_certificate_is_told_and_a_new_bootstrap_token_helps(
+def test_an_expired_certificate_is_reported_and_a_new_bootstrap_token_helps(
     joining: Agent, cluster: Cluster, signer: Signer, tmp_path: Path
 ) -> None:
     cluster.run(make_pod("stays"))
@@ -80,8 +80,10 @@ def test_an_expired_certificate_is_told_and_a_new_bootstrap_token_helps(
     signer.rest()
     cluster.delete(f"{SECRETS}/bootstrap-token-{controlplane.TOKEN.partition('.')[0]}")
     try:
-        told = cluster.wait("it has expired", lambda: wait_of(joining, "client certificate", "Unauthorized"), RENEWED_S)
-        assert told["reason"].startswith("expired at ") and told["next_step"] == "ask for one again"
+        reported = cluster.wait(
+            "it has expired", lambda: wait_of(joining, "client certificate", "Unauthorized"), RENEWED_S
+        )
+        assert reported["reason"].startswith("expired at ") and reported["next_step"] == "ask for one again"
         assert look(joining).running_ids() == running
 
         cluster.create(SECRETS, bootstrap_secret(NEWER_TOKEN))
@@ -100,7 +102,7 @@ def test_an_expired_certificate_is_told_and_a_new_bootstrap_token_helps(
 
 
 def open_request(cluster: Cluster, within: float = 30.0) -> str:
-    """The name of the request for a serving certificate that nobody has answered yet."""
+    """The name of the request for a serving certificate that has no answer yet."""
 
     def found() -> str:
         for request in cluster.list_objects(REQUESTS):
@@ -113,20 +115,20 @@ def open_request(cluster: Cluster, within: float = 30.0) -> str:
 
 
 def wait_refused(agent: Agent, cluster: Cluster) -> Json | None:
-    """What is told right after a request was denied: soon there is another one, which is denied when it is asked again."""
+    """The wait right after a request was denied: soon there is another one, which is denied when it is asked again."""
     denied = open_request(cluster, RENEWED_S)
     cluster.kubectl("certificate", "deny", denied)
     deadline = time.monotonic() + 2
     while time.monotonic() < deadline:
-        if (told := wait_of(agent, "serving certificate", "was denied")) and denied in told["detail"]:
-            return told
+        if (reported := wait_of(agent, "serving certificate", "was denied")) and denied in reported["detail"]:
+            return reported
     return None
 
 
-def wait_of(agent: Agent, what: str, says: str) -> Json | None:
-    """What `explain node` tells."""
+def wait_of(agent: Agent, what: str, message: str) -> Json | None:
+    """What `explain node` reports."""
     waits = agent.ask_json("explain", "node")["waits"]
-    return next((wait for wait in waits if wait["what"] == what and says in wait["detail"]), None)
+    return next((wait for wait in waits if wait["what"] == what and message in wait["detail"]), None)
 
 
 def expiry(agent: Agent) -> dict[str, float]:

@@ -60,9 +60,9 @@ def test_environment_from_config_maps_and_secrets(cluster: Cluster, cluster_agen
     )
     cluster.run(make_pod("env", container, restartPolicy="Never"))
     pod = cluster.wait_pod("env", "done", lambda pod: pod["status"]["phase"] == "Succeeded")
-    said = pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"].splitlines()
-    assert {"P_one=1", "P_two=2", "WORD=xyzzy"} <= set(said)
-    assert any(line.startswith("KUBERNETES_SERVICE_HOST=") for line in said)
+    output = pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"].splitlines()
+    assert {"P_one=1", "P_two=2", "WORD=xyzzy"} <= set(output)
+    assert any(line.startswith("KUBERNETES_SERVICE_HOST=") for line in output)
 
 
 def test_what_is_missing_is_waited_for(cluster: Cluster, cluster_agent: Agent) -> None:
@@ -85,9 +85,9 @@ def test_a_service_account_token_is_the_pods_own(cluster: Cluster, cluster_agent
     cluster.run(make_pod("token", make_container(script=script), restartPolicy="Never"))
     pod = cluster.wait_pod("token", "done", lambda pod: pod["status"]["phase"] in ("Succeeded", "Failed"))
     assert pod["status"]["phase"] == "Succeeded"
-    said = pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
-    assert said.startswith(cluster.namespace)
-    claims = said.removeprefix(cluster.namespace).split(".")[1]
+    output = pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
+    assert output.startswith(cluster.namespace)
+    claims = output.removeprefix(cluster.namespace).split(".")[1]
     bound = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["kubernetes.io"]
     assert bound["pod"] == {"name": "token", "uid": pod["metadata"]["uid"]}
     assert condition(pod, "Ready") == "False"

@@ -53,10 +53,10 @@ def output(agent: Agent, cluster: Cluster, pod: str) -> str:
     return "".join(path.read_text() for path in sorted(found))
 
 
-def wait_told(agent: Agent, cluster: Cluster, pod: str, words: str) -> None:
-    """Until what is known of a pod on the node has the words: its waits and its story with Events."""
+def wait_reported(agent: Agent, cluster: Cluster, pod: str, words: str) -> None:
+    """Until what is known of a pod on the node has the words: its waits and its timeline with Events."""
     quoted = json.dumps(words)[1:-1]
-    cluster.wait(f"it is told: {words}", lambda: quoted in agent.ask("explain", pod, "-o", "json").stdout)
+    cluster.wait(f"it is reported: {words}", lambda: quoted in agent.ask("explain", pod, "-o", "json").stdout)
 
 
 def waits(agent: Agent, pod: str) -> list[tuple[str, str, str]]:
@@ -83,7 +83,7 @@ def test_a_pod_waits_for_its_secret_and_starts_as_soon_as_it_is_there(cluster: C
     cluster.wait_pod("waiter", "it waits", lambda pod: waiting_reason(pod) == "ContainerCreating")
     missing = 'secret "late" not found'
     cluster.wait("the wait", lambda: ("volume", "v", missing) in waits(cluster_agent, "waiter"))
-    wait_told(cluster_agent, cluster, "waiter", f'MountVolume.SetUp failed for volume "v" : {missing}')
+    wait_reported(cluster_agent, cluster, "waiter", f'MountVolume.SetUp failed for volume "v" : {missing}')
     begins_at_once(cluster_agent, cluster, "waiter", lambda: put_secret(cluster, "late", word="hidden"))
     cluster.wait("its word", lambda: "hidden" in output(cluster_agent, cluster, "waiter"))
 
@@ -108,7 +108,7 @@ def test_a_container_waits_for_its_environment_with_the_references_words(
     cluster.run(make_pod("speaker", make_container(script="echo $WORD; sleep 1000", env=[reference])))
     refused = cluster.wait_pod(
         "speaker",
-        "it is refused",  # an API server that takes its time is told before
+        "it is refused",  # an API server that takes its time is reported before
         lambda pod: container_status(pod)["state"].get("waiting", {}).get("message") == 'configmap "words" not found',
     )
     assert waiting_reason(refused) == "CreateContainerConfigError"
@@ -168,7 +168,7 @@ def test_an_unknown_runtime_class_holds_up_the_sandbox_until_it_is_there(
     cluster.delete(f"{classes}/{name}")
     cluster_agent.start()
     wanted = f'Failed to create pod sandbox: runtimeclass.node.k8s.io "{name}" not found'
-    wait_told(cluster_agent, cluster, "sealed", wanted)
+    wait_reported(cluster_agent, cluster, "sealed", wanted)
     begins_at_once(
         cluster_agent,
         cluster,
@@ -182,12 +182,12 @@ def test_services_are_in_the_environment(cluster: Cluster, cluster_agent: Agent)
     port = {"name": "web-port", "port": 8080}
     service = cluster.create(path_of(cluster, "services"), {"metadata": {"name": "my-shop"}, "spec": {"ports": [port]}})
     address = service["spec"]["clusterIP"]
-    script = "env; echo all told; sleep 1000"
+    script = "env; echo all reported; sleep 1000"
     linked = make_pod("linked", make_container(script=script))
     alone = make_pod("alone", make_container(script=script), enableServiceLinks=False)
     cluster.run(linked, alone)
     cluster.wait_ready("linked", "alone")
-    cluster.wait("the environment", lambda: "all told" in output(cluster_agent, cluster, "linked"))
+    cluster.wait("the environment", lambda: "all reported" in output(cluster_agent, cluster, "linked"))
     seen = output(cluster_agent, cluster, "linked")
     for line in (
         f"MY_SHOP_SERVICE_HOST={address}",
@@ -197,7 +197,7 @@ def test_services_are_in_the_environment(cluster: Cluster, cluster_agent: Agent)
         "KUBERNETES_SERVICE_PORT_HTTPS=443",
     ):
         assert line in seen
-    cluster.wait("the other environment", lambda: "all told" in output(cluster_agent, cluster, "alone"))
+    cluster.wait("the other environment", lambda: "all reported" in output(cluster_agent, cluster, "alone"))
     assert "KUBERNETES_" in (other := output(cluster_agent, cluster, "alone")) and "MY_SHOP" not in other
 
 
@@ -213,10 +213,10 @@ def test_while_the_api_server_is_away_pods_keep_what_they_have(cluster: Cluster,
     cluster.wait("the new value", lambda: shown(cluster_agent, cluster, "keeper") == ["one", "two"])
 
 
-def test_a_pull_secret_that_is_missing_is_told_and_the_pod_starts_without(
+def test_a_pull_secret_that_is_missing_is_reported_and_the_pod_starts_without(
     cluster: Cluster, cluster_agent: Agent
 ) -> None:
     cluster.run(make_pod("puller", imagePullSecrets=[{"name": "nowhere"}]))
     cluster.wait_ready("puller")
-    said = "Unable to retrieve some image pull secrets (nowhere); attempting to pull the image may not succeed."
-    wait_told(cluster_agent, cluster, "puller", said)
+    printed = "Unable to retrieve some image pull secrets (nowhere); attempting to pull the image may not succeed."
+    wait_reported(cluster_agent, cluster, "puller", printed)

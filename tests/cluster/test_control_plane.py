@@ -1,4 +1,4 @@
-"""The control plane of the test bed is what it says: a real one, with nodes held to what a node may do."""
+"""The control plane of the test bed is a real one, which restricts nodes to what a node may do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def as_node(plane: ControlPlane, name: str) -> client.CoreV1Api:
 
 
 def make_node(cluster: Cluster, name: str) -> None:
-    """A node that says it is ready, though nobody is there."""
+    """A Node object with the condition Ready, without an agent."""
     amounts = {"cpu": "2", "memory": "1Gi", "pods": "10"}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     body = {"metadata": {"name": name}, "status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}}
@@ -122,7 +122,7 @@ def test_a_deployments_pods_are_scheduled(cluster: Cluster) -> None:
 @pytest.mark.parametrize("program", [APISERVER, ETCD, CONTROLLERS])
 def test_a_killed_part_comes_back_with_everything(cluster: Cluster, program: str) -> None:
     plane = cluster.plane
-    cluster.create(cluster.pods_path, make_pod("kept", schedulerName="nobody"))
+    cluster.create(cluster.pods_path, make_pod("kept", schedulerName="missing"))
     uid = cluster.pod("kept")["metadata"]["uid"]  # type: ignore[index]
     controlplane.kill(plane, program)
     assert plane.pid(program) is None
@@ -147,7 +147,7 @@ def test_up_finds_what_runs(control_plane: ControlPlane) -> None:
     assert (again, again.pid(APISERVER)) == (control_plane, before)
 
 
-def test_a_control_plane_that_cannot_come_up_says_so_and_is_replaced(control_plane: ControlPlane) -> None:
+def test_a_control_plane_that_cannot_start_gives_the_reason_and_is_replaced(control_plane: ControlPlane) -> None:
     """One test that breaks the control plane does not fail those after it."""
     folder = Path(control_plane.folder)
     controlplane.kill(control_plane, ETCD)

@@ -48,11 +48,11 @@ def test_a_node_joins_with_a_bootstrap_token(make_cluster_agent: MakeAgent, clus
 
 
 def serve(cluster: Cluster, agent: Agent, current: Path) -> None:
-    """The serving certificate comes when somebody approves it, and is used at once."""
+    """The serving certificate comes when a user approves it, and is used at once."""
     request = asked(cluster, "kubelet-serving")
     name = request["metadata"]["name"]
     assert not current.exists()
-    cluster.wait("the wait is told", lambda: any(name in wait["detail"] for wait in node(agent)["waits"]))
+    cluster.wait("the wait is reported", lambda: any(name in wait["detail"] for wait in node(agent)["waits"]))
     if signs_by_hand(cluster):
         issue(cluster, request, current.parent.parent)
     else:
@@ -63,7 +63,7 @@ def serve(cluster: Cluster, agent: Agent, current: Path) -> None:
 
 
 def asked(cluster: Cluster, signer: str) -> Json:
-    """The newest signing request for a signer that nobody has answered."""
+    """The newest signing request for a signer that has no answer yet."""
 
     def is_open(request: Json) -> bool:
         is_signed = "certificate" in (request.get("status") or {})

@@ -53,14 +53,14 @@ def test_logs_exec_and_attach(cluster: Cluster, web: str) -> None:
         stderr=subprocess.DEVNULL,
     ) as attached:
         assert attached.stdin is not None and attached.stdout is not None
-        deadline, said = time.monotonic() + 30, b""
-        while not said and time.monotonic() < deadline:  # an answer that is quicker than the attaching is not heard
+        deadline, output = time.monotonic() + 30, b""
+        while not output and time.monotonic() < deadline:  # an answer that is quicker than the attaching is not heard
             attached.stdin.write(b"ping\n")
             attached.stdin.flush()
             if select.select([attached.stdout], [], [], 1)[0]:
-                said = attached.stdout.readline()
+                output = attached.stdout.readline()
         attached.kill()
-    assert said == b"ping\n"
+    assert output == b"ping\n"
 
 
 def test_much_input_to_its_end_and_much_output(cluster: Cluster, web: str, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_much_input_to_its_end_and_much_output(cluster: Cluster, web: str, tmp_p
         assert done.stdout == expected, done.stderr
 
 
-def test_input_that_nobody_wants_does_not_hide_the_result(cluster: Cluster, web: str, tmp_path: Path) -> None:
+def test_unread_input_does_not_hide_the_result(cluster: Cluster, web: str, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(bytes(MIB // 32))  # what a pipe takes: on more, containerd waits for a reader
     for _ in range(5):
@@ -86,31 +86,31 @@ def test_input_that_nobody_wants_does_not_hide_the_result(cluster: Cluster, web:
 
 def test_exec_on_a_terminal(cluster: Cluster, web: str) -> None:
     command = ("exec", "-it", web, "-c", "talk", "--", "sh")
-    said, code = on_terminal(cluster, *command, says=b"tty; echo $((6*7)); exit 5\n")
-    assert b"/dev/pts/" in said and b"42" in said and code == 5, said
+    output, code = on_terminal(cluster, *command, message=b"tty; echo $((6*7)); exit 5\n")
+    assert b"/dev/pts/" in output and b"42" in output and code == 5, output
 
 
-def on_terminal(cluster: Cluster, *words: str, says: bytes) -> tuple[bytes, int]:
-    """What kubectl shows somebody who types this once, and how it ends."""
+def on_terminal(cluster: Cluster, *words: str, message: bytes) -> tuple[bytes, int]:
+    """What kubectl shows a user who types this once, and how it ends."""
     ours, theirs = pty.openpty()
     command = kubectl_command(cluster, *words)
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True) as shell:
         os.close(theirs)
-        os.write(ours, says)
-        said, deadline = b"", time.monotonic() + 30
+        os.write(ours, message)
+        output, deadline = b"", time.monotonic() + 30
         while time.monotonic() < deadline:
             if select.select([ours], [], [], 0.1)[0]:
                 try:
-                    said += os.read(ours, 65536)
-                except OSError:  # kubectl has ended, and all it said is read
+                    output += os.read(ours, 65536)
+                except OSError:  # kubectl has ended, and all its output is read
                     break
         try:
             code = shell.wait(10)
         except subprocess.TimeoutExpired:
             shell.kill()
-            raise AssertionError(said) from None
+            raise AssertionError(output) from None
     os.close(ours)
-    return said, code
+    return output, code
 
 
 def test_following_a_log_over_its_rotation(make_cluster_agent: object, cluster: Cluster) -> None:
@@ -153,8 +153,8 @@ def test_debugging_a_container_from_beside(cluster: Cluster, web: str) -> None:
         pytest.skip("this API server has no ephemeral containers")
     debug = ("debug", web, f"--image={images.BUSYBOX}", "--target=talk", "--profile=general")
     typed = b"cat /proc/1/cmdline; echo sum $((6*7)); exit 5\n"
-    said, _ = on_terminal(cluster, *debug, "--container=looker", "-it", "--", "sh", says=typed)
-    assert b"echo out; echo err" in said and b"sum 42" in said, said
+    output, _ = on_terminal(cluster, *debug, "--container=looker", "-it", "--", "sh", message=typed)
+    assert b"echo out; echo err" in output and b"sum 42" in output, output
     script = "for n in 1 2 3 4 5 6 7 8; do sleep 0.5; cat /proc/1/cmdline; done; exit 6"  # however late one listens
     heard = cluster.kubectl(*debug, "--container=listener", "--attach", "--", "sh", "-c", script)
     assert "echo out; echo err" in heard
@@ -211,7 +211,7 @@ def test_a_new_api_server_hands_websockets_on_to_the_node(cluster: Cluster, clus
 
 
 def test_who_is_let_in(cluster: Cluster, cluster_agent: Agent, web: str) -> None:
-    """The administrator by way of the API server; a service account by what it may do; nobody else."""
+    """The administrator by way of the API server; a service account by what it may do; no other client."""
     through = cluster.kubectl("get", "--raw", f"/api/v1/nodes/{NODE_NAME}/proxy/configz")
     assert '"kind": "KubeletConfiguration"' in through or '"kind":"KubeletConfiguration"' in through
     metrics = cluster.kubectl("get", "--raw", f"/api/v1/nodes/{NODE_NAME}/proxy/metrics/resource")

@@ -1,4 +1,4 @@
-"""Static pods are shown in the cluster by mirror pods, which nobody's deleting can hold up."""
+"""Static pods are shown in the cluster by mirror pods, and run on whoever deletes their mirror pods."""
 
 from __future__ import annotations
 

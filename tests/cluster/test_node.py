@@ -26,7 +26,7 @@ def is_ready(node: Json) -> bool:
     return condition(node, "Ready") == "True"
 
 
-def test_a_node_is_ready_soon_and_tells_what_it_is(make_cluster_agent: MakeAgent, cluster: Cluster) -> None:
+def test_a_node_is_ready_soon_and_reports_what_it_is(make_cluster_agent: MakeAgent, cluster: Cluster) -> None:
     agent = make_cluster_agent()
     agent.start()
     node = wait(cluster, NODE, lambda node: is_ready(node) and node["status"].get("images"))

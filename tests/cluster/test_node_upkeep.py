@@ -67,7 +67,7 @@ def test_labels_and_taints_of_others_stay(cluster: Cluster, make_cluster_agent: 
     assert taint not in after["spec"].get("taints", [])
 
 
-def test_an_extended_resource_that_somebody_advertises_can_be_used(cluster: Cluster, cluster_agent: Agent) -> None:
+def test_an_extended_resource_that_a_user_advertises_can_be_used(cluster: Cluster, cluster_agent: Agent) -> None:
     """As the documentation "Advertise Extended Resources for a Node" has it: into the capacity alone, and out of it again."""
     name = "own.example.com/dongle"
 

@@ -1,4 +1,4 @@
-"""Pods of a cluster on a node: started, told, deleted; forced, in crowds, and over restarts of both ends."""
+"""Pods of a cluster on a node: started, reported, deleted; forced, in crowds, and over restarts of both ends."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_pod_runs_and_is_deleted(cluster: Cluster, cluster_agent: Agent) -> No
     cluster.wait("nothing left", lambda: nothing_left(cluster_agent))
 
 
-def test_exit_codes_and_phases_are_told(cluster: Cluster, cluster_agent: Agent) -> None:
+def test_exit_codes_and_phases_are_reported(cluster: Cluster, cluster_agent: Agent) -> None:
     cluster.run(plain("job", make_container(script="exit 3"), restartPolicy="Never"))
     pod = cluster.wait_pod("job", "its end", lambda p: p["status"]["phase"] == "Failed")
     assert ended_with(pod, 3)
@@ -199,7 +199,7 @@ def test_a_static_pod_has_a_mirror(cluster: Cluster, cluster_agent: Agent, grace
 
 
 def is_put_away(pod: Json) -> bool:
-    """Nothing more is going to be told of it."""
+    """No status of it will be sent any more."""
     return pod["status"]["phase"] == "Succeeded" and condition(pod, "PodReadyToStartContainers") == "False"
 
 

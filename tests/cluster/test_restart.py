@@ -1,4 +1,4 @@
-"""The agent dies and comes back: no pod of the cluster notices, and nobody sees one unready."""
+"""The agent dies and comes back: no pod of the cluster notices, and no watch shows one that is not ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API server is away, for a start or for a while: what is on the node goes on, and is told afterwards."""
+"""The API server is away, for a start or for a while: what is on the node goes on, and is reported afterwards."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_static_pods_run_and_the_node_joins_later(
     cluster.wait_ready(f"early-{NODE_NAME}")
 
 
-def test_pods_go_on_and_what_happened_is_told_afterwards(
+def test_pods_go_on_and_what_happened_is_reported_afterwards(
     cluster: Cluster, cluster_agent: Agent, api_server: str
 ) -> None:
     cluster.run(make_pod("steady"), make_pod("restarting", make_container(script="sleep 4; exit 1")))

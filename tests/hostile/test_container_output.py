@@ -14,7 +14,7 @@ from support.cost import check_cost
 
 from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import SystemClock
-from pykubelet.base.kit.flight import Flight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.ids import PodRef, PodUID
@@ -43,7 +43,7 @@ LOGS: dict[str, bytes] = {
 
 
 async def read_log(path: Path, options: LogOptions) -> int:
-    reader, size = LogReader(Flight("test")), 0
+    reader, size = LogReader(SingleFlight("test")), 0
     try:
         async for text in reader.read(str(path), options, lambda: True, asyncio.Event()):
             size += len(text)
@@ -170,7 +170,7 @@ def test_no_tree_of_a_volume_costs_much(tmp_path: Path, make: object) -> None:
     make(root)  # type: ignore[operator]
 
     async def walk() -> None:
-        await Flight("test").run("walk", lambda: read_disk_usage(str(root)), 60)
+        await SingleFlight("test").run("walk", lambda: read_disk_usage(str(root)), 60)
 
     try:
         check_cost("a tree", walk)

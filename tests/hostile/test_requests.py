@@ -16,8 +16,8 @@ from support.cost import check_cost
 
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.edges.identity.keys import make_self_signed
-from pykubelet.net.http.admission import LobbyLimits, keep_open
-from pykubelet.net.http.server import Answer, Connection, HttpServer, Limits, Request, text
+from pykubelet.net.http.admission import AdmissionLimits, keep_open
+from pykubelet.net.http.server import Answer, HttpServer, Request, ServedConnection, ServerLimits, text
 from pykubelet.serve.listen import open_port
 
 LINE, HOST = b"GET / HTTP/1.1\r\n", b"Host: node\r\n"
@@ -49,11 +49,11 @@ REQUESTS: dict[str, Talk] = {
 }
 
 
-async def answer(request: Request, connection: Connection) -> Answer:
+async def answer(request: Request, connection: ServedConnection) -> Answer:
     """/known is asked by a client that is authenticated; all others are not, and get 401."""
     if request.path != "/known":
         return text(401, "Unauthorized")
-    connection.let_in()
+    connection.admit()
     return text(200, "ok")
 
 
@@ -77,10 +77,10 @@ class Port:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[int]:
-        server = HttpServer(answer, limits=Limits(connections=100))
+        server = HttpServer(answer, limits=ServerLimits(connections=100))
         with open_port("127.0.0.1", 0) as listening:
             async with Supervisor("test") as supervisor:
-                task = supervisor.start_root("port", keep_open(listening, self.tls, server, LobbyLimits()))
+                task = supervisor.start_root("port", keep_open(listening, self.tls, server, AdmissionLimits()))
                 yield listening.getsockname()[1]
                 task.cancel()
 

@@ -127,9 +127,12 @@ class Checks:
         wall = self._node.clock.wall()
         beat = wall - parse_time(ready["lastHeartbeatTime"])
         self.expect(-60 <= beat <= 1000, f"the node's status is fresh, not {beat:.0f} s old")
-        lease = self._node.api.get(f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE_NAME}")
-        age = wall - parse_time(lease["spec"]["renewTime"])
+        age = self.lease_age()
         self.expect(-1 <= age <= 1200, f"the lease is renewed, not {age:.0f} s old")
+
+    def lease_age(self) -> float:
+        lease = self._node.api.get(f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE_NAME}")
+        return self._node.clock.wall() - parse_time(lease["spec"]["renewTime"])
 
     def _certificates_hold(self) -> None:
         assert self._node.agent is not None
@@ -170,11 +173,11 @@ class Checks:
 
     def is_resized(self, name: str, cpu: str) -> bool:
         container = self._node.runtime.container("app", name)
-        told = (self.status(name).get("containerStatuses") or [{}])[0].get("resources", {})
+        reported = (self.status(name).get("containerStatuses") or [{}])[0].get("resources", {})
         quota = int(cpu.removesuffix("m")) * 100
         if container is None or container.resources.cpu_quota != quota:
             return False
-        return bool(told.get("limits", {}).get("cpu") == cpu)
+        return bool(reported.get("limits", {}).get("cpu") == cpu)
 
     def runs_anew(self, container: str, name: str, before: str) -> bool:
         found = self._node.runtime.container(container, name)

@@ -18,7 +18,7 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.api.defaults import default_pod
 from pykubelet.base.kit.clock import Clock
 from pykubelet.net.grpc.server import RpcServer
-from pykubelet.testing.kubeapi.fake_store import Place
+from pykubelet.testing.kubeapi.fake_store import ResourcePath
 
 Json = dict[str, Any]
 NODE_NAME = "node"
@@ -129,7 +129,7 @@ class Cluster:
         self._put(CONFIG_MAPS, name, data)
 
     def _put(self, path: str, name: str, data: Json) -> None:
-        place = Place("v1", path.rpartition("/")[2], "default", name)
+        place = ResourcePath("v1", path.rpartition("/")[2], "default", name)
         if place in self.api.store.objects:
             self.api.update(f"{path}/{name}", lambda item: item.update(data=data))
         else:
@@ -148,14 +148,14 @@ class Cluster:
                 self.api.store.remove(place)
 
     async def sign_for_ever(self) -> None:
-        bell = asyncio.Event()
-        self.api.store.bells.add(bell)
+        wakeup = asyncio.Event()
+        self.api.store.wakeups.add(wakeup)
         while True:
-            bell.clear()
+            wakeup.clear()
             for item in self.api.objects(SIGNING):
                 if not item.get("status", {}).get("certificate"):
                     self._sign(item)
-            await bell.wait()
+            await wakeup.wait()
 
     def _sign(self, item: Json) -> None:
         asked = x509.load_pem_x509_csr(base64.b64decode(item["spec"]["request"]))
@@ -176,7 +176,7 @@ class Cluster:
             "conditions": [{"type": "Approved", "status": "True"}],
             "certificate": base64.b64encode(pem).decode(),
         }
-        place = Place("certificates.k8s.io/v1", SIGNING, "", item["metadata"]["name"], "status")
+        place = ResourcePath("certificates.k8s.io/v1", SIGNING, "", item["metadata"]["name"], "status")
         self.api.store.update(place, {**item, "status": status})
         self.signed += 1
 
@@ -211,6 +211,6 @@ class InPods:
                 status = b"200 OK" if self.is_well else b"503 Service Unavailable"
                 writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
         except (asyncio.IncompleteReadError, ConnectionError):
-            return  # a TCP probe says nothing
+            return  # a TCP probe has no answer to check
         finally:
             writer.close()

@@ -25,6 +25,8 @@ from pykubelet.config.settings import Settings
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.host.fs.files import make_dirs
 from pykubelet.edges.host.proc.machine import Machine, read_machine
+from pykubelet.edges.kubeapi.listwatch import WatchPeriods
+from pykubelet.observe.eviction.model import EvictionPeriods
 from pykubelet.observe.node.runtime import RuntimePeriods
 from pykubelet.observe.pleg.decide import RelistPeriods
 from pykubelet.testing.cri.fake_answers import FakeFeatures
@@ -34,22 +36,28 @@ NODE_IP = "192.0.2.10"
 READ_ONLY_PORT = 10255
 Json = dict[str, Any]
 USUAL = Periods()
-#: Less often than in production, where each look costs and tells nothing new: a quiet month is affordable.
+#: Less often than in production, where each look costs time and finds nothing new, and where each try finds a server that is still
+#: away: a month is affordable.
 QUIET = Periods(
     RuntimePeriods(
         when_well_s=120.0,
         down_after_s=300.0,
-        look_late_s=300.0,
-        look_lost_s=700.0,
+        relist_late_s=300.0,
+        relist_lost_s=700.0,
         retries_s=(0.1, 0.2, 0.4, 1.0, 30.0),
     ),
     RelistPeriods(with_events_s=120.0),
+    EvictionPeriods(pass_s=300.0, memory_s=300.0),
     images_s=900.0,
     addresses_s=900.0,
     cgroups_s=900.0,
     garbage_s=900.0,
     certificates_s=900.0,
     lag_s=900.0,
+    watch=WatchPeriods(retry_max=60.0),
+    node_retry_max_s=60.0,
+    status_retry_max_s=60.0,
+    event_retry_max_s=60.0,
 )
 
 
@@ -64,6 +72,7 @@ def configuration(folder: Path) -> Json:
         "cgroupDriver": "cgroupfs",
         "makeIPTablesUtilChains": False,
         "failSwapOn": False,
+        "oomScoreAdj": 0,  # it is written to this very process now and then
         "failCgroupV1": False,
         "address": "127.0.0.1",
         "clusterDNS": ["10.96.0.10"],
@@ -163,7 +172,9 @@ class Node:
         cluster = join_cluster(settings, self.clock)
         runtime = Runtime(self.runtime.connect(), CgroupDriver.CGROUPFS, driver_is_known=True)
         machinery = make_machinery(settings, self.clock, machine, self.cgroups, runtime, periods=periods)
-        async with Agent(machinery, node_facts(settings, machine, CgroupDriver.CGROUPFS), cluster) as agent:
+        async with Agent(
+            machinery, node_facts(settings, machine, CgroupDriver.CGROUPFS, self.cgroups.version), cluster
+        ) as agent:
             self.agent = agent
             self.lives += 1
             await agent.start()

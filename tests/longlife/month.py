@@ -34,8 +34,9 @@ Step = Callable[[], Awaitable[None]]
 @dataclass(frozen=True, slots=True)
 class Calendar:
     """When what happens, in days from 1 on. `lives`: the first day of each life of the agent. `api_away`: the server goes at the
-    end of the first day and comes back on the second. `runtime_away`: all of this day. `jumps`: seconds by which the wall clock
-    jumps (a suspended machine: the monotonic clock rests). `unwell`: the pods fail their probes for two hours."""
+    end of the first day and comes back on the second; on day 1 it is away for an hour, which is tried in production's periods.
+    `runtime_away`: all of this day. `jumps`: seconds by which the wall clock jumps (a suspended machine: the monotonic clock rests).
+    `unwell`: the pods fail their probes for two hours."""
 
     days: int
     lives: tuple[int, ...]
@@ -156,6 +157,7 @@ class Month:
         steps: list[tuple[float, Step]] = []
         if day == 1:
             steps.append((0.1, self._begin))
+            steps += [(3, self.node.api.stop), (4, self._return_after_an_hour)]
         if not away and not runtime_away:
             steps.append((8, lambda: self._busy_hours(day)))
             steps.append((16, lambda: self._change(day)))
@@ -185,6 +187,11 @@ class Month:
     async def _begin(self) -> None:
         for name, period_s in zip(RESIDENTS, (600, 900), strict=True):
             self.cluster.run(resident(name, period_s))
+
+    async def _return_after_an_hour(self) -> None:
+        """The server of the first day is back; the agent notices within its production periods."""
+        await self.node.api.start()
+        await self.checks.soon("the lease is renewed again", lambda: self.checks.lease_age() < 60, within_s=60)
 
     async def _busy_hours(self, day: int) -> None:
         """Pods come, do what they should not, and go."""
@@ -290,7 +297,7 @@ def main(folder: str, which: str = "month") -> int:
     used = resource.getrusage(resource.RUSAGE_SELF)
     print(
         f"{calendar.days} days in {time.monotonic() - began:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of CPU;"
-        f" {loop.turns} turns of the loop, {month.cluster.signed} certificates, {month.in_pods.asked} probes answered",
+        f" {loop.iterations} iterations of the loop, {month.cluster.signed} certificates, {month.in_pods.asked} probes answered",
         flush=True,
     )
     for problem in problems:

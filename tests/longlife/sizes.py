@@ -26,7 +26,7 @@ BOUNDED = {
     "EventsLoop._pods": loop.KEPT_PODS,
     "Recent.pods": loop.KEPT_PODS,
     "PodWorker._history": 3 * HISTORY_LINES,
-    "PodLifecycle.story": 3 * HISTORY_LINES,
+    "PodLifecycle.timeline": 3 * HISTORY_LINES,
     "Counter._values": 400,  # series of all counters together: status codes and error kinds come one by one
 }
 #: So many more entries than before are no leak.

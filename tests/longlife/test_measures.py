@@ -13,7 +13,7 @@ from longlife.sizes import Sizes, exceeded, grown
 from support.reachable import container_sizes
 from support.virtual_time import Stuck, VirtualClock, VirtualLoop
 
-from pykubelet.base.kit.flight import Done, Flight
+from pykubelet.base.kit.flight import Done, SingleFlight
 
 MONTH_S = 30 * 86400.0
 
@@ -30,11 +30,11 @@ def test_a_month_of_waiting_is_over_at_once() -> None:
     clock.jump_wall(-3600)
     assert clock.monotonic() >= 1000 + MONTH_S
     assert clock.wall() == pytest.approx(1_700_000_000 + MONTH_S - 3600, abs=1)
-    assert loop.turns < 100
+    assert loop.iterations < 100
 
 
 def test_a_deadline_does_not_pass_while_a_thread_works() -> None:
-    flight = Flight("test")
+    flight = SingleFlight("test")
 
     async def work() -> tuple[object, object]:
         of_flight = await flight.run("slow", lambda: time.sleep(0.3), deadline_s=0.1)

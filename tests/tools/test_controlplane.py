@@ -13,9 +13,9 @@ from testbed.host import TestbedError
 PORTS = Ports(api=1, etcd=2, etcd_peer=3, controllers=4, scheduler=5)
 
 
-def put_program(folder: Path, name: str, says: str = "") -> Path:
+def put_program(folder: Path, name: str, message: str = "") -> Path:
     path = folder / name
-    path.write_text(f"#!/bin/sh\necho '{says}'\n")
+    path.write_text(f"#!/bin/sh\necho '{message}'\n")
     path.chmod(0o755)
     return path
 

@@ -65,7 +65,7 @@ def test_images_with_a_user_say_so(name: str, user: str, tmp_path: Path) -> None
     assert entries["tmp"].mode == 0o1777
 
 
-def test_a_dynamic_program_is_told_from_a_static_one() -> None:
+def test_a_dynamic_program_is_distinguished_from_a_static_one() -> None:
     def elf(kind: int) -> bytes:
         head = bytearray(64)
         head[:6], head[32], head[54], head[56] = b"\x7fELF\x02\x01", 64, 56, 1

@@ -23,12 +23,18 @@ def pod(name: str, **changes: Any) -> dict[str, object]:
     return base | {"waits": []} | changes
 
 
-def test_a_row_says_what_is_waited_for_since_when_and_who() -> None:
-    wait = {"what": "back-off", "subject": "main", "reason": "CrashLoopBackOff", "since": 9_980.0, "owner": "act/pods"}
+def test_a_row_shows_what_is_waited_for_since_when_and_the_owner() -> None:
+    wait = {
+        "what": "back-off",
+        "subject": "main",
+        "reason": "CrashLoopBackOff",
+        "since": 9_980.0,
+        "owner": "pod worker",
+    }
     rows = live_table.render_rows({"pods": [pod("b", waits=[wait]), pod("a", created=None)]}, NOW)
     assert rows == [
         ("default", "a", "1/1", "Running", "0", "", "-"),
-        ("default", "b", "1/1", "Running", "0", "1m40s", "back-off main: CrashLoopBackOff (20s, act/pods)"),
+        ("default", "b", "1/1", "Running", "0", "1m40s", "back-off main: CrashLoopBackOff (20s, pod worker)"),
     ]
 
 
@@ -46,7 +52,7 @@ def test_what_is_waited_for_is_whole_on_a_narrow_terminal() -> None:
         "subject": "registry.example.com/team/application:1.2.3",
         "reason": "ImagePullBackOff: the registry answers 503 Service Unavailable",
         "since": 9_980.0,
-        "owner": "act/images",
+        "owner": "image manager",
     }
     rows = live_table.render_rows({"pods": [pod("application-7d4b9c-x2x5z", waits=[wait]), pod("a")]}, NOW)
     lines = live_table.render_table(rows, 80)
@@ -55,7 +61,7 @@ def test_what_is_waited_for_is_whole_on_a_narrow_terminal() -> None:
     text = " ".join(" ".join(lines).split())
     assert (
         "waiting for image pull registry.example.com/team/application:1.2.3: ImagePullBackOff: the registry answers "
-        "503 Service Unavailable (20s, act/images)"
+        "503 Service Unavailable (20s, image manager)"
     ) in text
     assert lines[0].split() == ["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE"]
 

@@ -114,7 +114,7 @@ def test_run_ctrl_c_run_again_down(agent: Path, folder: Path) -> None:
 
 
 def pods_of(folder: Path) -> dict[str, Json]:
-    """The statuses that the agent tells, by pod; nothing while it does not answer."""
+    """The statuses that the agent reports, by pod; nothing while it does not answer."""
     port = json.loads((folder / "kubelet.yaml").read_text())["readOnlyPort"]
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/pods", timeout=30) as answer:

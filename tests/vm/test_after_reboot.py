@@ -12,8 +12,8 @@ async def test_pods_are_back_after_the_reboot(runtime: SystemContainerd) -> None
     assert reboots.BOOT_ID.read_text() != before["boot"]
     agent = UnitAgent(runtime, reboots.FOLDER)
     try:
-        agent.wait_healthy()  # its unit is enabled: nobody starts it here
-        web, helped = await agent.wait_running("web", "helped", within=LONG_S)
+        agent.wait_healthy()  # its unit is enabled: systemd starts it
+        web, helped, _ = await agent.wait_running("web", "helped", "critical", within=LONG_S)
         job = await agent.wait_phase("job", "Succeeded", within=120)
         uids = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in (web, helped)}
         assert uids.items() <= before["uids"].items()
@@ -24,7 +24,9 @@ async def test_pods_are_back_after_the_reboot(runtime: SystemContainerd) -> None
         assert container_status(helped, "sidecar")["restartCount"] == 1
         assert container_status(job)["state"]["terminated"]["exitCode"] == 0
         lines = {path.name: path.read_text().split() for path in reboots.OUT.iterdir()}
+        assert lines.pop("order") == ["ending", "web", "critical"], "the groups have ended one after the other"
         assert lines == {"web": ["started", "started"], "helped": ["setup", "setup"], "job": ["ran"]}
+        assert set(reboots.shutdown_times()) == {"startTime", "endTime"}
         await agent.remove_all(LONG_S)
         await agent.wait_for("no slice or scope of a pod left", lambda: not pod_units(), LONG_S)
         assert agent.stop() == 0

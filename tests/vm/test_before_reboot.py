@@ -12,10 +12,11 @@ async def test_pods_run_before_the_reboot(runtime: SystemContainerd) -> None:
     await clear_machine(runtime)
     reboots.OUT.mkdir(parents=True)
     runtime.set_driver("systemd")
-    agent = UnitAgent(runtime, reboots.FOLDER)
+    agent = UnitAgent(runtime, reboots.FOLDER, reboots.SETTINGS)
     agent.put(*reboots.make_pods())
     agent.start()
-    running = await agent.wait_running("web", "helped", within=LONG_S)
+    running = await agent.wait_running("web", "helped", "critical", within=LONG_S)
+    await agent.wait_for("the lock of logind is taken", reboots.is_inhibited, LONG_S)
     done = await agent.wait_phase("job", "Succeeded", within=LONG_S)
     reboots.write_notes(
         {

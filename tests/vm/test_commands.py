@@ -54,7 +54,7 @@ def make(target: str) -> subprocess.Popen[bytes]:
 
 
 def read_pods() -> dict[str, Json]:
-    """As `pykubelet pods` tells them; none while the agent does not answer."""
+    """As `pykubelet pods` reports them; none while the agent does not answer."""
     argv = [str(CLONE / ".venv/bin/pykubelet"), "pods", "-o", "json", "--root-dir", str(CLONE / ".run/kubelet")]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
     if done.returncode != 0:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from support.agent import NODE_NAME, Json, RuntimeView, is_ready, make_container
-from support.unit import CGROUP_MOUNT, LONG_S, UnitAgent, cgroups_below_kubepods, show, systemctl
+from support.unit import CGROUP_MOUNT, LONG_S, UnitAgent, cgroups_below_kubepods, show, systemctl, with_flags
 from support.world import World, a_world
 
 pytestmark = pytest.mark.vm
@@ -23,6 +23,7 @@ pytestmark = pytest.mark.vm
 MakeUnit = Callable[..., UnitAgent]
 DATA = Path(__file__).with_name("data")
 MIB = 1 << 20
+_SLICE = ".slice"
 RESERVED = 300 * MIB
 SETTINGS: dict[str, Any] = {
     "memorySwap": {"swapBehavior": "LimitedSwap"},
@@ -59,6 +60,22 @@ def read_reference(driver: str) -> dict[str, Json]:
             groups[group] |= {f"unit {k}": v for k, v in (reference["unit_unless_given"] | unit).items()}
     known = machine_values()
     return {g: {k: resolve(v, known) for k, v in values.items()} for g, values in groups.items()}
+
+
+def without_systemd(reference: dict[str, Json]) -> dict[str, Json]:
+    """The same groups as the cgroupfs driver has them: other names, no units, and no default of `TasksMax` for containers.
+
+    Made so from `groups-systemd.json`, the values are those of `groups-cgroupfs.json`.
+    """
+    found: dict[str, Json] = {}
+    for group, values in reference.items():
+        kept = {key: value for key, value in values.items() if not key.startswith("unit ")}
+        if not group.endswith(_SLICE):
+            kept["pids.max"] = "max"
+        parts = [part.removesuffix(_SLICE) if part.endswith(_SLICE) else part for part in group.split("/")]
+        nested = zip(["", *parts], parts, strict=False)
+        found["/".join(part.removeprefix(f"{above}-") for above, part in nested)] = kept
+    return found
 
 
 def machine_values() -> dict[str, int]:
@@ -232,17 +249,15 @@ async def test_static_pods(make_unit: MakeUnit, driver: str) -> None:
     await compare(agent, reference)
 
 
-async def test_memory_qos_and_swap_of_pods_from_an_api_server(make_unit: MakeUnit, tmp_path: Path) -> None:
+@pytest.mark.parametrize("driver", ["systemd", "cgroupfs"])
+async def test_memory_qos_and_swap_of_pods_from_an_api_server(make_unit: MakeUnit, tmp_path: Path, driver: str) -> None:
     """Static pods are critical, and critical pods get no swap: this takes an API server."""
     reference = read_reference("api")
+    if driver == "cgroupfs":
+        reference = without_systemd(reference)
     pods = read_pods("pods-api.json")
 
-    def make(flags: tuple[str, ...], **settings: Any) -> UnitAgent:
-        agent = make_unit(**settings)
-        agent.flags = flags
-        return agent
-
-    async with a_world(make, tmp_path, **SETTINGS, **MEMORY_QOS) as world:
+    async with a_world(with_flags(make_unit), tmp_path, cgroupDriver=driver, **SETTINGS, **MEMORY_QOS) as world:
         assert isinstance(world.agent, UnitAgent)
         for few in batched(pods_of(reference, pods)):
             started = [world.run(pod)["metadata"]["name"] for pod in few]

@@ -1,1 +1,1 @@
-"""Doubles for tests and benchmarks. The product never imports them."""
+"""Test doubles for tests and benchmarks. The product never imports them."""

@@ -1,8 +1,8 @@
 """A fake container runtime: a real gRPC server on a unix socket that behaves like containerd, in this process.
 
-Owns: serving `FakeState` as CRI, injected faults, the record of calls, both event streams. For tests and benches; the
-running agent never imports it (`grpc` is installed for development only). What it promises is checked by the contract tests,
-which run against containerd too.
+Owns: serving `FakeState` as CRI, injected faults, the record of calls, both event streams. For tests and benchmarks; the
+running agent never imports it (`grpc` is installed for development only). The contract tests check its behavior and run
+against containerd too.
 
     fake = FakeRuntime(str(tmp_path / "cri.sock"))
     fake.add_image("busybox:1")                     # present
@@ -41,18 +41,18 @@ from pykubelet.testing.cri.fake_state import (
     sandbox_status,
 )
 
-__all__ = ["Call", "FakeConditions", "FakeFeatures", "FakeImage", "FakeRuntime", "Fault", "RegistryAuth"]
+__all__ = ["Call", "FakeConditions", "FakeFeatures", "FakeImage", "FakeRuntime", "RegistryAuth", "RuntimeFault"]
 
 _STATUS = {code: getattr(grpc.StatusCode, "CANCELLED" if code.name == "CANCELED" else code.name) for code in CriCode}
 
 
 @dataclass(slots=True)
-class Fault:
-    """What goes wrong with calls of one method (`*`: any), for all pods or for one by name or uid.
+class RuntimeFault:
+    """A fault of the calls of one method (`*`: any), for all pods or for one by name or UID.
 
-    `delay_s` waits, `hang` waits until the caller gives up, then `code` fails the call; with `after`, all this happens
-    when the call has already taken effect, as when an answer is lost. `times` None means until it is withdrawn.
-    `die` takes the whole runtime down instead, with its socket.
+    `delay_s`: delays the call. `hang`: waits until the caller gives up. `code`: then fails the call. `after`: this happens after
+    the call has taken effect, as if its answer were lost. `times` None: until withdrawn. `die`: stops the whole runtime
+    instead, with its socket.
     """
 
     method: str
@@ -68,7 +68,7 @@ class Fault:
 
 
 class Call(Value):
-    """One call the fake received: the method, the request, the pod's name where it can be told."""
+    """One received call: the method, the request, and the pod's name if known."""
 
     method: str
     request: Any
@@ -82,14 +82,14 @@ class _Subscribers:
 
 
 class FakeRuntime(FakeAnswers):
-    """The server and the handles of the test: `state`, `registry`, `calls`, `inject`. Make it inside the event loop."""
+    """The server, with the handles for tests: `state`, `registry`, `calls`, `inject`. Create it inside the event loop."""
 
     def __init__(self, path: str, clock: Clock | None = None, features: FakeFeatures | None = None) -> None:
         super().__init__(clock, features, self._notify)
         self.path = path
         self.endpoint = f"unix://{path}"
         self.calls: list[Call] = []
-        self._faults: list[Fault] = []
+        self._faults: list[RuntimeFault] = []
         self._subscribers = _Subscribers()
         self._server: grpc.aio.Server | None = None
         self._starts = 0
@@ -98,11 +98,11 @@ class FakeRuntime(FakeAnswers):
     # Handles for tests
 
     async def start(self) -> None:
-        """Serve; after `stop` or a `die` fault too: what ran still runs, as with containerd's shims."""
+        """Start serving, also after `stop` or a `die` fault. Containers that ran still run, as with containerd's shims."""
         server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         server.add_generic_rpc_handlers(tuple(self._services()))
-        # gRPC removes the path it bound when its server goes, maybe after the next one has started: bind a name that is
-        # this server's alone, then move the socket into place.
+        # When a server stops, gRPC removes the path that it has bound, possibly after the next server has started. So bind
+        # a unique name, then move the socket into place.
         self._starts += 1
         bound = f"{self.path}.{self._starts}"
         server.add_insecure_port(f"unix:{bound}")
@@ -111,7 +111,7 @@ class FakeRuntime(FakeAnswers):
         self._server = server
 
     async def stop(self) -> None:
-        """Go down at once: calls and streams break, the socket is gone, the state is kept."""
+        """Stop at once: calls and streams fail and the socket is removed, but the state is kept."""
         server, self._server = self._server, None
         self._unlink()
         if server is not None:
@@ -122,22 +122,23 @@ class FakeRuntime(FakeAnswers):
             os.unlink(self.path)
 
     def add_image(self, name: str, size: int = 1_000_000, user: str = "") -> FakeImage:
-        """Put an image into the store, as if it had been pulled."""
+        """Add an image to the store, as if it had been pulled."""
         image = FakeImage(name, size, user)
         self.state.images[name] = image
         return image
 
-    def inject(self, fault: Fault) -> Fault:
-        """Let calls go wrong from now on; returns the fault for `withdraw`."""
+    def inject(self, fault: RuntimeFault) -> RuntimeFault:
+        """Inject a fault, and return it for `withdraw`."""
         self._faults.append(fault)
         return fault
 
-    def withdraw(self, fault: Fault) -> None:
+    def withdraw(self, fault: RuntimeFault) -> None:
+        """Remove an injected fault."""
         self._faults.remove(fault)
 
     @property
     def subscribers(self) -> int:
-        """How many event streams are open."""
+        """The number of open event streams."""
         return len(self._subscribers.cri) + len(self._subscribers.containerd)
 
     def called(self, method: str) -> list[Call]:
@@ -145,7 +146,7 @@ class FakeRuntime(FakeAnswers):
         return [call for call in self.calls if call.method == method]
 
     def container(self, name: str, pod: str = "") -> FakeContainer:
-        """The newest instance of a container by name, of a pod's name or uid if given; KeyError when there is none."""
+        """The newest instance of a container by name, in the pod with this name or UID if given. Raises KeyError."""
         for container in reversed(self.state.containers.values()):
             meta = container.sandbox.config.metadata
             if container.config.metadata.name == name and pod in ("", meta.name, meta.uid):
@@ -198,7 +199,7 @@ class FakeRuntime(FakeAnswers):
 
         return grpc.unary_unary_rpc_method_handler(serve, request_type.FromString, _serialize)
 
-    def _fault_for(self, method: str, pod: tuple[str, str]) -> Fault | None:
+    def _fault_for(self, method: str, pod: tuple[str, str]) -> RuntimeFault | None:
         for fault in self._faults:
             spent = fault.times is not None and fault.met >= fault.times
             if not spent and fault.method in ("*", method) and (not fault.pod or fault.pod in pod):
@@ -206,9 +207,9 @@ class FakeRuntime(FakeAnswers):
                 return fault
         return None
 
-    async def _suffer(self, fault: Fault) -> None:
+    async def _suffer(self, fault: RuntimeFault) -> None:
         if fault.die:
-            self._supervisor.start_child("die", self.stop())  # stopping cancels the call this runs in
+            self._supervisor.start_child("die", self.stop())  # a task of its own, because stopping cancels this call
         if fault.hang or fault.die:
             await asyncio.Event().wait()
         if fault.delay_s:
@@ -217,7 +218,7 @@ class FakeRuntime(FakeAnswers):
             raise Refused(fault.code, fault.message)
 
     def _pod_of(self, request: Any) -> tuple[str, str]:
-        """Name and uid of the pod a request is about; empty when it is about none."""
+        """The name and UID of the pod that a request concerns; empty if there is none."""
         config = getattr(request, "config", None) or getattr(request, "sandbox_config", None)
         if isinstance(config, pb.PodSandboxConfig):
             return config.metadata.name, config.metadata.uid
@@ -280,7 +281,7 @@ _CRI_EVENTS = {
 
 
 def _task_events(kind: HintKind, object_id: str) -> list[tuple[str, Message]]:
-    """What containerd itself would say about it."""
+    """The error of containerd itself."""
     if kind is HintKind.STARTED:
         return [("/tasks/start", task_pb2.TaskStart(container_id=object_id))]
     if kind is HintKind.OOM:

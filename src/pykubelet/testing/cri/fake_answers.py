@@ -1,6 +1,6 @@
-"""What the fake runtime answers to each CRI method, over `FakeState`.
+"""The answers of the fake runtime to each CRI method, computed from `FakeState`.
 
-Owns: the answers, the registry it pulls from, the conditions it reports. Serving, faults and events are `fake.py`'s.
+Owns: the answers, the registry for pulls, the reported conditions. Serving, faults and events are in `fake.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Answer = Callable[[Any], Awaitable[Any]]
 
 
 class RegistryAuth(Value):
-    """What a private image wants to see."""
+    """The credentials that a private image requires."""
 
     username: str
     password: str
@@ -41,7 +41,7 @@ class RegistryAuth(Value):
 
 @dataclass(slots=True)
 class FakeConditions:
-    """What Status says."""
+    """The content of the answer to `Status`."""
 
     runtime_ready: bool = True
     network_ready: bool = True
@@ -52,7 +52,7 @@ class FakeConditions:
 
 @dataclass(slots=True)
 class FakeFeatures:
-    """How modern the fake is: CRI's event stream, containerd's event service, RuntimeConfig's cgroup driver."""
+    """The optional features of the fake: CRI's event stream, containerd's event service, RuntimeConfig's cgroup driver."""
 
     cri_events: bool = False
     containerd_events: bool = True
@@ -74,7 +74,7 @@ class FakeAnswers:
         self.pod_cidr = ""
 
     def runtime_answers(self) -> dict[str, tuple[type[Any], Answer]]:
-        """Method name to request type and answer, for the runtime service."""
+        """The request type and answer of each method of the runtime service, by method name."""
         answers: dict[str, tuple[type[Any], Answer]] = {
             "Version": (pb.VersionRequest, self._version),
             "Status": (pb.StatusRequest, self._status),
@@ -104,7 +104,7 @@ class FakeAnswers:
         return answers
 
     def image_answers(self) -> dict[str, tuple[type[Any], Answer]]:
-        """The same for the image service."""
+        """As `runtime_answers`, for the image service."""
         return {
             "ListImages": (pb.ListImagesRequest, self._list_images),
             "ImageStatus": (pb.ImageStatusRequest, self._image_status),
@@ -114,7 +114,7 @@ class FakeAnswers:
         }
 
     def task_answers(self) -> dict[str, tuple[type[Any], Answer]]:
-        """The same for containerd's task service, as far as it ends processes."""
+        """As `runtime_answers`, for the methods of containerd's task service that end processes."""
         return {
             "Kill": (tasks_pb2.KillRequest, self._done),
             "Wait": (tasks_pb2.WaitRequest, self._done),
@@ -136,17 +136,17 @@ class FakeAnswers:
         )
 
     async def _status(self, _request: pb.StatusRequest) -> pb.StatusResponse:
-        said = self.conditions
+        conditions = self.conditions
         runtime = pb.RuntimeCondition(
-            type="RuntimeReady", status=said.runtime_ready, message=said.runtime_message, reason=""
+            type="RuntimeReady", status=conditions.runtime_ready, message=conditions.runtime_message, reason=""
         )
         network = pb.RuntimeCondition(
             type="NetworkReady",
-            status=said.network_ready,
-            message=said.network_message,
-            reason="" if said.network_ready else "NetworkPluginNotReady",
+            status=conditions.network_ready,
+            message=conditions.network_message,
+            reason="" if conditions.network_ready else "NetworkPluginNotReady",
         )
-        handlers = [pb.RuntimeHandler(name=name) for name in said.handlers]
+        handlers = [pb.RuntimeHandler(name=name) for name in conditions.handlers]
         return pb.StatusResponse(status=pb.RuntimeStatus(conditions=[runtime, network]), runtime_handlers=handlers)
 
     async def _runtime_config(self, _request: pb.RuntimeConfigRequest) -> pb.RuntimeConfigResponse:
@@ -349,7 +349,7 @@ class FakeAnswers:
 
 
 async def run_script(_container: FakeContainer, command: list[str]) -> pb.ExecSyncResponse:
-    """The default exec: the same few words of shell as a container's own command."""
+    """The default exec: runs the same subset of shell as a container's own command (see `fake_script.py`)."""
     script = parse_script(command)
     if script.runs_s is None:
         await asyncio.Event().wait()

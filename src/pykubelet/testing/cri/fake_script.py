@@ -1,7 +1,7 @@
-"""What a fake container's command does: a few words of shell, enough that fake and real containers run the same line.
+"""Interprets the command of a fake container: a small subset of shell, so that fake and real containers run the same command.
 
-Owns: `parse_script`. Understands `sleep N`, `echo TEXT`, `exit N`, `true`, `false` and `trap 'exit N' TERM` or
-`trap '' TERM`, joined by `;`, given as an argument list or behind `sh -c`. Anything else runs until it is stopped.
+Owns: `parse_script`. Supports `sleep N`, `echo TEXT`, `exit N`, `true`, `false` and `trap 'exit N' TERM` or
+`trap '' TERM`, joined by `;`, as an argument list or after `sh -c`. Any other command runs until it is stopped.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pykubelet.base.kit.values import Value
 
 
 class Script(Value):
-    """A process: what it prints, when and how it ends by itself, and how it takes SIGTERM.
+    """A process: its output, when and how it ends by itself, and its reaction to SIGTERM.
 
-    `runs_s` None means until stopped; `term_exit_code` None means that SIGTERM is ignored.
+    `runs_s` None: it runs until stopped. `term_exit_code` None: it ignores SIGTERM.
     """
 
     output: bytes = b""
@@ -25,7 +25,7 @@ class Script(Value):
 
 
 def parse_script(argv: Sequence[str]) -> Script:
-    """The script in a command; an empty or unknown command runs until it is stopped."""
+    """Parse a command. An empty or unknown command runs until it is stopped."""
     words = list(argv)
     if len(words) >= 3 and words[0].rpartition("/")[2] == "sh" and words[1] == "-c":
         statements = [shlex.split(part) for part in words[2].split(";") if part.strip()]

@@ -1,7 +1,7 @@
-"""The state of the fake runtime: sandboxes, containers and images, with containerd's rules and words.
+"""The state of the fake runtime: sandboxes, containers and images, with containerd's rules and messages.
 
-Owns: names and their reservations, life cycles, exit codes, log files. Knows nothing of gRPC; `fake.py` serves it.
-Failures are `Refused`, with the code and message containerd 1.6 and later answer.
+Owns: names and their reservations, life cycles, exit codes, log files. Contains no gRPC; `fake.py` serves it.
+Failures are `Refused`, with the codes and messages of containerd 1.6 and later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pykubelet.testing.cri.fake_script import Script, parse_script
 
 
 class Refused(Exception):
-    """The runtime says no."""
+    """The runtime refuses a call."""
 
     def __init__(self, code: CriCode, message: str) -> None:
         super().__init__(code, message)
@@ -31,7 +31,7 @@ class Refused(Exception):
 
 
 class FakeImage(Value):
-    """An image in the registry or in the store. `user` is a number or a name; empty means root."""
+    """An image in the registry or in the store. `user`: a number or a name; empty means root."""
 
     name: str
     size: int = 1_000_000
@@ -40,13 +40,16 @@ class FakeImage(Value):
 
     @property
     def id(self) -> str:
+        """The image id, `sha256:` and the digest of the name."""
         return "sha256:" + hashlib.sha256(self.name.encode()).hexdigest()
 
     @property
     def digest(self) -> str:
+        """The image reference with a digest: `<repository>@sha256:<digest>`."""
         return self.name.rpartition(":")[0] + "@sha256:" + hashlib.sha256(b"manifest " + self.name.encode()).hexdigest()
 
     def message(self) -> pb.Image:
+        """The image in the format of the image service's answers."""
         image = pb.Image(
             id=self.id, repo_tags=[self.name], repo_digests=[self.digest], size=self.size, pinned=self.pinned
         )
@@ -85,11 +88,12 @@ class FakeContainer:
     resources: pb.LinuxContainerResources = field(default_factory=pb.LinuxContainerResources)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     timer: asyncio.TimerHandle | None = None
+    #: A process is there, whatever `state` is, and holds up the removal (as containerd 1.6 may have it).
     task_left: bool = False
-    """A process is there, whatever `state` says, and holds up the removal (as containerd 1.6 may have it)."""
 
     @property
     def log_file(self) -> str:
+        """The path of the log on the host; empty if the request names none."""
         directory = self.sandbox.config.log_directory
         return os.path.join(directory, self.config.log_path) if directory and self.config.log_path else ""
 
@@ -98,7 +102,7 @@ Notify = Callable[[HintKind, str, FakeSandbox], None]
 
 
 class FakeState:
-    """All that the fake runtime holds. `notify` is told of every event, after the state has changed."""
+    """The whole state of the fake runtime. `notify`: is called for every event, after the state has changed."""
 
     def __init__(self, clock: Clock, notify: Notify) -> None:
         self.sandboxes: dict[str, FakeSandbox] = {}
@@ -113,6 +117,7 @@ class FakeState:
     # Sandboxes
 
     def run_sandbox(self, config: pb.PodSandboxConfig, runtime_handler: str) -> FakeSandbox:
+        """Create a ready sandbox, as RunPodSandbox does. Raises `Refused` if its name is taken."""
         meta = config.metadata
         name = f"{meta.name}_{meta.namespace}_{meta.uid}_{meta.attempt}"
         made = self._new_id(name)
@@ -127,7 +132,7 @@ class FakeState:
         return sandbox
 
     def stop_sandbox(self, sandbox: FakeSandbox) -> None:
-        """Kill what runs in it, at once."""
+        """Stop a sandbox and kill its containers at once."""
         for container in self.containers_of(sandbox):
             self.end(container, 137)
         if sandbox.ready:
@@ -135,6 +140,7 @@ class FakeState:
             self._notify(HintKind.STOPPED, sandbox.id, sandbox)
 
     def remove_sandbox(self, sandbox: FakeSandbox) -> None:
+        """Stop and remove a sandbox with its containers. Does nothing if it was removed already."""
         self.stop_sandbox(sandbox)
         for container in self.containers_of(sandbox):
             self.remove(container)
@@ -143,9 +149,11 @@ class FakeState:
         self._notify(HintKind.DELETED, sandbox.id, sandbox)
 
     def containers_of(self, sandbox: FakeSandbox) -> list[FakeContainer]:
+        """All containers of a sandbox, including dead ones."""
         return [container for container in self.containers.values() if container.sandbox is sandbox]
 
     def need_sandbox(self, sandbox_id: str) -> FakeSandbox:
+        """The sandbox with this id. Raises `Refused` (NOT_FOUND) with containerd's message."""
         sandbox = self.sandboxes.get(sandbox_id)
         if sandbox is None:
             message = f'an error occurred when try to find sandbox "{sandbox_id}": not found'
@@ -155,6 +163,7 @@ class FakeState:
     # Containers
 
     def create(self, sandbox_id: str, config: pb.ContainerConfig) -> FakeContainer:
+        """Create a container in a ready sandbox. Raises `Refused` with containerd's messages."""
         sandbox = self.need_sandbox(sandbox_id)
         if not sandbox.ready:
             message = (
@@ -179,6 +188,7 @@ class FakeState:
         return container
 
     def start(self, container: FakeContainer) -> None:
+        """Start a created container. Raises `Refused` if it was started before or its sandbox is not ready."""
         if container.state != pb.CONTAINER_CREATED:
             state = pb.ContainerState.Name(container.state)
             message = (
@@ -196,7 +206,7 @@ class FakeState:
             container.timer = loop.call_later(container.script.runs_s, self.end, container, code)
 
     def end(self, container: FakeContainer, exit_code: int, reason: str = "") -> None:
-        """The container's process ends; nothing happens when it does not run."""
+        """End the container's process. Does nothing if it does not run."""
         if container.state != pb.CONTAINER_RUNNING:
             return
         if container.timer is not None:
@@ -210,7 +220,7 @@ class FakeState:
         self._notify(HintKind.STOPPED, container.id, container.sandbox)
 
     async def stop(self, container: FakeContainer, grace_s: int) -> None:
-        """SIGTERM, and SIGKILL when the grace is over; a grace of 0 is SIGKILL at once."""
+        """Send SIGTERM, then SIGKILL after `grace_s`; a `grace_s` of 0 means SIGKILL at once."""
         if container.state != pb.CONTAINER_RUNNING:
             return
         term = container.script.term_exit_code
@@ -225,6 +235,7 @@ class FakeState:
             self.end(container, 137)
 
     def remove(self, container: FakeContainer) -> None:
+        """Remove a container; if it runs, kill it first. Raises `Refused` while its task cannot be deleted."""
         if container.task_left:
             words = f"cannot delete running task {container.id}: failed precondition"
             raise Refused(
@@ -236,6 +247,7 @@ class FakeState:
         self._notify(HintKind.DELETED, container.id, container.sandbox)
 
     def need(self, container_id: str) -> FakeContainer:
+        """The container with this id. Raises `Refused` (NOT_FOUND) with containerd's message."""
         container = self.containers.get(container_id)
         if container is None:
             message = f'an error occurred when try to find container "{container_id}": not found'
@@ -243,7 +255,7 @@ class FakeState:
         return container
 
     def write_log(self, container: FakeContainer, output: bytes, stream: str = "stdout") -> None:
-        """Append to the container's log in CRI format; the file is made with the first write, empty or not."""
+        """Append to the container's log in CRI format. The first write creates the file, even if it is empty."""
         if not container.log_file:
             return
         os.makedirs(os.path.dirname(container.log_file), exist_ok=True)
@@ -255,7 +267,7 @@ class FakeState:
     # Images
 
     def find_image(self, reference: str) -> FakeImage | None:
-        """By name, id, bare id or digest."""
+        """Find an image by name, id, id without `sha256:`, or digest."""
         for image in self.images.values():
             if reference in (image.name, image.id, image.id.removeprefix("sha256:"), image.digest):
                 return image
@@ -275,13 +287,14 @@ class FakeState:
         return hashlib.sha256(f"{self._made} {name}".encode()).hexdigest()
 
     def _now_ns(self) -> int:
-        """Never the same twice, but for a clock that is set back."""
+        """The current time in nanoseconds. It never repeats, unless the clock is set back."""
         now = int(self._clock.wall() * 1e9)
         self._last_ns = self._last_ns + 1 if now <= self._last_ns < now + 1_000_000_000 else now
         return self._last_ns
 
 
 def sandbox_status(sandbox: FakeSandbox) -> pb.PodSandboxStatus:
+    """The answer of PodSandboxStatus."""
     config = sandbox.config
     namespaces = pb.Namespace(options=config.linux.security_context.namespace_options)
     return pb.PodSandboxStatus(
@@ -298,6 +311,7 @@ def sandbox_status(sandbox: FakeSandbox) -> pb.PodSandboxStatus:
 
 
 def sandbox_item(sandbox: FakeSandbox) -> pb.PodSandbox:
+    """The entry in the answer of ListPodSandbox."""
     return pb.PodSandbox(
         id=sandbox.id,
         metadata=sandbox.config.metadata,
@@ -310,6 +324,7 @@ def sandbox_item(sandbox: FakeSandbox) -> pb.PodSandbox:
 
 
 def container_status(container: FakeContainer) -> pb.ContainerStatus:
+    """The answer of ContainerStatus."""
     config = container.config
     return pb.ContainerStatus(
         id=container.id,
@@ -333,6 +348,7 @@ def container_status(container: FakeContainer) -> pb.ContainerStatus:
 
 
 def container_item(container: FakeContainer) -> pb.Container:
+    """The entry in the answer of ListContainers."""
     return pb.Container(
         id=container.id,
         pod_sandbox_id=container.sandbox.id,

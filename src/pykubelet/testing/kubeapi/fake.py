@@ -1,7 +1,7 @@
 """An API server for tests: real HTTP on loopback, objects in memory, and faults on demand.
 
-Owns: routes, watches with selectors and bookmarks, and the faults. What it promises is in the contract tests, which run
-against a real API server too. `store` is the cluster's side: whatever a test changes there, watchers see.
+Owns: routes, watches with selectors and bookmarks, and the faults. The contract tests define its behavior and run against a
+real API server too. `store` is the cluster's side: watchers see all changes that a test makes there.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.clock import Clock, SystemClock
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.edges.kubeapi.kubeconfig import Access, Pem
+from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, Pem
 from pykubelet.testing.kubeapi.fake_patch import Json
-from pykubelet.testing.kubeapi.fake_store import Change, Place, Store, covers, parse_place
+from pykubelet.testing.kubeapi.fake_store import Change, ResourcePath, Store, covers, parse_resource_path
 
 _DECODE = msgspec.json.decode
 _ENCODE = msgspec.json.encode
 
 
 class Sent(Value):
-    """One request as it came."""
+    """One received request."""
 
     method: str
     path: str
@@ -45,11 +45,11 @@ class Sent(Value):
 
 
 @dataclass(slots=True)
-class Fault:
-    """What happens instead, to requests whose method and path fit; `times` < 0: for ever.
+class ApiFault:
+    """A fault of requests with a certain method and path. `times` < 0: without end.
 
-    `status` 0 and not `hang`: the connection is closed without an answer. `held`: the request is on its way until this
-    event, and then answered with `status`, with 0 as without a fault.
+    `status` 0 without `hang`: the connection is closed without an answer. `held`: the request is delayed until this event and
+    then answered with `status`; with status 0 it is then processed normally.
     """
 
     method: str = ""
@@ -64,6 +64,7 @@ class Fault:
     watch: bool | None = None
 
     def fits(self, sent: Sent) -> bool:
+        """Whether the fault applies to this request."""
         if self.watch is not None and self.watch != (sent.query.get("watch") in ("true", "1")):
             return False
         return self.times != 0 and self.path in sent.path and self.method in ("", sent.method)
@@ -71,29 +72,29 @@ class Fault:
 
 @dataclass(slots=True, eq=False)
 class _Watch:
-    """One open watch: what it covers, and the orders of the test."""
+    """One open watch: the objects that it covers, and the commands of the test."""
 
-    place: Place
+    place: ResourcePath
     wants: Callable[[Json], bool]
     cut: asyncio.Event = field(default_factory=asyncio.Event)
     mid_line: bool = False
     bookmark: bool = False
     silent: bool = False
-    bell: asyncio.Event = field(default_factory=asyncio.Event)
+    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class FakeApiServer:
-    """Use it in `async with`, or `start` and `stop`; it comes back at the same port with the same objects.
+    """The fake API server. Use it in `async with`, or with `start` and `stop`. A restart keeps the port and the objects.
 
-    `token`: what requests must bear; empty: anything goes. `requests`: all that came, oldest first. `answers`: what is
-    said to a POST whose path ends so (reviews); given the body, it returns the answer. `served`: plurals by
-    `group/version`, for those who ask what there is.
+    `token`: the required bearer token; empty: requests need none. `requests`: all received requests, oldest first. `answers`:
+    functions from body to answer for POST requests, by the end of the path (reviews). `served`: the plurals by
+    `group/version`, for discovery.
     """
 
     def __init__(self, clock: Clock | None = None, tls: ssl.SSLContext | None = None, ca: bytes = b"") -> None:
         self.clock = clock or SystemClock()
         self.store = Store(self.clock)
-        self.faults: list[Fault] = []
+        self.faults: list[ApiFault] = []
         self.requests: list[Sent] = []
         self.answers: dict[str, Callable[[Json], Json]] = {}
         self.served: dict[str, tuple[str, ...]] = {}
@@ -116,6 +117,7 @@ class FakeApiServer:
         await self.stop()
 
     async def start(self) -> None:
+        """Listen on loopback. A server that was stopped uses the same port again."""
         app = web.Application(client_max_size=8 << 20)
         app.router.add_route("*", "/{path:.*}", self._serve)
         self._hanging.clear()
@@ -128,7 +130,7 @@ class FakeApiServer:
         await site.start()
 
     def _reserved_port(self) -> int:
-        """One that nobody else gets while the server is away: a socket that does not listen keeps it."""
+        """Reserve a port with a socket that does not listen, so that no other process gets it while the server is stopped."""
         keeper = socket.socket()
         keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         keeper.bind(("127.0.0.1", 0))
@@ -137,58 +139,63 @@ class FakeApiServer:
         return port
 
     async def stop(self) -> None:
-        """Go away: every connection ends. The objects stay for the next `start`."""
+        """Stop, and close every connection. The objects are kept for the next `start`."""
         self._hanging.set()
         for watch in self._watches:
             watch.cut.set()
-            watch.bell.set()
+            watch.wakeup.set()
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
 
     @property
     def url(self) -> str:
+        """The URL: scheme, address and port, without a path."""
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
-    def access(self) -> Access:
-        return Access(server=self.url, token=self.token, ca=Pem(data=self._ca))
+    def access(self) -> ClusterAccess:
+        """The access for a client: server, token and certificate authority."""
+        return ClusterAccess(server=self.url, token=self.token, ca=Pem(data=self._ca))
 
-    # -- what a test does from the cluster's side
+    # -- handles for tests, on the cluster's side
 
     def create(self, path: str, body: Json) -> Json:
-        """`path` is a collection's. Raises ApiError, like all of these."""
+        """Create an object. `path`: that of its collection. Raises ApiError, like the methods below."""
         return self.store.create(_place(path), body)
 
     def get(self, path: str) -> Json:
+        """The object at an API path. Raises `ApiError` 404 if there is none."""
         return self.store.get(_place(path))
 
     def update(self, path: str, change: Callable[[Json], None]) -> Json:
-        """Change a copy of the object in place and write it; of pods and nodes without a subresource: all but status."""
+        """Apply `change` to a copy of the object and write it. For pods and nodes, a path without subresource excludes status."""
         body = _DECODE(_ENCODE(self.store.get(_place(path))))
         change(body)
         return self.store.update(_place(path), body)
 
     def delete(self, path: str, options: Json | None = None) -> Json:
+        """Delete the object at an API path, with `DeleteOptions`, like a DELETE request of another client."""
         return self.store.delete(_place(path), options)
 
     def cut_watches(self, path: str = "", *, mid_line: bool = False) -> int:
-        """End the open watches of collections whose plural is `path` (all): in the middle of a line if so asked."""
+        """End the open watches of the collections with the plural `path` (empty: all), in the middle of a line if `mid_line`."""
         found = [watch for watch in self._watches if path in ("", watch.place.plural)]
         for watch in found:
             watch.mid_line = mid_line
             watch.cut.set()
-            watch.bell.set()
+            watch.wakeup.set()
         return len(found)
 
     def silence_watches(self) -> None:
-        """The open watches stay open and say nothing more, as half-dead connections do."""
+        """Let the open watches stay open but send nothing more, like half-dead connections."""
         for watch in self._watches:
             watch.silent = True
 
     def send_bookmarks(self) -> None:
+        """Send a bookmark to every open watch."""
         for watch in self._watches:
             watch.bookmark = True
-            watch.bell.set()
+            watch.wakeup.set()
 
     @property
     def watching(self) -> list[str]:
@@ -196,13 +203,13 @@ class FakeApiServer:
         return sorted(watch.place.plural for watch in self._watches)
 
     async def wait_watches(self, number: int = 1) -> None:
-        """Return as soon as at least `number` watches are open."""
+        """Wait until at least `number` watches are open."""
         while len(self._watches) < number:
             self._opened.clear()
             await self._opened.wait()
 
     def count(self, method: str = "", path: str = "") -> int:
-        """How many requests fitted."""
+        """The number of received requests that match."""
         return sum(method in ("", sent.method) and path in sent.path for sent in self.requests)
 
     # -- serving
@@ -234,7 +241,7 @@ class FakeApiServer:
         except ApiError as error:
             return _failure(error)
 
-    async def _fail(self, fault: Fault, request: web.Request) -> web.StreamResponse:
+    async def _fail(self, fault: ApiFault, request: web.Request) -> web.StreamResponse:
         if fault.hang:
             await self._hanging.wait()
         if fault.hang or not fault.status:
@@ -249,7 +256,7 @@ class FakeApiServer:
         served = self.served.get(sent.path.removeprefix("/apis/"))
         if served is not None:
             return _json({"kind": "APIResourceList", "resources": [{"name": plural} for plural in served]})
-        place = parse_place(sent.path)
+        place = parse_resource_path(sent.path)
         if place is None:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         match sent.method:
@@ -269,7 +276,7 @@ class FakeApiServer:
                 return _json(self.store.delete(place, sent.body))
         raise ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
-    def _post(self, place: Place, sent: Sent) -> Json:
+    def _post(self, place: ResourcePath, sent: Sent) -> Json:
         for ending, answer in self.answers.items():
             if sent.path.endswith(ending):
                 return answer(sent.body)
@@ -279,19 +286,19 @@ class FakeApiServer:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         return self.store.create(place, sent.body)
 
-    def _token_of(self, place: Place, body: Json) -> Json:
-        """A token that nobody can check: the request in base64. Its account need not exist."""
+    def _token_of(self, place: ResourcePath, body: Json) -> Json:
+        """Issue a token without a signature: the request in base64. The account need not exist."""
         seconds = self.token_seconds or body.get("spec", {}).get("expirationSeconds") or 3600
         expires = format_time(self.clock.wall() + seconds)
         text = base64.urlsafe_b64encode(_ENCODE([place.namespace, place.name, body.get("spec"), len(self.requests)]))
         return {**body, "status": {"token": text.decode(), "expirationTimestamp": expires}}
 
-    def _list(self, place: Place, query: dict[str, str]) -> Json:
+    def _list(self, place: ResourcePath, query: dict[str, str]) -> Json:
         wants = _selector(query)
         items = [item for item in self.store.list(place) if wants(item)]
         meta = {"resourceVersion": str(self.store.version)}
         limit = int(query.get("limit", "0"))
-        # like the API server: a list from its cache has no pages
+        # as in the API server, a list from the cache has no pages
         if limit and query.get("resourceVersion") != "0":
             start = int(query.get("continue", "0"))
             if start + limit < len(items):
@@ -301,7 +308,7 @@ class FakeApiServer:
 
     # -- watches
 
-    async def _watch(self, request: web.Request, sent: Sent, place: Place) -> web.StreamResponse:
+    async def _watch(self, request: web.Request, sent: Sent, place: ResourcePath) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         watch = _Watch(place, _selector(sent.query))
@@ -311,17 +318,17 @@ class FakeApiServer:
             return response
         self._watches.add(watch)
         self._opened.set()
-        self.store.bells.add(watch.bell)
+        self.store.wakeups.add(watch.wakeup)
         try:
             async with asyncio.timeout(float(sent.query.get("timeoutSeconds", "3600"))):
                 await self._send_changes(response, watch, since, sent)
         except TimeoutError:
-            pass  # its ordinary end
+            pass  # the normal end of a watch
         except ConnectionError:
             return response
         finally:
             self._watches.discard(watch)
-            self.store.bells.discard(watch.bell)
+            self.store.wakeups.discard(watch.wakeup)
         if watch.cut.is_set() and request.transport is not None:
             if watch.mid_line:
                 await response.write(b'{"type":"MODIFIED","object":{"metadata":{"na')
@@ -335,11 +342,11 @@ class FakeApiServer:
                 if watch.wants(item):
                     await response.write(_line("ADDED", item))
         while not watch.cut.is_set():
-            watch.bell.clear()
+            watch.wakeup.clear()
             if since < self.store.oldest:
                 await response.write(_line("ERROR", _status(ApiError(410, "Expired", "too old resource version"))))
                 return
-            lines = [_event(watch, change) for change in self.store.history if change.version > since]
+            lines = [_event(watch, change) for change in self.store.changes_after(since)]
             since = max(since, self.store.version)
             if watch.bookmark and sent.query.get("allowWatchBookmarks") == "true" and self.bookmarks:
                 mark = {"kind": watch.place.kind, "apiVersion": watch.place.group}
@@ -348,17 +355,17 @@ class FakeApiServer:
             data = b"".join(line for line in lines if line)
             if data and not watch.silent:
                 await response.write(data)
-            await watch.bell.wait()
+            await watch.wakeup.wait()
 
 
-def _place(path: str) -> Place:
-    place = parse_place(path)
+def _place(path: str) -> ResourcePath:
+    place = parse_resource_path(path)
     assert place is not None, path
     return place
 
 
 def _event(watch: _Watch, change: Change) -> bytes:
-    """What a watcher with selectors is told of a change; nothing where it never saw the object."""
+    """The event for a change that a watch with selectors gets; empty if it never had the object."""
     if not covers(watch.place, change.place):
         return b""
     was = change.before is not None and watch.wants(change.before)

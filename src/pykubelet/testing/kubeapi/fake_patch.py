@@ -1,8 +1,8 @@
-"""How the fake API server applies patches to plain objects. Pure.
+"""Applies patches to plain objects, for the fake API server. Pure.
 
-Owns: merge patches (RFC 7386), JSON patches (RFC 6902) and strategic merge patches as far as pods and nodes need them:
-lists merged by key, `$patch`, `$retainKeys`, `$setElementOrder`, `$deleteFromPrimitiveList`. The differences that the agent
-sends are of `base/api/patch.py`.
+Owns: merge patches (RFC 7386), JSON patches (RFC 6902), and the parts of strategic merge patches that pods and nodes need:
+lists merged by key, `$patch`, `$retainKeys`, `$setElementOrder`, `$deleteFromPrimitiveList`. The agent computes its patches
+in `base/api/patch.py`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PatchError(ValueError):
 
 
 def merge(old: Any, patch: Any) -> Any:
-    """RFC 7386."""
+    """Apply a merge patch (RFC 7386)."""
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     new = dict(old) if isinstance(old, dict) else {}
@@ -56,7 +56,7 @@ def merge(old: Any, patch: Any) -> Any:
 
 
 def strategic(old: Any, patch: Any) -> Any:
-    """A strategic merge patch of one object. Raises PatchError for a malformed one."""
+    """Apply a strategic merge patch to one object. Raises PatchError for a malformed patch."""
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     match patch.get(DIRECTIVE, "merge"):
@@ -111,7 +111,7 @@ def _merged_list(field: str, old: list[Any], patch: list[Any]) -> list[Any]:
 
 
 def _ordered(field: str, items: list[Any], order: object) -> list[Any]:
-    """Elements that the order does not name stay in their places."""
+    """Sort elements by `order`. Elements that it does not name keep their positions."""
     if not isinstance(order, list):
         raise PatchError(f"the order of {field} is not a list")
     key = _KEYS.get(field)
@@ -123,7 +123,7 @@ def _ordered(field: str, items: list[Any], order: object) -> list[Any]:
 
 
 def json_patch(old: Json, operations: list[Json]) -> Json:
-    """RFC 6902, without `move` and `copy`."""
+    """Apply a JSON patch (RFC 6902, without `move` and `copy`)."""
     new = copy.deepcopy(old)
     for step in operations:
         *way, last = [part.replace("~1", "/").replace("~0", "~") for part in step["path"].split("/")[1:]]

@@ -1,7 +1,7 @@
-"""The objects of the fake API server: plain dictionaries with resource versions and a history to watch.
+"""The objects of the fake API server: plain dictionaries with resource versions, and a history for watches.
 
-Owns: create, update, patch and delete with the API server's rules as far as a node agent can see them (UIDs, generations,
-conflicts, status apart from spec, graceful deletion, finalizers). Knows nothing of HTTP.
+Owns: create, update, patch and delete with those rules of the API server that a node agent can observe (UIDs, generations,
+conflicts, status separate from spec, graceful deletion, finalizers). Contains no HTTP.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import copy
 import itertools
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,13 +35,13 @@ _KINDS = {
     "clustertrustbundles": "ClusterTrustBundle",
     "certificatesigningrequests": "CertificateSigningRequest",
 }
-#: Their status is written through the subresource only; a create drops it where it is the cluster's to say.
+#: The status of these resources is written only through the subresource. A create drops it, except for `_STATUS_AT_CREATE`.
 _WITH_STATUS = frozenset({"pods", "nodes", "certificatesigningrequests"})
 _STATUS_AT_CREATE = frozenset({"nodes"})
 
 
-class Place(Value):
-    """Where an object, a collection (`name` empty) or a subresource is. `group`: `v1` or `group/version`."""
+class ResourcePath(Value):
+    """The path of an object, a collection (`name` empty) or a subresource. `group`: `v1` or `group/version`."""
 
     group: str
     plural: str
@@ -51,11 +51,12 @@ class Place(Value):
 
     @property
     def kind(self) -> str:
+        """The kind of the resource, such as `Pod` for `pods`."""
         return _KINDS.get(self.plural, self.plural.removesuffix("s").capitalize())
 
 
-def parse_place(path: str) -> Place | None:
-    """Of an API path; None where it is none."""
+def parse_resource_path(path: str) -> ResourcePath | None:
+    """Parse an API path; None if it is not one."""
     match path.strip("/").split("/"):
         case ["api", version, *rest]:
             group = version
@@ -69,15 +70,15 @@ def parse_place(path: str) -> Place | None:
     if not rest or not rest[0]:
         return None
     plural, name, *sub = (*rest, "") if len(rest) == 1 else rest
-    return Place(group, plural, namespace, name, "/".join(sub))
+    return ResourcePath(group, plural, namespace, name, "/".join(sub))
 
 
 class Change(Value):
-    """One event of the history: the object after it, and before it (None: it is new)."""
+    """One event of the history: the object after it and before it (None: it is new)."""
 
     version: int
     type: str
-    place: Place
+    place: ResourcePath
     object: Json
     before: Json | None
 
@@ -87,36 +88,39 @@ class Store:
     """All objects. `changed` is set whenever the history grows or is cut; watchers wait on it."""
 
     clock: Clock
-    objects: dict[Place, Json] = field(default_factory=dict)
+    objects: dict[ResourcePath, Json] = field(default_factory=dict)
     history: list[Change] = field(default_factory=list)
     oldest: int = 0
     _versions: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
     version: int = 1000
-    bells: set[asyncio.Event] = field(default_factory=set)
-    #: Fields of a status that an older server does not know, and leaves out.
+    wakeups: set[asyncio.Event] = field(default_factory=set)
+    #: Status fields that are dropped, to simulate an older server that does not know them.
     unknown: frozenset[str] = frozenset()
 
     # -- reading
 
-    def get(self, place: Place) -> Json:
+    def get(self, place: ResourcePath) -> Json:
+        """The object at this path. Raises `ApiError` 404 if there is none."""
         found = self.objects.get(_bare(place))
         if found is None:
             raise ApiError(404, "NotFound", f'{_resource(place)} "{place.name}" not found')
         return found
 
-    def list(self, place: Place) -> list[Json]:
+    def list(self, place: ResourcePath) -> list[Json]:
+        """The objects of a collection, in one namespace or in all."""
         return [item for where, item in self.objects.items() if covers(place, where)]
 
     def expire(self) -> None:
-        """Forget the history: watches from before now are told 410."""
+        """Drop the history, so that watches from older versions get 410."""
         self.history.clear()
         self.oldest = self.version + 1
         self._advance()
-        self._ring()
+        self._wake()
 
     # -- writing
 
-    def create(self, place: Place, body: Json) -> Json:
+    def create(self, place: ResourcePath, body: Json) -> Json:
+        """Store a new object and return it with its generated metadata. Raises `ApiError` 400, 409 or 422."""
         made = copy.deepcopy(body)
         meta = made.setdefault("metadata", {})
         if not meta.get("name") and meta.get("generateName"):
@@ -125,7 +129,7 @@ class Store:
             raise ApiError(422, "Invalid", f"{place.kind} is invalid: metadata.name: Required value")
         if place.namespace and meta.setdefault("namespace", place.namespace) != place.namespace:
             raise ApiError(400, "BadRequest", "the namespace of the object does not match the request")
-        at = Place(place.group, place.plural, place.namespace, meta["name"])
+        at = ResourcePath(place.group, place.plural, place.namespace, meta["name"])
         if at in self.objects:
             raise ApiError(409, "AlreadyExists", f'{_resource(place)} "{at.name}" already exists')
         made.setdefault("apiVersion", place.group)
@@ -142,18 +146,20 @@ class Store:
             made["status"] = {"phase": "Pending"}
         return self._write("ADDED", at, made, None)
 
-    def update(self, place: Place, body: Json) -> Json:
+    def update(self, place: ResourcePath, body: Json) -> Json:
+        """Replace an object. Raises `ApiError` 404, or 409 if the resource version is not the current one."""
         old = self.get(place)
         meta = body.get("metadata", {})
         self._check(place, old, meta)
         return self._replace(place, old, copy.deepcopy(body))
 
-    def patch(self, place: Place, content_type: str, body: Any) -> Json:
+    def patch(self, place: ResourcePath, content_type: str, body: Any) -> Json:
+        """Apply a JSON, merge or strategic merge patch, or a server-side apply, by `content_type`. Raises `ApiError`."""
         at = _bare(place)
         apply = content_type.startswith("application/apply-patch")
         if apply and at not in self.objects:
             made = {**body, "metadata": {**body.get("metadata", {}), "name": place.name}}
-            return self.create(Place(place.group, place.plural, place.namespace), made)
+            return self.create(ResourcePath(place.group, place.plural, place.namespace), made)
         old = self.get(place)
         try:
             if content_type.startswith("application/json-patch"):
@@ -168,7 +174,8 @@ class Store:
             self._check(place, old, body.get("metadata") or {})
         return self._replace(place, old, new)
 
-    def delete(self, place: Place, options: Json | None = None) -> Json:
+    def delete(self, place: ResourcePath, options: Json | None = None) -> Json:
+        """Delete an object, or mark it for deletion while a grace period or finalizers hold it. Raises `ApiError` 404 or 409."""
         old = self.get(place)
         options = options or {}
         self._check(place, old, options.get("preconditions") or {})
@@ -184,20 +191,20 @@ class Store:
             return self._replace(place, old, new, deleting=True)
         return self.remove(place)
 
-    def remove(self, place: Place) -> Json:
-        """Gone at once, as when the store itself is changed."""
+    def remove(self, place: ResourcePath) -> Json:
+        """Remove an object at once, as if it were removed from etcd directly."""
         old = self.get(place)
         return self._write("DELETED", _bare(place), copy.deepcopy(old), old)
 
     # -- inside
 
-    def _check(self, place: Place, old: Json, wanted: Json) -> None:
+    def _check(self, place: ResourcePath, old: Json, wanted: Json) -> None:
         for name in ("uid", "resourceVersion"):
             if wanted.get(name) and wanted[name] != old["metadata"][name]:
                 text = f'Operation cannot be fulfilled on {_resource(place)} "{place.name}": {name} is another'
                 raise ApiError(409, "Conflict", text)
 
-    def _replace(self, place: Place, old: Json, new: Json, *, deleting: bool = False) -> Json:
+    def _replace(self, place: ResourcePath, old: Json, new: Json, *, deleting: bool = False) -> Json:
         kept = old["metadata"]
         meta = new["metadata"] = dict(new.get("metadata") or {})
         for name in ("uid", "creationTimestamp", "name", "namespace", "generation", "resourceVersion"):
@@ -221,7 +228,7 @@ class Store:
             return self._write("DELETED", _bare(place), new, old)
         return self._write("MODIFIED", _bare(place), new, old)
 
-    def _write(self, event: str, at: Place, new: Json, before: Json | None) -> Json:
+    def _write(self, event: str, at: ResourcePath, new: Json, before: Json | None) -> Json:
         self._advance()
         new["metadata"]["resourceVersion"] = str(self.version)
         if self.unknown and "status" in new:
@@ -231,35 +238,40 @@ class Store:
         else:
             self.objects[at] = new
         self.history.append(Change(self.version, event, at, new, before))
-        self._ring()
+        self._wake()
         return new
+
+    def changes_after(self, version: int) -> Sequence[Change]:
+        """The changes of the history that are newer than `version`, in their order."""
+        newest_first = itertools.takewhile(lambda change: change.version > version, reversed(self.history))
+        return [*newest_first][::-1]
 
     def _advance(self) -> None:
         self.version = next(self._versions)
 
-    def _ring(self) -> None:
-        for bell in self.bells:
-            bell.set()
+    def _wake(self) -> None:
+        for wakeup in self.wakeups:
+            wakeup.set()
 
 
-def covers(collection: Place, where: Place) -> bool:
-    """Whether the object at `where` belongs to the collection; an empty namespace means all."""
+def covers(collection: ResourcePath, where: ResourcePath) -> bool:
+    """Whether the object at `where` belongs to the collection. An empty namespace means all namespaces."""
     if (collection.group, collection.plural) != (where.group, where.plural):
         return False
     return not collection.namespace or collection.namespace == where.namespace
 
 
-def _bare(place: Place) -> Place:
-    return Place(place.group, place.plural, place.namespace, place.name)
+def _bare(place: ResourcePath) -> ResourcePath:
+    return ResourcePath(place.group, place.plural, place.namespace, place.name)
 
 
-def _resource(place: Place) -> str:
+def _resource(place: ResourcePath) -> str:
     group = place.group.rpartition("/")[0]
     return f"{place.plural}.{group}" if group else place.plural
 
 
-def _grace(place: Place, old: Json, options: Json) -> int:
-    """Only pods have one, and only those that a node may be running."""
+def _grace(place: ResourcePath, old: Json, options: Json) -> int:
+    """The grace period of a deletion. Only pods that may run on a node have one."""
     if place.plural != "pods":
         return 0
     asked = options.get("gracePeriodSeconds")
