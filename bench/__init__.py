@@ -1,4 +1,4 @@
-"""Speed and cost of the agent, against the floor: the same runtime calls made directly, in the same run.
+"""Speed and cost of the agent, compared with the runtime baseline: the same CRI calls made directly, in the same run.
 
 Never a test: figures depend on the machine. `python -m bench` prints the table; README.md keeps a reference run.
 """

@@ -56,6 +56,8 @@ class Agent:
         self._pid: int | None = None
         self._cgroup = f"/{testbed.name}-agent"
         self._ports = (0, 0, 0)
+        #: The KubeletConfiguration, as it is in the file.
+        self.settings: dict[str, object] = {}
 
     @property
     def cgroups(self) -> tuple[str, str]:
@@ -88,7 +90,12 @@ class Agent:
         config = node.render_config(self._testbed, self.manifests, self._ports)
         config |= self._joined.settings() if self._joined else self._own_clients()
         config |= {"containerLogMaxSize": "1Gi"}
-        (self.folder / "kubelet.yaml").write_text(json.dumps(config, indent=2) + "\n")
+        self.set_config(**config)
+
+    def set_config(self, **fields: object) -> None:
+        """Change fields of the KubeletConfiguration, for the next start."""
+        self.settings |= fields
+        (self.folder / "kubelet.yaml").write_text(json.dumps(self.settings, indent=2) + "\n")
 
     def _own_clients(self) -> dict[str, object]:
         """Without a cluster: the authenticated port is for who has `client_certificate`."""
@@ -149,7 +156,7 @@ class Agent:
     # Questions
 
     async def wait_healthy(self, timeout_s: float = 30.0) -> int:
-        """The wall clock in nanoseconds when /healthz first said ok."""
+        """The wall clock in nanoseconds when /healthz first answered ok."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if (await self._get(self._ports[0], "/healthz")) is not None:

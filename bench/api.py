@@ -85,7 +85,7 @@ class PodWatch:
         self.ready: dict[str, int] = {}
         self.gone: dict[str, int] = {}
         self.unready: set[str] = set()
-        self._bell = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> PodWatch:
@@ -123,7 +123,7 @@ class PodWatch:
             self.ready.setdefault(name, now)
         elif name in self.ready and "deletionTimestamp" not in pod["metadata"]:
             self.unready.add(name)
-        self._bell.set()
+        self._wakeup.set()
 
     async def wait(self, what: str, found: Callable[[], T | None], timeout_s: float = 120.0) -> T:
         """The first result of `found` that is not None, asked again at every event."""
@@ -132,8 +132,8 @@ class PodWatch:
                 while (result := found()) is None:
                     if self._reader is not None and self._reader.done():
                         raise BenchError(f"the watch of pods has ended: {self._reader.exception()}")
-                    self._bell.clear()
-                    await self._bell.wait()
+                    self._wakeup.clear()
+                    await self._wakeup.wait()
                 return result
         except TimeoutError as error:
             raise BenchError(f"{what}: not within {timeout_s:.0f} s") from error
@@ -149,7 +149,7 @@ class PodWatch:
 
 
 class Audit:
-    """Requests that one user has sent, as the API server's audit log tells them."""
+    """Requests that one user has sent, as the API server's audit log records them."""
 
     def __init__(self, path: Path, user: str) -> None:
         self._path = path

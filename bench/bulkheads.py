@@ -16,7 +16,7 @@ from testbed import images
 from testbed.faults import DeafFileSystem, Faults
 
 from bench.agent import runtime_name
-from bench.floor import NS_PER_MS, find_pod
+from bench.baseline import NS_PER_MS, find_pod
 from bench.probes import Answerer, answering, http_probe, until_ready, with_container
 from bench.runtime import BenchError
 from bench.scenarios import Bench, all_ready
@@ -224,10 +224,10 @@ async def _block(bench: Bench, answerer: Answerer, count: int) -> Samples:
         placed = bench.agent.place([with_container(name, readinessProbe=probe)])
         ready = await until_ready(bench, name, 60)
         if len(bench.watch.starts) < before + 2:
-            raise BenchError(f"{name} is ready, but the runtime has not told of its start")
+            raise BenchError(f"{name} is ready, but the runtime has not reported its start")
         sandbox, container = await find_pod(bench.cri, runtime_name(name))
-        found.start.append((await bench.floor.started_at(container) - placed) / NS_PER_MS)
-        found.status.append((ready - answerer.told_ns[f"/{name} 200"]) / NS_PER_MS)
+        found.start.append((await bench.baseline.started_at(container) - placed) / NS_PER_MS)
+        found.status.append((ready - answerer.sent_ns[f"/{name} 200"]) / NS_PER_MS)
         removed = bench.agent.withdraw([name])
         found.end.append((await bench.watch.exited_at(container, 60) - removed) / NS_PER_MS)
         await bench.watch.deleted_at(sandbox, 60)
@@ -243,9 +243,9 @@ def _figures(what: str, alone: Samples, beside: Samples) -> list[Figure]:
         ("probe to status", alone.status, beside.status),
         ("end", alone.end, beside.end),
     ):
-        floor = _p99(without)
-        limit, target = (_SHARE * floor.median, "<= 1.10 x without it") if what != CROWD else (None, "")
-        rows.append(Figure(f"{name} p99 beside {what}", "ms", _p99(found), floor, limit, target))
+        baseline = _p99(without)
+        limit, target = (_SHARE * baseline.median, "<= 1.10 x without it") if what != CROWD else (None, "")
+        rows.append(Figure(f"{name} p99 beside {what}", "ms", _p99(found), baseline, limit, target))
     return rows
 
 

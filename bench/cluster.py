@@ -1,7 +1,7 @@
 """The scenarios of a node in a cluster: pods come from the API server and are watched there.
 
-Floor and agent alternate as in `scenarios.py`. Container starts are the runtime's own word; what a user sees is the time at
-which a watch told it here. The requests of the agent are counted from the API server's audit log.
+Baseline and agent alternate as in `scenarios.py`. Container starts are the runtime's own word; what a user sees is the time at
+which a watch delivered here. The requests of the agent are counted from the API server's audit log.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any
 
 from bench.agent import NODE_NAME, manifest
 from bench.api import CONFIG_MAPS, MERGE, STRATEGIC_MERGE, Api, Audit, PodWatch
+from bench.baseline import NS_PER_MS, Made, Prepared, Template, find_pod, read_template
 from bench.cluster_figures import (
     KINDS,
-    FloorBurst,
+    BaselineBurst,
     RoundTrips,
     Singles,
     burst_figures,
@@ -27,7 +28,6 @@ from bench.cluster_figures import (
     round_trip_figures,
     single_figures,
 )
-from bench.floor import NS_PER_MS, Made, Prepared, Template, find_pod, read_template
 from bench.runtime import BenchError
 from bench.scenarios import CALM_S, Bench, all_ready, same_again
 
@@ -57,7 +57,7 @@ class ClusterBench:
     sent: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
 
     async def learn(self) -> None:
-        """Run one pod of each kind to warm up, and take the agent's requests as the floor's."""
+        """Run one pod of each kind to warm up, and take the agent's requests as the baseline's."""
         await self.node_ready_at()
         for token in (False, True):
             name = f"learn-{token}".lower()
@@ -105,28 +105,28 @@ class ClusterBench:
             await self.api.delete_pod(name, 0)
             await self.watch.gone_at(name)
 
-    async def floor_burst(self, count: int, token: bool) -> FloorBurst:
+    async def baseline_burst(self, count: int, token: bool) -> BaselineBurst:
         """`count` pods at once, each with what cannot be left out: it is created and seen, made by the runtime calls,
-        told Ready and seen so. The API server knows them on a node that does not exist."""
-        floor, template, self.trips = self.bench.floor, self.templates[token], self.trips + 1
-        names = [f"floor-{self.trips}-{i}" for i in range(count)]
-        prepared = [floor.prepare(template) for _ in names]
+        reported Ready and seen so. The API server knows them on a node that does not exist."""
+        baseline, template, self.trips = self.bench.baseline, self.templates[token], self.trips + 1
+        names = [f"baseline-{self.trips}-{i}" for i in range(count)]
+        prepared = [baseline.prepare(template) for _ in names]
 
         async def one(name: str, pod: Prepared) -> Made:
             await self.api.create_pod(cluster_pod(name, token, _NOWHERE))
             await self.watch.seen_at(name)
-            made = await floor.make(pod)
+            made = await baseline.make(pod)
             await self.api.patch_status(name, _READY)
             return made
 
         began = time.time_ns()
         made = await asyncio.gather(*(one(*pair) for pair in zip(names, prepared, strict=True)))
         ready = (await self.all_ready_at(names) - began) / NS_PER_MS
-        gone = await floor.remove_all(made)
+        gone = await baseline.remove_all(made)
         for name in names:
             await self.api.delete_pod(name, 0)
         await self.all_gone_at(names)
-        return FloorBurst(ready, gone)
+        return BaselineBurst(ready, gone)
 
     async def create_all(self, pods: Sequence[Mapping[str, Any]]) -> int:
         """All at once; when the first call began."""
@@ -164,7 +164,7 @@ async def single(cluster: ClusterBench) -> None:
                 with bench.agent.frozen():
                     await cluster.round_trips(trips, 1)
                     await asyncio.sleep(CALM_S)
-                    singles.cycles.append(await bench.floor.cycle(cluster.templates[token]))
+                    singles.cycles.append(await bench.baseline.cycle(cluster.templates[token]))
                 await bench.rest()
                 await _start_one(cluster, singles, name, token)
             singles.start_requests.append(_requests(cluster, f"started, {KINDS[token]}", mark, size))
@@ -185,7 +185,7 @@ async def _start_one(cluster: ClusterBench, singles: Singles, name: str, token: 
     ready = await cluster.watch.ready_at(name)
     await asyncio.sleep(_SETTLE_S)
     _, container = await find_pod(cluster.bench.cri, name)
-    started = await cluster.bench.floor.started_at(container)
+    started = await cluster.bench.baseline.started_at(container)
     singles.started.append((started - began) / NS_PER_MS)
     singles.ready.append((ready - started) / NS_PER_MS)
 
@@ -200,7 +200,7 @@ def _requests(cluster: ClusterBench, what: str, mark: int, pods: int) -> float:
 
 
 async def burst(cluster: ClusterBench) -> None:
-    """30 pods created at once, then deleted at once, and as many of the floor; without and with a token."""
+    """30 pods created at once, then deleted at once, and as many of the baseline; without and with a token."""
     for token in (False, True):
         await _burst(cluster, token)
 
@@ -208,20 +208,20 @@ async def burst(cluster: ClusterBench) -> None:
 async def _burst(cluster: ClusterBench, token: bool) -> None:
     bench = cluster.bench
     count, rounds = 30, 1 if bench.quick else 5
-    floor, runtime, ready, gone = [], [], [], []
-    for turn in range(rounds):
+    baseline, runtime, ready, gone = [], [], [], []
+    for cycle in range(rounds):
         with bench.agent.frozen():
-            floor.append(await cluster.floor_burst(count, token))
-            runtime.append((await bench.floor.burst(cluster.templates[token], count))[0])
+            baseline.append(await cluster.baseline_burst(count, token))
+            runtime.append((await bench.baseline.burst(cluster.templates[token], count))[0])
         await bench.rest()
-        names = [f"burst-{token}-{turn}-{i}".lower() for i in range(count)]
+        names = [f"burst-{token}-{cycle}-{i}".lower() for i in range(count)]
         began = await cluster.create_all([cluster_pod(name, token) for name in names])
         ready.append((await cluster.all_ready_at(names) - began) / NS_PER_MS)
         await bench.agent.wait_quiet()
         began = await cluster.delete_all(names)
         gone.append((await cluster.all_gone_at(names) - began) / NS_PER_MS)
         await bench.rest()
-    bench.figures += burst_figures(KINDS[token], count, ready, gone, floor, runtime)
+    bench.figures += burst_figures(KINDS[token], count, ready, gone, baseline, runtime)
 
 
 async def crowd(cluster: ClusterBench) -> None:
@@ -261,7 +261,7 @@ async def idle(cluster: ClusterBench) -> None:
         raise BenchError(f"no renewal of the node's lease in {idle_s:.0f} s: the audit log does not show its requests")
     requests = len(sent) * 60 / idle_s
     cluster.sent["idle"] = sent
-    synced, told = [], []
+    synced, ready = [], []
     for _ in range(kills):
         agent.kill()
         await cluster.mark_node_unknown()
@@ -269,13 +269,13 @@ async def idle(cluster: ClusterBench) -> None:
         node = asyncio.create_task(cluster.node_ready_at())
         await same_again(agent, pods, 30)
         synced.append((time.time_ns() - began) / 1e9)
-        told.append((await node - began) / 1e9)
+        ready.append((await node - began) / 1e9)
         await agent.wait_quiet()
     if unready := sorted(cluster.watch.unready & set(names)):
         raise BenchError(f"seen unready after the agent was killed: {', '.join(unready)}")
     await cluster.delete_all(names)
     await cluster.all_gone_at(names)
-    bench.figures += idle_figures(count, requests, synced, told)
+    bench.figures += idle_figures(count, requests, synced, ready)
 
 
 async def content(cluster: ClusterBench) -> None:
@@ -289,9 +289,9 @@ async def content(cluster: ClusterBench) -> None:
     await cluster.watch.ready_at(name)
     (text,) = (bench.agent.folder / "kubelet").glob("pods/*/volumes/kubernetes.io~configmap/v/text")
     took = []
-    for turn in range(count):
+    for number in range(count):
         await asyncio.sleep(1)
-        wanted, began = f"number {turn}", time.monotonic()
+        wanted, began = f"number {number}", time.monotonic()
         await cluster.api.request("PATCH", f"{CONFIG_MAPS}/{name}", {"data": {"text": wanted}}, MERGE)
         while text.read_text() != wanted:
             if time.monotonic() - began > _CONTENT_S:

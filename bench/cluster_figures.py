@@ -1,7 +1,7 @@
 """The rows of `python -m bench --cluster`: samples of the scenarios to figures. Pure.
 
-The floor of a start is that of the raw runtime calls plus what the API server itself needs to tell of a new pod; of a Ready
-pod also what it needs to take a patch and tell of it. What the Go kubelet needs on such a machine stands beside it.
+The baseline of a start is that of the raw runtime calls plus what the API server itself needs to send a new pod to a
+watch; of a Ready pod also what it needs to take a patch and to send that. What the Go kubelet needs on such a machine stands beside it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bench.floor import Cycle
+from bench.baseline import Cycle
 from bench.stats import spread
 from bench.table import Figure
 
@@ -19,7 +19,7 @@ KINDS = {False: "plain", True: "with a token"}
 
 @dataclass(slots=True)
 class RoundTrips:
-    """Milliseconds from a call until the watch tells of it, with nobody else at work: a pod created, a status patched."""
+    """Milliseconds from a call until the watch delivers it, with nothing else at work: a pod created, a status patched."""
 
     created: list[float] = field(default_factory=list)
     patched: list[float] = field(default_factory=list)
@@ -38,15 +38,15 @@ class Singles:
 
 
 @dataclass(frozen=True, slots=True)
-class FloorBurst:
-    """Pods of the floor at once: milliseconds until all were seen Ready, and until all were gone from the runtime."""
+class BaselineBurst:
+    """Pods of the baseline at once: milliseconds until all were seen Ready, and until all were gone from the runtime."""
 
     ready_ms: float
     gone_ms: float
 
 
 def single_figures(kind: str, seen: Singles, trips: RoundTrips, factor: float, go: str) -> list[Figure]:
-    """`kind` says what pods they are; `factor` of the floor is the reach of a start."""
+    """`kind` names the kind of pods; `factor` of the baseline is the reach of a start."""
     created = spread(trips.created).median
     start = spread([cycle.start_ms + created for cycle in seen.cycles])
     gone = spread([cycle.gone_ms for cycle in seen.cycles])
@@ -58,7 +58,7 @@ def single_figures(kind: str, seen: Singles, trips: RoundTrips, factor: float, g
             spread(seen.started),
             start,
             factor * start.median,
-            f"<= {factor:.2f} x floor",
+            f"<= {factor:.2f} x baseline",
             go,
         ),
         Figure(f"started to Ready seen by a watch, {kind}", "ms", spread(seen.ready), None, 10, "<= 10 ms", "10 ms"),
@@ -68,7 +68,7 @@ def single_figures(kind: str, seen: Singles, trips: RoundTrips, factor: float, g
             spread(seen.gone),
             gone,
             1.3 * gone.median,
-            "<= 1.3 x floor",
+            "<= 1.3 x baseline",
             "3.9 x",
         ),
         Figure(
@@ -91,11 +91,11 @@ def burst_figures(
     count: int,
     ready: Sequence[float],
     gone: Sequence[float],
-    floor: Sequence[FloorBurst],
+    baseline: Sequence[BaselineBurst],
     runtime: Sequence[float],
 ) -> list[Figure]:
-    """`floor`: of as many pods with one create and one patch each; `runtime`: their start by runtime calls alone."""
-    start, end = spread([one.ready_ms for one in floor]), spread([one.gone_ms for one in floor])
+    """`baseline`: of as many pods with one create and one patch each; `runtime`: their start by runtime calls alone."""
+    start, end = spread([one.ready_ms for one in baseline]), spread([one.gone_ms for one in baseline])
     what = f"{count} pods at once, {kind}"
     return [
         Figure(
@@ -103,17 +103,17 @@ def burst_figures(
             "ms",
             spread(ready),
             start,
-            *_reach(kind, 1.08 * start.median, "<= 1.08 x floor", "1.12 x"),
+            *_reach(kind, 1.08 * start.median, "<= 1.08 x baseline", "1.12 x"),
         ),
         Figure(f"{what}, all started by runtime calls alone", "ms", spread(runtime)),
         Figure(
-            f"{what}, all gone", "ms", spread(gone), end, *_reach(kind, 1.2 * end.median, "<= 1.2 x floor", "1.9 x")
+            f"{what}, all gone", "ms", spread(gone), end, *_reach(kind, 1.2 * end.median, "<= 1.2 x baseline", "1.9 x")
         ),
     ]
 
 
 def _reach(kind: str, limit: float, target: str, reference: str) -> tuple[float | None, str, str]:
-    """Nothing of the floor gets a token, which is a request of its own: such pods are told for comparison."""
+    """No pod of the baseline gets a token, which is a request of its own: the rows of such pods are for comparison."""
     return (limit, target, reference) if kind == KINDS[False] else (None, "", "")
 
 
@@ -126,14 +126,14 @@ def crowd_figures(count: int, start_ms: float, delete_ms: float, peak_mib: float
     ]
 
 
-def idle_figures(count: int, requests: float, synced: Sequence[float], told: Sequence[float]) -> list[Figure]:
+def idle_figures(count: int, requests: float, synced: Sequence[float], ready: Sequence[float]) -> list[Figure]:
     """`count` pods: requests a minute, and seconds after a kill."""
     return [
         Figure(f"requests a minute, {count} idle pods", "", spread([requests]), None, 8, "<= 8"),
         Figure(
             f"killed with {count} pods, start to the node Ready again",
             "s",
-            spread(told),
+            spread(ready),
             None,
             1.0,
             "<= 1.0 s",

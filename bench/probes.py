@@ -15,7 +15,7 @@ from typing import Any
 from testbed import images
 
 from bench.agent import manifest, runtime_name
-from bench.floor import NS_PER_MS, find_pod
+from bench.baseline import NS_PER_MS, find_pod
 from bench.runtime import BenchError
 from bench.scenarios import Bench
 from bench.stats import spread, without_idle
@@ -29,11 +29,11 @@ EXEC_COMMAND = ["true"]
 
 @dataclass
 class Answerer:
-    """An HTTP server for probes: `status` is what it says, `told_ns` when it first said so to each path (wall clock)."""
+    """An HTTP server for probes: `status` is what it answers, `sent_ns` when it first answered so for each path (wall clock)."""
 
     status: str = "200 OK"
     port: int = 0
-    told_ns: dict[str, int] = field(default_factory=dict)
+    sent_ns: dict[str, int] = field(default_factory=dict)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
@@ -41,7 +41,7 @@ class Answerer:
             path = request.split(b" ")[1].decode()
             status = self.status if path != "/good" else "200 OK"
             writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
-            self.told_ns.setdefault(f"{path} {status[:3]}", time.time_ns())
+            self.sent_ns.setdefault(f"{path} {status[:3]}", time.time_ns())
             await writer.drain()
         writer.close()
 
@@ -116,12 +116,12 @@ async def _cost(bench: Bench) -> None:
 
 async def _ready_to_status(bench: Bench, answerer: Answerer) -> None:
     taken = []
-    for turn in range(5 if bench.quick else 15):
-        name = f"ready-{turn}"
+    for number in range(5 if bench.quick else 15):
+        name = f"ready-{number}"
         probe = http_probe(answerer.port, f"/{name}", "127.0.0.1")
         bench.agent.place([with_container(name, readinessProbe=probe)])
         seen = await until_ready(bench, name)
-        taken.append((seen - answerer.told_ns[f"/{name} 200"]) / NS_PER_MS)
+        taken.append((seen - answerer.sent_ns[f"/{name} 200"]) / NS_PER_MS)
         await bench.remove_all([name])
     bench.figures.append(
         Figure("first successful probe to the status ready", "ms", spread(taken), None, 50, "<= 50 ms")
@@ -130,10 +130,10 @@ async def _ready_to_status(bench: Bench, answerer: Answerer) -> None:
 
 async def _liveness_to_start(bench: Bench, answerer: Answerer) -> None:
     count = 4 if bench.quick else 10
-    cycles = await bench.floor_cycles(count)
+    cycles = await bench.baseline_cycles(count)
     taken = []
-    for turn in range(count):
-        name = f"live-{turn}"
+    for number in range(count):
+        name = f"live-{number}"
         answerer.status = "200 OK"
         probe = http_probe(answerer.port, f"/{name}", "127.0.0.1", failureThreshold=1)
         before = len(bench.watch.starts)
@@ -145,12 +145,12 @@ async def _liveness_to_start(bench: Bench, answerer: Answerer) -> None:
         await bench.watch.wait_starts(before, 1, 20)
         answerer.status = "200 OK"
         await asyncio.sleep(0.35)
-        taken.append((await bench.started_at(name) - answerer.told_ns[f"/{name} 500"]) / NS_PER_MS)
+        taken.append((await bench.started_at(name) - answerer.sent_ns[f"/{name} 500"]) / NS_PER_MS)
         await bench.remove_all([name])
-    floor = spread([cycle.exit_ms + cycle.container_ms for cycle in cycles])
-    target = "<= floor (kill + create + start) + 100 ms"
+    baseline = spread([cycle.exit_ms + cycle.container_ms for cycle in cycles])
+    target = "<= baseline (kill + create + start) + 100 ms"
     figure = "failed liveness probe to the next container started"
-    bench.figures.append(Figure(figure, "ms", spread(taken), floor, floor.median + 100, target))
+    bench.figures.append(Figure(figure, "ms", spread(taken), baseline, baseline.median + 100, target))
 
 
 async def _commands(bench: Bench) -> None:
@@ -160,7 +160,7 @@ async def _commands(bench: Bench) -> None:
     bench.agent.place([with_container(name, image=images.BUSYBOX, command=["sleep", "1000000"], readinessProbe=probe)])
     await until_ready(bench, name)
     _, container = await find_pod(bench.cri, runtime_name(name))
-    floor, means = [], []
+    baseline, means = [], []
     rounds, per_round = (2, 5) if bench.quick else (5, 8)
     for _ in range(rounds):
         taken = []
@@ -170,7 +170,7 @@ async def _commands(bench: Bench) -> None:
                 await bench.cri.exec_sync(container, EXEC_COMMAND, 5)
                 taken.append((time.perf_counter() - began) * 1000)
                 await asyncio.sleep(1.0 - taken[-1] / 1000)
-        floor.append(sum(taken) / per_round)
+        baseline.append(sum(taken) / per_round)
         await asyncio.sleep(1.5)
         before = await bench.agent.probe_seconds(runtime_name(name))
         await asyncio.sleep(per_round + 0.2)
@@ -181,5 +181,5 @@ async def _commands(bench: Bench) -> None:
             )
         means.append((after[0] - before[0]) / (after[1] - before[1]) * 1000)
     await bench.remove_all([name])
-    least, figure = spread(floor), f"exec probe, mean of {per_round}"
+    least, figure = spread(baseline), f"exec probe, mean of {per_round}"
     bench.figures.append(Figure(figure, "ms", spread(means), least, 1.2 * least.median, "<= 1.2 x raw ExecSync"))

@@ -1,4 +1,4 @@
-"""What the runtime itself says of when things happened: its task and container events, and container statuses.
+"""Times of events as the runtime itself reports them: its task and container events, and container statuses.
 
 Owns: one subscription to containerd's events. All times are the runtime's own, in nanoseconds of the wall clock.
 """
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class BenchError(Exception):
-    """A figure cannot be taken; the message says what did not happen."""
+    """A figure cannot be taken; the message names what did not happen."""
 
 
 class RuntimeWatch:
@@ -33,7 +33,7 @@ class RuntimeWatch:
         self.starts: dict[str, int] = {}
         self.exits: dict[str, int] = {}
         self.deletes: dict[str, int] = {}
-        self._bell = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> RuntimeWatch:
@@ -68,7 +68,7 @@ class RuntimeWatch:
                 # ContainerDelete has the id as its first field, which TaskStart has too
                 deleted = task_pb2.TaskStart.FromString(value).container_id
                 self.deletes[deleted] = envelope.timestamp.ToNanoseconds()
-        self._bell.set()
+        self._wakeup.set()
 
     async def wait(self, what: str, found: Callable[[], T | None], timeout_s: float) -> T:
         """The first result of `found` that is not None, asked again at every event."""
@@ -77,8 +77,8 @@ class RuntimeWatch:
                 while (result := found()) is None:
                     if self._reader is not None and self._reader.done():
                         raise BenchError("the runtime's events have ended")
-                    self._bell.clear()
-                    await self._bell.wait()
+                    self._wakeup.clear()
+                    await self._wakeup.wait()
                 return result
         except TimeoutError as error:
             raise BenchError(f"{what}: not within {timeout_s:.0f} s") from error

@@ -1,8 +1,8 @@
-"""The scenarios: each drives the agent and the floor in turn, and gives rows of the table.
+"""The scenarios: each drives the agent and the baseline alternately, and gives rows of the table.
 
-Floor and agent alternate, one by one where a few per cent decide, else in small blocks, so that a drift of the machine
-meets both. While the floor works the agent is frozen; afterwards it is let come to rest, so that looking at the floor's
-traces counts for neither.
+Baseline and agent alternate, one by one where a few per cent decide, else in small blocks, so that a drift of the machine
+meets both. While the baseline works the agent is frozen; afterwards it gets time to become idle, so that reading what the baseline
+left counts for neither.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from testbed.faults import Faults
 
 from bench.agent import Agent, manifest, runtime_name
-from bench.floor import NS_PER_MS, Cycle, Floor, Template, find_pod, read_template
+from bench.baseline import NS_PER_MS, Baseline, Cycle, Template, find_pod, read_template
 from bench.runtime import BenchError, RuntimeWatch
 from bench.stats import Spread, spread, without_idle
 from bench.table import Figure
@@ -28,9 +28,9 @@ from pykubelet.edges.cri.client import CriClient
 from pykubelet.observe.pleg.decide import RelistPeriods
 
 _START_S, _SETTLE_S = 20.0, 0.35
-#: Before a pod of the floor nothing has happened for so long, as before one of the agent.
+#: Before a pod of the baseline nothing has happened for so long, as before one of the agent.
 CALM_S = 0.5
-# then the agent has looked what became of the floor's pods, which it does not know
+# then the agent has looked what became of the baseline's pods, which it does not know
 _FORGET_S = RelistPeriods().unknown_s + 0.2
 _IDLE_S = 4.0
 _POLL_S = 0.03
@@ -43,7 +43,7 @@ class Bench:
     cri: CriClient
     watch: RuntimeWatch
     agent: Agent
-    floor: Floor
+    baseline: Baseline
     quick: bool
     template: Template | None = None
     figures: list[Figure] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Bench:
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     async def learn(self) -> None:
-        """Run one pod of each kind to warm up, and take the agent's requests as the floor's."""
+        """Run one pod of each kind to warm up, and take the agent's requests as the baseline's."""
         name = "learn"
         before = len(self.watch.starts)
         self.agent.place([manifest(name)])
@@ -61,15 +61,15 @@ class Bench:
         sandbox, _ = await find_pod(self.cri, runtime_name(name))
         self.agent.withdraw([name])
         await self.watch.deleted_at(sandbox)
-        await self.floor_cycles(2)
+        await self.baseline_cycles(2)
 
-    async def floor_cycles(self, count: int) -> list[Cycle]:
-        """Pods of the floor, one by one, with the agent frozen; then the agent at rest again."""
+    async def baseline_cycles(self, count: int) -> list[Cycle]:
+        """Pods of the baseline, one by one, with the agent frozen; then the agent at rest again."""
         if self.template is None:
             raise BenchError("the agent's requests are not known yet")
         with self.agent.frozen():
             await asyncio.sleep(CALM_S)
-            cycles = [await self.floor.cycle(self.template) for _ in range(count)]
+            cycles = [await self.baseline.cycle(self.template) for _ in range(count)]
         await self.rest()
         return cycles
 
@@ -86,7 +86,7 @@ class Bench:
     async def started_at(self, name: str) -> int:
         """When the newest container of the agent's pod of manifest `name` started, by the runtime's own word."""
         _, container = await find_pod(self.cri, runtime_name(name))
-        return await self.floor.started_at(container)
+        return await self.baseline.started_at(container)
 
     async def remove_all(self, names: Sequence[str]) -> None:
         """Withdraw the manifests and wait until the pods are gone from the runtime."""
@@ -119,10 +119,10 @@ async def one_by_one(bench: Bench) -> None:
     seen = _Singles()
     names = [[f"single-{block}-{i}" for i in range(size)] for block in range(blocks)]
     for name in itertools.chain(*names):
-        seen.cycles += await bench.floor_cycles(1)
+        seen.cycles += await bench.baseline_cycles(1)
         seen.started.append(await _start_one(bench, name))
     for block in names:
-        seen.cycles += await bench.floor_cycles(size)
+        seen.cycles += await bench.baseline_cycles(size)
         for name in block:
             exited, gone = await _remove_one(bench, name)
             seen.exited.append(exited)
@@ -132,7 +132,7 @@ async def one_by_one(bench: Bench) -> None:
 
 
 async def _costs(bench: Bench, seen: _Singles, names: list[list[str]]) -> None:
-    """CPU per pod, of an agent that nobody stops meanwhile: what it has to catch up with afterwards is no pod's cost."""
+    """CPU per pod, of an agent that is not stopped meanwhile: what it has to catch up with afterwards is no pod's cost."""
     for used_ms, work in ((seen.start_cpu, _start_one), (seen.remove_cpu, _remove_one)):
         await bench.rest()
         idle = await bench.idle_rate()
@@ -162,7 +162,7 @@ async def _remove_one(bench: Bench, name: str) -> tuple[float, float]:
 
 
 def _single_figures(seen: _Singles, count: int) -> list[Figure]:
-    # each start is held against the pod of the floor just before it, ends against all of them
+    # each start is held against the pod of the baseline just before it, ends against all of them
     start = spread([cycle.start_ms for cycle in seen.cycles[:count]])
     exit_, gone = (spread([getattr(cycle, name) for cycle in seen.cycles]) for name in ("exit_ms", "gone_ms"))
     return [
@@ -172,13 +172,15 @@ def _single_figures(seen: _Singles, count: int) -> list[Figure]:
             spread(seen.started),
             start,
             1.05 * start.median,
-            "<= 1.05 x floor",
+            "<= 1.05 x baseline",
             "1.0 x",
         ),
         Figure(
             "manifest removed to container's exit", "ms", spread(seen.exited), exit_, 40, "<= 40 ms", "450 ms (API)"
         ),
-        Figure("manifest removed to sandbox gone", "ms", spread(seen.gone), gone, 1.3 * gone.median, "<= 1.3 x floor"),
+        Figure(
+            "manifest removed to sandbox gone", "ms", spread(seen.gone), gone, 1.3 * gone.median, "<= 1.3 x baseline"
+        ),
         Figure("agent CPU per pod started", "ms", spread(seen.start_cpu), None, 18, "<= 18 ms", "21-27 ms"),
         Figure("agent CPU per pod removed", "ms", spread(seen.remove_cpu), None, 13, "<= 13 ms", "19-21 ms"),
     ]
@@ -188,16 +190,16 @@ def _single_figures(seen: _Singles, count: int) -> list[Figure]:
 
 
 async def burst(bench: Bench) -> None:
-    """30 manifests at once, and as many pods of the floor at once."""
+    """30 manifests at once, and as many pods of the baseline at once."""
     count, rounds = 30, 1 if bench.quick else 3
     if bench.template is None:
         raise BenchError("the agent's requests are not known yet")
-    floor, agent, cpu = [], [], []
-    for turn in range(rounds):
+    baseline, agent, cpu = [], [], []
+    for cycle in range(rounds):
         with bench.agent.frozen():
-            floor.append((await bench.floor.burst(bench.template, count))[0])
+            baseline.append((await bench.baseline.burst(bench.template, count))[0])
         await bench.rest()
-        names = [f"burst-{turn}-{i}" for i in range(count)]
+        names = [f"burst-{cycle}-{i}" for i in range(count)]
         used, before = bench.agent.cpu_s(), len(bench.watch.starts)
         placed = bench.agent.place([manifest(name) for name in names])
         await bench.watch.wait_starts(before, 2 * count, 90)
@@ -205,10 +207,10 @@ async def burst(bench: Bench) -> None:
         cpu.append((bench.agent.cpu_s() - used) / count * 1000)
         agent.append((max([await bench.started_at(name) for name in names]) - placed) / NS_PER_MS)
         await bench.remove_all(names)
-    least = spread(floor)
+    least = spread(baseline)
     name = f"{count} manifests at once, all started"
     bench.figures += [
-        Figure(name, "ms", spread(agent), least, 1.10 * least.median, "<= 1.10 x floor", "1.12 x"),
+        Figure(name, "ms", spread(agent), least, 1.10 * least.median, "<= 1.10 x baseline", "1.12 x"),
         Figure(f"agent CPU per pod started, {count} at once", "ms", spread(cpu)),
     ]
 
@@ -219,7 +221,7 @@ async def burst(bench: Bench) -> None:
 async def restart(bench: Bench) -> None:
     """A container is killed; the next one starts."""
     count = 4 if bench.quick else 10
-    cycles = await bench.floor_cycles(count // 2)
+    cycles = await bench.baseline_cycles(count // 2)
     names = [f"restart-{i}" for i in range(count)]
     before = len(bench.watch.starts)
     bench.agent.place([manifest(name) for name in names])
@@ -228,11 +230,11 @@ async def restart(bench: Bench) -> None:
     await bench.agent.wait_quiet()
     taken = [await _crash_one(bench, name) for name in names]
     await bench.remove_all(names)
-    cycles += await bench.floor_cycles(count - count // 2)
-    floor = spread([cycle.container_ms for cycle in cycles])
-    limit, target = floor.median + 60, "<= floor (create + start) + 60 ms"
+    cycles += await bench.baseline_cycles(count - count // 2)
+    baseline = spread([cycle.container_ms for cycle in cycles])
+    limit, target = baseline.median + 60, "<= baseline (create + start) + 60 ms"
     bench.figures.append(
-        Figure("container exit to the next one started", "ms", spread(taken), floor, limit, target, "340 ms")
+        Figure("container exit to the next one started", "ms", spread(taken), baseline, limit, target, "340 ms")
     )
 
 
@@ -322,7 +324,7 @@ async def same_again(agent: Agent, pods: dict[str, tuple[str, ...]], timeout_s: 
 
 
 async def _restart_cpu(agent: Agent, pods: dict[str, tuple[str, ...]], wait_s: float) -> float:
-    """CPU seconds of one more restart, which nobody asks anything until it is done."""
+    """CPU seconds of one more restart, during which the agent gets no requests."""
     agent.kill()
     used = agent.cpu_s()
     agent.spawn()

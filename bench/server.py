@@ -1,6 +1,6 @@
 """The authenticated port: logs, exec, and what monitors ask for. One scenario, `server`.
 
-The client is plain sockets with a client certificate, in a thread of the benchmark's own; it reads and counts, no more. The floor of
+The client is plain sockets with a client certificate, in a thread of the benchmark's own; it reads and counts, no more. The baseline of
 an exec is the runtime's own ExecSync, and of a stream the runtime's own streaming server.
 """
 
@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from testbed import images
 
 from bench.agent import manifest, runtime_name
-from bench.floor import find_pod
+from bench.baseline import find_pod
 from bench.runtime import BenchError
 from bench.scenarios import Bench
 from bench.stats import Spread, spread, without_idle
@@ -72,7 +72,7 @@ class Client:
             return size
 
     def exec(self, pod: str, container: str, command: list[str]) -> int:
-        """Run a command; the bytes it said, with their frames."""
+        """Run a command; its output, with the frames."""
         words = "&".join(f"command={word}" for word in command)
         path = f"/exec/default/{pod}/{container}?{words}&output=1&error=1"
         with self._tls.wrap_socket(self._dial()) as connection:
@@ -120,7 +120,7 @@ def stream(connection: socket.socket, path: str) -> int:
             raise BenchError(f"{path}: no stream: {bytes(buffer[: min(got, 200)])!r}")
         size += got
         tail = (tail + bytes(buffer[max(0, got - 200) : got]))[-200:]
-        if b'"status":"Success"' in tail:  # the last frame says how the command ended
+        if b'"status":"Success"' in tail:  # the last frame states how the command ended
             return size
     raise BenchError(f"{path}: the stream ends without success: {tail!r}")
 
@@ -199,24 +199,24 @@ async def _exec(bench: Bench, client: Client) -> None:
     name = runtime_name("run")
     _, container = await find_pod(bench.cri, name)
     idle = await bench.idle_rate()
-    floor: list[float] = []
+    baseline: list[float] = []
     direct: list[float] = []
     through: list[float] = []
     ways: tuple[tuple[list[float], Callable[[], Awaitable[object]]], ...] = (
-        (floor, lambda: bench.cri.exec_sync(container, ["true"])),
+        (baseline, lambda: bench.cri.exec_sync(container, ["true"])),
         (direct, lambda: _exec_direct(bench, container, ["true"])),
         (through, lambda: in_thread(lambda: client.exec(name, "main", ["true"]))),
     )
     for _ in range(10 if bench.quick else 40):
         for taken, work in ways:
             taken += await timed(work, 1)
-            await asyncio.sleep(_REST_S)  # what the runtime clears away afterwards is nobody's time
-    least, whole = spread(floor), spread(through)
+            await asyncio.sleep(_REST_S)  # what the runtime clears away afterwards belongs to neither figure
+    least, whole = spread(baseline), spread(through)
     bench.figures.append(
-        Figure("exec round trip", "ms", whole, least, least.median + 8, "<= floor (ExecSync) + 8 ms", "+ 6 ms")
+        Figure("exec round trip", "ms", whole, least, least.median + 8, "<= baseline (ExecSync) + 8 ms", "+ 6 ms")
     )
-    stream_floor = "exec round trip, against the runtime's own stream"
-    bench.figures.append(Figure(stream_floor, "ms", whole, spread(direct), None, "-", "-"))
+    stream_baseline = "exec round trip, against the runtime's own stream"
+    bench.figures.append(Figure(stream_baseline, "ms", whole, spread(direct), None, "-", "-"))
     costs = [await _exec_cost(bench, client, name, idle) for _ in range(1 if bench.quick else 4)]
     bench.figures.append(Figure("agent CPU per exec", "ms", spread(costs), None, 6.0, "<= 6 ms", "4.2 ms"))
     own = [await in_thread(client.shake_hands) for _ in range(20)]
@@ -273,10 +273,10 @@ async def _stream(bench: Bench, client: Client) -> None:
             if size < STREAM_BYTES:
                 raise BenchError(f"a stream of {STREAM_BYTES} bytes brought {size}")
             taken.append(size / MB / (time.perf_counter() - began))
-    floor = spread(direct)
-    limit = 0.8 * floor.median
+    baseline = spread(direct)
+    limit = 0.8 * baseline.median
     figure = Figure(
-        "200 MB through exec", "MB/s", spread(through), floor, limit, ">= 0.8 x the runtime's", "-", at_least=True
+        "200 MB through exec", "MB/s", spread(through), baseline, limit, ">= 0.8 x the runtime's", "-", at_least=True
     )
     bench.figures.append(figure)
 

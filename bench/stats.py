@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What a row says of its samples, in the samples' unit."""
+    """What a row states about its samples, in the samples' unit."""
 
     median: float
     low: float

@@ -1,6 +1,6 @@
 """Figures, and the table of them. Pure.
 
-A figure is a number with its floor (where raw runtime calls have one) and the reach it is judged by.
+A figure is a number with its baseline (where raw runtime calls have one) and the limit that it has to meet.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import Any
 
 from bench.stats import Spread
 
-HEADINGS = ("figure", "floor", "agent", "ratio", "target", "Go kubelet", "")
+HEADINGS = ("figure", "baseline", "agent", "ratio", "target", "Go kubelet", "")
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
     """One row. `limit` is the greatest allowed median in `unit`, with `at_least` the smallest; None: for information only.
 
-    `target` says the limit in words, `go` what the Go kubelet needs, as far as that is known.
+    `target` gives the limit in words, `go` what the Go kubelet needs, as far as that is known.
     """
 
     name: str
     unit: str
     agent: Spread
-    floor: Spread | None = None
+    baseline: Spread | None = None
     limit: float | None = None
     target: str = ""
     go: str = ""
@@ -32,8 +32,8 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """Agent's median by the floor's."""
-        return self.agent.median / self.floor.median if self.floor is not None and self.floor.median else None
+        """The agent's median divided by the baseline's."""
+        return self.agent.median / self.baseline.median if self.baseline is not None and self.baseline.median else None
 
     @property
     def is_reached(self) -> bool | None:
@@ -62,7 +62,7 @@ def render_row(figure: Figure) -> tuple[str, ...]:
     ratio = "-" if figure.ratio is None else f"{figure.ratio:.2f}"
     return (
         figure.name,
-        render_spread(figure.floor, figure.unit),
+        render_spread(figure.baseline, figure.unit),
         render_spread(figure.agent, figure.unit),
         ratio,
         figure.target or "-",

@@ -1,4 +1,4 @@
-"""The floor: pods made and removed by nothing but the runtime calls that a node agent needs.
+"""The runtime baseline: pods made and removed by nothing but the raw CRI calls that a node agent needs.
 
 Owns: its own pods, their folders and cgroups. Their requests are copies of those the agent sent for its own pod, read
 back from the runtime, under other names; their labels do not name a pod, so the agent does not take them for its own.
@@ -49,7 +49,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A running pod of the floor, with the wall clock (ns) before RunPodSandbox and before CreateContainer."""
+    """A running pod of the baseline, with the wall clock (ns) before RunPodSandbox and before CreateContainer."""
 
     sandbox: str
     container: str
@@ -94,8 +94,8 @@ def _request(info: str, message: M) -> M:
     return json_format.ParseDict(config, message, ignore_unknown_fields=True)
 
 
-class Floor:
-    """`folder` and `cgroup` are the floor's own."""
+class Baseline:
+    """`folder` and `cgroup` are the baseline's own."""
 
     def __init__(self, cri: CriClient, watch: RuntimeWatch, folder: Path, cgroup: str) -> None:
         self._cri = cri
@@ -107,7 +107,7 @@ class Floor:
     def prepare(self, template: Template) -> Prepared:
         """Copy the requests under a new name, and make what they refer to."""
         self._made += 1
-        name = f"floor-{self._made}"
+        name = f"baseline-{self._made}"
         folder = self._folder / name
         sandbox, container = pb.PodSandboxConfig(), pb.ContainerConfig()
         sandbox.CopyFrom(template.sandbox)
