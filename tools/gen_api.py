@@ -106,10 +106,13 @@ MODULES = (
     ),
 )
 
+#: Class names of definitions whose own name another API group has too.
+RENAMED = {STORAGE + "TokenRequest": "StorageTokenRequest"}
+
 
 def short(definition: str) -> str:
-    """The Python class name of a definition: the last part of its id."""
-    return definition.rsplit(".", 1)[1]
+    """The Python class name of a definition: the last part of its id, unless two API groups use the same name."""
+    return RENAMED.get(definition) or definition.rsplit(".", 1)[1]
 
 
 def refs_of(schema: dict[str, Any]) -> Iterator[str]:
@@ -122,7 +125,7 @@ def refs_of(schema: dict[str, Any]) -> Iterator[str]:
 
 
 class Generator:
-    """Turns definitions into module texts; what an earlier module holds is referred to by import."""
+    """Render definitions as module texts; names that an earlier module has are imported."""
 
     def __init__(self, definitions: dict[str, Any]) -> None:
         self.definitions = definitions

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pykubelet
 from pykubelet.app.flags_table import ALL, Flag
-from pykubelet.base.kit.metrics import PROBES, REGISTRY, Family
+from pykubelet.base.kit.metrics import PROBES, REGISTRY, MetricFamily
 from pykubelet.base.model import reasons
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView
@@ -121,7 +121,7 @@ def metrics_page() -> str:
         version="v1.36.2",
         cgroup_version=2,
     )
-    sources: tuple[tuple[str, Iterable[Family]], ...] = (
+    sources: tuple[tuple[str, Iterable[MetricFamily]], ...] = (
         ("/metrics", [*REGISTRY.families(), *kubelet_families(now)]),
         ("/metrics/probes", PROBES.families()),
     )

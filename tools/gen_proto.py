@@ -1,7 +1,7 @@
 """Generates the protobuf message code (`*_pb2.py`, `*_pb2.pyi`) from every `src/pykubelet/edges/*/proto/*.proto`.
 
 The output is committed beside the `proto` directory, so that running the agent needs no compiler. Only messages are
-generated: clients are written by hand, because the generated gRPC stubs pull in code and checks nobody needs.
+generated: clients are written by hand, because the generated gRPC stubs pull in code and checks that are not needed.
 
 The generated code refuses a protobuf runtime older than the compiler of grpcio-tools; use the locked versions:
     python tools/gen_proto.py            write the code into the source tree

@@ -1,6 +1,6 @@
 """A live table of the node's pods: redrawn on a terminal, one line per change elsewhere.
 
-Reads `pykubelet pods -o json`; knows nothing else about the agent. Ends on Ctrl-C or when `alive` says so.
+Reads `pykubelet pods -o json`; knows nothing else about the agent. Ends on Ctrl-C or when `alive` returns false.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 COLUMNS = ("NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "WAITING FOR")
 _PERIOD_S = 1.0
-#: A start that takes longer says why.
+#: After this time the line shows why the start takes so long.
 _START_S = 15.0
 Row = tuple[str, ...]
 
@@ -133,7 +133,7 @@ def watch(
     footer: Sequence[str] = (),
     out: TextIO = sys.stdout,
 ) -> None:
-    """Show the pods until `alive` says no. KeyboardInterrupt goes through to the caller, the screen left as it is."""
+    """Show the pods until `alive` returns false. KeyboardInterrupt is raised to the caller, and the screen stays as it is."""
     shown: list[Row] = []
     drawn = 0
     begun, has_answered = time.monotonic(), False

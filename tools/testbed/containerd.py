@@ -79,7 +79,7 @@ class Testbed:
 
     @property
     def log_file(self) -> Path:
-        """What containerd says."""
+        """The log of containerd."""
         return self.root / "containerd.log"
 
     @property
@@ -301,7 +301,7 @@ def import_image(testbed: Testbed, name: str, archive: Path) -> None:
 
 
 def trust_registry(testbed: Testbed, registry: str, url: str, ca_file: Path | None = None, mirror_of: str = "") -> None:
-    """Tell containerd how to reach the registry `registry` (host:port): by `url` (http or https), with its own CA.
+    """Configure how containerd reaches the registry `registry` (host:port): by `url` (http or https), with its own CA.
 
     `mirror_of` names another registry host that this one answers for. containerd reads it at the next pull.
     """
@@ -340,7 +340,7 @@ def down(folder: Path, cgroup_roots: Iterable[str] = ()) -> None:
 
 
 def _end_containers(testbed: Testbed) -> None:
-    """Kill all containers, then their shims: without containerd nobody restarts or reports them."""
+    """Kill all containers, then their shims: without containerd nothing restarts or reports them."""
     bundles = list(testbed.state.glob("io.containerd.runtime.v2.task/*/*"))
     shims = [process.pid for process in host.processes() if _is_shim(process, testbed)]
     groups: set[str] = set()

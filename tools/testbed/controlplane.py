@@ -23,9 +23,9 @@ from testbed.host import TestbedError
 from testbed.rest import Client
 
 ETCD, APISERVER, CONTROLLERS, SCHEDULER = "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"
-_STARTED_IN_TURN = (ETCD, APISERVER, CONTROLLERS, SCHEDULER)
+_START_ORDER = (ETCD, APISERVER, CONTROLLERS, SCHEDULER)
 _STOP_S = 5.0
-#: A program that has ended says so at once; this is for one that runs and is not ready. Some 5 s are usual.
+#: A program that has ended is found at once; this is for one that runs and is not ready. Some 5 s are usual.
 _START_S = 90.0
 #: Where the API server was away, controllers and scheduler ask again after 0.8 s, doubling to 30 s, and up to twice that.
 CONTROLLERS_S = 120.0
@@ -82,7 +82,7 @@ class ControlPlane:
         return _read_pid(self.root, program)
 
     def log_file(self, program: str) -> Path:
-        """What the program says."""
+        """The log of the program."""
         return self.root / f"{program}.log"
 
 
@@ -238,7 +238,7 @@ def _ports(ports: Ports, program: str) -> tuple[int, ...]:
 
 
 def wait_ready(plane: ControlPlane, program: str) -> None:
-    """Until it says that it is ready. Raises TestbedError with the end of its log."""
+    """Wait until it reports that it is ready. Raises TestbedError with the end of its log."""
 
     def settled() -> bool:
         return plane.pid(program) is None or is_ready(plane, program)
@@ -249,7 +249,7 @@ def wait_ready(plane: ControlPlane, program: str) -> None:
 
 
 def is_ready(plane: ControlPlane, program: str) -> bool:
-    """Whether the program itself says so."""
+    """Whether the program itself reports that it is ready."""
     match program:
         case "etcd":
             return _answers(http.client.HTTPConnection("127.0.0.1", plane.ports.etcd, timeout=2), "/health")
@@ -257,7 +257,7 @@ def is_ready(plane: ControlPlane, program: str) -> bool:
             return plane.client().is_ready()
         case _:
             port = plane.ports.controllers if program == CONTROLLERS else plane.ports.scheduler
-            # its certificate is of its own making, and all that it tells here is that it is well
+            # its certificate is of its own making, and all that it reports here is its health
             trusting = ssl._create_unverified_context()
             return _answers(http.client.HTTPSConnection("127.0.0.1", port, timeout=2, context=trusting), "/healthz")
 
@@ -300,10 +300,10 @@ def _read_pid(root: Path, program: str) -> int | None:
     return pid if process is not None and any(str(root) in argument for argument in process.argv) else None
 
 
-def stop(folder: Path, programs: Iterable[str] = _STARTED_IN_TURN) -> None:
+def stop(folder: Path, programs: Iterable[str] = _START_ORDER) -> None:
     """End the control plane below `folder`, or some of its programs; objects, certificates and ports stay."""
     root = folder.resolve() / "controlplane"
-    for program in sorted(programs, key=_STARTED_IN_TURN.index, reverse=True):
+    for program in sorted(programs, key=_START_ORDER.index, reverse=True):
         if (pid := _read_pid(root, program)) is not None:
             host.end_process(pid, _STOP_S)
 

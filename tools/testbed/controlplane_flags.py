@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SERVICE_RANGE = "10.96.0.0/16"
-# Nobody is to reach the API server but on loopback, which an Endpoints object cannot name; this one is for documentation
+# The API server is reachable on loopback only, which an Endpoints object cannot name; this one is for documentation
 _ADVERTISED = "192.0.2.1"
 _LAST_WITH_INSECURE_PORTS = 23
 _FIRST_WITH_BOUND_TOKENS = 21

@@ -71,7 +71,7 @@ def _of_folder(folder: Path) -> Programs:
 
 
 def read_minor(program: str) -> int:
-    """36 of a program that says `Kubernetes v1.36.2`."""
+    """36 of a program that prints `Kubernetes v1.36.2`."""
     try:
         done = subprocess.run(
             [program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=True
@@ -80,5 +80,5 @@ def read_minor(program: str) -> int:
         raise TestbedError(f"{program} --version: {error}") from error
     found = re.search(r"v1\.(\d+)", done.stdout)
     if found is None:
-        raise TestbedError(f"{program} --version says {done.stdout.strip()!r}")
+        raise TestbedError(f"{program} --version prints {done.stdout.strip()!r}")
     return int(found.group(1))

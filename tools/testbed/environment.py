@@ -1,4 +1,4 @@
-"""The virtual environment: `.venv` with exactly what `uv.lock` says, and the command `pykubelet`.
+"""The virtual environment: `.venv` with exactly what `uv.lock` lists, and the command `pykubelet`.
 
 What is installed is compiled, and so is the checkout's own code, which the environment only points at: a start without
 bytecode compiles some hundred modules first, and where PYTHONDONTWRITEBYTECODE is set, again at each start.

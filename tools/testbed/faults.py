@@ -2,7 +2,7 @@
 
 Owns a folder of programs that stand before the machine's own: `runc`, and the CNI plugin `bridge`. Both look for a flag
 named after what they are asked and for which pod, and wait as long as it is there; otherwise they are the real ones. A flag
-is a pipe nobody writes to: waiting for it costs nothing, so that a fault does not slow the others down by itself. Give the
+is a pipe without a writer: waiting for it costs nothing, so that a fault does not slow the others down by itself. Give the
 folder to `containerd.up(bin_dir=...)`. Pods are named as the runtime knows them.
 """
 
@@ -82,7 +82,7 @@ class Faults:
         os.mkfifo(self._flags / f"cni.{command}.{pod}")
 
     def release(self) -> None:
-        """All faults are over. Who reads a flag gets its end once nobody can write to it any more."""
+        """End all faults. A reader of a flag gets its end once nothing can write to it any more."""
         for flag in self._flags.iterdir():
             writer = os.open(flag, os.O_RDWR)
             flag.unlink()

@@ -30,7 +30,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class TestbedError(Exception):
-    """The machine refuses something the testbed needs; the message says what and what to do."""
+    """The machine refuses something the testbed needs; the message names it and the remedy."""
 
     __test__ = False
 
@@ -138,7 +138,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 @contextlib.contextmanager
 def paused(pid: int) -> Iterator[None]:
-    """SIGSTOP while the block runs: the process is there, and answers nobody."""
+    """SIGSTOP while the block runs: the process exists and answers nothing."""
     _signal(pid, signal.SIGSTOP)
     try:
         yield
@@ -284,7 +284,7 @@ def _hand_down_controllers(folder: Path) -> None:
             (folder / "cgroup.subtree_control").write_text(f"+{controller}")
         except (
             OSError
-        ):  # not ours to hand down (a container's own root, a realtime process); the agent says what it misses
+        ):  # not ours to hand down (a container's own root, a realtime process); the agent reports what it misses
             continue
 
 

@@ -40,7 +40,7 @@ _PAUSE_SCRIPT = "trap 'exit 0' TERM INT; while :; do sleep 2147483647 & wait $!;
 
 
 class ImageError(Exception):
-    """An image cannot be built on this machine; the message says what is missing."""
+    """An image cannot be built on this machine; the message names what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the image says about its process; the fields of the image configuration of the same names.
+    """The process that the image defines; the fields of the image configuration of the same names.
 
     `architecture` is a Go name (amd64); empty means this machine's.
     """

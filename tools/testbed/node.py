@@ -22,6 +22,7 @@ from testbed.host import TestbedError
 NODE_NAME = "local"
 # Cut short, an agent has nothing to lose; this is for a machine that is very busy.
 _STOP_S = 15.0
+SWEEP_LOCK = Path("/tmp/pyk-sweep.lock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Joined:
                 "x509": {"clientCAFile": str(self.authority)},
             },
             "authorization": {"mode": "Webhook"},
-            # nobody answers there; without one each pod is told that it has none
+            # nothing answers there; without one the agent sends each pod an Event that DNS is not configured
             "clusterDNS": ["10.96.0.10"],
         }
 
@@ -70,7 +71,7 @@ def render_config(testbed: Testbed, manifests: Path, ports: tuple[int, int, int]
         "port": ports[2],
         "address": "127.0.0.1",
         "clusterDomain": "cluster.local",
-        # without an API server nobody can be asked who somebody is
+        # without an API server no TokenReview and no SubjectAccessReview is possible
         "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},
         # a demonstration on a full disk keeps its images and pods: they cannot be pulled again
@@ -182,11 +183,16 @@ def down(folder: Path) -> None:
 
 
 def sweep_dead_runs() -> None:
-    """Remove what killed test runs left on the machine: /tmp/pyk-<what>-<pid> of processes that are gone."""
-    for folder in Path("/tmp").glob("pyk-*-*"):
-        pid = folder.name.rpartition("-")[2]
-        if pid.isdigit() and host.read_process(int(pid)) is None:
-            testbed = containerd.load(folder)
-            down(folder)
-            if testbed is not None:
-                host.remove_cgroup(f"/{testbed.name}")
+    """Remove what killed test runs left on the machine: /tmp/pyk-<what>-<pid> of processes that are gone.
+
+    The processes of a test run start together and all sweep; they do so one after the other.
+    """
+    with SWEEP_LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for folder in Path("/tmp").glob("pyk-*-*"):
+            pid = folder.name.rpartition("-")[2]
+            if pid.isdigit() and host.read_process(int(pid)) is None:
+                testbed = containerd.load(folder)
+                down(folder)
+                if testbed is not None:
+                    host.remove_cgroup(f"/{testbed.name}")

@@ -43,7 +43,7 @@ HOST_PACKAGES = {
     "git": packages.has("git"),
     "busybox-static": packages.NODE["busybox-static"],
 }
-GUEST_PACKAGES = (
+VM_PACKAGES = (
     *("systemd-sysv", "dbus", "udev", "kmod", "linux-image-cloud-amd64", "initramfs-tools", "zstd", "mount", "procps"),
     *("openssh-server", "ca-certificates", "strace", "curl", "jq", "less", "make", "git", "python3", "python3-venv"),
     *("containerd", "runc", "containernetworking-plugins", "iptables", "iproute2", "busybox-static", "openssl"),
@@ -142,7 +142,7 @@ def _run(*command: str | Path) -> None:
 
 def _unpack(folder: Path, root: Path) -> None:
     """The packages' files; they are kept as an archive, so that a change of the rest does not install them again."""
-    digest = hashlib.sha256(" ".join((SUITE, *GUEST_PACKAGES)).encode()).hexdigest()
+    digest = hashlib.sha256(" ".join((SUITE, *VM_PACKAGES)).encode()).hexdigest()
     archive = folder / f"packages-{digest[:12]}.tar"
     if not archive.exists():
         for old in folder.glob("packages-*.tar*"):
@@ -161,7 +161,7 @@ def _bootstrap(archive: Path) -> None:
     hook = f'mkdir -p "$1/etc/initramfs-tools/conf.d"; printf "{conf}" > "$1/etc/initramfs-tools/conf.d/testvm"'
     options = [f"--aptopt={line}" for line in _apt_options()]
     options += [f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in ("man", "doc", "locale")]
-    command = ["mmdebstrap", "--variant=minbase", "--mode=root", "--quiet", f"--include={','.join(GUEST_PACKAGES)}"]
+    command = ["mmdebstrap", "--variant=minbase", "--mode=root", "--quiet", f"--include={','.join(VM_PACKAGES)}"]
     _run(*command, *options, f"--essential-hook={hook}", SUITE, str(archive), *_sources())
 
 

@@ -50,7 +50,7 @@ def _pytest(name: str, number: int) -> int:
         return process.wait(LIMITS_S[name])
     except subprocess.TimeoutExpired:
         print(f"### {name}: not done within {LIMITS_S[name]} s", flush=True)
-    process.send_signal(signal.SIGINT)  # pytest then says where it was
+    process.send_signal(signal.SIGINT)  # pytest then prints where it was
     try:
         process.wait(120)
     except subprocess.TimeoutExpired:

@@ -13,8 +13,9 @@ PARTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "groups": (("tests/vm/test_groups.py",),),
     "tests": (("tests/edges/host", "tests/act/resources", "tests/agent/test_resize.py"),),
     "dbus": (("tests/edges/host/test_systemd_for_real.py", "tests/vm/test_reload.py"),),
+    "shutdown": (("tests/vm/test_shutdown.py",),),
     "watchdog": (("tests/vm/test_watchdog.py",),),
-    "pressure": (("tests/vm/test_pressure.py",),),
+    "pressure": (("tests/vm/test_pressure.py", "tests/vm/test_evictions.py", "tests/vm/test_reserved.py"),),
     "commands": (("tests/vm/test_commands.py",),),
     "reboot": (("tests/vm/test_before_reboot.py",), (REBOOT,), ("tests/vm/test_after_reboot.py",)),
 }
@@ -25,8 +26,9 @@ LIMITS_S: Mapping[str, int] = {
     "groups": 3600,
     "tests": 3600,
     "dbus": 1800,
+    "shutdown": 1800,
     "watchdog": 1800,
-    "pressure": 1800,
+    "pressure": 3600,
     "commands": 2400,
     "reboot": 1800,
 }
