@@ -4,9 +4,9 @@ RUN_DIR ?= .run
 CLUSTER_DIR ?= .run-cluster
 MANIFESTS ?= examples
 VENV := .venv/bin
-# A file of tests stays on one worker: its tests may share an agent or a control plane.
+# A file of tests stays on one worker: its tests may share an agent or a control plane. tests/conftest.py orders the files.
 WORKERS ?= 2
-PYTEST := $(VENV)/pytest -n $(WORKERS) --dist loadfile
+PYTEST := $(VENV)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 TESTBED := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testbed
 VM_DIR ?= .vm
 TESTVM := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testvm --folder $(VM_DIR)
@@ -19,7 +19,7 @@ help: ## Show this list
 python:
 	@command -v $(PYTHON) >/dev/null || { apt-get update -q && apt-get install -q -y --no-install-recommends python3; }
 
-env: python ## Make .venv with .venv/bin/pykubelet, exactly as uv.lock says
+env: python ## Make .venv with .venv/bin/pykubelet, with the versions of uv.lock
 	@$(TESTBED) env
 
 packages: python
@@ -63,7 +63,7 @@ unit: env ## The tests that need neither root nor containers
 	$(PYTEST) -m "not integration and not cluster"
 
 # Coverage by branches; what decides and plans has to be covered nearly whole.
-DECISIONS := */decide*.py,*/*plan*.py
+DECISIONS := */decide*.py,*/*plan*.py,*/placement/*.py
 coverage: env ## Branch coverage of `make unit`; fails when decisions are covered below 95 %
 	$(PYTEST) -m "not integration and not cluster" --cov=pykubelet --cov-branch --cov-report=
 	$(VENV)/coverage report --sort=cover --skip-covered | tail -n 40
@@ -72,7 +72,7 @@ coverage: env ## Branch coverage of `make unit`; fails when decisions are covere
 integration: packages env ## The tests with real containers (root)
 	$(PYTEST) -m "integration and not crash"
 
-bench: packages env ## Speed and cost, against the floor of raw runtime calls (root)
+bench: packages env ## Speed and cost, compared with raw CRI calls (root)
 	$(VENV)/python -m bench
 
 bench-cluster: packages env programs ## The same of a node in a cluster (root)

@@ -1,1 +1,1 @@
-"""KubeletConfiguration and flags: reading, defaults, validation, `Settings`."""
+"""Reads, completes and validates KubeletConfiguration and flags; the result is a `Settings`."""

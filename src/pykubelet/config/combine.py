@@ -1,8 +1,8 @@
-"""Puts defaults, file, drop-ins and flags together into one `Settings`. Pure: bytes and values in, a value out.
+"""Combines defaults, file, drop-ins and flags into one `Settings`. Pure: takes bytes and values, returns a value.
 
-Precedence, high to low: flag, last drop-in, earlier drop-in, file, default. Everything wrong is found and reported at
-once, each with the file or flag it came from. Stricter than the reference, which starts with a warning when a file has
-unknown or repeated fields: here they are errors, in drop-ins too.
+Precedence, high to low: flag, last drop-in, earlier drop-in, file, default. All problems are reported at once, each with the
+file or flag that caused it. Unknown and repeated fields are errors, in drop-ins too; the reference is less strict and
+starts with a warning if the main file has some.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pykubelet.base.kit.durations import parse_duration
 from pykubelet.base.kit.values import Value, field
 from pykubelet.config.defaults import for_file, merge_patch, with_defaults, without_file
 from pykubelet.config.effects import gates_without_effect, in_part, without_effect
-from pykubelet.config.errors import ConfigError, Problem
+from pykubelet.config.errors import ConfigError, ConfigProblem
 from pykubelet.config.flag_values import validate_flags
 from pykubelet.config.gates import FeatureGates
 from pykubelet.config.kubelet import API_VERSION, KIND
@@ -27,15 +27,17 @@ from pykubelet.config.validate_host import HostFacts, validate_host
 from pykubelet.config.validate_server import is_ip, unavailable_curves
 
 GATES = "featureGates"
-#: Periods for which 0 means the default on the command line too, as in files: there is no rest between two turns.
+#: Periods that must not be 0, because a loop would run without a pause. A flag of 0 means the default, as in files.
 NEVER_ZERO = frozenset(
     {"fileCheckFrequency", "httpCheckFrequency", "nodeStatusUpdateFrequency", "runtimeRequestTimeout", "syncFrequency"}
 )
 
 
 class FlagInput(Value):
-    """What the command line said. `fields`: plain values by field path. `names`: every flag given, by field path or, for
-    a flag without a field, by `--name`."""
+    """The values given on the command line. `fields`: plain values by field path.
+
+    `names`: the name of every given flag, by field path or, for a flag without a field, by `--name`.
+    """
 
     fields: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
@@ -44,6 +46,7 @@ class FlagInput(Value):
 
     @property
     def gates(self) -> Mapping[str, bool]:
+        """The feature gates given on the command line, by name."""
         gates: Mapping[str, bool] = self.fields.get(GATES, {})
         return gates
 
@@ -56,7 +59,7 @@ class File(Value):
 
 
 def combine(file: File | None, drop_ins: tuple[File, ...], given: FlagInput, host: HostFacts | None) -> Settings:
-    """The settings, checked. `drop_ins` in the order they apply. `host` None: rules about the machine are left out.
+    """Build the validated settings. `drop_ins`: in the order in which they apply. `host` None: host rules are not checked.
 
     Raises ConfigError with every problem found.
     """
@@ -83,7 +86,7 @@ def combine(file: File | None, drop_ins: tuple[File, ...], given: FlagInput, hos
 
 
 def _merged(file: File | None, documents: list[dict[str, Any]], given: FlagInput) -> dict[str, Any]:
-    """The complete plain configuration. `documents`: of the file, if there is one, and of the drop-ins."""
+    """The complete plain configuration. `documents`: the file's first, if there is a file, then those of the drop-ins."""
     if file is None:
         full = without_file(given.gates)
     else:
@@ -100,7 +103,7 @@ def _merged(file: File | None, documents: list[dict[str, Any]], given: FlagInput
 
 
 def _read(files: tuple[File, ...]) -> list[tuple[str, dict[str, Any]]]:
-    """Each file's document, checked. Raises ConfigError with the problems of all of them."""
+    """Read and check the document of each file. Raises ConfigError with the problems of all files."""
     documents = []
     wrong: list[str] = []
     for file in files:
@@ -116,7 +119,10 @@ def _read(files: tuple[File, ...]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def read_file(file: File) -> dict[str, Any]:
-    """The document of one file without its header. Raises ConfigError naming file, field path, value, what is allowed."""
+    """Read the document of one file, without `apiVersion` and `kind`.
+
+    Raises ConfigError that names the file, the field path, the value and what is allowed.
+    """
     document = parse_document(file.data, file.path)
     problems = []
     for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
@@ -131,7 +137,7 @@ def read_file(file: File) -> dict[str, Any]:
 
 
 def _sources(documents: list[tuple[str, dict[str, Any]]], given: FlagInput) -> dict[str, str]:
-    """By field path, where its value was given last."""
+    """The last file or flag that gave a value, by field path."""
     sources: dict[str, str] = {}
     for file, document in documents:
         sources.update(dict.fromkeys(given_paths(document), file))
@@ -139,8 +145,8 @@ def _sources(documents: list[tuple[str, dict[str, Any]]], given: FlagInput) -> d
     return sources
 
 
-def _with_source(problem: Problem, sources: Mapping[str, str]) -> str:
-    """The problem's text with the file or flag the value came from, when one gave it."""
+def _with_source(problem: ConfigProblem, sources: Mapping[str, str]) -> str:
+    """The problem's text, with the file or flag that gave the value, if one did."""
     source = None if problem.field.startswith("--") else sources.get(problem.field)
     if source is None or (source.startswith("--") and source in problem.text):
         return problem.text

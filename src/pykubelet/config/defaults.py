@@ -1,4 +1,4 @@
-"""Defaults that need more than a table: those that follow from other fields, from gates, or from where the file lies.
+"""Computed defaults: those that depend on other fields, on feature gates, or on the directory of the file.
 
 Pure, on plain documents (see `schema.py`). The plain defaults are in `kubelet.py`.
 """
@@ -24,7 +24,7 @@ RELATIVE_PATHS = (
     "volumePluginDir",
     "podLogsDir",
 )
-# What the command line meant before there were files; in force only without --config.
+# The defaults of the flags from before there were configuration files; they apply only without --config.
 LEGACY: Mapping[str, Any] = {
     "authentication.anonymous.enabled": True,
     "authentication.webhook.enabled": False,
@@ -34,7 +34,7 @@ LEGACY: Mapping[str, Any] = {
 
 
 def with_defaults(given: dict[str, Any], flag_gates: Mapping[str, bool]) -> dict[str, Any]:
-    """A checked document, complete. `flag_gates`: gates of the command line, which beat those of the document."""
+    """Complete a checked document. `flag_gates`: gates of the command line, which override those of the document."""
     full = complete(given)
     gates = {**(given.get("featureGates") or {}), **flag_gates}
     known = FeatureGates(
@@ -60,7 +60,7 @@ def _unset(text: Any) -> bool:
 
 
 def for_file(full: dict[str, Any], directory: str) -> dict[str, Any]:
-    """What the `--config` file gets beyond the defaults: eviction thresholds, and paths relative to its `directory`."""
+    """Apply what holds only for the `--config` file: default eviction thresholds, and paths relative to its `directory`."""
     done = {**full}
     merge = bool(full.get("mergeDefaultEvictionSettings"))
     done["evictionHard"] = with_default_hard(full.get("evictionHard"), merge)
@@ -73,7 +73,7 @@ def for_file(full: dict[str, Any], directory: str) -> dict[str, Any]:
 
 
 def without_file(flag_gates: Mapping[str, bool]) -> dict[str, Any]:
-    """The complete configuration when there is no `--config`: the defaults with the legacy ones over them."""
+    """The complete configuration without `--config`: the defaults, overridden by the legacy ones."""
     full = with_defaults({}, flag_gates)
     for path, value in LEGACY.items():
         set_path(full, path, value)

@@ -1,6 +1,6 @@
-"""Fields, flags and feature gates that are given and do nothing yet. They are named once in the log at start. Pure.
+"""Finds given fields, flags and feature gates that have no effect yet; the agent logs them once at start. Pure.
 
-Fields say so themselves (`kubelet.py`); flags without a field and gates that have an effect are listed here.
+Fields without effect are marked in `kubelet.py`. Flags without a field and gates are listed here if they have an effect.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pykubelet.config.gates import settable_gates
 from pykubelet.config.schema import partly_by_path
 
-# Flags without a field.
+# Flags without a field that have an effect.
 EFFECTIVE_FLAGS = frozenset(
     {
         "bootstrap-kubeconfig",
@@ -19,6 +19,8 @@ EFFECTIVE_FLAGS = frozenset(
         "cloud-provider",
         "config",
         "config-dir",
+        "eviction-dry-run",
+        "eviction-stall",
         "experimental-allocatable-ignore-eviction",
         "help",
         "hostname-override",
@@ -39,7 +41,7 @@ EFFECTIVE_FLAGS = frozenset(
     }
 )
 
-# Feature gates of the kubelet that may be set and do something.
+# Feature gates of the kubelet that may be set and have an effect.
 EFFECTIVE_GATES = frozenset(
     {
         "ChangeContainerStatusOnKubeletRestart",
@@ -51,11 +53,15 @@ EFFECTIVE_GATES = frozenset(
         "CustomCPUCFSQuotaPeriod",
         "EnvFiles",
         "ExtendWebSocketsToKubelet",
+        "GracefulNodeShutdown",
+        "GracefulNodeShutdownBasedOnPodPriority",
         "HostnameOverride",
         "InPlacePodLevelResourcesVerticalScaling",
         "InPlacePodVerticalScalingInitContainers",
         "KubeletCrashLoopBackOffMax",
         "KubeletEnsureSecretPulledImages",
+        "KubeletSeparateDiskGC",
+        "LocalStorageCapacityIsolationFSQuotaMonitoring",
         "MemoryQoS",
         "NodeDeclaredFeatures",
         "PodLevelResources",
@@ -70,22 +76,22 @@ EFFECTIVE_GATES = frozenset(
 
 
 def gates_without_effect(given: Iterable[str]) -> tuple[str, ...]:
-    """Of the given gates those that the kubelet knows, that are not locked, and that are never asked here, by path.
+    """The paths of given gates that the kubelet reads, that are not locked, and that have no effect in this agent.
 
-    Gates of other components are left out: one value often serves them all.
+    Gates of other components are left out, because one value often serves all components.
     """
     kubelets = settable_gates()
     return tuple(sorted(f"featureGates.{name}" for name in given if name in kubelets and name not in EFFECTIVE_GATES))
 
 
 def without_effect(fields: Iterable[str], flags: Iterable[str]) -> tuple[str, ...]:
-    """Of the given field paths and flag names those that do nothing yet, sorted; flags with their dashes."""
+    """The given field paths and flag names that have no effect yet, sorted; flags with their dashes."""
     idle = [path for path in fields if partly_by_path().get(path) == ""]
     idle += [f"--{name}" for name in flags if name not in EFFECTIVE_FLAGS]
     return tuple(sorted(set(idle)))
 
 
 def in_part(fields: Iterable[str]) -> tuple[str, ...]:
-    """The warnings about the given fields that do a part of their work, in their order by name."""
+    """The warnings about given fields that have only a part of their effect, sorted by field name."""
     partly = partly_by_path()
     return tuple(partly[path] for path in sorted(set(fields)) if partly.get(path))

@@ -1,85 +1,82 @@
-"""Eviction settings: the default thresholds, and reading the maps of thresholds, grace periods and reclaim amounts. Pure.
+"""Eviction settings: the default thresholds, and parsing of the thresholds, grace periods and reclaim amounts. Pure.
 
-Source: the doc page Node-pressure Eviction. What to do about a met threshold is not here.
+How a met threshold is handled is not here. Source: the doc page Node-pressure Eviction.
 """
 
 from __future__ import annotations
 
+import math
+import re
 import struct
 from collections.abc import Iterable, Mapping
 
-from pykubelet.base.api.quantity import Amount, QuantityError, parse_text
-from pykubelet.base.kit.durations import Duration, duration
+from pykubelet.base.api.quantity import NANO, Amount, Format, QuantityError, parse_text
+from pykubelet.base.kit.durations import SECOND, Duration, duration
 from pykubelet.base.kit.values import Value
-from pykubelet.config.errors import Problem
+from pykubelet.base.model.signals import EVICTION_SIGNALS, STALL_SCALE
+from pykubelet.config.errors import ConfigProblem
 from pykubelet.config.kubelet import KubeletConfiguration
 
-DEFAULT_HARD: Mapping[str, str] = {
-    "memory.available": "100Mi",
-    "nodefs.available": "10%",
-    "nodefs.inodesFree": "5%",
-    "imagefs.available": "15%",
-    "imagefs.inodesFree": "5%",
-}
-SIGNALS = (
-    "memory.available",
-    "allocatableMemory.available",
-    "nodefs.available",
-    "nodefs.inodesFree",
-    "imagefs.available",
-    "imagefs.inodesFree",
-    "containerfs.available",
-    "containerfs.inodesFree",
-    "pid.available",
-)
-
-
-#: Which hard threshold keeps which resource from pods.
-_RESERVES = {"memory.available": "memory", "nodefs.available": "ephemeral-storage"}
+DEFAULT_HARD: Mapping[str, str] = {name: one.default for name, one in EVICTION_SIGNALS.items() if one.default}
+SIGNALS = tuple(name for name, one in EVICTION_SIGNALS.items() if one.is_configurable)
+#: Numbers that Go's `ParseFloat` accepts; Python's `float` accepts more.
+_FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
+_LARGEST_SINGLE = 3.4028234e38
+#: How long a stall must last before a pod is evicted for it.
+STALL_GRACE_S = 10
+#: The values that disable a signal.
+_OFF = ("0%", "100%")
 
 
 class Limit(Value):
-    """An amount, or a part of the capacity: exactly one of the two. `fraction`: 0 to 1, in single precision."""
+    """Either an amount or a fraction of the capacity (1: all of it, in single precision)."""
 
     amount: Amount | None = None
     fraction: float | None = None
 
 
 class Threshold(Value):
-    """Met when `signal` is less than `limit`. `grace`: how long it must be met (zero: hard). `reclaim`: what eviction
-    should win above the limit."""
+    """A threshold, met if `signal` is less than `limit`. `grace`: how long it must be met before pods are evicted.
+
+    `reclaim`: how far above the limit eviction should raise the signal.
+    """
 
     signal: str
     limit: Limit
-    grace: Duration
-    reclaim: Limit | None
+    grace: Duration = Duration(0)
+    reclaim: Limit | None = None
+
+    @property
+    def is_soft(self) -> bool:
+        """Whether it has a grace period. A soft threshold without one behaves like a hard one."""
+        return self.grace.ns > 0
 
 
 class Thresholds(Value):
-    """What the maps of one configuration say; `problems` where they say nothing usable."""
+    """The thresholds of one configuration, and the problems of entries that cannot be used."""
 
     thresholds: tuple[Threshold, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[ConfigProblem, ...]
 
 
 def with_default_hard(given: Mapping[str, str] | None, merge: bool) -> dict[str, str]:
-    """`evictionHard` of a configuration file: absent means the defaults; `merge` fills in the missing signals."""
+    """`evictionHard` of a configuration file with its defaults. If absent, all defaults apply; `merge` adds missing signals."""
     if given is None:
         return dict(DEFAULT_HARD)
     return {**DEFAULT_HARD, **given} if merge else dict(given)
 
 
 def read_thresholds(config: KubeletConfiguration) -> Thresholds:
-    """All thresholds, hard ones first. `0%` and `100%` turn a signal off."""
-    problems: list[Problem] = []
+    """Parse all thresholds, hard ones first. `0%` and `100%` disable a signal."""
+    problems: list[ConfigProblem] = []
     hard = _limits("evictionHard", config.evictionHard, problems)
     soft = _limits("evictionSoft", config.evictionSoft, problems)
     grace = _graces(config, problems)
     reclaim = _reclaims(config, problems)
     for signal in soft:
         if signal not in config.evictionSoftGracePeriod:
-            text = f"grace period must be specified for the soft eviction threshold {signal}"
-            problems.append(Problem("evictionSoft", text))
+            text = f"evictionSoft[{signal}]: grace period must be specified for the soft eviction threshold {signal}"
+            problems.append(ConfigProblem("evictionSoft", text))
     found = [Threshold(signal, limit, Duration(0), reclaim.get(signal)) for signal, limit in hard.items()]
     found += [
         Threshold(signal, limit, grace.get(signal, Duration(0)), reclaim.get(signal)) for signal, limit in soft.items()
@@ -87,12 +84,35 @@ def read_thresholds(config: KubeletConfiguration) -> Thresholds:
     return Thresholds(tuple(found), tuple(problems))
 
 
+def stall_threshold(name: str, share: str) -> Threshold:
+    """Parse a stall threshold such as `memory.full` and `20%`. Raises ValueError.
+
+    This one is met if all tasks were stalled on memory for more than a fifth of the last 10 s, during `STALL_GRACE_S`. It
+    stays met until they are stalled for less than a tenth.
+    """
+    resource, _, kind = name.partition(".")
+    signal = f"{resource}.stall.{kind}"
+    if signal not in EVICTION_SIGNALS:
+        raise ValueError(f'unknown stall "{name}", must be one of memory.some, memory.full, io.some, io.full')
+    limit = _limit(share)
+    if isinstance(limit, str) or limit.fraction is None or not 0 < limit.fraction < 1:
+        raise ValueError(f'invalid share of time "{share}", must be a percentage above 0% and below 100%')
+    return Threshold(
+        signal, _calm(1 - limit.fraction), Duration(STALL_GRACE_S * SECOND), reclaim=_calm(limit.fraction / 2)
+    )
+
+
+def _calm(share: float) -> Limit:
+    """A share of the time in the unit of stall signals; a fraction in single precision would be rounded down by one."""
+    return Limit(amount=Amount(round(share * 100 * STALL_SCALE) * NANO, Format.DECIMAL_SI))
+
+
 def reserved_by(thresholds: Iterable[Threshold], capacity: Mapping[str, int]) -> dict[str, int]:
-    """Bytes by resource that the hard thresholds keep free of the `capacity` of the node."""
+    """The amounts (bytes or pieces) by resource that the hard thresholds keep free of the node's `capacity`."""
     kept: dict[str, int] = {}
     for threshold in thresholds:
-        resource = _RESERVES.get(threshold.signal)
-        if resource is None or threshold.grace.s > 0:
+        resource = EVICTION_SIGNALS[threshold.signal].reserves
+        if not resource or threshold.is_soft:
             continue
         if threshold.limit.amount is not None:
             kept[resource] = threshold.limit.amount.value()
@@ -101,21 +121,28 @@ def reserved_by(thresholds: Iterable[Threshold], capacity: Mapping[str, int]) ->
     return kept
 
 
-def _limits(field: str, given: Mapping[str, str], problems: list[Problem]) -> dict[str, Limit]:
+def _limits(field: str, given: Mapping[str, str], problems: list[ConfigProblem]) -> dict[str, Limit]:
     limits = {}
     for signal, text in given.items():
-        if not _known(field, signal, problems):
+        if not _known(field, signal, problems) or text in _OFF:
             continue
         limit = _limit(text)
-        if limit is None or (limit.amount is not None and limit.amount.nano <= 0):
-            what = "must be a quantity above zero or a percentage from 0% to 100%"
-            problems.append(Problem(field, f'{field}[{signal}]: invalid value "{text}": {what}'))
-        elif limit.fraction not in (0.0, 1.0):
+        if isinstance(limit, str):
+            problem = limit
+        elif limit.fraction is not None and limit.fraction < 0:
+            problem = f"eviction percentage threshold {signal} must be >= 0%: {text}"
+        elif limit.fraction is not None and limit.fraction > 1:
+            problem = f"eviction percentage threshold {signal} must be <= 100%: {text}"
+        elif limit.amount is not None and limit.amount.nano <= 0:
+            problem = f"eviction threshold {signal} must be positive: {limit.amount}"
+        else:
             limits[signal] = limit
+            continue
+        problems.append(ConfigProblem(field, f'{field}[{signal}]: invalid value "{text}": {problem}'))
     return limits
 
 
-def _graces(config: KubeletConfiguration, problems: list[Problem]) -> dict[str, Duration]:
+def _graces(config: KubeletConfiguration, problems: list[ConfigProblem]) -> dict[str, Duration]:
     field = "evictionSoftGracePeriod"
     graces = {}
     for signal, text in config.evictionSoftGracePeriod.items():
@@ -124,52 +151,58 @@ def _graces(config: KubeletConfiguration, problems: list[Problem]) -> dict[str, 
         try:
             graces[signal] = duration(text)
         except ValueError as error:
-            problems.append(Problem(field, f'{field}[{signal}]: invalid value "{text}": {error}'))
+            problems.append(ConfigProblem(field, f'{field}[{signal}]: invalid value "{text}": {error}'))
             continue
         if graces[signal].ns < 0:
-            problems.append(
-                Problem(field, f"invalid eviction grace period specified: {text}, must be a positive value")
-            )
+            problem = f"invalid eviction grace period specified: {text}, must be a positive value"
+            problems.append(ConfigProblem(field, f"{field}[{signal}]: {problem}"))
     return graces
 
 
-def _reclaims(config: KubeletConfiguration, problems: list[Problem]) -> dict[str, Limit]:
+def _reclaims(config: KubeletConfiguration, problems: list[ConfigProblem]) -> dict[str, Limit]:
     field = "evictionMinimumReclaim"
     reclaims = {}
     for signal, text in config.evictionMinimumReclaim.items():
         if not _known(field, signal, problems):
             continue
         limit = _limit(text)
-        if limit is None or (limit.amount is not None and limit.amount.nano < 0):
-            what = "must be a quantity that is not negative or a percentage from 0% to 100%"
-            problems.append(Problem(field, f'{field}[{signal}]: invalid value "{text}": {what}'))
+        if isinstance(limit, str):
+            problem = limit
+        elif limit.fraction is not None and limit.fraction <= 0:
+            problem = f"eviction percentage minimum reclaim {signal} must be positive: {text}"
+        elif limit.amount is not None and limit.amount.nano < 0:
+            problem = f"negative eviction minimum reclaim specified for {signal}"
         else:
             reclaims[signal] = limit
+            continue
+        problems.append(ConfigProblem(field, f'{field}[{signal}]: invalid value "{text}": {problem}'))
     return reclaims
 
 
-def _known(field: str, signal: str, problems: list[Problem]) -> bool:
+def _known(field: str, signal: str, problems: list[ConfigProblem]) -> bool:
     if signal in SIGNALS:
         return True
     text = f"unsupported eviction signal {signal} ({field}): must be one of {', '.join(SIGNALS)}"
-    problems.append(Problem(field, text))
+    problems.append(ConfigProblem(field, text))
     return False
 
 
 def _single(number: float) -> float:
-    """The nearest number of single precision, in which the kubelet keeps percentages: amounts differ by some bytes."""
+    """Round to single precision, in which the kubelet keeps percentages; otherwise amounts would differ by a few bytes."""
+    if abs(number) > _LARGEST_SINGLE:
+        return math.copysign(math.inf, number)
     rounded: float = struct.unpack("<f", struct.pack("<f", number))[0]
     return rounded
 
 
-def _limit(text: str) -> Limit | None:
+def _limit(text: str) -> Limit | str:
+    """Parse a limit. Returns the problem as text if it is not one."""
     if text.endswith("%"):
-        try:
-            percent = float(text[:-1])
-        except ValueError:
-            return None
-        return Limit(fraction=_single(_single(percent) / 100)) if 0 <= percent <= 100 else None
+        number = text.rstrip("%")
+        if not _FLOAT.fullmatch(number):
+            return "must be a quantity or a percentage"
+        return Limit(fraction=_single(_single(float(number)) / 100))
     try:
         return Limit(amount=parse_text(text))
-    except QuantityError:
-        return None
+    except QuantityError as error:
+        return str(error)

@@ -1,8 +1,8 @@
-"""Checks of the values that only flags can give. Pure. The texts are the reference's where it has them."""
+"""Validates the values that only flags can give. Pure. The messages are the reference's where it has them."""
 
 from __future__ import annotations
 
-from pykubelet.config.errors import Problem
+from pykubelet.config.errors import ConfigProblem
 from pykubelet.config.nodelabels import node_label_problem
 from pykubelet.config.settings import Flags
 from pykubelet.config.validate_server import is_ip
@@ -11,31 +11,31 @@ UNSPECIFIED = ("0.0.0.0", "::")
 
 
 def parse_node_ip(text: str) -> tuple[str, ...]:
-    """The addresses in a `--node-ip` value; items that are none are ignored."""
+    """The addresses in a `--node-ip` value. Items that are not addresses are ignored."""
     return tuple(item.strip() for item in text.split(",") if is_ip(item.strip()))
 
 
-def validate_flags(flags: Flags) -> list[Problem]:
-    """Everything wrong with the flag-only values."""
+def validate_flags(flags: Flags) -> list[ConfigProblem]:
+    """The problems of all flag-only values."""
     problems = []
     if flags.hostname_override and not flags.hostname_override.strip():
-        problems.append(Problem("--hostname-override", "empty hostname is invalid"))
+        problems.append(ConfigProblem("--hostname-override", "empty hostname is invalid"))
     if flags.cloud_provider not in ("", "external"):
         text = f'unsupported value "{flags.cloud_provider}" for --cloud-provider: must be empty or "external"'
-        problems.append(Problem("--cloud-provider", text))
+        problems.append(ConfigProblem("--cloud-provider", text))
     wrong_ip = _node_ip_problem(flags.node_ip)
     if wrong_ip:
         shown = ",".join(flags.node_ip)
-        problems.append(Problem("--node-ip", f'bad --node-ip "{shown}": {wrong_ip}'))
+        problems.append(ConfigProblem("--node-ip", f'bad --node-ip "{shown}": {wrong_ip}'))
     if flags.exit_on_lock_contention and not flags.lock_file:
         text = "cannot exit on lock file contention: no lock file specified (--lock-file)"
-        problems.append(Problem("--exit-on-lock-contention", text))
+        problems.append(ConfigProblem("--exit-on-lock-contention", text))
     if bool(flags.image_credential_provider_config) != bool(flags.image_credential_provider_bin_dir):
         text = "--image-credential-provider-config and --image-credential-provider-bin-dir must be given together"
-        problems.append(Problem("--image-credential-provider-config", text))
+        problems.append(ConfigProblem("--image-credential-provider-config", text))
     labels = node_label_problem(flags.node_labels)
     if labels:
-        problems.append(Problem("--node-labels", labels))
+        problems.append(ConfigProblem("--node-labels", labels))
     return problems
 
 

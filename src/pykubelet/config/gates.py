@@ -1,7 +1,7 @@
-"""Feature gates of Kubernetes 1.36: names, defaults, which are locked, and the set in force. Pure.
+"""Feature gates of Kubernetes 1.36: names, defaults, locks, and the set in force. Pure.
 
-Owns: the table and the rules of setting (unknown name, locked gate, unmet dependency, `AllAlpha`, `AllBeta`).
-A gate's presence here says nothing about whether this agent implements what it guards.
+Owns: the table and the rules for setting gates (unknown name, locked gate, unmet dependency, `AllAlpha`, `AllBeta`).
+A gate that is listed here is known. `effects.py` lists the gates that have an effect in this agent.
 Source: the kubelet's command line reference and the list of feature gates in the Kubernetes documentation.
 """
 
@@ -17,7 +17,7 @@ ALL_ALPHA = "AllAlpha"
 ALL_BETA = "AllBeta"
 
 
-class Stage(StrEnum):
+class FeatureStage(StrEnum):
     ALPHA = "ALPHA"
     BETA = "BETA"
     GA = "GA"
@@ -25,10 +25,10 @@ class Stage(StrEnum):
 
 
 class Gate(Value):
-    """`locked`: may not be set to anything but `default`."""
+    """One feature gate. `locked`: it may only be set to `default`."""
 
     default: bool
-    stage: Stage
+    stage: FeatureStage
     locked: bool = False
 
 
@@ -71,7 +71,7 @@ _KUBELET_DEPRECATED_OFF = """
 """
 _KUBELET_DEPRECATED_OFF_LOCKED = "GitRepoVolumeDriver"
 
-# Gates of other components: one --feature-gates value often serves them all, so the kubelet must know the names.
+# Gates of other components. One --feature-gates value often serves all components, so the kubelet must know these names.
 _OTHER_GA_LOCKED = """
     APIServerTracing AnonymousAuthConfigurableEndpoints AnyVolumeDataSource AuthorizeNodeWithSelectors
     AuthorizeWithSelectors BtreeWatchCache CRDValidationRatcheting CSIMigrationPortworx ConsistentListFromCache
@@ -123,7 +123,7 @@ _OTHER_DEPRECATED_OFF = """
     WatchFromStorageWithoutResourceVersion WindowsHostNetwork
 """
 
-# Of the gates the kubelet reads: what each needs to be on as well.
+# For the gates that the kubelet reads: the gates that must be on too.
 DEPENDENCIES: Mapping[str, tuple[str, ...]] = {
     "DRAConsumableCapacity": ("DynamicResourceAllocation",),
     "DRAExtendedResource": ("DynamicResourceAllocation",),
@@ -147,21 +147,21 @@ DEPENDENCIES: Mapping[str, tuple[str, ...]] = {
 def known_gates() -> Mapping[str, Gate]:
     """Every gate by name."""
     rows = (
-        (_KUBELET_GA_LOCKED, Gate(True, Stage.GA, locked=True)),
-        (_KUBELET_GA, Gate(True, Stage.GA)),
-        (_KUBELET_BETA_ON, Gate(True, Stage.BETA)),
-        (_KUBELET_BETA_OFF, Gate(False, Stage.BETA)),
-        (_KUBELET_ALPHA, Gate(False, Stage.ALPHA)),
-        (_KUBELET_DEPRECATED_ON, Gate(True, Stage.DEPRECATED)),
-        (_KUBELET_DEPRECATED_OFF, Gate(False, Stage.DEPRECATED)),
-        (_KUBELET_DEPRECATED_OFF_LOCKED, Gate(False, Stage.DEPRECATED, locked=True)),
-        (_OTHER_GA_LOCKED, Gate(True, Stage.GA, locked=True)),
-        (_OTHER_GA, Gate(True, Stage.GA)),
-        (_OTHER_BETA_ON, Gate(True, Stage.BETA)),
-        (_OTHER_BETA_OFF, Gate(False, Stage.BETA)),
-        (_OTHER_ALPHA, Gate(False, Stage.ALPHA)),
-        (_OTHER_DEPRECATED_ON, Gate(True, Stage.DEPRECATED)),
-        (_OTHER_DEPRECATED_OFF, Gate(False, Stage.DEPRECATED)),
+        (_KUBELET_GA_LOCKED, Gate(True, FeatureStage.GA, locked=True)),
+        (_KUBELET_GA, Gate(True, FeatureStage.GA)),
+        (_KUBELET_BETA_ON, Gate(True, FeatureStage.BETA)),
+        (_KUBELET_BETA_OFF, Gate(False, FeatureStage.BETA)),
+        (_KUBELET_ALPHA, Gate(False, FeatureStage.ALPHA)),
+        (_KUBELET_DEPRECATED_ON, Gate(True, FeatureStage.DEPRECATED)),
+        (_KUBELET_DEPRECATED_OFF, Gate(False, FeatureStage.DEPRECATED)),
+        (_KUBELET_DEPRECATED_OFF_LOCKED, Gate(False, FeatureStage.DEPRECATED, locked=True)),
+        (_OTHER_GA_LOCKED, Gate(True, FeatureStage.GA, locked=True)),
+        (_OTHER_GA, Gate(True, FeatureStage.GA)),
+        (_OTHER_BETA_ON, Gate(True, FeatureStage.BETA)),
+        (_OTHER_BETA_OFF, Gate(False, FeatureStage.BETA)),
+        (_OTHER_ALPHA, Gate(False, FeatureStage.ALPHA)),
+        (_OTHER_DEPRECATED_ON, Gate(True, FeatureStage.DEPRECATED)),
+        (_OTHER_DEPRECATED_OFF, Gate(False, FeatureStage.DEPRECATED)),
     )
     return {name: gate for names, gate in rows for name in names.split()}
 
@@ -181,18 +181,18 @@ def settable_gates() -> frozenset[str]:
 
 
 class FeatureGates(Value):
-    """The gates in force: `given` over the defaults. Build it with `feature_gates`."""
+    """The gates in force: the defaults, overridden by `given`. Build it with `feature_gates`."""
 
     given: Mapping[str, bool]
 
     def enabled(self, name: str) -> bool:
-        """Whether a known gate is on. Raises KeyError for an unknown name: that is a bug."""
+        """Whether a known gate is on. Raises KeyError for an unknown name, which is a bug in the caller."""
         gate = known_gates()[name]
         if name in self.given:
             return self.given[name]
-        if not gate.locked and gate.stage is Stage.ALPHA and ALL_ALPHA in self.given:
+        if not gate.locked and gate.stage is FeatureStage.ALPHA and ALL_ALPHA in self.given:
             return self.given[ALL_ALPHA]
-        if not gate.locked and gate.stage is Stage.BETA and ALL_BETA in self.given:
+        if not gate.locked and gate.stage is FeatureStage.BETA and ALL_BETA in self.given:
             return self.given[ALL_BETA]
         return gate.default
 
@@ -202,7 +202,7 @@ class FeatureGates(Value):
 
 
 def setting_problems(given: Mapping[str, bool]) -> list[str]:
-    """What is wrong with setting these gates: unknown names and locked gates, in the reference's words."""
+    """The problems of the given gates: unknown names and locked gates, in the reference's words."""
     problems = []
     for name in sorted(given):
         gate = known_gates().get(name)
@@ -217,7 +217,7 @@ def setting_problems(given: Mapping[str, bool]) -> list[str]:
 
 
 def dependency_problems(gates: FeatureGates) -> list[str]:
-    """Gates that are on while something they need is off."""
+    """The problems of gates that are on while a gate that they depend on is off."""
     problems = []
     for name in sorted(DEPENDENCIES):
         missing = [need for need in DEPENDENCIES[name] if not gates.enabled(need)]

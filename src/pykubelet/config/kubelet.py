@@ -1,14 +1,14 @@
-"""The `KubeletConfiguration` of `kubelet.config.k8s.io/v1beta1`, every field, with its default.
+"""The `KubeletConfiguration` of `kubelet.config.k8s.io/v1beta1` with all its fields and defaults.
 
 Owns: names, types and plain defaults (doc page: Kubelet Configuration v1beta1). Attribute names are the JSON names.
-Not here: defaults that follow from other fields (`defaults.py`), rules (`validate*.py`), reading (`schema.py`).
+Not here: defaults that depend on other fields (`defaults.py`), rules (`validate*.py`), reading (`schema.py`).
 
-A field marked `NoEffect` is accepted and checked and does nothing yet; given explicitly, it is named once in the log at start. Take
-the mark off when a part of the agent reads the field. `Partly` says which part of its work a field does.
+A field marked `NoEffect` is accepted and checked but has no effect yet. If it is given explicitly, it is logged once at start.
+Remove the mark when a part of the agent reads the field. `Partly` states which part of a field's effect is implemented.
 
-A type marked `Ptr` tells "not given" from the zero value, as a pointer does in the reference: an explicit `0`, `false` or
-`""` stays. Of the others a zero value counts as not given and takes the default. `T | None` has no default at all.
-Annotations here are evaluated at once (no `from __future__ import annotations`): `schema.py` reads them.
+A type marked `Ptr` distinguishes "not given" from the zero value, as a pointer does in the reference: an explicit `0`, `false`
+or `""` stays. For other types, a zero value counts as not given and takes the default. `T | None` has no default at all.
+Annotations here are evaluated at once (no `from __future__ import annotations`) because `schema.py` reads them.
 """
 
 from typing import Annotated, TypeVar
@@ -24,20 +24,20 @@ KIND = "KubeletConfiguration"
 
 
 class Range(msgspec.Struct, frozen=True):
-    """The integers a field's type can hold."""
+    """The range of integers that a field's type can hold."""
 
     low: int
     high: int
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """What a type says beside its Python type."""
+    """A mark that a field's annotation adds to its Python type."""
 
     name: str
 
 
 class Partly(msgspec.Struct, frozen=True):
-    """A field that does a part of its work: the part, and the part that is missing. Logged at start if the field is given."""
+    """Marks a field with a part of its effect. `text`: the part that works and the part that is missing, logged at start."""
 
     text: str
 
@@ -130,7 +130,7 @@ class MemoryReservation(_Part, frozen=True, kw_only=True):
     limits: dict[str, Quantity] = {}
 
 
-class Taint(_Part, frozen=True, kw_only=True):
+class RegistrationTaint(_Part, frozen=True, kw_only=True):
     key: str = ""
     value: str = ""
     effect: str = ""
@@ -142,7 +142,7 @@ class Tracing(_Part, frozen=True, kw_only=True):
     samplingRatePerMillion: Int32 | None = None
 
 
-class UserNamespaces(_Part, frozen=True, kw_only=True):
+class UserNamespaceSettings(_Part, frozen=True, kw_only=True):
     idsPerPod: Int64 | None = None
 
 
@@ -192,9 +192,7 @@ class KubeletConfiguration(_Part, frozen=True, kw_only=True):
     imageGCLowThresholdPercent: Ptr[Int32] = 80
     volumeStatsAggPeriod: Duration = Duration(MINUTE)
     kubeletCgroups: str = ""
-    systemCgroups: Annotated[
-        str, Partly("systemCgroups names the group of which usage is told; no process is moved there yet")
-    ] = ""
+    systemCgroups: str = ""
     cgroupRoot: str = ""
     cgroupsPerQOS: Ptr[bool] = True
     cgroupDriver: str = "cgroupfs"
@@ -223,16 +221,13 @@ class KubeletConfiguration(_Part, frozen=True, kw_only=True):
     kubeAPIBurst: Int32 = 100
     serializeImagePulls: Ptr[bool] = True
     maxParallelImagePulls: Int32 | None = None
-    evictionHard: Annotated[
-        dict[str, str],
-        Partly("evictionHard lowers what pods may request (allocatable); no pod is evicted because of it yet"),
-    ] = {}
-    evictionSoft: NoEffect[dict[str, str]] = {}
-    evictionSoftGracePeriod: NoEffect[dict[str, str]] = {}
-    evictionPressureTransitionPeriod: NoEffect[Duration] = Duration(5 * MINUTE)
-    evictionMaxPodGracePeriod: NoEffect[Int32] = 0
-    evictionMinimumReclaim: NoEffect[dict[str, str]] = {}
-    mergeDefaultEvictionSettings: NoEffect[Ptr[bool]] = False
+    evictionHard: dict[str, str] = {}
+    evictionSoft: dict[str, str] = {}
+    evictionSoftGracePeriod: dict[str, str] = {}
+    evictionPressureTransitionPeriod: Duration = Duration(5 * MINUTE)
+    evictionMaxPodGracePeriod: Int32 = 0
+    evictionMinimumReclaim: dict[str, str] = {}
+    mergeDefaultEvictionSettings: Ptr[bool] = False
     podsPerCore: Int32 = 0
     enableControllerAttachDetach: Ptr[bool] = True
     protectKernelDefaults: bool = False
@@ -257,13 +252,13 @@ class KubeletConfiguration(_Part, frozen=True, kw_only=True):
     allowedUnsafeSysctls: tuple[str, ...] = ()
     volumePluginDir: NoEffect[str] = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/"
     providerID: str = ""
-    kernelMemcgNotification: NoEffect[bool] = False
+    kernelMemcgNotification: bool = False
     logging: Logging = Logging()
     enableSystemLogHandler: Ptr[bool] = True
     enableSystemLogQuery: Ptr[bool] = False
-    shutdownGracePeriod: NoEffect[Duration] = Duration(0)
-    shutdownGracePeriodCriticalPods: NoEffect[Duration] = Duration(0)
-    shutdownGracePeriodByPodPriority: NoEffect[tuple[ShutdownGracePeriodByPodPriority, ...]] = ()
+    shutdownGracePeriod: Duration = Duration(0)
+    shutdownGracePeriodCriticalPods: Duration = Duration(0)
+    shutdownGracePeriodByPodPriority: tuple[ShutdownGracePeriodByPodPriority, ...] = ()
     crashLoopBackOff: CrashLoopBackOff = CrashLoopBackOff()
     reservedMemory: NoEffect[tuple[MemoryReservation, ...]] = ()
     enableProfilingHandler: Ptr[bool] = True
@@ -271,11 +266,11 @@ class KubeletConfiguration(_Part, frozen=True, kw_only=True):
     seccompDefault: Ptr[bool] = False
     memoryThrottlingFactor: Ptr[float] = 0.9
     memoryReservationPolicy: str = "None"
-    registerWithTaints: tuple[Taint, ...] = ()
+    registerWithTaints: tuple[RegistrationTaint, ...] = ()
     registerNode: Ptr[bool] = True
     tracing: NoEffect[Tracing] = Tracing()
     localStorageCapacityIsolation: Ptr[bool] = True
     containerRuntimeEndpoint: str = "unix:///run/containerd/containerd.sock"
     imageServiceEndpoint: str = ""
     failCgroupV1: Ptr[bool] = True
-    userNamespaces: UserNamespaces = UserNamespaces()
+    userNamespaces: UserNamespaceSettings = UserNamespaceSettings()

@@ -1,4 +1,4 @@
-"""Which labels `--node-labels` may carry. Pure. Source: the kubelet's command line reference and KEP-279."""
+"""Validates the labels of `--node-labels`. Pure. Source: the kubelet's command line reference and KEP-279."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEYS = (
 
 
 def node_label_problem(labels: Mapping[str, str]) -> str | None:
-    """What is wrong with the labels, in the reference's words; None when nothing is."""
+    """The problem of the labels, in the reference's words; None if there is none."""
     unknown = sorted(key for key in labels if _is_kubernetes(key) and not _is_allowed(key))
     if unknown:
         return (

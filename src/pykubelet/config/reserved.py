@@ -1,6 +1,6 @@
 """Reserved resources: kubeReserved, systemReserved, reservedSystemCPUs, qosReserved. Pure.
 
-Owns the checks that are fatal at start, and the amounts as values. Source: doc page Reserve Compute Resources.
+Owns the checks that are fatal at start, and the parsed amounts. Source: doc page Reserve Compute Resources.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.base.api.quantity import Amount, QuantityError, parse_text
+from pykubelet.base.kit.cpuset import parse_cpuset
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import Value
-from pykubelet.config.cpuset import parse_cpuset
-from pykubelet.config.errors import Problem
+from pykubelet.config.errors import ConfigProblem
 from pykubelet.config.kubelet import KubeletConfiguration
 
 RESOURCES = ("cpu", "memory", "ephemeral-storage", "pid")
@@ -19,7 +19,10 @@ QOS_RESOURCES = ("memory",)
 
 
 class Reserved(Value):
-    """`kube`, `system`: by resource name. `cpus`: the reserved CPU ids (empty: none named). `qos`: resource to percent."""
+    """The reserved amounts. `kube`, `system`: by resource name. `cpus`: the reserved CPU ids, empty if none are named.
+
+    `qos`: percent by resource.
+    """
 
     kube: Mapping[str, Amount]
     system: Mapping[str, Amount]
@@ -27,15 +30,18 @@ class Reserved(Value):
     qos: Mapping[str, int]
 
 
-def read_reserved(config: KubeletConfiguration, qos_gate: bool) -> tuple[Reserved, tuple[Problem, ...]]:
-    """The reservations and what is wrong with them. Named CPUs replace `cpu` in both maps. `qos_gate`: QOSReserved."""
-    problems: list[Problem] = []
+def read_reserved(config: KubeletConfiguration, qos_gate: bool) -> tuple[Reserved, tuple[ConfigProblem, ...]]:
+    """The reservations and their problems. `qos_gate`: the feature gate QOSReserved.
+
+    If CPUs are named, `system` has their number as `cpu` and `kube` has no `cpu`.
+    """
+    problems: list[ConfigProblem] = []
     kube = _amounts("kubeReserved", config.kubeReserved, problems)
     system = _amounts("systemReserved", config.systemReserved, problems)
     try:
         cpus = parse_cpuset(config.reservedSystemCPUs)
     except ValueError:
-        cpus = frozenset()  # the validator says it
+        cpus = frozenset()  # the validator reports it
     if cpus:
         kube.pop("cpu", None)
         system["cpu"] = parse_text(str(len(cpus)))
@@ -43,28 +49,28 @@ def read_reserved(config: KubeletConfiguration, qos_gate: bool) -> tuple[Reserve
     return Reserved(kube, system, cpus, qos), tuple(problems)
 
 
-def _amounts(field: str, given: Mapping[str, str], problems: list[Problem]) -> dict[str, Amount]:
+def _amounts(field: str, given: Mapping[str, str], problems: list[ConfigProblem]) -> dict[str, Amount]:
     amounts = {}
     for name, text in given.items():
         if name not in RESOURCES:
             allowed = f"must be one of {', '.join(RESOURCES)}"
-            problems.append(Problem(field, f'cannot reserve "{name}" resource ({field}): {allowed}'))
+            problems.append(ConfigProblem(field, f'cannot reserve "{name}" resource ({field}): {allowed}'))
             continue
         try:
             amount = parse_text(text)
         except QuantityError as error:
             what = f'failed to parse quantity "{text}" for "{name}" resource ({field}): {error}'
-            problems.append(Problem(field, what))
+            problems.append(ConfigProblem(field, what))
             continue
         if amount.nano < 0:
             what = f'resource quantity for "{name}" cannot be negative: {text} ({field})'
-            problems.append(Problem(field, what))
+            problems.append(ConfigProblem(field, what))
             continue
         amounts[name] = amount
     return amounts
 
 
-def _qos(given: Mapping[str, str], problems: list[Problem]) -> dict[str, int]:
+def _qos(given: Mapping[str, str], problems: list[ConfigProblem]) -> dict[str, int]:
     percents = {}
     for name, text in given.items():
         percent = parse_decimal(text.removesuffix("%"), 100)
@@ -75,5 +81,5 @@ def _qos(given: Mapping[str, str], problems: list[Problem]) -> dict[str, int]:
         else:
             percents[name] = percent
             continue
-        problems.append(Problem("qosReserved", what))
+        problems.append(ConfigProblem("qosReserved", what))
     return percents

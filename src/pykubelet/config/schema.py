@@ -1,7 +1,7 @@
-"""Reads configuration values by the types in `kubelet.py`: checks, completes with defaults, builds, takes apart. Pure.
+"""Checks configuration values by the types in `kubelet.py`, adds defaults, and converts to and from structs. Pure.
 
 "Plain" means JSON-like: dicts, lists, str, int, float, bool. Merging and flags work on plain values; the frozen structs
-are built once at the end. Rules between values are not here (`validate.py`).
+are built once at the end. Rules between fields are in `validate.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pykubelet.base.api.quantity import QuantityError
 from pykubelet.base.api.quantity import parse as parse_quantity
 from pykubelet.base.kit.durations import Duration, format_duration, parse_duration
 from pykubelet.base.kit.values import Value
-from pykubelet.config.errors import Problem
+from pykubelet.config.errors import ConfigProblem
 from pykubelet.config.kubelet import NO_EFFECT, NS_TOO, POINTER, QUANTITY, KubeletConfiguration, Partly, Range
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -53,8 +53,10 @@ class MapOf(Value):
 
 
 class Field(Value):
-    """`default`: plain, None where there is none. `pointer`: zero is not the same as not given.
-    `partly`: which part of its work a field does; "" for one without any effect, None for one with its whole effect."""
+    """One field. `default`: a plain value; None: no default. `pointer`: a zero value is not the same as "not given".
+
+    `partly`: which part of the field's effect is implemented; "": none of it, None: all of it.
+    """
 
     name: str
     node: Node
@@ -75,14 +77,14 @@ _SCALARS: dict[Any, str] = {bool: "bool", float: "float", str: "str", int: "int"
 
 @cache
 def object_of(cls: type[msgspec.Struct]) -> Object:
-    """The shape of a struct class, from its annotations and defaults."""
+    """The fields of a struct class, from its annotations and defaults."""
     empty = cls()
     hints = typing.get_type_hints(cls, include_extras=True)
     return Object(cls, {name: _field(name, hints[name], getattr(empty, name)) for name in cls.__struct_fields__})
 
 
 def config_shape() -> Object:
-    """The shape of KubeletConfiguration."""
+    """The fields of KubeletConfiguration."""
     return object_of(KubeletConfiguration)
 
 
@@ -124,16 +126,16 @@ def _node(hint: Any) -> tuple[Node, bool]:
 # -- checking -----------------------------------------------------------------------------------------------------
 
 
-def check(value: Any, node: Node | None = None) -> list[Problem]:
-    """Unknown fields and wrong types of a plain document, all of them. A null counts as not given."""
-    problems: list[Problem] = []
+def check(value: Any, node: Node | None = None) -> list[ConfigProblem]:
+    """All unknown fields and wrong types of a plain document. A null counts as not given."""
+    problems: list[ConfigProblem] = []
     if isinstance(value, dict) and node is None:
         value = {key: item for key, item in value.items() if key not in _HEADER}
     _check(node or config_shape(), value, "", problems)
     return problems
 
 
-def _check(node: Node, value: Any, path: str, problems: list[Problem]) -> None:
+def _check(node: Node, value: Any, path: str, problems: list[ConfigProblem]) -> None:
     if value is None:
         return
     if isinstance(node, Scalar):
@@ -157,11 +159,11 @@ def _check(node: Node, value: Any, path: str, problems: list[Problem]) -> None:
             if key in node.fields:
                 _check(node.fields[key].node, item, here, problems)
             else:
-                problems.append(Problem(here, f"{here}: unknown field{_hint(node, key, path)}"))
+                problems.append(ConfigProblem(here, f"{here}: unknown field{_hint(node, key, path)}"))
 
 
 def scalar_problem(node: Scalar, value: Any) -> str | None:
-    """What is allowed, when `value` is not; None when it is."""
+    """What is allowed, if `value` is not; None if it is."""
     right = True
     match node.kind:
         case "bool":
@@ -193,7 +195,7 @@ def _is_duration(value: Any) -> bool:
 
 
 def is_quantity(value: Any) -> bool:
-    """Whether `value` can stand where a resource quantity is asked for (a bare number can)."""
+    """Whether `value` is a resource quantity (a bare number is one)."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return False
     try:
@@ -203,16 +205,17 @@ def is_quantity(value: Any) -> bool:
     return True
 
 
-def invalid(path: str, value: Any, allowed: str) -> Problem:
+def invalid(path: str, value: Any, allowed: str) -> ConfigProblem:
+    """The problem of an invalid value. `allowed`: what the field accepts. The value is cut to 200 characters."""
     import json  # only after a mistake
 
     shown = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     shown = shown if len(shown) <= 200 else shown[:200] + "..."
-    return Problem(path, f"{path}: invalid value {shown}: {allowed}")
+    return ConfigProblem(path, f"{path}: invalid value {shown}: {allowed}")
 
 
 def _hint(node: Object, key: str, path: str) -> str:
-    """The nearest known field, anywhere; for a small object also all it has."""
+    """A hint for the error message: the most similar known field, or else, for a small object, the list of its fields."""
     import difflib  # only after a mistake
 
     everywhere = {name.rsplit(".", 1)[-1].lower(): name for name in field_paths()}
@@ -228,7 +231,7 @@ def _hint(node: Object, key: str, path: str) -> str:
 
 @cache
 def field_paths() -> tuple[str, ...]:
-    """The dotted paths of all fields that hold values, maps and lists as one."""
+    """The dotted paths of all fields that hold values. A map or list counts as one field."""
     return tuple(_paths(config_shape(), ""))
 
 
@@ -242,7 +245,7 @@ def _paths(node: Object, prefix: str) -> Iterator[str]:
 
 @cache
 def partly_by_path() -> Mapping[str, str]:
-    """`Field.partly` of the `field_paths` without their whole effect, by path; a field covers all below it."""
+    """`Field.partly` by path, for the `field_paths` without their full effect. The mark of an object covers all its fields."""
     return dict(_partly_below(config_shape(), "", None))
 
 
@@ -256,7 +259,7 @@ def _partly_below(node: Object, prefix: str, above: str | None) -> Iterator[tupl
 
 
 def given_paths(value: dict[str, Any]) -> list[str]:
-    """Which of `field_paths` a plain document gives (null is not given)."""
+    """The `field_paths` that a plain document gives. A null counts as not given."""
     return [path for path in field_paths() if get_path(value, path) is not None]
 
 
@@ -264,7 +267,7 @@ def given_paths(value: dict[str, Any]) -> list[str]:
 
 
 def complete(value: dict[str, Any], node: Object | None = None) -> dict[str, Any]:
-    """A checked plain document with every plain default filled in; fields it does not know are left out."""
+    """A checked plain document with every plain default filled in. Unknown fields are left out."""
     shape = node or config_shape()
     full: dict[str, Any] = {}
     for name, entry in shape.fields.items():
@@ -286,7 +289,7 @@ def _is_zero(node: Node, value: Any) -> bool:
 
 
 def get_path(value: dict[str, Any], path: str) -> Any:
-    """The value at a dotted path; None where there is none."""
+    """The value at a dotted path; None if there is none."""
     at: Any = value
     for part in path.split("."):
         if not isinstance(at, dict):
@@ -296,7 +299,7 @@ def get_path(value: dict[str, Any], path: str) -> Any:
 
 
 def set_path(value: dict[str, Any], path: str, new: Any) -> None:
-    """Put `new` at a dotted path of a plain document, in place."""
+    """Set the value at a dotted path of a plain document, in place."""
     *parents, last = path.split(".")
     at = value
     for part in parents:
@@ -305,7 +308,7 @@ def set_path(value: dict[str, Any], path: str, new: Any) -> None:
 
 
 def drop_path(value: dict[str, Any], path: str) -> None:
-    """Take the value at a dotted path out of a plain document, in place."""
+    """Remove the value at a dotted path of a plain document, in place."""
     *parents, last = path.split(".")
     at = value
     for part in parents:
@@ -317,7 +320,7 @@ def drop_path(value: dict[str, Any], path: str) -> None:
 
 
 def build(value: dict[str, Any]) -> KubeletConfiguration:
-    """The frozen configuration of a checked and completed plain document."""
+    """Build the frozen configuration from a checked and completed plain document."""
     return _build_object(config_shape(), value, KubeletConfiguration)
 
 
@@ -348,7 +351,7 @@ def _build(node: Node, value: Any) -> Any:
 
 
 def to_plain(value: Any) -> Any:
-    """A configuration value as JSON has it: durations as Go strings, fields without a value left out."""
+    """Convert a configuration value to plain JSON values: durations become Go strings, unset fields are left out."""
     if isinstance(value, Duration):
         return format_duration(value.ns)
     if isinstance(value, msgspec.Struct):

@@ -1,8 +1,8 @@
-"""`Settings`: the configuration and the flags in one frozen value, which is read everywhere and changed nowhere.
+"""`Settings`: the configuration and the flags in one frozen value.
 
-Owns: the flag-only values, and values that are derived from fields (seconds as float ending `_s`, bytes, one value from two
-fields). The fields themselves are in `settings.config`. A component builds its own settings from these, in the module that
-declares them. Pure.
+Owns: the flag-only values, and values that are derived from fields (seconds as float with names ending in `_s`, bytes, one
+value from two fields). The fields themselves are in `settings.config`. A component builds its own settings from these, in
+the module that declares them. Pure.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pykubelet.base.api.quantity import parse_text
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.paths import Paths
 from pykubelet.config.errors import ConfigError
-from pykubelet.config.eviction import Threshold, read_thresholds, reserved_by
+from pykubelet.config.eviction import Threshold, read_thresholds, reserved_by, stall_threshold
 from pykubelet.config.gates import FeatureGates
 from pykubelet.config.kubelet import KubeletConfiguration
 from pykubelet.config.reserved import Reserved, read_reserved
 
-#: Gates whose features a node declares, in the order of their names.
+#: Gates whose features the node declares, sorted by name.
 DECLARED = (
     "ExtendWebSocketsToKubelet",
     "InPlacePodLevelResourcesVerticalScaling",
@@ -30,12 +30,12 @@ CRASH_BACKOFF_INITIAL_S = 10.0
 REDUCED_CRASH_BACKOFF_INITIAL_S = 1.0
 CRASH_BACKOFF_MAX_S = 300.0
 REDUCED_CRASH_BACKOFF_MAX_S = 60.0
-#: A container that lived this long since its last back-off begins anew, whatever the longest wait is.
+#: The back-off of a container that ran this long since the last one starts afresh, whatever the longest wait is.
 CRASH_BACKOFF_RESET_S = 600.0
 
 
 class Flags(Value):
-    """Values that only the command line can give. Empty text means: not given. Paths are absolute."""
+    """Values that only the command line can give. Empty text means "not given". Paths are absolute."""
 
     config: str = ""
     config_dir: str = ""
@@ -58,14 +58,18 @@ class Flags(Value):
     cadvisor_port: int = 0
     image_credential_provider_config: str = ""
     image_credential_provider_bin_dir: str = ""
+    eviction_dry_run: bool = False
+    eviction_stall: Mapping[str, str] = field(default_factory=dict)
     housekeeping_interval_s: float = 10.0
     max_housekeeping_interval_s: float = 15.0
     run_once: bool = False
 
 
 class Settings(Value):
-    """`no_effect`: fields and flags that were given and do nothing yet. `warnings`: to be logged once at start.
-    `files`: the configuration files that were read, in order."""
+    """All settings of the agent. `no_effect`: given fields, flags and gates that have no effect yet.
+
+    `warnings`: are logged once at start. `files`: the configuration files that were read, in order.
+    """
 
     config: KubeletConfiguration = field(default_factory=KubeletConfiguration)
     flags: Flags = field(default_factory=Flags)
@@ -79,50 +83,57 @@ class Settings(Value):
         return self.gates.enabled(gate)
 
     def node_name(self, hostname: str) -> str:
-        """The node's name on a machine called `hostname`. Raises ConfigError when nothing is left of it."""
+        """The node's name on a machine with this `hostname`. Raises ConfigError if the name is empty."""
         name = (self.flags.hostname_override or hostname).strip().lower()
         if not name:
             raise ConfigError("empty hostname is invalid")
         return name
 
-    # -- where and who
+    # -- paths, endpoints and names
 
     @property
     def standalone(self) -> bool:
-        """No API server: pods come from manifests alone."""
+        """Whether there is no API server, so that pods come only from manifests."""
         return not self.flags.kubeconfig
 
     @property
     def run_once(self) -> bool:
+        """Whether to run the static pods once and exit."""
         return self.flags.run_once or self.config.runOnce
 
     @property
     def root_dir(self) -> str:
+        """The agent's directory (`--root-dir`)."""
         return self.flags.root_dir
 
     @property
     def paths(self) -> Paths:
+        """The paths below the agent's directory and the directory of pod logs."""
         return Paths(self.root_dir, self.config.podLogsDir)
 
     @property
     def runtime_endpoint(self) -> str:
+        """The address of the runtime's CRI service."""
         return self.config.containerRuntimeEndpoint
 
     @property
     def image_endpoint(self) -> str:
+        """The address of the CRI image service, by default the runtime's."""
         return self.config.imageServiceEndpoint or self.config.containerRuntimeEndpoint
 
     @property
     def verbosity(self) -> int:
+        """The log verbosity (`-v`)."""
         return self.config.logging.verbosity
 
     @property
     def log_json(self) -> bool:
+        """Whether log lines are JSON instead of text."""
         return self.config.logging.format == "json"
 
     @property
     def declared_features(self) -> tuple[str, ...]:
-        """The optional features of this node that the scheduler must know (KEP-5328)."""
+        """The optional features of this node that the scheduler must know about (KEP-5328)."""
         if not self.enabled("NodeDeclaredFeatures"):
             return ()
         return tuple(gate for gate in DECLARED if self.enabled(gate))
@@ -131,36 +142,42 @@ class Settings(Value):
 
     @property
     def sync_frequency_s(self) -> float:
+        """`syncFrequency` in seconds."""
         return self.config.syncFrequency.s
 
     @property
     def file_check_frequency_s(self) -> float:
+        """`fileCheckFrequency` in seconds."""
         return self.config.fileCheckFrequency.s
 
     @property
     def http_check_frequency_s(self) -> float:
+        """`httpCheckFrequency` in seconds."""
         return self.config.httpCheckFrequency.s
 
     @property
     def runtime_request_timeout_s(self) -> float:
+        """`runtimeRequestTimeout` in seconds."""
         return self.config.runtimeRequestTimeout.s
 
     @property
     def image_minimum_gc_age_s(self) -> float:
+        """`imageMinimumGCAge` in seconds."""
         return self.config.imageMinimumGCAge.s
 
     @property
     def image_maximum_gc_age_s(self) -> float:
-        """0: off."""
+        """`imageMaximumGCAge` in seconds; 0: off."""
         return self.config.imageMaximumGCAge.s
 
     @property
     def container_log_monitor_interval_s(self) -> float:
+        """`containerLogMonitorInterval` in seconds."""
         return self.config.containerLogMonitorInterval.s
 
     @property
     def crash_backoff_max_s(self) -> float:
-        """The longest wait before a crashed container is started again."""
+        """The longest back-off, in seconds, before a crashed container is restarted."""
         period = self.config.crashLoopBackOff.maxContainerRestartPeriod
         if period is not None and self.enabled("KubeletCrashLoopBackOffMax"):
             return period.s
@@ -169,7 +186,7 @@ class Settings(Value):
 
     @property
     def crash_backoff_initial_s(self) -> float:
-        """The first such wait; never above the longest."""
+        """The first back-off in seconds; never longer than `crash_backoff_max_s`."""
         reduced = self.enabled("ReduceDefaultCrashLoopBackOffDecay")
         initial = REDUCED_CRASH_BACKOFF_INITIAL_S if reduced else CRASH_BACKOFF_INITIAL_S
         return min(initial, self.crash_backoff_max_s)
@@ -178,50 +195,58 @@ class Settings(Value):
 
     @property
     def container_log_max_bytes(self) -> int:
+        """`containerLogMaxSize` in bytes; a negative value disables rotation."""
         return parse_text(self.config.containerLogMaxSize).value()
 
     @property
     def seccomp_default(self) -> bool:
-        """Containers without a seccomp profile get RuntimeDefault."""
+        """Whether containers without a seccomp profile get RuntimeDefault."""
         return self.flags.seccomp_default or self.config.seccompDefault
 
     @property
     def pod_pids_limit(self) -> int | None:
-        """Processes of one pod; None: no limit of the pod's own."""
+        """The most processes of one pod; None: no limit per pod."""
         return None if self.config.podPidsLimit < 0 else self.config.podPidsLimit
 
     @property
     def cpu_cfs_quota_period_us(self) -> int:
+        """`cpuCFSQuotaPeriod` in microseconds."""
         return self.config.cpuCFSQuotaPeriod.ns // 1000
 
     @property
     def user_namespace_ids_per_pod(self) -> int:
+        """`userNamespaces.idsPerPod`, by default 65536."""
         return self.config.userNamespaces.idsPerPod or 65536
 
     # -- cgroups and reservations
 
     @property
     def cgroup_root(self) -> str:
-        """The cgroup below which the pods' cgroups lie; `/` when none is named and there are QoS cgroups."""
+        """The parent cgroup of the pods' cgroups; if it is not configured, `/` with QoS cgroups and empty without."""
         return self.config.cgroupRoot or ("/" if self.config.cgroupsPerQOS else "")
 
     @property
     def reserved(self) -> Reserved:
-        """What is kept for the system; computed at each call."""
+        """The resources reserved for the system; computed at each call."""
         return read_reserved(self.config, self.enabled("QOSReserved"))[0]
 
     @property
     def eviction_thresholds(self) -> tuple[Threshold, ...]:
-        """Computed at each call."""
+        """The configured eviction thresholds; computed at each call."""
         return read_thresholds(self.config).thresholds
 
+    @property
+    def stall_thresholds(self) -> tuple[Threshold, ...]:
+        """The thresholds of `--eviction-stall`."""
+        return tuple(stall_threshold(name, share) for name, share in self.flags.eviction_stall.items())
+
     def eviction_reserved(self, capacity: Mapping[str, int]) -> dict[str, int]:
-        """Bytes by resource that the hard eviction thresholds keep from pods. `capacity`: of the node, by resource."""
+        """The amounts by resource that the hard eviction thresholds keep from pods. `capacity`: the node's, by resource."""
         if self.flags.experimental_allocatable_ignore_eviction:
             return {}
         return reserved_by(self.eviction_thresholds, capacity)
 
     @property
     def has_tiered_memory(self) -> bool:
-        """Memory protection is by tiers (memory QoS)."""
+        """Whether memory QoS protects memory by tiers (`memoryReservationPolicy: TieredReservation`)."""
         return self.config.memoryReservationPolicy == "TieredReservation"

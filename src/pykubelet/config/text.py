@@ -1,4 +1,4 @@
-"""Configuration text (YAML or JSON) as the map of fields it must be, read as `base/api/documents.py` says. Pure."""
+"""Parses configuration text (YAML or JSON) with `base/api/documents.py`; it must be a map of fields. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pykubelet.config.errors import ConfigError
 
 
 def parse_document(data: bytes, file: str) -> dict[str, Any]:
-    """The one map that `data` holds. Raises ConfigError naming `file` and the line or path."""
+    """The map in `data`. Raises ConfigError that names `file` and the line or path."""
     if not data.strip():
         raise ConfigError(f"{file}: the file is empty: must hold a YAML or JSON object")
     try:

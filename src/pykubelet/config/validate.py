@@ -1,9 +1,9 @@
-"""The rules a KubeletConfiguration must keep, all of them checked, all violations reported. Pure.
+"""Validates a KubeletConfiguration and reports all violations at once. Pure.
 
-The texts are the reference kubelet's, which people search for; what the reference only finds out later at start
-(unknown policies, quantities that are none) is checked here too, in the same form.
-Rules that need the machine are in `validate_host.py`, those about pod resources and cgroups in `validate_node.py`.
-Deliberately absent: the reference refuses `runOnce: true`; this agent runs once and ends.
+The messages are the reference kubelet's, because users search for them. Errors that the reference only finds later at start
+(unknown policies, malformed quantities) are checked here too, with messages of the same form.
+Rules that need facts of the machine are in `validate_host.py`, rules about pod resources and cgroups in `validate_node.py`.
+One rule is left out on purpose: the reference refuses `runOnce: true`, while this agent runs the pods once and exits.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from operator import attrgetter
 
 from pykubelet.base.api.labels import label_value_errors, qualified_name_errors
 from pykubelet.base.kit.durations import MILLISECOND, SECOND, Duration
-from pykubelet.config.errors import Problem
+from pykubelet.config.errors import ConfigProblem
 from pykubelet.config.gates import FeatureGates, dependency_problems, setting_problems
-from pykubelet.config.kubelet import KubeletConfiguration, Taint
+from pykubelet.config.kubelet import KubeletConfiguration, RegistrationTaint
 from pykubelet.config.validate_logs import check_logging, check_pod_logs, check_tracing
 from pykubelet.config.validate_node import check_node_resources
 from pykubelet.config.validate_server import check_server
@@ -23,7 +23,7 @@ from pykubelet.config.validate_server import check_server
 PREFIX = "invalid configuration: "
 MAX_INT32 = 2**31 - 1
 PREVIOUS_MINOR = "1.35"
-#: Durations that nothing else is asked of, with their flags where they have one.
+#: Durations that only must not be negative, with their flags if they have one.
 NEVER_NEGATIVE = (
     ("authentication.webhook.cacheTTL", "authentication-token-webhook-cache-ttl"),
     ("authorization.webhook.cacheAuthorizedTTL", "authorization-webhook-cache-authorized-ttl"),
@@ -41,12 +41,12 @@ NEVER_NEGATIVE = (
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-def validate(config: KubeletConfiguration, gates: FeatureGates) -> list[Problem]:
-    """Every rule broken by `config`, in the order of the reference's validator."""
+def validate(config: KubeletConfiguration, gates: FeatureGates) -> list[ConfigProblem]:
+    """All violations of `config`, in the order of the reference's validator."""
     unknown = setting_problems(gates.given)
     if unknown:
-        return [Problem("featureGates", text) for text in unknown]
-    problems = [Problem("featureGates", text) for text in dependency_problems(gates)]
+        return [ConfigProblem("featureGates", text) for text in unknown]
+    problems = [ConfigProblem("featureGates", text) for text in dependency_problems(gates)]
     problems += _prefixed(_numbers(config, gates))
     problems += _prefixed(_durations(config))
     problems += _prefixed(_images(config, gates))
@@ -60,23 +60,23 @@ def validate(config: KubeletConfiguration, gates: FeatureGates) -> list[Problem]
             f"--show-hidden-metrics-for-version must be omitted or have the value '{PREVIOUS_MINOR}'. "
             "Only the previous minor version is allowed"
         )
-        problems.append(Problem("showHiddenMetricsForVersion", text))
+        problems.append(ConfigProblem("showHiddenMetricsForVersion", text))
     problems += check_logging(config.logging, gates)
     problems += check_tracing(config.tracing)
     problems += _prefixed(check_pod_logs(config))
     return problems
 
 
-def _prefixed(found: Iterable[Problem]) -> list[Problem]:
-    return [Problem(problem.field, PREFIX + problem.text) for problem in found]
+def _prefixed(found: Iterable[ConfigProblem]) -> list[ConfigProblem]:
+    return [ConfigProblem(problem.field, PREFIX + problem.text) for problem in found]
 
 
-def _numbers(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[Problem]:
+def _numbers(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[ConfigProblem]:
     if config.nodeLeaseDurationSeconds <= 0:
-        yield Problem("nodeLeaseDurationSeconds", "nodeLeaseDurationSeconds must be greater than 0")
+        yield ConfigProblem("nodeLeaseDurationSeconds", "nodeLeaseDurationSeconds must be greater than 0")
     if config.systemCgroups and not config.cgroupRoot:
         text = "systemCgroups (--system-cgroups) was specified and cgroupRoot (--cgroup-root) was not specified"
-        yield Problem("systemCgroups", text)
+        yield ConfigProblem("systemCgroups", text)
     never_negative = (
         ("eventBurst", "event-burst"),
         ("eventRecordQPS", "event-qps"),
@@ -91,7 +91,7 @@ def _numbers(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[Prob
     for field, flag in never_negative:
         number = getattr(config, field)
         if number < 0:
-            yield Problem(field, f"{field} (--{flag}) {number} must not be a negative number")
+            yield ConfigProblem(field, f"{field} (--{flag}) {number} must not be a negative number")
     ranges = (
         ("imageGCHighThresholdPercent", "image-gc-high-threshold", 0, 100),
         ("imageGCLowThresholdPercent", "image-gc-low-threshold", 0, 100),
@@ -102,33 +102,33 @@ def _numbers(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[Prob
     for field, flag, low, high in ranges:
         number = getattr(config, field)
         if not low <= number <= high:
-            yield Problem(field, f"{field} (--{flag}) {number} must be between {low} and {high}, inclusive")
+            yield ConfigProblem(field, f"{field} (--{flag}) {number} must be between {low} and {high}, inclusive")
     if config.nodeStatusMaxImages < -1:
         text = f"nodeStatusMaxImages (--node-status-max-images) {config.nodeStatusMaxImages} must be -1 or greater"
-        yield Problem("nodeStatusMaxImages", text)
+        yield ConfigProblem("nodeStatusMaxImages", text)
     period, field = config.cpuCFSQuotaPeriod, "cpuCFSQuotaPeriod"
     if not gates.enabled("CustomCPUCFSQuotaPeriod"):
         if period.ns != 100 * MILLISECOND:
             text = f"{field} (--cpu-cfs-quota-period) {{{period}}} requires feature gate CustomCPUCFSQuotaPeriod"
-            yield Problem(field, text)
+            yield ConfigProblem(field, text)
     elif not MILLISECOND <= period.ns <= SECOND:
         text = f"{field} (--cpu-cfs-quota-period) {{{period}}} must be between 1ms and 1sec, inclusive"
-        yield Problem(field, text)
+        yield ConfigProblem(field, text)
 
 
-def _durations(config: KubeletConfiguration) -> Iterator[Problem]:
+def _durations(config: KubeletConfiguration) -> Iterator[ConfigProblem]:
     for path, flag in NEVER_NEGATIVE:
         period: Duration = attrgetter(path)(config)
         follows = path == "nodeStatusReportFrequency" and period == config.nodeStatusUpdateFrequency
         if period.ns < 0 and not follows:
             named = f"{path} (--{flag})" if flag else path
-            yield Problem(path, f"{named} {period} must not be negative: a duration, or 0 for the default")
+            yield ConfigProblem(path, f"{named} {period} must not be negative: a duration, or 0 for the default")
 
 
-def _images(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[Problem]:
+def _images(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[ConfigProblem]:
     low, high = config.imageGCLowThresholdPercent, config.imageGCHighThresholdPercent
     if low >= high:
-        yield Problem(
+        yield ConfigProblem(
             "imageGCLowThresholdPercent",
             f"imageGCLowThresholdPercent (--image-gc-low-threshold) {low} must be less than "
             f"imageGCHighThresholdPercent (--image-gc-high-threshold) {high}",
@@ -136,52 +136,54 @@ def _images(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[Probl
     least, most = config.imageMinimumGCAge, config.imageMaximumGCAge
     for field, age in (("imageMinimumGCAge", least), ("imageMaximumGCAge", most)):
         if age.ns < 0:
-            yield Problem(field, f"{field} {age} must not be negative")
+            yield ConfigProblem(field, f"{field} {age} must not be negative")
     if 0 < most.ns <= least.ns:
-        yield Problem("imageMaximumGCAge", f"imageMaximumGCAge {most} must be greater than imageMinimumGCAge {least}")
+        yield ConfigProblem(
+            "imageMaximumGCAge", f"imageMaximumGCAge {most} must be greater than imageMinimumGCAge {least}"
+        )
     pulls = config.maxParallelImagePulls
     if pulls is not None and pulls < 1:
-        yield Problem("maxParallelImagePulls", f"maxParallelImagePulls {pulls} must be a positive number")
+        yield ConfigProblem("maxParallelImagePulls", f"maxParallelImagePulls {pulls} must be a positive number")
     if config.serializeImagePulls and pulls is not None and pulls > 1:
-        yield Problem(
+        yield ConfigProblem(
             "maxParallelImagePulls",
             "maxParallelImagePulls cannot be larger than 1 unless SerializeImagePulls (--serialize-image-pulls) is "
             "set to false",
         )
     if config.serverTLSBootstrap and not gates.enabled("RotateKubeletServerCertificate"):
         text = "serverTLSBootstrap true requires feature gate RotateKubeletServerCertificate"
-        yield Problem("serverTLSBootstrap", text)
+        yield ConfigProblem("serverTLSBootstrap", text)
 
 
-def _taints(config: KubeletConfiguration) -> list[Problem]:
+def _taints(config: KubeletConfiguration) -> list[ConfigProblem]:
     problems = []
     for taint in config.registerWithTaints:
         if not _is_taint(taint):
             added = taint.timeAdded or "<nil>"
             text = f"invalid taint: {{{taint.key} {taint.value} {taint.effect} {added}}}"
-            problems.append(Problem("registerWithTaints", text))
+            problems.append(ConfigProblem("registerWithTaints", text))
         if taint.timeAdded is not None:
-            problems.append(Problem("registerWithTaints", f"{PREFIX}taint.TimeAdded is not nil"))
+            problems.append(ConfigProblem("registerWithTaints", f"{PREFIX}taint.TimeAdded is not nil"))
     return problems
 
 
-def _is_taint(taint: Taint) -> bool:
+def _is_taint(taint: RegistrationTaint) -> bool:
     if qualified_name_errors(taint.key) or label_value_errors(taint.value):
         return False
     return taint.effect in ("", *EFFECTS)
 
 
-def _shutdown(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[Problem]:
+def _shutdown(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[ConfigProblem]:
     total, critical = config.shutdownGracePeriod, config.shutdownGracePeriodCriticalPods
     if gates.enabled("GracefulNodeShutdown"):
         if critical.ns > total.ns:
             text = f"shutdownGracePeriodCriticalPods {{{critical}}} must be <= shutdownGracePeriod {{{total}}}"
-            yield Problem("shutdownGracePeriodCriticalPods", text)
+            yield ConfigProblem("shutdownGracePeriodCriticalPods", text)
         for field, period in (("shutdownGracePeriod", total), ("shutdownGracePeriodCriticalPods", critical)):
             if period.ns < 0 or 0 < period.ns < SECOND:
-                yield Problem(field, f"{field} {{{period}}} must be either zero or otherwise >= 1 sec")
+                yield ConfigProblem(field, f"{field} {{{period}}} must be either zero or otherwise >= 1 sec")
     elif total.ns > 0 or critical.ns > 0:
-        yield Problem(
+        yield ConfigProblem(
             "shutdownGracePeriod",
             "specifying shutdownGracePeriod or shutdownGracePeriodCriticalPods requires feature gate "
             "GracefulNodeShutdown",
@@ -191,18 +193,18 @@ def _shutdown(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[Pro
     field = "shutdownGracePeriodByPodPriority"
     if not gates.enabled("GracefulNodeShutdownBasedOnPodPriority"):
         text = f"Specifying {field} requires feature gate GracefulNodeShutdownBasedOnPodPriority"
-        yield Problem(field, text)
+        yield ConfigProblem(field, text)
     elif total.ns > 0 or critical.ns > 0:
-        yield Problem(field, f"Cannot specify both {field} and shutdownGracePeriod at the same time")
+        yield ConfigProblem(field, f"Cannot specify both {field} and shutdownGracePeriod at the same time")
 
 
-def _backoff(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[Problem]:
+def _backoff(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[ConfigProblem]:
     field, name = "crashLoopBackOff.maxContainerRestartPeriod", "CrashLoopBackOff.MaxContainerRestartPeriod"
     period = config.crashLoopBackOff.maxContainerRestartPeriod
     if not gates.enabled("KubeletCrashLoopBackOffMax"):
         if period is not None:
-            yield Problem(field, f"FeatureGate KubeletCrashLoopBackOffMax not enabled, {name} must not be set")
+            yield ConfigProblem(field, f"FeatureGate KubeletCrashLoopBackOffMax not enabled, {name} must not be set")
     elif period is None:
-        yield Problem(field, f"FeatureGate KubeletCrashLoopBackOffMax is enabled, {name} must be set")
+        yield ConfigProblem(field, f"FeatureGate KubeletCrashLoopBackOffMax is enabled, {name} must be set")
     elif not 1000 <= period.ns // MILLISECOND <= 300_000:
-        yield Problem(field, f"{name} (got: {period.s:g} seconds) must be set between 1s and 300s")
+        yield ConfigProblem(field, f"{name} (got: {period.s:g} seconds) must be set between 1s and 300s")

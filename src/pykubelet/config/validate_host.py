@@ -1,10 +1,10 @@
-"""Rules that need facts of the machine. Pure: the facts are an argument."""
+"""Validates the rules that need facts of the machine. Pure: the facts are an argument."""
 
 from __future__ import annotations
 
+from pykubelet.base.kit.cpuset import format_cpuset
 from pykubelet.base.kit.values import Value
-from pykubelet.config.cpuset import format_cpuset
-from pykubelet.config.errors import Problem
+from pykubelet.config.errors import ConfigProblem
 from pykubelet.config.kubelet import KubeletConfiguration
 from pykubelet.config.reserved import read_reserved
 
@@ -14,33 +14,30 @@ CGROUP_V1_REFUSED = (
 
 
 class HostFacts(Value):
-    """What the rules ask. `online_cpus`: empty when unknown. `swap_on`: a swap area other than tmpfs is active."""
+    """The facts that the rules need. `online_cpus`: empty if unknown. `swap_on`: /proc/swaps lists a swap area."""
 
     cgroup_v2: bool
     online_cpus: frozenset[int]
     swap_on: bool
 
 
-def validate_host(config: KubeletConfiguration, host: HostFacts) -> list[Problem]:
-    """Every rule that `config` breaks on this machine."""
+def validate_host(config: KubeletConfiguration, host: HostFacts) -> list[ConfigProblem]:
+    """All violations of `config` on this machine."""
     problems = []
     if not host.cgroup_v2:
         if config.failCgroupV1:
-            problems.append(Problem("failCgroupV1", CGROUP_V1_REFUSED))
+            problems.append(ConfigProblem("failCgroupV1", CGROUP_V1_REFUSED))
         if config.singleProcessOOMKill is False:
             text = "singleProcessOOMKill must not be explicitly set to false when using cgroup v1"
-            problems.append(Problem("singleProcessOOMKill", f"invalid configuration: {text}"))
+            problems.append(ConfigProblem("singleProcessOOMKill", f"invalid configuration: {text}"))
         if config.memorySwap.swapBehavior == "LimitedSwap":
             text = "memorySwap.swapBehavior LimitedSwap is not supported on a host using cgroup v1"
-            problems.append(Problem("memorySwap.swapBehavior", f"invalid configuration: {text}"))
+            problems.append(ConfigProblem("memorySwap.swapBehavior", f"invalid configuration: {text}"))
     if host.swap_on and config.failSwapOn:
         text = "running with swap on is not supported, please disable swap or set --fail-swap-on flag to false"
-        problems.append(Problem("failSwapOn", text))
+        problems.append(ConfigProblem("failSwapOn", text))
     cpus = read_reserved(config, qos_gate=False)[0].cpus
     if host.online_cpus and not cpus <= host.online_cpus:
-        text = (
-            f"invalid configuration: reservedSystemCPUs (--reserved-cpus) {config.reservedSystemCPUs} must be a "
-            f"subset of the online CPUs {format_cpuset(host.online_cpus)}"
-        )
-        problems.append(Problem("reservedSystemCPUs", text))
+        text = f"reserved-cpus: {format_cpuset(cpus)} is not a subset of online-cpus: {format_cpuset(host.online_cpus)}"
+        problems.append(ConfigProblem("reservedSystemCPUs", text))
     return problems

@@ -1,4 +1,4 @@
-"""Rules about the agent's own log, traces, and the containers' logs. Pure; part of `validate.py`."""
+"""Validates the fields of the agent's own log, of traces, and of the containers' logs. Pure; part of `validate.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pykubelet.base.api.quantity import QuantityError, parse_text
 from pykubelet.base.kit.durations import SECOND
-from pykubelet.config.errors import Problem
+from pykubelet.config.errors import ConfigProblem
 from pykubelet.config.gates import FeatureGates
 from pykubelet.config.kubelet import KubeletConfiguration, Logging, Tracing
 
@@ -16,9 +16,9 @@ FORMATS = ("text", "json")
 SCHEMES = ("dns", "unix", "unix-abstract")
 
 
-def check_logging(logging: Logging, gates: FeatureGates) -> list[Problem]:
-    """Texts carry the field path themselves and no prefix, as the reference's do."""
-    found = [Problem(f"logging.{path}", f"logging.{path}: {text}") for path, text in _logging(logging)]
+def check_logging(logging: Logging, gates: FeatureGates) -> list[ConfigProblem]:
+    """The problems of the field `logging`. Their texts contain the field path and have no prefix, as in the reference."""
+    found = [ConfigProblem(f"logging.{path}", f"logging.{path}: {text}") for path, text in _logging(logging)]
     if not gates.enabled("LoggingAlphaOptions"):
         for name in FORMATS:
             options = getattr(logging.options, name)
@@ -28,7 +28,7 @@ def check_logging(logging: Logging, gates: FeatureGates) -> list[Problem]:
             ):
                 if used:
                     path = f"logging.options.{name}.{field}"
-                    found.append(Problem(path, f"{path}: Forbidden: Feature LoggingAlphaOptions is disabled"))
+                    found.append(ConfigProblem(path, f"{path}: Forbidden: Feature LoggingAlphaOptions is disabled"))
     return found
 
 
@@ -51,15 +51,16 @@ def _logging(logging: Logging) -> Iterator[tuple[str, str]]:
             yield path, f"Invalid value: {item.verbosity}: Must be <= {MAX_VERBOSITY}"
 
 
-def check_tracing(tracing: Tracing) -> list[Problem]:
+def check_tracing(tracing: Tracing) -> list[ConfigProblem]:
+    """The problems of the field `tracing`."""
     found = []
     rate = tracing.samplingRatePerMillion
     path = "tracing.samplingRatePerMillion"
     if rate is not None and rate < 0:
-        found.append(Problem(path, f"{path}: Invalid value: {rate}: sampling rate must be positive"))
+        found.append(ConfigProblem(path, f"{path}: Invalid value: {rate}: sampling rate must be positive"))
     if rate is not None and rate > 1_000_000:
         text = "sampling rate per million must be less than or equal to one million"
-        found.append(Problem(path, f"{path}: Invalid value: {rate}: {text}"))
+        found.append(ConfigProblem(path, f"{path}: Invalid value: {rate}: {text}"))
     endpoint = tracing.endpoint
     if endpoint is not None and "//" in endpoint:
         scheme = endpoint.partition(":")[0]
@@ -67,32 +68,33 @@ def check_tracing(tracing: Tracing) -> list[Problem]:
             path = "tracing.endpoint"
             text = f"unsupported scheme: {scheme}.  Options are none, dns, unix, or unix-abstract."
             see = "See https://github.com/grpc/grpc/blob/master/doc/naming.md"
-            found.append(Problem(path, f'{path}: Invalid value: "{endpoint}": {text}  {see}'))
+            found.append(ConfigProblem(path, f'{path}: Invalid value: "{endpoint}": {text}  {see}'))
     return found
 
 
-def check_pod_logs(config: KubeletConfiguration) -> Iterator[Problem]:
+def check_pod_logs(config: KubeletConfiguration) -> Iterator[ConfigProblem]:
+    """The problems of the fields for container log rotation."""
     try:
         if parse_text(config.containerLogMaxSize).nano == 0:
             shown = f'containerLogMaxSize (--container-log-max-size) "{config.containerLogMaxSize}"'
             text = f"{shown} must not be zero: a size above zero, or a negative one for no rotation"
-            yield Problem("containerLogMaxSize", text)
+            yield ConfigProblem("containerLogMaxSize", text)
     except QuantityError as error:
         text = f'failed to parse container log max size "{config.containerLogMaxSize}": {error}'
-        yield Problem("containerLogMaxSize", text)
+        yield ConfigProblem("containerLogMaxSize", text)
     if config.containerLogMaxWorkers < 1:
-        yield Problem("containerLogMaxWorkers", "containerLogMaxWorkers must be greater than or equal to 1")
+        yield ConfigProblem("containerLogMaxWorkers", "containerLogMaxWorkers must be greater than or equal to 1")
     if config.containerLogMonitorInterval.ns < 3 * SECOND:
         text = "containerLogMonitorInterval must be a positive time duration greater than or equal to 3s"
-        yield Problem("containerLogMonitorInterval", text)
+        yield ConfigProblem("containerLogMonitorInterval", text)
     if config.containerLogMaxFiles <= 1:
-        yield Problem("containerLogMaxFiles", "containerLogMaxFiles must be greater than 1")
+        yield ConfigProblem("containerLogMaxFiles", "containerLogMaxFiles must be greater than 1")
     path = config.podLogsDir
     if not path:
-        yield Problem("podLogsDir", "podLogsDir was not specified")
+        yield ConfigProblem("podLogsDir", "podLogsDir was not specified")
     if not posixpath.isabs(path):
-        yield Problem("podLogsDir", f'pod logs path "{path}" must be absolute path')
+        yield ConfigProblem("podLogsDir", f'pod logs path "{path}" must be absolute path')
     if posixpath.normpath(path) != path:
-        yield Problem("podLogsDir", f'pod logs path "{path}" must be normalized')
+        yield ConfigProblem("podLogsDir", f'pod logs path "{path}" must be normalized')
     if not path.isascii():
-        yield Problem("podLogsDir", f'pod logs path "{path}" mut contain ASCII characters only')
+        yield ConfigProblem("podLogsDir", f'pod logs path "{path}" mut contain ASCII characters only')

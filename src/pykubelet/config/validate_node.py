@@ -1,4 +1,4 @@
-"""Rules about pods' resources, cgroups, policies and eviction. Pure; part of `validate.py`, which adds the prefix."""
+"""Validates the fields of pod resources, cgroups, policies and eviction. Pure; part of `validate.py`, which adds the prefix."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from pykubelet.base.api.quantity import QuantityError, parse_text
-from pykubelet.config.cpuset import parse_cpuset
-from pykubelet.config.errors import Problem
+from pykubelet.base.kit.cpuset import parse_cpuset
+from pykubelet.config.errors import ConfigProblem
 from pykubelet.config.eviction import read_thresholds
 from pykubelet.config.gates import FeatureGates
 from pykubelet.config.kubelet import KubeletConfiguration
@@ -42,7 +42,8 @@ _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _QUALIFIED_IMAGE = re.compile(f"{_HOST}(?:/{_COMPONENT})+")
 
 
-def check_node_resources(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[Problem]:
+def check_node_resources(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[ConfigProblem]:
+    """The problems of the fields for resource managers, swap, reservations, image pulls and eviction."""
     yield from _policies(config)
     yield from _swap_and_qos(config, gates)
     yield from _enforcement(config)
@@ -53,30 +54,30 @@ def check_node_resources(config: KubeletConfiguration, gates: FeatureGates) -> I
     ids = config.userNamespaces.idsPerPod
     if ids is not None and (ids < MIN_IDS_PER_POD or ids % MIN_IDS_PER_POD or ids > MAX_IDS_PER_POD):
         text = f"userNamespaces.idsPerPod {ids} must be a multiple of 65536 from 65536 to {MAX_IDS_PER_POD}"
-        yield Problem("userNamespaces.idsPerPod", text)
+        yield ConfigProblem("userNamespaces.idsPerPod", text)
 
 
 def quoted_or(options: tuple[str, ...]) -> str:
-    """`"a", "b" or "c"`."""
+    """Format options as `"a", "b" or "c"`."""
     quoted = [f'"{option}"' for option in options]
     return f"{', '.join(quoted[:-1])} or {quoted[-1]}"
 
 
-def one_of(field: str, value: str, options: tuple[str, ...], flag: str = "") -> Iterator[Problem]:
-    """A violation when `value` is none of the options."""
+def one_of(field: str, value: str, options: tuple[str, ...], flag: str = "") -> Iterator[ConfigProblem]:
+    """Yield a problem if `value` is not one of the options."""
     if value not in options:
         named = f"{field} (--{flag})" if flag else field
-        yield Problem(field, f'option "{value}" specified for {named}. Valid options are {quoted_or(options)}')
+        yield ConfigProblem(field, f'option "{value}" specified for {named}. Valid options are {quoted_or(options)}')
 
 
-def _policies(config: KubeletConfiguration) -> Iterator[Problem]:
+def _policies(config: KubeletConfiguration) -> Iterator[ConfigProblem]:
     if config.topologyManagerPolicy not in TOPOLOGY_POLICIES:
         listed = " ".join(f'"{policy}"' for policy in TOPOLOGY_POLICIES)
         text = f'(--topology-manager-policy) "{config.topologyManagerPolicy}" must be one of: [{listed}]'
-        yield Problem("topologyManagerPolicy", f"topologyManagerPolicy {text}")
+        yield ConfigProblem("topologyManagerPolicy", f"topologyManagerPolicy {text}")
     if config.topologyManagerScope not in TOPOLOGY_SCOPES:
         text = f'(--topology-manager-scope) "{config.topologyManagerScope}" must be one of: "container", or "pod"'
-        yield Problem("topologyManagerScope", f"topologyManagerScope {text}")
+        yield ConfigProblem("topologyManagerScope", f"topologyManagerScope {text}")
     yield from one_of("cpuManagerPolicy", config.cpuManagerPolicy, CPU_POLICIES, "cpu-manager-policy")
     yield from one_of("memoryManagerPolicy", config.memoryManagerPolicy, MEMORY_POLICIES, "memory-manager-policy")
     yield from one_of("cgroupDriver", config.cgroupDriver, CGROUP_DRIVERS, "cgroup-driver")
@@ -86,7 +87,7 @@ def _policies(config: KubeletConfiguration) -> Iterator[Problem]:
     yield from one_of(field, config.configMapAndSecretChangeDetectionStrategy, ("Get", "Cache", "Watch"))
     if config.cpuManagerPolicy == "none" and config.cpuManagerPolicyOptions:
         text = f"cpuManagerPolicyOptions {_shown(config.cpuManagerPolicyOptions)} need cpuManagerPolicy static"
-        yield Problem("cpuManagerPolicyOptions", text)
+        yield ConfigProblem("cpuManagerPolicyOptions", text)
     options = (
         ("cpuManagerPolicyOptions", config.cpuManagerPolicyOptions, CPU_OPTIONS),
         ("topologyManagerPolicyOptions", config.topologyManagerPolicyOptions, TOPOLOGY_OPTIONS),
@@ -94,34 +95,34 @@ def _policies(config: KubeletConfiguration) -> Iterator[Problem]:
     for field, given, known in options:
         for name in given:
             if name not in known:
-                yield Problem(field, f'unknown option "{name}" in {field}. Valid options are {quoted_or(known)}')
+                yield ConfigProblem(field, f'unknown option "{name}" in {field}. Valid options are {quoted_or(known)}')
 
 
 def _shown(values: dict[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in values.items())
 
 
-def _swap_and_qos(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[Problem]:
+def _swap_and_qos(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[ConfigProblem]:
     behavior = config.memorySwap.swapBehavior
     if behavior not in SWAP_BEHAVIORS:
         text = f'memorySwap.swapBehavior "{behavior}" must be one of: "", "LimitedSwap" or "NoSwap"'
-        yield Problem("memorySwap.swapBehavior", text)
+        yield ConfigProblem("memorySwap.swapBehavior", text)
     factor = config.memoryThrottlingFactor
     if not 0 < factor <= 1:
         text = f"memoryThrottlingFactor {factor:g} must be greater than 0 and less than or equal to 1.0"
-        yield Problem("memoryThrottlingFactor", text)
+        yield ConfigProblem("memoryThrottlingFactor", text)
     policy, field = config.memoryReservationPolicy, "memoryReservationPolicy"
     if policy == "TieredReservation" and not gates.enabled("MemoryQoS"):
-        yield Problem(field, f'{field} "{policy}" requires MemoryQoS feature gate to be enabled')
+        yield ConfigProblem(field, f'{field} "{policy}" requires MemoryQoS feature gate to be enabled')
     yield from one_of(field, policy, RESERVATION_POLICIES)
 
 
-def _enforcement(config: KubeletConfiguration) -> Iterator[Problem]:
+def _enforcement(config: KubeletConfiguration) -> Iterator[ConfigProblem]:
     field, named = "enforceNodeAllocatable", "enforceNodeAllocatable (--enforce-node-allocatable)"
     given = config.enforceNodeAllocatable
     for plain, compressible in ((SYSTEM, SYSTEM_COMPRESSIBLE), (KUBE, KUBE_COMPRESSIBLE)):
         if plain in given and compressible in given:
-            yield Problem(field, f'both "{plain}" and "{compressible}" cannot be specified together in {named}')
+            yield ConfigProblem(field, f'both "{plain}" and "{compressible}" cannot be specified together in {named}')
     needs = {
         SYSTEM: ("systemReservedCgroup", "system-reserved-cgroup", config.systemReservedCgroup, SYSTEM),
         KUBE: ("kubeReservedCgroup", "kube-reserved-cgroup", config.kubeReservedCgroup, KUBE),
@@ -129,48 +130,52 @@ def _enforcement(config: KubeletConfiguration) -> Iterator[Problem]:
     seen: set[str] = set()
     for key in given:
         if key in seen:
-            yield Problem(field, f'duplicated enforcements "{key}" in {named}')
+            yield ConfigProblem(field, f'duplicated enforcements "{key}" in {named}')
             continue
         seen.add(key)
         if key == NONE:
             if len(given) > 1:
-                yield Problem(field, f'{named} may not contain additional enforcements when "{NONE}" is specified')
+                yield ConfigProblem(
+                    field, f'{named} may not contain additional enforcements when "{NONE}" is specified'
+                )
             continue
         if key not in ENFORCEMENTS:
-            yield Problem(field, f'option "{key}" specified for {named}. Valid options are {quoted_or(ENFORCEMENTS)}')
+            yield ConfigProblem(
+                field, f'option "{key}" specified for {named}. Valid options are {quoted_or(ENFORCEMENTS)}'
+            )
             continue
         need = needs.get(key.removesuffix("-compressible"))
         if need is not None and not need[2]:
             name, flag, _, base = need
             text = f'{name} (--{flag}) must be specified when "{base}" or "{base}-compressible" included in {named}'
-            yield Problem(name, text)
+            yield ConfigProblem(name, text)
         if not config.cgroupsPerQOS:
             text = f'cgroupsPerQOS (--cgroups-per-qos) must be set to true when "{key}" contained in {named}'
-            yield Problem("cgroupsPerQOS", text)
+            yield ConfigProblem("cgroupsPerQOS", text)
 
 
-def _pull_verification(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[Problem]:
+def _pull_verification(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[ConfigProblem]:
     field, allowlist = "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist"
     policy, images = config.imagePullCredentialsVerificationPolicy, config.preloadedImagesVerificationAllowlist
     if not gates.enabled("KubeletEnsureSecretPulledImages"):
         for name, value in ((field, policy), (allowlist, images)):
             if value:
                 text = f"`{name}` must not be set if KubeletEnsureSecretPulledImages feature gate is not enabled"
-                yield Problem(name, text)
+                yield ConfigProblem(name, text)
         return
     yield from one_of(field, policy, PULL_POLICIES)
     if images and policy != "NeverVerifyAllowlistedImages":
         text = f'can\'t set `{allowlist}` if `{field}` is not "NeverVerifyAllowlistedImages"'
-        yield Problem(allowlist, text)
+        yield ConfigProblem(allowlist, text)
         return
     for image in images:
         wrong = image_pattern_problem(image)
         if wrong:
-            yield Problem(allowlist, f"invalid image pattern in `{allowlist}`: {wrong}")
+            yield ConfigProblem(allowlist, f"invalid image pattern in `{allowlist}`: {wrong}")
 
 
 def image_pattern_problem(pattern: str) -> str | None:
-    """What is wrong with an entry of the allowlist: a full image name without tag, or a prefix ending in `/*`."""
+    """The problem of an allowlist entry, which must be a full image name without tag or a prefix ending in `/*`."""
     if pattern != pattern.strip():
         return f"leading/trailing spaces are not allowed: {pattern}"
     wildcard = pattern.endswith("/*")
@@ -189,10 +194,10 @@ def image_pattern_problem(pattern: str) -> str | None:
     return None
 
 
-def _reserved(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[Problem]:
+def _reserved(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[ConfigProblem]:
     if config.reservedSystemCPUs:
         if config.systemReservedCgroup or config.kubeReservedCgroup:
-            yield Problem(
+            yield ConfigProblem(
                 "reservedSystemCPUs",
                 "can't use reservedSystemCPUs (--reserved-cpus) with systemReservedCgroup (--system-reserved-cgroup) "
                 "or kubeReservedCgroup (--kube-reserved-cgroup)",
@@ -201,18 +206,18 @@ def _reserved(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[Pro
             parse_cpuset(config.reservedSystemCPUs)
         except ValueError as error:
             text = f"(--reserved-cpus) {config.reservedSystemCPUs}, error: {error}"
-            yield Problem("reservedSystemCPUs", f"unable to parse reservedSystemCPUs {text}")
+            yield ConfigProblem("reservedSystemCPUs", f"unable to parse reservedSystemCPUs {text}")
     yield from read_reserved(config, gates.enabled("QOSReserved"))[1]
 
 
-def _reserved_memory(config: KubeletConfiguration) -> Iterator[Problem]:
+def _reserved_memory(config: KubeletConfiguration) -> Iterator[ConfigProblem]:
     field = "reservedMemory"
     seen: set[tuple[int, str]] = set()
     for entry in config.reservedMemory:
         node = entry.numaNode
         for name, text in entry.limits.items():
             if name != "memory" and not name.startswith("hugepages-"):
-                yield Problem(
+                yield ConfigProblem(
                     field,
                     f'the limit type "{name}" for NUMA node {node} is not supported, only '
                     "[memory hugepages-<HugePageSize>] is accepted",
@@ -220,12 +225,14 @@ def _reserved_memory(config: KubeletConfiguration) -> Iterator[Problem]:
             try:
                 zero = parse_text(text).nano == 0
             except QuantityError as error:
-                yield Problem(field, f'the limit "{text}" of "{name}" for NUMA node {node} is no quantity: {error}')
+                yield ConfigProblem(
+                    field, f'the limit "{text}" of "{name}" for NUMA node {node} is no quantity: {error}'
+                )
                 continue
             if zero:
                 text = f'reserved memory may not be zero for NUMA node {node} and resource "{name}"'
-                yield Problem(field, text)
+                yield ConfigProblem(field, text)
             if (node, name) in seen:
                 text = f'the reserved memory has a duplicate value for NUMA node {node} and resource "{name}"'
-                yield Problem(field, text)
+                yield ConfigProblem(field, text)
             seen.add((node, name))

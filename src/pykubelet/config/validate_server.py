@@ -1,11 +1,11 @@
-"""Rules about the server, its TLS, authentication, and the runtime's endpoints. Pure; part of `validate.py`."""
+"""Validates the fields of the server, TLS, authentication, and the runtime's endpoints. Pure; part of `validate.py`."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Sequence
 
-from pykubelet.config.errors import Problem
+from pykubelet.config.errors import ConfigProblem
 from pykubelet.config.gates import FeatureGates
 from pykubelet.config.kubelet import KubeletConfiguration
 from pykubelet.config.validate_node import one_of
@@ -44,7 +44,7 @@ CIPHER_SUITES = frozenset(
 )
 #: Key exchange groups of `tlsCurvePreferences`, by their numbers in TLS.
 CURVES = {23: "P-256", 24: "P-384", 25: "P-521", 29: "X25519"}
-#: Those that Go has and the TLS library of Python cannot be told to use.
+#: Groups that Go supports but that cannot be selected with Python's TLS library.
 UNAVAILABLE_CURVES = {4587: "SecP256r1MLKEM768", 4588: "X25519MLKEM768", 4589: "SecP384r1MLKEM1024"}
 MAX_PORT = 65535
 
@@ -63,22 +63,26 @@ def _is_socket(text: str) -> bool:
     return path.startswith("/") and (not path.startswith("//") or path.startswith("///"))
 
 
-def _curves(numbers: Sequence[int]) -> Iterator[Problem]:
+def _curves(numbers: Sequence[int]) -> Iterator[ConfigProblem]:
     field, choice = "tlsCurvePreferences", ", ".join(f"{number} ({name})" for number, name in CURVES.items())
     for at, number in enumerate(numbers):
         if not 0 < number <= MAX_PORT:
-            yield Problem(field, f"{field}[{at}]: curve preference {number} is out of range (must be 1-{MAX_PORT})")
+            yield ConfigProblem(
+                field, f"{field}[{at}]: curve preference {number} is out of range (must be 1-{MAX_PORT})"
+            )
         elif number in numbers[:at]:
-            yield Problem(field, f"{field}[{at}]: duplicate curve preference {number}")
+            yield ConfigProblem(field, f"{field}[{at}]: duplicate curve preference {number}")
         elif number not in CURVES and number not in UNAVAILABLE_CURVES:
-            yield Problem(field, f"{field}[{at}]: curve preference {number} is not supported: must be one of {choice}")
+            yield ConfigProblem(
+                field, f"{field}[{at}]: curve preference {number} is not supported: must be one of {choice}"
+            )
     if numbers and set(numbers) <= UNAVAILABLE_CURVES.keys():
         names = ", ".join(f"{number} ({UNAVAILABLE_CURVES[number]})" for number in numbers)
-        yield Problem(field, f"{field}: {names} cannot be used here: add at least one of {choice}")
+        yield ConfigProblem(field, f"{field}: {names} cannot be used here: add at least one of {choice}")
 
 
 def unavailable_curves(config: KubeletConfiguration) -> tuple[str, ...]:
-    """What to warn of: groups that are allowed, and will not be used."""
+    """Warnings about configured groups that are valid but cannot be used here."""
     return tuple(
         f"tlsCurvePreferences: {number} ({UNAVAILABLE_CURVES[number]}) cannot be used here; the others are"
         for number in config.tlsCurvePreferences
@@ -86,7 +90,8 @@ def unavailable_curves(config: KubeletConfiguration) -> tuple[str, ...]:
     )
 
 
-def check_server(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[Problem]:
+def check_server(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[ConfigProblem]:
+    """The problems of the fields for ports, addresses, authorization, TLS, runtime endpoints and system log queries."""
     ports = (
         ("healthzPort", "healthz-port", "between 1 and 65535", 0),
         ("port", "port", "between 1 and 65535", 1),
@@ -95,11 +100,11 @@ def check_server(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[
     for field, flag, allowed, low in ports:
         number = getattr(config, field)
         if not low <= number <= MAX_PORT:
-            yield Problem(field, f"{field} (--{flag}) {number} must be {allowed}, inclusive")
+            yield ConfigProblem(field, f"{field} (--{flag}) {number} must be {allowed}, inclusive")
     for field, flag in (("address", "address"), ("healthzBindAddress", "healthz-bind-address")):
         text = getattr(config, field)
         if not is_ip(text):
-            yield Problem(field, f'{field} (--{flag}) "{text}" is not a valid IP address')
+            yield ConfigProblem(field, f'{field} (--{flag}) "{text}" is not a valid IP address')
     modes = ("AlwaysAllow", "Webhook")
     yield from one_of("authorization.mode", config.authorization.mode, modes, "authorization-mode")
     if config.tlsMinVersion:
@@ -107,18 +112,20 @@ def check_server(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[
     for suite in config.tlsCipherSuites:
         if suite not in CIPHER_SUITES:
             text = f"tlsCipherSuites (--tls-cipher-suites): Cipher suite {suite} not supported or doesn't exist"
-            yield Problem("tlsCipherSuites", text)
+            yield ConfigProblem("tlsCipherSuites", text)
     yield from _curves(config.tlsCurvePreferences)
     if not config.containerRuntimeEndpoint:
-        yield Problem("containerRuntimeEndpoint", "the containerRuntimeEndpoint was not specified or empty")
+        yield ConfigProblem("containerRuntimeEndpoint", "the containerRuntimeEndpoint was not specified or empty")
     for field, flag in (
         ("containerRuntimeEndpoint", "container-runtime-endpoint"),
         ("imageServiceEndpoint", "image-service-endpoint"),
     ):
         text = getattr(config, field)
         if text and not _is_socket(text):
-            yield Problem(field, f'{field} (--{flag}) "{text}" must be a unix socket such as unix:///run/runtime.sock')
+            yield ConfigProblem(
+                field, f'{field} (--{flag}) "{text}" must be a unix socket such as unix:///run/runtime.sock'
+            )
     if config.enableSystemLogQuery and not gates.enabled("NodeLogQuery"):
-        yield Problem("enableSystemLogQuery", "NodeLogQuery feature gate is required for enableSystemLogQuery")
+        yield ConfigProblem("enableSystemLogQuery", "NodeLogQuery feature gate is required for enableSystemLogQuery")
     if config.enableSystemLogQuery and not config.enableSystemLogHandler:
-        yield Problem("enableSystemLogQuery", "enableSystemLogHandler is required for enableSystemLogQuery")
+        yield ConfigProblem("enableSystemLogQuery", "enableSystemLogHandler is required for enableSystemLogQuery")
