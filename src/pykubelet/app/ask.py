@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import socket
 import sys
 import time
@@ -24,6 +23,7 @@ TIMEOUT_S = 10.0
 ANSWER_BYTES = 256 * 1024 * 1024
 COLUMNS = ("NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "WAITING FOR")
 NODE = "node"
+BYTE_UNITS = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
 DAY_S = 86400
 Document = Mapping[str, Any]
 
@@ -429,8 +429,9 @@ def render_amount(amount: float | None, unit: str, sign: str = "") -> str:
         return "?"
     if unit == "basis points":
         return f"{amount / 100:{sign}.1f}%"
-    power = min(4, int(math.log2(abs(amount)) // 10)) if unit == "bytes" and abs(amount) >= 1 else 0
-    return f"{math.ldexp(amount, -10 * power):{sign}.{1 if power else 0}f}{('', 'Ki', 'Mi', 'Gi', 'Ti')[power]}"
+    sizes = BYTE_UNITS if unit == "bytes" else ()
+    size, suffix = next(((size, suffix) for size, suffix in sizes if abs(amount) >= size), (1, ""))
+    return f"{amount / size:{sign}.{1 if suffix else 0}f}{suffix}"
 
 
 def render_age(seconds: float) -> str:

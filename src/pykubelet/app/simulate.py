@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pykubelet.act.resources.placement.simulation import NodeMap, Outcome
+from pykubelet.act.placement.simulation import NodeMap, Outcome
 from pykubelet.app.simulate_input import InputError, read_machine, read_pods, start_simulation
 from pykubelet.base.api.resources import format_units
 from pykubelet.base.kit.cpuset import format_cpuset

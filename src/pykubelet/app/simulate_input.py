@@ -7,12 +7,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from pykubelet.act.resources.placement.cpu_manager import CpuManager, CpuState, start
-from pykubelet.act.resources.placement.cpu_policy import CpuConfig, read_policy
-from pykubelet.act.resources.placement.memory_manager import MemoryManager, start_memory_manager
-from pykubelet.act.resources.placement.provider import StartError
-from pykubelet.act.resources.placement.simulation import Simulation
-from pykubelet.act.resources.placement.topology_options import read_topology
+from pykubelet.act.placement.cpu_manager import CpuManager, CpuState, start
+from pykubelet.act.placement.cpu_policy import CpuConfig, read_policy
+from pykubelet.act.placement.memory_manager import MemoryManager, start_memory_manager
+from pykubelet.act.placement.provider import StartError
+from pykubelet.act.placement.simulation import Simulation
+from pykubelet.act.placement.topology_options import read_topology
 from pykubelet.app.flags import parse_command_line
 from pykubelet.app.flags_parse import read_flags
 from pykubelet.base.api.codec import DecodeError, from_object

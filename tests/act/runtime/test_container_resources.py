@@ -9,9 +9,10 @@ from pykubelet.act.runtime.render.container_resources import (
     sandbox_resources,
     swap_limit,
 )
-from pykubelet.act.runtime.render.context import ContainerContext, CpuSet, MemoryQos, RenderSettings, SandboxContext
+from pykubelet.act.runtime.render.context import ContainerContext, MemoryQos, RenderSettings, SandboxContext
 from pykubelet.base.api.core import Container
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.placement import CpuSet
 from pykubelet.edges.cri import cri_pb2
 
 V2 = replace(SETTINGS, cgroup_v2=True)

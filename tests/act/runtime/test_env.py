@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from pykubelet.act.runtime.render.context import (
     ApiObjects,
     ContainerContext,
-    Devices,
     RenderFailure,
     Unavailable,
     errors_as_values,
@@ -17,6 +16,7 @@ from pykubelet.act.runtime.render.env import build_environment, read_env_file
 from pykubelet.base.api import core
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.mounts import MountedVolume
+from pykubelet.base.model.placement import Devices
 
 OBJECTS = ApiObjects(
     config_maps={"cm": core.ConfigMap(data={"a": "1", "b": "2"}), "gone": Unavailable("boom")},

@@ -8,8 +8,6 @@ from pykubelet.act.runtime.render.context import (
     AnyContainer,
     ApiObjects,
     ContainerContext,
-    CpuSet,
-    Devices,
     IDMapping,
     RenderFailure,
     RenderSettings,
@@ -21,6 +19,7 @@ from pykubelet.base.api import core
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.node import HandlerFeatures
+from pykubelet.base.model.placement import CpuSet, Devices
 from pykubelet.edges.cri import cri_pb2
 
 IDS = (IDMapping(131072, 0, 65536),)

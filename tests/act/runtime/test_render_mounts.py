@@ -6,9 +6,6 @@ from act.runtime.rendering import CONTEXT, SETTINGS, make_container, make_pod
 
 from pykubelet.act.runtime.render.context import (
     ContainerContext,
-    DeviceMount,
-    DeviceNode,
-    Devices,
     ImageVolume,
     RenderError,
     RenderFailure,
@@ -19,6 +16,7 @@ from pykubelet.act.runtime.render.render_mounts import container_devices, contai
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.node import HandlerFeatures
+from pykubelet.base.model.placement import DeviceMount, DeviceNode, Devices
 from pykubelet.edges.cri import cri_pb2
 
 DATA = MountedVolume("data", "kubernetes.io/empty-dir", "/v/data", supports_relabel=True)

@@ -16,6 +16,7 @@ from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.node import HandlerFeatures, NodeView
 from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.placement import CpuSet, Devices
 from pykubelet.base.model.reasons import CREATE_CONTAINER_CONFIG_ERROR
 from pykubelet.config.settings import Settings
 from pykubelet.edges.host.proc.machine import Machine
@@ -188,40 +189,6 @@ class ImageVolume(Value):
     image_ref: str = ""
     user_specified: str = ""
     error: RenderFailure | None = None
-
-
-class DeviceNode(Value):
-    """A host device for a container. `permissions`: cgroup device access, a subset of `rwm`."""
-
-    host_path: str
-    container_path: str
-    permissions: str
-
-
-class DeviceMount(Value):
-    """A host path that a device plugin mounts into a container."""
-
-    host_path: str
-    container_path: str
-    read_only: bool = False
-
-
-class Devices(Value):
-    """What device plugins and resource claims add to one container."""
-
-    nodes: tuple[DeviceNode, ...] = ()
-    mounts: tuple[DeviceMount, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    cdi: tuple[str, ...] = ()
-
-
-class CpuSet(Value):
-    """CPUs and memory nodes in the kernel's list format; "": not restricted. `exclusive`: no other container uses the CPUs."""
-
-    cpus: str = ""
-    mems: str = ""
-    exclusive: bool = False
 
 
 class ContainerContext(Value):

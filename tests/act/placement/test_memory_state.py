@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykubelet.act.resources.placement.checkpoint import CheckpointError, checksum, member, read_json, write_json
-from pykubelet.act.resources.placement.memory_state import Block, MemoryState, MemoryTable, NodeMemory, decode, encode
+from pykubelet.act.placement.checkpoint import CheckpointError, checksum, member, read_json, write_json
+from pykubelet.act.placement.memory_state import MemoryState, MemoryTable, NodeMemory, decode, encode
+from pykubelet.base.model.placement import MemoryBlock
 
 NODE = {"total": 2048, "systemReserved": 512, "allocatable": 1536, "reserved": 512, "free": 1024}
 FILE: dict[str, Any] = {
@@ -21,7 +22,7 @@ FILE: dict[str, Any] = {
 }
 STATE = MemoryState(
     {0: NodeMemory(0, {"memory": MemoryTable(2048, 512, 1536, 512, 1024)}, ())},
-    {"pod": {"container1": (Block((0,), "memory", 512),)}},
+    {"pod": {"container1": (MemoryBlock((0,), "memory", 512),)}},
 )
 WITH_POD_ENTRIES = {"podEntries": {"pod": {"memoryBlocks": [{"numaAffinity": [0], "type": "memory", "size": 512}]}}}
 
@@ -77,7 +78,7 @@ def test_nulls_count_in_the_checksum_and_are_empty() -> None:
         10: NodeMemory(-1, {"b": zero}, (1, 2)),
         2: NodeMemory(0, {}, ()),
     }
-    assert state.entries == {"b": {"d": (Block((), "", 0),), "c": ()}, "a": {}}
+    assert state.entries == {"b": {"d": (MemoryBlock((), "", 0),), "c": ()}, "a": {}}
     nothing = "(*state.MemoryManagerCheckpoint){PolicyName:(string)P MachineState:(state.NUMANodeMap)<nil>"
     value = checksum(f"{nothing} Entries:(state.ContainerMemoryAssignments)<nil> Checksum:(checksum.Checksum)0}}")
     text = json.dumps({"policyName": "P", "machineState": None, "entries": None, "checksum": value})
@@ -145,7 +146,7 @@ MACHINE = st.dictionaries(
 )
 ENTRIES = st.dictionaries(
     NAME,
-    st.dictionaries(NAME, st.lists(st.builds(Block, NODES, NAME, SIZE), max_size=2).map(tuple), max_size=2),
+    st.dictionaries(NAME, st.lists(st.builds(MemoryBlock, NODES, NAME, SIZE), max_size=2).map(tuple), max_size=2),
     max_size=2,
 )
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pykubelet.act.resources.placement.checkpoint import (
+from pykubelet.act.placement.checkpoint import (
     CORRUPT,
     CheckpointError,
     as_list,
@@ -24,6 +24,7 @@ from pykubelet.act.resources.placement.checkpoint import (
     write_json,
 )
 from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.model.placement import MemoryBlock
 
 FILE_NAME = "memory_manager_state"
 
@@ -56,16 +57,8 @@ class NodeMemory(Value):
     cells: tuple[int, ...]
 
 
-class Block(Value):
-    """`size` bytes of one memory type for one container, somewhere on `nodes`."""
-
-    nodes: tuple[int, ...]
-    type: str
-    size: int
-
-
 #: Blocks by pod UID and container name.
-Entries = Mapping[str, Mapping[str, tuple[Block, ...]]]
+Entries = Mapping[str, Mapping[str, tuple[MemoryBlock, ...]]]
 
 
 class MemoryState(Value):
@@ -74,11 +67,11 @@ class MemoryState(Value):
     machine: Mapping[int, NodeMemory] = field(default_factory=dict)
     entries: Entries = field(default_factory=dict)
 
-    def blocks(self, pod: str, container: str) -> tuple[Block, ...] | None:
+    def blocks(self, pod: str, container: str) -> tuple[MemoryBlock, ...] | None:
         """The container's blocks; None if it has no entry."""
         return self.entries.get(pod, {}).get(container)
 
-    def with_blocks(self, pod: str, container: str, blocks: tuple[Block, ...]) -> MemoryState:
+    def with_blocks(self, pod: str, container: str, blocks: tuple[MemoryBlock, ...]) -> MemoryState:
         """The state in which the container's entry is `blocks`."""
         return replace(self, entries={**self.entries, pod: {**self.entries.get(pod, {}), container: blocks}})
 
@@ -143,8 +136,8 @@ def _read_node(node: Mapping[str, Any]) -> NodeMemory:
     return NodeMemory(node["numberOfAssignments"], tables, tuple(node["cells"] or ()))
 
 
-def _read_block(block: Mapping[str, Any]) -> Block:
-    return Block(tuple(block["numaAffinity"] or ()), block["type"], block["size"])
+def _read_block(block: Mapping[str, Any]) -> MemoryBlock:
+    return MemoryBlock(tuple(block["numaAffinity"] or ()), block["type"], block["size"])
 
 
 # The document with all keys in their order. Null maps and lists are kept: in the checksum they differ from empty ones.

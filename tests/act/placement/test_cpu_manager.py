@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
-from act.resources.placement.cpu_pods import admit, admitted, make_manager, make_pod, make_policy, shown
+from act.placement.cpu_pods import admit, admitted, make_manager, make_pod, make_policy, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.machines import Shape
 
-from pykubelet.act.resources.placement.cpu_manager import (
+from pykubelet.act.placement.cpu_manager import (
     INITIAL_FACTS,
     CpuGauges,
     CpuManager,
@@ -25,7 +25,7 @@ from pykubelet.act.resources.placement.cpu_manager import (
     start,
     without_quota,
 )
-from pykubelet.act.resources.placement.provider import AllocationError, Fact, StartError
+from pykubelet.act.placement.provider import AllocationError, Fact, StartError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cpuset import parse_cpuset
 from pykubelet.base.kit.values import replace

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pykubelet.act.resources.placement.provider import StartError
-from pykubelet.act.resources.placement.topology_options import (
+from pykubelet.act.placement.provider import StartError
+from pykubelet.act.placement.topology_options import (
     OptionStage,
     Policy,
     Scope,

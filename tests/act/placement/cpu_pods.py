@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from support.machines import Shape
 
-from pykubelet.act.resources.placement.cpu_manager import CpuManager, CpuState, start
-from pykubelet.act.resources.placement.cpu_policy import CpuConfig, StaticPolicy, read_policy
-from pykubelet.act.resources.placement.provider import AllocationError, StartError
+from pykubelet.act.placement.cpu_manager import CpuManager, CpuState, start
+from pykubelet.act.placement.cpu_policy import CpuConfig, StaticPolicy, read_policy
+from pykubelet.act.placement.provider import AllocationError, StartError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cpuset import format_cpuset, parse_cpuset
 from pykubelet.base.model.hints import TopologyHint

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.act.resources.placement.checkpoint import CheckpointError, checksum
-from pykubelet.act.resources.placement.cpu_manager import CpuState
-from pykubelet.act.resources.placement.cpu_state import decode, encode, restore_error
+from pykubelet.act.placement.checkpoint import CheckpointError, checksum
+from pykubelet.act.placement.cpu_manager import CpuState
+from pykubelet.act.placement.cpu_state import decode, encode, restore_error
 from pykubelet.base.kit.cpuset import parse_cpuset
 
 CONTAINERS = {"containerID1": ("pod", "container1"), "containerID2": ("pod", "container2")}

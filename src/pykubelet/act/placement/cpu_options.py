@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from pykubelet.act.resources.placement.cpu_topology import CpuTopology
-from pykubelet.act.resources.placement.provider import StartError
-from pykubelet.act.resources.placement.topology_options import OptionStage, Policy
+from pykubelet.act.placement.cpu_topology import CpuTopology
+from pykubelet.act.placement.provider import StartError
+from pykubelet.act.placement.topology_options import OptionStage, Policy
 from pykubelet.base.kit.booleans import parse_bool
 from pykubelet.base.kit.values import Value
 from pykubelet.config.gates import FeatureGates

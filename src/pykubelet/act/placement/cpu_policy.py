@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykubelet.act.resources.placement.cpu_options import CpuOptions, check_cpu_options, read_cpu_options
-from pykubelet.act.resources.placement.cpu_pick import NotEnough, pick_cpus
-from pykubelet.act.resources.placement.cpu_topology import CpuTopology, cpus_in, mask_of, topology_of
-from pykubelet.act.resources.placement.provider import StartError
+from pykubelet.act.placement.cpu_options import CpuOptions, check_cpu_options, read_cpu_options
+from pykubelet.act.placement.cpu_pick import NotEnough, pick_cpus
+from pykubelet.act.placement.cpu_topology import CpuTopology, cpus_in, mask_of, topology_of
+from pykubelet.act.placement.provider import StartError
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.api.quantity import milli_value, value
 from pykubelet.base.api.resources import is_pod_level

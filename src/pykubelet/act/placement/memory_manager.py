@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 
-from pykubelet.act.resources.placement.checkpoint import CheckpointError
-from pykubelet.act.resources.placement.memory_hints import (
+from pykubelet.act.placement.checkpoint import CheckpointError
+from pykubelet.act.placement.memory_hints import (
     Reusable,
     Sizes,
     best_hint,
@@ -23,20 +23,21 @@ from pykubelet.act.resources.placement.memory_hints import (
     has_free,
     memory_hints,
 )
-from pykubelet.act.resources.placement.memory_reserved import (
+from pykubelet.act.placement.memory_reserved import (
     ReservedMemory,
     is_memory_type,
     read_reserved_memory,
     unused_machine,
 )
-from pykubelet.act.resources.placement.memory_state import Block, Entries, MemoryState, MemoryTable, NodeMemory, decode
-from pykubelet.act.resources.placement.provider import Allocation, AllocationError, Fact, StartError
+from pykubelet.act.placement.memory_state import Entries, MemoryState, MemoryTable, NodeMemory, decode
+from pykubelet.act.placement.provider import Allocation, AllocationError, Fact, StartError
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.api.quantity import NANO, Amount, parse
 from pykubelet.base.api.resources import is_pod_level
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.hints import ResourceHints, TopologyHint
 from pykubelet.base.model.machine import NumaNode
+from pykubelet.base.model.placement import MemoryBlock
 from pykubelet.base.model.qos import QOSClass, qos_class
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.config.kubelet import MemoryReservation
@@ -63,7 +64,7 @@ class MemoryManager(Value):
 
     policy: MemoryPolicy
     state: MemoryState
-    allocatable: tuple[Block, ...] = ()
+    allocatable: tuple[MemoryBlock, ...] = ()
     reusable_pod: str = ""
     reusable: Reusable = field(default_factory=dict)
 
@@ -129,7 +130,7 @@ class MemoryManager(Value):
                     manager = manager.release(pod_uid, name)
         return manager
 
-    def blocks(self, pod_uid: str, container: str) -> tuple[Block, ...]:
+    def blocks(self, pod_uid: str, container: str) -> tuple[MemoryBlock, ...]:
         """The container's memory, as the PodResources API lists it."""
         return self.state.blocks(pod_uid, container) or ()
 
@@ -158,8 +159,8 @@ class MemoryManager(Value):
         nodes, machine, reusable = tuple(sorted(chosen)), self.state.machine, self._reusable(pod)
         blocks = []
         for name, size in sizes.items():
-            blocks.append(Block(nodes, name, size))
-            machine = _booked(machine, Block(nodes, name, max(0, size - reusable.get((chosen, name), 0))))
+            blocks.append(MemoryBlock(nodes, name, size))
+            machine = _booked(machine, MemoryBlock(nodes, name, max(0, size - reusable.get((chosen, name), 0))))
         state = replace(self.state, machine=machine).with_blocks(pod.metadata.uid, container.name, tuple(blocks))
         manager = self._with_reusable(pod, container, tuple(blocks))
         return replace(manager, state=_with_init_blocks_shrunk(state, pod, container, blocks))
@@ -189,7 +190,7 @@ class MemoryManager(Value):
             return "preferred hint violates NUMA node allocation"
         return nodes
 
-    def _with_reusable(self, pod: Pod, container: Container, blocks: Sequence[Block]) -> MemoryManager:
+    def _with_reusable(self, pod: Pod, container: Container, blocks: Sequence[MemoryBlock]) -> MemoryManager:
         """After a plain init container, its blocks can be reused; any other container takes what it reuses away."""
         reusable = dict(self._reusable(pod))
         completes = any(init.name == container.name and not is_sidecar(init) for init in pod.spec.initContainers)
@@ -239,11 +240,11 @@ def start_memory_manager(
     return MemoryManager(MemoryPolicy.STATIC, state, tuple(_allocatable(state.machine)))
 
 
-def _allocatable(machine: Mapping[int, NodeMemory]) -> Iterator[Block]:
+def _allocatable(machine: Mapping[int, NodeMemory]) -> Iterator[MemoryBlock]:
     for number, node in sorted(machine.items()):
         for name, table in sorted(node.tables.items()):
             if table.allocatable:
-                yield Block((number,), name, table.allocatable)
+                yield MemoryBlock((number,), name, table.allocatable)
 
 
 # Requests
@@ -288,7 +289,7 @@ def _pod_sizes(pod: Pod) -> Sizes | None:
     return {name: max(size + sidecars.get(name, 0), starting.get(name, 0)) for name, size in running.items()}
 
 
-def _hints_again(blocks: Sequence[Block], sizes: Sizes) -> ResourceHints:
+def _hints_again(blocks: Sequence[MemoryBlock], sizes: Sizes) -> ResourceHints:
     """The hints of memory that is allocated already. No preference if it is not what is requested."""
     if len(blocks) != len(sizes) or any(sizes.get(block.type) != block.size for block in blocks):
         return {}
@@ -298,7 +299,7 @@ def _hints_again(blocks: Sequence[Block], sizes: Sizes) -> ResourceHints:
 # Booking
 
 
-def _booked(machine: Mapping[int, NodeMemory], block: Block) -> Mapping[int, NodeMemory]:
+def _booked(machine: Mapping[int, NodeMemory], block: MemoryBlock) -> Mapping[int, NodeMemory]:
     """The machine after a block is taken from its nodes, the lowest first. They become a group."""
     after, left = dict(machine), block.size
     for number in block.nodes:
@@ -310,7 +311,7 @@ def _booked(machine: Mapping[int, NodeMemory], block: Block) -> Mapping[int, Nod
     return after
 
 
-def _unbooked(machine: Mapping[int, NodeMemory], block: Block) -> Mapping[int, NodeMemory]:
+def _unbooked(machine: Mapping[int, NodeMemory], block: MemoryBlock) -> Mapping[int, NodeMemory]:
     """The machine after a block is given back, to the lowest node first. A node without blocks leaves its group."""
     after, left = dict(machine), block.size
     for number in block.nodes:
@@ -331,7 +332,9 @@ def _moved(node: NodeMemory, name: str, size: int) -> Mapping[str, MemoryTable]:
     return {**node.tables, name: replace(table, reserved=table.reserved + size, free=table.free - size)}
 
 
-def _with_init_blocks_shrunk(state: MemoryState, pod: Pod, container: Container, taken: Sequence[Block]) -> MemoryState:
+def _with_init_blocks_shrunk(
+    state: MemoryState, pod: Pod, container: Container, taken: Sequence[MemoryBlock]
+) -> MemoryState:
     """The state after a container has reused blocks of the plain init containers before it, the first one first."""
     left = {block.type: block.size for block in taken}
     nodes = {frozenset(block.nodes) for block in taken}

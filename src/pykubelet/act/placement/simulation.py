@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
-from pykubelet.act.resources.placement.admission import Admitted, admit
-from pykubelet.act.resources.placement.cpu_manager import SMT_REASON, CpuManager
-from pykubelet.act.resources.placement.cpu_policy import exclusive_counts, pod_count
-from pykubelet.act.resources.placement.cpu_topology import cpus_in, mask_of
-from pykubelet.act.resources.placement.memory_manager import MemoryManager, MemoryPolicy
-from pykubelet.act.resources.placement.memory_state import Block
-from pykubelet.act.resources.placement.provider import AllocationError
-from pykubelet.act.resources.placement.topology_manager import merge
-from pykubelet.act.resources.placement.topology_options import Policy, Scope, Topology
+from pykubelet.act.placement.admission import Admitted, admit
+from pykubelet.act.placement.cpu_manager import SMT_REASON, CpuManager
+from pykubelet.act.placement.cpu_policy import exclusive_counts, pod_count
+from pykubelet.act.placement.cpu_topology import cpus_in, mask_of
+from pykubelet.act.placement.memory_manager import MemoryManager, MemoryPolicy
+from pykubelet.act.placement.provider import AllocationError
+from pykubelet.act.placement.topology_manager import merge
+from pykubelet.act.placement.topology_options import Policy, Scope, Topology
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.quantity import value
 from pykubelet.base.api.resources import format_units
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.hints import ResourceHints, TopologyHint
+from pykubelet.base.model.placement import MemoryBlock
 from pykubelet.base.model.requests import pod_requests
 
 MEMORY = "memory"
@@ -37,7 +37,7 @@ class Outcome(Value):
     pod: str
     containers: tuple[str, ...]
     exclusive: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    memory: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
+    memory: Mapping[str, tuple[MemoryBlock, ...]] = field(default_factory=dict)
     reason: str = ""
     message: str = ""
     explanation: str = ""

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.machines import Shape
 
-from pykubelet.act.resources.placement.cpu_options import CpuOptions
-from pykubelet.act.resources.placement.cpu_pick import NotEnough, pick_cpus
-from pykubelet.act.resources.placement.cpu_topology import cpus_in, mask_of, topology_of
+from pykubelet.act.placement.cpu_options import CpuOptions
+from pykubelet.act.placement.cpu_pick import NotEnough, pick_cpus
+from pykubelet.act.placement.cpu_topology import cpus_in, mask_of, topology_of
 from pykubelet.base.kit.cpuset import format_cpuset, parse_cpuset
 from pykubelet.base.model.machine import Cpu, Machine
 

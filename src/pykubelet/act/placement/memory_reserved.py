@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pykubelet.act.resources.placement.memory_state import MemoryTable, NodeMemory
-from pykubelet.act.resources.placement.provider import StartError
+from pykubelet.act.placement.memory_state import MemoryTable, NodeMemory
+from pykubelet.act.placement.provider import StartError
 from pykubelet.base.api.huge_pages import HUGE_PAGES, page_resource
 from pykubelet.base.api.quantity import NANO, Amount, parse_text
 from pykubelet.base.model.machine import NumaNode

@@ -12,16 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykubelet.act.resources.placement.admission import Admitted, admit
-from pykubelet.act.resources.placement.memory_hints import memory_hints
-from pykubelet.act.resources.placement.memory_manager import MemoryManager, MemoryPolicy, start_memory_manager
-from pykubelet.act.resources.placement.memory_state import Block, MemoryState, MemoryTable, NodeMemory, encode
-from pykubelet.act.resources.placement.provider import Allocation, AllocationError, Fact, StartError
-from pykubelet.act.resources.placement.topology_options import Policy, Scope, Topology
+from pykubelet.act.placement.admission import Admitted, admit
+from pykubelet.act.placement.memory_hints import memory_hints
+from pykubelet.act.placement.memory_manager import MemoryManager, MemoryPolicy, start_memory_manager
+from pykubelet.act.placement.memory_state import MemoryState, MemoryTable, NodeMemory, encode
+from pykubelet.act.placement.provider import Allocation, AllocationError, Fact, StartError
+from pykubelet.act.placement.topology_options import Policy, Scope, Topology
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.quantity import Amount, parse_text
 from pykubelet.base.model.hints import TopologyHint
 from pykubelet.base.model.machine import NumaNode
+from pykubelet.base.model.placement import MemoryBlock
 from pykubelet.config.kubelet import MemoryReservation
 
 MI, GI = 1 << 20, 1 << 30
@@ -68,15 +69,15 @@ def read_machine(lines: Sequence[str]) -> dict[int, NodeMemory]:
     return machine
 
 
-def read_entries(lines: Sequence[str]) -> dict[str, dict[str, tuple[Block, ...]]]:
-    entries: dict[str, dict[str, tuple[Block, ...]]] = {}
+def read_entries(lines: Sequence[str]) -> dict[str, dict[str, tuple[MemoryBlock, ...]]]:
+    entries: dict[str, dict[str, tuple[MemoryBlock, ...]]] = {}
     for line in lines:
         owner, _, rest = line.partition(" ")
         pod, container = owner.split("/")
         blocks = []
         for part in rest.split(", "):
             name, size, _, *nodes = part.split()
-            blocks.append(Block(tuple(map(int, nodes)), name, int(size) * MI))
+            blocks.append(MemoryBlock(tuple(map(int, nodes)), name, int(size) * MI))
         entries.setdefault(pod, {})[container] = tuple(blocks)
     return entries
 
@@ -222,16 +223,16 @@ def test_the_unused_machine() -> None:
     ]
     assert manager.state == MemoryState({n: NodeMemory(0, tables[n], (n,)) for n in (0, 1)})
     assert manager.allocatable == (
-        Block((0,), "hugepages-2Mi", 512 * MI),
-        Block((0,), "memory", 2560 * MI),
-        Block((1,), "hugepages-2Mi", 512 * MI),
-        Block((1,), "memory", 1536 * MI),
+        MemoryBlock((0,), "hugepages-2Mi", 512 * MI),
+        MemoryBlock((0,), "memory", 2560 * MI),
+        MemoryBlock((1,), "hugepages-2Mi", 512 * MI),
+        MemoryBlock((1,), "memory", 1536 * MI),
     )
 
 
 def test_a_node_that_is_reserved_wholly_has_nothing_allocatable() -> None:
     manager = started(memory="5Gi")
-    assert manager.allocatable == (Block((1,), "memory", 4 * GI),)
+    assert manager.allocatable == (MemoryBlock((1,), "memory", 4 * GI),)
     assert manager.state.machine[0].tables["memory"] == MemoryTable(4 * GI, 5 * GI, 0, 0, 0)
 
 
@@ -309,8 +310,8 @@ def test_entries_of_another_machine_prevent_the_start() -> None:
         "[memorymanager] the expected machine state is different from the real one"
     )
     for block, problem in (
-        (Block((7,), "memory", 1), "the NUMA that does not exist"),
-        (Block((0,), "hugepages-1Gi", 1), "memory resource that does not exist"),
+        (MemoryBlock((7,), "memory", 1), "the NUMA that does not exist"),
+        (MemoryBlock((0,), "hugepages-1Gi", 1), "memory resource that does not exist"),
     ):
         wrong = manager.state.with_blocks("pod1", "app", (block,))
         owner = "[memorymanager] (pod: pod1, container: app) the memory assignment uses"
@@ -331,7 +332,7 @@ def placed(manager: MemoryManager, pod: Pod, hint: TopologyHint = NO_HINT) -> Me
 def test_what_is_reported_of_a_container() -> None:
     pod = make_pod([container("app", memory="5Gi", pages="64Mi"), container("small", memory="1Mi", cpu="100m")])
     manager = placed(started(nodes=nodes_with(4 * GI, 4 * GI, 4 * GI, pages=64)), pod)
-    blocks = (Block((0, 1), "hugepages-2Mi", 64 * MI), Block((0, 1), "memory", 5 * GI))
+    blocks = (MemoryBlock((0, 1), "hugepages-2Mi", 64 * MI), MemoryBlock((0, 1), "memory", 5 * GI))
     assert manager.blocks("pod1", "app") == blocks
     assert manager.cpuset_mems("pod1", "app") == "0,1"
     assert manager.cpuset_mems("pod1", "small") == "2"

@@ -6,18 +6,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from act.resources.placement.cpu_pods import GATES, container, make_pod, make_policy
+from act.placement.cpu_pods import GATES, container, make_pod, make_policy
 from support.machines import Shape
 
-from pykubelet.act.resources.placement.cpu_options import CpuOptions, read_cpu_options
-from pykubelet.act.resources.placement.cpu_policy import (
+from pykubelet.act.placement.cpu_options import CpuOptions, read_cpu_options
+from pykubelet.act.placement.cpu_policy import (
     CpuConfig,
     StaticPolicy,
     exclusive_counts,
     pod_count,
     read_policy,
 )
-from pykubelet.act.resources.placement.provider import StartError
+from pykubelet.act.placement.provider import StartError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cpuset import format_cpuset
 from pykubelet.config.gates import FeatureGates

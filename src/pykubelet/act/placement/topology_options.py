@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from pykubelet.act.resources.placement.provider import StartError
+from pykubelet.act.placement.provider import StartError
 from pykubelet.base.kit.booleans import parse_bool
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.machine import NumaNode

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykubelet.act.resources.placement.topology_manager import Decision, merge
-from pykubelet.act.resources.placement.topology_options import Policy, Scope, Topology
+from pykubelet.act.placement.topology_manager import Decision, merge
+from pykubelet.act.placement.topology_options import Policy, Scope, Topology
 from pykubelet.base.model.hints import ResourceHints, TopologyHint
 
 #: Eight NUMA nodes in two groups of four, of two pairs each. From 7 to 6 it is further than back.

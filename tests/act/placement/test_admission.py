@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from pykubelet.act.resources.placement.admission import Admitted, Rejection, admit, initial_facts
-from pykubelet.act.resources.placement.provider import Allocation, AllocationError, Fact, Provider
-from pykubelet.act.resources.placement.topology_options import Policy, Scope, Topology
+from pykubelet.act.placement.admission import Admitted, Rejection, admit, initial_facts
+from pykubelet.act.placement.provider import Allocation, AllocationError, Fact, Provider
+from pykubelet.act.placement.topology_options import Policy, Scope, Topology
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.hints import ResourceHints, TopologyHint

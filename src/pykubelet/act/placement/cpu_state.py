@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pykubelet.act.resources.placement.checkpoint import (
+from pykubelet.act.placement.checkpoint import (
     CORRUPT,
     CheckpointError,
     as_number,
@@ -22,8 +22,8 @@ from pykubelet.act.resources.placement.checkpoint import (
     read_json,
     write_json,
 )
-from pykubelet.act.resources.placement.cpu_manager import CpuState
-from pykubelet.act.resources.placement.cpu_options import quoted
+from pykubelet.act.placement.cpu_manager import CpuState
+from pykubelet.act.placement.cpu_options import quoted
 from pykubelet.base.kit.cpuset import format_cpuset, parse_cpuset
 
 FILE_NAME = "cpu_manager_state"

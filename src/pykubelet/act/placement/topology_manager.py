@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from struct import pack, unpack
 
-from pykubelet.act.resources.placement.topology_options import Policy, Topology
+from pykubelet.act.placement.topology_options import Policy, Topology
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.hints import ResourceHints, TopologyHint
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from pykubelet.act.resources.placement.memory_state import MemoryTable, NodeMemory
-from pykubelet.act.resources.placement.subsets import subsets
+from pykubelet.act.placement.memory_state import MemoryTable, NodeMemory
+from pykubelet.act.placement.subsets import subsets
 from pykubelet.base.model.hints import TopologyHint
 
 #: Bytes by memory type.

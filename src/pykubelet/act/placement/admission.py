@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pykubelet.act.resources.placement.provider import AllocationError, Fact, Provider
-from pykubelet.act.resources.placement.topology_manager import merge
-from pykubelet.act.resources.placement.topology_options import Policy, Scope, Topology
+from pykubelet.act.placement.provider import AllocationError, Fact, Provider
+from pykubelet.act.placement.topology_manager import merge
+from pykubelet.act.placement.topology_options import Policy, Scope, Topology
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.hints import TopologyHint

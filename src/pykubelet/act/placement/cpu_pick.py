@@ -12,8 +12,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
-from pykubelet.act.resources.placement.cpu_options import CpuOptions
-from pykubelet.act.resources.placement.cpu_topology import CpuTopology, ids_in
+from pykubelet.act.placement.cpu_options import CpuOptions
+from pykubelet.act.placement.cpu_topology import CpuTopology, ids_in
 from pykubelet.base.kit.values import Value
 
 

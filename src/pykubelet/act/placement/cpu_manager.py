@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from itertools import combinations
 
-from pykubelet.act.resources.placement.cpu_pick import NotEnough, pick_cpus
-from pykubelet.act.resources.placement.cpu_policy import StaticPolicy, exclusive_counts, is_restartable, pod_count
-from pykubelet.act.resources.placement.cpu_topology import cpus_in, mask_of
-from pykubelet.act.resources.placement.provider import Allocation, AllocationError, Fact, StartError
+from pykubelet.act.placement.cpu_pick import NotEnough, pick_cpus
+from pykubelet.act.placement.cpu_policy import StaticPolicy, exclusive_counts, is_restartable, pod_count
+from pykubelet.act.placement.cpu_topology import cpus_in, mask_of
+from pykubelet.act.placement.provider import Allocation, AllocationError, Fact, StartError
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.cpuset import format_cpuset
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.hints import ResourceHints, TopologyHint
+from pykubelet.base.model.placement import NO_CPUS
 
 SMT_REASON = "SMTAlignmentError"
 
@@ -26,7 +27,7 @@ ERRORS = "kubelet_cpu_manager_pinning_errors_total"
 ALIGNED = "kubelet_container_aligned_compute_resources_count"
 ALIGNED_FAILURE = "kubelet_container_aligned_compute_resources_failure_count"
 
-NO_CPUS: frozenset[int] = frozenset()
+
 Assignments = Mapping[str, Mapping[str, frozenset[int]]]
 
 

@@ -1,0 +1,49 @@
+"""The resource claims that are prepared on this node. `Claims` is written by act/claims alone.
+
+Source: the Kubernetes documentation "Dynamic Resource Allocation"; KEP-4381.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.waits import Wait
+
+
+class ClaimDevice(Value):
+    """One prepared device of a claim. `requests`: the names of the claim's requests it serves. `cdi`: CDI device names."""
+
+    driver: str
+    pool: str
+    device: str
+    requests: tuple[str, ...] = ()
+    cdi: tuple[str, ...] = ()
+
+
+class ContainerClaim(Value):
+    """A prepared claim as one container sees it: only the devices of the requests that it refers to."""
+
+    name: str
+    namespace: str
+    devices: tuple[ClaimDevice, ...] = ()
+
+    @property
+    def cdi(self) -> tuple[str, ...]:
+        """The CDI devices in order, each once."""
+        return tuple(dict.fromkeys(name for device in self.devices for name in device.cdi))
+
+
+class PodClaims(Value):
+    """The claims of one pod. `ready`: all of them are prepared. `containers`: by container name. `waits`: which are not, and why."""
+
+    ready: bool = False
+    containers: Mapping[str, tuple[ContainerClaim, ...]] = field(default_factory=dict)
+    waits: tuple[Wait, ...] = ()
+
+
+class Claims(Value):
+    """The prepared claims by pod. A pod without an entry has none, and act/claims holds nothing of it."""
+
+    pods: Mapping[PodUID, PodClaims] = field(default_factory=dict)

@@ -1,0 +1,130 @@
+"""What each container has of the machine: CPUs, memory, devices. `Placements` is written by act/placement alone.
+
+Source: the Kubernetes documentation "Control CPU Management Policies on the Node", "Utilizing the NUMA-aware Memory Manager"
+and "Device Plugins".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.machine import Machine
+from pykubelet.base.model.roster import Rejection
+from pykubelet.base.model.waits import Wait
+
+NO_CPUS: frozenset[int] = frozenset()
+
+
+class MemoryBlock(Value):
+    """`size` bytes of one memory type (`memory` or `hugepages-<size>`) for one container, somewhere on `nodes`."""
+
+    nodes: tuple[int, ...]
+    type: str
+    size: int
+
+
+class DeviceNode(Value):
+    """A host device for a container. `permissions`: cgroup device access, a subset of `rwm`."""
+
+    host_path: str
+    container_path: str
+    permissions: str
+
+
+class DeviceMount(Value):
+    """A host path that a device plugin mounts into a container."""
+
+    host_path: str
+    container_path: str
+    read_only: bool = False
+
+
+class Devices(Value):
+    """What device plugins and resource claims add to one container. `cdi`: fully qualified CDI device names."""
+
+    nodes: tuple[DeviceNode, ...] = ()
+    mounts: tuple[DeviceMount, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    cdi: tuple[str, ...] = ()
+
+
+class CpuSet(Value):
+    """CPUs and memory nodes in the kernel's list format; "": not restricted. `exclusive`: no other container uses the CPUs."""
+
+    cpus: str = ""
+    mems: str = ""
+    exclusive: bool = False
+
+
+class AssignedDevices(Value):
+    """Devices of one resource that one container has. `by_node`: their ids by NUMA node; node -1 for devices without a node."""
+
+    resource: str
+    by_node: Mapping[int, frozenset[str]]
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The ids of all of them."""
+        return frozenset[str]().union(*self.by_node.values())
+
+
+class ContainerPlacement(Value):
+    """What one container has. `cpus`: exclusive ones; empty: it runs in the shared pool. `mems`: NUMA nodes in the kernel's list
+    format that its memory comes from; "": any. `options`: what its device plugins add to it."""
+
+    cpus: frozenset[int] = NO_CPUS
+    mems: str = ""
+    memory: tuple[MemoryBlock, ...] = ()
+    devices: tuple[AssignedDevices, ...] = ()
+    options: Devices = Devices()
+
+
+class PodPlacement(Value):
+    """The decision on one pod: what its containers have, by name; or why the node cannot place it.
+
+    `explanation`: the rejection in terms of what the node has free and who holds the rest; for `pykubelet explain`.
+    `no_quota`: CPU quotas of the pod's cgroup and of these containers are left out, because their CPUs are exclusive.
+    """
+
+    containers: Mapping[str, ContainerPlacement] = field(default_factory=dict)
+    rejection: Rejection | None = None
+    explanation: str = ""
+    no_quota: frozenset[str] = frozenset()
+
+
+class DeviceResource(Value):
+    """One resource of device plugins. `healthy` and `unhealthy`: ids of its devices. `nodes`: the NUMA nodes of each device that
+    has any. `is_stopped`: its plugin has ended; its devices are all unhealthy, and count in the capacity for five minutes."""
+
+    healthy: frozenset[str] = frozenset()
+    unhealthy: frozenset[str] = frozenset()
+    nodes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    is_stopped: bool = False
+
+
+class Placements(Value):
+    """The placement of every pod that has one, and what there is to place on.
+
+    `machine`: None while it was not read. `shared`: the CPUs of containers without exclusive ones; None: not restricted.
+    `allocatable_cpus`, `allocatable_memory`: all that pods can get exclusively, taken or not. `devices`: by resource name.
+    `removed_devices`: resources that the Node had and that no plugin offers any more. `waits`: of pods whose placement is not
+    decided yet.
+    """
+
+    pods: Mapping[PodUID, PodPlacement] = field(default_factory=dict)
+    machine: Machine | None = None
+    reserved: frozenset[int] = NO_CPUS
+    shared: frozenset[int] | None = None
+    allocatable_cpus: frozenset[int] = NO_CPUS
+    allocatable_memory: tuple[MemoryBlock, ...] = ()
+    devices: Mapping[str, DeviceResource] = field(default_factory=dict)
+    removed_devices: frozenset[str] = frozenset()
+    waits: Mapping[PodUID, Wait] = field(default_factory=dict)
+
+    def container(self, uid: PodUID, name: str) -> ContainerPlacement:
+        """What a container has; nothing of its own for an unknown one."""
+        pod = self.pods.get(uid)
+        return pod.containers.get(name, ContainerPlacement()) if pod is not None else ContainerPlacement()

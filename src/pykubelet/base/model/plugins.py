@@ -1,0 +1,46 @@
+"""The plugins that have registered with the node. `Plugins` is written by observe/plugins alone.
+
+Source: KEP-595 (plugin watcher) and the Kubernetes documentation "Device Plugins".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from pykubelet.base.kit.values import Value, field
+
+
+class PluginType(StrEnum):
+    """The `type` of `PluginInfo`, the answer to `GetInfo`."""
+
+    DEVICE = "DevicePlugin"
+    DRA = "DRAPlugin"
+    CSI = "CSIPlugin"
+
+
+class Plugin(Value):
+    """One registered plugin. `socket`: the one in the plugins' directory, which identifies it. `endpoint`: the socket of its service.
+
+    `versions`: the supported versions or services it named. `registered_at`: wall seconds; a plugin that registers again
+    has a new time.
+    """
+
+    type: PluginType
+    name: str
+    socket: str
+    endpoint: str
+    versions: tuple[str, ...]
+    registered_at: float
+
+
+class Plugins(Value):
+    """All registered plugins by socket. `problems`: sockets whose plugin could not be registered, and why."""
+
+    plugins: Mapping[str, Plugin] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, type_: PluginType) -> tuple[Plugin, ...]:
+        """The plugins of one type, by name and then by time of registration."""
+        found = (plugin for plugin in self.plugins.values() if plugin.type is type_)
+        return tuple(sorted(found, key=lambda plugin: (plugin.name, plugin.registered_at)))
