@@ -169,7 +169,8 @@ def test_cpus_and_memory_on_different_nodes(run: Run) -> None:
     """Node 0 has memory left, node 1 has CPUs left."""
     code, out, _ = run(MACHINE, with_memory(("2", "5Gi"), ("2", "32Gi"), ("6", "2Gi")), CONFIG + MEMORY)
     assert code == 3
-    assert "container main needs CPUs and memory of the same NUMA nodes; they are free on different ones" in out
+    together = "container main needs all resources on the same NUMA nodes"
+    assert f"{together}; cpu fits on node 1, memory fits on node 0" in out
 
 
 def test_memory_without_topology_policy(run: Run) -> None:
