@@ -14,6 +14,7 @@ from pykubelet.base.kit.heartbeat import Heartbeat
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.apistate import ApiState
+from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.credentials import Credentials
 from pykubelet.base.model.evictions import Evictions, SignalStates
@@ -22,6 +23,8 @@ from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import ApiNode, NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.observed import BeingStopped, Observed, PodTouched
+from pykubelet.base.model.placement import Placements
+from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.probes import ProbeResults, ProbeWaits
 from pykubelet.base.model.recent import Occurrence, Recent
@@ -63,6 +66,9 @@ class Cells:
         self.lifecycles = Slot("lifecycles", Lifecycles(), "act/pods")
         self.observed = Slot("observed", Observed(), "observe/pleg")
         self.mounts = Slot("mounts", Mounts(), "act/volumes")
+        self.placements = Slot("placements", Placements(), "act/placement")
+        self.claims = Slot("claims", Claims(), "act/claims")
+        self.plugins = Slot("plugins", Plugins(), "observe/plugins")
         self.content = Slot("content", Content(), "desired/content")
         self.pulls = Slot("pulls", Pulls(), "act/images")
         self.probes = Slot("probes", ProbeResults(), "observe/probes")

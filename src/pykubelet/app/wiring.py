@@ -144,6 +144,7 @@ def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
         sizes.load() if in_cluster else {},
         m.node_wanted,
         cells.roster_heartbeat.writer,
+        cells.placements.cell,
     )
     roster = RosterLoop(m.sources, expected, inputs, rules, cells.roster.writer, m.recorder, m.clock)
     memory: Loops = [("pod-sizes", sizes.follow(cells.roster.cell))] if in_cluster else []

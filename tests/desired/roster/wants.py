@@ -12,6 +12,7 @@ from pykubelet.base.model.labels import CONFIG_SOURCE
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodView, SandboxView
+from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.roster import Roster, SourceChanged, pod_ref
 from pykubelet.desired.roster.decide import settle
@@ -48,6 +49,7 @@ def facts(
     lifecycles: Lifecycles | None = None,
     runtime: RuntimeReady | None = None,
     pressure: NodePressure | None = None,
+    placements: Placements | None = None,
     **rules: Any,
 ) -> AdmissionFacts:
     return AdmissionFacts(
@@ -57,6 +59,7 @@ def facts(
         lifecycles or Lifecycles(),
         AdmissionRules(**rules),
         pressure=pressure or NodePressure(),
+        placements=placements or Placements(),
     )
 
 

@@ -85,11 +85,13 @@ class ContainerPlacement(Value):
 class PodPlacement(Value):
     """The decision on one pod: what its containers have, by name; or why the node cannot place it.
 
+    `seen_at`: that of the `RosterPod` it was made for; a pod that was away in between is placed anew.
     `explanation`: the rejection in terms of what the node has free and who holds the rest; for `pykubelet explain`.
     `no_quota`: CPU quotas of the pod's cgroup and of these containers are left out, because their CPUs are exclusive.
     """
 
     containers: Mapping[str, ContainerPlacement] = field(default_factory=dict)
+    seen_at: float = 0.0
     rejection: Rejection | None = None
     explanation: str = ""
     no_quota: frozenset[str] = frozenset()

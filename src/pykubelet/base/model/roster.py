@@ -68,6 +68,7 @@ class Roster(Value):
 
     `mirrors`: the API server's mirror pods by the full name (`name_namespace`) of their static pod, even if that static pod
     is gone. They are shown, never run. None: the API server has not listed its pods yet.
+    `unplaced`: pods that are admitted but for their placement, which act/placement decides, in the order of admission.
     `missing`: the sources whose set of pods is not known yet. `silent`: those of them that have not reported a reason in
     `problems` either; None before the first publication.
     """
@@ -78,6 +79,7 @@ class Roster(Value):
     mirrors: Mapping[str, Pod] | None = None
     missing: tuple[str, ...] = ()
     silent: tuple[str, ...] | None = None
+    unplaced: tuple[PodUID, ...] = ()
 
 
 class ApiPods(Value):

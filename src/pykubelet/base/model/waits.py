@@ -19,6 +19,7 @@ class Owner(StrEnum):
     RUNTIME_MANAGER = "runtime manager"
     IMAGE_MANAGER = "image manager"
     VOLUME_MANAGER = "volume manager"
+    TOPOLOGY_MANAGER = "topology manager"
     PROBER = "prober"
     PLEG = "PLEG"
     RUNTIME_STATUS = "runtime status"
@@ -39,6 +40,7 @@ MODULES: Final = {
     Owner.RUNTIME_MANAGER: "act/runtime",
     Owner.IMAGE_MANAGER: "act/images",
     Owner.VOLUME_MANAGER: "act/volumes",
+    Owner.TOPOLOGY_MANAGER: "act/placement",
     Owner.PROBER: "observe/probes",
     Owner.PLEG: "observe/pleg",
     Owner.RUNTIME_STATUS: "observe/node",

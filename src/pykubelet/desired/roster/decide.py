@@ -11,6 +11,8 @@ Rules:
 - Until the runtime was listed, it is not known which pods run. If not all pods fit, all are held until then.
 - A critical pod that does not fit preempts others, which are rejected as `Preempting`. It is held until they have ended,
   for at most 1.5 times their longest grace period (at least `MIN_PREEMPTION_WAIT_S`).
+- Placement comes last: a pod that the node would admit otherwise is held until act/placement has found CPUs, memory and
+  devices for it, and is rejected if there are none. Pods that run already are placed too, which confirms what they have.
 - The watch of pods may be ahead of the agent's view of the Node. A pod that does not match the Node's labels or taints is
   held until the Node was read again. If that read fails, the pod is rejected as `InvalidNodeInfo`.
 """
@@ -31,6 +33,7 @@ from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.phase import pod_phase
+from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.reasons import (
     EVENT_EXCEEDED_GRACE_PERIOD,
     EVENT_PREEMPTING,
@@ -45,7 +48,7 @@ from pykubelet.desired.roster.admission import Load, Shortage
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionVerdict, Entry, RosterState
 from pykubelet.desired.roster.preemption import PREEMPTED, NoVictims, PreemptionCandidate, choose_victims
 
-_UNSURE = (AdmissionVerdict.OPEN, AdmissionVerdict.PREEMPTING)
+_UNSURE = (AdmissionVerdict.OPEN, AdmissionVerdict.PREEMPTING, AdmissionVerdict.PLACING)
 MIN_PREEMPTION_WAIT_S = 10.0
 DEFAULT_GRACE_S = 30
 _NOT_ENDED = "Container runtime did not kill the pod within specified grace period."
@@ -71,6 +74,7 @@ UNLISTED = Wait(
     detail="not all pods fit, and those that run already are admitted first",
     next_step=ADMIT,
 )
+UNPLACED = Wait("placement", Owner.TOPOLOGY_MANAGER, 0.0, detail="CPUs, memory and devices", next_step=ADMIT)
 
 
 class Trace(IntEnum):
@@ -84,6 +88,10 @@ class Trace(IntEnum):
 
 class _Admit(Value):
     pass
+
+
+class _Place(Value):
+    """Admit the pod once it is placed."""
 
 
 class _Refuse(Value):
@@ -104,7 +112,7 @@ class _Hold(Value):
     asks: bool = False
 
 
-_Judgement = _Admit | _Refuse | _Lacks | _Hold
+_Judgement = _Admit | _Place | _Refuse | _Lacks | _Hold
 Entries = dict[PodUID, Entry]
 
 
@@ -115,7 +123,8 @@ def settle(
     unsure = [entry for entry in state.entries.values() if entry.verdict in _UNSURE]
     if not unsure:
         return state, ()
-    entries, recorder = _end_preemptions(state.entries, facts, now)
+    entries, recorder = _end_preemptions(state.entries, facts, now, wall)
+    recorder.extend(_end_placements(entries, facts.placements, wall))
     undecided = [entry for entry in unsure if entry.verdict is AdmissionVerdict.OPEN]
     if not undecided:
         return replace(state, entries=entries), tuple(recorder)
@@ -131,7 +140,10 @@ def settle(
             recorder.extend(_preempt(entries, entry, judgement.shortages, facts, (now, wall)))
             load = _load(entries, facts)
         else:
-            recorder.extend(_note(entries, entry, judgement, trace, wall))
+            if isinstance(judgement, _Place):
+                entries[entry.ref.uid] = _placing(entries, entry, facts.placements, wall)
+            else:
+                recorder.extend(_note(entries, entry, judgement, trace, wall))
             if isinstance(judgement, _Hold) and judgement.asks:
                 entries[entry.ref.uid] = replace(entries[entry.ref.uid], asked_at=now)
             if counts(entries[entry.ref.uid], facts):
@@ -140,7 +152,7 @@ def settle(
 
 
 def _end_preemptions(
-    before: Mapping[PodUID, Entry], facts: AdmissionFacts, now: float
+    before: Mapping[PodUID, Entry], facts: AdmissionFacts, now: float, wall: float
 ) -> tuple[Entries, list[KubeEvent]]:
     """Admit pods whose victims have ended or whose wait is over. Returns Events for victims that have not ended in time."""
     entries, events = dict(before), list[KubeEvent]()
@@ -148,14 +160,44 @@ def _end_preemptions(
         if entry.verdict is not AdmissionVerdict.PREEMPTING:
             continue
         late = [one for one in entry.victims if not _have_ended(frozenset({one}), before, facts)]
-        if not late:
-            entries[uid] = _admitted(entry)
-        elif now >= entry.until:
-            entries[uid] = _admitted(entry)
+        if late and now < entry.until:
+            continue
+        needs_placement = _needs_placement(entry, facts)
+        entries[uid] = _placing(entries, entry, facts.placements, wall) if needs_placement else _admitted(entry)
+        if late:
             events.extend(
                 warning(EVENT_EXCEEDED_GRACE_PERIOD, _NOT_ENDED, before[one].ref) for one in late if one in before
             )
     return entries, events
+
+
+def _end_placements(entries: Entries, placements: Placements, wall: float) -> list[KubeEvent]:
+    """Admit or reject, in `entries`, the pods whose placement is decided. Returns the Events."""
+    events = []
+    for uid, entry in entries.items():
+        if entry.verdict is not AdmissionVerdict.PLACING:
+            continue
+        found = placements.pods.get(uid)
+        if found is None or found.seen_at != entry.item.seen_at:
+            entries[uid] = _held(entry, placements.waits.get(uid, UNPLACED), wall)
+        elif found.rejection is None:
+            entries[uid] = _admitted(entry)
+        else:
+            entries[uid] = _rejected(entry, found.rejection)
+            events.append(warning(found.rejection.reason, found.rejection.message, entry.ref))
+    return events
+
+
+def _needs_placement(entry: Entry, facts: AdmissionFacts) -> bool:
+    devices = facts.placements.devices
+    return facts.rules.places_all or (bool(devices) and not devices.keys().isdisjoint(entry.demand.requests))
+
+
+def _placing(entries: Entries, entry: Entry, placements: Placements, wall: float) -> Entry:
+    """The entry, waiting for its placement behind all others that do."""
+    number = 1 + max((e.placing_number for e in entries.values() if e.verdict is AdmissionVerdict.PLACING), default=0)
+    held = _held(entry, placements.waits.get(entry.ref.uid, UNPLACED), wall)
+    return replace(held, verdict=AdmissionVerdict.PLACING, victims=frozenset(), until=0.0, placing_number=number)
 
 
 def _have_ended(victims: frozenset[PodUID], entries: Mapping[PodUID, Entry], facts: AdmissionFacts) -> bool:
@@ -214,7 +256,7 @@ def _rank(entry: Entry, observed: Observed) -> tuple[int, float, int]:
 
 def counts(entry: Entry, facts: AdmissionFacts) -> bool:
     """Whether the pod counts against the capacity of the node now."""
-    if entry.verdict is AdmissionVerdict.PREEMPTING:
+    if entry.verdict in (AdmissionVerdict.PREEMPTING, AdmissionVerdict.PLACING):
         return True
     if entry.verdict is not AdmissionVerdict.ADMITTED:
         return False
@@ -239,7 +281,7 @@ def _all_fit(entries: Entries, undecided: list[Entry], facts: AdmissionFacts) ->
         judgement = _judge(entry, Trace.NONE, load, facts)
         if isinstance(judgement, _Lacks) or (isinstance(judgement, _Refuse) and not judgement.firm):
             return False
-        if isinstance(judgement, _Admit):
+        if isinstance(judgement, (_Admit, _Place)):
             load = load.plus(entry.demand)
     return True
 
@@ -251,6 +293,7 @@ def _judge(entry: Entry, trace: Trace, load: Load, facts: AdmissionFacts) -> _Ju
     pod, rules = entry.item.pod, facts.rules
     if entry.item.source == SOURCE_API and (has_ended_in_api(pod) or pod.metadata.deletionTimestamp):
         return _Admit()
+    accepted = _Place() if trace is not Trace.OVER and _needs_placement(entry, facts) else _Admit()
     is_here = trace in (Trace.ALIVE, Trace.OVER)
     refusal = None if is_here else admission.refuse_under_pressure(pod, facts.pressure)
     if refusal is not None:
@@ -259,7 +302,7 @@ def _judge(entry: Entry, trace: Trace, load: Load, facts: AdmissionFacts) -> _Ju
     if refusal is not None:
         return _Refuse(refusal, firm=True)
     if is_here:
-        return _Admit()
+        return accepted
     if admission.needs_strict_groups(pod) and not facts.runtime.checked:
         return _Hold(RUNTIME_UNKNOWN)
     refusal = admission.refuse_groups_policy(pod, facts.runtime)
@@ -279,7 +322,7 @@ def _judge(entry: Entry, trace: Trace, load: Load, facts: AdmissionFacts) -> _Ju
     )
     if refusal is not None:
         return _Refuse(refusal)
-    return _Lacks(shortages) if shortages else _Admit()
+    return _Lacks(shortages) if shortages else accepted
 
 
 def _judge_by_newest(entry: Entry, refusal: Rejection, node: NodeView) -> _Refuse | _Hold:
@@ -315,7 +358,7 @@ def _preempt(
     here = [
         PreemptionCandidate(other.ref.uid, other.item.pod, other.demand)
         for other in entries.values()
-        if other.verdict is AdmissionVerdict.ADMITTED and counts(other, facts)
+        if other.verdict in (AdmissionVerdict.PLACING, AdmissionVerdict.ADMITTED) and counts(other, facts)
     ]
     now, wall = at
     try:

@@ -1,16 +1,16 @@
 """The loop of the roster: takes the pod sets of the sources, decides on admission, publishes `Roster`.
 
 Owns: the cells `Roster` and `roster-heartbeat`. Reads: `NodeView`, `RuntimeReady`, `Observed`, `Lifecycles`,
-`NodeShutdown`, `NodePressure`. A change of these cells leads to a pass only while pods or resizes are undecided.
+`NodeShutdown`, `NodePressure`, `Placements`. A change of these cells leads to a pass only while pods or resizes are undecided.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
-from typing import Any
+from collections.abc import Mapping
+from contextlib import suppress
 
-from pykubelet.base.kit.cells import Cell, CellWriter
+from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
 from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.heartbeat import Heartbeat, resync_forever
@@ -23,6 +23,7 @@ from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.reasons import EVENT_PREEMPTING
 from pykubelet.base.model.roster import Roster, RosterPod, SourceChanged
@@ -50,6 +51,7 @@ class RosterInputs(Value):
     kept: Mapping[PodUID, KeptSize] = field(default_factory=dict)
     node_wanted: Post[NodeWanted] = field(default_factory=Sink)
     heartbeat: CellWriter[Heartbeat] | None = None
+    placements: Cell[Placements] = field(default_factory=lambda: Cell("placements", Placements()))
 
 
 class RosterLoop:
@@ -80,7 +82,7 @@ class RosterLoop:
         """Follow the sources and the cells. Never returns."""
         async with Supervisor("roster") as supervisor:
             supervisor.start_root("roster-sources", self._follow_sources())
-            supervisor.start_root("roster-unsettled", self._follow_unsettled(supervisor))
+            supervisor.start_root("roster-unsettled", self._follow_unsettled())
             if (heartbeat := self._inputs.heartbeat) is not None:
                 supervisor.start_root(
                     "roster-heartbeat", resync_forever(lambda: self._update([]), heartbeat, self._clock)
@@ -92,30 +94,21 @@ class RosterLoop:
         while True:
             self._update(await self._mailbox.get_all())
 
-    async def _follow_unsettled(self, supervisor: Supervisor) -> None:
+    async def _follow_unsettled(self) -> None:
+        """While something is undecided, decide again when a cell changes or a preemption has taken too long."""
+        inputs, changed = self._inputs, asyncio.Event()
+        cells = (inputs.node, inputs.runtime, inputs.observed, inputs.lifecycles, inputs.shutdown, inputs.pressure)
         while True:
             await self._unsettled.wait()
-            await self._any_change(supervisor)
-            self._update([])
-
-    async def _any_change(self, supervisor: Supervisor) -> None:
-        """Wait until a cell that decisions depend on changes, or a preemption has taken too long."""
-        inputs = self._inputs
-        waits = [
-            supervisor.start_child("roster-node", _change(inputs.node)),
-            supervisor.start_child("roster-runtime", _change(inputs.runtime)),
-            supervisor.start_child("roster-observed", _change(inputs.observed)),
-            supervisor.start_child("roster-lifecycles", _change(inputs.lifecycles)),
-            supervisor.start_child("roster-shutdown", _change(inputs.shutdown)),
-            supervisor.start_child("roster-pressure", _change(inputs.pressure)),
-        ]
-        ends = [e.until for e in self._state.entries.values() if e.verdict is AdmissionVerdict.PREEMPTING]
-        timeout = max(0.0, min(ends) - self._clock.monotonic()) if ends else None
-        try:
-            await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+            with set_on_change(changed, *cells, inputs.placements):
+                while self._unsettled.is_set():
+                    ends = [e.until for e in self._state.entries.values() if e.verdict is AdmissionVerdict.PREEMPTING]
+                    timeout = max(0.0, min(ends) - self._clock.monotonic()) if ends else None
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(timeout):
+                            await changed.wait()
+                    changed.clear()
+                    self._update([])
 
     def _update(self, events: list[SourceChanged]) -> None:
         wall = self._clock.wall()
@@ -164,13 +157,8 @@ class RosterLoop:
             self._rules,
             shutting_down=inputs.shutdown.get().active,
             pressure=inputs.pressure.get(),
+            placements=inputs.placements.get(),
         )
-
-
-def _change(cell: Cell[Any]) -> Coroutine[Any, Any, Any]:
-    """Wait for a new snapshot. The current one is read now, not when the coroutine starts."""
-    seen = cell.get()
-    return cell.wait_for(lambda value: value is not seen)
 
 
 def _log_change(before: Roster, now: Roster) -> None:

@@ -171,8 +171,8 @@ def _entry(state: RosterState, old: Entry | None, wanted: _Wanted, arrivals: int
 
 
 def with_given_size(entry: Entry, pod: Pod) -> Pod:
-    """The pod for other components when its source has `pod`: an admitted pod keeps its allocated size."""
-    if entry.verdict is not AdmissionVerdict.ADMITTED or is_static(pod):
+    """The pod for other components when its source has `pod`: a pod that is admitted or being placed keeps its allocated size."""
+    if entry.verdict not in (AdmissionVerdict.PLACING, AdmissionVerdict.ADMITTED) or is_static(pod):
         return pod
     return with_size(pod, size_of(entry.item.pod))
 
@@ -196,17 +196,19 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
     silent = tuple(sorted(expected - state.sources.keys()))
     clashes = (state.clashes[key] for key in sorted(state.clashes))
     problems = (*(problem for reported in state.sources.values() for problem in reported.problems), *clashes)
+    numbers = [(e.placing_number, uid) for uid, e in state.entries.items() if e.verdict is AdmissionVerdict.PLACING]
+    unplaced = tuple(uid for _, uid in sorted(numbers))
     mirrors = state.mirrors
     if before.mirrors is not None and mirrors is not None and _are_same(mirrors, before.mirrors):
         mirrors = before.mirrors
     if (
         pods is before.pods
-        and (missing, silent) == (before.missing, before.silent)
+        and (missing, silent, unplaced) == (before.missing, before.silent, before.unplaced)
         and problems == before.problems
         and mirrors is before.mirrors
     ):
         return before
-    return Roster(pods, not missing, problems, mirrors, missing, silent)
+    return Roster(pods, not missing, problems, mirrors, missing, silent, unplaced)
 
 
 def _are_same(now: Mapping[str, Pod], before: Mapping[str, Pod]) -> bool:

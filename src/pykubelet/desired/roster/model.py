@@ -11,6 +11,7 @@ from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.reasons import RESIZE_DEFERRED
 from pykubelet.base.model.roster import ManifestProblem, RosterPod, SourceChanged
@@ -24,8 +25,10 @@ class AdmissionRules(Value):
     `kernel`: major and minor version. `max_pods`: used if `NodeView.allocatable` has no `pods`. `app_armor`: it is enabled in
     the kernel. `resize_containers`, `resize_pods`, `resize_init_containers`: gates InPlacePodVerticalScaling,
     InPlacePodLevelResourcesVerticalScaling and InPlacePodVerticalScalingInitContainers. `static_cpus`, `static_memory`: the CPU
-    and Memory Manager policies are static. `limited_swap`: containers get a part of the swap. `pod_level_resources`: gate
-    PodLevelResources. `features`: the features that the node declares (KEP-5328); None: no pod is rejected for a missing one.
+    and Memory Manager policies are static. `places_all`: every pod is placed, because one of these or the Topology Manager has a
+    policy; otherwise only pods that request resources of device plugins. `limited_swap`: containers get a part of the swap.
+    `pod_level_resources`: gate PodLevelResources. `features`: the features that the node declares (KEP-5328); None: no pod is
+    rejected for a missing one.
     """
 
     allowed_unsafe_sysctls: tuple[str, ...] = ()
@@ -37,6 +40,7 @@ class AdmissionRules(Value):
     resize_init_containers: bool = True
     static_cpus: bool = False
     static_memory: bool = False
+    places_all: bool = False
     limited_swap: bool = False
     pod_level_resources: bool = True
     features: frozenset[str] | None = None
@@ -87,10 +91,11 @@ class Demand(Value):
 
 
 class AdmissionVerdict(StrEnum):
-    """open: not decided yet. preempting: admitted once its victims have ended."""
+    """open: not decided yet. preempting: admitted once its victims have ended. placing: admitted once it is placed."""
 
     OPEN = "open"
     PREEMPTING = "preempting"
+    PLACING = "placing"
     ADMITTED = "admitted"
     REJECTED = "rejected"
 
@@ -102,7 +107,7 @@ class Entry(Value):
     the victims ends, in monotonic seconds.
     `asked_at`: when a new read of the Node was requested, in monotonic seconds, because the known Node does not match the pod.
     `was_over`: its containers had already ended for good when it was admitted. `wanted`: the pod as its source has it, which
-    may request another size than `item.pod` has.
+    may request another size than `item.pod` has. `placing_number`: the order of admission of pods that are being placed.
     """
 
     item: RosterPod
@@ -116,6 +121,7 @@ class Entry(Value):
     was_over: bool = False
     wanted: Pod | None = None
     short_of: str = ""
+    placing_number: int = 0
 
     @property
     def is_resizing(self) -> bool:
@@ -163,3 +169,4 @@ class AdmissionFacts(Value):
     rules: AdmissionRules
     shutting_down: bool = False
     pressure: NodePressure = NodePressure()
+    placements: Placements = Placements()

@@ -1,0 +1,162 @@
+"""Pods whose CPUs, memory or devices act/placement must find before they are admitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from desired.roster.wants import WALL, Desk, facts, make_pod, observe, running, stage
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.labels import CONFIG_SEEN
+from pykubelet.base.model.lifecycle import Stage
+from pykubelet.base.model.observed import ObservedState
+from pykubelet.base.model.placement import DeviceResource, Placements, PodPlacement
+from pykubelet.base.model.roster import Rejection
+from pykubelet.base.model.waits import Owner, Wait
+from pykubelet.desired.roster.model import AdmissionFacts
+
+CRITICAL = 2_000_000_000
+NO_CPUS = Rejection("UnexpectedAdmissionError", "Allocate failed due to not enough cpus, which is unexpected")
+GPU = "example.com/gpu"
+
+
+def placing(placements: Placements | None = None, **fields: Any) -> AdmissionFacts:
+    return facts(placements=placements, places_all=True, **fields)
+
+
+def placed(uid: str, rejection: Rejection | None = None, *, seen_at: float = WALL) -> Placements:
+    return Placements({PodUID(uid): PodPlacement(seen_at=seen_at, rejection=rejection)})
+
+
+def unplaced(desk: Desk) -> list[str]:
+    return [str(uid) for uid in desk.roster.unplaced]
+
+
+def is_held(desk: Desk, uid: str) -> bool:
+    return desk.roster.pods[PodUID(uid)].held is not None
+
+
+def test_an_admitted_pod_is_held_until_it_is_placed() -> None:
+    desk = Desk()
+    roster = desk.send(make_pod("web"), at=placing())
+    assert roster.unplaced == ("web-1",)
+    held = roster.pods[PodUID("web-1")].held
+    assert held is not None
+    assert (held.what, held.owner, held.since) == ("placement", Owner.TOPOLOGY_MANAGER, WALL)
+    roster = desk.settle_again(placing(placed("web-1")))
+    assert (roster.unplaced, is_held(desk, "web-1"), desk.reason("web-1")) == ((), False, None)
+
+
+def test_a_pod_that_cannot_be_placed_is_rejected_with_an_event() -> None:
+    desk = Desk()
+    desk.send(make_pod("web"), at=placing())
+    desk.settle_again(placing(placed("web-1", NO_CPUS)))
+    assert desk.roster.pods[PodUID("web-1")].rejection == NO_CPUS
+    assert not is_held(desk, "web-1")
+    assert desk.events == [("web", NO_CPUS.reason, NO_CPUS.message)]
+
+
+def test_the_wait_names_what_the_placement_waits_for() -> None:
+    desk = Desk()
+    desk.send(make_pod("web"), at=placing())
+    slow = Wait("device plugin", Owner.TOPOLOGY_MANAGER, 0.0, GPU, detail="Allocate")
+    desk.settle_again(placing(Placements(waits={PodUID("web-1"): slow})), wall=WALL + 5)
+    assert desk.roster.pods[PodUID("web-1")].held == replace(slow, since=WALL)
+
+
+def test_without_policies_only_pods_that_request_devices_are_placed() -> None:
+    offered = facts(placements=Placements(devices={GPU: DeviceResource()}))
+    desk = Desk()
+    gpu = make_pod("gpu")
+    limits = {GPU: "1"}
+    container = replace(gpu.spec.containers[0], resources=replace(_resources(gpu), requests=limits, limits=limits))
+    gpu = replace(gpu, spec=replace(gpu.spec, containers=(container,)))
+    roster = desk.send(make_pod("web"), gpu, at=offered)
+    assert roster.unplaced == ("gpu-1",)
+    assert not is_held(desk, "web-1")
+
+
+def _resources(pod: Pod) -> Any:
+    return pod.spec.containers[0].resources
+
+
+def test_pods_are_listed_in_the_order_of_their_admission() -> None:
+    running_one, old = make_pod("runs"), make_pod("old", metadata={"creationTimestamp": "2020-01-01T00:00:00Z"})
+    desk = Desk()
+    at = placing(observed=observe(running(running_one)))
+    desk.send(make_pod("new"), old, running_one, at=at)
+    assert unplaced(desk) == ["runs-1", "old-1", "new-1"]
+    desk.send(make_pod("new"), old, running_one, make_pod("a-later-one"), at=at)
+    assert unplaced(desk) == ["runs-1", "old-1", "new-1", "a-later-one-1"]
+
+
+def test_a_pod_that_is_being_placed_counts() -> None:
+    desk = Desk()
+    desk.send(make_pod("a", cpu="600m"), at=placing())
+    desk.send(make_pod("a", cpu="600m"), make_pod("b", cpu="600m"), at=placing())
+    assert (desk.reason("a-1"), desk.reason("b-1")) == (None, "OutOfcpu")
+
+
+def test_pods_that_have_ended_are_not_placed() -> None:
+    over = make_pod("over", restartPolicy="Never")
+    leaving = make_pod("leaving", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    failed = make_pod("failed")
+    failed = replace(failed, status=replace(failed.status, phase="Failed"))
+    observed = observe(running(over, ObservedState.EXITED))
+    desk = Desk(("api",))
+    desk.send(over, leaving, failed, source="api", at=placing(observed=observed))
+    assert unplaced(desk) == []
+    assert not any(is_held(desk, uid) for uid in ("over-1", "leaving-1", "failed-1"))
+
+
+def test_preemption_comes_before_placement() -> None:
+    desk = Desk()
+    small = make_pod("small", cpu="800m")
+    desk.send(small, source="api", at=facts())
+    critical = make_pod("critical", cpu="800m", priority=CRITICAL)
+    desk.send(small, critical, source="api", at=placing())
+    assert unplaced(desk) == []
+    ended = stage(small, Stage.TERMINATED)
+    desk.settle_again(placing(lifecycles=ended))
+    assert unplaced(desk) == ["critical-1"]
+    desk.settle_again(placing(placed("critical-1"), lifecycles=ended))
+    assert (is_held(desk, "critical-1"), desk.reason("critical-1")) == (False, None)
+
+
+def test_a_pod_that_is_being_placed_can_be_preempted() -> None:
+    desk = Desk()
+    small = make_pod("small", cpu="800m")
+    desk.send(small, source="api", at=placing())
+    desk.send(small, make_pod("critical", cpu="800m", priority=CRITICAL), source="api", at=placing())
+    assert desk.reason("small-1") == "Preempting"
+    assert unplaced(desk) == []
+
+
+def test_a_static_pod_that_came_back_is_placed_anew() -> None:
+    """Its earlier rejection, which may still be published, does not count."""
+
+    def seen(at: str) -> Pod:
+        return make_pod("web", source="file", metadata={"annotations": {CONFIG_SEEN: at}})
+
+    first, again = seen("2026-01-01T00:00:00Z"), seen("2026-01-01T00:00:09Z")
+    desk = Desk()
+    desk.send(first, at=placing())
+    seen_at = desk.roster.pods[PodUID("web-1")].seen_at
+    earlier = placed("web-1", NO_CPUS, seen_at=seen_at)
+    desk.settle_again(placing(earlier))
+    assert desk.reason("web-1") == NO_CPUS.reason
+    desk.send(again, at=placing(earlier))
+    assert unplaced(desk) == ["web-1"]
+    desk.settle_again(placing(earlier))
+    assert desk.reason("web-1") is None
+    desk.settle_again(placing(placed("web-1", seen_at=seen_at + 9)))
+    assert (is_held(desk, "web-1"), desk.reason("web-1")) == (False, None)
+
+
+def test_a_pod_keeps_its_size_while_it_is_being_placed() -> None:
+    desk = Desk()
+    desk.send(make_pod("web", cpu="100m"), source="api", at=placing())
+    desk.send(make_pod("web", cpu="200m", metadata={"generation": 2}), source="api", at=placing())
+    assert _resources(desk.roster.pods[PodUID("web-1")].pod).requests["cpu"] == "100m"
