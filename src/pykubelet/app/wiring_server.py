@@ -30,7 +30,7 @@ from pykubelet.serve.endpoints.counted import READ_ONLY, READ_WRITE, counted
 from pykubelet.serve.endpoints.endpoint import authorization_rules, metric_labels
 from pykubelet.serve.endpoints.health import Check, default_checks, ping_check
 from pykubelet.serve.endpoints.known_pods import KnownPods
-from pykubelet.serve.endpoints.pod_resources import PodResources
+from pykubelet.serve.endpoints.pod_resources import PodResources, ResourceCells
 from pykubelet.serve.endpoints.routes import api_router, health_routes, read_only_router, unauthenticated_handler
 from pykubelet.serve.endpoints.syncloop import SyncLoopInputs, syncloop_check
 from pykubelet.serve.endpoints.table import ENDPOINTS, EndpointInputs
@@ -89,7 +89,7 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
             ("healthz", keep_serving_port(health, config.healthzBindAddress, config.healthzPort, "health checks"))
         )
     pods = KnownPods(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell, cells.statuses.cell)
-    resources = RpcServer(PodResources(pods, m.clock).methods())
+    resources = RpcServer(PodResources(pods, resource_cells(m, cells), m.clock).methods())
     path = f"{m.settings.root_dir}/pod-resources/kubelet.sock"
     loops.append(("pod-resources", serve_rpc_socket(resources, path, "pod resources")))
     loops.append(("service-manager", notify_service_manager(checks, watchdog_interval(m.settings), notify)))
@@ -104,6 +104,12 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
         api = ApiHandler(auth, api_router(ENDPOINTS, m.settings, inputs))
         loops += wire_server(m, node, counted(api.handle, READ_WRITE, paths), listening["port"])
     return loops
+
+
+def resource_cells(m: Machinery, cells: Cells) -> ResourceCells:
+    """What the pod resources API reads."""
+    active_only = m.settings.enabled("KubeletPodResourcesListUseActivePods")
+    return ResourceCells(cells.placements.cell, cells.claims.cell, active_only)
 
 
 def endpoint_inputs(

@@ -13,13 +13,17 @@ from pykubelet.base.model.waits import Wait
 
 
 class ClaimDevice(Value):
-    """One prepared device of a claim. `requests`: the names of the claim's requests it serves. `cdi`: CDI device names."""
+    """One prepared device of a claim. `requests`: the names of the claim's requests it serves. `cdi`: CDI device names.
+
+    `share_id`: which share of a device that several claims consume (KEP-5075); empty without one.
+    """
 
     driver: str
     pool: str
     device: str
     requests: tuple[str, ...] = ()
     cdi: tuple[str, ...] = ()
+    share_id: str = ""
 
 
 class ContainerClaim(Value):

@@ -98,8 +98,9 @@ class PodPlacement(Value):
 
 
 class DeviceResource(Value):
-    """One resource of device plugins. `healthy` and `unhealthy`: ids of its devices. `nodes`: the NUMA nodes of each device that
-    has any. `is_stopped`: its plugin has ended; its devices are all unhealthy, and count in the capacity for five minutes."""
+    """One resource of device plugins. `healthy` and `unhealthy`: ids of its devices. `nodes`: the NUMA nodes of each device with a
+    topology, which may have none. `is_stopped`: its plugin has ended; its devices are all unhealthy, and count in the capacity for
+    five minutes."""
 
     healthy: frozenset[str] = frozenset()
     unhealthy: frozenset[str] = frozenset()
