@@ -32,6 +32,8 @@ def prepare_machine(settings: Settings, paths: Paths) -> Machine:
     try:
         make_dirs(paths.root, 0o750)
         make_dirs(paths.pods, 0o750)
+        make_dirs(paths.plugins, 0o750)
+        make_dirs(paths.plugin_sockets, 0o755)
         make_dirs(paths.logs, 0o755)
         make_dirs(CONTAINER_LOG_LINKS, 0o755)
         make_shared(paths.root)

@@ -88,6 +88,7 @@ from pykubelet.observe.node.loop import NodeLoop, first_node_view
 from pykubelet.observe.node.runtime import RuntimeLoop
 from pykubelet.observe.oom.loop import OomLoop
 from pykubelet.observe.pleg.loop import Pleg, PlegCells
+from pykubelet.observe.plugins.loop import PluginsLoop
 from pykubelet.observe.probes.decide import earlier_results
 from pykubelet.observe.probes.execute import ContainerProber
 from pykubelet.observe.probes.limiter import ProbeLimits
@@ -173,16 +174,18 @@ def forgets_probes(m: Machinery) -> bool:
 
 
 def wire_observe(m: Machinery, cells: Cells, earlier: Mapping[PodUID, PodStatus]) -> Loops:
-    """The rest of observe: the probes write ProbeResults and ProbeWaits."""
+    """The rest of observe: the probes write ProbeResults and ProbeWaits, the plugin watcher writes Plugins."""
     had, keeps = earlier_results(earlier.values()), not forgets_probes(m)
     inputs = ProbeInputs(cells.lifecycles.cell, cells.observed.cell, cells.node.cell, had, keeps)
     ends = (cells.probes.writer, cells.probe_waits.writer)
     cpus = max(1, m.machine.cpu_milli // 1000)
     answer_s = m.settings.runtime_request_timeout_s
+    plugins = PluginsLoop(m.settings.paths.plugin_sockets, cells.plugins.writer, m.flight, m.clock)
     limits = ProbeLimits(EXEC_PROBES_PER_CPU * cpus, exec_few=max(1, cpus // 2), answer_s=answer_s)
     probes = ProbesLoop(inputs, ends, ContainerProber(m.cri), m.clock, m.recorder, limits)
     return [
         ("probes", probes.run()),
+        ("plugins", plugins.run()),
         *wire_oom(m),
         *wire_shutdown(m, cells),
         ("stats", wire_stats(m, cells).run()),

@@ -205,6 +205,7 @@ def metrics_inputs(m: Machinery, cells: Cells, gates: Mapping[str, tuple[bool, s
         mounts=cells.mounts.cell.get(),
         usage=cells.usage.cell.get(),
         volume_plugins=PLUGINS,
+        plugins=cells.plugins.cell.get(),
     )
 
 

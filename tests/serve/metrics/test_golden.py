@@ -16,6 +16,7 @@ from pykubelet.base.kit.metrics import PROBES, REGISTRY, Counter, Gauge, Histogr
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.mounts import MountedVolume, Mounts, PodMounts
+from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.sizing import PendingResize
 from pykubelet.base.model.usage import (
     ContainerUse,
@@ -141,6 +142,7 @@ def reported() -> MetricsInputs:
         cgroup_version=2,
         now=NOW,
         volume_plugins={"emptyDir": "kubernetes.io/empty-dir"},
+        plugins=Plugins(problems={"/r/gpu.sock": "GetInfo: hangs"}),
     )
 
 

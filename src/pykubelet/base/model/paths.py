@@ -31,6 +31,16 @@ class Paths(Value):
         """The root-only unix socket of `pykubelet pods` and `pykubelet explain`."""
         return f"{self.root}/pykubelet.sock"
 
+    @property
+    def plugins(self) -> str:
+        """The directory of the plugins' own sockets and files."""
+        return f"{self.root}/plugins"
+
+    @property
+    def plugin_sockets(self) -> str:
+        """The directory in which plugins create sockets to be registered."""
+        return f"{self.root}/plugins_registry"
+
     def pod(self, uid: PodUID) -> str:
         """The pod's own directory."""
         return f"{self.root}/pods/{uid}"

@@ -44,3 +44,12 @@ class Plugins(Value):
         """The plugins of one type, by name and then by time of registration."""
         found = (plugin for plugin in self.plugins.values() if plugin.type is type_)
         return tuple(sorted(found, key=lambda plugin: (plugin.name, plugin.registered_at)))
+
+
+#: The services of DRA drivers that the agent can call.
+DRA_SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
+
+
+def dra_service(versions: tuple[str, ...]) -> str:
+    """The first of a driver's services that the agent can call; empty if there is none."""
+    return next((version for version in versions if version in DRA_SERVICES), "")

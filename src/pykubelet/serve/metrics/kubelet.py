@@ -15,6 +15,7 @@ from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle,
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import Observed, ObservedState
+from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.roster import Roster, is_static
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.usage import Usage
@@ -51,6 +52,7 @@ class MetricsInputs(Value):
     mounts: Mounts = Mounts()
     usage: Usage = Usage()
     volume_plugins: Mapping[str, str] = field(default_factory=dict)
+    plugins: Plugins = Plugins()
 
 
 def kubelet_families(inputs: MetricsInputs) -> Iterator[MetricFamily]:
@@ -62,6 +64,7 @@ def kubelet_families(inputs: MetricsInputs) -> Iterator[MetricFamily]:
     yield from _pods(inputs)
     yield from _resizes(inputs)
     yield from _volumes(inputs)
+    yield _plugins(inputs.plugins)
     yield _logs(inputs.usage)
     yield from _runtime(inputs.observed)
     yield _gauge("kubelet_cgroup_version", "cgroup version on the hosts.", [MetricSample(inputs.cgroup_version)])
@@ -106,6 +109,17 @@ def _static(is_static_pod: bool) -> str:
 
 def _counted(counts: Counter[str]) -> list[MetricSample]:
     return [MetricSample(counts[key], (("static", key),)) for key in ("", "true")]
+
+
+def _plugins(plugins: Plugins) -> MetricFamily:
+    wanted, registered = {*plugins.plugins, *plugins.problems}, set(plugins.plugins)
+    states = (("actual_state_of_world", registered), ("desired_state_of_world", wanted))
+    samples = [
+        MetricSample(1, (("socket_path", socket), ("state", state)))
+        for state, sockets in states
+        for socket in sorted(sockets)
+    ]
+    return _gauge("plugin_manager_total_plugins", "Number of plugins in Plugin Manager", samples)
 
 
 def _pods(inputs: MetricsInputs) -> Iterator[MetricFamily]:

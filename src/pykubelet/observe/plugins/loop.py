@@ -1,0 +1,191 @@
+"""Registers the plugins whose sockets appear in the plugins' directory. Owns the cell `Plugins`.
+
+Owns: one watch of the directory, and one task for each socket that is not registered yet. File events are only hints: each
+leads to a scan of the whole directory, and a periodic scan is the safety net. A socket that was removed takes its plugin
+with it; one that was created again registers again. An attempt that fails is repeated after a growing pause.
+Source: KEP-595 (plugin watcher).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
+from pykubelet.base.kit.cells import CellWriter
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import Done, SingleFlight
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.plugins import Plugin, Plugins
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.inotify import Watcher
+from pykubelet.edges.plugins.registration import PluginRegistration
+from pykubelet.edges.plugins.rpc import PluginCallError, reach
+from pykubelet.edges.plugins.sockets import SocketFile, SocketScan, scan_sockets
+from pykubelet.observe.plugins.decide import KINDS, PluginOffer, refusal, unreachable
+
+log = Log("plugins")
+RETRY = BackoffPolicy(initial_s=0.5, cap_s=122.0)
+REWATCH = BackoffPolicy(initial_s=1.0, cap_s=20.0)
+#: Seconds between scans that no event asks for.
+SCAN_PERIOD_S = 60.0
+SCAN_DEADLINE_S = 30.0
+REACH_S = 10.0
+
+
+class PluginsLoop:
+    """Watches `directory` and publishes the plugins that have registered."""
+
+    def __init__(self, directory: str, plugins: CellWriter[Plugins], flight: SingleFlight, clock: Clock) -> None:
+        self._directory = directory
+        self._plugins = plugins
+        self._flight = flight
+        self._clock = clock
+        self._watcher: Watcher | None = None
+        self._wakeup = asyncio.Event()
+        self._sockets: dict[str, tuple[SocketFile, asyncio.Task[None]]] = {}
+        self._problem = ""
+
+    async def run(self) -> None:
+        """Follow the directory until cancelled."""
+        async with Supervisor("plugins") as tasks:
+            tasks.start_root("plugins watch", self._keep_watch())
+            tasks.start_root("plugins loop", self._follow(tasks))
+            raise await tasks.wait_failed()
+
+    # The directory
+
+    async def _keep_watch(self) -> None:
+        """Scan after each file event. A watch that fails is begun again after a back-off."""
+        pause: Backoff | None = None
+        while True:
+            try:
+                with Watcher() as watcher:
+                    self._watcher = watcher
+                    self._wakeup.set()
+                    async for _ in watcher:
+                        self._wakeup.set()
+            except (HostError, OSError) as error:
+                self._report(f"plugins are not watched, only scanned periodically: {error}")
+            finally:
+                self._watcher = None
+            now = self._clock.monotonic()
+            pause = REWATCH.raised(pause, now, now)
+            await asyncio.sleep(pause.delay_s)
+
+    async def _follow(self, tasks: Supervisor) -> None:
+        while True:
+            self._wakeup.clear()
+            scan = await self._scan()
+            if scan is not None:
+                self._take(scan, tasks)
+                if self._watch(scan.directories):
+                    continue  # files may have been created before the new watch
+            try:
+                async with asyncio.timeout(SCAN_PERIOD_S):
+                    await self._wakeup.wait()
+            except TimeoutError:
+                continue
+
+    async def _scan(self) -> SocketScan | None:
+        outcome = await self._flight.run_next("plugins", lambda: scan_sockets(self._directory), SCAN_DEADLINE_S)
+        if isinstance(outcome, Done):
+            if outcome.value.is_cut:
+                self._report("there are too many sockets or directories; the rest is ignored")
+            else:
+                self._problem = ""
+            return outcome.value
+        self._report(f"plugins cannot be found: {getattr(outcome, 'error', 'the directory does not answer')}")
+        return None
+
+    def _watch(self, directories: tuple[str, ...]) -> bool:
+        """Watch all directories. Returns whether there was one that was not watched before."""
+        if self._watcher is None:
+            return False
+        has_new = False
+        for directory in directories:
+            if self._watcher.is_watched(directory):
+                continue
+            try:
+                self._watcher.add(directory)
+                has_new = True
+            except HostError as error:
+                if not error.is_not_found:
+                    self._report(str(error))
+        return has_new
+
+    def _report(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            log.warning("plugins' directory", path=self._directory, reason=problem)
+
+    # The sockets
+
+    def _take(self, scan: SocketScan, tasks: Supervisor) -> None:
+        """Forget the plugins whose sockets are gone, and register those whose sockets are new."""
+        for path, (socket, task) in list(self._sockets.items()):
+            if scan.sockets.get(path) != socket:
+                task.cancel()
+                del self._sockets[path]
+                self._forget(path)
+        for path, socket in scan.sockets.items():
+            if path not in self._sockets:
+                task = tasks.start_child(f"plugin {path}", self._register(path), lambda _: self._wakeup.set())
+                self._sockets[path] = socket, task
+
+    async def _register(self, path: str) -> None:
+        """Try to register the plugin until it succeeds."""
+        failures = 0
+        while True:
+            outcome = await self._attempt(path)
+            if isinstance(outcome, Plugin):
+                now = self._plugins.get()
+                problems = {socket: why for socket, why in now.problems.items() if socket != path}
+                self._plugins.publish(replace(now, plugins={**now.plugins, path: outcome}, problems=problems))
+                log.info("plugin registered", type=outcome.type, name=outcome.name, endpoint=outcome.endpoint)
+                return
+            failures += 1
+            now = self._plugins.get()
+            if now.problems.get(path) != outcome:
+                log.warning("plugin not registered", socket=path, reason=outcome)
+                self._plugins.publish(replace(now, problems={**now.problems, path: outcome}))
+            await asyncio.sleep(RETRY.delay_s(failures))
+
+    async def _attempt(self, path: str) -> Plugin | str:
+        """One attempt: the plugin, or why it failed."""
+        try:
+            with PluginRegistration(path) as registration:
+                info = await registration.get_info()
+                versions = tuple(info.supported_versions)
+                offer = PluginOffer(info.type, info.name, path, info.endpoint or path, versions)
+                problem = refusal(offer, self._plugins.get().plugins.values()) or await _unreached(offer)
+                await registration.notify(problem)
+        except PluginCallError as error:
+            return f"{error.method.rpartition('/')[2]}: {error}"
+        return problem or offer.registered(self._clock.wall())
+
+    def _forget(self, path: str) -> None:
+        now = self._plugins.get()
+        plugin = now.plugins.get(path)
+        if plugin is None and path not in now.problems:
+            return
+        if plugin is not None:
+            log.info("plugin gone", type=plugin.type, name=plugin.name, endpoint=plugin.endpoint)
+        self._plugins.publish(
+            Plugins(
+                {socket: known for socket, known in now.plugins.items() if socket != path},
+                {socket: why for socket, why in now.problems.items() if socket != path},
+            )
+        )
+
+
+async def _unreached(offer: PluginOffer) -> str:
+    """Why the endpoint cannot be reached, in the words of the report to it; empty if it can, or if it need not be."""
+    if not KINDS[offer.type].is_reached:
+        return ""
+    try:
+        await reach(offer.endpoint, REACH_S)
+    except PluginCallError as error:
+        return unreachable(error.message)
+    return ""

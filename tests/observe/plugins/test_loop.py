@@ -1,0 +1,150 @@
+"""Plugins register over real sockets: another process, another implementation of gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from support.drivers import dra_driver
+
+from pykubelet.base.kit.cells import Cell, make_cell
+from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.flight import SingleFlight
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.plugins import Plugins, PluginType
+from pykubelet.observe.plugins.loop import PluginsLoop
+
+GPU = "gpu.example.com"
+
+
+@asynccontextmanager
+async def watching(root: Path) -> AsyncIterator[Cell[Plugins]]:
+    """A plugin watcher on `root`/plugins_registry."""
+    cell, writer = make_cell("plugins", Plugins())
+    loop = PluginsLoop(f"{root}/plugins_registry", writer, SingleFlight("test"), SystemClock())
+    async with Supervisor("test") as tasks:
+        tasks.start_root("plugins", loop.run())
+        yield cell
+
+
+async def until(cell: Cell[Plugins], condition: Callable[[Plugins], bool]) -> Plugins:
+    async with asyncio.timeout(30):
+        return await cell.wait_for(condition)
+
+
+async def test_a_plugin_registers_ends_and_registers_again(tmp_path: Path) -> None:
+    async with watching(tmp_path) as cell:
+        async with dra_driver(tmp_path) as driver:
+            now = await until(cell, lambda now: bool(now.plugins))
+            (plugin,) = now.of(PluginType.DRA)
+            assert (plugin.name, plugin.socket, plugin.versions) == (GPU, str(driver.socket), ("v1.DRAPlugin",))
+            assert plugin.endpoint == str(tmp_path / "plugins" / GPU / "dra.sock")
+            assert driver.calls("NotifyRegistrationStatus") == [
+                {"call": "NotifyRegistrationStatus", "registered": True, "error": ""}
+            ]
+            await driver.stop()
+            await until(cell, lambda now: not now.plugins)
+        async with dra_driver(tmp_path):
+            again = await until(cell, lambda now: bool(now.plugins))
+            assert again.of(PluginType.DRA)[0].registered_at > plugin.registered_at
+
+
+async def test_a_plugin_that_is_there_at_the_start_registers(tmp_path: Path) -> None:
+    async with dra_driver(tmp_path, versions="v1beta1.DRAPlugin"), watching(tmp_path) as cell:
+        await until(cell, lambda now: bool(now.plugins))
+
+
+async def test_a_socket_that_is_created_again_registers_again(tmp_path: Path) -> None:
+    async with watching(tmp_path) as cell, dra_driver(tmp_path) as first:
+        before = await until(cell, lambda now: bool(now.plugins))
+        await first.kill()  # its sockets stay, and so does the plugin
+        assert cell.get() is before
+        async with dra_driver(tmp_path) as second:
+            await second.wait_calls("NotifyRegistrationStatus", 2)  # the file of calls is that of both
+            await until(cell, lambda now: bool(now.plugins) and now.plugins != before.plugins)
+
+
+async def test_a_socket_in_a_new_directory_registers(tmp_path: Path) -> None:
+    async with dra_driver(tmp_path) as driver, watching(tmp_path / "agent") as cell:
+        registry = tmp_path / "agent" / "plugins_registry"
+        async with asyncio.timeout(30):
+            while not registry.is_dir():  # noqa: ASYNC110 - a file has no event
+                await asyncio.sleep(0.01)
+        deep = registry / "a" / "b"
+        deep.mkdir(parents=True)
+        driver.socket.rename(deep / "x.sock")
+        now = await until(cell, lambda now: bool(now.plugins))
+        assert list(now.plugins) == [str(deep / "x.sock")]
+        (deep / "x.sock").rename(deep / ".x.sock")
+        await until(cell, lambda now: not now.plugins)
+
+
+@pytest.mark.parametrize(("call", "count"), [("info", "GetInfo"), ("notify", "NotifyRegistrationStatus")])
+async def test_a_failed_call_is_repeated(tmp_path: Path, call: str, count: str) -> None:
+    async with dra_driver(tmp_path) as driver:
+        await driver.behave(None, **{call: "fail not yet"})
+        async with watching(tmp_path) as cell:
+            socket = str(driver.socket)
+            now = await until(cell, lambda now: socket in now.problems)
+            assert now.problems[socket] == f"{count}: rpc error: code = Internal desc = not yet"
+            assert not now.plugins
+            await driver.behave(None, **{call: ""})
+            now = await until(cell, lambda now: bool(now.plugins))
+            assert not now.problems
+            assert len(driver.calls(count)) > 1
+
+
+async def test_a_plugin_that_hangs_keeps_no_other_from_registering(tmp_path: Path) -> None:
+    async with dra_driver(tmp_path, "slow.example.com") as slow, dra_driver(tmp_path) as fast:
+        await slow.behave(info="hang")
+        async with watching(tmp_path) as cell:
+            await until(cell, lambda now: str(fast.socket) in now.plugins)
+            now = await until(cell, lambda now: str(slow.socket) in now.problems)
+            assert now.problems[str(slow.socket)].startswith("GetInfo: rpc error: code = DeadlineExceeded")
+
+
+async def test_a_refused_plugin_gets_the_reason_and_asked_again(tmp_path: Path) -> None:
+    async with dra_driver(tmp_path) as driver:
+        await driver.behave(type="CSIPlugin")
+        async with watching(tmp_path) as cell:
+            await until(cell, lambda now: bool(now.problems))
+            (notified,) = driver.calls("NotifyRegistrationStatus")
+            error = (
+                f"RegisterPlugin error -- no handler registered for plugin type: CSIPlugin at socket {driver.socket}"
+            )
+            assert (notified["registered"], notified["error"]) == (False, error)
+            await driver.behave(type="DRAPlugin")
+            await until(cell, lambda now: bool(now.plugins))
+
+
+async def test_a_device_plugin_without_a_service_is_refused(tmp_path: Path) -> None:
+    async with (
+        dra_driver(
+            tmp_path, "example.com/gpu".replace("/", "-"), kind="DevicePlugin", versions="v1beta1", deaf=True
+        ) as plugin,
+        watching(tmp_path) as cell,
+    ):
+        await plugin.behave(name="example.com/gpu")
+        endpoint = tmp_path / "plugins" / "example.com-gpu" / "dra.sock"
+        error = (
+            "RegisterPlugin error -- plugin registration failed with err: "
+            f"dial unix {endpoint}: connect: no such file or directory"
+        )
+        await until(cell, lambda now: error in now.problems.values())
+
+
+async def test_many_sockets_are_cut(tmp_path: Path) -> None:
+    registry = tmp_path / "plugins_registry"
+    registry.mkdir()
+    servers = []
+    for number in range(270):
+        servers.append(
+            await asyncio.start_unix_server(lambda _, writer: writer.close(), registry / f"{number:03}.sock")
+        )
+    async with watching(tmp_path) as cell:
+        await until(cell, lambda now: len(now.problems) == 256)
+    for server in servers:
+        server.close()
