@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
 
-from pykubelet.act.placement.admission import Admitted, Rejection, admit, initial_facts
-from pykubelet.act.placement.provider import Allocation, AllocationError, Fact, Provider
+from pykubelet.act.placement.admission import Admitted, Rejection, initial_facts
+from pykubelet.act.placement.admission import admit as admit_or_ask
+from pykubelet.act.placement.provider import Allocation, AllocationError, Fact, Provider, Question, Undecided
 from pykubelet.act.placement.topology_options import Policy, Scope, Topology
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.values import Value, field, replace
@@ -56,6 +57,12 @@ class Recorder(Value):
 
 def topology(policy: Policy, scope: Scope = Scope.CONTAINER) -> Topology:
     return Topology(policy, scope, (0, 1))
+
+
+def admit(topology: Topology, providers: Sequence[Provider], pod: Pod) -> Admitted | Rejection:
+    result = admit_or_ask(topology, providers, pod)
+    assert not isinstance(result, Question)
+    return result
 
 
 def calls(result: Admitted | Rejection) -> list[tuple[tuple[str, TopologyHint], ...]]:
@@ -149,3 +156,11 @@ def test_counters_that_exist_from_the_start() -> None:
     assert set(initial_facts(topology(Policy.BEST_EFFORT))) == {
         aligned(which, scope) for which in ("count", "failure_count") for scope in ("container", "pod")
     }
+
+
+@pytest.mark.parametrize("scope", list(Scope))
+def test_a_question_to_a_device_plugin_is_returned_instead_of_a_decision(scope: Scope) -> None:
+    question = Question("u", "app", "example.com/r", frozenset({"a", "b"}), frozenset(), 1)
+    device = Recorder("device", failures={"app": Undecided("unanswered", question=question)})
+    for policy in (Policy.NONE, Policy.RESTRICTED):
+        assert admit_or_ask(topology(policy, scope), [device, Recorder("cpu")], POD) == question

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykubelet.act.placement.admission import Admitted, admit
+from pykubelet.act.placement.admission import Admitted, Rejection, admit
 from pykubelet.act.placement.memory_hints import memory_hints
 from pykubelet.act.placement.memory_manager import MemoryManager, MemoryPolicy, start_memory_manager
 from pykubelet.act.placement.memory_state import MemoryState, MemoryTable, NodeMemory, encode
@@ -359,7 +359,7 @@ def test_no_capacity_is_no_preference_and_the_allocation_rejects() -> None:
     manager, pod = started(), make_pod([container("app", memory="64Gi")])
     assert manager.hints(pod, pod.spec.containers[0]) == manager.pod_hints(pod) == {}
     result = admit(Topology(Policy.RESTRICTED, Scope.CONTAINER, (0, 1)), [manager], pod)
-    assert not isinstance(result, Admitted)
+    assert isinstance(result, Rejection)
     assert result.reason == "UnexpectedAdmissionError"
 
 

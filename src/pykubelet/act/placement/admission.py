@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pykubelet.act.placement.provider import AllocationError, Fact, Provider
+from pykubelet.act.placement.provider import AllocationError, Fact, Provider, Question, Undecided
 from pykubelet.act.placement.topology_manager import merge
 from pykubelet.act.placement.topology_options import Policy, Scope, Topology
 from pykubelet.base.api.core import Container, Pod
@@ -56,10 +56,15 @@ def initial_facts(topology: Topology) -> tuple[Fact, ...]:
     return tuple(_aligned(metric, scope) for metric in (ALIGNED, ALIGNED_FAILURE) for scope in Scope)
 
 
-def admit(topology: Topology, providers: Sequence[Provider], pod: Pod) -> Admitted | Rejection:
-    """Allocate the pod's resources. The caller must first release what the providers hold for pods that are not active."""
+def admit(topology: Topology, providers: Sequence[Provider], pod: Pod) -> Admitted | Rejection | Question:
+    """Allocate the pod's resources. The caller must first release what the providers hold for pods that are not active.
+
+    A question means that the decision depends on a device plugin. The caller gives the answer to the provider and admits again.
+    """
     run = _Run(topology, tuple(providers), pod)
     rejection = run.admit()
+    if run.question is not None:
+        return run.question
     if rejection is not None:
         return rejection
     return Admitted(run.providers, run.hints, tuple(run.facts))
@@ -76,6 +81,7 @@ class _Run:
         self.topology, self.providers, self.pod = topology, providers, pod
         self.hints: dict[str, TopologyHint] = {}
         self.facts = [Fact(REQUESTS)]
+        self.question: Question | None = None
 
     def admit(self) -> Rejection | None:
         if self.topology.policy is Policy.NONE:
@@ -121,6 +127,7 @@ class _Run:
             allocation = provider.allocate(self.pod, container, hint)
             self.facts.extend(allocation.facts)
             if isinstance(allocation.after, AllocationError):
+                self.question = allocation.after.question if isinstance(allocation.after, Undecided) else None
                 return allocation.after
             self.providers = (*self.providers[:number], allocation.after, *self.providers[number + 1 :])
         return None

@@ -45,6 +45,23 @@ class AllocationError(Value):
         return f"Allocate failed due to {self.text}, which is unexpected" if self.reason == UNEXPECTED else self.text
 
 
+class Question(Value):
+    """Which devices a container should get, if its device plugin may choose: `size` of `available`, with all of `must_include`."""
+
+    pod_uid: str
+    container: str
+    resource: str
+    available: frozenset[str]
+    must_include: frozenset[str]
+    size: int
+
+
+class Undecided(AllocationError, kw_only=True):
+    """Not a failure: the allocation depends on a device plugin's answer. The pod is admitted again once it is there."""
+
+    question: Question
+
+
 class Allocation(Value, Generic[T_co]):
     """The result of an allocation: the provider after it, or the error, and what to count."""
 

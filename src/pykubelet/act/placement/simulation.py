@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykubelet.act.placement.admission import Admitted, admit
+from pykubelet.act.placement.admission import Admitted, Rejection, admit
 from pykubelet.act.placement.cpu_manager import CpuManager
 from pykubelet.act.placement.cpu_topology import cpus_in
 from pykubelet.act.placement.explanation import explain_rejection, pod_name
@@ -71,6 +71,7 @@ class Simulation:
         managers = self._managers()
         result = admit(self.topology, managers, pod)
         if not isinstance(result, Admitted):
+            assert isinstance(result, Rejection), "without devices, nothing is asked"
             explanation = explain_rejection(self.topology, managers, pod, self._names)
             return Outcome(name, containers, {}, {}, result.reason, result.message, explanation)
         for manager in result.providers:

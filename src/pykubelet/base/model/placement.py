@@ -15,6 +15,10 @@ from pykubelet.base.model.roster import Rejection
 from pykubelet.base.model.waits import Wait
 
 NO_CPUS: frozenset[int] = frozenset()
+#: The key of devices without a NUMA node in `AssignedDevices.by_node`.
+NO_NODE = -1
+HEALTHY = "Healthy"
+UNHEALTHY = "Unhealthy"
 
 
 class MemoryBlock(Value):
@@ -98,14 +102,26 @@ class PodPlacement(Value):
 
 
 class DeviceResource(Value):
-    """One resource of device plugins. `healthy` and `unhealthy`: ids of its devices. `nodes`: the NUMA nodes of each device with a
-    topology, which may have none. `is_stopped`: its plugin has ended; its devices are all unhealthy, and count in the capacity for
-    five minutes."""
+    """One resource of device plugins. `healthy` and `unhealthy`: ids of its devices. `nodes`: the NUMA nodes of each device whose
+    plugin reported a topology, which may have none. `groups`: the devices that have NUMA nodes, by these.
+
+    `is_stopped`: its plugin has ended; its devices are all unhealthy, and count in the capacity for five minutes. `ill`: how
+    the plugin's last list described the devices that were not `Healthy`. `prefers`: the plugin wants to choose devices.
+    `needs_pre_start`: it prepares the devices before each start of a container.
+    """
 
     healthy: frozenset[str] = frozenset()
     unhealthy: frozenset[str] = frozenset()
     nodes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    groups: Mapping[tuple[int, ...], frozenset[str]] = field(default_factory=dict)
+    ill: Mapping[str, str] = field(default_factory=dict)
     is_stopped: bool = False
+    prefers: bool = False
+    needs_pre_start: bool = False
+
+    def health(self, device: str) -> str:
+        """A device's health as it was last heard of; a device that is not known counts as healthy."""
+        return self.ill.get(device, HEALTHY)
 
 
 class Placements(Value):

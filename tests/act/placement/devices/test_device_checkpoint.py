@@ -1,0 +1,79 @@
+"""The file of device allocations: test values of its checksum, what is written, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pykubelet.act.placement.checkpoint import CheckpointError
+from pykubelet.act.placement.devices.device_checkpoint import DeviceFile, decode, encode
+from pykubelet.act.placement.devices.device_state import DeviceEntry, DeviceState, state_of
+
+RESOURCE = "example.com/r"
+FILE: dict[str, Any] = {
+    "Data": {
+        "PodDeviceEntries": [
+            {
+                "PodUID": "u",
+                "ContainerName": "c",
+                "ResourceName": RESOURCE,
+                "DeviceIDs": {"0": ["d1"]},
+                "AllocResp": "CgM=",
+            }
+        ],
+        "RegisteredDevices": {RESOURCE: ["d1"]},
+    },
+    "Checksum": 3657626058,
+}
+STATE = state_of({"u": {"c": {RESOURCE: DeviceEntry({0: frozenset({"d1"})}, bytes([10, 3]))}}})
+
+
+def test_the_test_values() -> None:
+    assert encode(STATE, {RESOURCE: frozenset({"d1"})}) == json.dumps(FILE, separators=(",", ":"))
+    assert decode(json.dumps(FILE, indent=1)) == DeviceFile(STATE, frozenset({RESOURCE}))
+    empty = '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":3467439661}'
+    assert encode(DeviceState(), {}) == empty
+    assert decode(empty) == DeviceFile(DeviceState(), frozenset())
+
+
+def test_everything_survives_but_what_no_plugin_has_answered() -> None:
+    answered = DeviceEntry({-1: frozenset({"b", "a"}), 3: frozenset({"c"})}, b"")
+    entries = {"u": {"c": {RESOURCE: answered, "example.com/s": DeviceEntry({-1: frozenset({"z"})})}}}
+    read = decode(encode(state_of(entries), {RESOURCE: frozenset(), "example.com/s": frozenset({"y", "z"})}))
+    assert read == DeviceFile(state_of({"u": {"c": {RESOURCE: answered}}}), frozenset({RESOURCE, "example.com/s"}))
+    assert read.state.in_use == {RESOURCE: frozenset({"a", "b", "c"})}
+
+
+def test_the_order_of_ids_in_the_file_counts() -> None:
+    text = encode(state_of({"u": {"c": {RESOURCE: DeviceEntry({-1: frozenset({"a", "b"})}, b"x")}}}), {})
+    assert '"DeviceIDs":{"-1":["a","b"]},"AllocResp":"eA=="' in text
+    with pytest.raises(CheckpointError, match="checkpoint is corrupted"):
+        decode(text.replace('"a","b"', '"b","a"'))
+
+
+def changed(**changes: Any) -> str:
+    return json.dumps({**FILE, "Data": {**FILE["Data"], **changes}})
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "unexpected end of JSON input"),
+        (json.dumps(FILE)[:-9], "unexpected end of JSON input"),
+        ("[]", "json: the file must be an object"),
+        ("{}", "json: Data must be an object"),
+        (json.dumps({**FILE, "Checksum": 1}), "checkpoint is corrupted"),
+        (json.dumps(FILE).replace('"d1"', '"d2"', 1), "checkpoint is corrupted"),
+        (changed(PodDeviceEntries={}), "json: PodDeviceEntries must be an array"),
+        (changed(PodDeviceEntries=[{"DeviceIDs": {"x": []}}]), 'json: DeviceIDs: "x" is not the id of a NUMA node'),
+        (changed(PodDeviceEntries=[{"AllocResp": "*"}]), "json: AllocResp: "),
+        (changed(PodDeviceEntries=[{"DeviceIDs": {"0": [7]}}]), "json: DeviceIDs must be a string"),
+        (changed(RegisteredDevices=[]), "json: RegisteredDevices must be an object"),
+    ],
+)
+def test_refused_files(text: str, problem: str) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        decode(text)
+    assert str(caught.value).startswith(problem)
