@@ -389,7 +389,7 @@ def check(fault: Fault, document: Json, text: str) -> None:
     """The whole answer, as JSON and as people read it."""
     assert document["timeline"]
     if not fault.what:
-        assert "nothing: the pod is over" in text, text
+        assert "nothing: the pod has ended" in text, text
         return
     assert "owned by " in text and "    next  " in text, text
     for wait in document["waits"]:

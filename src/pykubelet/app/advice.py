@@ -39,7 +39,9 @@ class Circumstances(Value):
     cluster_domain: str = ""
 
 
-def look_around(config: KubeletConfiguration, machine: Machine, root_dir: str, *, cgroup_v2: bool) -> Circumstances:
+def read_circumstances(
+    config: KubeletConfiguration, machine: Machine, root_dir: str, *, cgroup_v2: bool
+) -> Circumstances:
     """Read the host's resolver file, and whether memory-backed volumes can be kept out of swap.
 
     `root_dir`: a directory in which a test mount may be made. In a user namespace the kernel refuses `noswap`. If the resolver

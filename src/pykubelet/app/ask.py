@@ -282,7 +282,7 @@ def _print_pod(pod: Document) -> None:
         print(f"Stage {pod['stage']}{why} for {render_age(now - pod['stage_since'])}")
     print("\nWaits for:")
     if pod["stage"] == "finished" and not pod["waits"]:
-        print("  nothing: the pod is over, and its containers are not started again")
+        print("  nothing: the pod has ended, and its containers are not started again")
     else:
         _print_waits(pod["waits"], now)
     if pod["containers"]:

@@ -40,7 +40,7 @@ from pykubelet.act.runtime.render.container_hash import container_hash
 from pykubelet.act.runtime.render.context import render_settings
 from pykubelet.act.volumes.loop import VolumeInputs, Volumes
 from pykubelet.act.volumes.subpath import Subpaths
-from pykubelet.app.advice import advice, look_around
+from pykubelet.app.advice import advice, read_circumstances
 from pykubelet.app.driver import ask_driver, cgroups_of, insist_on_driver
 from pykubelet.app.parts import Cells, Loops, Machinery, Periods, Runtime
 from pykubelet.app.prepare import AgentStartError, app_armor_enabled, kernel_version, prepare_machine
@@ -408,7 +408,7 @@ class Agent:
         self._begin(wire_home(m))
         self._begin(wire_report(m, cells, self._facts, cluster.reviewers if cluster else None))
         v2 = m.cgroups.version is CgroupVersion.V2
-        for event in advice(look_around(m.settings.config, m.machine, m.settings.root_dir, cgroup_v2=v2)):
+        for event in advice(read_circumstances(m.settings.config, m.machine, m.settings.root_dir, cgroup_v2=v2)):
             m.recorder.post(event)
         if cluster:
             self._begin(cluster.wire_identity(m, cells))

@@ -117,14 +117,14 @@ class Groups:
 
 
 class Volumes:
-    """Mounts for every pod that is not terminated, but those named in `stuck`; those in `coming` are nearly there. `failures`: what
+    """Mounts for every pod that is not terminated, but those named in `stuck`; those in `mounting` are nearly there. `failures`: what
     is the matter with those that are stuck."""
 
     def __init__(self, lifecycles: Cell[Lifecycles], mounts: CellWriter[Mounts]) -> None:
         self._lifecycles = lifecycles
         self._mounts = mounts
         self.stuck: set[str] = set()
-        self.coming: set[str] = set()
+        self.mounting: set[str] = set()
         self.failures: tuple[Wait, ...] = ()
 
     async def run(self) -> None:
@@ -134,8 +134,8 @@ class Volumes:
     def project(self) -> None:
         pods = {
             uid: PodMounts(
-                ready=life.ref.name not in self.stuck | self.coming,
-                coming=life.ref.name in self.coming,
+                ready=life.ref.name not in self.stuck | self.mounting,
+                mounting=life.ref.name in self.mounting,
                 waits=self.failures if life.ref.name in self.stuck else (),
             )
             for uid, life in self._lifecycles.get().pods.items()

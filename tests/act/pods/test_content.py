@@ -96,13 +96,13 @@ async def test_services_are_waited_for_unless_the_pod_is_static(tmp_path: Path) 
 
 async def test_a_sandbox_is_made_while_volumes_are_coming_and_containers_wait_for_them(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
-        n.volumes.coming.add("web")
+        n.volumes.mounting.add("web")
         n.want(named(pod(), "web"))
         await n.wait_for(lambda: bool(n.sandboxes("web")))
         wait = await wait_shown(n, "web", "volumes")
         assert wait.next_step == "start the containers"
         assert not n.containers("web")
-        n.volumes.coming.clear()
+        n.volumes.mounting.clear()
         n.volumes.project()
         await n.wait_running("web")
         assert len(n.sandboxes("web")) == 1

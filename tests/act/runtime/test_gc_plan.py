@@ -39,10 +39,10 @@ def known(*lifecycles: PodLifecycle, wanted: tuple[str, ...] = ()) -> Known:
     return Known(Lifecycles({one.ref.uid: one for one in lifecycles}), roster)
 
 
-def going(views: list[PodView], who: Known, policy: GcPolicy | None = None, over_too: bool = False) -> list[str]:
+def going(views: list[PodView], who: Known, policy: GcPolicy | None = None, with_ended: bool = False) -> list[str]:
     """Ids of containers and sandboxes that go, in order."""
     observed = Observed({one.ref.uid: one for one in views}, 1.0)
-    plans = plan_gc(observed, who, policy or GcPolicy(), NOW, over_too=over_too)
+    plans = plan_gc(observed, who, policy or GcPolicy(), NOW, with_ended=with_ended)
     return [gone for plan in plans for gone in (*(c.id for c in plan.containers), *plan.sandboxes)]
 
 
@@ -105,15 +105,15 @@ def test_pods_that_are_being_removed_are_left_alone() -> None:
     web = view(container("app", 0), container("app", 1), sandboxes=(sandbox(0), sandbox(1)))
     for reason in (KillReason.REMOVED, KillReason.DELETED, KillReason.ORPHANED):
         for stage in Stage:
-            assert going([web], known(lifecycle("web", stage, reason)), over_too=True) == []
+            assert going([web], known(lifecycle("web", stage, reason)), with_ended=True) == []
 
 
 def test_what_is_over_goes_when_the_disk_is_short() -> None:
     web = view(container("app", 0), sandboxes=(sandbox(0),))
     over = known(lifecycle("web", Stage.FINISHED, KillReason.COMPLETED))
     assert going([web], over) == []
-    assert going([web], over, over_too=True) == ["web-app-0", "web-s0"]
-    assert going([web], known(lifecycle("web")), over_too=True) == []
+    assert going([web], over, with_ended=True) == ["web-app-0", "web-s0"]
+    assert going([web], known(lifecycle("web")), with_ended=True) == []
 
 
 def test_the_total_is_shared_evenly_and_then_the_oldest_go() -> None:
@@ -211,7 +211,7 @@ def test_whatever_there_is(
     listed: list[tuple[str, str, int, ObservedState, int, int]],
     standings: dict[str, tuple[Stage, KillReason | None] | None],
     policy: GcPolicy,
-    over_too: bool,
+    with_ended: bool,
 ) -> None:
     who = known(*(lifecycle(n, *lifecycles) for n, lifecycles in standings.items() if lifecycles is not None))
     by_id: dict[str, ContainerView] = {}
@@ -224,7 +224,7 @@ def test_whatever_there_is(
         )
         by_id.update((c.id, c) for c in mine)
         views.append(view(*mine, sandboxes=boxes, pod=pod))
-    gone = going(views, who, policy, over_too)
+    gone = going(views, who, policy, with_ended)
     assert len(set(gone)) == len(gone)
     for one in views:
         gc_state = who.gc_state(one.ref.uid)
@@ -240,7 +240,7 @@ def test_whatever_there_is(
             kept = [
                 c for c in left if c.name == name and c.state is EXITED and c.created_at / 1e9 <= NOW - policy.min_age_s
             ]
-            if policy.per_container >= 0 and gc_state in (GcState.ACTIVE, GcState.OVER):
+            if policy.per_container >= 0 and gc_state in (GcState.ACTIVE, GcState.ENDED):
                 assert len(kept) <= max(policy.per_container, 1 if gc_state is GcState.ACTIVE else 0)
         for box in one.sandboxes:
             if box.id in gone:
@@ -252,4 +252,4 @@ def test_whatever_there_is(
         )
         for v in views
     ]
-    assert going(again, who, policy, over_too) == []
+    assert going(again, who, policy, with_ended) == []

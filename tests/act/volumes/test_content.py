@@ -297,7 +297,7 @@ def test_a_missing_object_is_reported_once_and_the_volume_made_as_soon_as_it_com
     gone = Absent('configmap "m" not found')
     assert texts(driver.knows(known(m=gone))) == ['MountVolume.SetUp failed for volume "v" : configmap "m" not found']
     assert driver.knows(known(m=Absent('configmap "m" not found'), s=Absent("other"))) == []
-    assert not driver.mounts.ready and not driver.mounts.coming
+    assert not driver.mounts.ready and not driver.mounts.mounting
     assert written(driver.knows(known(m=config_map(a="1")))) == [{"a": b"1"}]
 
 
@@ -332,16 +332,16 @@ def test_a_sandbox_need_not_wait_for_tokens_and_writing_but_for_everything_else(
     driver = Driver(KUBE_API)
     ca = config_map(**{"ca.crt": "CA"})
 
-    def coming(content: Content) -> bool:
+    def mounting(content: Content) -> bool:
         driver.knows(content)
-        return driver.mounts.coming
+        return driver.mounts.mounting
 
-    assert not coming(Content(True))  # it is not known yet whether the ConfigMap is there
-    assert coming(known(m=ca))
-    assert not coming(known(m=ca, t=Unreadable("failed to fetch token: no", 1.0)))
-    assert coming(known(m=ca, t=Present(Token("t", 9.0))))  # being written
+    assert not mounting(Content(True))  # it is not known yet whether the ConfigMap is there
+    assert mounting(known(m=ca))
+    assert not mounting(known(m=ca, t=Unreadable("failed to fetch token: no", 1.0)))
+    assert mounting(known(m=ca, t=Present(Token("t", 9.0))))  # being written
     driver.ended(Result.FAILED, "no space left on device")
-    assert not driver.mounts.coming
+    assert not driver.mounts.mounting
     assert not driver.mounts.ready
 
 

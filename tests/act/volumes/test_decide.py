@@ -9,13 +9,15 @@ from pykubelet.act.volumes.decide import next_timer, step
 from pykubelet.act.volumes.kinds.empty_dir import EmptyDirPlan
 from pykubelet.act.volumes.model import (
     Command,
+    DirectoryMade,
+    DirectoryRemoved,
     Event,
     FoundPod,
     FoundVolume,
     InputsChanged,
     MakePodDirectory,
     RecordEvent,
-    RemoveTree,
+    RemovePodDirectory,
     Result,
     Scan,
     ScanFailed,
@@ -26,8 +28,6 @@ from pykubelet.act.volumes.model import (
     TearDown,
     TearDownEnded,
     TimerFired,
-    TreeMade,
-    TreeRemoved,
 )
 from pykubelet.act.volumes.payload import PayloadPlan
 from pykubelet.base.api.core import (
@@ -204,8 +204,8 @@ def test_a_stopping_pod_keeps_its_volumes_until_its_containers_have_ended() -> N
     driver.see(TearDownEnded(UID, "data", Result.DONE))
     assert driver.pod() is None
     # The directory of an unknown pod is removed, no other.
-    assert driver.see(InputsChanged(inputs(roster()))) == [RemoveTree(UID, "changed")]
-    assert driver.see(TreeRemoved(UID, Result.DONE)) == []
+    assert driver.see(InputsChanged(inputs(roster()))) == [RemovePodDirectory(UID, "changed")]
+    assert driver.see(DirectoryRemoved(UID, Result.DONE)) == []
     assert driver.state.pods == {}
 
 
@@ -265,10 +265,10 @@ def test_nothing_is_set_up_while_the_directory_is_being_removed() -> None:
     driver = mounted_driver()
     pod = make_pod(empty_dir())
     driver.see(InputsChanged(inputs(roster())))
-    assert [type(c) for c in driver.see(TearDownEnded(UID, "data", Result.DONE))] == [RemoveTree]
+    assert [type(c) for c in driver.see(TearDownEnded(UID, "data", Result.DONE))] == [RemovePodDirectory]
     assert driver.see(InputsChanged(inputs(roster(pod)))) == []
     assert not driver.up().ready
-    assert [type(c) for c in driver.see(TreeRemoved(UID, Result.DONE))] == [SetUp]
+    assert [type(c) for c in driver.see(DirectoryRemoved(UID, Result.DONE))] == [SetUp]
 
 
 def test_what_is_left_below_a_directory_is_torn_down_before_it_is_removed() -> None:
@@ -276,21 +276,21 @@ def test_what_is_left_below_a_directory_is_torn_down_before_it_is_removed() -> N
     driver.see(InputsChanged(inputs(roster())))
     driver.see(TearDownEnded(UID, "data", Result.DONE))
     left = (FoundVolume("kubernetes.io~nfs", "share"),)
-    commands = driver.see(TreeRemoved(UID, Result.DONE, left=left))
+    commands = driver.see(DirectoryRemoved(UID, Result.DONE, left=left))
     assert commands == [TearDown(UID, "share", "kubernetes.io~nfs", "share", "directory removed")]
     assert driver.see(TearDownEnded(UID, "share", Result.DONE)) == []
-    assert [type(c) for c in driver.see(TimerFired(), after=0.5)] == [RemoveTree]
+    assert [type(c) for c in driver.see(TimerFired(), after=0.5)] == [RemovePodDirectory]
 
 
 def test_making_the_directory_fails() -> None:
     driver = Driver()
     driver.see(InputsChanged(inputs(roster(make_pod()))))
-    assert driver.messages(TreeMade(UID, Result.FAILED, "mkdir /k: read-only file system")) == [
+    assert driver.messages(DirectoryMade(UID, Result.FAILED, "mkdir /k: read-only file system")) == [
         "error making pod data directories: mkdir /k: read-only file system"
     ]
     assert not driver.up().ready
     assert [type(c) for c in driver.see(TimerFired(), after=0.5)] == [MakePodDirectory]
-    driver.see(TreeMade(UID, Result.DONE))
+    driver.see(DirectoryMade(UID, Result.DONE))
     assert driver.up().ready
 
 
@@ -341,7 +341,7 @@ def test_after_a_restart_what_is_unknown_is_unmounted_and_removed() -> None:
     driver.see(SetUpEnded(UID, "data", Result.DONE))
     assert driver.up().ready
     assert driver.see(InputsChanged(inputs(roster(pod), observed=running("u1", "u3")))) == [
-        RemoveTree(PodUID("u2"), "changed")
+        RemovePodDirectory(PodUID("u2"), "changed")
     ]
     commands = driver.see(InputsChanged(inputs(roster(pod), observed=running("u1"))))
     assert commands == [TearDown(PodUID("u3"), "x", "kubernetes.io~empty-dir", "x", "changed")]
@@ -362,11 +362,11 @@ def test_a_scan_that_ends_while_a_directory_is_removed_begins_no_second_operatio
     driver = Driver()
     driver.see(TimerFired(scan=True))
     driver.see(InputsChanged(inputs(roster(make_pod()))))
-    driver.see(TreeMade(UID, Result.DONE))
-    assert driver.see(InputsChanged(inputs(roster()))) == [RemoveTree(UID, "changed")]
+    driver.see(DirectoryMade(UID, Result.DONE))
+    assert driver.see(InputsChanged(inputs(roster()))) == [RemovePodDirectory(UID, "changed")]
     left = (FoundVolume("kubernetes.io~empty-dir", "data"),)
     assert driver.see(Scanned((FoundPod(UID, left),))) == []
-    assert [type(c) for c in driver.see(TreeRemoved(UID, Result.DONE, left=left))] == [TearDown]
+    assert [type(c) for c in driver.see(DirectoryRemoved(UID, Result.DONE, left=left))] == [TearDown]
 
 
 def test_a_disk_that_cannot_be_read_is_scanned_again() -> None:
@@ -384,7 +384,7 @@ def test_host_paths_used_in_part_lose_their_binds() -> None:
     host = Volume(name="host", hostPath=HostPathVolumeSource(path="/srv"))
     pod = make_pod(host, sub_path="a/b")
     driver.see(InputsChanged(inputs(roster(pod))))
-    driver.see(TreeMade(UID, Result.DONE))
+    driver.see(DirectoryMade(UID, Result.DONE))
     assert driver.see(InputsChanged(inputs(roster(), lifecycles((pod, Stage.TERMINATED))))) == [
         TearDown(UID, "host", "", "host", "changed")
     ]

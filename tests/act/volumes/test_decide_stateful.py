@@ -10,6 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pykubelet.act.volumes.decide import next_timer, step
 from pykubelet.act.volumes.model import (
     Command,
+    DirectoryMade,
+    DirectoryRemoved,
     Event,
     FoundPod,
     FoundVolume,
@@ -17,7 +19,7 @@ from pykubelet.act.volumes.model import (
     InputsChanged,
     MakePodDirectory,
     RecordEvent,
-    RemoveTree,
+    RemovePodDirectory,
     Result,
     Scan,
     ScanFailed,
@@ -28,8 +30,6 @@ from pykubelet.act.volumes.model import (
     TearDown,
     TearDownEnded,
     TimerFired,
-    TreeMade,
-    TreeRemoved,
 )
 from pykubelet.base.api.core import HostPathVolumeSource, Pod, Volume
 from pykubelet.base.model.ids import PodUID
@@ -81,13 +81,13 @@ class VolumesMachine(RuleBasedStateMachine):
             assert command.key not in [c.key for c in same], "two operations on one volume"
         if isinstance(command, SetUp):
             assert command.uid in self.desired
-            assert not [c for c in self.under_way if isinstance(c, RemoveTree) and c.uid == command.uid]
-        if isinstance(command, (TearDown, RemoveTree)):
+            assert not [c for c in self.under_way if isinstance(c, RemovePodDirectory) and c.uid == command.uid]
+        if isinstance(command, (TearDown, RemovePodDirectory)):
             assert command.uid not in self.alive, "unmounted under running containers"
             stage = self.stages.get(command.uid)
             assert stage not in (Stage.SYNCING, Stage.TERMINATING)
             assert stage is not None or command.uid not in self.desired, "unmounted while wanted"
-        if isinstance(command, RemoveTree):
+        if isinstance(command, RemovePodDirectory):
             assert not [c for c in self.under_way if getattr(c, "uid", None) == command.uid]
 
     def end(self, command: Command, result: Result) -> None:
@@ -104,10 +104,10 @@ class VolumesMachine(RuleBasedStateMachine):
                     self.there.discard((uid, name))
                 self.see(TearDownEnded(uid, key, result, error))
             case MakePodDirectory(uid):
-                self.see(TreeMade(uid, result, error))
-            case RemoveTree(uid):
+                self.see(DirectoryMade(uid, result, error))
+            case RemovePodDirectory(uid):
                 left = tuple(FoundVolume(PLUGIN, name) for u, name in sorted(self.there) if u == uid)
-                self.see(TreeRemoved(uid, result, error, left if done else ()))
+                self.see(DirectoryRemoved(uid, result, error, left if done else ()))
             case Scan():
                 names = sorted({uid for uid, _ in self.there})
                 found = tuple(

@@ -147,8 +147,8 @@ def test_a_time_out_that_the_agent_noticed_late_is_no_outcome() -> None:
 
 def test_a_failed_liveness_holds_until_there_is_a_new_container() -> None:
     play = Play(LIVENESS, Terms(failure_threshold=2)).sees().probes(BAD, BAD)
-    assert (play.worker.result, play.worker.phase, play.due) == (FAILURE, WorkerPhase.HELD, None)
-    assert play.sees().worker.phase is WorkerPhase.HELD
+    assert (play.worker.result, play.worker.phase, play.due) == (FAILURE, WorkerPhase.ON_HOLD, None)
+    assert play.sees().worker.phase is WorkerPhase.ON_HOLD
     play.sees(None)
     assert (play.worker.result, play.worker.container) == (None, None)
     play.sees(C2, started_at=play.at)
@@ -171,7 +171,7 @@ def test_readiness_goes_on_after_failures() -> None:
 @pytest.mark.parametrize(("outcomes", "result"), [((GOOD,), SUCCESS), ((BAD, BAD, BAD), FAILURE)])
 def test_startup_ends_with_its_first_result(outcomes: tuple[Outcome, ...], result: ProbeResult) -> None:
     play = Play(STARTUP).sees().probes(*outcomes)
-    assert (play.worker.result, play.worker.phase, play.due) == (result, WorkerPhase.HELD, None)
+    assert (play.worker.result, play.worker.phase, play.due) == (result, WorkerPhase.ON_HOLD, None)
 
 
 @pytest.mark.parametrize("kind", [LIVENESS, READINESS])
@@ -258,7 +258,7 @@ def test_a_container_that_was_not_ready_is_not_ready() -> None:
 
 def test_a_container_that_had_started_is_not_asked_again() -> None:
     play = Play(STARTUP).sees(started_at=-60.0, old=True, earlier=EarlierResults(startup=SUCCESS))
-    assert (play.worker.result, play.worker.phase) == (SUCCESS, WorkerPhase.HELD)
+    assert (play.worker.result, play.worker.phase) == (SUCCESS, WorkerPhase.ON_HOLD)
     assert decide.started_by(play.worker, C1) is StartState.YES
 
 

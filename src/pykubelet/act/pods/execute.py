@@ -239,13 +239,13 @@ class PodExecution:
                 log.warning("an old container cannot be removed", pod=self._ref, id=container.id, error=problem)
 
     async def _sandbox(self, command: Sync, waits: WaitBook) -> Sandbox | StartError:
-        """Make the pod's cgroup, then its sandbox. Some volumes may still be mounting (`PodMounts.coming`)."""
+        """Make the pod's cgroup, then its sandbox. Some volumes may still be mounting (`PodMounts.mounting`)."""
         pod, plan = command.pod, command.plan
         tools = self._tools
         size_now = pod_before(command) if plan.resize_pod else pod
         cgroup, _ = await asyncio.gather(
             tools.cgroups.ensure_pod(size_now),
-            self._mounted(waits, lambda mounts: mounts.ready or mounts.coming, "create the sandbox"),
+            self._mounted(waits, lambda mounts: mounts.ready or mounts.mounting, "create the sandbox"),
         )
         if cgroup is not None:
             message = f"unable to ensure pod container exists: {cgroup.message}"

@@ -8,7 +8,7 @@ Rules:
  3. One operation per volume at a time; the pod's directory is removed only when no volume is left, and nothing is set
     up while it is being removed.
  4. A failed operation is tried again after 500 ms, doubling to 2 min 2 s. An operation without a result leaves its volume
-    uncertain: the volume may be mounted, so it is set up again or torn down like a mounted one. A changed claim resets the
+    uncertain: the volume may be mounted, so it is set up again or torn down like a mounted one. A changed need resets the
     back-off.
  5. A refused volume gets one Event. It is tried again only when the pod, the node, or the content it is made from changes.
     A mounted volume stays as it is when its new content is refused.
@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar, assert_never
 
-from pykubelet.act.volumes.claims import affected, changed_pods, claim_of, is_alive, is_running, is_same_pod, spec_of
 from pykubelet.act.volumes.kind import InPlacePlan, Plan, RefusedPlan, UndecidedPlan, VolumePlan
 from pykubelet.act.volumes.model import (
     BUSY,
-    Claim,
     Command,
+    DirectoryMade,
+    DirectoryRemoved,
     Event,
     FoundPod,
     FoundVolume,
@@ -33,9 +33,10 @@ from pykubelet.act.volumes.model import (
     MakePodDirectory,
     Moment,
     MountPhase,
+    PodDirectory,
     PodVolumes,
     RecordEvent,
-    RemoveTree,
+    RemovePodDirectory,
     Result,
     Scan,
     ScanFailed,
@@ -46,12 +47,11 @@ from pykubelet.act.volumes.model import (
     TearDown,
     TearDownEnded,
     TimerFired,
-    Tree,
-    TreeMade,
-    TreeRemoved,
-    Trouble,
+    VolumeFailure,
+    VolumeNeed,
     VolumeState,
 )
+from pykubelet.act.volumes.needs import affected, changed_pods, is_alive, is_running, is_same_pod, need_of, spec_of
 from pykubelet.act.volumes.plan import has_subpaths, plan_volume
 from pykubelet.act.volumes.project import is_ready, missing_volumes, project_pod
 from pykubelet.act.volumes.registry import kind_named, kind_of, volume_keys
@@ -84,14 +84,14 @@ def step(state: State, event: Event, now: Moment, paths: Paths) -> tuple[State, 
             this.set_up_ended(event)
         case TearDownEnded():
             this.tear_down_ended(event)
-        case TreeMade():
-            this.tree_made(event)
-        case TreeRemoved():
-            this.tree_removed(event)
+        case DirectoryMade():
+            this.directory_made(event)
+        case DirectoryRemoved():
+            this.directory_removed(event)
         case Scanned():
             this.scanned(event.found)
         case ScanFailed():
-            this.scan = _trouble(state.scan, event.error, now)
+            this.scan = _failure(state.scan, event.error, now)
             this.scanning = False
         case TimerFired():
             this.timer_fired(event.scan)
@@ -113,15 +113,15 @@ def next_timer(state: State, now: Moment) -> float | None:
 
 def _times(pod: PodVolumes) -> tuple[float, ...]:
     """When the pod's retries and its next Event about missing volumes are due, in monotonic seconds."""
-    troubles = (pod.tree_trouble, *(volume.trouble for volume in pod.volumes.values()))
-    times = (pod.remind_at, *(trouble.retry_at for trouble in troubles if trouble is not None))
+    failures = (pod.directory_failure, *(volume.failure for volume in pod.volumes.values()))
+    times = (pod.remind_at, *(failure.retry_at for failure in failures if failure is not None))
     return tuple(time for time in times if time is not None)
 
 
-def _trouble(last: Trouble | None, error: str, now: Moment) -> Trouble:
+def _failure(last: VolumeFailure | None, error: str, now: Moment) -> VolumeFailure:
     delay = RETRY.next_s(last.delay_s if last is not None else 0.0)
     since = last.since if last is not None else now.wall
-    return Trouble(error, since, delay, now.mono + delay, now.wall + delay)
+    return VolumeFailure(error, since, delay, now.mono + delay, now.wall + delay)
 
 
 class _Step:
@@ -180,8 +180,8 @@ class _Step:
         for uid, pod in list(self.pods.items()):
             if (
                 pod.remind_at is not None
-                or pod.tree_trouble is not None
-                or any(v.trouble for v in pod.volumes.values())
+                or pod.directory_failure is not None
+                or any(v.failure for v in pod.volumes.values())
             ):
                 self.advance(uid, "retry")
 
@@ -191,8 +191,10 @@ class _Step:
         for one in found:
             pod = self.pods.get(one.uid)
             if pod is None:
-                self.pods[one.uid] = self._with_found(PodVolumes(one.uid, Claim.KEPT, tree=Tree.MADE), one.volumes)
-            elif first and pod.claim is not Claim.NEEDED and pod.tree is not Tree.REMOVING:
+                self.pods[one.uid] = self._with_found(
+                    PodVolumes(one.uid, VolumeNeed.KEPT, directory=PodDirectory.MADE), one.volumes
+                )
+            elif first and pod.need is not VolumeNeed.NEEDED and pod.directory is not PodDirectory.REMOVING:
                 self.pods[one.uid] = self._with_found(pod, one.volumes)
             else:
                 continue
@@ -204,13 +206,13 @@ class _Step:
         volume = replace(volume, is_late=False)
         if event.result is Result.DONE:
             assert isinstance(volume.plan, VolumePlan)
-            volume = replace(volume, phase=MountPhase.MOUNTED, mounted=volume.plan.mounted, trouble=None)
-            if pod.tree is Tree.UNKNOWN and _makes_tree(volume):
-                pod = replace(pod, tree=Tree.MADE, tree_trouble=None)
+            volume = replace(volume, phase=MountPhase.MOUNTED, mounted=volume.plan.mounted, failure=None)
+            if pod.directory is PodDirectory.UNKNOWN and _makes_directory(volume):
+                pod = replace(pod, directory=PodDirectory.MADE, directory_failure=None)
         else:
             failed = MountPhase.FAILED if event.result is Result.FAILED else MountPhase.UNCERTAIN
             phase = MountPhase.MOUNTED if refreshing else failed
-            volume = replace(volume, phase=phase, trouble=_trouble(volume.trouble, event.error, self.now))
+            volume = replace(volume, phase=phase, failure=_failure(volume.failure, event.error, self.now))
             self._record_failed_mount(pod, volume.name, event.error)
         self._put(pod, event.key, volume)
         self.advance(event.uid, "set up", afresh=is_late)
@@ -220,35 +222,39 @@ class _Step:
         if event.result is Result.DONE:
             self._put(pod, event.key, None)
         else:
-            trouble = None if pod.claim is Claim.NEEDED else _trouble(volume.trouble, event.error, self.now)
-            self._put(pod, event.key, replace(volume, phase=MountPhase.UNCERTAIN, mounted=None, trouble=trouble))
+            failure = None if pod.need is VolumeNeed.NEEDED else _failure(volume.failure, event.error, self.now)
+            self._put(pod, event.key, replace(volume, phase=MountPhase.UNCERTAIN, mounted=None, failure=failure))
         self.advance(event.uid, "torn down")
 
-    def tree_made(self, event: TreeMade) -> None:
-        pod = self._pod_with_tree(event.uid, Tree.MAKING)
+    def directory_made(self, event: DirectoryMade) -> None:
+        pod = self._pod_with_directory(event.uid, PodDirectory.MAKING)
         if event.result is Result.DONE:
-            pod = replace(pod, tree=Tree.MADE, tree_trouble=None)
+            pod = replace(pod, directory=PodDirectory.MADE, directory_failure=None)
         else:
-            pod = replace(pod, tree=Tree.UNKNOWN, tree_trouble=_trouble(pod.tree_trouble, event.error, self.now))
+            pod = replace(
+                pod,
+                directory=PodDirectory.UNKNOWN,
+                directory_failure=_failure(pod.directory_failure, event.error, self.now),
+            )
             if pod.ref is not None:
                 text = f"error making pod data directories: {event.error}"
                 self.commands.append(RecordEvent(warning(reasons.EVENT_FAILED, text, pod.ref)))
         self.pods[event.uid] = pod
         self.advance(event.uid, "directory made")
 
-    def tree_removed(self, event: TreeRemoved) -> None:
-        pod = self._pod_with_tree(event.uid, Tree.REMOVING)
+    def directory_removed(self, event: DirectoryRemoved) -> None:
+        pod = self._pod_with_directory(event.uid, PodDirectory.REMOVING)
         if event.result is Result.DONE and not event.left:
-            if pod.claim is Claim.ORPHANED:
+            if pod.need is VolumeNeed.ORPHANED:
                 self.pods.pop(event.uid)
                 self.touched.add(event.uid)
                 return
-            pod = replace(pod, tree=Tree.UNKNOWN, tree_trouble=None)
+            pod = replace(pod, directory=PodDirectory.UNKNOWN, directory_failure=None)
         else:
             error = event.error or "volumes are still there"
-            trouble = None if pod.claim is Claim.NEEDED else _trouble(pod.tree_trouble, error, self.now)
-            pod = replace(pod, tree=Tree.UNKNOWN, tree_trouble=trouble)
-            if pod.claim is not Claim.NEEDED:
+            failure = None if pod.need is VolumeNeed.NEEDED else _failure(pod.directory_failure, error, self.now)
+            pod = replace(pod, directory=PodDirectory.UNKNOWN, directory_failure=failure)
+            if pod.need is not VolumeNeed.NEEDED:
                 pod = self._with_found(pod, event.left)
         self.pods[event.uid] = pod
         self.advance(event.uid, "directory removed")
@@ -256,43 +262,43 @@ class _Step:
     # Decisions
 
     def advance(self, uid: PodUID, cause: str, afresh: bool = False) -> None:
-        """Bring one pod closer to its claim. `afresh`: something that its plans depend on may have changed."""
-        claim = claim_of(uid, self.inputs)
+        """Bring one pod closer to its need. `afresh`: something that its plans depend on may have changed."""
+        need = need_of(uid, self.inputs)
         known = self.pods.get(uid)
-        if known is None and claim is not Claim.NEEDED:
+        if known is None and need is not VolumeNeed.NEEDED:
             return
-        pod = known if known is not None else PodVolumes(uid, claim)
+        pod = known if known is not None else PodVolumes(uid, need)
         spec = spec_of(uid, self.inputs)
         if spec is not None and (pod.pod is None or not is_same_pod(pod.pod, spec)):
             keys = frozenset(key for volume in used_volumes(spec) for key in volume_keys(spec, volume))
             pod, afresh = replace(pod, pod=spec, ref=pod_ref(spec), keys=keys), True
-        if claim is not pod.claim:
-            volumes = {key: replace(state, trouble=None) for key, state in pod.volumes.items()}
-            pod = replace(pod, claim=claim, volumes=volumes, tree_trouble=None)
-        match claim:
-            case Claim.NEEDED:
+        if need is not pod.need:
+            volumes = {key: replace(state, failure=None) for key, state in pod.volumes.items()}
+            pod = replace(pod, need=need, volumes=volumes, directory_failure=None)
+        match need:
+            case VolumeNeed.NEEDED:
                 pod = self._provide(pod, cause, afresh)
-            case Claim.KEPT:
+            case VolumeNeed.KEPT:
                 pass
-            case Claim.RELEASED | Claim.ORPHANED:
+            case VolumeNeed.RELEASED | VolumeNeed.ORPHANED:
                 pod = self._give_up(pod, cause)
             case _:
-                assert_never(claim)
+                assert_never(need)
         self.pods[uid] = pod
         self.touched.add(uid)
 
     def _provide(self, pod: PodVolumes, cause: str, afresh: bool) -> PodVolumes:
-        if pod.tree is Tree.REMOVING or pod.pod is None:
+        if pod.directory is PodDirectory.REMOVING or pod.pod is None:
             return pod
         volumes = dict(pod.volumes)
         for wanted in used_volumes(pod.pod):
             present = volumes.get(wanted.name) or VolumeState(wanted.name, MountPhase.NEW, self.now.wall)
             volumes[wanted.name] = self._provide_volume(pod, wanted, present, cause, afresh)
         pod = replace(pod, volumes=volumes)
-        comes_with_one = any(_brings_tree(v) for v in volumes.values())
-        if pod.tree is Tree.UNKNOWN and not comes_with_one and _is_due(pod.tree_trouble, self.now):
+        comes_with_one = any(_brings_directory(v) for v in volumes.values())
+        if pod.directory is PodDirectory.UNKNOWN and not comes_with_one and _is_due(pod.directory_failure, self.now):
             self.commands.append(MakePodDirectory(pod.uid, cause))
-            pod = replace(pod, tree=Tree.MAKING)
+            pod = replace(pod, directory=PodDirectory.MAKING)
         return pod
 
     def _provide_volume(
@@ -301,13 +307,13 @@ class _Step:
         assert pod.pod is not None
         if state.phase in BUSY:
             return replace(state, is_late=True) if afresh else state
-        waits_for_change = state.trouble is not None and state.trouble.retry_at is None
+        waits_for_change = state.failure is not None and state.failure.retry_at is None
         refused = waits_for_change or isinstance(state.plan, (RefusedPlan, UndecidedPlan))
-        if not _is_due(state.trouble, self.now) and not (refused and afresh):
+        if not _is_due(state.failure, self.now) and not (refused and afresh):
             return state
         if state.phase is MountPhase.MOUNTED and _needs_refresh(state) is None:
             return state
-        if state.phase is MountPhase.MOUNTED and not afresh and state.trouble is None:
+        if state.phase is MountPhase.MOUNTED and not afresh and state.failure is None:
             return state
         plan = plan_volume(pod.pod, wanted, self.inputs.node, self.inputs.content, self.paths)
         if state.phase is MountPhase.MOUNTED:
@@ -315,36 +321,36 @@ class _Step:
         state = replace(state, plugin=kind_of(wanted).directory)  # so that scans recognize it even without a plan
         match plan:
             case RefusedPlan():
-                return replace(state, plan=plan, trouble=self._refused(pod, state, plan))
+                return replace(state, plan=plan, failure=self._refused(pod, state, plan))
             case UndecidedPlan():
-                return replace(state, plan=plan, trouble=None)
+                return replace(state, plan=plan, failure=None)
             case InPlacePlan():
                 plugin, mounted = _directory(plan), plan.mounted
-                return replace(state, phase=MountPhase.MOUNTED, plugin=plugin, plan=plan, mounted=mounted, trouble=None)
+                return replace(state, phase=MountPhase.MOUNTED, plugin=plugin, plan=plan, mounted=mounted, failure=None)
         self.commands.append(SetUp(pod.uid, wanted.name, plan, cause))
-        trouble = None if waits_for_change else state.trouble
-        return replace(state, phase=MountPhase.SETTING_UP, plugin=_directory(plan), plan=plan, trouble=trouble)
+        failure = None if waits_for_change else state.failure
+        return replace(state, phase=MountPhase.SETTING_UP, plugin=_directory(plan), plan=plan, failure=failure)
 
     def _refresh_volume(self, pod: PodVolumes, state: VolumeState, plan: Plan) -> VolumeState:
         """Set a mounted volume up again if its kind asks for that. A refused plan leaves the volume mounted as it is (rule 5)."""
         match plan:
             case RefusedPlan():
-                return replace(state, trouble=self._refused(pod, state, plan))
+                return replace(state, failure=self._refused(pod, state, plan))
             case VolumePlan() if isinstance(state.plan, VolumePlan) and state.plan.kind == plan.kind:
-                failed = state.trouble is not None and state.trouble.retry_at is not None
+                failed = state.failure is not None and state.failure.retry_at is not None
                 needs_refresh = _needs_refresh(state)
                 if not failed and (needs_refresh is None or not needs_refresh(state.plan, plan)):
-                    return replace(state, trouble=None)
+                    return replace(state, failure=None)
                 self.commands.append(SetUp(pod.uid, state.name, plan, "content changed"))
                 return replace(state, phase=MountPhase.REFRESHING, plan=plan)
         return state
 
-    def _refused(self, pod: PodVolumes, state: VolumeState, plan: RefusedPlan) -> Trouble:
-        """The trouble of a refused volume. Repeated refusals with the same error record one Event."""
-        if state.trouble is not None and state.trouble.error == plan.error and state.trouble.retry_at is None:
-            return state.trouble
+    def _refused(self, pod: PodVolumes, state: VolumeState, plan: RefusedPlan) -> VolumeFailure:
+        """The failure of a refused volume. Repeated refusals with the same error record one Event."""
+        if state.failure is not None and state.failure.error == plan.error and state.failure.retry_at is None:
+            return state.failure
         self._record_failed_mount(pod, state.name, plan.error)
-        return Trouble(plan.error, self.now.wall)
+        return VolumeFailure(plan.error, self.now.wall)
 
     def _give_up(self, pod: PodVolumes, cause: str) -> PodVolumes:
         if is_running(pod.uid, self.inputs):
@@ -355,17 +361,17 @@ class _Step:
                 volumes[key] = state
             elif state.phase is MountPhase.NEW or not _needs_tear_down(pod, state):
                 continue
-            elif _is_due(state.trouble, self.now):
+            elif _is_due(state.failure, self.now):
                 self.commands.append(TearDown(pod.uid, key, state.plugin, state.name, cause))
                 volumes[key] = replace(state, phase=MountPhase.TEARING_DOWN, mounted=None)
             else:
                 volumes[key] = state
         pod = replace(pod, volumes=volumes)
-        idle = pod.tree is Tree.UNKNOWN or pod.tree is Tree.MADE
-        gone = pod.claim is Claim.ORPHANED and not volumes and not is_alive(pod.uid, self.inputs)
-        if gone and idle and _is_due(pod.tree_trouble, self.now):
-            self.commands.append(RemoveTree(pod.uid, cause))
-            pod = replace(pod, tree=Tree.REMOVING)
+        idle = pod.directory is PodDirectory.UNKNOWN or pod.directory is PodDirectory.MADE
+        gone = pod.need is VolumeNeed.ORPHANED and not volumes and not is_alive(pod.uid, self.inputs)
+        if gone and idle and _is_due(pod.directory_failure, self.now):
+            self.commands.append(RemovePodDirectory(pod.uid, cause))
+            pod = replace(pod, directory=PodDirectory.REMOVING)
         return pod
 
     def _with_reminder(self, uid: PodUID) -> PodVolumes | None:
@@ -373,7 +379,7 @@ class _Step:
         pod = self.pods.get(uid)
         if pod is None:
             return None
-        waiting = pod.claim is Claim.NEEDED and not is_ready(pod)
+        waiting = pod.need is VolumeNeed.NEEDED and not is_ready(pod)
         if not waiting:
             after = None
         elif pod.remind_at is None:
@@ -423,15 +429,15 @@ class _Step:
             raise RuntimeError(f"an operation ended that was not begun: pod {uid}, volume {key}, now {pod}")
         return pod, volume
 
-    def _pod_with_tree(self, uid: PodUID, tree: Tree) -> PodVolumes:
+    def _pod_with_directory(self, uid: PodUID, expected: PodDirectory) -> PodVolumes:
         pod = self.pods.get(uid)
-        if pod is None or pod.tree is not tree:
-            raise RuntimeError(f"the directory of pod {uid} was not {tree}, now {pod}")
+        if pod is None or pod.directory is not expected:
+            raise RuntimeError(f"the directory of pod {uid} was not {expected}, now {pod}")
         return pod
 
 
-def _is_due(trouble: Trouble | None, now: Moment) -> bool:
-    return trouble is None or (trouble.retry_at is not None and now.mono >= trouble.retry_at)
+def _is_due(failure: VolumeFailure | None, now: Moment) -> bool:
+    return failure is None or (failure.retry_at is not None and now.mono >= failure.retry_at)
 
 
 def _directory(plan: VolumePlan) -> str:
@@ -444,14 +450,14 @@ def _needs_refresh(volume: VolumeState) -> Callable[[VolumePlan, VolumePlan], bo
     return kind_named(volume.plan.kind).needs_refresh if isinstance(volume.plan, VolumePlan) else None
 
 
-def _makes_tree(volume: VolumeState) -> bool:
+def _makes_directory(volume: VolumeState) -> bool:
     """Whether the volume's set-up also makes the pod's directory: true for volumes that are below it."""
     return volume.plugin != "" and isinstance(volume.plan, VolumePlan)
 
 
-def _brings_tree(volume: VolumeState) -> bool:
+def _brings_directory(volume: VolumeState) -> bool:
     """Whether a set-up that makes the pod's directory runs, or begins as soon as its content is known."""
-    return isinstance(volume.plan, UndecidedPlan) or (volume.phase in BUSY and _makes_tree(volume))
+    return isinstance(volume.plan, UndecidedPlan) or (volume.phase in BUSY and _makes_directory(volume))
 
 
 def _needs_tear_down(pod: PodVolumes, volume: VolumeState) -> bool:

@@ -14,11 +14,13 @@ from pykubelet.act.volumes.kind import SetUpContext, VolumesError
 from pykubelet.act.volumes.metrics import count_found, count_operation
 from pykubelet.act.volumes.model import (
     Command,
+    DirectoryMade,
+    DirectoryRemoved,
     Event,
     FoundPod,
     MakePodDirectory,
     RecordEvent,
-    RemoveTree,
+    RemovePodDirectory,
     Result,
     Scan,
     ScanFailed,
@@ -27,8 +29,6 @@ from pykubelet.act.volumes.model import (
     SetUpEnded,
     TearDown,
     TearDownEnded,
-    TreeMade,
-    TreeRemoved,
 )
 from pykubelet.act.volumes.registry import kind_named
 from pykubelet.base.kit.clock import Clock
@@ -75,7 +75,7 @@ class Executor:
         else:
             self._tasks.start_child(f"volumes {type(command).__name__}", self._carry_out(command))
 
-    async def _carry_out(self, command: SetUp | TearDown | MakePodDirectory | RemoveTree | Scan) -> None:
+    async def _carry_out(self, command: SetUp | TearDown | MakePodDirectory | RemovePodDirectory | Scan) -> None:
         paths = self._paths
         match command:
             case SetUp(uid, key):
@@ -96,10 +96,10 @@ class Executor:
                 self._ended.post(TearDownEnded(uid, key, result, error))
             case MakePodDirectory(uid):
                 result, error, _ = await self._fly(f"pod/{uid}", lambda: disk.make_tree(paths, uid), SET_UP_S)
-                self._ended.post(TreeMade(uid, result, error))
-            case RemoveTree(uid):
+                self._ended.post(DirectoryMade(uid, result, error))
+            case RemovePodDirectory(uid):
                 result, error, left = await self._fly(f"pod/{uid}", lambda: disk.remove_pod(paths, uid), TEAR_DOWN_S)
-                self._ended.post(TreeRemoved(uid, result, error, left or ()))
+                self._ended.post(DirectoryRemoved(uid, result, error, left or ()))
             case Scan():
                 result, error, found = await self._fly("pods", self._scan, SET_UP_S)
                 count_found(found)

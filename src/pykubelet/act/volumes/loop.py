@@ -10,6 +10,7 @@ import asyncio
 from pykubelet.act.volumes.decide import next_timer, step
 from pykubelet.act.volumes.execute import Executor
 from pykubelet.act.volumes.model import (
+    DirectoryRemoved,
     Event,
     Inputs,
     InputsChanged,
@@ -19,7 +20,6 @@ from pykubelet.act.volumes.model import (
     State,
     TearDownEnded,
     TimerFired,
-    TreeRemoved,
 )
 from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
 from pykubelet.base.kit.clock import Clock
@@ -152,7 +152,7 @@ def _log_change(event: Event, before: State) -> None:
     """Log the first of several failures, and the recovery."""
     if isinstance(event, (SetUpEnded, TearDownEnded)):
         pod = before.pods[event.uid]
-        failing = pod.volumes[event.key].trouble is not None
+        failing = pod.volumes[event.key].failure is not None
         what = "set up" if isinstance(event, SetUpEnded) else "torn down"
         if event.result is Result.DONE and failing:
             log.info("volume recovered", pod=pod.ref, uid=event.uid, volume=event.key, now=what)
@@ -160,8 +160,8 @@ def _log_change(event: Event, before: State) -> None:
             log.warning(f"volume not {what}", pod=pod.ref, uid=event.uid, volume=event.key, cause=event.error)
         elif event.result is Result.DONE:
             log.debug(f"volume {what}", pod=pod.ref, uid=event.uid, volume=event.key)
-    elif isinstance(event, TreeRemoved):
-        failing = before.pods[event.uid].tree_trouble is not None
+    elif isinstance(event, DirectoryRemoved):
+        failing = before.pods[event.uid].directory_failure is not None
         if event.result is Result.DONE and not event.left:
             log.debug("pod directory removed", uid=event.uid)
         elif not failing:

@@ -43,7 +43,7 @@ class MountPhase(StrEnum):
 BUSY = frozenset({MountPhase.SETTING_UP, MountPhase.REFRESHING, MountPhase.TEARING_DOWN})
 
 
-class Trouble(Value):
+class VolumeFailure(Value):
     """The last failure. `since`: the first failure in a row (wall). `retry_at`, `retry_wall`: the next try (monotonic, wall).
 
     `delay_s`: the back-off that led to `retry_at`. `retry_at` None: only a change of the pod, the node or content leads to another try.
@@ -68,11 +68,11 @@ class VolumeState(Value):
     plugin: str = ""
     plan: Plan | None = None
     mounted: MountedVolume | None = None
-    trouble: Trouble | None = None
+    failure: VolumeFailure | None = None
     is_late: bool = False
 
 
-class Tree(StrEnum):
+class PodDirectory(StrEnum):
     """The state of the pod's directory: unknown (the first operation makes it), being made, made, being removed."""
 
     UNKNOWN = "unknown"
@@ -81,7 +81,7 @@ class Tree(StrEnum):
     REMOVING = "removing"
 
 
-class Claim(StrEnum):
+class VolumeNeed(StrEnum):
     """needed: set up missing volumes. kept: change nothing. released: unmount all. orphaned: also remove the pod's directory."""
 
     NEEDED = "needed"
@@ -97,12 +97,12 @@ class PodVolumes(Value):
     """
 
     uid: PodUID
-    claim: Claim
+    need: VolumeNeed
     pod: Pod | None = None
     ref: PodRef | None = None
     volumes: Mapping[str, VolumeState] = field(default_factory=dict)
-    tree: Tree = Tree.UNKNOWN
-    tree_trouble: Trouble | None = None
+    directory: PodDirectory = PodDirectory.UNKNOWN
+    directory_failure: VolumeFailure | None = None
     remind_at: float | None = None
     keys: frozenset[ContentKey] = frozenset()
 
@@ -128,7 +128,7 @@ class State(Value):
     pods: Mapping[PodUID, PodVolumes] = field(default_factory=dict)
     inputs: Inputs = field(default_factory=Inputs)
     mounts: Mounts = field(default_factory=Mounts)
-    scan: Trouble | None = None
+    scan: VolumeFailure | None = None
     scanning: bool = False
     timed: Mapping[PodUID, tuple[float, ...]] = field(default_factory=dict)
 
@@ -168,7 +168,7 @@ class TearDownEnded(Value):
     error: str = ""
 
 
-class TreeMade(Value):
+class DirectoryMade(Value):
     """Making the pod's directory has ended."""
 
     uid: PodUID
@@ -190,7 +190,7 @@ class FoundPod(Value):
     volumes: tuple[FoundVolume, ...] = ()
 
 
-class TreeRemoved(Value):
+class DirectoryRemoved(Value):
     """Removing the pod's directory has ended. `left`: volumes that were still in it; then nothing was removed."""
 
     uid: PodUID
@@ -217,7 +217,9 @@ class TimerFired(Value):
     scan: bool = False
 
 
-Event = InputsChanged | SetUpEnded | TearDownEnded | TreeMade | TreeRemoved | Scanned | ScanFailed | TimerFired
+Event = (
+    InputsChanged | SetUpEnded | TearDownEnded | DirectoryMade | DirectoryRemoved | Scanned | ScanFailed | TimerFired
+)
 
 
 # Commands
@@ -249,7 +251,7 @@ class MakePodDirectory(Value):
     cause: str
 
 
-class RemoveTree(Value):
+class RemovePodDirectory(Value):
     """Remove the pod's directory, unless volumes are left in it."""
 
     uid: PodUID
@@ -268,4 +270,4 @@ class RecordEvent(Value):
     kube_event: KubeEvent
 
 
-Command = SetUp | TearDown | MakePodDirectory | RemoveTree | Scan | RecordEvent
+Command = SetUp | TearDown | MakePodDirectory | RemovePodDirectory | Scan | RecordEvent

@@ -7,11 +7,11 @@ from typing import assert_never
 from pykubelet.act.volumes.kind import UndecidedPlan, VolumePlan
 from pykubelet.act.volumes.model import (
     BUSY,
-    Claim,
     MountPhase,
+    PodDirectory,
     PodVolumes,
-    Tree,
-    Trouble,
+    VolumeFailure,
+    VolumeNeed,
     VolumeState,
 )
 from pykubelet.act.volumes.registry import kind_named
@@ -35,23 +35,26 @@ def missing_volumes(pod: PodVolumes) -> list[str]:
 def is_ready(pod: PodVolumes) -> bool:
     """Whether all volumes are mounted, and the pod's directory is neither being removed nor impossible to make."""
     return (
-        pod.pod is not None and pod.tree is not Tree.REMOVING and pod.tree_trouble is None and not missing_volumes(pod)
+        pod.pod is not None
+        and pod.directory is not PodDirectory.REMOVING
+        and pod.directory_failure is None
+        and not missing_volumes(pod)
     )
 
 
-def is_coming(pod: PodVolumes) -> bool:
+def is_mounting(pod: PodVolumes) -> bool:
     """Whether the sandbox may be made before all volumes are mounted.
 
     True if every missing volume only waits for a requested token, or is being set up and does not hold the sandbox
     (`VolumeKind.delays_sandbox`). The sandbox waits for everything else, as users expect of a pod whose volumes fail.
     """
-    if pod.pod is None or pod.tree is Tree.REMOVING or pod.tree_trouble is not None:
+    if pod.pod is None or pod.directory is PodDirectory.REMOVING or pod.directory_failure is not None:
         return False
-    return all(name in pod.volumes and _is_coming(pod.volumes[name]) for name in missing_volumes(pod))
+    return all(name in pod.volumes and _is_mounting(pod.volumes[name]) for name in missing_volumes(pod))
 
 
-def _is_coming(volume: VolumeState) -> bool:
-    if volume.trouble is not None:
+def _is_mounting(volume: VolumeState) -> bool:
+    if volume.failure is not None:
         return False
     match volume.plan:
         case VolumePlan(kind=kind):
@@ -64,36 +67,36 @@ def _is_coming(volume: VolumeState) -> bool:
 
 def project_pod(pod: PodVolumes, now_wall: float) -> PodMounts | None:
     """The published state of the pod's volumes; None for a pod that has given up all of them."""
-    gives_up = pod.claim is Claim.RELEASED or pod.claim is Claim.ORPHANED
+    gives_up = pod.need is VolumeNeed.RELEASED or pod.need is VolumeNeed.ORPHANED
     if gives_up and not pod.volumes:
         return None
     waits = [wait for state in pod.volumes.values() for wait in _waits_for(pod, state)]
-    waits.extend(_tree_waits(pod, now_wall))
+    waits.extend(_directory_waits(pod, now_wall))
     mounted = {state.name: state.mounted for state in pod.volumes.values() if state.mounted is not None}
     ready = not gives_up and is_ready(pod)
-    coming = not gives_up and not ready and is_coming(pod)
-    return PodMounts(mounted, ready, tuple(waits), coming)
+    mounting = not gives_up and not ready and is_mounting(pod)
+    return PodMounts(mounted, ready, tuple(waits), mounting)
 
 
-def _tree_waits(pod: PodVolumes, now_wall: float) -> list[Wait]:
-    trouble = pod.tree_trouble
-    if trouble is not None:
-        return [_trouble_wait("pod directory", "", reasons.EVENT_FAILED, trouble, "try again")]
-    if pod.tree is Tree.REMOVING and pod.claim is Claim.NEEDED:
+def _directory_waits(pod: PodVolumes, now_wall: float) -> list[Wait]:
+    failure = pod.directory_failure
+    if failure is not None:
+        return [_failure_wait("pod directory", "", reasons.EVENT_FAILED, failure, "try again")]
+    if pod.directory is PodDirectory.REMOVING and pod.need is VolumeNeed.NEEDED:
         detail = "the directory of the pod before is being removed"
         return [Wait("pod directory", Owner.VOLUME_MANAGER, now_wall, detail=detail, next_step="make it afresh")]
     return []
 
 
-def _trouble_wait(what: str, subject: str, reason: str, trouble: Trouble, next_step: str) -> Wait:
-    next_at = trouble.retry_wall
+def _failure_wait(what: str, subject: str, reason: str, failure: VolumeFailure, next_step: str) -> Wait:
+    next_at = failure.retry_wall
     step = next_step if next_at else NOTHING_BY_ITSELF
-    return Wait(what, Owner.VOLUME_MANAGER, trouble.since, subject, reason, trouble.error, step, next_at)
+    return Wait(what, Owner.VOLUME_MANAGER, failure.since, subject, reason, failure.error, step, next_at)
 
 
 def _waits_for(pod: PodVolumes, state: VolumeState) -> list[Wait]:
     """The waits for content that the volume is made from and that is not known yet; else the wait for the volume."""
-    if state.trouble is None and pod.claim is Claim.NEEDED and state.mounted is None and state.phase not in BUSY:
+    if state.failure is None and pod.need is VolumeNeed.NEEDED and state.mounted is None and state.phase not in BUSY:
         awaited = state.plan.awaited if isinstance(state.plan, UndecidedPlan) else ()
         if awaited:
             return [wait_for_key(key, state.since, f'volume "{state.name}"') for key in awaited]
@@ -102,17 +105,17 @@ def _waits_for(pod: PodVolumes, state: VolumeState) -> list[Wait]:
 
 
 def _wait_for(pod: PodVolumes, state: VolumeState) -> Wait | None:
-    if state.trouble is not None:
-        if pod.claim is Claim.NEEDED:
-            return _trouble_wait("volume", state.name, reasons.EVENT_FAILED_MOUNT, state.trouble, "try again")
-        if pod.claim is Claim.KEPT:
+    if state.failure is not None:
+        if pod.need is VolumeNeed.NEEDED:
+            return _failure_wait("volume", state.name, reasons.EVENT_FAILED_MOUNT, state.failure, "try again")
+        if pod.need is VolumeNeed.KEPT:
             return None
-        return _trouble_wait("volume", state.name, "", state.trouble, "try to unmount again")
+        return _failure_wait("volume", state.name, "", state.failure, "try to unmount again")
     match state.phase:
         case MountPhase.MOUNTED | MountPhase.REFRESHING:
             return None
         case MountPhase.NEW | MountPhase.FAILED | MountPhase.UNCERTAIN:
-            if pod.claim is not Claim.NEEDED or state.plan is None:
+            if pod.need is not VolumeNeed.NEEDED or state.plan is None:
                 return None  # found on disk, and no container uses it
             detail = state.plan.missing if isinstance(state.plan, UndecidedPlan) else ""
             return Wait("volume", Owner.VOLUME_MANAGER, state.since, state.name, detail=detail, next_step="set it up")

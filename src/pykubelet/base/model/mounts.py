@@ -30,13 +30,13 @@ class MountedVolume(Value):
 class PodMounts(Value):
     """A pod's volumes. `ready`: all that its containers need are mounted. `waits`: which are missing, and why.
 
-    `coming`: the missing ones will be mounted at any moment, so the pod's sandbox need not wait for them.
+    `mounting`: the missing ones are being mounted or are about to be, so the pod's sandbox need not wait for them.
     """
 
     volumes: Mapping[str, MountedVolume] = field(default_factory=dict)
     ready: bool = False
     waits: tuple[Wait, ...] = ()
-    coming: bool = False
+    mounting: bool = False
 
 
 class Mounts(Value):

@@ -49,13 +49,13 @@ INITIAL = {
 
 class WorkerPhase(StrEnum):
     """The phase of a probe worker. absent: no container runs. blocked: waits for the startup probe. armed: the next probe has a
-    time. probing: a probe runs or is queued. held: waits for a new container. quiet: the pod is terminating."""
+    time. probing: a probe runs or is queued. on hold: waits for a new container. quiet: the pod is terminating."""
 
     ABSENT = "absent"
     BLOCKED = "blocked"
     ARMED = "armed"
     PROBING = "probing"
-    HELD = "held"
+    ON_HOLD = "on hold"
     QUIET = "quiet"
 
 
@@ -169,7 +169,7 @@ def observe(worker: Worker, seen: ContainerObservation, now: float) -> Worker:
             message="",
         )
     match worker.phase:
-        case WorkerPhase.HELD | WorkerPhase.QUIET | WorkerPhase.PROBING:
+        case WorkerPhase.ON_HOLD | WorkerPhase.QUIET | WorkerPhase.PROBING:
             return worker
         case WorkerPhase.ABSENT | WorkerPhase.BLOCKED | WorkerPhase.ARMED:
             return _arm(worker, seen, now)
@@ -189,7 +189,7 @@ def _new_container(worker: Worker, seen: ContainerObservation, container: Contai
         worker.kind,
         worker.terms,
         worker.tick,
-        phase=WorkerPhase.HELD if is_done else WorkerPhase.ABSENT,
+        phase=WorkerPhase.ON_HOLD if is_done else WorkerPhase.ABSENT,
         container=container,
         started_at=seen.started_at,
         result=earlier if earlier is not None else INITIAL[worker.kind],
@@ -250,7 +250,7 @@ def take_outcome(worker: Worker, container: ContainerID, outcome: Outcome, now: 
     if worker.result is not found or worker.assumed:
         worker = replace(worker, result=found, assumed=False)
     if worker.kind is ProbeKind.STARTUP or (worker.kind is ProbeKind.LIVENESS and found is ProbeResult.FAILURE):
-        return replace(worker, phase=WorkerPhase.HELD, due=None)
+        return replace(worker, phase=WorkerPhase.ON_HOLD, due=None)
     return worker
 
 

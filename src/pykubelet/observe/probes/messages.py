@@ -86,7 +86,7 @@ def _detail(worker: Worker) -> tuple[str, str]:
     match worker.phase:
         case WorkerPhase.BLOCKED:
             return "waits for the startup probe", "probe once the container has started"
-        case WorkerPhase.HELD:
+        case WorkerPhase.ON_HOLD:
             return message, "the container is killed"
         case WorkerPhase.ARMED | WorkerPhase.PROBING | WorkerPhase.ABSENT | WorkerPhase.QUIET:
             if worker.last is None:

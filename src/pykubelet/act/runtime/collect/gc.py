@@ -153,7 +153,7 @@ class ContainerCollector:
 
     async def run_round(self) -> None:
         """Run one complete collection. Failures are logged and recorded as an Event, never raised."""
-        self._report(await self._collect(over_too=False))
+        self._report(await self._collect(with_ended=False))
 
     def _report(self, problems: list[str]) -> None:
         if problems:
@@ -173,13 +173,13 @@ class ContainerCollector:
 
     async def delete_unused(self) -> list[str]:
         """Run a collection that also removes what is kept of pods that have ended. Returns the errors as texts."""
-        return await self._collect(over_too=True)
+        return await self._collect(with_ended=True)
 
-    async def _collect(self, *, over_too: bool) -> list[str]:
+    async def _collect(self, *, with_ended: bool) -> list[str]:
         if not self._inputs.ready:
             return []
         observed, known = self._inputs.observed.get(), self._inputs.known()
-        plans = plan_gc(observed, known, self._settings.policy, self._clock.wall(), over_too=over_too)
+        plans = plan_gc(observed, known, self._settings.policy, self._clock.wall(), with_ended=with_ended)
         tasks = [self._start(garbage, "collected") for garbage in plans if garbage.ref.uid not in self._busy]
         problems: list[str] = []
         if tasks:

@@ -41,11 +41,11 @@ class GcPolicy(Value):
 
 
 class GcState(StrEnum):
-    """The state of a pod for garbage collection. An active pod needs dead containers for decisions, a pod that is over shows
+    """The state of a pod for garbage collection. An active pod needs dead containers for decisions, an ended pod shows
     their logs and exit codes. Gone and evicted pods do not need them. The worker removes those of a pod in removal."""
 
     ACTIVE = "active"
-    OVER = "over"
+    ENDED = "ended"
     EVICTED = "evicted"
     GONE = "gone"
     REMOVING = "removing"
@@ -80,7 +80,7 @@ def _gc_state_of(lifecycle: PodLifecycle) -> GcState:
         case Stage.SYNCING | Stage.TERMINATING:
             return GcState.ACTIVE
         case Stage.TERMINATED | Stage.FINISHED:
-            return GcState.EVICTED if lifecycle.kill_reason is KillReason.EVICTED else GcState.OVER
+            return GcState.EVICTED if lifecycle.kill_reason is KillReason.EVICTED else GcState.ENDED
         case _:
             assert_never(lifecycle.stage)
 
@@ -94,12 +94,12 @@ class _Group(Struct):
 
 
 def plan_gc(
-    observed: Observed, known: Known, policy: GcPolicy, wall: float, *, over_too: bool = False
+    observed: Observed, known: Known, policy: GcPolicy, wall: float, *, with_ended: bool = False
 ) -> tuple[PodGarbage, ...]:
-    """The removals of one round. `wall`: seconds since the epoch. `over_too`: also remove all of pods that are over."""
+    """The removals of one round. `wall`: seconds since the epoch. `with_ended`: also remove all of pods that have ended."""
     going: dict[PodUID, list[ContainerView]] = {}
     groups: list[_Group] = []
-    clear_out = {GcState.GONE, GcState.EVICTED} | ({GcState.OVER} if over_too else set())
+    clear_out = {GcState.GONE, GcState.EVICTED} | ({GcState.ENDED} if with_ended else set())
     views = {uid: view for uid, view in observed.pods.items() if _may_touch(view, known.gc_state(uid))}
     for uid, view in views.items():
         gc_state = known.gc_state(uid)

@@ -51,7 +51,7 @@ NOT_FOR_EPHEMERAL = "cannot be set for an Ephemeral Container"
 AnyContainer = Container | EphemeralContainer
 
 
-class Around(Value):
+class PodFacts(Value):
     """The facts about a pod that the rules of its containers need."""
 
     spec: PodSpec
@@ -74,31 +74,31 @@ class Around(Value):
         return {name for name, volume in self.volumes.items() if volume.emptyDir is not None}
 
 
-def validate_containers(around: Around, path: str) -> Errors:
+def validate_containers(facts: PodFacts, path: str) -> Errors:
     """spec.containers."""
-    containers = around.spec.containers
+    containers = facts.spec.containers
     if not containers:
         return [required(path)]
     errors: Errors = []
     seen: set[str] = set()
     for i, container in enumerate(containers):
         at = f"{path}[{i}]"
-        errors += _validate_common(container, around, at)
+        errors += _validate_common(container, facts, at)
         if container.name in seen:
             errors.append(duplicate(f"{at}.name", container.name))
         seen.add(container.name)
-        errors += _validate_long_running(container, around, at)
+        errors += _validate_long_running(container, facts, at)
         errors += _validate_restart(container, at)
     return errors + _host_port_conflicts(containers, path)
 
 
-def validate_init_containers(around: Around, path: str) -> Errors:
+def validate_init_containers(facts: PodFacts, path: str) -> Errors:
     """spec.initContainers: ordinary ones, which run to completion, and sidecars (restartPolicy Always)."""
     errors: Errors = []
-    seen = {container.name for container in around.spec.containers}
-    for i, container in enumerate(around.spec.initContainers):
+    seen = {container.name for container in facts.spec.containers}
+    for i, container in enumerate(facts.spec.initContainers):
         at = f"{path}[{i}]"
-        errors += _validate_common(container, around, at)
+        errors += _validate_common(container, facts, at)
         errors += _validate_restart(container, at)
         if container.name in seen:
             errors.append(duplicate(f"{at}.name", container.name))
@@ -106,7 +106,7 @@ def validate_init_containers(around: Around, path: str) -> Errors:
             seen.add(container.name)
         errors += _host_port_conflicts((container,), path)
         if container.restartPolicy == "Always":
-            errors += _validate_long_running(container, around, at)
+            errors += _validate_long_running(container, facts, at)
             continue
         for field in ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"):
             if getattr(container, field) is not None:
@@ -114,9 +114,9 @@ def validate_init_containers(around: Around, path: str) -> Errors:
     return errors
 
 
-def validate_ephemeral_containers(around: Around, path: str) -> Errors:
+def validate_ephemeral_containers(facts: PodFacts, path: str) -> Errors:
     """spec.ephemeralContainers: the rules of each. That a pod must have none at its creation is checked elsewhere."""
-    spec = around.spec
+    spec = facts.spec
     if not spec.ephemeralContainers:
         return []
     errors: Errors = []
@@ -128,7 +128,7 @@ def validate_ephemeral_containers(around: Around, path: str) -> Errors:
     )
     for i, container in enumerate(spec.ephemeralContainers):
         at = f"{path}[{i}]"
-        errors += _validate_common(container, around, at)
+        errors += _validate_common(container, facts, at)
         if container.name in seen:
             errors.append(duplicate(f"{at}.name", container.name))
         seen.add(container.name)
@@ -146,7 +146,7 @@ def validate_ephemeral_containers(around: Around, path: str) -> Errors:
     return errors
 
 
-def _validate_common(container: AnyContainer, around: Around, path: str) -> Errors:
+def _validate_common(container: AnyContainer, facts: PodFacts, path: str) -> Errors:
     errors: Errors = []
     if not container.name:
         errors.append(required(f"{path}.name"))
@@ -158,21 +158,21 @@ def _validate_common(container: AnyContainer, around: Around, path: str) -> Erro
         errors.append(invalid(f"{path}.image", container.image, "must not have leading or trailing whitespace"))
     errors += one_of(f"{path}.terminationMessagePolicy", container.terminationMessagePolicy, MESSAGE_POLICIES)
     errors += _validate_ports(container.ports, f"{path}.ports")
-    errors += validate_env(container.env, set(around.volumes), around.empty_dirs, f"{path}.env")
+    errors += validate_env(container.env, set(facts.volumes), facts.empty_dirs, f"{path}.env")
     errors += validate_env_from(container.envFrom, f"{path}.envFrom")
-    errors += _validate_mounts(container, around.volumes, f"{path}.volumeMounts")
-    errors += _validate_devices(container, around.volumes, f"{path}.volumeDevices")
+    errors += _validate_mounts(container, facts.volumes, f"{path}.volumeMounts")
+    errors += _validate_devices(container, facts.volumes, f"{path}.volumeDevices")
     errors += one_of(f"{path}.imagePullPolicy", container.imagePullPolicy, PULL_POLICIES)
     if container.resources is not None:
-        errors += validate_requirements(container.resources, around.claims, f"{path}.resources")
-    errors += _validate_resize(container, around.spec.restartPolicy, f"{path}.resizePolicy")
-    host_users = around.spec.hostUsers is not False
+        errors += validate_requirements(container.resources, facts.claims, f"{path}.resources")
+    errors += _validate_resize(container, facts.spec.restartPolicy, f"{path}.resizePolicy")
+    host_users = facts.spec.hostUsers is not False
     return errors + validate_container_security(container.securityContext, host_users, f"{path}.securityContext")
 
 
-def _validate_long_running(container: Container, around: Around, path: str) -> Errors:
-    grace_s = around.grace_s
-    errors = validate_lifecycle(container.lifecycle, grace_s, around.os_name, f"{path}.lifecycle")
+def _validate_long_running(container: Container, facts: PodFacts, path: str) -> Errors:
+    grace_s = facts.grace_s
+    errors = validate_lifecycle(container.lifecycle, grace_s, facts.os_name, f"{path}.lifecycle")
     errors += validate_restart_probe(container.livenessProbe, grace_s, f"{path}.livenessProbe")
     errors += validate_readiness_probe(container.readinessProbe, grace_s, f"{path}.readinessProbe")
     return errors + validate_restart_probe(container.startupProbe, grace_s, f"{path}.startupProbe")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pykubelet.base.api import labels as names
 from pykubelet.base.api.core import Pod, PodSpec, ResourceRequirements
 from pykubelet.base.api.validation.containers import (
-    Around,
+    PodFacts,
     validate_containers,
     validate_ephemeral_containers,
     validate_init_containers,
@@ -68,11 +68,11 @@ def _validate_spec(pod: Pod) -> Errors:
     volumes, volume_errors = validate_volumes(spec.volumes, pod.metadata, f"{path}.volumes")
     errors += volume_errors
     errors += validate_pod_claims(spec.resourceClaims, f"{path}.resourceClaims")
-    around = Around(spec, volumes, {claim.name for claim in spec.resourceClaims if claim.name})
-    errors += validate_containers(around, f"{path}.containers")
-    errors += validate_init_containers(around, f"{path}.initContainers")
-    errors += validate_ephemeral_containers(around, f"{path}.ephemeralContainers")
-    errors += validate_pod_resources(spec, around.claims, f"{path}.resources")
+    facts = PodFacts(spec, volumes, {claim.name for claim in spec.resourceClaims if claim.name})
+    errors += validate_containers(facts, f"{path}.containers")
+    errors += validate_init_containers(facts, f"{path}.initContainers")
+    errors += validate_ephemeral_containers(facts, f"{path}.ephemeralContainers")
+    errors += validate_pod_resources(spec, facts.claims, f"{path}.resources")
     errors += _validate_host_ports(spec, path)
     errors += one_of(f"{path}.restartPolicy", spec.restartPolicy, RESTART_POLICIES)
     errors += validate_dns_policy(spec, path)

@@ -1,11 +1,11 @@
-"""Derives from the snapshots what a pod claims of its volumes, whether containers use them, and which pods changed. Pure."""
+"""Derives from the snapshots whether a pod needs its volumes, whether containers use them, and which pods changed. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from pykubelet.act.volumes.model import Claim, Inputs, PodVolumes, State
+from pykubelet.act.volumes.model import Inputs, PodVolumes, State, VolumeNeed
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.model.content import changed_content
@@ -17,20 +17,20 @@ from pykubelet.base.model.roster import RosterPod
 T = TypeVar("T")
 
 
-def claim_of(uid: PodUID, inputs: Inputs) -> Claim:
-    """The claim on the pod's volumes by rule 1 of `decide.py`: needed, kept, released or orphaned."""
+def need_of(uid: PodUID, inputs: Inputs) -> VolumeNeed:
+    """The need for the pod's volumes by rule 1 of `decide.py`: needed, kept, released or orphaned."""
     entry = inputs.roster.pods.get(uid)
     life = inputs.lifecycles.pods.get(uid)
     stage = life.stage if life is not None else None
     if stage is Stage.TERMINATED:
-        return Claim.RELEASED
+        return VolumeNeed.RELEASED
     if entry is None and (stage is None or stage is Stage.FINISHED):
-        return Claim.ORPHANED if inputs.roster.sources_ready else Claim.KEPT
+        return VolumeNeed.ORPHANED if inputs.roster.sources_ready else VolumeNeed.KEPT
     if stage is Stage.FINISHED:
-        return Claim.RELEASED
+        return VolumeNeed.RELEASED
     if entry is None or entry.rejection is not None or stage is Stage.TERMINATING:
-        return Claim.KEPT
-    return Claim.NEEDED
+        return VolumeNeed.KEPT
+    return VolumeNeed.NEEDED
 
 
 def is_running(uid: PodUID, inputs: Inputs) -> bool:
@@ -76,11 +76,11 @@ def spec_of(uid: PodUID, inputs: Inputs) -> Pod | None:
 
 
 def _is_settled(pod: PodVolumes | None, uid: PodUID, new: Inputs) -> bool:
-    """Whether a change of the pod cannot affect its volumes: claim and spec are as before, or all volumes are given up."""
-    claim = claim_of(uid, new)
+    """Whether a change of the pod cannot affect its volumes: need and spec are as before, or all volumes are given up."""
+    need = need_of(uid, new)
     if pod is None:
-        return claim is not Claim.NEEDED
-    if claim is not pod.claim or claim is Claim.ORPHANED or (claim is Claim.RELEASED and pod.volumes):
+        return need is not VolumeNeed.NEEDED
+    if need is not pod.need or need is VolumeNeed.ORPHANED or (need is VolumeNeed.RELEASED and pod.volumes):
         return False
     spec = spec_of(uid, new)
     return spec is None or (pod.pod is not None and is_same_pod(pod.pod, spec))
