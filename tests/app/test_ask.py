@@ -21,6 +21,7 @@ from report.samples import WALL
 from serve.world import NOW, World, make_world
 
 from pykubelet.app import ask
+from pykubelet.app.amounts import render_amount
 from pykubelet.app.wiring_server import socket_handler
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
@@ -298,7 +299,7 @@ def test_asking_imports_nothing_heavy() -> None:
     ],
 )
 def test_amounts(amount: float | None, unit: str, sign: str, text: str) -> None:
-    assert ask.render_amount(amount, unit, sign) == text
+    assert render_amount(amount, unit, sign) == text
 
 
 @pytest.mark.parametrize(

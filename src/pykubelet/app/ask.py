@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pykubelet.app.amounts import render_amount
+from pykubelet.app.placement_map import map_lines, pod_lines
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.terminal import escape_controls
 
@@ -23,7 +25,6 @@ TIMEOUT_S = 10.0
 ANSWER_BYTES = 256 * 1024 * 1024
 COLUMNS = ("NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "WAITING FOR")
 NODE = "node"
-BYTE_UNITS = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
 DAY_S = 86400
 Document = Mapping[str, Any]
 
@@ -277,6 +278,9 @@ def _print_pod(pod: Document) -> None:
     print(f"{pod['status']}: phase {pod['phase'] or 'unknown'}, ready {pod['ready']}, restarts {pod['restarts']}{age}")
     if (pod["reason"] and pod["reason"] != pod["status"]) or pod["message"]:
         print(f"{pod['reason']}: {pod['message']}")
+    placement = pod["placement"]
+    if placement is not None and placement["explanation"]:
+        print(f"{placement['explanation'][:1].upper()}{placement['explanation'][1:]}")
     if pod["stage"]:
         why = f" ({pod['kill_reason']})" if pod["kill_reason"] else ""
         print(f"Stage {pod['stage']}{why} for {render_age(now - pod['stage_since'])}")
@@ -289,6 +293,9 @@ def _print_pod(pod: Document) -> None:
         print("\nContainers:")
         for line in _table([_container_row(container, now) for container in pod["containers"]]):
             print(f"  {line}")
+    if placement is not None and placement["containers"]:
+        print("\nPlacement:")
+        print("\n".join(pod_lines(placement)))
     _print_timeline(pod["timeline"], now)
 
 
@@ -373,6 +380,9 @@ def _show_node(options: argparse.Namespace) -> None:
         print(line)
     for line in _eviction_lines(document.get("eviction"), now):
         print(line)
+    if document["placement"] is not None:
+        print("\nPlacement:")
+        print("\n".join(map_lines(document["placement"])) or "  nothing is placed")
     print("\nWaits for:")
     _print_waits(document["waits"], now)
     _print_notes({"waits": (), "problems": document["problems"]}, now)
@@ -421,17 +431,6 @@ def _eviction_lines(eviction: Document | None, now: float) -> Iterable[str]:
     )
     for would in eviction["would_evict"]:
         yield f"  {render_age(now - would['at'])} ago would have evicted {would['pod']} ({would['signal']}): {would['why']}"
-
-
-def render_amount(amount: float | None, unit: str, sign: str = "") -> str:
-    """Format an amount of a signal: 23.3Gi for bytes, 12.5% for basis points, else the number. `sign` "+": also for positive ones."""
-    if amount is None:
-        return "?"
-    if unit == "basis points":
-        return f"{amount / 100:{sign}.1f}%"
-    sizes = BYTE_UNITS if unit == "bytes" else ()
-    size, suffix = next(((size, suffix) for size, suffix in sizes if abs(amount) >= size), (1, ""))
-    return f"{amount / size:{sign}.{1 if suffix else 0}f}{suffix}"
 
 
 def render_age(seconds: float) -> str:

@@ -23,6 +23,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.apistate import ApiState
+from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.credentials import Credentials
 from pykubelet.base.model.evictions import Evictions, SignalStates
 from pykubelet.base.model.ids import PodRef, PodUID
@@ -31,6 +32,7 @@ from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import Roster, pod_ref
@@ -41,6 +43,7 @@ from pykubelet.net.http.server import JSON, Request, Response, text
 from pykubelet.serve.explain.cluster import api_document, certificates_document, cluster_waits
 from pykubelet.serve.explain.columns import columns_of
 from pykubelet.serve.explain.eviction import eviction_document
+from pykubelet.serve.explain.placement import device_documents, map_document, pod_placement_document
 from pykubelet.serve.explain.waits import node_waits, pod_waits
 
 Document = dict[str, Any]
@@ -61,6 +64,13 @@ class EvictionCells(Value):
     usage_wanted: Post[UsageWanted]
 
 
+class PlacementCells(Value):
+    """The cells about what containers have of the machine."""
+
+    placements: Cell[Placements]
+    claims: Cell[Claims]
+
+
 class AskInputs(Value):
     """The cells from which the answers are made. `more_waits`: returns further waits of a pod, which these cells do not have.
 
@@ -79,6 +89,7 @@ class AskInputs(Value):
     api: Cell[ApiState] | None = None
     credentials: Cell[Credentials] | None = None
     eviction: EvictionCells | None = None
+    placement: PlacementCells | None = None
 
 
 def ask_routes(inputs: AskInputs, clock: Clock) -> ExplainRoute:
@@ -94,7 +105,8 @@ def ask_routes(inputs: AskInputs, clock: Clock) -> ExplainRoute:
         if request.path == "/node":
             if inputs.eviction is not None:
                 await _measure(inputs.eviction, clock.monotonic() - USAGE_AGE_S)
-            return _json(node_document(inputs, clock.wall(), started_at))
+            placement = await _placement(inputs)
+            return _json({**node_document(inputs, clock.wall(), started_at), "placement": placement})
         name, _, part = request.path.removeprefix("/pods/").partition("/")
         uid = PodUID(name)
         if part == "recording":
@@ -116,6 +128,25 @@ async def _measure(eviction: EvictionCells, at_least: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(USAGE_WAIT_S):
             await eviction.usage.wait_for(lambda usage: usage.taken_at is not None and usage.taken_at >= at_least)
+
+
+async def _placement(inputs: AskInputs) -> Document | None:
+    """The map of the node. Other tasks run between the resources of device plugins, each of which may have many devices."""
+    if inputs.placement is None:
+        return None
+    placements, names = inputs.placement.placements.get(), _names(inputs)
+    devices = []
+    for document in device_documents(placements, names):
+        devices.append(document)
+        await asyncio.sleep(0)
+    return {**map_document(placements, inputs.placement.claims.get(), names), "devices": devices}
+
+
+def _names(inputs: AskInputs) -> dict[PodUID, str]:
+    """`namespace/name` of all pods."""
+    pods = [entry.pod for entry in inputs.roster.get().pods.values()]
+    pods += [lifecycle.pod for lifecycle in inputs.lifecycles.get().pods.values()]
+    return {ref.uid: f"{ref.namespace}/{ref.name}" for ref in map(pod_ref, pods)}
 
 
 def _json(document: Document) -> Response:
@@ -261,6 +292,7 @@ def pod_document(inputs: AskInputs, uid: PodUID, now: float) -> Document | None:
         **summary,
         "time": now,
         "qos": status.qosClass,
+        "placement": _pod_placement(inputs.placement, uid),
         "sandboxes": [
             {"id": s.id, "attempt": s.attempt, "ready": s.ready, "created": s.created_at / 1e9, "ips": list(s.ips)}
             for s in (view.sandboxes if view is not None else ())
@@ -271,6 +303,10 @@ def pod_document(inputs: AskInputs, uid: PodUID, now: float) -> Document | None:
         ],
         "timeline": timeline,
     }
+
+
+def _pod_placement(cells: PlacementCells | None, uid: PodUID) -> Document | None:
+    return pod_placement_document(cells.placements.get(), cells.claims.get(), uid) if cells is not None else None
 
 
 def _containers(pod: core.Pod, status: core.PodStatus) -> list[Document]:
