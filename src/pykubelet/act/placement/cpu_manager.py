@@ -8,12 +8,12 @@ Source: the Kubernetes documentation "Control CPU Management Policies on the Nod
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from itertools import combinations
 
 from pykubelet.act.placement.cpu_pick import NotEnough, pick_cpus
 from pykubelet.act.placement.cpu_policy import StaticPolicy, exclusive_counts, is_restartable, pod_count
 from pykubelet.act.placement.cpu_topology import cpus_in, mask_of
 from pykubelet.act.placement.provider import Allocation, AllocationError, Fact, StartError
+from pykubelet.act.placement.subsets import subset_hints, subset_sums, subsets
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.cpuset import format_cpuset
 from pykubelet.base.kit.values import Value, field, replace
@@ -154,27 +154,27 @@ class CpuManager(Value):
     def _hints(self, available: frozenset[int], reusable: frozenset[int], count: int) -> tuple[TopologyHint, ...]:
         """A hint for each set of NUMA nodes with enough CPUs that has all reusable ones; the smallest possible are preferred."""
         top = self.policy.topology
-        total = {node: mask.bit_count() for node, mask in top.nodes.items()}
-        usable = mask_of(available | reusable)
-        free = {node: (mask & usable).bit_count() for node, mask in top.nodes.items()}
+        nodes, usable = tuple(top.nodes), mask_of(available | reusable)
+        every = subsets(nodes)
+        total = subset_sums([mask.bit_count() for mask in top.nodes.values()])
+        # The smallest subsets come first.
+        smallest = next((len(every[number]) for number, have in enumerate(total) if have >= count), len(nodes))
+        free = subset_sums([(mask & usable).bit_count() for mask in top.nodes.values()])
+        fitting: Iterable[int] = [number for number, have in enumerate(free) if have >= count]
         required = {top.cpus[cpu].numa_node for cpu in reusable if cpu in top.cpus}
-        smallest = len(total)
-        fitting: list[tuple[int, ...]] = []
-        for size in range(1, len(total) + 1):
-            for nodes in combinations(total, size):
-                if size < smallest and sum(total[node] for node in nodes) >= count:
-                    smallest = size
-                if required.issubset(nodes) and sum(free[node] for node in nodes) >= count:
-                    fitting.append(nodes)
-        return tuple(TopologyHint(frozenset(nodes), self._is_preferred(nodes, smallest)) for nodes in fitting)
+        if required:
+            fitting = [number for number in fitting if required <= every[number]]
+        if self.policy.options.align_by_socket:
+            return tuple(TopologyHint(every[number], self._is_preferred(every[number], smallest)) for number in fitting)
+        hints = subset_hints(nodes, smallest)
+        return tuple([hints[number] for number in fitting])
 
-    def _is_preferred(self, nodes: tuple[int, ...], smallest: int) -> bool:
-        if len(nodes) == smallest:
-            return True
+    def _is_preferred(self, nodes: frozenset[int], smallest: int) -> bool:
+        """With align-by-socket: whether there are as few nodes as possible, or they are on as few sockets."""
         top = self.policy.topology
         per_socket = len(top.nodes) // len(top.sockets)
-        if not (self.policy.options.align_by_socket and per_socket):
-            return False
+        if len(nodes) == smallest or not per_socket:
+            return len(nodes) == smallest
         return len(top.sockets_of(nodes)) == -(-smallest // per_socket)
 
     def allocate(self, pod: Pod, container: Container, hint: TopologyHint) -> Allocation[CpuManager]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from pykubelet.act.placement.memory_state import MemoryTable, NodeMemory
-from pykubelet.act.placement.subsets import subsets
+from pykubelet.act.placement.subsets import subset_hints, subset_masks, subset_sums, subsets
 from pykubelet.base.model.hints import TopologyHint
 
 #: Bytes by memory type.
@@ -28,20 +28,34 @@ def memory_hints(machine: Mapping[int, NodeMemory], sizes: Sizes, reusable: Reus
     if not sizes:
         return ()
     nodes = tuple(sorted(machine))
-    free = {name: {n: _table(machine, n, name).free for n in nodes} for name in sizes}
-    allocatable = {name: {n: _table(machine, n, name).allocatable for n in nodes} for name in sizes}
-    wanted = list(sizes.items())
-    least = len(nodes)
-    fitting = []
-    for chosen in subsets(nodes):
-        if any(sum(map(allocatable[name].__getitem__, chosen)) < size for name, size in wanted):
-            continue
-        least = min(least, len(chosen))
-        if is_group_free(machine, chosen) and all(
-            sum(map(free[name].__getitem__, chosen)) + reusable.get((chosen, name), 0) >= size for name, size in wanted
-        ):
-            fitting.append(chosen)
-    return tuple(TopologyHint(chosen, len(chosen) == least) for chosen in fitting)
+    every = subsets(nodes)
+    possible: Iterable[int] = range(len(every))
+    for name, size in sizes.items():
+        could = subset_sums([_table(machine, node, name).allocatable for node in nodes])
+        possible = [number for number in possible if could[number] >= size]
+    possible = list(possible)
+    # The smallest subsets come first.
+    least = len(every[possible[0]]) if possible else len(nodes)
+    allowed = _allowed(machine, nodes)
+    fitting = [number for number in possible if allowed[number]]
+    for name, size in sizes.items():
+        free = subset_sums([_table(machine, node, name).free for node in nodes])
+        left = {chosen: more for (chosen, type_), more in reusable.items() if type_ == name and more}
+        fitting = [number for number in fitting if free[number] + left.get(every[number], 0) >= size]
+    hints = subset_hints(nodes, least)
+    return tuple([hints[number] for number in fitting])
+
+
+def _allowed(machine: Mapping[int, NodeMemory], nodes: tuple[int, ...]) -> list[bool]:
+    """For each subset, whether the nodes can be used together."""
+    busy = sum(1 << place for place, node in enumerate(nodes) if machine[node].assignments > 0)
+    # Only these can be used although they are busy.
+    groups = {frozenset(node.cells) for node in machine.values() if len(node.cells) > 1}
+    groups |= {frozenset((node,)) for node in nodes}
+    return [
+        is_group_free(machine, chosen) if chosen in groups else not mask & busy
+        for mask, chosen in zip(subset_masks(len(nodes)), subsets(nodes), strict=True)
+    ]
 
 
 def is_group_free(machine: Mapping[int, NodeMemory], chosen: frozenset[int]) -> bool:
