@@ -266,6 +266,15 @@ class ServerStream:
             await self._wakeup.wait()
         return self._messages.popleft()
 
+    async def read_newest(self) -> bytes | None:
+        """As `read`, but of several answers that have arrived, only the last one is returned."""
+        first = await self.read()
+        if not self._messages:
+            return first
+        newest = self._messages[-1]
+        self._messages.clear()
+        return newest
+
     def close(self) -> None:
         """End the stream. Does nothing if it has ended already."""
         self._session.cancel(self.stream)

@@ -29,6 +29,7 @@ from pykubelet.act.placement.devices.device_state import DeviceEntry, DeviceStat
 from pykubelet.base.kit.values import Value
 
 FILE_NAME = "kubelet_internal_checkpoint"
+MAX_LISTED = 4096
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 #: One entry of the file: PodUID, ContainerName, ResourceName, DeviceIDs by node, AllocResp.
@@ -43,13 +44,16 @@ class DeviceFile(Value):
 
 
 def encode(state: DeviceState, registered: Mapping[str, frozenset[str]]) -> str:
-    """The file's text. `registered`: the ids of the healthy devices by resource. Entries that no plugin answered are left out."""
+    """The file's text. `registered`: the ids of the healthy devices by resource. Entries that no plugin answered are left out.
+
+    Of a resource with more than MAX_LISTED healthy devices, none is listed: nothing reads them, and the checksum takes time.
+    """
     rows: list[_Row] = [
         (uid, name, resource, {node: sorted(ids) for node, ids in entry.by_node.items()}, entry.response)
         for uid, name, resource, entry in each(state.entries)
         if entry.response is not None
     ]
-    listed = {resource: sorted(ids) for resource, ids in sorted(registered.items())}
+    listed = {name: sorted(ids) if len(ids) <= MAX_LISTED else [] for name, ids in sorted(registered.items())}
     entries = [
         {
             "PodUID": uid,

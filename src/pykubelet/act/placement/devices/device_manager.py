@@ -21,8 +21,9 @@ from pykubelet.base.api.quantity import value
 from pykubelet.base.api.resources import sum_container_limits
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.hints import ResourceHints, TopologyHint
-from pykubelet.base.model.placement import NO_NODE, DeviceResource
+from pykubelet.base.model.placement import NO_NODE, AssignedDevices, DeviceResource, Devices
 from pykubelet.base.model.restart import is_sidecar
+from pykubelet.edges.plugins.device_messages import merged, read_allocation
 
 
 class AllocateCall(Value):
@@ -36,15 +37,17 @@ class AllocateCall(Value):
 class DeviceManager(Value):
     """The resources of all plugins, and who has their devices.
 
-    `nodes`: the machine's NUMA nodes. `running`: pod UID and name of containers that ran when the agent started; they keep
-    their devices whatever the plugins do. `reusable_pod`: the pod whose init containers left `reusable`, by resource.
-    `answers`: of plugins, to questions of the pod that is being admitted.
+    `nodes`: the machine's NUMA nodes. `removed`: resources that the Node had and that no plugin offers any more. `running`: pod
+    UID and name of containers that ran when the agent started; they keep their devices whatever the plugins do. None: these
+    containers are not known yet; all that have devices may be running. `reusable_pod`: the pod whose init containers left
+    `reusable`, by resource. `answers`: of plugins, to questions of the pod that is being admitted.
     """
 
     nodes: tuple[int, ...] = ()
     resources: Mapping[str, DeviceResource] = field(default_factory=dict)
     state: DeviceState = DeviceState()
-    running: frozenset[tuple[str, str]] = frozenset()
+    removed: frozenset[str] = frozenset()
+    running: frozenset[tuple[str, str]] | None = frozenset()
     reusable_pod: str = ""
     reusable: Mapping[str, frozenset[str]] = field(default_factory=dict)
     answers: Mapping[Question, frozenset[str]] = field(default_factory=dict)
@@ -84,6 +87,20 @@ class DeviceManager(Value):
 
     # what the loop does around it
 
+    @property
+    def holders(self) -> Collection[str]:
+        """The UIDs of the pods that have devices."""
+        return self.state.entries.keys()
+
+    def assigned(self, pod_uid: str, container: str) -> tuple[AssignedDevices, ...]:
+        """The devices of one container."""
+        return self.state.assigned(pod_uid, container)
+
+    def options(self, pod_uid: str, container: str) -> Devices:
+        """What its plugins add to one container."""
+        entries = self.state.container(pod_uid, container)
+        return merged([read_allocation(entries[name].response or b"") for name in sorted(entries)])
+
     def is_known(self, resource: str) -> bool:
         """Whether the resource is one of a device plugin: registered now, or allocated by one."""
         return resource in self.resources or resource in self.state.in_use
@@ -117,15 +134,19 @@ class DeviceManager(Value):
     def release(self, pod_uids: Collection[str]) -> DeviceManager:
         """The pods are gone for good: their devices are free again."""
         gone = frozenset(pod_uids)
-        answers = {question: ids for question, ids in self.answers.items() if question.pod_uid not in gone}
-        running = frozenset(one for one in self.running if one[0] not in gone)
-        manager = replace(self, state=self.state.without_pods(gone), answers=answers, running=running)
+        manager = self
+        for uid in gone:
+            manager = manager.settled(uid)
+        manager = replace(manager, state=self.state.without_pods(gone))
         return replace(manager, reusable_pod="", reusable={}) if self.reusable_pod in gone else manager
 
     def settled(self, pod_uid: str) -> DeviceManager:
         """The pod's admission is over: answers about it are of no more use."""
         answers = {question: ids for question, ids in self.answers.items() if question.pod_uid != pod_uid}
-        return replace(self, answers=answers, running=frozenset(one for one in self.running if one[0] != pod_uid))
+        running = frozenset(one for one in self.running or () if one[0] != pod_uid)
+        if self.running is None or len(running) == len(self.running):
+            return self if len(answers) == len(self.answers) else replace(self, answers=answers)
+        return replace(self, answers=answers, running=running)
 
     # decisions
 
@@ -163,7 +184,7 @@ class DeviceManager(Value):
         if entry is not None and len(entry.ids) != count:
             changed = f'changed request for resource "{resource}" from {len(entry.ids)} to {count}'
             return AllocationError(f'pod "{pod_uid}" container "{container}" {changed}')
-        if (pod_uid, container) in self.running:
+        if entry is not None if self.running is None else (pod_uid, container) in self.running:
             return NO_DEVICES
         known = self.resources.get(resource)
         if known is None:

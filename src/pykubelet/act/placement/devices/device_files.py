@@ -1,0 +1,71 @@
+"""The directory of device plugins: their sockets, and the file of allocations."""
+
+from __future__ import annotations
+
+from pykubelet.act.placement.checkpoint import CheckpointError
+from pykubelet.act.placement.devices.device_checkpoint import FILE_NAME, DeviceFile, decode, encode
+from pykubelet.act.placement.devices.device_manager import DeviceManager
+from pykubelet.base.kit.flight import Done, SingleFlight
+from pykubelet.base.kit.log import Log
+from pykubelet.edges.host.fs import files
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import FileKind
+
+log = Log("device-plugins")
+#: A name that plugins which still look in another directory find here.
+DEPRECATION = "DEPRECATION"
+_LIMIT = 256 << 20
+_DEADLINE_S = 30.0
+
+
+class DeviceFiles:
+    """The directory. `save` writes only what has changed since the last time."""
+
+    def __init__(self, directory: str, flight: SingleFlight) -> None:
+        self.directory = directory
+        self.path = f"{directory}/{FILE_NAME}"
+        self._flight = flight
+        self._written: tuple[object, ...] = ()
+
+    def prepare(self) -> None:
+        """Make the directory, and remove the sockets of earlier plugins and agents. Blocks. Raises HostError."""
+        files.make_dirs(self.directory, 0o750)
+        for entry in files.list_dir(self.directory):
+            if entry.kind is FileKind.SOCKET:
+                files.remove_file(f"{self.directory}/{entry.name}")
+        files.create_file(f"{self.directory}/{DEPRECATION}")
+
+    def read(self) -> DeviceFile | None:
+        """The content of the file; None if there is none, or one that cannot be used. Blocks."""
+        try:
+            return decode(files.read_text(self.path, _LIMIT))
+        except HostError as error:
+            if error.is_not_found:
+                return None
+            why = str(error)
+        except CheckpointError as error:
+            why = str(error)
+        then = "pods that have devices may lose them or share them with others: drain this node, or restart these pods"
+        log.error("the file of device allocations cannot be used", path=self.path, error=why, consequence=then)
+        return None
+
+    async def save(self, devices: DeviceManager) -> None:
+        """Write the allocations and the healthy devices, if they have changed. An error is logged; the next `save` tries again."""
+        healthy = {name: resource.healthy for name, resource in devices.resources.items()}
+        content = (devices.state.entries, *(part for item in healthy.items() for part in item))
+        if len(content) == len(self._written) and all(map(_is_same, content, self._written)):
+            return
+
+        def write() -> None:
+            files.write_atomic(self.path, encode(devices.state, healthy).encode(), 0o600, durable=True)
+
+        outcome = await self._flight.run_next("devices", write, _DEADLINE_S)
+        if isinstance(outcome, Done):
+            self._written = content
+        else:
+            log.warning("the file of device allocations cannot be written", path=self.path, error=outcome)
+
+
+def _is_same(one: object, other: object) -> bool:
+    """By identity: unchanged parts of a snapshot stay the same objects."""
+    return one is other

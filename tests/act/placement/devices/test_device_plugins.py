@@ -1,0 +1,365 @@
+"""Device plugins over real sockets: another process, another implementation of gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from support.cost import MeasuringLoop, pause_limit_s
+from support.device_plugins import device_plugin, healthy
+
+from pykubelet.act.placement.devices.device_checkpoint import encode
+from pykubelet.act.placement.devices.device_files import DeviceFiles
+from pykubelet.act.placement.devices.device_manager import AllocateCall, DeviceManager
+from pykubelet.act.placement.devices.device_plugins import DeviceInputs, NodeDevicePlugins
+from pykubelet.act.placement.devices.device_state import DeviceEntry, state_of
+from pykubelet.act.placement.devices.metrics import ALLOCATIONS, REGISTRATIONS
+from pykubelet.act.placement.provider import AllocationError, Question
+from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.flight import SingleFlight
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.placement import AssignedDevices, DeviceMount, DeviceNode, DeviceResource, Devices
+from pykubelet.base.model.plugins import Plugins
+from pykubelet.net.grpc.server import RpcServer
+from pykubelet.observe.plugins.loop import PluginsLoop
+from pykubelet.serve.listen import serve_rpc_socket
+
+R = "example.com/device"
+NONE = DeviceResource()
+
+
+class Node:
+    """The agent's side: the plugins, and the manager as the loop of placement would keep it."""
+
+    def __init__(self, plugins: NodeDevicePlugins, manager: DeviceManager) -> None:
+        self.plugins = plugins
+        self.manager = manager
+
+    async def until(self, condition: Callable[[DeviceManager], bool]) -> DeviceManager:
+        """Wait until the plugins have reported this."""
+        async with asyncio.timeout(10):
+            while True:
+                self.manager = self.plugins.refresh(self.manager)
+                if condition(self.manager):
+                    await self.plugins.save(self.manager)
+                    return self.manager
+                await self.plugins.changed.wait()
+                self.plugins.changed.clear()
+
+    async def until_healthy(self, *names: str, resource: str = R) -> DeviceResource:
+        """Wait until exactly these devices are healthy."""
+        now = await self.until(lambda now: now.resources.get(resource, NONE).healthy == frozenset(names))
+        return now.resources.get(resource, NONE)
+
+
+@asynccontextmanager
+async def node(root: Path, *, watches: bool = False) -> AsyncIterator[Node]:
+    """The plugins of a node with this root directory."""
+    flight, (cell, writer) = SingleFlight("test"), make_cell("plugins", Plugins())
+    observed, _ = make_cell("observed", Observed(listed_at=0.0))
+    files = DeviceFiles(f"{root}/device-plugins", flight)
+    plugins = NodeDevicePlugins(files, DeviceInputs(cell, observed), flight, SystemClock())
+    manager = plugins.start((0, 1))
+    async with Supervisor("test") as tasks:
+        tasks.start_root("plugins", plugins.run())
+        server = RpcServer(plugins.methods())
+        tasks.start_root("socket", serve_rpc_socket(server, f"{root}/device-plugins/kubelet.sock", "device plugins"))
+        if watches:
+            watcher = PluginsLoop(f"{root}/plugins_registry", writer, flight, SystemClock())
+            tasks.start_root("watcher", watcher.run())
+        yield Node(plugins, manager)
+
+
+async def test_a_plugin_registers_and_lists_its_devices(tmp_path: Path) -> None:
+    counted = REGISTRATIONS.value(R)
+    devices = [("a", "Healthy", [1, 0]), ("b", "Unhealthy", []), ("c", "Healthy", None), ("d", "Broken", [1])]
+    async with node(tmp_path) as agent, device_plugin(tmp_path, devices=devices, options=["--prefers"]) as plugin:
+        found = await agent.until_healthy("a", "c")
+        assert found == DeviceResource(
+            frozenset("ac"),
+            frozenset("bd"),
+            {"a": (0, 1), "b": (), "d": (1,)},
+            {(0, 1): frozenset("a"), (1,): frozenset("d")},
+            {"b": "Unhealthy", "d": "Broken"},
+            prefers=True,
+        )
+        assert [found.health(name) for name in "abd?"] == ["Healthy", "Unhealthy", "Broken", "Healthy"]
+        assert REGISTRATIONS.value(R) == counted + 1
+        await plugin.list_devices(healthy("b", "x"))
+        again = await agent.until_healthy("b", "x")
+        assert (again.unhealthy, again.nodes, again.ill) == (frozenset(), {}, {})
+
+
+@pytest.mark.parametrize(
+    ("resource", "version", "problem"),
+    [
+        (R, "v1", 'requested API version "v1" is not supported by kubelet. Supported version is ["v1beta1"]'),
+        ("device", "v1beta1", 'the ResourceName "device" is invalid'),
+        ("requests.example.com/d", "v1beta1", 'the ResourceName "requests.example.com/d" is invalid'),
+        ("kubernetes.io/d", "v1beta1", 'the ResourceName "kubernetes.io/d" is invalid'),
+        (R, "v1beta1", "failed to get device plugin options: rpc error: code = Unavailable desc = "),
+    ],
+)
+async def test_registrations_that_are_refused(tmp_path: Path, resource: str, version: str, problem: str) -> None:
+    async with (
+        node(tmp_path) as agent,
+        device_plugin(tmp_path, resource, version=version, follow=False) as plugin,  # it does not even serve
+    ):
+        await asyncio.wait_for(_exists(tmp_path / "device-plugins" / "kubelet.sock"), 10)
+        counted = REGISTRATIONS.value(resource)
+        assert (await plugin.register()).startswith(problem)
+        assert REGISTRATIONS.value(resource) == counted + 1
+        assert agent.plugins.refresh(agent.manager).resources == {}
+
+
+async def _exists(path: Path) -> None:
+    while not path.exists():  # noqa: ASYNC110 - a file has no event
+        await asyncio.sleep(0.01)
+
+
+async def test_a_plugin_whose_options_fail_is_refused(tmp_path: Path) -> None:
+    async with node(tmp_path), device_plugin(tmp_path, follow=False, devices=healthy("a")) as plugin:
+        await plugin.misbehave(options="fail not today")
+        await plugin.order(follow=True)
+        call, *_ = await plugin.wait_calls("Register", 1)
+        expected = "rpc error: code = Internal desc = not today"
+        assert call["error"] == f"failed to get device plugin options: {expected}"
+
+
+async def test_what_is_asked_and_answered(tmp_path: Path) -> None:
+    response = {
+        "envs": {"DEVICES": "{ids}"},
+        "mounts": [{"container_path": "/m", "host_path": "/tmp", "read_only": True}],
+        "devices": [{"container_path": "/dev/x", "host_path": "/dev/null", "permissions": "rw"}],
+        "annotations": {"note": "{ids}"},
+        "cdi": ["vendor.com/class={ids}"],
+    }
+    options = ["--prefers", "--pre-start"]
+    async with (
+        node(tmp_path) as agent,
+        device_plugin(tmp_path, devices=healthy("a", "b"), response=response, options=options) as plugin,
+    ):
+        await agent.until_healthy("a", "b")
+        question = Question("u", "c", R, frozenset("ab"), frozenset(), 1)
+        assert await agent.plugins.prefer(question) == frozenset("b")
+        call, timed = AllocateCall("c", R, frozenset("b")), ALLOCATIONS.count(R)
+        answer = await agent.plugins.allocate("u", call)
+        assert isinstance(answer, bytes)
+        state = state_of({"u": {"c": {R: DeviceEntry({-1: frozenset("b")})}}})
+        manager = replace(agent.manager, state=state).with_response("u", call, answer)
+        added = manager.options("u", "c")
+        assert added == Devices(
+            nodes=(DeviceNode("/dev/null", "/dev/x", "rw"),),
+            mounts=(DeviceMount("/tmp", "/m", True),),
+            env={"DEVICES": "b"},
+            annotations={"note": "b"},
+            cdi=("vendor.com/class=b",),
+        )
+        assigned = (AssignedDevices(R, {-1: frozenset("b")}),)
+        assert await agent.plugins.pre_start(assigned) == ""
+        assert plugin.calls("Allocate") == [{"call": "Allocate", "ids": [["b"]]}]
+        assert plugin.calls("PreStartContainer") == [{"call": "PreStartContainer", "ids": ["b"]}]
+        assert ALLOCATIONS.count(R) == timed + 1
+
+
+async def test_failures_of_calls(tmp_path: Path) -> None:
+    async with (
+        node(tmp_path) as agent,
+        device_plugin(tmp_path, devices=healthy("a", "b"), options=["--prefers", "--pre-start"]) as plugin,
+    ):
+        await agent.until_healthy("a", "b")
+        question, call = Question("u", "c", R, frozenset("ab"), frozenset(), 1), AllocateCall("c", R, frozenset("a"))
+        assigned = (AssignedDevices(R, {-1: frozenset("a")}),)
+        error = "rpc error: code = Internal desc = no"
+        await plugin.misbehave(prefer="fail no", allocate="fail no", pre_start="fail no")
+        refused = await agent.plugins.prefer(question)
+        assert refused == AllocationError(f"device plugin GetPreferredAllocation rpc failed with err: {error}")
+        assert await agent.plugins.allocate("u", call) == AllocationError(error)
+        problem = await agent.plugins.pre_start(assigned)
+        assert problem == f"device plugin PreStartContainer rpc failed with err: {error}"
+        await plugin.misbehave(prefer="empty", allocate="empty")
+        assert await agent.plugins.prefer(question) == frozenset()
+        nothing = await agent.plugins.allocate("u", call)
+        assert isinstance(nothing, AllocationError)
+        assert nothing.text.startswith("no containers return in allocation response ")
+        await plugin.misbehave(allocate="flood")
+        large = await agent.plugins.allocate("u", call)
+        assert isinstance(large, AllocationError)
+        assert "received message larger than max" in large.text
+        await plugin.kill()
+        await agent.until_healthy()
+        stopped = f"endpoint {R} has been stopped"
+        assert await agent.plugins.allocate("u", call) == AllocationError(stopped)
+        assert (await agent.plugins.pre_start(assigned)).endswith(stopped)
+        unknown = AllocateCall("c", "example.com/other", frozenset("a"))
+        assert await agent.plugins.allocate("u", unknown) == AllocationError("unknown Device Plugin example.com/other")
+        missing = (AssignedDevices("example.com/other", {}),)
+        expected = "endpoint not found in cache for a registered resource: example.com/other"
+        assert await agent.plugins.pre_start(missing) == expected
+
+
+async def test_a_plugin_that_ends_leaves_unhealthy_devices_until_it_is_back(tmp_path: Path) -> None:
+    async with node(tmp_path) as agent:
+        async with device_plugin(tmp_path, devices=[("a", "Healthy", None), ("b", "Unhealthy", None)]):
+            await agent.until_healthy("a")
+        gone = await agent.until_healthy()
+        assert gone.is_stopped
+        assert gone.unhealthy == frozenset("ab")
+        assert [gone.health(name) for name in "ab"] == ["Healthy", "Unhealthy"]  # as they were last heard of
+        async with device_plugin(tmp_path, devices=healthy("b", "c")):
+            back = await agent.until_healthy("b", "c")
+            assert (back.is_stopped, back.unhealthy) == (False, frozenset())
+
+
+async def test_a_plugin_that_ends_its_list_is_not_asked_again(tmp_path: Path) -> None:
+    async with node(tmp_path) as agent, device_plugin(tmp_path, devices=healthy("a")) as plugin:
+        await agent.until_healthy("a")
+        await plugin.misbehave(list="end")
+        await agent.until_healthy()
+        assert len(plugin.calls("ListAndWatch")) == 1
+        # a list that fails before it begins makes the resource known, without devices
+        async with device_plugin(tmp_path, "example.com/other", follow=False) as other:
+            await other.misbehave(list="fail broken")
+            await other.order(follow=True)
+            now = await agent.until(lambda now: "example.com/other" in now.resources)
+            assert now.resources["example.com/other"] == DeviceResource(is_stopped=True)
+
+
+async def test_a_second_registration_replaces_the_first_plugin(tmp_path: Path) -> None:
+    async with node(tmp_path) as agent, device_plugin(tmp_path, devices=healthy("a")) as first:
+        await agent.until_healthy("a")
+        async with device_plugin(tmp_path, devices=healthy("b")):
+            await agent.until_healthy("b")
+            await first.kill()
+            assert (await agent.until_healthy("b")).healthy == frozenset("b")
+
+
+async def test_the_agent_restarts_before_its_plugins(tmp_path: Path) -> None:
+    socket = tmp_path / "device-plugins" / "kubelet.sock"
+    async with device_plugin(tmp_path, devices=healthy("a", "b"), response={"envs": {"X": "1"}}) as plugin:
+        async with node(tmp_path) as agent:
+            await agent.until_healthy("a", "b")
+            call = AllocateCall("c", R, frozenset("a"))
+            answer = await agent.plugins.allocate("u", call)
+            assert isinstance(answer, bytes)
+            state = state_of({"u": {"c": {R: DeviceEntry({-1: frozenset("a")})}}})
+            allocated = replace(agent.manager, state=state).with_response("u", call, answer)
+            await agent.plugins.save(allocated)
+        async with node(tmp_path) as agent:
+            # what was allocated stays so; the resource has no devices until the plugin lists them again
+            assert agent.manager.resources == {R: DeviceResource(is_stopped=True)}
+            assert agent.manager.state == allocated.state
+            assert agent.manager.options("u", "c").env == {"X": "1"}
+            back = await agent.until_healthy("a", "b")
+            assert not back.is_stopped
+            assert len(plugin.calls("Allocate")) == 1
+        assert not socket.exists()
+
+
+def test_the_directory_is_cleaned_of_sockets_alone(tmp_path: Path) -> None:
+    import socket
+
+    flight, directory = SingleFlight("test"), tmp_path / "device-plugins"
+    files = DeviceFiles(str(directory), flight)
+    files.prepare()
+    with socket.socket(socket.AF_UNIX) as old:
+        old.bind(str(directory / "old.sock"))
+    (directory / "notes").write_text("kept")
+    (directory / "kubelet_internal_checkpoint").write_text('{"Data": {}, "Checksum": 1}')
+    files.prepare()
+    names = sorted(path.name for path in directory.iterdir())
+    assert names == ["DEPRECATION", "kubelet_internal_checkpoint", "notes"]
+    assert directory.stat().st_mode & 0o777 == 0o750
+    # a file that cannot be used is reported, and nothing is known then
+    assert files.read() is None
+
+
+async def test_plugins_register_through_the_plugin_watcher_too(tmp_path: Path) -> None:
+    async with (
+        node(tmp_path, watches=True) as agent,
+        device_plugin(tmp_path, devices=healthy("a"), watched=True) as plugin,
+    ):
+        await agent.until_healthy("a")
+        (call,) = await plugin.wait_calls("NotifyRegistrationStatus", 1)
+        assert call["registered"]
+        plugin.socket.unlink()
+        assert (await agent.until_healthy()).is_stopped
+
+
+# plugins that misbehave
+
+
+async def check_neighbor(tmp_path: Path, agent: Node) -> None:
+    """Another plugin is served beside the bad one."""
+    async with device_plugin(tmp_path, "example.com/good", devices=healthy("g")):
+        await agent.until_healthy("g", resource="example.com/good")
+        answer = await agent.plugins.allocate("u", AllocateCall("c", "example.com/good", frozenset("g")))
+        assert isinstance(answer, bytes)
+
+
+@pytest.mark.parametrize("how", ["hang", "flood", "fail broken"])
+async def test_a_plugin_that_misbehaves_costs_no_other_one(tmp_path: Path, how: str) -> None:
+    async with node(tmp_path) as agent, device_plugin(tmp_path, follow=False, devices=healthy("a")) as bad:
+        await bad.misbehave(list=how, allocate="hang", options="hang" if how == "hang" else "")
+        await bad.order(follow=True)
+        await bad.wait_calls("GetDevicePluginOptions", 1)
+        if how == "flood":
+            await agent.until_healthy("a")
+        await check_neighbor(tmp_path, agent)
+
+
+async def test_lists_that_cannot_be_used_end_the_plugin(tmp_path: Path) -> None:
+    async with node(tmp_path) as agent, device_plugin(tmp_path, devices=healthy("a")) as plugin:
+        await agent.until_healthy("a")
+        await plugin.order(many=140_000)
+        assert (await agent.until_healthy()).is_stopped
+
+
+def test_a_hundred_thousand_devices_do_not_hold_up_the_event_loop(tmp_path: Path) -> None:
+    longest = []
+
+    async def run() -> None:
+        async with node(tmp_path) as agent, device_plugin(tmp_path, devices=healthy("a")) as plugin:
+            await agent.until_healthy("a")
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, MeasuringLoop)
+            loop.longest_s = 0.0
+            await plugin.order(many=100_000)
+            now = await agent.until(lambda now: len(now.resources[R].healthy) == 100_000)
+            ids = now.resources[R].healthy
+            question = Question("u", "c", R, ids, frozenset(), 2)
+            assert not isinstance(await agent.plugins.prefer(question), AllocationError)
+            longest.append(loop.longest_s)
+
+    with asyncio.Runner(loop_factory=MeasuringLoop) as runner:
+        runner.run(run())
+    assert min(longest) <= pause_limit_s()
+
+
+@pytest.mark.looptime
+async def test_a_resource_whose_plugin_does_not_come_back_is_removed_after_five_minutes(tmp_path: Path) -> None:
+    flight, (cell, _), (observed, _) = SingleFlight("test"), make_cell("plugins", Plugins()), make_cell("o", Observed())
+    directory = tmp_path / "device-plugins"
+    directory.mkdir()
+    text = encode(state_of({"u": {"c": {R: DeviceEntry({-1: frozenset("a")}, b"")}}}), {R: frozenset("ab")})
+    (directory / "kubelet_internal_checkpoint").write_text(text)
+    plugins = NodeDevicePlugins(
+        DeviceFiles(str(directory), flight), DeviceInputs(cell, observed), flight, SystemClock()
+    )
+    manager = plugins.start((0,))
+    async with Supervisor("test") as tasks:
+        tasks.start_root("plugins", plugins.run())
+        await asyncio.sleep(299)
+        before = plugins.refresh(manager)
+        assert (before.resources, before.removed) == ({R: DeviceResource(is_stopped=True)}, frozenset())
+        await asyncio.sleep(2)
+        after = plugins.refresh(before)
+        assert (after.resources, after.removed) == ({}, frozenset({R}))
+        assert after.state == manager.state
+        assert plugins.refresh(after) is after
