@@ -124,6 +124,15 @@ class DeviceResource(Value):
         return self.ill.get(device, HEALTHY)
 
 
+def group_by_nodes(nodes: Mapping[str, tuple[int, ...]]) -> Mapping[tuple[int, ...], frozenset[str]]:
+    """The `groups` of a resource with these `nodes`."""
+    groups: dict[tuple[int, ...], set[str]] = {}
+    for device, own in nodes.items():
+        if own:
+            groups.setdefault(own, set()).add(device)
+    return {own: frozenset(devices) for own, devices in groups.items()}
+
+
 class Placements(Value):
     """The placement of every pod that has one, and what there is to place on.
 

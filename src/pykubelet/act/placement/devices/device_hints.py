@@ -5,22 +5,12 @@ Source: KEP-693 (Topology Manager), "Hint Providers"; the Kubernetes documentati
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pykubelet.act.placement.devices.device_state import NO_DEVICES
-from pykubelet.act.placement.subsets import subsets
-from pykubelet.base.kit.values import Value
+from pykubelet.act.placement.subsets import subset_hints, subset_masks, subset_sums, subsets
 from pykubelet.base.model.hints import TopologyHint
 from pykubelet.base.model.placement import DeviceResource
-
-
-class _Group(Value):
-    """The devices on the same NUMA nodes: how many there are, are free, and can be reused."""
-
-    nodes: frozenset[int]
-    total: int
-    free: int
-    reusable: int
 
 
 def device_hints(
@@ -31,24 +21,39 @@ def device_hints(
 
     All reusable devices must be on a set. Preferred are the sets of as few nodes as could ever have `count` devices.
     """
-    groups = [
-        _Group(frozenset(own), len(ids), len(ids) - len(ids & busy), len(ids & reusable))
-        for own, ids in resource.groups.items()
-    ]
     # Reusable devices with a topology but without a node are on no set, those without a topology on any.
     if any(not resource.nodes[device] for device in reusable if device in resource.nodes):
         return ()
-    least = len(nodes)
-    fitting = []
-    for chosen in subsets(nodes):
-        on = [group for group in groups if not group.nodes.isdisjoint(chosen)]
-        if sum(group.total for group in on) >= count:
-            least = min(least, len(chosen))
-        if any(group.reusable and group.nodes.isdisjoint(chosen) for group in groups):
-            continue
-        if sum(group.free + group.reusable for group in on) >= count:
-            fitting.append(chosen)
-    return tuple(TopologyHint(chosen, len(chosen) == least) for chosen in fitting)
+    total = _counts(nodes, {own: len(ids) for own, ids in resource.groups.items()})
+    # The smallest sets come first.
+    least = next((len(chosen) for chosen, have in zip(subsets(nodes), total, strict=True) if have >= count), len(nodes))
+    usable = {own: len(ids) - len(ids & busy) + len(ids & reusable) for own, ids in resource.groups.items()}
+    fitting = [number for number, have in enumerate(_counts(nodes, usable)) if have >= count]
+    for own in [own for own, ids in resource.groups.items() if not ids.isdisjoint(reusable)]:
+        masks, needed = subset_masks(len(nodes)), _mask(nodes, own)
+        fitting = [number for number in fitting if masks[number] & needed]
+    hints = subset_hints(nodes, least)
+    return tuple([hints[number] for number in fitting])
+
+
+def _counts(nodes: tuple[int, ...], groups: Mapping[tuple[int, ...], int]) -> Sequence[int]:
+    """For each set of nodes, the devices of the groups that have any of its nodes. `groups`: how many devices each has."""
+    alone = dict.fromkeys(nodes, 0)
+    together = []
+    for own, number in groups.items():
+        if len(own) == 1 and own[0] in alone:
+            alone[own[0]] += number
+        else:
+            together.append((_mask(nodes, own), number))
+    counts = subset_sums(list(alone.values()))
+    masks = subset_masks(len(nodes))
+    for mask, number in together:
+        counts = [count + number if chosen & mask else count for count, chosen in zip(counts, masks, strict=True)]
+    return counts
+
+
+def _mask(nodes: tuple[int, ...], own: Collection[int]) -> int:
+    return sum(1 << place for place, node in enumerate(nodes) if node in own)
 
 
 def near(resource: DeviceResource, busy: frozenset[str], hint: TopologyHint) -> frozenset[str]:
