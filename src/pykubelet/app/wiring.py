@@ -84,7 +84,7 @@ from pykubelet.observe.eviction.loop import EvictionInputs, EvictionLoop, Evicti
 from pykubelet.observe.eviction.model import Reclaim, eviction_settings
 from pykubelet.observe.eviction.read import NodeSources
 from pykubelet.observe.node.decide import NodeFacts, node_capacity, node_labels
-from pykubelet.observe.node.loop import NodeLoop, first_node_view
+from pykubelet.observe.node.loop import NodeLoop, NodeLoopInputs, first_node_view
 from pykubelet.observe.node.runtime import RuntimeLoop
 from pykubelet.observe.oom.loop import OomLoop
 from pykubelet.observe.pleg.loop import Pleg, PlegCells
@@ -352,10 +352,24 @@ def wire_report(m: Machinery, cells: Cells, facts: NodeFacts, reviewers: Reviewe
     roster, lifecycles, observed = cells.roster.cell, cells.lifecycles.cell, cells.observed.cell
     node, runtime, probes = cells.node.cell, cells.runtime.cell, cells.probes.cell
     reports_stop_signals = m.settings.enabled("ContainerStopSignals")
+    health = m.settings.enabled("ResourceHealthStatus")
     cluster, sandbox = bool(m.settings.flags.kubeconfig), m.settings.enabled("PodReadyToStartContainersCondition")
-    inputs = StatusInputs(roster, lifecycles, observed, probes, node, runtime, reports_stop_signals, cluster, sandbox)
+    inputs = StatusInputs(
+        roster,
+        lifecycles,
+        observed,
+        probes,
+        node,
+        runtime,
+        reports_stop_signals,
+        cluster,
+        sandbox,
+        cells.placements.cell,
+        health,
+    )
     status = StatusLoop(inputs, cells.statuses.writer, m.clock, m.flight, status_memory(m))
-    address = NodeLoop(facts, cells.node.writer, cells.api_node.cell, m.flight, m.periods.addresses_s)
+    address_inputs = NodeLoopInputs(cells.api_node.cell, cells.placements.cell)
+    address = NodeLoop(facts, cells.node.writer, address_inputs, m.flight, m.periods.addresses_s)
     ready = RuntimeLoop(m.cri, m.clock, cells.runtime.writer, observed, m.periods.runtime)
     outbox = None if m.settings.standalone else m.outbox
     events = EventsLoop(m.recorder, cells.recent.writer, m.clock, outbox)

@@ -78,6 +78,22 @@ def test_without_policies_only_pods_that_request_devices_are_placed() -> None:
     assert not is_held(desk, "web-1")
 
 
+def test_devices_are_counted_by_their_placement_alone() -> None:
+    """A node that knows no device yet, because the agent has just started, refuses no pod for that."""
+    limits = {GPU: "3"}
+    pod = make_pod("gpu")
+    container = replace(pod.spec.containers[0], resources=replace(_resources(pod), requests=limits, limits=limits))
+    pod = replace(pod, spec=replace(pod.spec, containers=(container,)))
+    offered = facts(placements=Placements(devices={GPU: DeviceResource()}))
+    offered = replace(offered, node=replace(offered.node, allocatable={**offered.node.allocatable, GPU: 0}))
+    desk = Desk()
+    assert desk.send(pod, at=offered).unplaced == ("gpu-1",)
+    # a resource whose plugin is gone for good is counted like any other
+    desk = Desk()
+    desk.send(pod, at=replace(offered, placements=Placements(removed_devices=frozenset({GPU}))))
+    assert desk.reason("gpu-1") == f"OutOf{GPU}"
+
+
 def _resources(pod: Pod) -> Any:
     return pod.spec.containers[0].resources
 

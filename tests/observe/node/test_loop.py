@@ -13,11 +13,13 @@ from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.node import ApiNode, NodeView
+from pykubelet.base.model.placement import DeviceResource, Placements
 from pykubelet.observe.node.decide import NodeFacts, node_view
-from pykubelet.observe.node.loop import NodeLoop, first_node_view, read_network
+from pykubelet.observe.node.loop import NodeLoop, NodeLoopInputs, first_node_view, read_network
 
 #: A name that is an address needs neither an interface nor the resolver.
 IP = "192.0.2.1"
+NONE = Placements()
 FACTS = NodeFacts(IP, "host", labels={"own": "1"})
 API_NODE = ApiNode(
     registered=True,
@@ -49,7 +51,7 @@ async def test_the_loop_publishes_the_address_that_was_given() -> None:
     )
     cell, writer = make_cell("node", NodeView("node", "node"))
     async with Supervisor("test") as supervisor:
-        loop = NodeLoop(facts, writer, make_cell("api-node", ApiNode())[0], SingleFlight("test"))
+        loop = NodeLoop(facts, writer, NodeLoopInputs(make_cell("api-node", ApiNode())[0]), SingleFlight("test"))
         supervisor.start_root("node", loop.run())
         async with asyncio.timeout(60):
             assert (await cell.wait_for(lambda now: bool(now.ips))).ips == (address,)
@@ -59,7 +61,7 @@ async def test_the_loop_publishes_the_address_that_was_given() -> None:
 async def test_addresses_that_stay_the_same_are_published_once() -> None:
     cell, writer = make_cell("node", NodeView(IP, "host"))
     async with Supervisor("test") as supervisor:
-        loop = NodeLoop(FACTS, writer, make_cell("api-node", ApiNode())[0], SingleFlight("test"))
+        loop = NodeLoop(FACTS, writer, NodeLoopInputs(make_cell("api-node", ApiNode())[0]), SingleFlight("test"))
         supervisor.start_root("node", loop.run())
         await cell.wait_for(lambda now: now.ips == (IP,))
         version = cell.version
@@ -73,7 +75,7 @@ async def test_a_name_that_cannot_be_resolved_does_not_delay_the_api_servers_nod
     node, api_node = make_cell("api-node", ApiNode())
     before = cell.get()
     async with Supervisor("test") as supervisor:
-        supervisor.start_root("node", NodeLoop(facts, writer, node, SingleFlight("test")).run())
+        supervisor.start_root("node", NodeLoop(facts, writer, NodeLoopInputs(node), SingleFlight("test")).run())
         api_node.publish(API_NODE)
         async with asyncio.timeout(60):
             view = await cell.wait_for(lambda now: now.registered)
@@ -82,11 +84,11 @@ async def test_a_name_that_cannot_be_resolved_does_not_delay_the_api_servers_nod
 
 @pytest.mark.looptime
 async def test_a_node_that_is_gone_leaves_the_view_without_it() -> None:
-    alone = node_view(FACTS, (IP,), ApiNode())
+    alone = node_view(FACTS, (IP,), ApiNode(), NONE)
     cell, writer = make_cell("node", first_node_view(FACTS))
     node, api_node = make_cell("api-node", ApiNode())
     async with Supervisor("test") as supervisor:
-        supervisor.start_root("node", NodeLoop(FACTS, writer, node, SingleFlight("test")).run())
+        supervisor.start_root("node", NodeLoop(FACTS, writer, NodeLoopInputs(node), SingleFlight("test")).run())
         api_node.publish(API_NODE)
         view = await cell.wait_for(lambda now: now.registered)
         assert (view.uid, view.labels, view.ips, view.object_ttl_s) == ("u1", {"zone": "a"}, (IP,), 300.0)
@@ -107,7 +109,9 @@ async def test_an_answer_on_demand_comes_with_the_contents_that_it_found() -> No
 
     async with Supervisor("test") as supervisor:
         supervisor.start_root("reader", follow())
-        supervisor.start_root("node", NodeLoop(FACTS, writer, node, SingleFlight("test"), period_s=0.01).run())
+        supervisor.start_root(
+            "node", NodeLoop(FACTS, writer, NodeLoopInputs(node), SingleFlight("test"), period_s=0.01).run()
+        )
         for number in range(1, 20):
             newer = replace(node.get(), labels={"zone": str(number)})
             api_node.publish(newer)
@@ -120,8 +124,30 @@ async def test_an_answer_on_demand_comes_with_the_contents_that_it_found() -> No
 
 
 def test_addresses_of_the_api_server_count_with_a_cloud_provider_alone() -> None:
-    with_provider = node_view(replace(FACTS, external_cloud=True), (IP,), API_NODE)
+    with_provider = node_view(replace(FACTS, external_cloud=True), (IP,), API_NODE, NONE)
     assert with_provider.host_ips == ("10.9.9.9", "fd00::1") and with_provider.ips == (IP,)
-    assert node_view(FACTS, (IP,), API_NODE).host_ips == (IP,)
-    assert node_view(replace(FACTS, external_cloud=True), (IP,), ApiNode()).addresses == ()
-    assert node_view(FACTS, (IP,), ApiNode()).addresses is None
+    assert node_view(FACTS, (IP,), API_NODE, NONE).host_ips == (IP,)
+    assert node_view(replace(FACTS, external_cloud=True), (IP,), ApiNode(), NONE).addresses == ()
+    assert node_view(FACTS, (IP,), ApiNode(), NONE).addresses is None
+
+
+GPU = "example.com/gpu"
+
+
+@pytest.mark.looptime
+async def test_devices_count_in_the_capacity_and_healthy_ones_are_allocatable() -> None:
+    facts = replace(FACTS, capacity={"cpu": 2000}, allocatable={"cpu": 1900})
+    cell, writer = make_cell("node", first_node_view(facts))
+    placements, publish = make_cell("placements", NONE)
+    inputs = NodeLoopInputs(make_cell("api-node", ApiNode())[0], placements)
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("node", NodeLoop(facts, writer, inputs, SingleFlight("test")).run())
+        publish.publish(Placements(devices={GPU: DeviceResource(frozenset("ab"), frozenset("c"))}))
+        view = await cell.wait_for(lambda now: GPU in now.capacity)
+        assert (view.capacity, view.allocatable) == ({"cpu": 2000, GPU: 3}, {"cpu": 1900, GPU: 2})
+        publish.publish(Placements(devices={GPU: DeviceResource(unhealthy=frozenset("abc"), is_stopped=True)}))
+        view = await cell.wait_for(lambda now: now.allocatable[GPU] == 0)
+        assert view.capacity[GPU] == 3
+        publish.publish(Placements(removed_devices=frozenset({GPU})))
+        view = await cell.wait_for(lambda now: now.capacity[GPU] == 0)
+        assert view.allocatable[GPU] == 0

@@ -268,6 +268,7 @@ def test_extended_resources_without_a_plugin_become_nothing() -> None:
     reset = without_stale(ABOUT, status, VIEW.capacity)
     assert reset.capacity == {"example.com/gpu": "0", "cpu": "1"} and reset.allocatable == {"example.com/gpu": "0"}
     assert without_stale(replace(ABOUT, reset_extended=False), status, VIEW.capacity) == status
+    assert without_stale(ABOUT, status, {*VIEW.capacity, "example.com/gpu"}) == status  # its plugin has registered
 
 
 def test_huge_pages_the_kernel_no_longer_has_go_with_the_registration() -> None:

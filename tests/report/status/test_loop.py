@@ -23,6 +23,13 @@ from pykubelet.base.model.labels import CONTAINER_TERMINATION_MESSAGE_PATH
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import MountView, Observed, PodView
+from pykubelet.base.model.placement import (
+    AssignedDevices,
+    ContainerPlacement,
+    DeviceResource,
+    Placements,
+    PodPlacement,
+)
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.statuses import Statuses
@@ -43,6 +50,7 @@ class Ring:
     node: CellWriter[NodeView]
     runtime: CellWriter[RuntimeReady]
     statuses: Cell[Statuses]
+    placements: CellWriter[Placements]
     clock: ManualClock = field(default_factory=ManualClock)
 
     async def settle(self) -> Statuses:
@@ -68,9 +76,11 @@ async def ring() -> AsyncIterator[Ring]:
     )
     probes = make_cell("probes", ProbeResults({}, frozenset(ProbeKind)))
     node, runtime = make_cell("node", NodeView("n", "n", ("192.0.2.1",))), make_cell("runtime", READY_RUNTIME)
-    statuses = make_cell("statuses", Statuses())
-    found = Ring(roster[1], lifecycles[1], observed[1], probes[1], node[1], runtime[1], statuses[0])
-    inputs = StatusInputs(roster[0], lifecycles[0], observed[0], probes[0], node[0], runtime[0])
+    statuses, placements = make_cell("statuses", Statuses()), make_cell("placements", Placements())
+    found = Ring(roster[1], lifecycles[1], observed[1], probes[1], node[1], runtime[1], statuses[0], placements[1])
+    inputs = StatusInputs(
+        roster[0], lifecycles[0], observed[0], probes[0], node[0], runtime[0], placements=placements[0]
+    )
     loop = StatusLoop(inputs, statuses[1], found.clock, SingleFlight("test"), settle_s=0)
     async with Supervisor("test") as supervisor:
         supervisor.start_root("status", loop.run())
@@ -91,6 +101,30 @@ async def test_a_change_of_one_pod_leaves_the_others_statuses_alone(ring: Ring) 
     after = ring.statuses.get()
     assert after.pods[UID].phase == "Running"
     assert [after.pods[uid] is before.pods[uid] for uid in after.pods] == [True, False, True]
+
+
+async def test_the_health_of_devices_is_reported_when_it_changes(ring: Ring) -> None:
+    await ring.show(lifecycle(make_pod()))
+    await ring.see(view(running()))
+    assert ring.statuses.get().pods[UID].containerStatuses[0].allocatedResourcesStatus == ()
+    assigned = (AssignedDevices("example.com/r", {0: frozenset("a"), -1: frozenset("b")}),)
+    name = ring.statuses.get().pods[UID].containerStatuses[0].name
+    pods = {UID: PodPlacement({name: ContainerPlacement(devices=assigned)})}
+
+    async def reported(**ill: str) -> list[tuple[str, str]]:
+        ring.placements.publish(Placements(pods, devices={"example.com/r": DeviceResource(ill=ill)}))
+        status = (await ring.settle()).pods[UID].containerStatuses[0]
+        (resource,) = status.allocatedResourcesStatus
+        assert resource.name == "example.com/r"
+        return [(device.resourceID, device.health) for device in resource.resources]
+
+    assert await reported() == [("a", "Healthy"), ("b", "Healthy")]
+    assert await reported(b="Unhealthy", other="Unhealthy") == [("a", "Healthy"), ("b", "Unhealthy")]
+    version = ring.statuses.version
+    assert await reported(b="Unhealthy") == [("a", "Healthy"), ("b", "Unhealthy")]
+    assert ring.statuses.version == version
+    ring.placements.publish(Placements())  # the pod's devices are free; the last health is kept
+    assert (await ring.settle()).pods[UID].containerStatuses[0].allocatedResourcesStatus
 
 
 async def test_nothing_is_reported_when_nothing_changed_for_the_reader(ring: Ring) -> None:

@@ -10,7 +10,7 @@ Source: the Kubernetes documentation "Pod Lifecycle" and "Assigning Pods to Node
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from pykubelet.base.api.core import NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration
 from pykubelet.base.api.huge_pages import HUGE_PAGES
@@ -213,8 +213,13 @@ def _needs_app_armor(pod: Pod) -> bool:
 # Checks against the node and the admitted pods
 
 
-def find_shortages(demand: Demand, load: Load, node: NodeView, max_pods: int) -> tuple[Shortage, ...]:
-    """The resources that the node lacks for the pod, in the order of the reference kubelet."""
+def find_shortages(
+    demand: Demand, load: Load, node: NodeView, max_pods: int, devices: Container[str] = ()
+) -> tuple[Shortage, ...]:
+    """The resources that the node lacks for the pod, in the order of the reference kubelet.
+
+    `devices`: resources of device plugins, which are not counted here: the pod's placement decides on them.
+    """
     found: list[Shortage] = []
     limit = node.allocatable.get("pods", max_pods)
     if load.pods + 1 > limit:
@@ -222,7 +227,7 @@ def find_shortages(demand: Demand, load: Load, node: NodeView, max_pods: int) ->
     others = sorted(name for name in demand.requests if name not in _ALWAYS_COUNTED)
     for name in (*_ALWAYS_COUNTED, *others):
         wanted = demand.requests.get(name, 0)
-        if wanted <= 0 or not _is_counted(name, node):
+        if wanted <= 0 or name in devices or not _is_counted(name, node):
             continue
         capacity, used = node.allocatable.get(name, 0), load.requests.get(name, 0)
         if wanted > capacity - used:

@@ -308,7 +308,7 @@ def _judge(entry: Entry, trace: Trace, load: Load, facts: AdmissionFacts) -> _Ju
     refusal = admission.refuse_groups_policy(pod, facts.runtime)
     if refusal is not None:
         return _Refuse(refusal)
-    shortages = admission.find_shortages(entry.demand, load, facts.node, rules.max_pods)
+    shortages = admission.find_shortages(entry.demand, load, facts.node, rules.max_pods, facts.placements.devices)
     if shortages and not is_critical(pod):
         return _Refuse(shortages[0].rejection)
     refusal = admission.refuse_placement(pod, entry.demand, load, facts.node)

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.node import ApiNode, NodeView
+from pykubelet.base.model.placement import Placements
 from pykubelet.edges.host.proc.netlink import InterfaceAddress
 from pykubelet.edges.host.proc.procfs import DefaultRoute
 
@@ -71,14 +72,21 @@ def node_labels(hostname: str, architecture: str, given: Mapping[str, str]) -> d
     return {**beta, **own, **given}
 
 
-def node_view(facts: NodeFacts, ips: tuple[str, ...], api_node: ApiNode) -> NodeView:
-    """The view of the node with these addresses and the contents of the API server's Node."""
+def node_view(facts: NodeFacts, ips: tuple[str, ...], api_node: ApiNode, placements: Placements) -> NodeView:
+    """The view of the node with these addresses, the contents of the API server's Node, and the devices of plugins.
+
+    All devices count in the capacity, healthy ones are allocatable. A resource without a plugin has 0 of both.
+    """
+    gone = dict.fromkeys(placements.removed_devices, 0)
+    devices = placements.devices.items()
+    listed = {name: len(resource.healthy) + len(resource.unhealthy) for name, resource in devices}
+    healthy = {name: len(resource.healthy) for name, resource in devices}
     return NodeView(
         name=facts.name,
         hostname=facts.hostname,
         ips=ips,
-        capacity=facts.capacity,
-        allocatable=facts.allocatable,
+        capacity={**facts.capacity, **gone, **listed},
+        allocatable={**facts.allocatable, **gone, **healthy},
         labels=api_node.labels if api_node.registered else facts.labels,
         page_sizes=facts.page_sizes,
         registered=api_node.registered,

@@ -1,6 +1,7 @@
 """Keeps `NodeView` up to date: the node's addresses and the contents of the API server's Node.
 
-Owns: the cell `NodeView`. Reads: the machine's interfaces and routes, the resolver for the node's name, and `ApiNode`. Facts that
+Owns: the cell `NodeView`. Reads: the machine's interfaces and routes, the resolver for the node's name, `ApiNode`, and the
+devices in `Placements`. Facts that
 do not change while the agent runs (name, resources) are arguments.
 """
 
@@ -12,7 +13,9 @@ from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.flight import Done, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.node import ApiNode, NodeView
+from pykubelet.base.model.placement import Placements
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.netlink import InterfaceAddress, read_addresses
 from pykubelet.edges.host.proc.procfs import DefaultRoute, read_default_routes, resolve_host
@@ -35,7 +38,14 @@ def read_network() -> tuple[tuple[InterfaceAddress, ...], tuple[DefaultRoute, ..
 def first_node_view(facts: NodeFacts) -> NodeView:
     """The first value of the cell `NodeView`, without the answers of the resolver and of the API server."""
     interfaces, routes = read_network()
-    return node_view(facts, choose_addresses(facts, interfaces, routes, ()).ips, ApiNode())
+    return node_view(facts, choose_addresses(facts, interfaces, routes, ()).ips, ApiNode(), Placements())
+
+
+class NodeLoopInputs(Value):
+    """The cells that the loop reads."""
+
+    api_node: Cell[ApiNode]
+    placements: Cell[Placements] = field(default_factory=lambda: Cell("placements", Placements()))
 
 
 class NodeLoop:
@@ -45,13 +55,13 @@ class NodeLoop:
         self,
         facts: NodeFacts,
         node: CellWriter[NodeView],
-        api_node: Cell[ApiNode],
+        inputs: NodeLoopInputs,
         flight: SingleFlight,
         period_s: float = PERIOD_S,
     ) -> None:
         self._facts = facts
         self._node = node
-        self._api_node = api_node
+        self._inputs = inputs
         self._flight = flight
         self._period_s = period_s
         self._problem = ""
@@ -61,11 +71,21 @@ class NodeLoop:
         async with Supervisor("node") as supervisor:
             supervisor.start_root("node-addresses", self._follow_addresses())
             supervisor.start_root("node-contents", self._follow_api_node())
+            supervisor.start_root("node-devices", self._follow_devices())
             raise await supervisor.wait_failed()
 
     async def _follow_api_node(self) -> None:
         """Follow `ApiNode` in a task of its own, so that a slow resolver does not delay it."""
-        async for _ in self._api_node.changes():
+        async for _ in self._inputs.api_node.changes():
+            self._publish(self._node.get().ips)
+
+    async def _follow_devices(self) -> None:
+        """Follow the devices of plugins. Most changes of `Placements` are about pods."""
+        known: tuple[object, ...] = ()
+        async for now in self._inputs.placements.changes():
+            if known and known[0] is now.devices and known[1] is now.removed_devices:
+                continue
+            known = now.devices, now.removed_devices
             self._publish(self._node.get().ips)
 
     async def _follow_addresses(self) -> None:
@@ -93,6 +113,6 @@ class NodeLoop:
             self._publish(found.ips)
 
     def _publish(self, ips: tuple[str, ...]) -> None:
-        newer = node_view(self._facts, ips, self._api_node.get())
+        newer = node_view(self._facts, ips, self._inputs.api_node.get(), self._inputs.placements.get())
         if newer != self._node.get():
             self._node.publish(newer)

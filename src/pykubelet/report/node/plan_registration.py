@@ -67,7 +67,7 @@ def without_stale(about: Registration, status: NodeStatus, own: Container[str]) 
     no longer has. `own`: the resources of this machine."""
     amounts = [
         {
-            name: "0" if about.reset_extended and is_extended(name) else amount
+            name: "0" if about.reset_extended and is_extended(name) and name not in own else amount
             for name, amount in each.items()
             if name in own or not name.startswith("hugepages-")
         }

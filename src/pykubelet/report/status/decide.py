@@ -38,6 +38,7 @@ from pykubelet.report.status.changes import (
     starts_over,
     view_unchanged,
 )
+from pykubelet.report.status.device_health import NO_HEALTH, ContainerHealth
 
 EXIT_STATUS_S = 5.0
 
@@ -56,7 +57,7 @@ class PodSnapshot(Value):
 
     `entry` None: the pod is not desired any more. `lifecycle` None: `act/pods` has no worker for the pod yet. `view` None: the
     runtime's newest snapshot does not have the pod, or there is no snapshot. `listed_at`: as in `Observed`. `is_unread`: the
-    runtime has the pod, but it was not read yet.
+    runtime has the pod, but it was not read yet. `health`: of the devices of its containers.
     """
 
     pod: Pod
@@ -66,6 +67,7 @@ class PodSnapshot(Value):
     listed_at: float | None
     is_unread: bool
     shared: SharedInputs
+    health: ContainerHealth = NO_HEALTH
 
 
 class Snapshot(Value):
@@ -75,6 +77,7 @@ class Snapshot(Value):
     lifecycles: Mapping[PodUID, PodLifecycle] = field(default_factory=dict)
     observed: Observed = field(default_factory=Observed)
     shared: SharedInputs = field(default_factory=SharedInputs)
+    health: Mapping[PodUID, ContainerHealth] = field(default_factory=dict)
 
     def has(self, uid: PodUID) -> bool:
         """True for a pod that is desired or has a lifecycle."""
@@ -90,7 +93,8 @@ class Snapshot(Value):
         else:
             return None
         seen = self.observed
-        return PodSnapshot(pod, entry, lifecycle, seen.pods.get(uid), seen.listed_at, seen.is_unread(uid), self.shared)
+        view, health = seen.pods.get(uid), self.health.get(uid, NO_HEALTH)
+        return PodSnapshot(pod, entry, lifecycle, view, seen.listed_at, seen.is_unread(uid), self.shared, health)
 
     def changed_since(self, before: Snapshot) -> list[PodUID]:
         """The pods whose inputs have changed, or that are gone; may contain duplicates."""
@@ -100,17 +104,19 @@ class Snapshot(Value):
             *changed_keys(before.lifecycles, self.lifecycles),
             *changed_keys(before.roster, self.roster),
             *changed_keys(before.observed.pods, self.observed.pods),
+            *changed_keys(before.health, self.health),
         ]
 
 
 class Projected(Value):
-    """The inputs that one status was made from. `pending`: a requested size that is not allocated."""
+    """The inputs that one status was made from. `pending`: a requested size that is not allocated. `health`: of devices."""
 
     pod: Pod
     lifecycle: PodLifecycle
     view: PodView | None
     shared: SharedInputs
     pending: PendingResize | None = None
+    health: ContainerHealth = NO_HEALTH
 
 
 class PodRecord(Value):
@@ -207,7 +213,7 @@ def plan_status(
         made_from = Projected(pod.pod, lifecycle, None, pod.shared)
         record = replace(record, made_from=made_from, status=PodStatus(), not_before=now)
     pending = pod.entry.pending if pod.entry is not None else None
-    inputs = Projected(pod.pod, lifecycle, _newest_view(record, pod, lifecycle), pod.shared, pending)
+    inputs = Projected(pod.pod, lifecycle, _newest_view(record, pod, lifecycle), pod.shared, pending, pod.health)
     if made_from is not None and not is_new_life and _same_status(record.status, made_from, inputs):
         return Keep(replace(record, made_from=inputs))
     return _plan_projection(record, inputs, read, now)
@@ -293,7 +299,7 @@ def _newest_view(record: PodRecord, pod: PodSnapshot, lifecycle: PodLifecycle) -
 
 def _same_status(status: PodStatus, before: Projected, now: Projected) -> bool:
     """True if the inputs `now` lead to the same status as the inputs `before`."""
-    if before.pod is not now.pod or before.pending is not now.pending:
+    if before.pod is not now.pod or before.pending is not now.pending or before.health != now.health:
         return False
     is_same = view_unchanged(before.view, now.view) or is_cleaned_up(before.view, now.view, before.lifecycle)
     is_same = is_same or is_final(status, now.lifecycle)

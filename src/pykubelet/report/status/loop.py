@@ -1,7 +1,7 @@
 """The loop of the status manager: projects the status of each pod and publishes `Statuses`.
 
 Owns: the cell `Statuses`, and one record per pod. Reads: `Roster`, `Lifecycles`, `Observed`, `ProbeResults`, `NodeView`,
-`RuntimeReady`; the termination messages of exited containers; the statuses from before the agent's restart.
+`RuntimeReady`, `Placements`; the termination messages of exited containers; the statuses from before the agent's restart.
 
 The loop waits until a cell changes or a deferred status is due. Then it carries out the step of `decide` for each pod with
 new inputs, and for each pod whose status does not reflect its inputs yet. A change is published at once; changes within
@@ -19,11 +19,12 @@ from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodView
+from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.statuses import Statuses
@@ -43,6 +44,7 @@ from pykubelet.report.status.decide import (
     with_status,
     without_pod,
 )
+from pykubelet.report.status.device_health import device_health
 from pykubelet.report.status.memory import StatusMemory
 from pykubelet.report.status.messages import TerminationMessages
 from pykubelet.report.status.metrics import count_ends
@@ -58,6 +60,7 @@ class StatusInputs(Value):
     `reports_stop_signals`: gate ContainerStopSignals. `reports_sandbox`: gate PodReadyToStartContainersCondition.
     `in_cluster`: there is an API server, which has the pods' start times. Without one, a pod's start time is when this run of
     the agent has first seen it, as in the reference kubelet, so it changes when the agent restarts.
+    `reports_health`: gate ResourceHealthStatus.
     """
 
     roster: Cell[Roster]
@@ -69,6 +72,8 @@ class StatusInputs(Value):
     reports_stop_signals: bool = False
     in_cluster: bool = True
     reports_sandbox: bool = True
+    placements: Cell[Placements] = field(default_factory=lambda: Cell("placements", Placements()))
+    reports_health: bool = True
 
 
 class StatusLoop:
@@ -116,7 +121,14 @@ class StatusLoop:
         async with self._supervisor as supervisor:
             cells = self._inputs
             with set_on_change(
-                self._changed, cells.roster, cells.lifecycles, cells.observed, cells.probes, cells.node, cells.runtime
+                self._changed,
+                cells.roster,
+                cells.lifecycles,
+                cells.observed,
+                cells.probes,
+                cells.node,
+                cells.runtime,
+                cells.placements,
             ):
                 supervisor.start_root("status-project", self._follow())
                 raise await supervisor.wait_failed()
@@ -167,6 +179,7 @@ class StatusLoop:
             inputs.lifecycles.get().pods,
             inputs.observed.get(),
             self._snapshot.shared if self._snapshot.shared == shared else shared,
+            device_health(inputs.placements.get(), self._snapshot.health) if inputs.reports_health else {},
         )
 
     def _update_pod(self, uid: PodUID, pod: PodSnapshot | None) -> bool:
@@ -248,6 +261,7 @@ class StatusLoop:
             pending=inputs.pending,
             reports_stop_signals=self._inputs.reports_stop_signals,
             reports_sandbox=self._inputs.reports_sandbox,
+            health=inputs.health,
         )
 
     async def _read_messages(self, uid: PodUID, view: PodView) -> None:

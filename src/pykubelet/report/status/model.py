@@ -12,6 +12,7 @@ from pykubelet.base.model.node import HandlerFeatures
 from pykubelet.base.model.observed import ContainerView, ObservedState, PodView
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.sizing import PendingResize
+from pykubelet.report.status.device_health import NO_HEALTH, ContainerHealth
 
 
 def reported_view(view: PodView | None, lifecycle: PodLifecycle) -> PodView | None:
@@ -45,7 +46,7 @@ class StatusFacts(Value):
     `host_ips`: the node's, primary family first. `runtime`: its name, as in `containerd://<id>`. `handlers`: features
     by runtime handler. `messages`: termination messages by container. `old`: the previous status, None at first.
     `now_wall`: seconds. `pending`: a requested size that is not allocated. `reports_stop_signals`: gate ContainerStopSignals.
-    `reports_sandbox`: gate PodReadyToStartContainersCondition.
+    `reports_sandbox`: gate PodReadyToStartContainersCondition. `health`: of the devices of its containers.
     """
 
     pod: Pod
@@ -61,6 +62,7 @@ class StatusFacts(Value):
     pending: PendingResize | None = None
     reports_stop_signals: bool = False
     reports_sandbox: bool = True
+    health: ContainerHealth = NO_HEALTH
 
     @property
     def has_ended(self) -> bool:

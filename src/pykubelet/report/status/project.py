@@ -35,6 +35,7 @@ from pykubelet.report.status.containers import (
     published_exit_codes,
     regular_statuses,
 )
+from pykubelet.report.status.device_health import with_health
 from pykubelet.report.status.model import StatusFacts, reported_view
 from pykubelet.report.status.readiness import starting_sidecars, with_init_readiness, with_readiness
 from pykubelet.report.status.resources import pod_allocated, pod_resources
@@ -58,6 +59,7 @@ def project_status(facts: StatusFacts) -> core.PodStatus:
     if facts.has_ended:
         init, regular = all_ended(facts.pod, init, regular)
     phase, reason, message = _phase(facts, regular, reported, is_inferred)
+    regular = with_health(regular, facts.health, facts.old.containerStatuses if facts.old is not None else ())
     limit = MESSAGES_BYTES // max(1, len(regular) + len(init) + len(ephemeral))
     ips, allocated = pod_ips(facts), pod_allocated(facts.pod)
     return core.PodStatus(
