@@ -33,6 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pykubelet.app import simulate
 
         return simulate.main(arguments[1:])
+    if arguments and arguments[0] == "csi-local":
+        from pykubelet.app import csi_local
+
+        return csi_local.main(arguments[1:])
     try:
         line = parse_command_line(arguments)
     except FlagError as error:

@@ -1,0 +1,134 @@
+"""`pykubelet csi-local`: runs the CSI driver for volumes on this machine until a signal to stop.
+
+Exit codes: 0 stopped by a signal, 1 an option cannot be used, 2 wrong command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+
+from pykubelet.app.version import FULL
+from pykubelet.base.kit.log import Log, set_up_logging
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value
+from pykubelet.csi_local.controller import ControllerService
+from pykubelet.csi_local.node import NodeIdentity, NodeService
+from pykubelet.csi_local.registration import RegistrationService
+from pykubelet.csi_local.volumes import LocalVolumes
+from pykubelet.edges.plugins.rpc import MAX_SOCKET_PATH
+from pykubelet.net.grpc.server import Method, RpcServer
+from pykubelet.serve.listen import serve_rpc_socket
+
+log = Log("csi-local")
+NAME = "local.csi.pykubelet"
+_NAME = re.compile(r"[a-z0-9A-Z]([-a-zA-Z0-9.]{0,61}[a-zA-Z0-9])?")
+
+
+class DriverOptions(Value):
+    """The options of the command line."""
+
+    name: str
+    root_dir: str
+    data_dir: str
+    node_id: str
+    max_volumes: int = 0
+
+    @property
+    def endpoint(self) -> str:
+        """The socket of the driver's services."""
+        return f"{self.root_dir}/plugins/{self.name}/csi.sock"
+
+    @property
+    def registration(self) -> str:
+        """The socket that the agent finds."""
+        return f"{self.root_dir}/plugins_registry/{self.name}-reg.sock"
+
+    def problem(self) -> str:
+        """What is wrong with the options; empty if nothing is."""
+        if not _NAME.fullmatch(self.name):
+            return f"--driver-name {self.name!r}: must have at most 63 letters, digits, '-' and '.'"
+        if not self.root_dir.startswith("/") or not self.data_dir.startswith("/"):
+            return "--root-dir and --data-dir must be absolute paths"
+        longest = max(len(os.fsencode(path)) for path in (self.endpoint, self.registration))
+        if longest > MAX_SOCKET_PATH:
+            return f"--root-dir and --driver-name: the sockets' paths are longer than {MAX_SOCKET_PATH} bytes"
+        if not 0 <= self.max_volumes < 1 << 31:
+            return f"--max-volumes {self.max_volumes}: must be 0 (no limit) or a positive number"
+        return ""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit code."""
+    parsed = _parser().parse_args(argv)
+    root, data = parsed.root_dir.rstrip("/"), parsed.data_dir.rstrip("/")
+    options = DriverOptions(parsed.driver_name, root, data, parsed.node_id, parsed.max_volumes)
+    if problem := options.problem():
+        print(f"Error: {problem}", file=sys.stderr)
+        return 1
+    set_up_logging(parsed.v)
+    log.info("starting", version=FULL, driver=options.name, data_dir=options.data_dir)
+    asyncio.run(_serve(options))
+    return 0
+
+
+def build_methods(options: DriverOptions) -> dict[str, Method]:
+    """All methods of the driver's own socket."""
+    volumes = LocalVolumes(f"{options.data_dir}/volumes")
+    topology = {f"topology.{options.name}/node": options.node_id}
+    identity = NodeIdentity(options.node_id, options.max_volumes, topology)
+    controller = ControllerService(volumes, options.name, FULL, topology)
+    return controller.methods() | NodeService(volumes, identity).methods()
+
+
+async def serve_driver(options: DriverOptions, methods: dict[str, Method]) -> None:
+    """Serve the driver's socket, and then the one by which the agent finds it, until cancelled."""
+    registration = RegistrationService(options.name, options.endpoint)
+    async with Supervisor("csi-local") as tasks:
+        driver = serve_rpc_socket(RpcServer(methods), options.endpoint, "CSI")
+        registrar = serve_rpc_socket(RpcServer(registration.methods()), options.registration, "plugin registration")
+        tasks.start_root("csi", driver)
+        tasks.start_root("registration", registrar)
+        raise await tasks.wait_failed()
+
+
+async def _serve(options: DriverOptions) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with Supervisor("driver") as tasks:
+        tasks.start_root("serve", serve_driver(options, build_methods(options)))
+        await stop.wait()
+    log.info("stopped; volumes stay mounted")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pykubelet csi-local",
+        description="Run a CSI driver whose volumes are directories and image files on this machine. Needs root.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--driver-name", metavar="NAME", default=NAME, help=f"the driver's name (default {NAME})")
+    parser.add_argument(
+        "--root-dir", metavar="DIR", default="/var/lib/kubelet", help="the agent's root directory (default %(default)s)"
+    )
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        default="/var/lib/pykubelet-csi-local",
+        help="where the volumes are kept (default %(default)s)",
+    )
+    parser.add_argument(
+        "--node-id", metavar="ID", default=socket.gethostname(), help="the machine's id (default: its host name)"
+    )
+    parser.add_argument(
+        "--max-volumes", metavar="N", type=int, default=0, help="the most volumes on this machine (default: no limit)"
+    )
+    parser.add_argument("-v", metavar="LEVEL", type=int, default=0, help="verbosity of the log")
+    return parser

@@ -1,0 +1,170 @@
+"""The driver's Identity and Controller services: what it offers, and the creation, growth and deletion of volumes.
+
+Source: Container Storage Interface 1.9.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+
+from google.protobuf.wrappers_pb2 import BoolValue
+
+from pykubelet.base.kit.values import replace
+from pykubelet.csi_local.node import BACKING, read_backing
+from pykubelet.csi_local.rpc import method, required
+from pykubelet.csi_local.store import Backing
+from pykubelet.csi_local.volumes import LocalVolumes
+from pykubelet.edges.csi import csi_pb2 as pb
+from pykubelet.net.grpc.server import Method
+from pykubelet.net.grpc.status import Code, RpcError
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}")
+_RPC = pb.ControllerServiceCapability.RPC
+_MODE = pb.VolumeCapability.AccessMode
+CAPABILITIES = (_RPC.CREATE_DELETE_VOLUME, _RPC.GET_CAPACITY, _RPC.EXPAND_VOLUME)
+#: Access modes of a volume that one machine has alone.
+MODES = (_MODE.SINGLE_NODE_WRITER, _MODE.SINGLE_NODE_READER_ONLY, _MODE.UNKNOWN)
+
+
+class ControllerService:
+    """The calls of the Identity and Controller services."""
+
+    def __init__(self, volumes: LocalVolumes, driver: str, version: str, topology: Mapping[str, str]) -> None:
+        self._volumes = volumes
+        self._driver = driver
+        self._version = version
+        self._topology = topology
+
+    def methods(self) -> dict[str, Method]:
+        """The methods by path."""
+        identity = {
+            "GetPluginInfo": method(pb.GetPluginInfoRequest, self.plugin_info),
+            "GetPluginCapabilities": method(pb.GetPluginCapabilitiesRequest, self.plugin_capabilities),
+            "Probe": method(pb.ProbeRequest, self.probe),
+        }
+        controller = {
+            "CreateVolume": method(pb.CreateVolumeRequest, self.create),
+            "DeleteVolume": method(pb.DeleteVolumeRequest, self.delete),
+            "ValidateVolumeCapabilities": method(pb.ValidateVolumeCapabilitiesRequest, self.validate),
+            "GetCapacity": method(pb.GetCapacityRequest, self.capacity),
+            "ControllerGetCapabilities": method(pb.ControllerGetCapabilitiesRequest, self.capabilities),
+            "ControllerExpandVolume": method(pb.ControllerExpandVolumeRequest, self.expand),
+        }
+        return {f"/csi.v1.Identity/{name}": call for name, call in identity.items()} | {
+            f"/csi.v1.Controller/{name}": call for name, call in controller.items()
+        }
+
+    async def plugin_info(self, _: pb.GetPluginInfoRequest) -> pb.GetPluginInfoResponse:
+        """The driver's name and version."""
+        return pb.GetPluginInfoResponse(name=self._driver, vendor_version=self._version)
+
+    async def plugin_capabilities(self, _: pb.GetPluginCapabilitiesRequest) -> pb.GetPluginCapabilitiesResponse:
+        """The driver has a controller, its volumes are on one machine, and they grow while they are in use."""
+        one = pb.PluginCapability
+        services = (one.Service.CONTROLLER_SERVICE, one.Service.VOLUME_ACCESSIBILITY_CONSTRAINTS)
+        found = [one(service=one.Service(type=service)) for service in services]
+        found.append(one(volume_expansion=one.VolumeExpansion(type=one.VolumeExpansion.ONLINE)))
+        return pb.GetPluginCapabilitiesResponse(capabilities=found)
+
+    async def probe(self, _: pb.ProbeRequest) -> pb.ProbeResponse:
+        """The driver is ready as soon as it answers."""
+        return pb.ProbeResponse(ready=BoolValue(value=True))
+
+    async def capabilities(self, _: pb.ControllerGetCapabilitiesRequest) -> pb.ControllerGetCapabilitiesResponse:
+        """The optional calls that are served."""
+        found = [pb.ControllerServiceCapability(rpc=_RPC(type=one)) for one in CAPABILITIES]
+        return pb.ControllerGetCapabilitiesResponse(capabilities=found)
+
+    async def create(self, request: pb.CreateVolumeRequest) -> pb.CreateVolumeResponse:
+        """Create a volume; its name decides its id, so that a repeated call finds it."""
+        name = required(request.name, "name")
+        if not request.volume_capabilities:
+            raise RpcError(Code.INVALID_ARGUMENT, "volume_capabilities is missing in the request")
+        if problem := _refusal(request.volume_capabilities):
+            raise RpcError(Code.INVALID_ARGUMENT, problem)
+        size, limit = request.capacity_range.required_bytes, request.capacity_range.limit_bytes
+        if 0 < limit < size:
+            raise RpcError(Code.OUT_OF_RANGE, "capacity_range: limit_bytes is below required_bytes")
+        if not self._reaches(request.accessibility_requirements.requisite):
+            raise RpcError(Code.RESOURCE_EXHAUSTED, "the volume is wanted where this driver does not run")
+        wanted = replace(read_backing(request.parameters, size), id=volume_id_of(name))
+        if 0 < limit < wanted.capacity_bytes:
+            wanted = replace(wanted, capacity_bytes=limit)
+        async with self._volumes.alone(wanted.id):
+            made = await self._volumes.create(wanted)
+        if 0 < limit < made.capacity_bytes:
+            raise RpcError(Code.ALREADY_EXISTS, f"volume {wanted.id} exists with another size or backing")
+        volume = pb.Volume(
+            volume_id=made.id,
+            capacity_bytes=made.capacity_bytes,
+            volume_context={BACKING: str(made.backing)},
+            accessible_topology=[pb.Topology(segments=dict(self._topology))],
+        )
+        return pb.CreateVolumeResponse(volume=volume)
+
+    async def delete(self, request: pb.DeleteVolumeRequest) -> pb.DeleteVolumeResponse:
+        """Delete a volume. A missing one is no error."""
+        volume_id = required(request.volume_id, "volume_id")
+        async with self._volumes.alone(volume_id):
+            try:
+                await self._volumes.delete(volume_id)
+            except RpcError as error:
+                if error.code is not Code.NOT_FOUND:
+                    raise
+        return pb.DeleteVolumeResponse()
+
+    async def validate(self, request: pb.ValidateVolumeCapabilitiesRequest) -> pb.ValidateVolumeCapabilitiesResponse:
+        """Whether a volume can be used as described."""
+        await self._volumes.get(required(request.volume_id, "volume_id"))
+        if not request.volume_capabilities:
+            raise RpcError(Code.INVALID_ARGUMENT, "volume_capabilities is missing in the request")
+        answer = pb.ValidateVolumeCapabilitiesResponse
+        if problem := _refusal(request.volume_capabilities):
+            return answer(message=problem)
+        return answer(
+            confirmed=answer.Confirmed(
+                volume_context=dict(request.volume_context),
+                volume_capabilities=list(request.volume_capabilities),
+                parameters=dict(request.parameters),
+            )
+        )
+
+    async def capacity(self, request: pb.GetCapacityRequest) -> pb.GetCapacityResponse:
+        """The bytes that are free for new volumes."""
+        if not self._reaches([request.accessible_topology]):
+            return pb.GetCapacityResponse(available_capacity=0)
+        return pb.GetCapacityResponse(available_capacity=await self._volumes.available_bytes())
+
+    async def expand(self, request: pb.ControllerExpandVolumeRequest) -> pb.ControllerExpandVolumeResponse:
+        """Give a volume a larger capacity. The node grows the file system of an image."""
+        volume_id = required(request.volume_id, "volume_id")
+        size = request.capacity_range.required_bytes
+        async with self._volumes.alone(volume_id):
+            volume = await self._volumes.set_capacity(volume_id, size)
+        is_image = volume.backing is Backing.IMAGE
+        return pb.ControllerExpandVolumeResponse(capacity_bytes=volume.capacity_bytes, node_expansion_required=is_image)
+
+    def _reaches(self, topologies: Iterable[pb.Topology]) -> bool:
+        """Whether one of the topologies is this machine's; without any, everything is."""
+        wanted = [dict(one.segments) for one in topologies]
+        wanted = [segments for segments in wanted if segments]
+        return not wanted or any(all(self._topology.get(key) == value for key, value in one.items()) for one in wanted)
+
+
+def volume_id_of(name: str) -> str:
+    """The id of the volume with this name."""
+    return name if _NAME.fullmatch(name) else f"v-{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def _refusal(capabilities: Iterable[pb.VolumeCapability]) -> str:
+    """Why volumes cannot be used as described; empty if they can."""
+    for one in capabilities:
+        if one.WhichOneof("access_type") == "block":
+            return "block volumes are not offered"
+        if one.mount.fs_type not in ("", "ext4"):
+            return f"file system {one.mount.fs_type!r} is not offered: use ext4"
+        if one.access_mode.mode not in MODES:
+            return f"access mode {_MODE.Mode.Name(one.access_mode.mode)} is not offered: volumes are on one machine"
+    return ""

@@ -1,0 +1,180 @@
+"""The driver's Node service: stages, publishes and measures volumes on this machine.
+
+An ephemeral volume is created when it is published and deleted when it is unpublished. Source: Container Storage Interface 1.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykubelet.base.api.quantity import QuantityError, parse
+from pykubelet.base.kit.values import Value
+from pykubelet.csi_local.rpc import method, required
+from pykubelet.csi_local.store import Backing, LocalVolume
+from pykubelet.csi_local.volumes import LocalVolumes
+from pykubelet.edges.csi import csi_pb2 as pb
+from pykubelet.net.grpc.server import Method
+from pykubelet.net.grpc.status import Code, RpcError
+
+EPHEMERAL = "csi.storage.k8s.io/ephemeral"
+BACKING, SIZE = "backing", "size"
+DEFAULT_IMAGE_BYTES = 1 << 30
+_RPC = pb.NodeServiceCapability.RPC
+CAPABILITIES = (_RPC.STAGE_UNSTAGE_VOLUME, _RPC.GET_VOLUME_STATS, _RPC.EXPAND_VOLUME)
+
+
+class NodeIdentity(Value):
+    """What the driver reports about this machine. `max_volumes`: 0 for no limit."""
+
+    node_id: str
+    max_volumes: int
+    topology: Mapping[str, str]
+
+
+class NodeService:
+    """The calls of the Node service."""
+
+    def __init__(self, volumes: LocalVolumes, identity: NodeIdentity) -> None:
+        self._volumes = volumes
+        self._identity = identity
+
+    def methods(self) -> dict[str, Method]:
+        """The methods by path."""
+        calls = {
+            "NodeStageVolume": method(pb.NodeStageVolumeRequest, self.stage),
+            "NodeUnstageVolume": method(pb.NodeUnstageVolumeRequest, self.unstage),
+            "NodePublishVolume": method(pb.NodePublishVolumeRequest, self.publish),
+            "NodeUnpublishVolume": method(pb.NodeUnpublishVolumeRequest, self.unpublish),
+            "NodeGetVolumeStats": method(pb.NodeGetVolumeStatsRequest, self.stats),
+            "NodeExpandVolume": method(pb.NodeExpandVolumeRequest, self.expand),
+            "NodeGetCapabilities": method(pb.NodeGetCapabilitiesRequest, self.capabilities),
+            "NodeGetInfo": method(pb.NodeGetInfoRequest, self.info),
+        }
+        return {f"/csi.v1.Node/{name}": call for name, call in calls.items()}
+
+    async def info(self, _: pb.NodeGetInfoRequest) -> pb.NodeGetInfoResponse:
+        """The machine's id, limit and topology."""
+        own = self._identity
+        topology = pb.Topology(segments=dict(own.topology))
+        return pb.NodeGetInfoResponse(
+            node_id=own.node_id, max_volumes_per_node=own.max_volumes, accessible_topology=topology
+        )
+
+    async def capabilities(self, _: pb.NodeGetCapabilitiesRequest) -> pb.NodeGetCapabilitiesResponse:
+        """The optional calls that are served."""
+        found = [pb.NodeServiceCapability(rpc=_RPC(type=one)) for one in CAPABILITIES]
+        return pb.NodeGetCapabilitiesResponse(capabilities=found)
+
+    async def stage(self, request: pb.NodeStageVolumeRequest) -> pb.NodeStageVolumeResponse:
+        """Mount the volume once for the whole node."""
+        volume_id = required(request.volume_id, "volume_id")
+        target = required(request.staging_target_path, "staging_target_path")
+        options = _mount_options(request.volume_capability)
+        async with self._volumes.alone(volume_id):
+            await self._volumes.mount(await self._volumes.get(volume_id), target, options)
+        return pb.NodeStageVolumeResponse()
+
+    async def unstage(self, request: pb.NodeUnstageVolumeRequest) -> pb.NodeUnstageVolumeResponse:
+        """Unmount the staged volume. One that is not staged is no error."""
+        volume_id = required(request.volume_id, "volume_id")
+        target = required(request.staging_target_path, "staging_target_path")
+        async with self._volumes.alone(volume_id):
+            await self._volumes.unmount(volume_id, target)
+        return pb.NodeUnstageVolumeResponse()
+
+    async def publish(self, request: pb.NodePublishVolumeRequest) -> pb.NodePublishVolumeResponse:
+        """Bind the staged volume for one pod, or create and mount the pod's ephemeral volume."""
+        volume_id = required(request.volume_id, "volume_id")
+        target = required(request.target_path, "target_path")
+        options = _mount_options(request.volume_capability)
+        async with self._volumes.alone(volume_id):
+            if request.volume_context.get(EPHEMERAL) == "true":
+                volume = await self._volumes.create(_ephemeral(volume_id, request.volume_context))
+                await self._volumes.mount(volume, target, options)
+                if request.readonly:
+                    await self._volumes.make_read_only(volume_id, target)
+                return pb.NodePublishVolumeResponse()
+            await self._volumes.get(volume_id)
+            staged = required(request.staging_target_path, "staging_target_path")
+            if not await self._volumes.is_mounted(volume_id, staged):
+                raise RpcError(Code.FAILED_PRECONDITION, f"volume {volume_id} is not staged at {staged}")
+            await self._volumes.bind(volume_id, staged, target, request.readonly)
+        return pb.NodePublishVolumeResponse()
+
+    async def unpublish(self, request: pb.NodeUnpublishVolumeRequest) -> pb.NodeUnpublishVolumeResponse:
+        """Unmount the volume from one pod and delete it if it is ephemeral. One that is not published is no error."""
+        volume_id = required(request.volume_id, "volume_id")
+        target = required(request.target_path, "target_path")
+        async with self._volumes.alone(volume_id):
+            await self._volumes.unmount(volume_id, target)
+            await self._volumes.remove_target(volume_id, target)
+            try:
+                is_ephemeral = (await self._volumes.get(volume_id)).is_ephemeral
+            except RpcError as error:
+                if error.code is not Code.NOT_FOUND:
+                    raise
+                is_ephemeral = False
+            if is_ephemeral:
+                await self._volumes.delete(volume_id)
+        return pb.NodeUnpublishVolumeResponse()
+
+    async def stats(self, request: pb.NodeGetVolumeStatsRequest) -> pb.NodeGetVolumeStatsResponse:
+        """How full the volume's file system is."""
+        volume_id = required(request.volume_id, "volume_id")
+        await self._volumes.get(volume_id)
+        found = await self._volumes.usage(volume_id, required(request.volume_path, "volume_path"))
+        usage = pb.VolumeUsage
+        return pb.NodeGetVolumeStatsResponse(
+            usage=[
+                usage(
+                    unit=usage.BYTES,
+                    total=found.capacity_bytes,
+                    available=found.available_bytes,
+                    used=found.used_bytes,
+                ),
+                usage(unit=usage.INODES, total=found.inodes, available=found.inodes_free, used=found.inodes_used),
+            ]
+        )
+
+    async def expand(self, request: pb.NodeExpandVolumeRequest) -> pb.NodeExpandVolumeResponse:
+        """Grow the file system of a mounted volume."""
+        volume_id = required(request.volume_id, "volume_id")
+        path = required(request.volume_path, "volume_path")
+        async with self._volumes.alone(volume_id):
+            volume = await self._volumes.set_capacity(volume_id, request.capacity_range.required_bytes)
+            if not await self._volumes.is_mounted(volume_id, path):
+                raise RpcError(Code.NOT_FOUND, f"volume {volume_id} is not mounted at {path}")
+            await self._volumes.grow(volume)
+        return pb.NodeExpandVolumeResponse(capacity_bytes=volume.capacity_bytes)
+
+
+def read_backing(parameters: Mapping[str, str], size: int) -> LocalVolume:
+    """A volume without an id, as asked for by `parameters` (`backing`: directory or image). Raises RpcError."""
+    try:
+        backing = Backing(parameters.get(BACKING, str(Backing.DIRECTORY)))
+    except ValueError:
+        known = " or ".join(Backing)
+        raise RpcError(
+            Code.INVALID_ARGUMENT, f"parameter {BACKING} is {parameters[BACKING]!r}: must be {known}"
+        ) from None
+    if backing is Backing.IMAGE and size == 0:
+        size = DEFAULT_IMAGE_BYTES
+    return LocalVolume("", backing, size)
+
+
+def _ephemeral(volume_id: str, context: Mapping[str, str]) -> LocalVolume:
+    try:
+        size = parse(context[SIZE]).value() if SIZE in context else 0
+    except QuantityError as error:
+        raise RpcError(Code.INVALID_ARGUMENT, f"volume attribute {SIZE}: {error}") from error
+    wanted = read_backing(context, size)
+    return LocalVolume(volume_id, wanted.backing, wanted.capacity_bytes, is_ephemeral=True)
+
+
+def _mount_options(capability: pb.VolumeCapability) -> tuple[str, ...]:
+    """The mount options. Raises RpcError for access that this driver does not offer."""
+    if capability.WhichOneof("access_type") != "mount":
+        raise RpcError(Code.INVALID_ARGUMENT, "volume_capability: only mounted volumes are offered, no block volumes")
+    if capability.mount.fs_type not in ("", "ext4"):
+        raise RpcError(Code.INVALID_ARGUMENT, f"file system {capability.mount.fs_type!r} is not offered: use ext4")
+    return tuple(capability.mount.mount_flags)

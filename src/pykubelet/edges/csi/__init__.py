@@ -1,0 +1,1 @@
+"""Calls to drivers of the Container Storage Interface (CSI)."""

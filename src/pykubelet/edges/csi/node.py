@@ -1,0 +1,107 @@
+"""The client of a CSI driver's Node service: typed calls with a deadline, and one error.
+
+A driver is not trusted: its answers are bounded in size. Source: Container Storage Interface 1.9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+from pykubelet.edges.cri.errors import translated
+from pykubelet.edges.csi import csi_pb2 as pb
+from pykubelet.edges.csi.metrics import CALLS
+from pykubelet.edges.plugins.rpc import PluginCallError, PluginMessage, R, call_plugin, plugin_channel
+from pykubelet.net.grpc.limits import Http2Limits
+
+SERVICE = "/csi.v1.Node/"
+#: The reference's limit for every call.
+CALL_S = 120.0
+LIMITS = Http2Limits(
+    header_list=16 << 10,
+    message=256 << 10,
+    stream_window=256 << 10,
+    connection_window=256 << 10,
+    all_headers=64 << 10,
+    steps=2000,
+    empty_frames=500,
+)
+Capability = pb.NodeServiceCapability.RPC.Type
+
+
+class CsiNode:
+    """The Node service of the driver `driver` at `endpoint`, on one connection. Use it as a context manager.
+
+    All calls raise PluginCallError.
+    """
+
+    def __init__(self, driver: str, endpoint: str, timeout_s: float = CALL_S) -> None:
+        self._driver = driver
+        self._channel = plugin_channel(endpoint, LIMITS)
+        self._timeout_s = timeout_s
+
+    def __enter__(self) -> CsiNode:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._channel.close()
+
+    async def info(self) -> pb.NodeGetInfoResponse:
+        """The driver's id of this node, its limit of volumes, and where the node is."""
+        return await self._call("NodeGetInfo", pb.NodeGetInfoRequest(), pb.NodeGetInfoResponse)
+
+    async def capabilities(self) -> frozenset[int]:
+        """The optional calls that the driver serves, as numbers of `NodeServiceCapability.RPC.Type`."""
+        request = pb.NodeGetCapabilitiesRequest()
+        answer = await self._call("NodeGetCapabilities", request, pb.NodeGetCapabilitiesResponse)
+        return frozenset(one.rpc.type for one in answer.capabilities)
+
+    async def stage(self, request: pb.NodeStageVolumeRequest) -> None:
+        """Mount a volume once for the whole node."""
+        await self._call("NodeStageVolume", request, pb.NodeStageVolumeResponse)
+
+    async def unstage(self, volume_id: str, staging_path: str) -> None:
+        """Undo `stage`."""
+        request = pb.NodeUnstageVolumeRequest(volume_id=volume_id, staging_target_path=staging_path)
+        await self._call("NodeUnstageVolume", request, pb.NodeUnstageVolumeResponse)
+
+    async def publish(self, request: pb.NodePublishVolumeRequest) -> None:
+        """Mount a volume for one pod."""
+        await self._call("NodePublishVolume", request, pb.NodePublishVolumeResponse)
+
+    async def unpublish(self, volume_id: str, target_path: str) -> None:
+        """Undo `publish`."""
+        request = pb.NodeUnpublishVolumeRequest(volume_id=volume_id, target_path=target_path)
+        await self._call("NodeUnpublishVolume", request, pb.NodeUnpublishVolumeResponse)
+
+    async def stats(self, volume_id: str, path: str) -> pb.NodeGetVolumeStatsResponse:
+        """The usage of a mounted volume."""
+        request = pb.NodeGetVolumeStatsRequest(volume_id=volume_id, volume_path=path)
+        return await self._call("NodeGetVolumeStats", request, pb.NodeGetVolumeStatsResponse)
+
+    async def expand(self, request: pb.NodeExpandVolumeRequest) -> int:
+        """Grow the file system of a volume. Returns its capacity in bytes, 0 if the driver does not report it."""
+        answer = await self._call("NodeExpandVolume", request, pb.NodeExpandVolumeResponse)
+        return answer.capacity_bytes
+
+    async def _call(self, name: str, request: PluginMessage, answer: type[R]) -> R:
+        method = SERVICE + name
+        with _measured(self._driver, method):
+            return await call_plugin(self._channel, method, request, answer, self._timeout_s)
+
+
+@contextmanager
+def _measured(driver: str, method: str) -> Iterator[None]:
+    loop, code = asyncio.get_running_loop(), "OK"
+    began = loop.time()
+    try:
+        yield
+    except PluginCallError as error:
+        code = str(translated(error.code, error.message, method).code)
+        raise
+    finally:
+        CALLS.observe(loop.time() - began, driver, method, code, "false")

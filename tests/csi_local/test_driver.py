@@ -1,0 +1,277 @@
+"""`pykubelet csi-local` as a process, called over its sockets: the contract of the CSI specification, and real mounts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import grpc
+import pytest
+from support.csi import CsiProcess, csi_driver, unmount_all
+
+from pykubelet.csi_local.store import loop_devices
+from pykubelet.edges.csi import csi_pb2 as pb
+from pykubelet.edges.csi.node import CsiNode
+from pykubelet.edges.host.fs.mounts import is_mount_point, mounts_below, read_fs_usage
+from pykubelet.edges.plugins.registration import PluginRegistration
+from pykubelet.edges.plugins.rpc import PluginCallError
+from pykubelet.net.grpc.status import Code
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+MOUNT = pb.VolumeCapability(
+    mount=pb.VolumeCapability.MountVolume(), access_mode=pb.VolumeCapability.AccessMode(mode="SINGLE_NODE_WRITER")
+)
+MIB = 1 << 20
+
+
+@pytest.fixture
+def top() -> Iterator[Path]:
+    with TemporaryDirectory(prefix="csi-") as made:  # a socket's path is at most 107 bytes long
+        yield Path(made)
+        unmount_all(Path(made))
+
+
+@pytest.fixture
+async def driver(top: Path) -> AsyncIterator[CsiProcess]:
+    async with csi_driver(top / "root", top / "data", limit=7) as running:
+        yield running
+
+
+@pytest.fixture
+async def node(driver: CsiProcess) -> AsyncIterator[CsiNode]:
+    with CsiNode(driver.name, str(driver.endpoint)) as client:
+        yield client
+
+
+async def control(driver: CsiProcess, call_: str, service: str = "Controller", **fields: Any) -> Any:
+    """Call the driver as sidecars do, with grpcio."""
+    async with grpc.aio.insecure_channel(f"unix:{driver.endpoint}") as channel:
+        request, answer = getattr(pb, f"{call_}Request"), getattr(pb, f"{call_}Response")
+        call = channel.unary_unary(f"/csi.v1.{service}/{call_}", request.SerializeToString, answer.FromString)
+        return await call(request(**fields), timeout=20)
+
+
+async def create(driver: CsiProcess, name: str = "pvc-1", size: int = 0, **parameters: str) -> pb.Volume:
+    answer = await control(
+        driver,
+        "CreateVolume",
+        name=name,
+        capacity_range=pb.CapacityRange(required_bytes=size),
+        volume_capabilities=[MOUNT],
+        parameters=parameters,
+    )
+    volume: pb.Volume = answer.volume
+    return volume
+
+
+def staging(top: Path, volume_id: str, **fields: Any) -> pb.NodeStageVolumeRequest:
+    return pb.NodeStageVolumeRequest(
+        volume_id=volume_id, staging_target_path=str(top / "staged"), volume_capability=MOUNT, **fields
+    )
+
+
+def publication(top: Path, volume_id: str, target: str = "target", **fields: Any) -> pb.NodePublishVolumeRequest:
+    return pb.NodePublishVolumeRequest(
+        volume_id=volume_id, target_path=str(top / target), volume_capability=MOUNT, **fields
+    )
+
+
+async def test_it_identifies_itself_on_both_sockets(driver: CsiProcess, node: CsiNode) -> None:
+    with PluginRegistration(str(driver.socket)) as registration:
+        info = await registration.get_info()
+        await registration.notify("")
+    assert (info.type, info.name, info.endpoint) == ("CSIPlugin", driver.name, str(driver.endpoint))
+    assert list(info.supported_versions) == ["1.0.0"]
+    assert (await control(driver, "GetPluginInfo", "Identity")).name == driver.name
+    assert (await control(driver, "Probe", "Identity")).ready.value
+    where = await node.info()
+    assert (where.node_id, where.max_volumes_per_node) == ("node-1", 7)
+    assert dict(where.accessible_topology.segments) == {f"topology.{driver.name}/node": "node-1"}
+    assert await node.capabilities() == {1, 2, 3}
+
+
+@pytest.mark.parametrize("backing", ["directory", "image"])
+async def test_a_volume_from_creation_to_deletion(top: Path, driver: CsiProcess, node: CsiNode, backing: str) -> None:
+    made = [await create(driver, size=16 * MIB, backing=backing) for _ in range(2)]
+    assert made[0] == made[1], "a repeated call finds the volume"
+    volume_id, staged, target = made[0].volume_id, top / "staged", top / "target"
+    for _ in range(2):
+        await node.stage(staging(top, volume_id))
+    for _ in range(2):
+        await node.publish(publication(top, volume_id, staging_target_path=str(staged)))
+    (target / "file").write_text("kept")
+    await node.publish(publication(top, volume_id, "other", staging_target_path=str(staged), readonly=True))
+    with pytest.raises(OSError, match="Read-only"):
+        (top / "other" / "new").write_text("x")
+    usage = {one.unit: one for one in (await node.stats(volume_id, str(target))).usage}
+    assert usage[pb.VolumeUsage.BYTES].total == read_fs_usage(str(target)).capacity_bytes
+    assert usage[pb.VolumeUsage.INODES].used > 0
+    if backing == "image":
+        assert usage[pb.VolumeUsage.BYTES].total < 16 * MIB
+        with pytest.raises(OSError, match="No space"):
+            (target / "large").write_bytes(b"x" * 20 * MIB)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await control(driver, "DeleteVolume", volume_id=volume_id)
+    assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert (target / "file").read_text() == "kept"
+    for _ in range(2):
+        await node.unpublish(volume_id, str(target))
+        await node.unpublish(volume_id, str(top / "other"))
+        await node.unstage(volume_id, str(staged))
+    assert not target.exists()
+    assert mounts_below(str(top)) == ()
+    assert loop_devices(str(top / "data/volumes" / volume_id / "image")) == []
+    await node.stage(staging(top, volume_id))
+    assert (staged / "file").read_text() == "kept", "the data outlive every mount"
+    await node.unstage(volume_id, str(staged))
+    for _ in range(2):
+        await control(driver, "DeleteVolume", volume_id=volume_id)
+    assert driver.volumes() == []
+
+
+@pytest.mark.parametrize("backing", ["directory", "image"])
+async def test_an_ephemeral_volume_lives_as_long_as_it_is_published(
+    top: Path, driver: CsiProcess, node: CsiNode, backing: str
+) -> None:
+    context = {"csi.storage.k8s.io/ephemeral": "true", "backing": backing, "size": "8Mi"}
+    for _ in range(2):
+        await node.publish(publication(top, "csi-abc", volume_context=context))
+    (top / "target" / "file").write_text("x")
+    assert driver.volumes() == ["csi-abc"]
+    for _ in range(2):
+        await node.unpublish("csi-abc", str(top / "target"))
+    assert driver.volumes() == []
+    assert mounts_below(str(top)) == ()
+
+
+async def test_an_image_that_was_given_more_capacity_is_larger_at_the_next_mount(
+    top: Path, driver: CsiProcess, node: CsiNode
+) -> None:
+    volume = await create(driver, size=8 * MIB, backing="image")
+    await node.stage(staging(top, volume.volume_id))
+    before = read_fs_usage(str(top / "staged")).capacity_bytes
+    await node.unstage(volume.volume_id, str(top / "staged"))
+    wanted = pb.CapacityRange(required_bytes=32 * MIB)
+    answer = await control(driver, "ControllerExpandVolume", volume_id=volume.volume_id, capacity_range=wanted)
+    assert (answer.capacity_bytes, answer.node_expansion_required) == (32 * MIB, True)
+    await node.stage(staging(top, volume.volume_id))
+    assert read_fs_usage(str(top / "staged")).capacity_bytes > 2 * before
+
+
+async def test_requests_that_it_refuses(top: Path, driver: CsiProcess, node: CsiNode) -> None:
+    volume = await create(driver, size=8 * MIB)
+
+    async def refusal(call: Any) -> Code:
+        with pytest.raises(PluginCallError) as refused:
+            await call
+        return refused.value.code
+
+    block = pb.VolumeCapability(block=pb.VolumeCapability.BlockVolume())
+    assert await refusal(node.stage(staging(top, "unknown"))) is Code.NOT_FOUND
+    assert await refusal(node.stage(staging(top, "../data"))) is Code.NOT_FOUND
+    assert await refusal(node.stage(pb.NodeStageVolumeRequest(volume_id="x"))) is Code.INVALID_ARGUMENT
+    staged_as_block = pb.NodeStageVolumeRequest(
+        volume_id=volume.volume_id, staging_target_path=str(top / "staged"), volume_capability=block
+    )
+    assert await refusal(node.stage(staged_as_block)) is Code.INVALID_ARGUMENT
+    unstaged = publication(top, volume.volume_id, staging_target_path=str(top / "nowhere"))
+    assert await refusal(node.publish(unstaged)) is Code.FAILED_PRECONDITION
+    assert await refusal(node.stats(volume.volume_id, str(top))) is Code.NOT_FOUND
+    for problem, fields in (
+        (grpc.StatusCode.INVALID_ARGUMENT, {"volume_capabilities": [MOUNT]}),
+        (grpc.StatusCode.INVALID_ARGUMENT, {"name": "a", "volume_capabilities": [block]}),
+        (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            {"name": "a", "volume_capabilities": [MOUNT], "parameters": {"backing": "tape"}},
+        ),
+        (
+            grpc.StatusCode.ALREADY_EXISTS,
+            {
+                "name": "pvc-1",
+                "volume_capabilities": [MOUNT],
+                "capacity_range": pb.CapacityRange(required_bytes=9 * MIB),
+            },
+        ),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await control(driver, "CreateVolume", **fields)
+        assert refused.value.code() is problem
+
+
+@pytest.mark.parametrize("moment", ["crash", "crash after"])
+@pytest.mark.parametrize("call", ["NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"])
+async def test_calls_are_repeated_after_the_driver_was_killed(top: Path, call: str, moment: str) -> None:
+    staged, target = top / "staged", top / "target"
+    volume_id = "pvc-1"
+
+    async def go_through(node: CsiNode) -> None:
+        await node.stage(staging(top, volume_id))
+        await node.publish(publication(top, volume_id, staging_target_path=str(staged)))
+        (target / "file").write_text("kept")
+        await node.unpublish(volume_id, str(target))
+        await node.unstage(volume_id, str(staged))
+
+    async with csi_driver(top / "root", top / "data", behavior={call: moment}) as driver:
+        await create(driver, volume_id)
+        with CsiNode(driver.name, str(driver.endpoint)) as node, pytest.raises(PluginCallError):
+            await go_through(node)
+    async with csi_driver(top / "root", top / "data") as driver:
+        with CsiNode(driver.name, str(driver.endpoint)) as node:
+            await go_through(node)
+        assert mounts_below(str(top)) == ()
+        assert (top / "data/volumes" / volume_id / "data/file").read_text() == "kept"
+
+
+async def test_one_volume_has_one_operation_at_a_time(top: Path, driver: CsiProcess, node: CsiNode) -> None:
+    context = {"csi.storage.k8s.io/ephemeral": "true", "backing": "image", "size": "64Mi"}
+    calls = [node.publish(publication(top, "csi-abc", volume_context=context)) for _ in range(4)]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    codes = [one.code for one in results if isinstance(one, PluginCallError)]
+    assert codes and set(codes) == {Code.ABORTED}
+    assert is_mount_point(str(top / "target"))
+    await node.unpublish("csi-abc", str(top / "target"))
+    assert mounts_below(str(top)) == ()
+
+
+@asynccontextmanager
+async def command(top: Path, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pykubelet.app.cli", "csi-local"),
+        *("--root-dir", str(top / "root"), "--data-dir", str(top / "data")),
+        *options,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def test_the_command_serves_until_it_is_stopped_and_removes_its_sockets(top: Path) -> None:
+    async with command(top) as process:
+        assert process.stderr is not None
+        async with asyncio.timeout(30):
+            lines = ""
+            while lines.count("serving") < 2:
+                lines += (await process.stderr.readline()).decode()
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+    assert [path for path in (top / "root").rglob("*") if not path.is_dir()] == []
+
+
+async def test_the_command_refuses_options_that_cannot_work(top: Path) -> None:
+    async with command(top, "--driver-name", "a/b") as process:
+        _, error = await process.communicate()
+    assert process.returncode == 1
+    assert error.decode().startswith("Error: --driver-name 'a/b'")

@@ -1,0 +1,78 @@
+"""Starts CSI drivers for tests (`support/csi_driver.py`), each a process of its own, and sets how they behave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from support.drivers import TESTS, DriverProcess
+
+from pykubelet.edges.host.fs.mounts import mounts_below, unmount
+
+DRIVER = "local.csi.pykubelet"
+
+
+class CsiProcess(DriverProcess):
+    """One running driver; see `Observed` for its behaviors."""
+
+    data: Path
+    endpoint: Path
+
+    def names(self, what: str = "begun") -> list[str]:
+        """The names of the calls that have begun, are `done`, or have `failed`, in order; without queries."""
+        queries = ("NodeGetCapabilities", "NodeGetInfo", "NodeGetVolumeStats")
+        return [one["call"] for one in self.calls() if one["is"] == what and one["call"] not in queries]
+
+    def requests(self, call: str) -> list[dict[str, Any]]:
+        """The requests of one method."""
+        return [one["request"] for one in self.calls(call) if one["is"] == "begun"]
+
+    def volumes(self) -> list[str]:
+        """The ids of the volumes that the driver keeps."""
+        return sorted(path.name for path in (self.data / "volumes").glob("*"))
+
+
+@asynccontextmanager
+async def csi_driver(
+    root: Path,
+    data: Path,
+    name: str = DRIVER,
+    *,
+    node: str = "node-1",
+    limit: int = 0,
+    behavior: dict[str, Any] | None = None,
+) -> AsyncIterator[CsiProcess]:
+    """Run a driver whose sockets are below the agent's root directory, and whose volumes are in `data`."""
+    data.mkdir(parents=True, exist_ok=True)
+    log, registration = data / "calls.jsonl", root / "plugins_registry" / f"{name}-reg.sock"
+    options = ["--name", name, "--root", str(root), "--data", str(data), "--node", node, "--log", str(log)]
+    options += ["--max", str(limit), "--behavior", json.dumps(behavior or {})]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(TESTS), str(TESTS.parent / "src")))}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "support.csi_driver",
+        *options,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=environment,
+    )
+    driver = CsiProcess(process, name, registration, log)
+    driver.data, driver.endpoint = data, root / "plugins" / name / "csi.sock"
+    try:
+        await driver._line("ready")
+        yield driver
+    finally:
+        await driver.kill()
+
+
+def unmount_all(path: Path) -> None:
+    """Unmount everything below `path` that a failed test has left."""
+    for mount in mounts_below(str(path)):
+        unmount(mount.target, detach=True)

@@ -1,0 +1,123 @@
+"""A CSI driver for tests, as a process of its own: `python -m support.csi_driver`. `support/csi.py` starts it.
+
+It is `pykubelet csi-local` that writes all calls to a file of JSON lines, and whose calls hang, fail or end the process when
+lines of JSON on the standard input order it. Each line is answered by a line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+
+from pykubelet.app.csi_local import DriverOptions, build_methods, serve_driver
+from pykubelet.edges.csi import csi_pb2 as pb
+from pykubelet.net.grpc.server import Method
+from pykubelet.net.grpc.status import Code, RpcError
+
+
+class Observed:
+    """Wraps the methods of the driver. `behavior`: by call (`NodePublishVolume`), how it is answered.
+
+    `hang`, `crash`, `fail CODE text`, `flood`; `hang after` and `crash after` do the work before.
+    """
+
+    def __init__(self, log: Path, behavior: dict[str, str]) -> None:
+        self.log = log
+        self.behavior = behavior
+        self.info: dict[str, Any] = {}
+        self.hidden: list[int] = []
+
+    def wrapped(self, methods: dict[str, Method]) -> dict[str, Method]:
+        return {path: self._wrap(path.rpartition("/")[2], call) for path, call in methods.items()}
+
+    def _wrap(self, name: str, call: Method) -> Method:
+        async def wrapped(data: bytes) -> bytes:
+            request = getattr(pb, f"{name}Request").FromString(data)
+            self._write(name, "begun", MessageToDict(request, preserving_proto_field_name=True))
+            how = self.behavior.get(name, "")
+            if how.startswith("fail"):
+                _, code, text = (*how.split(" ", 2), "")[:3]
+                self._write(name, "failed", {})
+                raise RpcError(Code[code], text)
+            if how in ("hang", "crash"):
+                await self._end(how)
+            if how == "flood":
+                return b"x" * (8 << 20)
+            try:
+                answer = await call(data)
+            except RpcError:
+                self._write(name, "failed", {})
+                raise
+            self._write(name, "done", {})
+            if how in ("hang after", "crash after"):
+                await self._end(how)
+            return self._changed(name, answer)
+
+        return wrapped
+
+    def _changed(self, name: str, answer: bytes) -> bytes:
+        if name == "NodeGetInfo" and self.info:
+            found = pb.NodeGetInfoResponse.FromString(answer)
+            found.max_volumes_per_node = self.info.get("max", found.max_volumes_per_node)
+            found.node_id = self.info.get("id", found.node_id)
+            for key, value in self.info.get("topology", {}).items():
+                found.accessible_topology.segments[key] = value
+            return found.SerializeToString()
+        if name == "NodeGetCapabilities" and self.hidden:
+            known = pb.NodeGetCapabilitiesResponse.FromString(answer)
+            left = [one for one in known.capabilities if one.rpc.type not in self.hidden]
+            return pb.NodeGetCapabilitiesResponse(capabilities=left).SerializeToString()
+        return answer
+
+    async def _end(self, how: str) -> None:
+        if how.startswith("crash"):
+            os._exit(3)
+        await asyncio.sleep(3600)
+
+    def _write(self, name: str, what: str, request: dict[str, Any]) -> None:
+        with self.log.open("a") as out:
+            out.write(json.dumps({"call": name, "is": what, "request": request}) + "\n")
+
+    def take(self, command: dict[str, Any]) -> None:
+        """Carry out one command of the test."""
+        behavior = command["behavior"]
+        self.info = behavior.pop("info", self.info)
+        self.hidden = behavior.pop("hidden", self.hidden)
+        self.behavior.update(behavior)
+
+
+async def _main() -> None:
+    parser = argparse.ArgumentParser()
+    for name in ("--name", "--root", "--data", "--node", "--log"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--max", type=int, default=0)
+    parser.add_argument("--behavior", default="{}")
+    given = parser.parse_args()
+    options = DriverOptions(given.name, given.root, given.data, given.node, given.max)
+    assert not options.problem(), options.problem()
+    observed = Observed(Path(given.log), {})
+    observed.take({"behavior": json.loads(given.behavior)})
+    serving = asyncio.get_running_loop().create_task(serve_driver(options, observed.wrapped(build_methods(options))))
+    while not all(os.path.exists(path) for path in (options.endpoint, options.registration)):  # noqa: ASYNC110 - a file has no event
+        await asyncio.sleep(0.01)
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    print("ready", flush=True)
+    while line := await reader.readline():
+        observed.take(json.loads(line))
+        print("done", flush=True)
+    serving.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await serving
+
+
+if __name__ == "__main__":
+    asyncio.run(_main())
