@@ -339,8 +339,8 @@ def test_containers_whose_cpuset_changed_are_updated() -> None:
     running = [RunningContainer("a", "u", "c0"), RunningContainer("b", "v", "c0"), RunningContainer("c", "w", "c0")]
     shared, own = parse_cpuset("0-5"), parse_cpuset("6-7")
     applied = {"b": shared, "c": parse_cpuset("0-7")}
-    assert cpuset_updates(manager.state, running, applied) == (CpusetUpdate("a", own), CpusetUpdate("c", shared))
-    assert cpuset_updates(CpuState(), running, {}) == ()
+    assert cpuset_updates(manager.state.cpuset, running, applied) == (CpusetUpdate("a", own), CpusetUpdate("c", shared))
+    assert cpuset_updates(CpuState().cpuset, running, {}) == ()
 
 
 def test_containers_with_exclusive_cpus_have_no_quota() -> None:

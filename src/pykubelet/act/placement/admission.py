@@ -20,8 +20,8 @@ from pykubelet.act.placement.topology_options import Policy, Scope, Topology
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.hints import TopologyHint
+from pykubelet.base.model.reasons import TOPOLOGY_AFFINITY
 
-AFFINITY_REASON = "TopologyAffinityError"
 AFFINITY_MESSAGE = "Resources cannot be allocated with Topology locality"
 
 REQUESTS = "kubelet_topology_manager_admission_requests_total"
@@ -139,7 +139,7 @@ class _Run:
 
     def _reject_affinity(self) -> Rejection:
         self._count_aligned(ALIGNED_FAILURE)
-        return Rejection(AFFINITY_REASON, AFFINITY_MESSAGE, (*self.facts, Fact(ERRORS)))
+        return Rejection(TOPOLOGY_AFFINITY, AFFINITY_MESSAGE, (*self.facts, Fact(ERRORS)))
 
     def _reject(self, error: AllocationError, *more: Fact) -> Rejection:
         return Rejection(error.reason, error.message(), (*self.facts, *more))

@@ -7,7 +7,7 @@ Source: the Kubernetes documentation "Control CPU Management Policies on the Nod
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from pykubelet.act.placement.cpu_pick import NotEnough, pick_cpus
 from pykubelet.act.placement.cpu_policy import StaticPolicy, exclusive_counts, is_restartable, pod_count
@@ -290,13 +290,16 @@ class CpusetUpdate(Value):
 
 
 def cpuset_updates(
-    state: CpuState, running: Iterable[RunningContainer], applied: Mapping[str, frozenset[int]]
+    cpuset: Callable[[str, str], frozenset[int]],
+    running: Iterable[RunningContainer],
+    applied: Mapping[str, frozenset[int]],
 ) -> tuple[CpusetUpdate, ...]:
     """The containers whose cpuset differs from the last one that was applied.
 
-    `applied`: by container id, from its creation and from updates that succeeded; a missing one is updated.
+    `cpuset`: by pod UID and container name. `applied`: by container id, from its creation and from updates that succeeded; a
+    missing one is updated.
     """
-    wanted = ((one.id, state.cpuset(one.uid, one.name)) for one in running)
+    wanted = ((one.id, cpuset(one.uid, one.name)) for one in running)
     return tuple(CpusetUpdate(id_, cpus) for id_, cpus in wanted if cpus and applied.get(id_) != cpus)
 
 

@@ -30,6 +30,7 @@ STAGES: Mapping[str, OptionStage] = {
     STRICT_RESERVATION: OptionStage.STABLE,
     PREFER_UNCORE_CACHE: OptionStage.STABLE,
 }
+_GATES = {OptionStage.ALPHA: "CPUManagerPolicyAlphaOptions", OptionStage.BETA: "CPUManagerPolicyBetaOptions"}
 #: Pairs that exclude each other, in the order in which they are checked.
 CONFLICTS = (
     (FULL_PCPUS_ONLY, DISTRIBUTE_ACROSS_CORES),
@@ -78,7 +79,7 @@ def _problem(name: str, gates: FeatureGates) -> str | None:
     stage = STAGES.get(name)
     if stage is None:
         return f"unknown CPU Manager Policy option: {quoted(name)}"
-    if stage is not OptionStage.STABLE and not gates.enabled(f"CPUManagerPolicy{stage}Options"):
+    if stage is not OptionStage.STABLE and not gates.enabled(_GATES[stage]):
         return f"CPU Manager Policy {stage}-level Options not enabled, but option {quoted(name)} provided"
     return None
 

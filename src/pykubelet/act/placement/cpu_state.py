@@ -28,6 +28,8 @@ from pykubelet.base.kit.cpuset import format_cpuset, parse_cpuset
 
 FILE_NAME = "cpu_manager_state"
 
+#: The error about a file of the first format whose containers are not known.
+FIRST_FORMAT = "failed to migrate checkpoint from v1 to v2"
 _STRUCT = "CPUManagerCheckpoint"
 
 #: Entries as text: CPU lists by pod UID and container name; None stands for null, which has another checksum than no entries.
@@ -95,7 +97,7 @@ def _by_pod(entries: Mapping[str, str], containers: ContainerIds) -> dict[str, d
     for container_id, cpus in entries.items():
         if container_id not in containers:
             what = f"containerID '{container_id}' not found in initial containers list"
-            raise CheckpointError(f"failed to migrate checkpoint from v1 to v2: {what}")
+            raise CheckpointError(f"{FIRST_FORMAT}: {what}")
         uid, name = containers[container_id]
         pods.setdefault(uid, {})[name] = cpus
     return pods

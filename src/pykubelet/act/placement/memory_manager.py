@@ -70,7 +70,7 @@ class MemoryManager(Value):
 
     def hints(self, pod: Pod, container: Container) -> ResourceHints:
         """The nodes on which the container's memory fits, or those that it has. Empty: no preference, or no capacity."""
-        sizes = _container_sizes(container) if self._serves(pod) else None
+        sizes = _container_sizes(container) if self.serves(pod) else None
         if sizes is None:
             return {}
         blocks = self.state.blocks(pod.metadata.uid, container.name)
@@ -78,7 +78,7 @@ class MemoryManager(Value):
 
     def pod_hints(self, pod: Pod) -> ResourceHints:
         """The nodes on which the memory of all the pod's containers fits, or those that its first container has."""
-        sizes = _pod_sizes(pod) if self._serves(pod) else None
+        sizes = _pod_sizes(pod) if self.serves(pod) else None
         if not sizes:
             return {}
         for container in (*pod.spec.initContainers, *pod.spec.containers):
@@ -89,7 +89,7 @@ class MemoryManager(Value):
 
     def allocate(self, pod: Pod, container: Container, hint: TopologyHint) -> Allocation[MemoryManager]:
         """Books the container's memory on the hint's nodes. If they have too little, nodes are added."""
-        if not self._serves(pod):
+        if not self.serves(pod):
             return Allocation(self)
         blocks = self.state.blocks(pod.metadata.uid, container.name)
         if blocks is not None:
@@ -139,7 +139,8 @@ class MemoryManager(Value):
         nodes = {node for block in self.blocks(pod_uid, container) for node in block.nodes}
         return ",".join(map(str, sorted(nodes)))
 
-    def _serves(self, pod: Pod) -> bool:
+    def serves(self, pod: Pod) -> bool:
+        """Whether the pod gets memory of its own: it is Guaranteed and has no pod-level resources."""
         return self.policy is MemoryPolicy.STATIC and qos_class(pod) is QOSClass.GUARANTEED and not _has_pod_level(pod)
 
     def _reusable(self, pod: Pod) -> Reusable:

@@ -12,6 +12,7 @@ from pykubelet.act.placement.cpu_manager import CpuManager
 from pykubelet.act.placement.cpu_topology import cpus_in
 from pykubelet.act.placement.explanation import explain_rejection, pod_name
 from pykubelet.act.placement.memory_manager import MemoryManager, MemoryPolicy
+from pykubelet.act.placement.provider import Question
 from pykubelet.act.placement.topology_options import Topology
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import Value, field
@@ -70,6 +71,7 @@ class Simulation:
         self._names[uid] = name
         managers = self._managers()
         result = admit(self.topology, managers, pod)
+        assert not isinstance(result, Question), "without devices there is no plugin to be asked"
         if not isinstance(result, Admitted):
             assert isinstance(result, Rejection), "without devices, nothing is asked"
             explanation = explain_rejection(self.topology, managers, pod, self._names)

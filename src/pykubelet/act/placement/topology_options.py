@@ -48,6 +48,7 @@ class OptionStage(StrEnum):
 
 
 STAGES: Mapping[str, OptionStage] = {PREFER_CLOSEST: OptionStage.STABLE, MAX_NODES: OptionStage.STABLE}
+_GATES = {OptionStage.ALPHA: "TopologyManagerPolicyAlphaOptions", OptionStage.BETA: "TopologyManagerPolicyBetaOptions"}
 
 
 class TopologyOptions(Value):
@@ -74,7 +75,7 @@ def option_problem(name: str, gates: FeatureGates, stages: Mapping[str, OptionSt
     stage = stages.get(name)
     if stage is None:
         return f'unknown Topology Manager Policy option: "{name}"'
-    if stage is not OptionStage.STABLE and not gates.enabled(f"TopologyManagerPolicy{stage}Options"):
+    if stage is not OptionStage.STABLE and not gates.enabled(_GATES[stage]):
         return f'topology manager policy {stage.lower()}-level options not enabled, but option "{name}" provided'
     return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pykubelet.base.kit.cpuset import format_cpuset
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.machine import Machine
@@ -56,7 +57,8 @@ class Devices(Value):
 
 
 class CpuSet(Value):
-    """CPUs and memory nodes in the kernel's list format; "": not restricted. `exclusive`: no other container uses the CPUs."""
+    """CPUs and memory nodes in the kernel's list format; "": not restricted. `exclusive`: no other container uses the CPUs, so they
+    have no quota."""
 
     cpus: str = ""
     mems: str = ""
@@ -156,3 +158,18 @@ class Placements(Value):
         """What a container has; nothing of its own for an unknown one."""
         pod = self.pods.get(uid)
         return pod.containers.get(name, ContainerPlacement()) if pod is not None else ContainerPlacement()
+
+    def cpus_of(self, uid: str, name: str) -> frozenset[int]:
+        """The CPUs that a container may run on: its own, or the shared pool; empty if it is not restricted."""
+        return self.container(PodUID(uid), name).cpus or self.shared or NO_CPUS
+
+    def cpuset(self, uid: PodUID, name: str) -> CpuSet:
+        """The restrictions with which a container is created."""
+        pod = self.pods.get(uid)
+        exclusive = pod is not None and name in pod.no_quota
+        return CpuSet(format_cpuset(self.cpus_of(uid, name)), self.container(uid, name).mems, exclusive)
+
+    def has_quota(self, uid: PodUID) -> bool:
+        """Whether the pod's cgroup has a CPU quota, if its limits give one."""
+        pod = self.pods.get(uid)
+        return pod is None or not pod.no_quota

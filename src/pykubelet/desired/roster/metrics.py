@@ -18,6 +18,7 @@ from pykubelet.base.model.reasons import (
     RESIZE_INFEASIBLE,
     SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED,
     SYSCTL_FORBIDDEN,
+    TOPOLOGY_AFFINITY,
     UNEXPECTED_ADMISSION_ERROR,
 )
 from pykubelet.base.model.sizing import Amounts, size_of
@@ -53,6 +54,7 @@ _METRIC_REASONS = frozenset(
         POD_OS_SELECTOR_MISMATCH,
         SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED,
         SYSCTL_FORBIDDEN,
+        TOPOLOGY_AFFINITY,
         UNEXPECTED_ADMISSION_ERROR,
         *(f"{_OUT_OF}{name}" for name in ("cpu", "memory", "ephemeral-storage", "pods")),
     }

@@ -33,7 +33,7 @@ _STATES = {
 }
 
 #: The maximum length of the runtime's reason and message for a container, which may quote its image or pod.
-REASON_LIMIT, MESSAGE_LIMIT = 256, 8 << 10
+REASON_LIMIT, MESSAGE_LIMIT, CPUSET_LIMIT = 256, 8 << 10, 4 << 10
 
 #: containerd's message for a start whose client disconnected: containerd then kills the program that starts the shim. The
 #: reason is that of every failed start (START_ERROR).
@@ -105,7 +105,13 @@ def _view(container: ContainerID, name: str, sandbox: SandboxID, status: pb.Cont
         ),
         user=ObservedUser(user.uid, user.gid, tuple(user.supplemental_groups)) if user is not None else None,
         resources=(
-            ResourcesView(linux.cpu_shares, linux.cpu_quota, linux.cpu_period, linux.memory_limit_in_bytes)
+            ResourcesView(
+                linux.cpu_shares,
+                linux.cpu_quota,
+                linux.cpu_period,
+                linux.memory_limit_in_bytes,
+                shorten(linux.cpuset_cpus, CPUSET_LIMIT),
+            )
             if linux is not None
             else None
         ),

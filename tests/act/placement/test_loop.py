@@ -1,0 +1,283 @@
+"""The running loop of placement: what it decides, gives back, writes and survives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from act.placement.cpu_pods import container, make_pod
+from act.placement.stand import GPU, FakeDevices, FakePlugins, cpu_managers, placing, single_numa, view
+from support.machines import Shape
+
+from pykubelet.act.placement.cpu_state import decode
+from pykubelet.act.placement.managers import Managers
+from pykubelet.act.placement.memory_manager import MemoryManager, start_memory_manager
+from pykubelet.act.placement.provider import AllocationError
+from pykubelet.base.api.core import Pod
+from pykubelet.base.api.quantity import parse_text
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.lifecycle import KillReason, Stage
+from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.placement import NO_CPUS, Placements
+from pykubelet.config.kubelet import MemoryReservation
+
+FOUR = Shape(sockets=1, nodes_per_socket=1, cores_per_node=4, threads=1)
+TWO_NODES = Shape(sockets=2, nodes_per_socket=1, cores_per_node=2, threads=1)
+
+
+def read_cpus(root: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((root / "cpu_manager_state").read_text())
+    return found
+
+
+def gpu_pod(uid: str) -> Pod:
+    one = container("c0", "1")
+    one["resources"] = {part: {**one["resources"][part], GPU: "1"} for part in ("requests", "limits")}
+    return msgspec.convert({"metadata": {"uid": uid, "name": uid}, "spec": {"containers": [one]}}, Pod)
+
+
+async def test_pods_get_cpus_until_there_are_no_more(tmp_path: Path) -> None:
+    async with placing(cpu_managers(FOUR), tmp_path) as stand:
+        a, b, c, shared = make_pod("a", "2"), make_pod("b", "1"), make_pod("c", "1"), make_pod("shared", "500m")
+        stand.desire(a, b, c, shared)
+        assert await stand.cpus(a) == {"c0": "1-2"}
+        assert await stand.cpus(b) == {"c0": "3"}
+        refused = await stand.rejected(c)
+        text = "not enough cpus available to satisfy request: requested=1, available=0"
+        assert refused.reason == "UnexpectedAdmissionError"
+        assert refused.message == f"Allocate failed due to {text}, which is unexpected"
+        assert await stand.cpus(shared) == {}
+        placements = stand.placements.get()
+        assert placements.cpuset(PodUID("shared"), "c0").cpus == "0"
+        assert placements.cpuset(PodUID("a"), "c0").cpus == "1-2"
+        assert (placements.has_quota(PodUID("a")), placements.has_quota(PodUID("shared"))) == (False, True)
+        assert "held by /a c0 (2)" in placements.pods[PodUID("c")].explanation
+
+
+async def test_the_state_is_on_disk_before_the_decision_is_published(tmp_path: Path) -> None:
+    async with placing(cpu_managers(FOUR), tmp_path) as stand:
+        a = make_pod("a", "2")
+        stand.desire(a)
+        await stand.placed(a)
+        assert read_cpus(tmp_path)["entries"] == {"a": {"c0": "1-2"}}
+        assert read_cpus(tmp_path)["defaultCpuSet"] == "0,3"
+        assert json.loads((tmp_path / "memory_manager_state").read_text())["policyName"] == "None"
+
+
+async def test_cpus_of_a_pod_that_has_ended_return_to_the_shared_pool(tmp_path: Path) -> None:
+    async with placing(cpu_managers(FOUR), tmp_path) as stand:
+        a = make_pod("a", "2")
+        stand.desire(a)
+        await stand.shared("0,3")
+        stand.end(a, Stage.TERMINATING)
+        stand.desire(unplaced=False)
+        b = make_pod("b", "2")
+        stand.desire(b)
+        assert (await stand.rejected(b)).reason == "UnexpectedAdmissionError", "a still runs"
+        stand.end(a, Stage.TERMINATED)
+        await stand.shared("0-3")
+        assert read_cpus(tmp_path).get("entries") is None
+
+
+async def test_a_pod_whose_containers_restart_keeps_its_cpus(tmp_path: Path) -> None:
+    """A static pod that went and came back before it had ended is started again under the same UID."""
+    async with placing(cpu_managers(FOUR), tmp_path) as stand:
+        a = make_pod("a", "2")
+        stand.desire(a)
+        await stand.placed(a)
+        stand.end(a, Stage.TERMINATING, KillReason.REMOVED)
+        stand.desire(a, seen_at=2.0)
+        assert (await stand.placed(a, 2.0)).containers["c0"].cpus == frozenset({1, 2})
+        stand.end(a, Stage.TERMINATED, KillReason.RENEWED)
+        b = make_pod("b", "2")
+        stand.desire(a, b, seen_at=2.0)
+        assert (await stand.placed(b, 2.0)).rejection is not None, "the CPUs are still those of a"
+        assert stand.placements.get().container(PodUID("a"), "c0").cpus == frozenset({1, 2})
+
+
+async def test_nothing_is_taken_back_before_all_sources_have_reported(tmp_path: Path) -> None:
+    managers = cpu_managers(FOUR)
+    async with placing(managers, tmp_path) as stand:
+        gone = make_pod("gone", "2")
+        stand.desire(gone)
+        await stand.placed(gone)
+    state = decode((tmp_path / "cpu_manager_state").read_text(), "static", {})
+    assert managers.cpus is not None
+    restored = replace(managers, cpus=replace(managers.cpus, state=state))
+    async with placing(restored, tmp_path) as stand:
+        early = make_pod("early", "2")
+        stand.desire(early, ready=False)
+        await asyncio.wait_for(stand.placements.wait_for(lambda p: "early" in p.waits), 30)
+        assert "early" not in stand.placements.get().pods, "it is not refused for a pod that may have ended"
+        stand.desire(early)
+        assert await stand.cpus(early) == {"c0": "1-2"}
+
+
+async def test_after_a_restart_a_pod_is_confirmed_that_would_not_be_admitted_anew(tmp_path: Path) -> None:
+    """With full-pcpus-only, the reference refuses a pod that runs already if no other core is free."""
+    shape = Shape(sockets=1, nodes_per_socket=1, cores_per_node=2, threads=2)
+    managers = cpu_managers(shape, ("full-pcpus-only",))
+    pod = make_pod("a", "2")
+    async with placing(managers, tmp_path) as stand:
+        stand.desire(pod)
+        first = await stand.cpus(pod)
+    state = decode((tmp_path / "cpu_manager_state").read_text(), "static", {})
+    assert managers.cpus is not None
+    async with placing(replace(managers, cpus=replace(managers.cpus, state=state)), tmp_path) as stand:
+        stand.desire(pod)
+        assert await stand.cpus(pod) == first
+
+
+async def test_without_a_state_file_running_containers_keep_their_cpus(tmp_path: Path) -> None:
+    running, other, late = make_pod("running", "2"), make_pod("other", "500m"), make_pod("late", "1")
+    async with placing(cpu_managers(FOUR, is_new=True), tmp_path, listed=False) as stand:
+        views = {PodUID("running"): view(running, {"c0": "2-3"}), PodUID("other"): view(other, {"c0": "0-1"})}
+        stand.observed.publish(Observed(views, 1.0))
+        stand.desire(late, ready=False)
+        assert await stand.cpus(late) == {"c0": "1"}
+        stand.desire(late, running, other)
+        assert await stand.cpus(running) == {"c0": "2-3"}
+        assert await stand.cpus(other) == {}
+
+
+async def test_cpus_that_only_looked_exclusive_are_given_back(tmp_path: Path) -> None:
+    pod = make_pod("shared", "500m")
+    async with placing(cpu_managers(FOUR, is_new=True), tmp_path) as stand:
+        stand.observed.publish(Observed({PodUID("shared"): view(pod, {"c0": "2-3"})}, 1.0))
+        stand.desire(pod)
+        assert await stand.cpus(pod) == {}
+        await stand.shared("0-3")
+
+
+async def test_single_numa_node_refuses_what_fits_on_no_node(tmp_path: Path) -> None:
+    async with placing(cpu_managers(TWO_NODES, topology=single_numa(TWO_NODES)), tmp_path) as stand:
+        wide, fits = make_pod("wide", "3"), make_pod("fits", "2")
+        stand.desire(wide, fits)
+        refused = await stand.rejected(wide)
+        assert refused.reason == "TopologyAffinityError"
+        assert refused.message == "Resources cannot be allocated with Topology locality"
+        assert await stand.cpus(fits) == {"c0": "2-3"}
+
+
+def memory_manager(shape: Shape) -> MemoryManager:
+    reserved = tuple(MemoryReservation(numaNode=node.id, limits={"memory": "1Gi"}) for node in shape.machine.nodes)
+    total = parse_text(f"{len(reserved)}Gi")
+    started = start_memory_manager("Static", shape.machine.nodes, {"memory": total}, reserved, ("f", None))
+    assert isinstance(started, MemoryManager), started
+    return started
+
+
+async def test_memory_of_finished_init_containers_is_free_again(tmp_path: Path) -> None:
+    managers = replace(cpu_managers(TWO_NODES), memory=memory_manager(TWO_NODES))
+    async with placing(managers, tmp_path) as stand:
+        pod = make_pod("a", "1", init=("1",))
+        stand.desire(pod)
+        placement = await stand.placed(pod)
+        assert {name: one.mems for name, one in placement.containers.items()} == {"i0": "0", "c0": "0"}
+        stand.observed.publish(Observed({PodUID("a"): view(pod, {"i0": "1"})}, 2.0))
+        stand.observed.publish(Observed({PodUID("a"): view(pod, {"i0": "1", "c0": "1"})}, 3.0))
+
+        def is_released(placements: Placements) -> bool:
+            return not placements.container(PodUID("a"), "i0").memory
+
+        after = await asyncio.wait_for(stand.placements.wait_for(is_released), 30)
+        assert after.container(PodUID("a"), "c0").mems == "0"
+
+
+# Device plugins
+
+
+def with_devices(managers: Managers) -> Managers:
+    return replace(managers, devices=FakeDevices())
+
+
+async def test_a_plugin_chooses_the_device_and_then_allocates_it(tmp_path: Path) -> None:
+    plugins = FakePlugins()
+    async with placing(with_devices(cpu_managers(FOUR)), tmp_path, plugins) as stand:
+        pod = gpu_pod("a")
+        stand.desire(pod)
+        placement = await stand.placed(pod)
+        got = placement.containers["c0"]
+        assert (got.cpus, got.devices[0].ids) == (frozenset({1}), frozenset({"b"}))
+        assert got.options.env == {"GPU": "yes"}
+
+
+async def test_a_slow_plugin_delays_only_its_own_pods(tmp_path: Path) -> None:
+    plugins = FakePlugins()
+    plugins.held = {"slow"}
+    async with placing(with_devices(cpu_managers(FOUR)), tmp_path, plugins) as stand:
+        slow, gpu, plain = gpu_pod("slow"), gpu_pod("gpu"), make_pod("plain", "1")
+        stand.desire(slow, gpu, plain)
+        await stand.placed(plain)
+        assert (await stand.placed(gpu)).containers["c0"].devices[0].ids == {"b"}
+        wait = stand.placements.get().waits[PodUID("slow")]
+        assert (wait.what, wait.subject, wait.detail) == ("device plugin", GPU, "GetPreferredAllocation")
+        plugins.open.set()
+        assert (await stand.placed(slow)).containers["c0"].devices[0].ids == {"a"}
+        assert plugins.asked == ["slow", "gpu", "slow"], "it is asked again, because the free devices have changed"
+        assert not stand.placements.get().waits
+
+
+async def test_a_failed_allocate_rejects_the_pod_and_frees_what_it_had(tmp_path: Path) -> None:
+    plugins = FakePlugins()
+    plugins.allocations["a"] = AllocationError("rpc error: code = Unknown desc = no")
+    async with placing(with_devices(cpu_managers(FOUR)), tmp_path, plugins) as stand:
+        pod = gpu_pod("a")
+        stand.desire(pod)
+        refused = await stand.rejected(pod)
+        text = "Allocate failed due to rpc error: code = Unknown desc = no, which is unexpected"
+        assert (refused.reason, refused.message) == ("UnexpectedAdmissionError", text)
+        await stand.shared("0-3")
+        assert stand.placements.get().cpus_of("a", "c0") == frozenset(range(4))
+
+
+@pytest.mark.parametrize("step", ["GetPreferredAllocation", "Allocate"])
+async def test_a_pod_that_goes_while_its_plugin_is_asked_leaves_nothing(tmp_path: Path, step: str) -> None:
+    plugins = FakePlugins()
+    plugins.held = {"a"} if step == "GetPreferredAllocation" else set()
+    async with placing(with_devices(cpu_managers(FOUR)), tmp_path, plugins) as stand:
+        pod = gpu_pod("a")
+        if step == "Allocate":
+            plugins.prefer = _answer_then_hold(plugins)  # type: ignore[method-assign]
+        stand.desire(pod)
+        await asyncio.wait_for(
+            stand.placements.wait_for(lambda p: PodUID("a") in p.waits and p.waits[PodUID("a")].detail == step), 30
+        )
+        stand.desire()
+        await asyncio.wait_for(stand.placements.wait_for(lambda p: not p.waits), 30)
+        await stand.shared("0-3")
+        assert stand.placements.get().pods == {}
+        other, third = gpu_pod("b"), gpu_pod("c")
+        plugins.held = set()
+        stand.desire(other, third)
+        assert {(await stand.placed(p)).containers["c0"].devices[0].ids for p in (other, third)} == {
+            frozenset({"a"}),
+            frozenset({"b"}),
+        }
+
+
+def _answer_then_hold(plugins: FakePlugins) -> Any:
+    async def prefer(question: Any) -> Any:
+        plugins.held.add("a") if question.pod_uid == "a" else None
+        return set()
+
+    return prefer
+
+
+async def test_without_policies_the_files_say_so(tmp_path: Path) -> None:
+    async with placing(Managers(), tmp_path) as stand:
+        pod = make_pod("a", "2")
+        stand.desire(pod)
+        assert await stand.cpus(pod) == {}
+        assert stand.placements.get().cpus_of("a", "c0") == NO_CPUS
+        assert read_cpus(tmp_path) == {"policyName": "none", "defaultCpuSet": "", "checksum": 1353318690}
+        assert json.loads((tmp_path / "memory_manager_state").read_text()) == {
+            "policyName": "None",
+            "machineState": {},
+            "checksum": 4236770233,
+        }
