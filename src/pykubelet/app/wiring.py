@@ -44,6 +44,7 @@ from pykubelet.app.advice import advice, read_circumstances
 from pykubelet.app.driver import ask_driver, cgroups_of, insist_on_driver
 from pykubelet.app.parts import Cells, Loops, Machinery, Periods, Runtime
 from pykubelet.app.prepare import AgentStartError, app_armor_enabled, kernel_version, prepare_machine
+from pykubelet.app.wiring_placement import wire_placement
 from pykubelet.app.wiring_server import wire_ports
 from pykubelet.base.api.core import PodStatus
 from pykubelet.base.kit.backoff import BackoffPolicy
@@ -280,11 +281,11 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
     userns = UserNamespaceManager(m.cri, paths, settings.user_namespace_ids_per_pod)
     hooks = HookRunner(m.cri, m.recorder)
     stopper = ContainerStopper(m.cri, hooks, m.clock, m.recorder, m.touched)
-    sandbox_cells = SandboxCells(node, runtime, content)
+    sandbox_cells = SandboxCells(node, runtime, content, cells.placements.cell)
     tools = PodTools(
         clock=m.clock,
         flight=m.flight,
-        cells=PodCells(mounts, observed, node, runtime, cells.statuses.cell, content),
+        cells=PodCells(mounts, observed, node, runtime, cells.statuses.cell, content, cells.placements.cell),
         sandboxes=Sandboxes(m.cri, render, sandbox_cells, settings.config.resolvConf, m.recorder, userns),
         starter=ContainerStarter(m.cri, hooks, stopper, m.flight, m.recorder),
         stopper=stopper,
@@ -438,6 +439,7 @@ class Agent:
         self._begin(sources)
         if m.settings.config.makeIPTablesUtilChains:
             self._begin([("host-chains", HostChains().run())])
+        self._begin(await wire_placement(m, cells))
         self._begin(wire_roster(m, cells, names))
         self._begin([("pleg", self._run_pleg(wire_pleg(m, cells), pod_cgroups))])
         self._begin(wire_observe(m, cells, earlier))

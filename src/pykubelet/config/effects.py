@@ -50,7 +50,10 @@ EFFECTIVE_GATES = frozenset(
         "ContainerCheckpoint",
         "ContainerRestartRules",
         "ContainerStopSignals",
+        "CPUManagerPolicyAlphaOptions",
+        "CPUManagerPolicyBetaOptions",
         "CustomCPUCFSQuotaPeriod",
+        "DisableCPUQuotaWithExclusiveCPUs",
         "EnvFiles",
         "ExtendWebSocketsToKubelet",
         "GracefulNodeShutdown",
@@ -61,6 +64,7 @@ EFFECTIVE_GATES = frozenset(
         "KubeletCrashLoopBackOffMax",
         "KubeletEnsureSecretPulledImages",
         "KubeletSeparateDiskGC",
+        "KubeletPodResourcesListUseActivePods",
         "LocalStorageCapacityIsolationFSQuotaMonitoring",
         "MemoryQoS",
         "NodeDeclaredFeatures",
@@ -69,8 +73,11 @@ EFFECTIVE_GATES = frozenset(
         "PodReadyToStartContainersCondition",
         "QOSReserved",
         "ReduceDefaultCrashLoopBackOffDecay",
+        "ResourceHealthStatus",
         "RestartAllContainersOnContainerExits",
         "RotateKubeletServerCertificate",
+        "TopologyManagerPolicyAlphaOptions",
+        "TopologyManagerPolicyBetaOptions",
     }
 )
 

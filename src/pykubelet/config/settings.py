@@ -240,6 +240,13 @@ class Settings(Value):
         """The thresholds of `--eviction-stall`."""
         return tuple(stall_threshold(name, share) for name, share in self.flags.eviction_stall.items())
 
+    @property
+    def has_placement_policy(self) -> bool:
+        """Whether the CPU, Memory or Topology Manager has a policy, so that every pod is placed."""
+        config = self.config
+        policies = (config.cpuManagerPolicy, config.memoryManagerPolicy, config.topologyManagerPolicy)
+        return policies != ("none", "None", "none")
+
     def eviction_reserved(self, capacity: Mapping[str, int]) -> dict[str, int]:
         """The amounts by resource that the hard eviction thresholds keep from pods. `capacity`: the node's, by resource."""
         if self.flags.experimental_allocatable_ignore_eviction:

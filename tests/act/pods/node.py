@@ -93,13 +93,13 @@ class Groups:
         self.broken: dict[str, CgroupError] = {}
         self.busy: set[PodUID] = set()
 
-    async def ensure_pod(self, of: Pod) -> CgroupError | None:
+    async def ensure_pod(self, of: Pod, *, exclusive_cpus: bool = False) -> CgroupError | None:
         if error := self.broken.get(of.metadata.name):
             return error
         self.pods.add(PodUID(of.metadata.uid))
         return None
 
-    async def widen_pod(self, before: Pod, after: Pod) -> CgroupError | None:
+    async def widen_pod(self, before: Pod, after: Pod, *, exclusive_cpus: bool = False) -> CgroupError | None:
         """Sizes are not kept here."""
         return None
 

@@ -1,7 +1,7 @@
 """Carries out the commands of the pod state machine: does all I/O for one pod through the other packages of `act`.
 
 Owns: the order of the steps of one sync. The steps of a pod's end are in `ending.py`. Reads: `Mounts`, `Observed`, `NodeView`,
-`RuntimeReady`, `Content`.
+`RuntimeReady`, `Content`, `Placements`.
 Every step may be repeated: what already exists is adopted, and what is already gone is no error.
 """
 
@@ -47,6 +47,7 @@ from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.needs import environment_keys, runtime_class_key
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.observed import ContainerView, Started
+from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.reasons import (
     CREATE_CONTAINER_CONFIG_ERROR,
     EVENT_FAILED_CREATE_POD_CONTAINER,
@@ -244,7 +245,7 @@ class PodExecution:
         tools = self._tools
         size_now = pod_before(command) if plan.resize_pod else pod
         cgroup, _ = await asyncio.gather(
-            tools.cgroups.ensure_pod(size_now),
+            tools.cgroups.ensure_pod(size_now, exclusive_cpus=not self._placements().has_quota(self._ref.uid)),
             self._mounted(waits, lambda mounts: mounts.ready or mounts.mounting, "create the sandbox"),
         )
         if cgroup is not None:
@@ -263,6 +264,9 @@ class PodExecution:
 
     def _pod_ip(self) -> str:
         return pod_ip(self._tools.cells.observed.get().pods.get(self._ref.uid))
+
+    def _placements(self) -> Placements:
+        return self._tools.cells.placements.get()
 
     def _mounts(self) -> PodMounts | None:
         return self._tools.cells.mounts.get().pods.get(self._ref.uid)
@@ -299,7 +303,8 @@ class PodExecution:
         wait = Wait("resize", Owner.CONTAINER_RUNTIME, 0.0, detail=detail, next_step="start what is missing")
         with waits.waiting(wait):
             began = tools.clock.monotonic()
-            done, problem = await resize_pod(command, sandbox, tools.cgroups, tools.resizer, tools.sandboxes.settings())
+            settings, placements = tools.sandboxes.settings(), self._placements()
+            done, problem = await resize_pod(command, sandbox, tools.cgroups, tools.resizer, settings, placements)
             RESIZE_DURATIONS.observe((tools.clock.monotonic() - began) * 1000, str(not problem).lower())
             return done, problem
 
@@ -367,6 +372,8 @@ class PodExecution:
             termination_log_host_path=files.termination_log,
             etc_hosts_host_path=files.etc_hosts,
             target_container_id=target,
+            devices=self._placements().container(self._ref.uid, name).options,
+            cpuset=self._placements().cpuset(self._ref.uid, name),
         )
         bound = await self._with_subpaths(pod, container, settings, ctx)
         if isinstance(bound, StartFailed):

@@ -13,13 +13,19 @@ from pykubelet.act.runtime.plan.plan_resize import Applied
 from pykubelet.act.runtime.render.context import RenderSettings
 from pykubelet.base.api.core import Pod, ResourceRequirements
 from pykubelet.base.api.quantity import Amount
-from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.ids import ContainerID, PodUID
+from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.requests import is_limited, pod_limits
 from pykubelet.base.model.sizing import PodSize, resizable, size_of, with_size
 
 
 async def resize_pod(
-    command: Sync, sandbox: Sandbox, cgroups: PodCgroups, resizer: ContainerResizer, settings: RenderSettings
+    command: Sync,
+    sandbox: Sandbox,
+    cgroups: PodCgroups,
+    resizer: ContainerResizer,
+    settings: RenderSettings,
+    placements: Placements,
 ) -> tuple[Applied | None, str]:
     """Resize the pod's cgroup and containers. Returns the resources that the runtime has applied (None: nothing), and the
     error, or an empty string."""
@@ -31,15 +37,16 @@ async def resize_pod(
     problem = refusal or await resizer.report_sandbox(pod, sandbox, settings)
     if problem:
         return None, problem
-    if error := await cgroups.widen_pod(before, pod):
+    exclusive = sandbox.context.exclusive_cpus
+    if error := await cgroups.widen_pod(before, pod, exclusive_cpus=exclusive):
         return None, error.message
     given: dict[ContainerID, ResourceRequirements] = {}
-    sizes = size_of(pod).containers
+    sizes, uid = size_of(pod).containers, PodUID(pod.metadata.uid)
     for change in changes:
-        if problem := await resizer.resize(pod, change, settings):
+        if problem := await resizer.resize(pod, change, settings, placements.cpuset(uid, change.name)):
             return Applied(given, command.applied.whole), problem
         given[change.instance] = sizes[change.name]
-    if error := await cgroups.ensure_pod(pod):
+    if error := await cgroups.ensure_pod(pod, exclusive_cpus=exclusive):
         return Applied(given, command.applied.whole), error.message
     return Applied(given, pod.spec.resources), ""
 

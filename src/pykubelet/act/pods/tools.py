@@ -14,12 +14,13 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodView
+from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.waits import Owner, Wait
 
@@ -35,6 +36,7 @@ class PodCells(Value):
     runtime: Cell[RuntimeReady]
     statuses: Cell[Statuses]
     content: Cell[Content]
+    placements: Cell[Placements] = field(default_factory=lambda: Cell("placements", Placements()))
 
 
 class PodTools(Value):

@@ -293,7 +293,7 @@ class PodCgroups:
         message = f"failed to create container for [{' '.join(path.strip('/').split('/'))}] : {problem}"
         return CgroupError(uid, message, problem.is_no_space)
 
-    async def widen_pod(self, before: Pod, after: Pod) -> CgroupError | None:
+    async def widen_pod(self, before: Pod, after: Pod, *, exclusive_cpus: bool = False) -> CgroupError | None:
         """Set limits that allow both sizes of a pod that is being resized. `ensure_pod` sets the final limits later."""
         if not self._settings.cgroups_per_qos:
             return None
@@ -301,8 +301,8 @@ class PodCgroups:
         path = self._path(names.pod_group(self._settings, qos_class(after), uid))
         sizes = self._node.page_sizes
         limits = decide.wider(
-            decide.pod_cgroup_limits(before, self._settings, sizes),
-            decide.pod_cgroup_limits(after, self._settings, sizes),
+            decide.pod_cgroup_limits(before, self._settings, sizes, exclusive_cpus=exclusive_cpus),
+            decide.pod_cgroup_limits(after, self._settings, sizes, exclusive_cpus=exclusive_cpus),
         )
         problem = await self._try(f"cgroup:{uid}", lambda: self._cgroups.update(path, limits))
         return CgroupError(uid, str(problem), problem.is_no_space) if problem is not None else None

@@ -59,6 +59,7 @@ def admission_rules(settings: Settings, kernel: tuple[int, int], *, app_armor: b
         resize_init_containers=settings.enabled("InPlacePodVerticalScalingInitContainers"),
         static_cpus=config.cpuManagerPolicy == "static",
         static_memory=config.memoryManagerPolicy == "Static",
+        places_all=settings.has_placement_policy,
         limited_swap=config.memorySwap.swapBehavior == "LimitedSwap",
         pod_level_resources=settings.enabled("PodLevelResources"),
         features=frozenset(settings.declared_features) if settings.enabled("NodeDeclaredFeatures") else None,

@@ -14,9 +14,13 @@ from pykubelet.act.runtime.plan.plan_resize import ContainerResize
 from pykubelet.act.runtime.render.container_resources import container_resources, sandbox_resources
 from pykubelet.act.runtime.render.context import ContainerContext, RenderSettings
 from pykubelet.base.api.core import Pod
+from pykubelet.base.model.placement import CpuSet
 from pykubelet.base.model.sizing import resizable
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
+
+#: The cpuset of a container that is not restricted.
+ANY_CPU = CpuSet()
 
 
 class ContainerResizer:
@@ -57,10 +61,12 @@ class ContainerResizer:
             return "" if error.is_unimplemented else f"{refused}: {error}"
         return ""
 
-    async def resize(self, pod: Pod, change: ContainerResize, settings: RenderSettings) -> str:
-        """Set the resources of one running container to those of the pod's spec."""
+    async def resize(
+        self, pod: Pod, change: ContainerResize, settings: RenderSettings, cpuset: CpuSet = ANY_CPU
+    ) -> str:
+        """Set the resources of one running container to those of the pod's spec. `cpuset`: of the container, as it stays."""
         container = next(c for c in resizable(pod) if c.name == change.name)
-        wanted = container_resources(pod, container, settings, ContainerContext())
+        wanted = container_resources(pod, container, settings, ContainerContext(cpuset=cpuset))
         try:
             await self._cri.update_container_resources(change.instance, wanted)
         except CriError as error:

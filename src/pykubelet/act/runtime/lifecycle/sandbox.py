@@ -22,7 +22,7 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
-from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.ids import PodUID, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, warning
@@ -30,6 +30,7 @@ from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import SandboxView, known_time
 from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.reasons import (
     CREATE_POD_SANDBOX_ERROR,
     EVENT_FAILED_CREATE_POD_SANDBOX,
@@ -63,6 +64,7 @@ class SandboxCells(Value):
     node: Cell[NodeView]
     runtime: Cell[RuntimeReady]
     content: Cell[Content]
+    placements: Cell[Placements] = field(default_factory=lambda: Cell("placements", Placements()))
 
 
 class Sandboxes:
@@ -157,7 +159,8 @@ class Sandboxes:
         self, pod: Pod, attempt: int, cgroup_parent: str, handler: str
     ) -> SandboxContext | RenderFailure:
         features = self._cells.runtime.get().handlers.get(handler)
-        context = SandboxContext(attempt, cgroup_parent, handler, features)
+        exclusive = not self._cells.placements.get().has_quota(PodUID(pod.metadata.uid))
+        context = SandboxContext(attempt, cgroup_parent, handler, features, exclusive_cpus=exclusive)
         if self._userns is None or not needs_user_namespace(pod) or user_namespace_refusal(handler, features):
             return context  # rendering refuses what the runtime does not support
         userns = await self._userns.allocate(PodUID(pod.metadata.uid))

@@ -1,0 +1,174 @@
+"""Exclusive CPUs on real containers, as seen from inside: the first CPU is reserved, the second is for one container at a time."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import partial
+from typing import Any
+
+import pytest
+from agent.conftest import MakeAgent
+from support.agent import Agent, Json, make_container, make_pod
+from testbed import containerd
+
+pytestmark = pytest.mark.integration
+
+STATIC: dict[str, Any] = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+#: Which CPUs the first process may use, as its first action; then again and again.
+REPORT = "while :; do grep Cpus_allowed_list /proc/self/status; sleep 0.2 & wait $!; done"
+
+
+def sized(cpu: str) -> Json:
+    amounts = {"cpu": cpu, "memory": "20Mi"}
+    return {"requests": amounts, "limits": amounts}
+
+
+def pod(name: str, cpu: str = "", **spec: Any) -> Json:
+    """A pod that reports its CPUs; Guaranteed, if `cpu` is given."""
+    more: dict[str, Any] = {"resources": sized(cpu)} if cpu else {}
+    return make_pod(name, make_container(script=f"trap 'exit 0' TERM; {REPORT}", **more), **spec)
+
+
+def seen(agent: Agent, name: str, restart: int = 0) -> list[str]:
+    """The CPUs that the container has seen, the first ones first, repetitions left out."""
+    found = re.findall(r"Cpus_allowed_list:\s*(\S+)", agent.output(name, "main", restart))
+    return [cpus for number, cpus in enumerate(found) if not number or found[number - 1] != cpus]
+
+
+def has_seen(agent: Agent, name: str, *cpus: str) -> bool:
+    return seen(agent, name) == list(cpus)
+
+
+async def sees(agent: Agent, name: str, *cpus: str) -> None:
+    await agent.wait_for(f"{name} sees {cpus}", partial(has_seen, agent, name, *cpus))
+
+
+def state(agent: Agent) -> Json:
+    found: Json = json.loads((agent.root / "cpu_manager_state").read_text())
+    return found
+
+
+def metric(agent: Agent, name: str) -> float:
+    _, text = agent.get("/metrics", agent.read_only_port)
+    return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name))
+
+
+def quota(agent: Agent, of: Json) -> set[str]:
+    """The CPU quotas of the pod's cgroup and those below it, as the kernel writes them."""
+    found = set()
+    for folder in agent.pod_cgroups():
+        if of["metadata"]["uid"] in folder.name:
+            for one in (folder, *(child for child in folder.iterdir() if child.is_dir())):
+                for file in ("cpu.cfs_quota_us", "cpu.max"):
+                    found |= {(one / file).read_text().split()[0]} if (one / file).exists() else set()
+    return found
+
+
+async def test_a_guaranteed_pod_has_its_cpu_to_itself(make_agent: MakeAgent, testbed: containerd.Testbed) -> None:
+    agent = make_agent(**STATIC).start()
+    agent.put(pod("early"))
+    await agent.wait_running("early")
+    await sees(agent, "early", "0-1")
+    agent.put(pod("pinned", "1"))
+    await agent.wait_running("pinned")
+    await sees(agent, "pinned", "1")
+    await sees(agent, "early", "0-1", "0")
+    agent.put(pod("late"))
+    await agent.wait_running("late")
+    await sees(agent, "late", "0")
+    pinned = agent.pods()["pinned"]
+    assert quota(agent, pinned) <= {"-1", "max"}
+    agent.put(pod("second", "1"))
+    refused = await agent.wait_phase("second", "Failed")
+    assert refused["status"]["reason"] == "UnexpectedAdmissionError", "it is critical, and nothing can be preempted"
+    assert metric(agent, 'kubelet_admission_rejections_total{reason="UnexpectedAdmissionError"}') == 1
+    assert metric(agent, "kubelet_cpu_manager_pinning_requests_total") == 1
+    assert metric(agent, "kubelet_cpu_manager_pinning_errors_total") == 0
+    assert metric(agent, "kubelet_cpu_manager_exclusive_cpu_allocation_count") == 1
+    assert metric(agent, "kubelet_cpu_manager_shared_pool_size_millicores") == 0
+
+    before = (await agent.look()).running_ids()
+    for again in ("agent", "runtime"):
+        agent.kill9()
+        if again == "runtime":
+            containerd.stop(testbed)
+            containerd.start(testbed)
+        agent.start()
+        await agent.wait_running("pinned", "early", "late")
+        assert (await agent.look()).running_ids() == before
+        assert state(agent)["entries"] == {pinned["metadata"]["uid"]: {"main": "1"}}
+        await agent.wait_phase("second", "Failed")
+    assert (seen(agent, "pinned"), seen(agent, "late")) == (["1"], ["0"])
+
+    agent.remove("pinned", "second")
+    await agent.wait_gone("pinned")
+    await sees(agent, "late", "0", "0-1")
+    await sees(agent, "early", "0-1", "0", "0-1")
+    assert "entries" not in state(agent)
+    agent.put(pod("third", "1"))
+    await agent.wait_running("third")
+    await sees(agent, "third", "1")
+
+
+async def test_a_lost_state_file_takes_no_cpu_from_a_running_container(make_agent: MakeAgent) -> None:
+    agent = make_agent(**STATIC).start()
+    agent.put(pod("shared"), pod("pinned", "1"))
+    await agent.wait_running("shared", "pinned")
+    await sees(agent, "pinned", "1")
+    agent.kill9()
+    (agent.root / "cpu_manager_state").unlink()
+    agent.put(pod("a-new-one", "1"))
+    agent.start()
+    await agent.wait_running("pinned", "shared")
+    await agent.wait_phase("a-new-one", "Failed")
+    assert seen(agent, "pinned") == ["1"]
+    assert list(state(agent)["entries"]) == [agent.pods()["pinned"]["metadata"]["uid"]]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (
+            '{"policyName":"none","defaultCpuSet":"","checksum":1353318690}',
+            'differs from state checkpoint policy "none"',
+        ),
+        ('{"policyName":"static","defaultCpuSet":"0-1","checksum":7}', "checkpoint is corrupted"),
+        ('{"policyName":"static","defaultCp', "unexpected end of JSON input"),
+    ],
+)
+async def test_a_state_file_that_does_not_fit_ends_the_start(make_agent: MakeAgent, content: str, why: str) -> None:
+    agent = make_agent(**STATIC)
+    agent.root.mkdir(parents=True, exist_ok=True)
+    (agent.root / "cpu_manager_state").write_text(content)
+    agent.start(wait=False)
+    assert agent.process is not None
+    assert agent.process.wait(30) == 1
+    agent.kill9()
+    log = agent.log_text()
+    assert "Error: start cpu manager error: could not restore state from checkpoint: " in log
+    how = f'delete the CPU manager checkpoint file "{agent.root}/cpu_manager_state" before restarting Kubelet'
+    assert why in log and how in log
+    assert "Traceback" not in log
+
+
+async def test_single_numa_node_aligns_cpus_and_memory(make_agent: MakeAgent) -> None:
+    memory = {
+        "memoryManagerPolicy": "Static",
+        "systemReserved": {"memory": "200Mi"},
+        "evictionHard": {"memory.available": "100Mi"},
+    }
+    reserved = {"reservedMemory": [{"numaNode": 0, "limits": {"memory": "300Mi"}}]}
+    policies = {"topologyManagerPolicy": "single-numa-node", "topologyManagerScope": "pod"}
+    agent = make_agent(**STATIC, **memory, **reserved, **policies).start()
+    agent.put(pod("pinned", "1"))
+    await agent.wait_running("pinned")
+    await sees(agent, "pinned", "1")
+    uid = agent.pods()["pinned"]["metadata"]["uid"]
+    written = json.loads((agent.root / "memory_manager_state").read_text())
+    assert written["entries"][uid]["main"] == [{"numaAffinity": [0], "type": "memory", "size": 20 << 20}]
+    requests, errors = (f"kubelet_topology_manager_admission_{what}_total" for what in ("requests", "errors"))
+    assert (metric(agent, requests), metric(agent, errors)) == (1, 0)
+    assert metric(agent, "kubelet_memory_manager_pinning_requests_total") == 1
+    aligned = 'kubelet_container_aligned_compute_resources_count{scope="pod",boundary="numa_node"}'
+    assert metric(agent, aligned) == 1
