@@ -37,7 +37,7 @@ from pykubelet.edges.plugins.pull_identity import PullIdentity
 from pykubelet.report.events.send import EventPeriods, EventSender
 from pykubelet.report.mirrors.loop import MirrorInputs, MirrorPeriods, MirrorsLoop
 from pykubelet.report.node.api_node import ReporterClients
-from pykubelet.report.node.csi_node import keep_csi_node
+from pykubelet.report.node.csi_node import CsiNodeKeeper
 from pykubelet.report.node.lease import LeaseLoop, LeasePeriods
 from pykubelet.report.node.model import NodePeriods, Registration
 from pykubelet.report.node.reporter import NodeReporter, ReporterCells
@@ -133,8 +133,8 @@ class Cluster(Value):
         others = (self.client, self.events, self.token_reviews, self.access_reviews)
         lease = LeaseLoop(self.heartbeat, about.name, api_node.cell, state, m.clock, lease_periods, others)
         m.recorder.post(normal(EVENT_STARTING, "Starting kubelet."))
-        csi_node = keep_csi_node(self.client, about.name, api_node.cell)
-        return [("node-report", reporter.run()), ("lease", lease.run()), ("csi-node", csi_node)]
+        csi_node = CsiNodeKeeper(self.client, about.name, api_node.cell, cells.plugins.cell)
+        return [("node-report", reporter.run()), ("lease", lease.run()), ("csi-node", csi_node.run())]
 
     def wire_content(self, m: Machinery, cells: Cells) -> Loops:
         """desired/content: the API objects that pods refer to; writes Content."""

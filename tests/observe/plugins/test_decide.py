@@ -9,6 +9,10 @@ from pykubelet.observe.plugins.decide import PluginOffer, refusal
 
 HEAD = "RegisterPlugin error -- plugin validation failed with err: "
 DRA = f"{HEAD}invalid supported gRPC versions of DRA driver plugin gpu.example.com at endpoint /p/dra.sock: "
+CSI = (
+    f"{HEAD}validation failed for CSI Driver csi.example.com at endpoint /p/dra.sock: kubernetes.io/csi: "
+    'ValidatePlugin for CSI driver "csi.example.com" failed. '
+)
 
 
 def offer(type_: str = "DRAPlugin", name: str = "gpu.example.com", *versions: str) -> PluginOffer:
@@ -35,9 +39,19 @@ def offer(type_: str = "DRAPlugin", name: str = "gpu.example.com", *versions: st
             offer("DevicePlugin", "gpu", "v1beta1"),
             f'{HEAD}invalid name of device plugin socket: the ResourceName "gpu" is invalid',
         ),
+        (offer("CSIPlugin", "csi.example.com", "1.0.0"), ""),
+        (offer("CSIPlugin", "csi.example.com", "0.3", "x", "v1.2.0", "2.0.0"), ""),
         (
-            offer("CSIPlugin", "csi.example.com", "1.0.0"),
-            "RegisterPlugin error -- no handler registered for plugin type: CSIPlugin at socket /r/x.sock",
+            offer("CSIPlugin", "csi.example.com"),
+            f"{CSI}Plugin returned an empty list for supported versions",
+        ),
+        (
+            offer("CSIPlugin", "csi.example.com", "2.0.0", "one"),
+            f'{CSI}None of the versions specified ["2.0.0" "one"] are supported. err=could not parse "one" as version',
+        ),
+        (
+            offer("GpuPlugin", "csi.example.com", "1.0.0"),
+            "RegisterPlugin error -- no handler registered for plugin type: GpuPlugin at socket /r/x.sock",
         ),
         (
             offer("", ""),
@@ -57,3 +71,15 @@ def test_one_endpoint_is_registered_once_for_a_driver() -> None:
         "endpoint /p/dra.sock already registered for DRA driver plugin gpu.example.com"
     )
     assert refusal(offered, (offered.registered(1.0),)) == ""
+
+
+@pytest.mark.parametrize(("present", "wanted", "refused"), [("1.0.0", "1.1.0", False), ("1.1.0", "1.1.0", True)])
+def test_a_second_csi_driver_of_a_name_needs_a_higher_version(present: str, wanted: str, refused: bool) -> None:
+    other = Plugin(PluginType.CSI, "csi.example.com", "/r/y.sock", "/p/csi.sock", (present,), 1.0)
+    answer = refusal(offer("CSIPlugin", "csi.example.com", wanted), (other,))
+    assert answer == (
+        f'{CSI}Another driver with the same name is already registered with a higher supported version: "{present}"'
+        if refused
+        else ""
+    )
+    assert refusal(offer("CSIPlugin", "other.example.com", wanted), (other,)) == ""

@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
+from support.csi import DRIVER, csi_driver
 from support.drivers import dra_driver
 
 from pykubelet.base.kit.cells import Cell, make_cell
@@ -108,12 +111,12 @@ async def test_a_plugin_that_hangs_keeps_no_other_from_registering(tmp_path: Pat
 
 async def test_a_refused_plugin_gets_the_reason_and_asked_again(tmp_path: Path) -> None:
     async with dra_driver(tmp_path) as driver:
-        await driver.behave(type="CSIPlugin")
+        await driver.behave(type="OtherPlugin")
         async with watching(tmp_path) as cell:
             await until(cell, lambda now: bool(now.problems))
             (notified,) = driver.calls("NotifyRegistrationStatus")
             error = (
-                f"RegisterPlugin error -- no handler registered for plugin type: CSIPlugin at socket {driver.socket}"
+                f"RegisterPlugin error -- no handler registered for plugin type: OtherPlugin at socket {driver.socket}"
             )
             assert (notified["registered"], notified["error"]) == (False, error)
             await driver.behave(type="DRAPlugin")
@@ -148,3 +151,37 @@ async def test_many_sockets_are_cut(tmp_path: Path) -> None:
         await until(cell, lambda now: len(now.problems) == 256)
     for server in servers:
         server.close()
+
+
+async def test_a_csi_driver_reports_about_the_node(tmp_path: Path) -> None:
+    with TemporaryDirectory(prefix="csi-") as top:  # a socket's path is at most 107 bytes long
+        root = Path(top)
+        async with watching(root) as cell, csi_driver(root, tmp_path, limit=7) as driver:
+            now = await until(cell, lambda now: bool(now.plugins))
+            plugin = now.csi_driver(DRIVER)
+            assert plugin is not None and plugin.csi is not None
+            assert (plugin.endpoint, plugin.csi.node_id, plugin.csi.max_volumes) == (str(driver.endpoint), "node-1", 7)
+            assert plugin.csi.topology == {f"topology.{DRIVER}/node": "node-1"}
+            await driver.stop()
+            await until(cell, lambda now: not now.plugins)
+
+
+@pytest.mark.parametrize(
+    ("behavior", "problem"),
+    [
+        ({"NodeGetInfo": "fail INTERNAL no idea"}, "rpc error: code = Internal desc = no idea"),
+        ({"info": {"id": ""}}, "error adding CSI driver node info: driverNodeID must not be empty"),
+        ({"NodeGetInfo": "flood"}, "rpc error: code = ResourceExhausted"),
+    ],
+)
+async def test_a_csi_driver_that_knows_nothing_about_the_node_is_not_registered(
+    tmp_path: Path, behavior: dict[str, Any], problem: str
+) -> None:
+    with TemporaryDirectory(prefix="csi-") as top:
+        root = Path(top)
+        async with csi_driver(root, tmp_path, behavior=behavior) as driver, watching(root) as cell:
+            now = await until(cell, lambda now: bool(now.problems))
+            head = "RegisterPlugin error -- plugin registration failed with err: "
+            assert now.problems[str(driver.socket)].startswith(head + problem)
+            await driver.behave(NodeGetInfo="", info={})
+            await until(cell, lambda now: bool(now.plugins) and not now.problems)

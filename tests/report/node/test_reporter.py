@@ -18,13 +18,14 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.node import ApiNode, NodeView, NodeWanted, RuntimeReady
+from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins, PluginType
 from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.host.fs.mounts import mount_tmpfs, unmount
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.report.node.api_node import ReporterClients
-from pykubelet.report.node.csi_node import keep_csi_node
+from pykubelet.report.node.csi_node import CsiNodeKeeper
 from pykubelet.report.node.lease import LeaseLoop, LeasePeriods
 from pykubelet.report.node.metrics import PRE_KUBELET, WHOLE
 from pykubelet.report.node.model import NodePeriods, Registration
@@ -503,7 +504,8 @@ async def test_the_csi_node_is_made_and_belongs_to_the_node_of_the_day(make_stan
     stand.set_runtime.publish(WELL)
     stand.start()
     stand.server.faults.append(ApiFault("POST", "/csinodes", status=503))
-    stand.supervisor.start_root("csi-node", keep_csi_node(stand.clients[0], "n", stand.node))
+    plugins, _ = make_cell("plugins", Plugins())
+    stand.supervisor.start_root("csi-node", CsiNodeKeeper(stand.clients[0], "n", stand.node, plugins).run())
     made = await stand.until(lambda found: True, CSI_NODE)
     uid = (await stand.until_ready())["metadata"]["uid"]
     assert [(o["kind"], o["uid"]) for o in made["metadata"]["ownerReferences"]] == [("Node", uid)]
@@ -513,6 +515,51 @@ async def test_the_csi_node_is_made_and_belongs_to_the_node_of_the_day(make_stan
     await stand.until(lambda found: found["metadata"]["ownerReferences"][0]["uid"] != uid, CSI_NODE)
     found = stand.get(CSI_NODE)
     assert found is not None and found["spec"]["drivers"][0]["name"] == "d"
+
+
+def csi_plugin(name: str, node_id: str = "id-1", limit: int = 0, **topology: str) -> Plugins:
+    info = CsiNodeInfo(node_id, limit, {f"t/{key}": value for key, value in topology.items()})
+    plugin = Plugin(PluginType.CSI, name, f"/r/{name}", f"/p/{name}", ("1.0.0",), 1.0, info)
+    return Plugins({plugin.socket: plugin})
+
+
+async def test_node_and_csi_node_show_the_registered_drivers(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    plugins, write = make_cell("plugins", Plugins())
+    stand.supervisor.start_root("csi-node", CsiNodeKeeper(stand.clients[0], "n", stand.node, plugins).run())
+    await stand.until_ready()
+    ids = "csi.volume.kubernetes.io/nodeid"
+    earlier = {"name": "earlier", "nodeID": "x", "topologyKeys": None}
+    await stand.until(lambda found: True, CSI_NODE)
+    stand.server.update(CSI_NODE, lambda found: found["spec"].update(drivers=[earlier]))
+    stand.server.faults.append(ApiFault("PATCH", "/csinodes", status=409))
+    write.publish(csi_plugin("d", limit=5, zone="a"))
+    found = await stand.until(lambda found: len(found["spec"]["drivers"]) == 2, CSI_NODE)
+    assert found["spec"]["drivers"][1] == {
+        "name": "d",
+        "nodeID": "id-1",
+        "topologyKeys": ["t/zone"],
+        "allocatable": {"count": 5},
+    }
+    node = await stand.until(lambda node: ids in node["metadata"].get("annotations", {}))
+    assert node["metadata"]["annotations"][ids] == '{"d":"id-1"}'
+    assert node["metadata"]["labels"]["t/zone"] == "a"
+    write.publish(csi_plugin("d", "id-2", zone="b"))
+    await stand.until(lambda found: [one["name"] for one in found["spec"]["drivers"]] == ["earlier"], CSI_NODE)
+    write.publish(csi_plugin("d", "id-2", zone="a"))
+    node = await stand.until(lambda node: node["metadata"].get("annotations", {}).get(ids) == '{"d":"id-2"}')
+    write.publish(Plugins())
+    await stand.until(lambda node: ids not in node["metadata"].get("annotations", {}))
+    await stand.until(lambda found: [one["name"] for one in found["spec"]["drivers"]] == ["earlier"], CSI_NODE)
+    node = stand.get() or {}
+    assert node["metadata"]["labels"]["t/zone"] == "a"
+    requests = stand.server.count("PATCH") + stand.server.count("GET", CSI_NODE)
+    stand.server.delete(NODE)
+    write.publish(csi_plugin("d"))
+    node = await stand.until(lambda node: node["metadata"].get("annotations", {}).get(ids) == '{"d":"id-1"}')
+    assert stand.server.count("PATCH") + stand.server.count("GET", CSI_NODE) < requests + 20
 
 
 async def test_why_a_node_cannot_be_registered_is_reported_until_it_is(make_stand: MakeStand) -> None:

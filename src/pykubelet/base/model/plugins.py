@@ -19,11 +19,19 @@ class PluginType(StrEnum):
     CSI = "CSIPlugin"
 
 
+class CsiNodeInfo(Value):
+    """What a CSI driver reports about this node. `max_volumes`: 0 for no limit. `topology`: labels of the Node."""
+
+    node_id: str
+    max_volumes: int = 0
+    topology: Mapping[str, str] = field(default_factory=dict)
+
+
 class Plugin(Value):
     """One registered plugin. `socket`: the one in the plugins' directory, which identifies it. `endpoint`: the socket of its service.
 
     `versions`: the supported versions or services it named. `registered_at`: wall seconds; a plugin that registers again
-    has a new time.
+    has a new time. `csi`: of CSI drivers only.
     """
 
     type: PluginType
@@ -32,6 +40,7 @@ class Plugin(Value):
     endpoint: str
     versions: tuple[str, ...]
     registered_at: float
+    csi: CsiNodeInfo | None = None
 
 
 class Plugins(Value):
@@ -44,6 +53,10 @@ class Plugins(Value):
         """The plugins of one type, by name and then by time of registration."""
         found = (plugin for plugin in self.plugins.values() if plugin.type is type_)
         return tuple(sorted(found, key=lambda plugin: (plugin.name, plugin.registered_at)))
+
+    def csi_driver(self, name: str) -> Plugin | None:
+        """The registered CSI driver with this name. While a successor registers, there may be two; the newest counts."""
+        return next((plugin for plugin in reversed(self.of(PluginType.CSI)) if plugin.name == name), None)
 
 
 #: The services of DRA drivers that the agent can call.

@@ -1,33 +1,52 @@
 """Decides whether a plugin can be registered: one entry in `KINDS` for each type of plugin. Pure.
 
-Source: KEP-595 (plugin watcher); the Kubernetes documentation "Device Plugins" and "Dynamic Resource Allocation".
+Source: KEP-595 (plugin watcher); the Kubernetes documentation "Device Plugins" and "Dynamic Resource Allocation"; the
+Kubernetes CSI documentation, "node-driver-registrar".
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 
 from pykubelet.base.api.validation.resources import is_extended
+from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.plugins import DRA_SERVICES, Plugin, PluginType, dra_service
+from pykubelet.base.model.plugins import DRA_SERVICES, CsiNodeInfo, Plugin, PluginType, dra_service
 
 DEVICE_PLUGIN_VERSION = "v1beta1"
+_VERSION = re.compile(r"\s*v?([0-9]+(?:\.[0-9]+)+)")
 _NO_HANDLER = "RegisterPlugin error -- no handler registered for plugin type: {} at socket {}"
 _INVALID = "RegisterPlugin error -- plugin validation failed with err: {}"
 _NOT_REGISTERED = "RegisterPlugin error -- plugin registration failed with err: {}"
 
 
+class PluginOffer(Value):
+    """The data that a plugin gave about itself. `type`: as it was sent. `endpoint`: its registration socket if it gave none."""
+
+    type: str
+    name: str
+    socket: str
+    endpoint: str
+    versions: tuple[str, ...]
+
+    def registered(self, at: float, csi: CsiNodeInfo | None = None) -> Plugin:
+        """The plugin, registered at `at` (wall seconds). Its type must be known."""
+        return Plugin(PluginType(self.type), self.name, self.socket, self.endpoint, self.versions, at, csi)
+
+
 class PluginKind(Value):
     """How one type of plugin is registered. `validate`: the error of name, endpoint and versions, or an empty string.
 
-    `is_reached`: the agent connects to the endpoint before the plugin is registered. `is_exclusive`: an endpoint can be
-    registered once for each name.
+    `conflict`: the error, because of another registered plugin, or an empty string. `is_reached`: the agent connects to the
+    endpoint before the plugin is registered. `is_asked`: it asks the driver about this node before.
     """
 
     validate: Callable[[str, str, tuple[str, ...]], str]
+    conflict: Callable[[PluginOffer, Plugin], str] = lambda _offer, _other: ""
     is_reached: bool = False
-    is_exclusive: bool = False
+    is_asked: bool = False
 
 
 def _device(name: str, _: str, versions: tuple[str, ...]) -> str:
@@ -53,25 +72,63 @@ def _quoted(names: tuple[str, ...]) -> str:
     return "[" + " ".join(json.dumps(name, ensure_ascii=False) for name in names) + "]"
 
 
+def _csi(name: str, endpoint: str, versions: tuple[str, ...]) -> str:
+    head = f"{_csi_head(name, endpoint)}ValidatePlugin for CSI driver {json.dumps(name)} failed. "
+    if not versions:
+        return f"{head}Plugin returned an empty list for supported versions"
+    if _csi_version(versions) is None:
+        return (
+            f"{head}None of the versions specified {_quoted(versions)} are supported. err={_version_problem(versions)}"
+        )
+    return ""
+
+
+def _csi_conflict(offer: PluginOffer, other: Plugin) -> str:
+    present, wanted = _csi_version(other.versions), _csi_version(offer.versions)
+    if other.name != offer.name or present is None or wanted is None or present < wanted:
+        return ""
+    return _INVALID.format(
+        f"{_csi_head(offer.name, offer.endpoint)}ValidatePlugin for CSI driver {json.dumps(offer.name)} failed. Another "
+        "driver with the same name is already registered with a higher supported version: "
+        f'"{".".join(map(str, present))}"'
+    )
+
+
+def _csi_head(name: str, endpoint: str) -> str:
+    return f"validation failed for CSI Driver {name} at endpoint {endpoint}: kubernetes.io/csi: "
+
+
+def _csi_version(versions: tuple[str, ...]) -> tuple[int, ...] | None:
+    """The highest supported version; None if there is none."""
+    found = (_parts(version) for version in versions)
+    return max((parts for parts in found if parts is not None and parts[0] <= 1), default=None)
+
+
+def _parts(version: str) -> tuple[int, ...] | None:
+    match = _VERSION.match(version)
+    if match is None:
+        return None
+    parts = tuple(parse_decimal(part) for part in match[1].split("."))
+    return tuple(part for part in parts if part is not None) if None not in parts else None
+
+
+def _version_problem(versions: tuple[str, ...]) -> str:
+    broken = [version for version in versions if _parts(version) is None]
+    return f"could not parse {json.dumps(broken[0])} as version" if broken else "only version 1 is supported"
+
+
+def _dra_conflict(offer: PluginOffer, other: Plugin) -> str:
+    if (offer.name, offer.endpoint) != (other.name, other.endpoint):
+        return ""
+    return _NOT_REGISTERED.format(f"endpoint {offer.endpoint} already registered for DRA driver plugin {offer.name}")
+
+
 #: A type without an entry has no handler: this is reported to its plugins, and they are tried again.
 KINDS: Mapping[str, PluginKind] = {
     PluginType.DEVICE: PluginKind(_device, is_reached=True),
-    PluginType.DRA: PluginKind(_dra, is_exclusive=True),
+    PluginType.DRA: PluginKind(_dra, _dra_conflict),
+    PluginType.CSI: PluginKind(_csi, _csi_conflict, is_asked=True),
 }
-
-
-class PluginOffer(Value):
-    """The data that a plugin gave about itself. `type`: as it was sent. `endpoint`: its registration socket if it gave none."""
-
-    type: str
-    name: str
-    socket: str
-    endpoint: str
-    versions: tuple[str, ...]
-
-    def registered(self, at: float) -> Plugin:
-        """The plugin, registered at `at` (wall seconds). Its type must be known."""
-        return Plugin(PluginType(self.type), self.name, self.socket, self.endpoint, self.versions, at)
 
 
 def refusal(offer: PluginOffer, others: Collection[Plugin]) -> str:
@@ -82,10 +139,8 @@ def refusal(offer: PluginOffer, others: Collection[Plugin]) -> str:
     problem = kind.validate(offer.name, offer.endpoint, offer.versions)
     if problem:
         return _INVALID.format(problem)
-    if kind.is_exclusive and any(_is_same_service(offer, other) for other in others):
-        problem = f"endpoint {offer.endpoint} already registered for DRA driver plugin {offer.name}"
-        return _NOT_REGISTERED.format(problem)
-    return ""
+    rivals = (other for other in others if other.type == offer.type and other.socket != offer.socket)
+    return next((problem for other in rivals if (problem := kind.conflict(offer, other))), "")
 
 
 def unreachable(reason: object) -> str:
@@ -93,6 +148,6 @@ def unreachable(reason: object) -> str:
     return _NOT_REGISTERED.format(reason)
 
 
-def _is_same_service(offer: PluginOffer, other: Plugin) -> bool:
-    is_same = (offer.type, offer.name, offer.endpoint) == (other.type, other.name, other.endpoint)
-    return is_same and offer.socket != other.socket
+def node_id_missing() -> str:
+    """The words for a CSI driver that reports no id of this node."""
+    return _NOT_REGISTERED.format("error adding CSI driver node info: driverNodeID must not be empty")

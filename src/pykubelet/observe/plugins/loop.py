@@ -17,13 +17,14 @@ from pykubelet.base.kit.flight import Done, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.plugins import Plugin, Plugins
+from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins
+from pykubelet.edges.csi.node import CsiNode
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.inotify import Watcher
 from pykubelet.edges.plugins.registration import PluginRegistration
 from pykubelet.edges.plugins.rpc import PluginCallError, reach
 from pykubelet.edges.plugins.sockets import SocketFile, SocketScan, scan_sockets
-from pykubelet.observe.plugins.decide import KINDS, PluginOffer, refusal, unreachable
+from pykubelet.observe.plugins.decide import KINDS, PluginOffer, node_id_missing, refusal, unreachable
 
 log = Log("plugins")
 RETRY = BackoffPolicy(initial_s=0.5, cap_s=122.0)
@@ -32,6 +33,8 @@ REWATCH = BackoffPolicy(initial_s=1.0, cap_s=20.0)
 SCAN_PERIOD_S = 60.0
 SCAN_DEADLINE_S = 30.0
 REACH_S = 10.0
+#: CSINode has the limit of volumes as a 32-bit number.
+MAX_LIMIT = 2**31 - 1
 
 
 class PluginsLoop:
@@ -160,10 +163,11 @@ class PluginsLoop:
                 versions = tuple(info.supported_versions)
                 offer = PluginOffer(info.type, info.name, path, info.endpoint or path, versions)
                 problem = refusal(offer, self._plugins.get().plugins.values()) or await _unreached(offer)
+                about_node, problem = (None, problem) if problem else await _ask_node(offer)
                 await registration.notify(problem)
         except PluginCallError as error:
             return f"{error.method.rpartition('/')[2]}: {error}"
-        return problem or offer.registered(self._clock.wall())
+        return problem or offer.registered(self._clock.wall(), about_node)
 
     def _forget(self, path: str) -> None:
         now = self._plugins.get()
@@ -189,3 +193,18 @@ async def _unreached(offer: PluginOffer) -> str:
     except PluginCallError as error:
         return unreachable(error.message)
     return ""
+
+
+async def _ask_node(offer: PluginOffer) -> tuple[CsiNodeInfo | None, str]:
+    """What a CSI driver reports about this node, or why it does not, in the words of the report to it."""
+    if not KINDS[offer.type].is_asked:
+        return None, ""
+    try:
+        with CsiNode(offer.name, offer.endpoint) as node:
+            found = await node.info()
+    except PluginCallError as error:
+        return None, unreachable(error)
+    if not found.node_id:
+        return None, node_id_missing()
+    limit = min(max(found.max_volumes_per_node, 0), MAX_LIMIT)
+    return CsiNodeInfo(found.node_id, limit, dict(found.accessible_topology.segments)), ""
