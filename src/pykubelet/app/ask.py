@@ -44,7 +44,9 @@ def explain(argv: Sequence[str]) -> int:
     parser = _parser("explain", "One pod: what it waits for, since when, who owns the wait, and its recent timeline.")
     parser.add_argument("pod", metavar="POD", help="NAME, NAMESPACE/NAME, the start of a UID, or the word node")
     parser.add_argument(
-        "--recording", action="store_true", help="the newest steps of the pod worker, for pykubelet replay"
+        "--recording",
+        action="store_true",
+        help="the newest steps of the pod worker, or of the node's placement, for pykubelet replay",
     )
     options = parser.parse_args(argv)
     if options.recording:
@@ -221,6 +223,12 @@ def _show_pod(options: argparse.Namespace) -> None:
 
 def _show_recording(options: argparse.Namespace) -> None:
     options.output = "json"
+    if options.pod == NODE:
+        document = _ask(options, "/node/recording")
+        if document is None:
+            raise AskError("nothing was placed yet")
+        print(json.dumps(document))
+        return
     known = _ask(options, "/pods")
     chosen = choose(known["pods"], options.pod, known["node"], known["problems"])
     for pod in chosen:

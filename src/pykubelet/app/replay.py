@@ -1,7 +1,7 @@
-"""`pykubelet replay FILE`: run the recorded steps of a pod worker again and compare the results with the recorded ones.
+"""`pykubelet replay FILE`: run the recorded steps of a pod worker, or of placement, again and compare the results.
 
-`pykubelet explain POD --recording > FILE` writes the file on the node;
-`kubectl get --raw /api/v1/nodes/NODE/proxy/debug/pods/NAMESPACE/POD/recording` gets it from elsewhere. The command needs no
+`pykubelet explain POD --recording > FILE` writes the file on the node, `pykubelet explain node --recording` that of placement;
+`kubectl get --raw /api/v1/nodes/NODE/proxy/debug/pods/NAMESPACE/POD/recording` gets a pod's from elsewhere. The command needs no
 agent and changes nothing on the machine. Exit codes: 0 every step had the recorded result, 1 the file cannot be used,
 2 wrong command line, 3 a step had another result.
 """
@@ -15,8 +15,11 @@ from typing import Any
 
 import msgspec
 
+from pykubelet.act.placement.recording import KIND, PlacementRecording, parse_placement, replay_placement
+from pykubelet.act.placement.recording import RecordingError as PlacementRecordingError
 from pykubelet.act.pods.recording import Recording, RecordingError, ReplayedStep, parse, replay
 from pykubelet.act.runtime.render.container_hash import container_hash
+from pykubelet.app.replay_placement import placement_lines
 from pykubelet.base.kit.terminal import escape_controls
 
 DIFFERENT = 3
@@ -28,25 +31,43 @@ def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(
         prog="pykubelet replay",
-        description="Run the recorded steps of a pod worker through this version's state machine, and compare.",
+        description="Run the recorded steps of a pod worker, or of placement, through this version's code, and compare.",
         allow_abbrev=False,
     )
     parser.add_argument(
-        "file", metavar="FILE", help="a recording, of `pykubelet explain POD --recording`; - reads stdin"
+        "file", metavar="FILE", help="a recording, of `pykubelet explain POD|node --recording`; - reads stdin"
     )
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="show the fields of the state that each step changed"
     )
     options = parser.parse_args(argv)
     try:
-        recording = parse(_read(options.file))
-        steps = replay(recording, container_hash)
-    except (OSError, RecordingError) as error:
+        data = _read(options.file)
+        placement = _placement_in(data)
+        if placement is not None:
+            replayed = replay_placement(placement)
+            lines = list(placement_lines(placement, replayed))
+            different = any(one.differences for one in replayed)
+        else:
+            recording = parse(data)
+            steps = replay(recording, container_hash)
+            lines = _lines(recording, steps, verbose=options.verbose)
+            different = any(step.differences for step in steps)
+    except (OSError, RecordingError, PlacementRecordingError) as error:
         print(f"Error: {options.file}: {escape_controls(str(error))}", file=sys.stderr)
         return 1
-    for line in _lines(recording, steps, verbose=options.verbose):
+    for line in lines:
         print(escape_controls(line))
-    return DIFFERENT if any(step.differences for step in steps) else 0
+    return DIFFERENT if different else 0
+
+
+def _placement_in(data: bytes) -> PlacementRecording | None:
+    """The recording of placement; None if the file is another one."""
+    try:
+        head = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    return parse_placement(head) if isinstance(head, dict) and head.get("kind") == KIND else None
 
 
 def _read(path: str) -> bytes:

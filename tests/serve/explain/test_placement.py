@@ -239,6 +239,8 @@ async def test_the_answers_of_the_agent() -> None:
     assert (await ask("/node"))["placement"]["numa_nodes"][1]["cpus"] == "4-7,12-15"
     assert (await ask(f"/pods/{uid}"))["placement"] == {"explanation": why, "containers": []}
     assert (await ask("/pods/late-1"))["placement"] is None
+    answer = await route(Request("GET", "/node/recording"))
+    assert isinstance(answer, Response) and answer.status == 404  # nothing was placed yet
 
 
 def test_100_000_devices_are_counted() -> None:

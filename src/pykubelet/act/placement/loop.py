@@ -20,6 +20,7 @@ from pykubelet.act.placement.managers import DeviceProvider, Managers
 from pykubelet.act.placement.metrics import count_facts, show_gauges, time_admission
 from pykubelet.act.placement.provider import UNEXPECTED, AllocationError, Question
 from pykubelet.act.placement.rebuild import rebuilt, without_wrong_cpus
+from pykubelet.act.placement.recording import add_admission, add_release, make_log
 from pykubelet.act.placement.store import StateFiles
 from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
 from pykubelet.base.kit.clock import Clock
@@ -119,6 +120,7 @@ class PlacementLoop:
         self._working: dict[PodUID, tuple[RosterPod, asyncio.Task[None]]] = {}
         self._begun: dict[PodUID, tuple[float, int]] = {}
         self._supervisor = Supervisor("placement")
+        self._steps = make_log()
         self._publish()
 
     async def run(self) -> None:
@@ -175,7 +177,7 @@ class PlacementLoop:
                 task.cancel()
                 self._end_work(uid)
                 self._settle(uid)
-                self._managers = self._managers.release((uid,))
+                self._take_back((uid,))
         if any(uid not in roster.pods for uid in self._decided):
             kept = self._managers.holders().union(roster.pods)
             self._decided = {uid: one for uid, one in self._decided.items() if uid in kept}
@@ -191,8 +193,13 @@ class PlacementLoop:
         gone = [uid for uid in self._managers.holders() if not is_active(PodUID(uid), roster, lives)]
         if gone:
             log.debug("what pods had that have ended is free again", pods=len(gone))
-            self._managers = self._managers.release(gone)
+            self._take_back(gone)
             self._decided = {uid: one for uid, one in self._decided.items() if uid not in gone or one.rejection}
+
+    def _take_back(self, uids: Sequence[str]) -> None:
+        before = self._managers
+        self._managers = before.release(uids)
+        add_release(self._steps, self._clock.monotonic(), before, uids, self._managers)
 
     def _release_completed(self, roster: Roster) -> None:
         """Take back the memory of init containers that have run to completion."""
@@ -218,6 +225,7 @@ class PlacementLoop:
         self._managers = without_wrong_cpus(self._managers, item.pod)
         managers = self._managers
         result = admit(managers.topology, managers.providers, item.pod)
+        add_admission(self._steps, self._clock.monotonic(), managers, item.pod, result)
         if isinstance(result, Question) and asked < MAX_QUESTIONS:
             self._start(uid, item, result.resource, "GetPreferredAllocation", self._ask(uid, result))
         elif isinstance(result, Question):
@@ -311,7 +319,7 @@ class PlacementLoop:
             self._managers = replace(self._managers, devices=devices.with_answer(event.question, event.ids))
             self._place(event.uid, item)
         elif event.error is not None:
-            self._managers = self._managers.release((event.uid,))
+            self._take_back((event.uid,))
             self._reject(event.uid, item, Rejection(event.error.reason, event.error.message()))
         else:
             for call, response in event.responses:
@@ -327,7 +335,7 @@ class PlacementLoop:
             await self._plugins.save(self._managers.devices)
 
     def _publish(self) -> None:
-        now = self._managers.publish(self._decided, self._waits)
+        now = replace(self._managers.publish(self._decided, self._waits), steps=self._steps)
         if now != self._placements.get():
             self._placements.publish(now)
 

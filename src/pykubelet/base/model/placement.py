@@ -13,6 +13,7 @@ from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.machine import Machine
 from pykubelet.base.model.roster import Rejection
+from pykubelet.base.model.steps import StepLog
 from pykubelet.base.model.waits import Wait
 
 NO_CPUS: frozenset[int] = frozenset()
@@ -141,7 +142,7 @@ class Placements(Value):
     `machine`: None while it was not read. `shared`: the CPUs of containers without exclusive ones; None: not restricted.
     `allocatable_cpus`, `allocatable_memory`: all that pods can get exclusively, taken or not. `devices`: by resource name.
     `removed_devices`: resources that the Node had and that no plugin offers any more. `waits`: of pods whose placement is not
-    decided yet.
+    decided yet. `steps`: the newest decisions, for inspection.
     """
 
     pods: Mapping[PodUID, PodPlacement] = field(default_factory=dict)
@@ -153,6 +154,7 @@ class Placements(Value):
     devices: Mapping[str, DeviceResource] = field(default_factory=dict)
     removed_devices: frozenset[str] = frozenset()
     waits: Mapping[PodUID, Wait] = field(default_factory=dict)
+    steps: StepLog | None = None
 
     def container(self, uid: PodUID, name: str) -> ContainerPlacement:
         """What a container has; nothing of its own for an unknown one."""

@@ -25,14 +25,18 @@ class WorkerStep(Value):
 
 
 class StepLog:
-    """The newest `KEPT_STEPS` steps of one machine, oldest first. Only its owner adds steps; others take snapshots."""
+    """The newest steps of one machine, oldest first. Only its owner adds steps; others take snapshots."""
 
-    def __init__(self) -> None:
-        self._steps: deque[WorkerStep] = deque(maxlen=KEPT_STEPS)
+    def __init__(self, kept: int = KEPT_STEPS) -> None:
+        self._steps: deque[WorkerStep] = deque(maxlen=kept)
 
     def add(self, step: WorkerStep) -> None:
         """Add a step. If the log is full, the oldest one is dropped."""
         self._steps.append(step)
+
+    def clear(self) -> None:
+        """Drop all steps."""
+        self._steps.clear()
 
     def snapshot(self) -> tuple[WorkerStep, ...]:
         """The kept steps, oldest first."""

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from pykubelet import __version__
+from pykubelet.act.placement.recording import record_placement
 from pykubelet.act.pods.recording import record
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import encode
@@ -102,6 +103,9 @@ def ask_routes(inputs: AskInputs, clock: Clock) -> ExplainRoute:
     async def route(request: Request) -> Response:
         if request.path == "/pods":
             return _json(pods_document(inputs, clock.wall(), started_at))
+        if request.path == "/node/recording":
+            recording = _placement_recording(inputs)
+            return _json(recording) if recording is not None else text(404, "not found\n")
         if request.path == "/node":
             if inputs.eviction is not None:
                 await _measure(inputs.eviction, clock.monotonic() - USAGE_AGE_S)
@@ -140,6 +144,12 @@ async def _placement(inputs: AskInputs) -> Document | None:
         devices.append(document)
         await asyncio.sleep(0)
     return {**map_document(placements, inputs.placement.claims.get(), names), "devices": devices}
+
+
+def _placement_recording(inputs: AskInputs) -> Document | None:
+    """The newest decisions of placement, as `pykubelet replay` reads them; None if there are none."""
+    steps = inputs.placement.placements.get().steps if inputs.placement is not None else None
+    return record_placement(steps.snapshot(), __version__) if steps is not None else None
 
 
 def _names(inputs: AskInputs) -> dict[PodUID, str]:
