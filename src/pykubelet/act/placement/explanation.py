@@ -12,14 +12,16 @@ from itertools import combinations
 from pykubelet.act.placement.cpu_manager import SMT_REASON, CpuManager
 from pykubelet.act.placement.cpu_policy import exclusive_counts, pod_count
 from pykubelet.act.placement.cpu_topology import cpus_in, mask_of
+from pykubelet.act.placement.devices.device_explanation import DeviceShortage, short_resource
+from pykubelet.act.placement.devices.device_manager import DeviceManager
 from pykubelet.act.placement.memory_manager import MemoryManager
 from pykubelet.act.placement.provider import AllocationError, Provider
 from pykubelet.act.placement.topology_manager import merge
 from pykubelet.act.placement.topology_options import Policy, Scope, Topology
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.api.quantity import value
-from pykubelet.base.api.resources import format_units
-from pykubelet.base.kit.values import Value
+from pykubelet.base.api.resources import format_units, sum_container_limits
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.hints import ResourceHints, TopologyHint
 from pykubelet.base.model.requests import pod_requests
 
@@ -31,11 +33,12 @@ MAX_PLACES = 4
 
 
 class _Needs(Value):
-    """Whose exclusive CPUs and bytes of memory do not fit, as the beginning of a sentence, and how many these are."""
+    """Whose resources do not fit, as the beginning of a sentence: exclusive CPUs, bytes of memory, limits of all resources."""
 
     subject: str
     cpus: int
     memory: int
+    limits: Mapping[str, int] = field(default_factory=dict)
 
 
 def pod_name(pod: Pod) -> str:
@@ -63,7 +66,8 @@ class _Explanation:
             hints = [provider.pod_hints(pod) for provider in providers]
             decision = merge(self.topology, hints)
             if not decision.admit:
-                needs = _Needs("needs", pod_count(pod, exclusive_counts(pod)), _memory_of(pod))
+                limits = {name: amount.value() for name, amount in sum_container_limits(pod.spec).items()}
+                needs = _Needs("needs", pod_count(pod, exclusive_counts(pod)), _memory_of(pod), limits)
                 return self._hints(providers, hints, needs)
             hint = decision.hint
         for container in (*pod.spec.initContainers, *pod.spec.containers):
@@ -89,20 +93,30 @@ class _Explanation:
                 return self._memory(provider, needs)
             if isinstance(provider, CpuManager):
                 return self._cpu_nodes(provider, needs)
-            names = ", ".join(name for name, listed in own.items() if listed is not None)
-            return f"{needs.subject} {names}, which {self._where()} has free"
+            if isinstance(provider, DeviceManager):
+                return self._device_nodes(provider, own, needs)
         return f"{needs.subject} all resources on the same NUMA nodes; {_fitting(hints)}"
-
-    def _where(self) -> str:
-        one = self.topology.policy is Policy.SINGLE_NUMA_NODE
-        return "no NUMA node" if one else "no set of NUMA nodes of the smallest possible size"
 
     def _shortage(self, provider: Provider, needs: _Needs, error: AllocationError) -> str:
         if isinstance(provider, MemoryManager):
             return self._memory(provider, needs)
         if isinstance(provider, CpuManager):
             return self._cpus(provider, needs, whole_cores=error.reason == SMT_REASON)
-        return f"{needs.subject} more than there is: {error.text}"
+        if isinstance(provider, DeviceManager):
+            wanted = {name: count for name, count in needs.limits.items() if provider.is_known(name)}
+            name = short_resource(provider, wanted)
+            if name:
+                return f"{needs.subject} {DeviceShortage(provider, name, self.names).on_all(needs.limits[name])}"
+        return ""
+
+    def _device_nodes(self, manager: DeviceManager, hints: ResourceHints, needs: _Needs) -> str:
+        """The devices of the first resource that fits on no nodes which the policy allows."""
+        single = self.topology.policy is Policy.SINGLE_NUMA_NODE
+        for name, listed in hints.items():
+            if not merge(self.topology, [{name: listed}]).admit:
+                shortage = DeviceShortage(manager, name, self.names)
+                return f"{needs.subject} {shortage.on_nodes(needs.limits.get(name, 0), single=single)}"
+        return f"{needs.subject} devices on the same NUMA nodes; {_fitting([hints])}"
 
     def _memory(self, manager: MemoryManager, needs: _Needs) -> str:
         """The memory that is free on each node, and who has the rest."""
@@ -164,7 +178,9 @@ def _held_by(held: Sequence[str], system: str = "") -> str:
 def _container_needs(pod: Pod, container: Container) -> _Needs:
     requests = container.resources.requests if container.resources is not None else {}
     count = exclusive_counts(pod).get(container.name, 0)
-    return _Needs(f"container {container.name} needs", count, value(requests.get(MEMORY)))
+    limits = container.resources.limits if container.resources is not None else {}
+    amounts = {name: value(amount) for name, amount in sorted(limits.items())}
+    return _Needs(f"container {container.name} needs", count, value(requests.get(MEMORY)), amounts)
 
 
 def _fitting(hints: Sequence[ResourceHints]) -> str:

@@ -24,11 +24,11 @@ def device_hints(
     # Reusable devices with a topology but without a node are on no set, those without a topology on any.
     if any(not resource.nodes[device] for device in reusable if device in resource.nodes):
         return ()
-    total = _counts(nodes, {own: len(ids) for own, ids in resource.groups.items()})
+    total = counts_on(nodes, {own: len(ids) for own, ids in resource.groups.items()})
     # The smallest sets come first.
     least = next((len(chosen) for chosen, have in zip(subsets(nodes), total, strict=True) if have >= count), len(nodes))
     usable = {own: len(ids) - len(ids & busy) + len(ids & reusable) for own, ids in resource.groups.items()}
-    fitting = [number for number, have in enumerate(_counts(nodes, usable)) if have >= count]
+    fitting = [number for number, have in enumerate(counts_on(nodes, usable)) if have >= count]
     for own in [own for own, ids in resource.groups.items() if not ids.isdisjoint(reusable)]:
         masks, needed = subset_masks(len(nodes)), _mask(nodes, own)
         fitting = [number for number in fitting if masks[number] & needed]
@@ -36,7 +36,7 @@ def device_hints(
     return tuple([hints[number] for number in fitting])
 
 
-def _counts(nodes: tuple[int, ...], groups: Mapping[tuple[int, ...], int]) -> Sequence[int]:
+def counts_on(nodes: tuple[int, ...], groups: Mapping[tuple[int, ...], int]) -> Sequence[int]:
     """For each set of nodes, the devices of the groups that have any of its nodes. `groups`: how many devices each has."""
     alone = dict.fromkeys(nodes, 0)
     together = []
