@@ -58,6 +58,9 @@ def show_initial(managers: Managers) -> None:
     facts = cpu_manager.INITIAL_FACTS if managers.cpus is not None else ()
     for fact in (*facts, *admission.initial_facts(managers.topology)):
         _COUNTERS[fact.metric].inc(*(label for _, label in fact.labels), by=0.0)
+    SHARED_POOL.set(0)
+    EXCLUSIVE.set(0)
+    show_gauges(managers)
 
 
 def show_gauges(managers: Managers) -> None:
