@@ -111,8 +111,8 @@ async def placing(
         yield stand
 
 
-def view(pod: Pod, cpusets: Mapping[str, str]) -> PodView:
-    """The pod as the runtime has it: running containers with these cpusets, by name."""
+def view(pod: Pod, cpusets: Mapping[str, str], mems: Mapping[str, str] | None = None) -> PodView:
+    """The pod as the runtime has it: running containers with these CPUs and memory nodes, by name."""
     containers = (
         ContainerView(
             ContainerID(f"{pod.metadata.uid}-{name}"),
@@ -121,7 +121,7 @@ def view(pod: Pod, cpusets: Mapping[str, str]) -> PodView:
             ObservedState.RUNNING,
             0,
             1,
-            resources=ResourcesView(cpuset_cpus=cpus),
+            resources=ResourcesView(cpuset_cpus=cpus, cpuset_mems=(mems or {}).get(name, "")),
         )
         for name, cpus in cpusets.items()
     )

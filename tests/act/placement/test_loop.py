@@ -189,6 +189,17 @@ async def test_memory_of_finished_init_containers_is_free_again(tmp_path: Path) 
         assert after.container(PodUID("a"), "c0").mems == "0"
 
 
+async def test_without_a_state_file_running_containers_keep_their_memory(tmp_path: Path) -> None:
+    managers = replace(cpu_managers(TWO_NODES, is_new=True), memory=memory_manager(TWO_NODES), is_memory_new=True)
+    async with placing(managers, tmp_path) as stand:
+        running, late = make_pod("running", "1"), make_pod("late", "1")
+        stand.observed.publish(Observed({PodUID("running"): view(running, {"c0": "2"}, {"c0": "1"})}, 1.0))
+        stand.desire(running, late)
+        assert (await stand.placed(running)).containers["c0"].mems == "1"
+        assert await stand.cpus(running) == {"c0": "2"}
+        assert (await stand.placed(late)).containers["c0"].mems == "0"
+
+
 # Device plugins
 
 

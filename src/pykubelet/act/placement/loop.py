@@ -19,7 +19,7 @@ from pykubelet.act.placement.explanation import explain_rejection, pod_name
 from pykubelet.act.placement.managers import DeviceProvider, Managers
 from pykubelet.act.placement.metrics import count_facts, show_gauges, time_admission
 from pykubelet.act.placement.provider import UNEXPECTED, AllocationError, Question
-from pykubelet.act.placement.rebuild import rebuilt, without_wrong_cpus
+from pykubelet.act.placement.rebuild import as_running, rebuilt
 from pykubelet.act.placement.recording import add_admission, add_release, make_log
 from pykubelet.act.placement.store import StateFiles
 from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
@@ -222,7 +222,7 @@ class PlacementLoop:
     def _place(self, uid: PodUID, item: RosterPod) -> None:
         began, asked = self._begun.get(uid, (self._clock.monotonic(), 0))
         self._begun[uid] = began, asked + 1
-        self._managers = without_wrong_cpus(self._managers, item.pod)
+        self._managers = as_running(self._managers, item.pod, self._inputs.observed.get().pods.get(uid))
         managers = self._managers
         result = admit(managers.topology, managers.providers, item.pod)
         add_admission(self._steps, self._clock.monotonic(), managers, item.pod, result)

@@ -82,8 +82,9 @@ class DeviceProvider(Provider, Protocol):
 
 class Managers(Value):
     """The managers with their states. `cpus` None: the CPU manager's policy is `none`. `no_quota_gate`: feature gate
-    DisableCPUQuotaWithExclusiveCPUs. `machine`: None if it could not be read, which only matters without policies. `is_new`:
-    there was no state file of the CPU manager, so that running containers may have CPUs that are not in its state.
+    DisableCPUQuotaWithExclusiveCPUs. `machine`: None if it could not be read, which only matters without policies. `is_new`,
+    `is_memory_new`: there was no state file of the CPU Manager (of the Memory Manager), so that running containers may have what
+    is not in its state.
     """
 
     topology: Topology = Topology(Policy.NONE, Scope.CONTAINER, ())
@@ -93,6 +94,7 @@ class Managers(Value):
     no_quota_gate: bool = True
     machine: Machine | None = None
     is_new: bool = False
+    is_memory_new: bool = False
 
     @property
     def has_policy(self) -> bool:

@@ -1,8 +1,9 @@
 """Rebuilds the CPU and memory assignments from the running containers, when there is no state file. Pure.
 
-The reference starts with an empty state then: CPUs that a running container has exclusively are given to others. Here, what
-the runtime has applied to a container counts. CPUs without a reserved one, which no container of another pod has, are taken
-for exclusive until the pod is known, and given back if it is not entitled to them. Source: the cpuset of the CRI's container status.
+The reference starts with an empty state then: CPUs that a running container has exclusively are given to others, and its memory is
+booked on any node. Here, what the runtime has applied to a container counts. CPUs without a reserved one, which no container of
+another pod has, are taken for exclusive until the pod is known, and given back if it is not entitled to them. Memory is booked on
+the container's nodes when its pod is admitted again. Source: the cpuset of the CRI's container status.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from collections.abc import Iterator
 from pykubelet.act.placement.cpu_manager import CpuState
 from pykubelet.act.placement.cpu_policy import exclusive_counts
 from pykubelet.act.placement.managers import Managers
+from pykubelet.act.placement.provider import AllocationError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cpuset import parse_cpuset
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.hints import TopologyHint
+from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.placement import NO_CPUS
 
 
@@ -59,7 +62,23 @@ def _parsed(text: str) -> frozenset[int]:
         return NO_CPUS
 
 
-def without_wrong_cpus(managers: Managers, pod: Pod) -> Managers:
+def as_running(managers: Managers, pod: Pod, view: PodView | None) -> Managers:
+    """The managers before the admission of a pod, with what its running containers have and are entitled to."""
+    managers = _without_wrong_cpus(managers, pod)
+    if not managers.is_memory_new or view is None:
+        return managers
+    memory = managers.memory
+    for container in (*pod.spec.initContainers, *pod.spec.containers):
+        newest = view.newest(container.name)
+        resources = newest.resources if newest is not None and newest.is_running else None
+        nodes = _parsed(resources.cpuset_mems) if resources is not None else NO_CPUS
+        if nodes and nodes <= memory.state.machine.keys():
+            after = memory.allocate(pod, container, TopologyHint(nodes, False)).after
+            memory = memory if isinstance(after, AllocationError) else after
+    return replace(managers, memory=memory)
+
+
+def _without_wrong_cpus(managers: Managers, pod: Pod) -> Managers:
     """The managers after a pod has become known that cannot have all the CPUs that were taken for its own."""
     cpus, uid = managers.cpus, pod.metadata.uid
     if not managers.is_new or cpus is None or uid not in cpus.state.assignments:

@@ -13,7 +13,7 @@ from pykubelet.act.placement.cpu_manager import CpuManager, CpuState
 from pykubelet.act.placement.cpu_policy import NONE, CpuConfig, read_policy
 from pykubelet.act.placement.cpu_state import ContainerIds, decode, restore_error
 from pykubelet.act.placement.managers import DeviceProvider, Managers
-from pykubelet.act.placement.memory_manager import MemoryManager, start_memory_manager
+from pykubelet.act.placement.memory_manager import MemoryManager, MemoryPolicy, start_memory_manager
 from pykubelet.act.placement.provider import StartError
 from pykubelet.act.placement.topology_options import read_topology
 from pykubelet.base.api.quantity import NANO, Amount, Format
@@ -69,6 +69,7 @@ def start_managers(
         no_quota_gate=settings.enabled("DisableCPUQuotaWithExclusiveCPUs"),
         machine=machine,
         is_new=cpus is not None and texts.cpu is None,
+        is_memory_new=config.memoryManagerPolicy == MemoryPolicy.STATIC and texts.memory is None,
     )
 
 

@@ -54,14 +54,15 @@ class MountView(Value):
 
 
 class ResourcesView(Value):
-    """The resources that the runtime applies to a running container; 0 means unlimited or not reported. `cpuset_cpus`: the CPUs it may
-    use in the kernel's list format, empty if not restricted or not reported."""
+    """The resources that the runtime applies to a running container; 0 means unlimited or not reported. `cpuset_cpus` and
+    `cpuset_mems`: the CPUs and memory nodes it may use in the kernel's list format, empty if not restricted or not reported."""
 
     cpu_shares: int = 0
     cpu_quota: int = 0
     cpu_period: int = 0
     memory_limit: int = 0
     cpuset_cpus: str = ""
+    cpuset_mems: str = ""
 
 
 class ContainerView(Value):

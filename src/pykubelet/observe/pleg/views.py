@@ -111,6 +111,7 @@ def _view(container: ContainerID, name: str, sandbox: SandboxID, status: pb.Cont
                 linux.cpu_period,
                 linux.memory_limit_in_bytes,
                 shorten(linux.cpuset_cpus, CPUSET_LIMIT),
+                shorten(linux.cpuset_mems, CPUSET_LIMIT),
             )
             if linux is not None
             else None
