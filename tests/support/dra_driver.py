@@ -193,7 +193,7 @@ async def _serve(driver: Driver) -> None:
 async def _obey(driver: Driver) -> None:
     """Carry out commands until the test closes the standard input."""
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
+    reader = asyncio.StreamReader(limit=16 << 20)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     print("ready", flush=True)
     while line := await reader.readline():

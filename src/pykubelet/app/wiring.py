@@ -44,6 +44,7 @@ from pykubelet.app.advice import advice, read_circumstances
 from pykubelet.app.driver import ask_driver, cgroups_of, insist_on_driver
 from pykubelet.app.parts import Cells, Loops, Machinery, Periods, Runtime
 from pykubelet.app.prepare import AgentStartError, app_armor_enabled, kernel_version, prepare_machine
+from pykubelet.app.wiring_claims import load_claims, wire_claims
 from pykubelet.app.wiring_placement import wire_placement
 from pykubelet.app.wiring_server import wire_ports
 from pykubelet.base.api.core import PodStatus
@@ -285,7 +286,9 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
     tools = PodTools(
         clock=m.clock,
         flight=m.flight,
-        cells=PodCells(mounts, observed, node, runtime, cells.statuses.cell, content, cells.placements.cell),
+        cells=PodCells(
+            mounts, observed, node, runtime, cells.statuses.cell, content, cells.claims.cell, cells.placements.cell
+        ),
         sandboxes=Sandboxes(m.cri, render, sandbox_cells, settings.config.resolvConf, m.recorder, userns),
         starter=ContainerStarter(m.cri, hooks, stopper, m.flight, m.recorder),
         stopper=stopper,
@@ -295,6 +298,7 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
         cgroups=pod_cgroups,
         supervisor=supervisor,
         recorder=m.recorder,
+        extended_claims=settings.enabled("DRAExtendedResource"),
     )
     crash = BackoffPolicy(settings.crash_backoff_initial_s, settings.crash_backoff_max_s, CRASH_BACKOFF_RESET_S)
     rules = Rules(container_hash, crash, settings.sync_frequency_s, cells.probes.cell.get())
@@ -416,6 +420,7 @@ class Agent:
         Raises AgentStartError.
         """
         m, cells, cluster = self._m, self.cells, self._cluster
+        claims = load_claims(m)
         pod_cgroups = make_pod_cgroups(m, self._facts)
         puller, collector = wire_images(m, cells, cluster.pull_identity(m) if cluster and m.providers else None)
         self._closing.push_async_callback(puller.stop)
@@ -445,6 +450,7 @@ class Agent:
         self._begin(wire_observe(m, cells, earlier))
         reclaims = collector.answer_reclaims(m.images_reclaim, cells.images_reclaimed.writer)
         self._begin([("image-gc", collector.run_gc_loop()), ("image-reclaim", reclaims)])
+        self._begin(wire_claims(m, cells, claims, cluster.client if cluster else None))
         self._begin(wire_act(m, cells, puller, pod_cgroups))
 
     async def _run_pleg(self, pleg: Pleg, pod_cgroups: PodCgroups) -> None:

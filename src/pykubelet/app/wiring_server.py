@@ -207,6 +207,7 @@ def metrics_inputs(m: Machinery, cells: Cells, gates: Mapping[str, tuple[bool, s
         usage=cells.usage.cell.get(),
         volume_plugins=PLUGINS,
         plugins=cells.plugins.cell.get(),
+        claims=cells.claims.cell.get(),
     )
 
 

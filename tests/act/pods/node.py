@@ -39,6 +39,7 @@ from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.evictions import Evictions
 from pykubelet.base.model.ids import PodUID
@@ -159,6 +160,7 @@ class Node:
     lifecycles: Cell[Lifecycles]
     observed: Cell[Observed]
     recorder: Sink[KubeEvent]
+    claims: CellWriter[Claims]
     wanted: dict[PodUID, RosterPod] = field(default_factory=dict)
     sources_ready: bool = True
 
@@ -312,13 +314,14 @@ async def node(
     stopper = ContainerStopper(client, hooks, clock, recorder, touched)
     volumes = Volumes(lifecycles, mounts_writer)
     content, content_writer = make_cell("content", Content())
+    claims, claims_writer = make_cell("claims", Claims())
     make_dirs(paths.log_links, 0o755)
     settings = RenderSettings(paths, view.get())
     work = Supervisor("work")
     tools = PodTools(
         clock=clock,
         flight=flight,
-        cells=PodCells(mounts, observed, view, runtime, make_cell("statuses", Statuses())[0], content),
+        cells=PodCells(mounts, observed, view, runtime, make_cell("statuses", Statuses())[0], content, claims),
         sandboxes=Sandboxes(client, settings, SandboxCells(view, runtime, content), "", recorder),
         starter=ContainerStarter(client, hooks, stopper, flight, recorder),
         stopper=stopper,
@@ -337,7 +340,7 @@ async def node(
     )
     pleg = Pleg(client, clock, PlegCells(observed_writer, runtime), touched, periods or RelistPeriods(), recorder)
     writers = (roster_writer, runtime_writer, content_writer, evictions_writer, shutdown_writer)
-    made = Node(fake, paths, images, groups, volumes, *writers, lifecycles, observed, recorder)
+    made = Node(fake, paths, images, groups, volumes, *writers, lifecycles, observed, recorder, claims_writer)
     made.sources_ready = sources_ready
     made.want(*wanted)
     async with Supervisor("test") as supervisor, work:

@@ -49,6 +49,7 @@ class Work:
     clock: Clock = field(default_factory=SystemClock)
     recorder: Sink[KubeEvent] = field(default_factory=Sink)
     post_starting: frozenset[str] = frozenset()
+    is_stopped: bool = False
     pulled: PullTime = field(default_factory=PullTime)
 
     def book(self, mailbox: Post[WaitsChanged]) -> WaitBook:
@@ -76,6 +77,9 @@ class Work:
         return ""
 
     async def wait_ends_reported(self, waits: WaitBook) -> None:
+        return None
+
+    async def wait_unprepared(self, waits: WaitBook) -> None:
         return None
 
     async def clean(self, command: CleanUp, waits: WaitBook) -> CleanEnded:

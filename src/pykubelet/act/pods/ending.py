@@ -39,6 +39,8 @@ class PodEnding:
         self._ref = ref
         self._remains: PodRemains | None = None
         self._acted_at = 0.0
+        #: All containers have ended, and none will be started any more.
+        self.is_stopped = False
 
     def acted(self) -> None:
         """Record that the pod was changed now, so that views read earlier are outdated."""
@@ -79,6 +81,8 @@ class PodEnding:
         except CriError as error:
             self._tools.recorder.post(warning(EVENT_FAILED_KILL_POD, f"error killing pod: {error}", self._ref))
             return str(error)
+        self.is_stopped = True
+        waits.notify()
         return ""
 
     async def wait_ends_reported(self, waits: WaitBook) -> None:

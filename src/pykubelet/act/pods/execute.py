@@ -13,6 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from pykubelet.act.pods.api_content import SERVICES, PodContent
+from pykubelet.act.pods.claims import PodClaimsView
 from pykubelet.act.pods.decide import find_container
 from pykubelet.act.pods.ending import LOGS_DEADLINE_S, PodEnding
 from pykubelet.act.pods.images import BEHIND_SANDBOX_S, PodImages
@@ -77,6 +78,7 @@ class PodExecution:
         self._is_outdated = False
         self._ending = PodEnding(tools, ref)
         self.post_starting: frozenset[str] = frozenset()
+        self._claims = PodClaimsView(tools.cells.claims, ref.uid, extended=tools.extended_claims)
         self._content = PodContent(tools.cells.content, ref, tools.recorder)
         self._images = PodImages(ref, tools.images, tools.cgroups, self._content, tools.supervisor, self._wait)
 
@@ -84,6 +86,11 @@ class PodExecution:
     def pulled(self) -> PullTime:
         """The time that the pod's image pulls took."""
         return self._images.pulled
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether all containers have ended, and none will be started any more."""
+        return self._ending.is_stopped
 
     @property
     def clock(self) -> Clock:
@@ -118,6 +125,10 @@ class PodExecution:
         """Wait until the pod's status shows how its containers ended."""
         await self._ending.wait_ends_reported(waits)
 
+    async def wait_unprepared(self, waits: WaitBook) -> None:
+        """Wait until the pod's resource claims are unprepared."""
+        await self._claims.wait_unprepared(waits)
+
     async def clean(self, command: CleanUp, waits: WaitBook) -> CleanEnded:
         """Release all resources of the pod. The result contains the errors."""
         return await self._ending.clean(command, waits)
@@ -135,6 +146,7 @@ class PodExecution:
 
     async def _sync(self, command: Sync, waits: WaitBook) -> SyncEnded:
         pod, plan = command.pod, command.plan
+        self._ending.is_stopped = False
         try:
             await self._runtime_ready(pod, plan.create_sandbox, waits)
             if error := await self._clear_away(command, waits):
@@ -252,6 +264,7 @@ class PodExecution:
             message = f"unable to ensure pod container exists: {cgroup.message}"
             self.recorder.post(warning(EVENT_FAILED_CREATE_POD_CONTAINER, message, self._ref))
             return StartError(EVENT_FAILED_CREATE_POD_CONTAINER, message)
+        await self._claims.wait_prepared(pod, self._wait, waits)
         parent = tools.cgroups.cgroup_parent(pod)
         if plan.sandbox is not None:
             return await tools.sandboxes.adopt(pod, plan.sandbox, parent)
@@ -372,7 +385,7 @@ class PodExecution:
             termination_log_host_path=files.termination_log,
             etc_hosts_host_path=files.etc_hosts,
             target_container_id=target,
-            devices=self._placements().container(self._ref.uid, name).options,
+            devices=self._claims.with_devices(name, self._placements().container(self._ref.uid, name).options),
             cpuset=self._placements().cpuset(self._ref.uid, name),
         )
         bound = await self._with_subpaths(pod, container, settings, ctx)

@@ -15,6 +15,7 @@ from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.mounts import Mounts
@@ -36,11 +37,12 @@ class PodCells(Value):
     runtime: Cell[RuntimeReady]
     statuses: Cell[Statuses]
     content: Cell[Content]
+    claims: Cell[Claims]
     placements: Cell[Placements] = field(default_factory=lambda: Cell("placements", Placements()))
 
 
 class PodTools(Value):
-    """The objects that every pod worker uses."""
+    """The objects that every pod worker uses. `extended_claims`: pods may have a claim behind their extended resources."""
 
     clock: Clock
     flight: SingleFlight
@@ -54,6 +56,7 @@ class PodTools(Value):
     cgroups: PodCgroups
     supervisor: Supervisor
     recorder: Post[KubeEvent]
+    extended_claims: bool = True
 
 
 def runtime_wait(now: RuntimeReady) -> Wait:

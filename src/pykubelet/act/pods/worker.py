@@ -218,6 +218,8 @@ class PodWorker:
             self._touched.post(PodTouched(self.ref, "stopped", answer=answer))
         if not error and not self._is_removed_at_once:
             await self._execution.wait_ends_reported(self._waits)
+        if not error and not (self.state.kill is not None and self.state.kill.reason is KillReason.ORPHANED):
+            await self._execution.wait_unprepared(self._waits)
         self.mailbox.post(StopEnded(error=error))
 
     async def _clean(self, command: CleanUp) -> None:
@@ -312,6 +314,7 @@ class PodWorker:
             to_restart=state.to_restart,
             resize=state.resize,
             post_starting=self._execution.post_starting,
+            is_stopped=self._execution.is_stopped,
             is_held_up=state.stage is Stage.SYNCING and any(wait.reason for wait in waits),
             waits=waits,
             timeline=self.history,

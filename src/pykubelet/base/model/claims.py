@@ -11,6 +11,8 @@ from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.waits import Wait
 
+ANY_DRIVER = "<any>"
+
 
 class ClaimDevice(Value):
     """One prepared device of a claim. `requests`: the names of the claim's requests it serves. `cdi`: CDI device names.
@@ -48,6 +50,10 @@ class PodClaims(Value):
 
 
 class Claims(Value):
-    """The prepared claims by pod. A pod without an entry has none, and act/claims holds nothing of it."""
+    """The prepared claims by pod. A pod without an entry has none, and act/claims holds nothing of it.
+
+    `in_use`: the number of claims by driver; `ANY_DRIVER` for all.
+    """
 
     pods: Mapping[PodUID, PodClaims] = field(default_factory=dict)
+    in_use: Mapping[str, int] = field(default_factory=dict)

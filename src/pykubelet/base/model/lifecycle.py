@@ -70,7 +70,8 @@ class PodLifecycle(Value):
     such a rule removed the last time. `to_restart`: instances that were killed in order to be started again, whatever their
     restart policy is. `resize`: a resize that does not hold for all running containers yet. `post_starting`: containers
     whose postStart hook has not ended; until then they do not count as running. `is_held_up`: a failure keeps the pod from
-    starting, possibly for long.
+    starting, possibly for long. `is_stopped`: all containers have ended and none will be started any more; the pod may still be
+    terminating, because its resource claims are not unprepared yet.
     """
 
     ref: PodRef
@@ -88,6 +89,7 @@ class PodLifecycle(Value):
     to_restart: frozenset[ContainerID] = frozenset()
     resize: ResizeProgress | None = None
     is_held_up: bool = False
+    is_stopped: bool = False
     waits: tuple[Wait, ...] = ()
     timeline: tuple[TimelineEntry, ...] = ()
     steps: StepLog | None = None

@@ -20,6 +20,7 @@ class Owner(StrEnum):
     IMAGE_MANAGER = "image manager"
     VOLUME_MANAGER = "volume manager"
     TOPOLOGY_MANAGER = "topology manager"
+    CLAIM_MANAGER = "DRA manager"
     PROBER = "prober"
     PLEG = "PLEG"
     RUNTIME_STATUS = "runtime status"
@@ -41,6 +42,7 @@ MODULES: Final = {
     Owner.IMAGE_MANAGER: "act/images",
     Owner.VOLUME_MANAGER: "act/volumes",
     Owner.TOPOLOGY_MANAGER: "act/placement",
+    Owner.CLAIM_MANAGER: "act/claims",
     Owner.PROBER: "observe/probes",
     Owner.PLEG: "observe/pleg",
     Owner.RUNTIME_STATUS: "observe/node",
@@ -76,6 +78,8 @@ class Wait(Value):
 
 #: What a pod waits for while the runtime makes it.
 SANDBOX, CONTAINER_START = "sandbox", "container start"
+#: What a pod waits for while drivers prepare or unprepare its claims.
+CLAIMS_PREPARED, CLAIMS_UNPREPARED = "resource claims", "resource claims to be unprepared"
 
 
 class Waits(Protocol):

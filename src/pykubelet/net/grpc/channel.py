@@ -354,6 +354,15 @@ class Channel:
         """Whether the server of the last connection has sent its HTTP/2 SETTINGS."""
         return self._session is not None and self._session.has_settings
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection that takes calls."""
+        return self._session is not None and self._session.is_usable
+
+    async def connect(self, timeout_s: float) -> None:
+        """Connect, unless there is a connection. Raises RpcError."""
+        await self._ready(asyncio.get_running_loop().time() + timeout_s)
+
     async def wait_lost(self) -> None:
         """Wait until a connection is lost; return at once if one was lost since the last call. For one task only."""
         await self._lost.wait()

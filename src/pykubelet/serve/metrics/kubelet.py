@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from pykubelet.base.kit.metrics import MetricFamily, MetricSample
 from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.claims import ANY_DRIVER, Claims
 from pykubelet.base.model.credentials import Credentials
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.mounts import Mounts
@@ -53,6 +54,7 @@ class MetricsInputs(Value):
     usage: Usage = Usage()
     volume_plugins: Mapping[str, str] = field(default_factory=dict)
     plugins: Plugins = Plugins()
+    claims: Claims = Claims()
 
 
 def kubelet_families(inputs: MetricsInputs) -> Iterator[MetricFamily]:
@@ -65,6 +67,7 @@ def kubelet_families(inputs: MetricsInputs) -> Iterator[MetricFamily]:
     yield from _resizes(inputs)
     yield from _volumes(inputs)
     yield _plugins(inputs.plugins)
+    yield _claims(inputs.claims)
     yield _logs(inputs.usage)
     yield from _runtime(inputs.observed)
     yield _gauge("kubelet_cgroup_version", "cgroup version on the hosts.", [MetricSample(inputs.cgroup_version)])
@@ -120,6 +123,16 @@ def _plugins(plugins: Plugins) -> MetricFamily:
         for socket in sorted(sockets)
     ]
     return _gauge("plugin_manager_total_plugins", "Number of plugins in Plugin Manager", samples)
+
+
+def _claims(claims: Claims) -> MetricFamily:
+    text = (
+        "The number of ResourceClaims that are currently in use on the node, by driver name (driver_name label value) and "
+        "across all drivers (special value <any> for driver_name)."
+    )
+    counts = claims.in_use or {ANY_DRIVER: 0}
+    samples = [MetricSample(count, (("driver_name", driver),)) for driver, count in sorted(counts.items())]
+    return _gauge("dra_resource_claims_in_use", text, samples)
 
 
 def _pods(inputs: MetricsInputs) -> Iterator[MetricFamily]:

@@ -272,6 +272,8 @@ class FakeApiServer:
                 return _json(self.store.update(place, sent.body))
             case "PATCH":
                 return _json(self.store.patch(place, sent.content_type, sent.body))
+            case "DELETE" if not place.name:
+                return _json(self._delete_all(place, sent.query))
             case "DELETE":
                 return _json(self.store.delete(place, sent.body))
         raise ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
@@ -305,6 +307,13 @@ class FakeApiServer:
                 meta["continue"] = str(start + limit)
             items = items[start : start + limit]
         return {"kind": f"{place.kind}List", "apiVersion": place.group, "metadata": meta, "items": items}
+
+    def _delete_all(self, place: ResourcePath, query: dict[str, str]) -> Json:
+        wants = _selector(query)
+        for item in [item for item in self.store.list(place) if wants(item)]:
+            meta = item["metadata"]
+            self.store.delete(ResourcePath(place.group, place.plural, meta.get("namespace", ""), meta["name"]))
+        return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
     # -- watches
 

@@ -34,6 +34,8 @@ _KINDS = {
     "csinodes": "CSINode",
     "clustertrustbundles": "ClusterTrustBundle",
     "certificatesigningrequests": "CertificateSigningRequest",
+    "resourceclaims": "ResourceClaim",
+    "resourceslices": "ResourceSlice",
 }
 #: The status of these resources is written only through the subresource. A create drops it, except for `_STATUS_AT_CREATE`.
 _WITH_STATUS = frozenset({"pods", "nodes", "certificatesigningrequests"})

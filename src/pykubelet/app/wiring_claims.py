@@ -1,0 +1,36 @@
+"""The wiring of dynamic resource allocation. It contains no logic."""
+
+from __future__ import annotations
+
+from pykubelet.act.claims.drivers import Drivers
+from pykubelet.act.claims.loop import ClaimInputs, ClaimsLoop
+from pykubelet.act.claims.model import Cache
+from pykubelet.act.claims.operations import ClaimOperations
+from pykubelet.act.claims.slices import SliceCleaner
+from pykubelet.act.claims.state import StateError
+from pykubelet.act.claims.store import STATE_FILE, ClaimStore
+from pykubelet.app.parts import Cells, Loops, Machinery
+from pykubelet.app.prepare import AgentStartError
+from pykubelet.edges.kubeapi.client import ApiClient
+
+
+def load_claims(m: Machinery) -> tuple[ClaimStore, Cache]:
+    """The claims of an earlier run of the agent. Raises AgentStartError for a bad state file."""
+    store = ClaimStore(f"{m.settings.root_dir}/{STATE_FILE}", m.flight)
+    try:
+        return store, store.load()
+    except StateError as error:
+        raise AgentStartError(str(error)) from error
+
+
+def wire_claims(m: Machinery, cells: Cells, loaded: tuple[ClaimStore, Cache], client: ApiClient | None) -> Loops:
+    """act/claims: writes Claims. `client`: None without an API server."""
+    store, cache = loaded
+    drivers = Drivers(cells.plugins.cell)
+    operations = ClaimOperations(cache, drivers, store, client, extended=m.settings.enabled("DRAExtendedResource"))
+    inputs = ClaimInputs(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell)
+    claims = ClaimsLoop(inputs, cells.claims.writer, operations, drivers, m.recorder, m.clock)
+    loops: Loops = [("claims", claims.run())]
+    if client is not None:
+        loops.append(("slices", SliceCleaner(client, cells.node.cell.get().name, drivers.state).run()))
+    return loops

@@ -1,0 +1,177 @@
+"""The client of one DRA driver: prepares and unprepares claims, and watches the health of devices, on one connection.
+
+A driver is not trusted: its answers have bounds, and every call but the stream has a deadline.
+Source: KEP-4381 (`DRAPlugin` v1 and v1beta1), KEP-4680 (`DRAResourceHealth` v1alpha1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+
+from pykubelet.base.kit.values import Value
+from pykubelet.edges.cri.errors import translated
+from pykubelet.edges.plugins import dra_health_pb2 as health_pb
+from pykubelet.edges.plugins import dra_pb2 as pb
+from pykubelet.edges.plugins.rpc import PluginCallError, PluginMessage, R, call_plugin, decoded, plugin_channel
+from pykubelet.net.grpc.limits import Http2Limits
+from pykubelet.net.grpc.status import Code, RpcError
+
+CALL_S = 45.0
+CONNECT_S = 10.0
+#: A claim has at most 32 allocated devices; a pod has a few claims.
+MAX_DEVICES = 1000
+#: Request names and CDI devices of one answer.
+MAX_NAMES = 10_000
+MAX_HEALTH = 2000
+_HEALTH_METHOD = "/v1alpha1.DRAResourceHealth/NodeWatchResources"
+DRA_LIMITS = Http2Limits(header_list=16 << 10, message=2 << 20, stream_window=3 << 20, connection_window=6 << 20)
+
+
+class DraClaim(Value):
+    """A claim as a driver knows it."""
+
+    namespace: str
+    uid: str
+    name: str
+
+
+class PreparedDevice(Value):
+    """One device of a prepared claim. `share_id`: empty for a whole device."""
+
+    requests: tuple[str, ...]
+    pool: str
+    device: str
+    cdi: tuple[str, ...]
+    share_id: str = ""
+
+
+class PreparedClaim(Value):
+    """The answer for one claim: its devices, or why it could not be prepared."""
+
+    devices: tuple[PreparedDevice, ...] = ()
+    error: str = ""
+
+
+class DeviceReport(Value):
+    """The health of one device. `health`: `Unknown`, `Healthy` or `Unhealthy`. `timeout_s`: 0 if the driver gave none."""
+
+    pool: str
+    device: str
+    health: str
+    timeout_s: int = 0
+    message: str = ""
+
+
+_HEALTH = {health_pb.HEALTHY: "Healthy", health_pb.UNHEALTHY: "Unhealthy"}
+
+
+class DraConnection:
+    """The connection to one driver. `service`: `v1.DRAPlugin` or `v1beta1.DRAPlugin`. Raises PluginCallError for a bad endpoint."""
+
+    def __init__(self, endpoint: str, service: str) -> None:
+        self._channel = plugin_channel(endpoint, DRA_LIMITS)
+        self._service = f"/k8s.io.kubelet.pkg.apis.dra.{service}/"
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection is open."""
+        return self._channel.is_connected
+
+    def method(self, name: str) -> str:
+        """The full name of a method of the service."""
+        return self._service + name
+
+    async def connect(self) -> None:
+        """Open the connection, unless it is open. Raises PluginCallError."""
+        try:
+            await self._channel.connect(CONNECT_S)
+        except RpcError as error:
+            raise PluginCallError(error.code, error.message, "dial") from error
+
+    async def wait_lost(self) -> None:
+        """Wait until an open connection is lost. For one task only."""
+        await self._channel.wait_lost()
+
+    def close(self) -> None:
+        """Close the connection. Calls in flight fail with code Canceled."""
+        self._channel.close()
+
+    async def prepare(self, claims: Sequence[DraClaim]) -> dict[str, PreparedClaim]:
+        """Prepare claims. Returns the answers by the claims' UIDs. Raises PluginCallError."""
+        request = pb.NodePrepareResourcesRequest(claims=_claims(claims))
+        answer = await self._call("NodePrepareResources", request, pb.NodePrepareResourcesResponse)
+        _check_size(answer.claims, len(claims), self.method("NodePrepareResources"))
+        return {
+            uid: PreparedClaim(tuple(_device(device) for device in claim.devices), claim.error)
+            for uid, claim in answer.claims.items()
+        }
+
+    async def unprepare(self, claims: Sequence[DraClaim]) -> dict[str, str]:
+        """Unprepare claims. Returns the errors by the claims' UIDs, empty for success. Raises PluginCallError."""
+        request = pb.NodeUnprepareResourcesRequest(claims=_claims(claims))
+        answer = await self._call("NodeUnprepareResources", request, pb.NodeUnprepareResourcesResponse)
+        if len(answer.claims) > len(claims) + MAX_DEVICES:
+            raise _too_many(f"{len(answer.claims)} claims", self.method("NodeUnprepareResources"))
+        return {uid: claim.error for uid, claim in answer.claims.items()}
+
+    async def _call(self, name: str, request: PluginMessage, answer: type[R]) -> R:
+        return await call_plugin(self._channel, self.method(name), request, answer, CALL_S)
+
+    async def watch_health(self) -> AsyncIterator[tuple[DeviceReport, ...]]:
+        """Yield the reports of the driver until it ends the stream. Raises PluginCallError."""
+        try:
+            request = health_pb.NodeWatchResourcesRequest().SerializeToString()
+            stream = await self._channel.stream(self._channel.method(_HEALTH_METHOD), request)
+            try:
+                while (data := await stream.read()) is not None:
+                    answer = decoded(health_pb.NodeWatchResourcesResponse, data, _HEALTH_METHOD)
+                    if len(answer.devices) > MAX_HEALTH:
+                        raise _too_many(f"{len(answer.devices)} devices", _HEALTH_METHOD)
+                    yield tuple(_report(device) for device in answer.devices)
+            finally:
+                stream.close()
+        except RpcError as error:
+            raise PluginCallError(error.code, error.message, _HEALTH_METHOD) from error
+
+
+def grpc_code(error: PluginCallError | None) -> str:
+    """The status of a call as metrics have it; `OK` for None."""
+    return "OK" if error is None else translated(error.code, error.message, "").code
+
+
+def _claims(claims: Iterable[DraClaim]) -> list[pb.Claim]:
+    return [pb.Claim(namespace=claim.namespace, uid=claim.uid, name=claim.name) for claim in claims]
+
+
+def _check_size(answers: Mapping[str, pb.NodePrepareResourceResponse], asked: int, method: str) -> None:
+    if len(answers) > asked + MAX_DEVICES:
+        raise _too_many(f"{len(answers)} claims", method)
+    devices = sum(len(answer.devices) for answer in answers.values())
+    if devices > MAX_DEVICES:
+        raise _too_many(f"{devices} devices", method)
+    names = sum(
+        len(device.request_names) + len(device.cdi_device_ids)
+        for answer in answers.values()
+        for device in answer.devices
+    )
+    if names > MAX_NAMES:
+        raise _too_many(f"{names} request names and CDI devices", method)
+
+
+def _too_many(what: str, method: str) -> PluginCallError:
+    return PluginCallError(Code.RESOURCE_EXHAUSTED, f"the driver's message has {what}, more than are accepted", method)
+
+
+def _device(device: pb.Device) -> PreparedDevice:
+    requests, cdi = tuple(device.request_names), tuple(device.cdi_device_ids)
+    return PreparedDevice(requests, device.pool_name, device.device_name, cdi, device.share_id)
+
+
+def _report(health: health_pb.DeviceHealth) -> DeviceReport:
+    return DeviceReport(
+        health.device.pool_name,
+        health.device.device_name,
+        _HEALTH.get(health.health, "Unknown"),
+        max(0, health.health_check_timeout_seconds),
+        health.message,
+    )

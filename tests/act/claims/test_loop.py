@@ -1,0 +1,429 @@
+"""The claim manager with drivers that are processes of their own, and an API server over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from act.claims.samples import GPU, claim_body, claiming_pod
+from support.drivers import DriverProcess, dra_driver
+
+from pykubelet.act.claims.drivers import Drivers
+from pykubelet.act.claims.loop import ClaimInputs, ClaimsLoop
+from pykubelet.act.claims.operations import ClaimOperations
+from pykubelet.act.claims.slices import SliceCleaner
+from pykubelet.act.claims.store import ClaimStore
+from pykubelet.base.api.core import Pod
+from pykubelet.base.api.resource_claims import claims_path
+from pykubelet.base.kit.backoff import BackoffPolicy
+from pykubelet.base.kit.cells import Cell, make_cell
+from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.flight import SingleFlight
+from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.claims import Claims, PodClaims
+from pykubelet.base.model.ids import PodUID, SandboxID
+from pykubelet.base.model.kube_events import KubeEvent
+from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
+from pykubelet.base.model.observed import Observed, PodView, SandboxView
+from pykubelet.base.model.plugins import Plugins
+from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
+from pykubelet.edges.kubeapi.client import ApiClient
+from pykubelet.observe.plugins.loop import PluginsLoop
+from pykubelet.testing.kubeapi.fake import FakeApiServer
+
+CLAIMS = claims_path("default")
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+QUICK = BackoffPolicy(initial_s=0.05, cap_s=0.2)
+DEVICE = {"pool": "pool", "device": "dev-0", "requests": ["gpu"], "cdi": [f"{GPU}/gpu={{name}}"]}
+
+
+class Stand:
+    """The claim manager and everything that it needs, with the pods of the test."""
+
+    def __init__(self, root: Path, server: FakeApiServer) -> None:
+        self.root = root
+        self.server = server
+        self.recorder: Sink[KubeEvent] = Sink()
+        self.roster, self._roster = make_cell("roster", Roster(sources_ready=True))
+        self.lives, self._lives = make_cell("lifecycles", Lifecycles())
+        self.observed, self._observed = make_cell("observed", Observed(listed_at=1.0))
+        self.plugins, self._plugins = make_cell("plugins", Plugins())
+        self.claims: Cell[Claims] = make_cell("claims", Claims())[0]
+
+    @asynccontextmanager
+    async def running(self, slice_delay_s: float = 30.0) -> AsyncIterator[None]:
+        """Run the claim manager, as the agent does after a start."""
+        flight, clock = SingleFlight("test"), SystemClock()
+        client = ApiClient(self.server.access(), clock)
+        store = ClaimStore(f"{self.root}/dra_manager_state", flight)
+        drivers = Drivers(self.plugins)
+        operations = ClaimOperations(store.load(), drivers, store, client, extended=True)
+        self.claims, writer = make_cell("claims", Claims())
+        inputs = ClaimInputs(self.roster, self.lives, self.observed)
+        loop = ClaimsLoop(inputs, writer, operations, drivers, self.recorder, clock, QUICK)
+        plugins = PluginsLoop(f"{self.root}/plugins_registry", self._plugins, flight, clock)
+        slices = SliceCleaner(client, "n1", drivers.state, slice_delay_s)
+        async with Supervisor("test") as tasks:
+            tasks.start_root("plugins", plugins.run())
+            tasks.start_root("claims", loop.run())
+            tasks.start_root("slices", slices.run())
+            yield
+        self._plugins.publish(Plugins())
+        await client.close()
+
+    def create(self, name: str = "one", *pods: str, **more: Any) -> None:
+        self.server.create(CLAIMS, claim_body(name, *pods, **more))
+
+    def want(self, *pods: Pod) -> None:
+        entries = {PodUID(pod.metadata.uid): RosterPod(pod, "api", 1.0) for pod in pods}
+        self._roster.publish(Roster({**self.roster.get().pods, **entries}, sources_ready=True))
+
+    def unwant(self, name: str) -> None:
+        pods = {uid: entry for uid, entry in self.roster.get().pods.items() if entry.pod.metadata.name != name}
+        self._roster.publish(Roster(pods, sources_ready=True))
+
+    def life(self, pod: Pod, stage: Stage, *, is_stopped: bool = False) -> None:
+        life = PodLifecycle(pod_ref(pod), pod, stage, 1.0, 1.0, is_stopped=is_stopped)
+        self._lives.publish(Lifecycles({**self.lives.get().pods, PodUID(pod.metadata.uid): life}))
+
+    def runs(self, *pods: Pod) -> None:
+        """The runtime has a ready sandbox of these pods and of no others."""
+        sandbox = SandboxView(SandboxID("s"), 0, True, 1)
+        views = {PodUID(pod.metadata.uid): PodView(pod_ref(pod), (sandbox,)) for pod in pods}
+        self._observed.publish(Observed(views, listed_at=2.0))
+
+    async def until(self, name: str, condition: Callable[[PodClaims | None], bool]) -> PodClaims | None:
+        uid = PodUID(f"uid-{name}")
+        async with asyncio.timeout(30):
+            now = await self.claims.wait_for(lambda now: condition(now.pods.get(uid)))
+        return now.pods.get(uid)
+
+    async def ready(self, name: str = "web") -> PodClaims:
+        found = await self.until(name, lambda pod: pod is not None and pod.ready)
+        assert found is not None
+        return found
+
+    async def gone(self, name: str = "web") -> None:
+        await self.until(name, lambda pod: pod is None)
+
+    async def fails(self, error: str, name: str = "web") -> None:
+        """Wait until the last try has failed with an error that begins like this."""
+        await self.until(name, lambda pod: pod is not None and any(wait.detail.startswith(error) for wait in pod.waits))
+
+    def kept(self) -> dict[str, list[str]]:
+        """The claims in the state file, with the pods that use each."""
+        state = json.loads(json.loads((self.root / "dra_manager_state").read_text())["Data"])
+        return {claim["ClaimName"]: sorted(claim["PodUIDs"]) for claim in state["ClaimInfoStateList"] or ()}
+
+
+@pytest.fixture
+async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
+    async with FakeApiServer() as server:
+        yield Stand(tmp_path, server)
+
+
+@pytest.fixture
+async def gpu(tmp_path: Path) -> AsyncIterator[DriverProcess]:
+    async with dra_driver(tmp_path) as driver:
+        await driver.behave([DEVICE])
+        yield driver
+
+
+WEB = claiming_pod()
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+async def test_a_claim_is_prepared_and_unprepared(stand: Stand, version: str) -> None:
+    stand.create()
+    async with dra_driver(stand.root, versions=f"{version}.DRAPlugin") as driver, stand.running():
+        await driver.behave([{**DEVICE, "share": "s1"} if version == "v1" else DEVICE])
+        stand.want(WEB)
+        claims = await stand.ready()
+        (claim,) = claims.containers["main"]
+        assert (claim.name, claim.namespace, claim.cdi) == ("one", "default", (f"{GPU}/gpu=one",))
+        assert claim.devices[0].share_id == ("s1" if version == "v1" else "")
+        assert "side" not in claims.containers
+        assert stand.claims.get().in_use == {"<any>": 1, GPU: 1}
+        assert stand.kept() == {"one": ["uid-web"]}
+        stand.life(WEB, Stage.TERMINATING)
+        stand.life(WEB, Stage.TERMINATING, is_stopped=True)
+        await stand.gone()
+        assert (driver.claims("NodePrepareResources"), driver.claims("NodeUnprepareResources")) == (["one"], ["one"])
+        assert stand.kept() == {}
+        assert stand.claims.get().in_use == {"<any>": 0}
+
+
+async def test_a_shared_claim_is_prepared_once_and_unprepared_after_its_last_pod(
+    stand: Stand, gpu: DriverProcess
+) -> None:
+    stand.create("one", "a", "b")
+    a, b = claiming_pod("a"), claiming_pod("b")
+    async with stand.running():
+        stand.want(a, b)
+        await stand.ready("a")
+        await stand.ready("b")
+        assert gpu.claims("NodePrepareResources") == ["one"]
+        stand.life(a, Stage.TERMINATED)
+        await stand.gone("a")
+        assert stand.kept() == {"one": ["uid-b"]}
+        assert gpu.claims("NodeUnprepareResources") == []
+        stand.life(b, Stage.TERMINATED)
+        await stand.gone("b")
+        assert gpu.claims("NodeUnprepareResources") == ["one"]
+
+
+async def test_all_claims_of_a_driver_go_in_one_call(stand: Stand, gpu: DriverProcess) -> None:
+    names = ("one", "two", "three")
+    for name in names:
+        stand.create(name)
+    async with stand.running():
+        stand.want(claiming_pod("web", *({"name": name, "resourceClaimName": name} for name in names)))
+        await stand.ready()
+        (call,) = gpu.calls("NodePrepareResources")
+        assert [claim[1] for claim in call["claims"]] == list(names)
+
+
+async def test_a_pod_that_may_not_use_its_claim_reaches_no_driver(stand: Stand, gpu: DriverProcess) -> None:
+    async with stand.running():
+        stand.want(WEB)
+        await stand.fails(
+            'prepare dynamic resources: fetch ResourceClaim one: resourceclaims.resource.k8s.io "one" not found'
+        )
+        stand.create("one", "other")
+        made = stand.server.get(f"{CLAIMS}/one")["metadata"]["uid"]
+        error = f"prepare dynamic resources: pod web (uid-web) is not allowed to use ResourceClaim one ({made})"
+        await stand.fails(error)
+        assert [event.message for event in stand.recorder.events][-1] == f"Failed to prepare dynamic resources: {error}"
+        assert stand.recorder.events[-1].reason == "FailedPrepareDynamicResources"
+        stand.life(WEB, Stage.TERMINATED)
+        await stand.gone()
+        assert not gpu.claims("NodePrepareResources") + gpu.claims("NodeUnprepareResources")
+
+
+async def test_a_pod_waits_for_the_name_of_its_claim(stand: Stand, gpu: DriverProcess) -> None:
+    template = {"name": "gpu", "resourceClaimTemplateName": "t"}
+    stand.create("web-gpu", owner="web")
+    async with stand.running():
+        stand.want(claiming_pod("web", template))
+        await stand.fails('prepare dynamic resources: pod "default/web": ResourceClaim not created yet')
+        made = [{"name": "gpu", "resourceClaimName": "web-gpu"}]
+        stand.want(claiming_pod("web", template, resourceClaimStatuses=made))
+        await stand.ready()
+        assert gpu.claims("NodePrepareResources") == ["web-gpu"]
+
+
+async def test_a_driver_that_is_absent_is_waited_for(stand: Stand) -> None:
+    stand.create()
+    async with stand.running():
+        stand.want(WEB)
+        await stand.fails(f"prepare dynamic resources: DRA driver {GPU} is not registered")
+        async with dra_driver(stand.root) as driver:
+            await stand.ready()
+            await driver.stop()
+        stand.life(WEB, Stage.TERMINATING, is_stopped=True)
+        await stand.fails(f"unprepare dynamic resources: DRA driver {GPU} is not registered")
+        assert stand.kept() == {"one": ["uid-web"]}
+        async with dra_driver(stand.root) as driver:
+            await stand.gone()
+            assert driver.claims("NodeUnprepareResources") == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [
+        ("fail out of GPUs", "NodePrepareResources: rpc error: code = Internal desc = out of GPUs"),
+        ("error no such GPU", "NodePrepareResources failed for ResourceClaim one: no such GPU"),
+        ("skip", "NodePrepareResources skipped 1 ResourceClaims"),
+        ("lie", "NodePrepareResources returned result for unknown claim UID unknown-claim"),
+        (
+            "flood",
+            "NodePrepareResources: rpc error: code = ResourceExhausted desc = grpc: received message larger than max",
+        ),
+    ],
+)
+async def test_a_failed_prepare_is_repeated_and_its_claim_unprepared(
+    stand: Stand, gpu: DriverProcess, how: str, error: str
+) -> None:
+    stand.create()
+    await gpu.behave(prepare=how)
+    async with stand.running():
+        stand.want(WEB)
+        await stand.fails(f"prepare dynamic resources: {error}")
+        await gpu.behave(prepare="")
+        await stand.ready()
+        stand.life(WEB, Stage.TERMINATED)
+        await stand.gone()
+
+
+async def test_too_many_devices_are_refused(stand: Stand, gpu: DriverProcess) -> None:
+    stand.create()
+    await gpu.behave([DEVICE] * 1001)
+    async with stand.running():
+        stand.want(WEB)
+        await stand.fails(
+            "prepare dynamic resources: NodePrepareResources: rpc error: code = ResourceExhausted desc = "
+            "the driver's message has 1001 devices, more than are accepted"
+        )
+
+
+async def test_a_driver_that_hangs_delays_only_its_pods(stand: Stand, gpu: DriverProcess) -> None:
+    stand.create("one", "stuck")
+    stand.create("two", "web", drivers=("net.example.com",))
+    await gpu.behave(prepare="hang")
+    stuck = claiming_pod("stuck")
+    async with dra_driver(stand.root, "net.example.com") as net, stand.running():
+        stand.want(stuck, claiming_pod("web", {"name": "net", "resourceClaimName": "two"}))
+        await stand.ready()
+        await gpu.wait_calls("NodePrepareResources", 1)
+        assert net.claims("NodePrepareResources") == ["two"]
+        # the pod is deleted while the call hangs: the claim was offered to the driver, so it is unprepared
+        stand.life(stuck, Stage.TERMINATING)
+        stand.life(stuck, Stage.TERMINATING, is_stopped=True)
+        await stand.gone("stuck")
+        assert gpu.claims("NodeUnprepareResources") == ["one"]
+
+
+async def test_a_driver_that_crashes_is_called_again(stand: Stand, gpu: DriverProcess) -> None:
+    stand.create()
+    await gpu.behave(prepare="crash")
+    async with stand.running():
+        stand.want(WEB)
+        await gpu.wait_calls("NodePrepareResources", 1)
+        async with dra_driver(stand.root) as again:
+            await again.behave([DEVICE])
+            claims = await stand.ready()
+            assert claims.containers["main"][0].cdi == (f"{GPU}/gpu=one",)
+
+
+async def test_one_connection_serves_all_calls(stand: Stand, gpu: DriverProcess) -> None:
+    stand.create("one", "a")
+    stand.create("two", "b")
+    async with stand.running():
+        stand.want(claiming_pod("a"), claiming_pod("b", {"name": "gpu", "resourceClaimName": "two"}))
+        await stand.ready("a")
+        await stand.ready("b")
+        assert len({call["peer"] for call in gpu.calls("NodePrepareResources")}) == 1
+
+
+async def test_the_newest_plugin_of_a_driver_is_called(stand: Stand, gpu: DriverProcess) -> None:
+    stand.create("one", "a")
+    stand.create("two", "b")
+    b = claiming_pod("b", {"name": "gpu", "resourceClaimName": "two"})
+    async with stand.running():
+        stand.want(claiming_pod("a"))
+        await stand.ready("a")
+        async with dra_driver(stand.root, instance="-new") as newer:
+            await stand_plugins(stand, 2)
+            stand.want(b)
+            await stand.ready("b")
+            assert (newer.claims("NodePrepareResources"), gpu.claims("NodePrepareResources")) == (["two"], ["one"])
+        stand.life(b, Stage.TERMINATED)
+        await stand.gone("b")  # its process is gone, so the older one is called
+        assert gpu.claims("NodeUnprepareResources") == ["two"]
+
+
+async def stand_plugins(stand: Stand, count: int) -> None:
+    async with asyncio.timeout(30):
+        await stand.plugins.wait_for(lambda now: len(now.plugins) == count)
+
+
+# Restarts of the agent
+
+
+async def test_a_pod_that_runs_keeps_its_claim_without_another_call(stand: Stand, gpu: DriverProcess) -> None:
+    stand.create()
+    async with stand.running():
+        stand.want(WEB)
+        before = await stand.ready()
+    stand.runs(WEB)
+    await gpu.stop()  # not even the driver is needed
+    async with stand.running():
+        assert (await stand.ready()).containers == before.containers
+    assert gpu.claims("NodePrepareResources") == ["one"]
+
+
+async def test_a_pod_without_a_sandbox_is_prepared_again(stand: Stand, gpu: DriverProcess) -> None:
+    stand.create()
+    async with stand.running():
+        stand.want(WEB)
+        before = await stand.ready()
+    async with stand.running():
+        assert (await stand.ready()).containers == before.containers  # the devices are there once
+    assert gpu.claims("NodePrepareResources") == ["one", "one"]
+
+
+async def test_claims_of_a_pod_that_was_deleted_meanwhile_are_unprepared(stand: Stand, gpu: DriverProcess) -> None:
+    stand.create()
+    async with stand.running():
+        stand.want(WEB)
+        await stand.ready()
+    stand.server.delete(f"{CLAIMS}/one")
+    stand.unwant("web")
+    stand.runs(WEB)
+    async with stand.running():
+        await gpu.wait_calls("GetInfo", 2)
+        assert not gpu.calls("NodeUnprepareResources")  # a container may still run
+        stand.runs()
+        await stand.gone()
+    assert (gpu.claims("NodeUnprepareResources"), stand.kept()) == (["one"], {})
+    assert gpu.claims("NodePrepareResources") == ["one"]
+
+
+async def test_a_claim_of_the_same_name_waits_until_the_older_one_is_unprepared(
+    stand: Stand, gpu: DriverProcess
+) -> None:
+    stand.create()
+    again = claiming_pod("again")
+    async with stand.running():
+        stand.want(WEB)
+        await stand.ready()
+        old = stand.server.get(f"{CLAIMS}/one")["metadata"]["uid"]
+        stand.server.delete(f"{CLAIMS}/one")
+        stand.create("one", "again")
+        stand.want(again)
+        await stand.fails(
+            f"prepare dynamic resources: old ResourceClaim with same name one and different UID {old} still exists "
+            "(previous pod force-deleted?!)",
+            "again",
+        )
+        stand.life(WEB, Stage.TERMINATED)
+        await stand.gone()
+        await stand.ready("again")
+
+
+# ResourceSlices
+
+
+def slice_of(driver: str, node: str = "n1") -> dict[str, Any]:
+    return {"metadata": {"name": f"{node}-{driver}"}, "spec": {"nodeName": node, "driver": driver}}
+
+
+def slices(server: FakeApiServer) -> Iterator[str]:
+    for change in server.store.objects:
+        if change.plural == "resourceslices":
+            yield change.name
+
+
+async def until_slices(server: FakeApiServer, expected: set[str]) -> None:
+    async with asyncio.timeout(30):
+        while set(slices(server)) != expected:  # noqa: ASYNC110 - the server notifies no caller
+            await asyncio.sleep(0.02)
+
+
+async def test_slices_go_at_the_start_and_with_their_driver(stand: Stand) -> None:
+    for made in (slice_of(GPU), slice_of("net"), slice_of(GPU, "n2")):
+        stand.server.create(SLICES, made)
+    async with stand.running(slice_delay_s=0.5):
+        await until_slices(stand.server, {f"n2-{GPU}"})
+        async with dra_driver(stand.root) as driver:
+            await stand_plugins(stand, 1)
+            stand.server.create(SLICES, slice_of(GPU))
+            stand.server.create(SLICES, slice_of("net"))
+            await driver.kill()  # its registration socket stays, but it does not answer
+            await until_slices(stand.server, {f"n2-{GPU}", "n1-net"})
