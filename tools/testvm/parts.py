@@ -16,6 +16,7 @@ PARTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "shutdown": (("tests/vm/test_shutdown.py",),),
     "watchdog": (("tests/vm/test_watchdog.py",),),
     "pressure": (("tests/vm/test_pressure.py", "tests/vm/test_evictions.py", "tests/vm/test_reserved.py"),),
+    "placement": (("tests/vm/test_placement.py",),),
     "commands": (("tests/vm/test_commands.py",),),
     "reboot": (("tests/vm/test_before_reboot.py",), (REBOOT,), ("tests/vm/test_after_reboot.py",)),
 }
@@ -29,6 +30,7 @@ LIMITS_S: Mapping[str, int] = {
     "shutdown": 1800,
     "watchdog": 1800,
     "pressure": 3600,
+    "placement": 1800,
     "commands": 2400,
     "reboot": 1800,
 }
