@@ -27,6 +27,7 @@ from bench.agent import NODE_NAME, PROGRAM, Agent
 from bench.api import Api, Audit, PodWatch
 from bench.baseline import Baseline
 from bench.bulkheads import bulkheads
+from bench.placement import placement
 from bench.pressure import eviction
 from bench.probes import probes
 from bench.runtime import BenchError, RuntimeWatch
@@ -46,6 +47,7 @@ SCENARIOS = {
     "bulkheads": bulkheads,
     "server": server,
     "eviction": eviction,
+    "placement": placement,
 }
 # it needs a runtime of its own, whose programs can be made to hang
 _ALONE = "bulkheads"
