@@ -19,7 +19,7 @@ def test_all_of_them_in_one_order(nodes: tuple[int, ...]) -> None:
     assert [len(one) for one in found] == sorted(len(one) for one in found)
     values = [10**place + node for place, node in enumerate(nodes)]
     of = dict(zip(nodes, values, strict=True))
-    assert subset_sums(values) == [sum(of[node] for node in one) for one in found]
+    assert list(subset_sums(values)) == [sum(of[node] for node in one) for one in found]
     bits = {node: 1 << place for place, node in enumerate(nodes)}
     assert list(subset_masks(len(nodes))) == [sum(bits[node] for node in one) for one in found]
     assert list(subset_hints(nodes, 2)) == [TopologyHint(one, len(one) == 2) for one in found]

@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from pykubelet.act.placement.cpu_pick import NotEnough, pick_cpus
-from pykubelet.act.placement.cpu_policy import StaticPolicy, exclusive_counts, is_restartable, pod_count
+from pykubelet.act.placement.cpu_policy import (
+    StaticPolicy,
+    exclusive_count,
+    exclusive_counts,
+    is_restartable,
+    pod_count,
+)
 from pykubelet.act.placement.cpu_topology import cpus_in, mask_of
 from pykubelet.act.placement.provider import Allocation, AllocationError, Fact, StartError
 from pykubelet.act.placement.subsets import subset_hints, subset_sums, subsets
@@ -125,7 +131,7 @@ class CpuManager(Value):
 
     def hints(self, pod: Pod, container: Container) -> ResourceHints:
         """On which NUMA nodes the container's exclusive CPUs fit; no preference if it gets none."""
-        count = exclusive_counts(pod).get(container.name, 0)
+        count = exclusive_count(pod, container)
         if not count:
             return {}
         uid = pod.metadata.uid
@@ -179,7 +185,7 @@ class CpuManager(Value):
 
     def allocate(self, pod: Pod, container: Container, hint: TopologyHint) -> Allocation[CpuManager]:
         """The manager after the container got its exclusive CPUs, from the hint's NUMA nodes as far as they have enough."""
-        count = exclusive_counts(pod).get(container.name, 0)
+        count = exclusive_count(pod, container)
         if not count:
             return Allocation(self)
         full_cores = self.policy.options.full_pcpus_only

@@ -112,6 +112,14 @@ def exclusive_counts(pod: Pod) -> dict[str, int]:
     return {name: count for name, count in counted if count}
 
 
+def exclusive_count(pod: Pod, container: Container) -> int:
+    """The number of exclusive CPUs of one init or regular container; 0: it gets none."""
+    count = _whole_cpus(container)
+    if not count or has_pod_level_resources(pod) or qos_class(pod) is not QOSClass.GUARANTEED:
+        return 0
+    return count
+
+
 def has_pod_level_resources(pod: Pod) -> bool:
     """Whether the spec states resources for the pod as a whole (KEP-2837)."""
     stated = pod.spec.resources

@@ -26,12 +26,9 @@ def subset_masks(count: int) -> Sequence[int]:
     return _kept_masks(count) if count <= _KEPT else tuple(_masks(count))
 
 
-def subset_sums(values: Sequence[int]) -> list[int]:
+def subset_sums(values: Sequence[int]) -> Sequence[int]:
     """For each subset, in the same order, the sum of its values. `values`: in the order of the nodes."""
-    sums = [0]
-    for one in values:
-        sums += [so_far + one for so_far in sums]
-    return [sums[mask] for mask in subset_masks(len(values))]
+    return _kept_sums(tuple(values)) if len(values) <= _KEPT else _sums(values)
 
 
 def subset_hints(nodes: tuple[int, ...], preferred: int) -> Sequence[TopologyHint]:
@@ -52,6 +49,18 @@ def _kept_hints(nodes: tuple[int, ...], preferred: int) -> tuple[TopologyHint, .
 @lru_cache(maxsize=_KEPT + 1)
 def _kept_masks(count: int) -> tuple[int, ...]:
     return tuple(_masks(count))
+
+
+@lru_cache(maxsize=64)
+def _kept_sums(values: tuple[int, ...]) -> tuple[int, ...]:
+    return _sums(values)
+
+
+def _sums(values: Sequence[int]) -> tuple[int, ...]:
+    sums = [0]
+    for one in values:
+        sums += [so_far + one for so_far in sums]
+    return tuple([sums[mask] for mask in subset_masks(len(values))])
 
 
 def _all(nodes: tuple[int, ...]) -> Iterator[frozenset[int]]:

@@ -97,19 +97,10 @@ def _nodes(mask: Mask) -> frozenset[int]:
 
 
 def _read(hints: Sequence[TopologyHint]) -> _Resource:
-    masks: set[Mask] = set()
-    preferred: set[Mask] = set()
-    any_node = any_preferred = False
-    for hint in hints:
-        if hint.nodes is None:
-            any_node = True
-            any_preferred = any_preferred or hint.preferred
-            continue
-        mask = _mask(hint.nodes)
-        masks.add(mask)
-        if hint.preferred:
-            preferred.add(mask)
-    return _Resource(frozenset(masks), frozenset(preferred), any_node, any_preferred)
+    named = [hint.nodes for hint in hints if hint.nodes is not None]
+    preferred = [hint.nodes for hint in hints if hint.preferred and hint.nodes is not None]
+    without = [hint.preferred for hint in hints if hint.nodes is None] if len(named) < len(hints) else []
+    return _Resource(frozenset(map(_mask, named)), frozenset(map(_mask, preferred)), bool(without), any(without))
 
 
 def _best_preferred(

@@ -34,7 +34,8 @@ def qos_class(pod: Pod) -> QOSClass:
     anything = False
     for resources in all_resources:
         limits = _positive(resources, "limits")
-        requests = {**limits, **_positive(resources, "requests")}
+        is_same = resources is None or resources.requests == resources.limits
+        requests = limits if is_same else {**limits, **_positive(resources, "requests")}
         anything = anything or bool(requests)
         if len(limits) != len(_COUNTED) or requests != limits:
             guaranteed = False
