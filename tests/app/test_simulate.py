@@ -89,10 +89,10 @@ def test_json(run: Run) -> None:
     assert code == 3
     assert document["pods"][0] == {
         "pod": "default/p0", "admitted": True, "reason": "", "message": "", "explanation": "",
-        "containers": [{"name": "main", "cpus": "1,9", "memory": []}],
+        "containers": [{"name": "main", "cpus": "1,9", "mems": "", "memory": [], "devices": [], "claims": []}],
     }  # fmt: skip
     assert document["pods"][1]["reason"] == "UnexpectedAdmissionError"
-    assert document["numaNodes"][0] == {
+    assert document["numa_nodes"][0] == {
         "id": 0, "sockets": [0], "memory": 32 << 30, "cpus": "0-3,8-11", "reserved": "0", "shared": "2-3,8,10-11",
         "exclusive": [{"pod": "default/p0", "container": "main", "cpus": "1,9"}],
     }  # fmt: skip
@@ -149,8 +149,8 @@ def test_memory_of_numa_nodes(run: Run) -> None:
     assert "  main: CPUs 1,9, 30Gi memory on node 0\n" in out
     assert "  main: CPUs 4-5,12-13, 32Gi memory on node 1\n" in out
     code, out, _ = run(MACHINE, with_memory(("2", "30Gi")), CONFIG + MEMORY, "-o", "json")
-    blocks = [{"type": "memory", "size": 30 << 30, "numaNodes": [0]}]
-    assert json.loads(out)["pods"][0]["containers"] == [{"name": "main", "cpus": "1,9", "memory": blocks}]
+    [container] = json.loads(out)["pods"][0]["containers"]
+    assert container["memory"] == [{"type": "memory", "size": 30 << 30, "numa_nodes": [0]}]
 
 
 @pytest.mark.parametrize(("scope", "subject"), [("container", "container main needs"), ("pod", "needs")])
@@ -207,8 +207,56 @@ def test_the_map_of_an_empty_machine(run: Run) -> None:
 def test_the_policy_none(run: Run) -> None:
     config = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
     code, out, _ = run(MACHINE, pods("2"), config)
-    expected = "default/p0: admitted\n  main: shared pool\n\nThe CPU manager's policy is none: all containers share all CPUs.\n"
-    assert (code, out) == (0, expected)
+    assert (code, out.splitlines()[:3]) == (0, ["default/p0: admitted", "  main: shared pool", ""])
+    assert out.endswith("NUMA node 1 (socket 1, memory 32Gi): CPUs 4-7,12-15\n  4-7,12-15            shared pool\n")
+
+
+DEVICES = """\
+devices:
+- {resource: example.com/gpu, count: 2, numaNodes: [0, 1]}
+- {resource: example.com/disk, count: 3}
+"""
+
+
+def with_devices(*wanted: dict[str, str]) -> str:
+    listed = json.loads(pods(*("1" for _ in wanted)))
+    for pod, devices in zip(listed, wanted, strict=True):
+        pod["spec"]["containers"][0]["resources"]["limits"] |= {f"example.com/{key}": n for key, n in devices.items()}
+    return json.dumps(listed)
+
+
+def test_devices(run: Run) -> None:
+    listed = with_devices({"gpu": "1"}, {"gpu": "2", "disk": "1"}, {"gpu": "2"}, {"tpu": "1"})
+    code, out, _ = run(MACHINE + DEVICES, listed, CONFIG)
+    assert code == 3
+    assert out.splitlines() == [
+        "default/p0: admitted",
+        "  main: CPUs 1, example.com/gpu gpu-0",
+        "default/p1: admitted",
+        "  main: CPUs 4, example.com/disk disk-0, example.com/gpu gpu-2,gpu-3",
+        "default/p2: rejected, TopologyAffinityError: Resources cannot be allocated with Topology locality",
+        "  container main needs 2 example.com/gpu on one NUMA node; largest free: 1 on node 0, held by default/p0 main (1)",
+        "default/p3: admitted",
+        "  main: CPUs 9",
+        "",
+        "NUMA node 0 (socket 0, memory 32Gi): CPUs 0-3,8-11",
+        "  0,8                  reserved",
+        "  1                    default/p0 main",
+        "  9                    default/p3 main",
+        "  2-3,10-11            shared pool",
+        "  example.com/gpu",
+        "    gpu-0              default/p0 main",
+        "    gpu-1              free",
+        "NUMA node 1 (socket 1, memory 32Gi): CPUs 4-7,12-15",
+        "  4                    default/p1 main",
+        "  5-7,12-15            shared pool",
+        "  example.com/gpu",
+        "    gpu-2,gpu-3        default/p1 main",
+        "No NUMA node:",
+        "  example.com/disk",
+        "    disk-0             default/p1 main",
+        "    disk-1,disk-2      free",
+    ]
 
 
 def test_a_machine_from_sysfs(run: Run, tmp_path: Path) -> None:
@@ -239,7 +287,14 @@ def test_one_pod_is_a_list_of_one(run: Run) -> None:
         ("numaNodes: 3", "machine: numaNodes: 4 cores cannot be divided among 3 NUMA nodes"),
         ("uncoreCaches: 3", "machine: uncoreCaches: 4 cores cannot be divided among 3 caches"),
         ("memoryPerNode: much", 'machine: memoryPerNode: "much": quantities must match'),
-        ("sysfs: /none\nsockets: 2", "machine: sysfs: may not be combined with other fields"),
+        ("sysfs: /none\nsockets: 2", "machine: sysfs: may not be combined with other fields, except devices"),
+        ("devices: [{resource: gpu}]", 'machine: devices[0].resource: "gpu" is not the name of an extended resource'),
+        ("devices: [{resource: a/b, count: 0}]", "machine: devices[0].count: must be at least 1"),
+        ("devices: [{resource: a/b, count: 100001}]", "machine: devices[0].count: the machine would have more than"),
+        (
+            "devices: [{resource: a/b, numaNodes: [0, 5]}]",
+            "machine: devices[0].numaNodes: the machine has no NUMA node 5",
+        ),
         ("sysfs: /none", "machine: sysfs: read /none/sys/devices/system/cpu: no online CPU"),
         ("- 1", "machine: expected object, got list"),
         ("a: [", "machine: "),

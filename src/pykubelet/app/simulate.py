@@ -12,12 +12,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pykubelet.act.placement.simulation import NodeMap, Outcome
+from pykubelet.act.placement.simulation import Outcome
+from pykubelet.app.placement_map import map_lines, pod_lines
 from pykubelet.app.simulate_input import InputError, read_machine, read_pods, start_simulation
-from pykubelet.base.api.resources import format_units
-from pykubelet.base.kit.cpuset import format_cpuset
 from pykubelet.base.kit.terminal import escape_controls
-from pykubelet.base.model.machine import Machine
+from pykubelet.base.model.claims import Claims
+from pykubelet.base.model.placement import Placements
+from pykubelet.serve.explain.placement import placement_document, pod_placement_document
 
 REJECTED = 3
 
@@ -26,20 +27,19 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     options = _parser().parse_args(argv)
     try:
-        machine = read_machine(options.machine)
-        simulation = start_simulation(machine, options.config)
+        simulation = start_simulation(read_machine(options.machine), options.config)
         pods = read_pods(options.pods) if options.pods else []
     except InputError as error:
         print(f"Error: {escape_controls(str(error))}", file=sys.stderr)
         return 1
     outcomes = [simulation.admit(pod) for pod in pods]
-    maps = simulation.map()
+    node = placement_document(simulation.placements(), Claims(), simulation.names)
     if options.output == "json":
-        print(json.dumps(_as_json(machine, outcomes, maps), indent=2))
+        print(json.dumps({"pods": [_as_json(one) for one in outcomes], **node}, indent=2))
     else:
-        for line in _lines(machine, outcomes, maps):
+        for line in _lines(outcomes, node):
             print(escape_controls(line))
-    return REJECTED if any(outcome.reason for outcome in outcomes) else 0
+    return REJECTED if any(outcome.placement.rejection is not None for outcome in outcomes) else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     placement = commands.add_parser(
         "placement",
         help="which CPUs pods get on a machine",
-        description="Admit pods one after the other on a machine, and show which CPUs and memory they get.",
+        description="Admit pods one after the other on a machine, and show which CPUs, memory and devices they get.",
         allow_abbrev=False,
     )
     placement.add_argument(
@@ -68,76 +68,36 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _lines(machine: Machine, outcomes: Sequence[Outcome], maps: Sequence[NodeMap]) -> Iterator[str]:
+def _lines(outcomes: Sequence[Outcome], node: Mapping[str, Any]) -> Iterator[str]:
     for outcome in outcomes:
         yield from _outcome_lines(outcome)
     if outcomes:
         yield ""
-    if not maps:
-        yield "The CPU manager's policy is none: all containers share all CPUs."
-    memory = {node.id: node.memory for node in machine.nodes}
-    for node in maps:
-        sockets = ", ".join(map(str, node.sockets))
-        size = format_units("memory", memory.get(node.node, 0))
-        yield f"NUMA node {node.node} (socket {sockets}, memory {size}): CPUs {format_cpuset(node.cpus)}"
-        rows = [("reserved", node.reserved)]
-        rows += [(f"{part.pod} {part.container}", part.cpus) for part in node.parts]
-        rows.append(("shared pool", node.shared))
-        yield from (f"  {format_cpuset(cpus):<20} {name}" for name, cpus in rows if cpus)
+    yield from map_lines(node)
 
 
 def _outcome_lines(outcome: Outcome) -> Iterator[str]:
-    if outcome.reason:
-        yield f"{outcome.pod}: rejected, {outcome.reason}: {outcome.message}"
-        if outcome.explanation:
-            yield f"  {outcome.explanation}"
+    placement, rejection = outcome.placement, outcome.placement.rejection
+    if rejection is not None:
+        yield f"{outcome.pod}: rejected, {rejection.reason}: {rejection.message}"
+        if placement.explanation:
+            yield f"  {placement.explanation}"
         return
     yield f"{outcome.pod}: admitted"
-    for name in outcome.containers:
-        cpus = outcome.exclusive.get(name)
-        blocks = [
-            f", {format_units(block.type, block.size)} {block.type} on node {', '.join(map(str, block.nodes))}"
-            for block in outcome.memory.get(name, ())
-        ]
-        yield f"  {name}: {f'CPUs {format_cpuset(cpus)}' if cpus else 'shared pool'}{''.join(blocks)}"
+    yield from pod_lines(_document(outcome))
 
 
-def _as_json(machine: Machine, outcomes: Sequence[Outcome], maps: Sequence[NodeMap]) -> Mapping[str, Any]:
-    memory = {node.id: node.memory for node in machine.nodes}
+def _document(outcome: Outcome) -> Mapping[str, Any]:
+    placements = Placements({outcome.uid: outcome.placement})
+    return pod_placement_document(placements, Claims(), outcome.uid) or {"explanation": "", "containers": []}
+
+
+def _as_json(outcome: Outcome) -> Mapping[str, Any]:
+    rejection = outcome.placement.rejection
     return {
-        "pods": [
-            {
-                "pod": one.pod,
-                "admitted": not one.reason,
-                "reason": one.reason,
-                "message": one.message,
-                "explanation": one.explanation,
-                "containers": [_container_json(one, name) for name in one.containers],
-            }
-            for one in outcomes
-        ],
-        "numaNodes": [
-            {
-                "id": node.node,
-                "sockets": list(node.sockets),
-                "memory": memory.get(node.node, 0),
-                "cpus": format_cpuset(node.cpus),
-                "reserved": format_cpuset(node.reserved),
-                "shared": format_cpuset(node.shared),
-                "exclusive": [
-                    {"pod": part.pod, "container": part.container, "cpus": format_cpuset(part.cpus)}
-                    for part in node.parts
-                ],
-            }
-            for node in maps
-        ],
-    }
-
-
-def _container_json(outcome: Outcome, name: str) -> Mapping[str, Any]:
-    blocks = outcome.memory.get(name, ())
-    return {
-        "name": name,
-        "cpus": format_cpuset(outcome.exclusive.get(name, frozenset())),
-        "memory": [{"type": one.type, "size": one.size, "numaNodes": list(one.nodes)} for one in blocks],
+        "pod": outcome.pod,
+        "admitted": rejection is None,
+        "reason": "" if rejection is None else rejection.reason,
+        "message": "" if rejection is None else rejection.message,
+        **_document(outcome),
     }

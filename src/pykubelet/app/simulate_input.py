@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from pykubelet.act.placement.cpu_manager import CpuManager, CpuState, start
-from pykubelet.act.placement.cpu_policy import CpuConfig, read_policy
-from pykubelet.act.placement.memory_manager import MemoryManager, start_memory_manager
+from pykubelet.act.placement.devices.device_manager import DeviceManager
 from pykubelet.act.placement.provider import StartError
 from pykubelet.act.placement.simulation import Simulation
-from pykubelet.act.placement.topology_options import read_topology
+from pykubelet.act.placement.start import StateTexts, start_managers
 from pykubelet.app.flags import parse_command_line
 from pykubelet.app.flags_parse import read_flags
 from pykubelet.base.api.codec import DecodeError, from_object
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.api.defaults import default_pod
 from pykubelet.base.api.documents import DocumentError, load_document
-from pykubelet.base.api.quantity import NANO, Amount, Format, QuantityError, parse, value
-from pykubelet.base.kit.values import replace
+from pykubelet.base.api.quantity import QuantityError, parse, value
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.machine import Cpu, Machine, NumaNode
+from pykubelet.base.model.placement import DeviceResource, group_by_nodes
 from pykubelet.config.combine import File, combine
 from pykubelet.config.errors import ConfigError
-from pykubelet.config.eviction import read_thresholds, reserved_by
-from pykubelet.config.reserved import read_reserved
-from pykubelet.config.settings import Settings
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.topology import read_topology as read_sysfs
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 MAX_CPUS = 4096
 MAX_NODES = 16
+MAX_DEVICES = 100_000
 DEFAULT_CONFIG = b"""\
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -45,6 +43,14 @@ class InputError(Exception):
     """An input cannot be used; the text names the file and the field."""
 
 
+class _Devices(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Devices of one resource. `count`: on each of `numaNodes`, or, without any, in all."""
+
+    resource: str
+    count: int = 1
+    numaNodes: tuple[int, ...] = ()
+
+
 class _Shape(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """A machine file. All numbers are for the whole machine, except where the name states a unit. 0: as many as sockets."""
 
@@ -55,14 +61,30 @@ class _Shape(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     threadsPerCore: int = 2
     uncoreCaches: int = 0
     memoryPerNode: str | int = "16Gi"
+    devices: tuple[_Devices, ...] = ()
 
 
-def read_machine(path: str) -> Machine:
+class DescribedMachine(Value):
+    """A machine, and the resources of its device plugins by name."""
+
+    machine: Machine
+    devices: Mapping[str, DeviceResource]
+
+
+def read_machine(path: str) -> DescribedMachine:
     """The machine that a file describes. Raises InputError."""
     shape = _decode(path, _Shape, _document(path))
+    machine = _read_shape(path, shape)
+    problem = _devices_problem(shape.devices, machine)
+    if problem:
+        raise InputError(f"{path}: devices{problem}")
+    return DescribedMachine(machine, _build_devices(shape.devices))
+
+
+def _read_shape(path: str, shape: _Shape) -> Machine:
     if shape.sysfs:
-        if shape != _Shape(sysfs=shape.sysfs):
-            raise InputError(f"{path}: sysfs: may not be combined with other fields")
+        if shape != _Shape(sysfs=shape.sysfs, devices=shape.devices):
+            raise InputError(f"{path}: sysfs: may not be combined with other fields, except devices")
         try:
             return read_sysfs(shape.sysfs)
         except HostError as error:
@@ -75,6 +97,43 @@ def read_machine(path: str) -> Machine:
     except QuantityError as error:
         raise InputError(f'{path}: memoryPerNode: "{shape.memoryPerNode}": {error}') from None
     return _build(shape, memory)
+
+
+def _devices_problem(devices: Sequence[_Devices], machine: Machine) -> str:
+    """The place of the first entry that is wrong, and why; empty if none is."""
+    nodes, total = {node.id for node in machine.nodes}, 0
+    for number, one in enumerate(devices):
+        prefix, _, name = one.resource.partition("/")
+        if not prefix or not name:
+            return (
+                f'[{number}].resource: "{one.resource}" is not the name of an extended resource, like example.com/gpu'
+            )
+        if one.count < 1:
+            return f"[{number}].count: must be at least 1"
+        unknown = sorted({*one.numaNodes} - nodes)
+        if unknown:
+            return f"[{number}].numaNodes: the machine has no NUMA node {unknown[0]}"
+        total += one.count * max(1, len(one.numaNodes))
+        if total > MAX_DEVICES:
+            return f"[{number}].count: the machine would have more than {MAX_DEVICES} devices"
+    return ""
+
+
+def _build_devices(devices: Sequence[_Devices]) -> dict[str, DeviceResource]:
+    """Devices are named by the last part of their resource's name, and numbered."""
+    ids: dict[str, list[str]] = {}
+    nodes: dict[str, dict[str, tuple[int, ...]]] = {}
+    for one in devices:
+        known, placed = ids.setdefault(one.resource, []), nodes.setdefault(one.resource, {})
+        for node in one.numaNodes or (None,):
+            for _ in range(one.count):
+                known.append(f"{one.resource.rpartition('/')[2]}-{len(known)}")
+                if node is not None:
+                    placed[known[-1]] = (node,)
+    return {
+        resource: DeviceResource(frozenset(listed), nodes=nodes[resource], groups=group_by_nodes(nodes[resource]))
+        for resource, listed in ids.items()
+    }
 
 
 def _shape_problem(shape: _Shape) -> str:
@@ -180,61 +239,21 @@ def _container_problem(container: Container, names: set[str]) -> str:
 # configuration
 
 
-def start_simulation(machine: Machine, config_path: str | None) -> Simulation:
+def start_simulation(described: DescribedMachine, config_path: str | None) -> Simulation:
     """The managers of the configuration on this machine, with nothing allocated. Raises InputError as the start would fail."""
+    machine = described.machine
     path = config_path or "the built-in configuration"
     data = DEFAULT_CONFIG if config_path is None else _read(config_path)
     try:
         settings = combine(File(path, data), (), read_flags(parse_command_line([])), None)
     except ConfigError as error:
         raise InputError(f"{path}: {'; '.join(error.problems)}") from None
-    config = settings.config
-    topology = read_topology(
-        config.topologyManagerPolicy,
-        config.topologyManagerScope,
-        config.topologyManagerPolicyOptions,
-        machine.nodes,
-        settings.gates,
-    )
-    if isinstance(topology, StartError):
-        raise InputError(f"{path}: {topology.text}")
-    memory = _memory_manager(settings, machine)
-    if isinstance(memory, StartError):
-        raise InputError(f"{path}: {memory.text}")
-    policy = read_policy(_cpu_config(settings), machine, settings.gates)
-    if isinstance(policy, StartError):
-        raise InputError(f"{path}: {policy.text}")
-    if policy is None:
-        return Simulation(topology, None, memory)
-    state = start(policy, CpuState())
-    assert isinstance(state, CpuState), "an empty state is always good"
-    return Simulation(topology, CpuManager(policy, state), memory)
-
-
-def _memory_manager(settings: Settings, machine: Machine) -> MemoryManager | StartError:
-    config = settings.config
-    reserved = read_reserved(config, qos_gate=False)[0]
-    capacity = {"memory": sum(node.memory for node in machine.nodes)}
-    kept = Amount(reserved_by(read_thresholds(config).thresholds, capacity).get("memory", 0) * NANO, Format.BINARY_SI)
-    for listed in (reserved.kube, reserved.system):
-        kept = kept + listed["memory"] if "memory" in listed else kept
-    file = ("memory_manager_state", None)
-    return start_memory_manager(
-        config.memoryManagerPolicy, machine.nodes, {"memory": kept}, config.reservedMemory, file
-    )
-
-
-def _cpu_config(settings: Settings) -> CpuConfig:
-    config = settings.config
-    reserved = read_reserved(config, qos_gate=False)[0]
-    amounts = [listed["cpu"].milli_value() for listed in (reserved.kube, reserved.system) if "cpu" in listed]
-    return CpuConfig(
-        policy=config.cpuManagerPolicy,
-        options=config.cpuManagerPolicyOptions,
-        reserved_milli=sum(amounts) if amounts else None,
-        reserved_cpus=reserved.cpus,
-        topology_policy=config.topologyManagerPolicy,
-    )
+    reserved = settings.eviction_reserved({"memory": sum(node.memory for node in machine.nodes)})
+    devices = DeviceManager(tuple(node.id for node in machine.nodes), described.devices) if described.devices else None
+    managers = start_managers(settings, machine, reserved, StateTexts(), devices)
+    if isinstance(managers, StartError):
+        raise InputError(f"{path}: {managers.text}")
+    return Simulation(managers)
 
 
 # files
