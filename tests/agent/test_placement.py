@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from agent.conftest import MakeAgent
-from support.agent import Agent, Json, make_container, make_pod
+from support.agent import Agent, Json, container_status, make_container, make_pod
+from support.world import PODS, a_world
 from testbed import containerd
 
 pytestmark = pytest.mark.integration
@@ -172,3 +174,55 @@ async def test_single_numa_node_aligns_cpus_and_memory(make_agent: MakeAgent) ->
     assert metric(agent, "kubelet_memory_manager_pinning_requests_total") == 1
     aligned = 'kubelet_container_aligned_compute_resources_count{scope="pod",boundary="numa_node"}'
     assert metric(agent, aligned) == 1
+
+
+async def test_init_containers_and_what_follows_have_the_same_cpu(make_agent: MakeAgent) -> None:
+    agent = make_agent(**STATIC).start()
+    first = make_container("first", script="grep Cpus_allowed_list /proc/self/status", resources=sized("1"))
+    agent.put(pod("pinned", "1", initContainers=[first]))
+    await agent.wait_running("pinned")
+    await sees(agent, "pinned", "1")
+    assert agent.output("pinned", "first").split() == ["Cpus_allowed_list:", "1"]
+    assert state(agent)["defaultCpuSet"] == "0"
+
+
+async def test_a_resize_of_memory_leaves_exclusive_cpus_without_a_quota(make_agent: MakeAgent, tmp_path: Path) -> None:
+    async with a_world(make_agent, tmp_path, **STATIC) as world:
+        world.run(pod("pinned", "1"))
+        await world.wait_ready("pinned")
+        agent = world.agent
+        before = world.pod("pinned")
+        assert before is not None
+        assert quota(agent, before) <= {"-1", "max"}
+
+        world.server.update(f"{PODS}/pinned/resize", partial(_with_cpus, cpus="1"))
+
+        def has_more(of: Json) -> bool:
+            applied = container_status(of).get("resources", {}).get("limits", {})
+            return applied.get("memory") == "40Mi" and not any(
+                one["type"].startswith("PodResize") for one in of["status"]["conditions"]
+            )
+
+        after = await world.wait("pinned", "more memory", has_more)
+        assert quota(agent, after) <= {"-1", "max"}
+        world.server.update(f"{PODS}/pinned/resize", partial(_with_cpus, cpus="2"))
+        refused = await world.wait("pinned", "refused", lambda of: pending(of).get("reason") == "Infeasible")
+        assert "CPU Manager" in pending(refused)["message"]
+        assert agent.log_text().count("Traceback") == 0
+
+
+def _with_cpus(of: Json, cpus: str) -> None:
+    amounts = {"cpu": cpus, "memory": "40Mi"}
+    of["spec"]["containers"][0]["resources"] = {"requests": amounts, "limits": amounts}
+
+
+def pending(of: Json) -> Json:
+    return next((dict(one) for one in of["status"].get("conditions", []) if one["type"] == "PodResizePending"), {})
+
+
+async def test_with_the_gate_off_exclusive_cpus_have_a_quota(make_agent: MakeAgent) -> None:
+    agent = make_agent(**STATIC, featureGates={"DisableCPUQuotaWithExclusiveCPUs": False}).start()
+    agent.put(pod("pinned", "1"))
+    await agent.wait_running("pinned")
+    await sees(agent, "pinned", "1")
+    assert "100000" in quota(agent, agent.pods()["pinned"])

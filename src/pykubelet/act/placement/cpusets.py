@@ -23,6 +23,7 @@ from pykubelet.edges.cri.errors import CriError
 
 log = Log("placement")
 CALLS_AT_ONCE = 8
+MIN_PERIOD_S = 0.05  # the configuration may have 0
 
 
 class CpusetLoop:
@@ -34,7 +35,7 @@ class CpusetLoop:
         self._placements = placements
         self._observed = observed
         self._cri = cri
-        self._period_s = period_s
+        self._period_s = max(period_s, MIN_PERIOD_S)
         self._applied: dict[str, frozenset[int]] = {}
         self._under_way: set[str] = set()
         self._failed: set[str] = set()
