@@ -272,6 +272,24 @@ async def test_a_pod_that_goes_while_its_plugin_is_asked_leaves_nothing(tmp_path
         }
 
 
+async def test_a_pod_that_is_ended_while_its_plugin_is_asked_keeps_its_cpus_until_it_has_ended(tmp_path: Path) -> None:
+    """After a restart of the agent, pods that run are placed again."""
+    plugins = FakePlugins()
+    plugins.held = {"a"}
+    async with placing(with_devices(cpu_managers(FOUR)), tmp_path, plugins) as stand:
+        pod = gpu_pod("a")
+        plugins.prefer = _answer_then_hold(plugins)  # type: ignore[method-assign]
+        stand.desire(pod)
+        await asyncio.wait_for(stand.placements.wait_for(lambda p: PodUID("a") in p.waits), 30)
+        await stand.shared("0,2-3")
+        stand.end(pod, Stage.TERMINATING)
+        stand.desire()
+        await asyncio.wait_for(stand.placements.wait_for(lambda p: not p.waits), 30)
+        await stand.shared("0,2-3")
+        stand.end(pod)
+        await stand.shared("0-3")
+
+
 def _answer_then_hold(plugins: FakePlugins) -> Any:
     async def prefer(question: Any) -> Any:
         plugins.held.add("a") if question.pod_uid == "a" else None

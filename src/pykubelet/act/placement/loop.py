@@ -177,7 +177,8 @@ class PlacementLoop:
                 task.cancel()
                 self._end_work(uid)
                 self._settle(uid)
-                self._take_back((uid,))
+                if not is_active(uid, roster, self._inputs.lifecycles.get()):
+                    self._take_back((uid,))
         if any(uid not in roster.pods for uid in self._decided):
             kept = self._managers.holders().union(roster.pods)
             self._decided = {uid: one for uid, one in self._decided.items() if uid in kept}
@@ -319,7 +320,8 @@ class PlacementLoop:
             self._managers = replace(self._managers, devices=devices.with_answer(event.question, event.ids))
             self._place(event.uid, item)
         elif event.error is not None:
-            self._take_back((event.uid,))
+            if event.uid not in self._inputs.lifecycles.get().pods:  # otherwise what it has is free once it has ended
+                self._take_back((event.uid,))
             self._reject(event.uid, item, Rejection(event.error.reason, event.error.message()))
         else:
             for call, response in event.responses:
