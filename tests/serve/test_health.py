@@ -59,13 +59,17 @@ def ask(handler: Handler, path: str, method: str = "GET", **query: list[str]) ->
         ("/healthz/syncloop", {}, (200, "ok")),
         ("/healthz/nothing", {}, (404, "404: Page Not Found")),
         ("/", {}, (404, "404: Page Not Found")),
-        ("/healthz", {"verbose": [""]}, (200, "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n")),
+        (
+            "/healthz",
+            {"verbose": [""]},
+            (200, "[+]ping ok\n[+]log ok\n[+]syncloop ok\n[+]device-plugin ok\nhealthz check passed\n"),
+        ),
         (
             "/healthz",
             {"verbose": [""], "exclude": ["log", "what"]},
             (
                 200,
-                "[+]ping ok\n[+]log excluded: ok\n[+]syncloop ok\n"
+                "[+]ping ok\n[+]log excluded: ok\n[+]syncloop ok\n[+]device-plugin ok\n"
                 'warn: some health checks cannot be excluded: no matches for "what"\nhealthz check passed\n',
             ),
         ),
@@ -81,7 +85,10 @@ def test_all_is_well(path: str, query: dict[str, Any], expected: tuple[int, str]
         (
             "/healthz",
             {},
-            (500, "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n"),
+            (
+                500,
+                "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\n[+]device-plugin ok\nhealthz check failed\n",
+            ),
         ),
         ("/healthz", {"exclude": ["syncloop"]}, (200, "ok")),
         ("/healthz/syncloop", {}, (500, "internal server error: sync Loop took longer than expected\n")),

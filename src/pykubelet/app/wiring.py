@@ -18,6 +18,7 @@ from pykubelet.act.images.model import image_settings
 from pykubelet.act.images.providers import CredentialProviders, TokenSource
 from pykubelet.act.images.record_store import RecordStore
 from pykubelet.act.network.loop import HostChains
+from pykubelet.act.placement.devices.device_plugins import NodeDevicePlugins
 from pykubelet.act.pods.decide import Rules
 from pykubelet.act.pods.loop import PodInputs, PodsLoop
 from pykubelet.act.pods.tools import PodCells, PodTools
@@ -267,7 +268,9 @@ def wire_images(m: Machinery, cells: Cells, tokens: TokenSource | None) -> tuple
     return puller, collector
 
 
-def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCgroups) -> Loops:
+def wire_act(
+    m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCgroups, devices: NodeDevicePlugins
+) -> Loops:
     """act: the volumes write Mounts, the pods write Lifecycles; the cgroups and the garbage collectors read them."""
     settings, paths = m.settings, m.settings.paths
     roster, lifecycles, observed = cells.roster.cell, cells.lifecycles.cell, cells.observed.cell
@@ -299,6 +302,7 @@ def wire_act(m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCg
         supervisor=supervisor,
         recorder=m.recorder,
         extended_claims=settings.enabled("DRAExtendedResource"),
+        devices=devices,
     )
     crash = BackoffPolicy(settings.crash_backoff_initial_s, settings.crash_backoff_max_s, CRASH_BACKOFF_RESET_S)
     rules = Rules(container_hash, crash, settings.sync_frequency_s, cells.probes.cell.get())
@@ -444,14 +448,15 @@ class Agent:
         self._begin(sources)
         if m.settings.config.makeIPTablesUtilChains:
             self._begin([("host-chains", HostChains().run())])
-        self._begin(await wire_placement(m, cells))
+        placement, devices = await wire_placement(m, cells)
+        self._begin(placement)
         self._begin(wire_roster(m, cells, names))
         self._begin([("pleg", self._run_pleg(wire_pleg(m, cells), pod_cgroups))])
         self._begin(wire_observe(m, cells, earlier))
         reclaims = collector.answer_reclaims(m.images_reclaim, cells.images_reclaimed.writer)
         self._begin([("image-gc", collector.run_gc_loop()), ("image-reclaim", reclaims)])
         self._begin(wire_claims(m, cells, claims, cluster.client if cluster else None))
-        self._begin(wire_act(m, cells, puller, pod_cgroups))
+        self._begin(wire_act(m, cells, puller, pod_cgroups, devices))
 
     async def _run_pleg(self, pleg: Pleg, pod_cgroups: PodCgroups) -> None:
         """Run the PLEG. If the runtime did not answer at the start, ask for its cgroup driver first (`driver.py`)."""

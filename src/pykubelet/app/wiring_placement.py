@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pykubelet.act.placement.cpu_state import FIRST_FORMAT, ContainerIds
 from pykubelet.act.placement.cpusets import CpusetLoop
+from pykubelet.act.placement.devices.device_files import DeviceFiles
+from pykubelet.act.placement.devices.device_plugins import DeviceInputs, NodeDevicePlugins
 from pykubelet.act.placement.loop import PlacementInputs, PlacementLoop
 from pykubelet.act.placement.managers import Managers
 from pykubelet.act.placement.metrics import show_initial
@@ -20,25 +22,31 @@ from pykubelet.base.model.machine import Machine
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.topology import read_topology
+from pykubelet.net.grpc.server import RpcServer
+from pykubelet.serve.listen import serve_rpc_socket
 
 log = Log("app")
 
 
-async def wire_placement(m: Machinery, cells: Cells) -> Loops:
-    """act/placement: writes Placements, and applies cpusets. Raises AgentStartError."""
+async def wire_placement(m: Machinery, cells: Cells) -> tuple[Loops, NodeDevicePlugins]:
+    """act/placement: writes Placements, applies cpusets, and serves device plugins. Raises AgentStartError."""
     files = StateFiles(m.settings.root_dir, SingleFlight("placement", workers=1))
-    managers = await _managers(m, files)
+    flight, directory = SingleFlight("device-plugins", workers=4), m.settings.paths.device_plugins
+    inputs_of_devices = DeviceInputs(cells.plugins.cell, cells.observed.cell)
+    plugins = NodeDevicePlugins(DeviceFiles(directory, flight), inputs_of_devices, flight, m.clock)
+    managers = await _managers(m, files, plugins)
     show_initial(managers)
     inputs = PlacementInputs(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell)
-    placement = PlacementLoop(managers, inputs, cells.placements.writer, files, m.clock)
-    loops: Loops = [("placement", placement.run())]
+    placement = PlacementLoop(managers, inputs, cells.placements.writer, files, m.clock, plugins)
+    registration = serve_rpc_socket(RpcServer(plugins.methods()), f"{directory}/kubelet.sock", "device plugins")
+    loops: Loops = [("placement", placement.run()), ("device-plugins", registration)]
     if managers.cpus is not None:
         period = m.settings.config.cpuManagerReconcilePeriod.s
         loops.append(("cpusets", CpusetLoop(cells.placements.cell, cells.observed.cell, m.cri, period).run()))
-    return loops
+    return loops, plugins
 
 
-async def _managers(m: Machinery, files: StateFiles) -> Managers:
+async def _managers(m: Machinery, files: StateFiles, plugins: NodeDevicePlugins) -> Managers:
     machine: Machine | None = None
     try:
         machine = read_topology()
@@ -50,12 +58,16 @@ async def _managers(m: Machinery, files: StateFiles) -> Managers:
         cpu, memory = files.read()
     except HostError as error:
         raise AgentStartError(f"a state file of the resource managers cannot be read: {error}") from error
+    try:
+        devices = plugins.start(tuple(node.id for node in machine.nodes) if machine is not None else ())
+    except HostError as error:
+        raise AgentStartError(f"the directory of device plugins cannot be prepared: {error}") from error
     texts = StateTexts(files.cpu_path, files.memory_path, cpu, memory)
     reserved = m.settings.eviction_reserved(m.machine.capacity())
-    managers = start_managers(m.settings, machine or Machine((), ()), reserved, texts)
+    managers = start_managers(m.settings, machine or Machine((), ()), reserved, texts, devices)
     if isinstance(managers, StartError) and FIRST_FORMAT in managers.text:
         texts = replace(texts, containers=await _containers(m))
-        managers = start_managers(m.settings, machine or Machine((), ()), reserved, texts)
+        managers = start_managers(m.settings, machine or Machine((), ()), reserved, texts, devices)
     if isinstance(managers, StartError):
         raise AgentStartError(managers.text)
     return replace(managers, machine=machine)

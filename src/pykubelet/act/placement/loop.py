@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from pykubelet.act.placement.admission import Admitted, admit
 from pykubelet.act.placement.explanation import explain_rejection, pod_name
-from pykubelet.act.placement.managers import DeviceProvider, Managers
+from pykubelet.act.placement.managers import Managers
 from pykubelet.act.placement.metrics import count_facts, show_gauges, time_admission
 from pykubelet.act.placement.provider import UNEXPECTED, AllocationError, Question
 from pykubelet.act.placement.rebuild import as_running, rebuilt
@@ -55,16 +55,16 @@ class DevicePlugins(Protocol):
 
     changed: asyncio.Event
 
-    def refresh(self, devices: DeviceProvider) -> DeviceProvider:
+    def refresh(self, devices: Any) -> Any:
         """The provider with all that plugins have reported since the last call; the same object if nothing has changed."""
 
-    async def prefer(self, question: Question) -> Collection[str]:
-        """The devices that the plugin prefers; none if it fails or does not care."""
+    async def prefer(self, question: Question) -> Collection[str] | AllocationError:
+        """The devices that the plugin prefers; none if it does not care."""
 
     async def allocate(self, pod_uid: str, call: Any) -> bytes | AllocationError:
         """The plugin's response to `Allocate`."""
 
-    async def save(self, devices: DeviceProvider) -> None:
+    async def save(self, devices: Any) -> None:
         """Write the checkpoint, if the state has changed. Never raises."""
 
     async def run(self) -> None:
@@ -80,11 +80,11 @@ class PlacementInputs(Value):
 
 
 class _Answered(Value):
-    """A plugin has answered which devices it prefers."""
+    """A plugin has answered which devices it prefers, or failed to."""
 
     uid: PodUID
     question: Question
-    ids: frozenset[str]
+    answer: Collection[str] | AllocationError
 
 
 class _Allocated(Value):
@@ -133,7 +133,8 @@ class PlacementLoop:
 
     async def _follow(self) -> None:
         inputs = self._inputs
-        if self._managers.is_new:
+        devices = self._managers.devices
+        if self._managers.is_new or (devices is not None and devices.holders):
             observed = await inputs.observed.wait_for(lambda now: now.listed_at is not None)
             self._managers = rebuilt(self._managers, observed)
         show_gauges(self._managers)
@@ -295,8 +296,7 @@ class PlacementLoop:
 
     async def _ask(self, uid: PodUID, question: Question) -> None:
         assert self._plugins is not None
-        ids = await self._plugins.prefer(question)
-        self._done.post(_Answered(uid, question, frozenset(ids)))
+        self._done.post(_Answered(uid, question, await self._plugins.prefer(question)))
 
     async def _call(self, uid: PodUID, calls: Sequence[Any]) -> None:
         assert self._plugins is not None
@@ -316,13 +316,15 @@ class PlacementLoop:
             return
         item = self._end_work(event.uid)
         assert item is not None
-        if isinstance(event, _Answered):
-            self._managers = replace(self._managers, devices=devices.with_answer(event.question, event.ids))
-            self._place(event.uid, item)
-        elif event.error is not None:
+        error = event.answer if isinstance(event, _Answered) else event.error
+        if isinstance(error, AllocationError):
             if event.uid not in self._inputs.lifecycles.get().pods:  # otherwise what it has is free once it has ended
                 self._take_back((event.uid,))
-            self._reject(event.uid, item, Rejection(event.error.reason, event.error.message()))
+            self._reject(event.uid, item, Rejection(error.reason, error.message()))
+        elif isinstance(event, _Answered):
+            assert not isinstance(event.answer, AllocationError)
+            self._managers = replace(self._managers, devices=devices.with_answer(event.question, event.answer))
+            self._place(event.uid, item)
         else:
             for call, response in event.responses:
                 devices = devices.with_response(event.uid, call, response)

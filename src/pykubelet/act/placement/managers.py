@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Protocol, Self, cast
 
 from pykubelet.act.placement import cpu_manager
+from pykubelet.act.placement.admission import Admitted, admit
 from pykubelet.act.placement.cpu_manager import CpuManager, CpuState, without_quota
 from pykubelet.act.placement.cpu_policy import NONE, STATIC, exclusive_counts
 from pykubelet.act.placement.memory_manager import MemoryManager, MemoryPolicy
@@ -29,6 +30,8 @@ from pykubelet.base.model.placement import (
     PodPlacement,
 )
 from pykubelet.base.model.waits import Wait
+
+_UNALIGNED = Topology(Policy.NONE, Scope.CONTAINER, ())
 
 
 class AllocateCall(Protocol):
@@ -154,8 +157,13 @@ class Managers(Value):
         )
 
     def has_all(self, pod: Pod) -> bool:
-        """Whether the pod has all the CPUs and memory that it requests, so that nothing needs to be found for it."""
+        """Whether the pod has all the CPUs and memory that it requests, so that nothing needs to be found for it.
+
+        Its devices must be healthy, unless its containers run.
+        """
         uid = pod.metadata.uid
+        if self.devices is not None and not isinstance(admit(_UNALIGNED, (self.devices,), pod), Admitted):
+            return False
         counts = exclusive_counts(pod) if self.cpus is not None else {}
         if any(len(self.cpu_state.exclusive(uid, name)) != count for name, count in counts.items()):
             return False

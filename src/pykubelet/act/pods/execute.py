@@ -281,6 +281,17 @@ class PodExecution:
     def _placements(self) -> Placements:
         return self._tools.cells.placements.get()
 
+    async def _prepare_devices(self, name: str, waits: WaitBook) -> str:
+        """Have device plugins prepare the container's devices, which they may demand before each start. Returns the error."""
+        devices, plugins = self._placements().container(self._ref.uid, name).devices, self._tools.devices
+        if not devices or plugins is None:
+            return ""
+        resources = ", ".join(assigned.resource for assigned in devices)
+        detail = f"PreStartContainer of {resources}"
+        wait = Wait("device plugin", Owner.POD_WORKER, 0.0, name, detail=detail, next_step="create the container")
+        with waits.waiting(wait):
+            return await plugins.pre_start(devices)
+
     def _mounts(self) -> PodMounts | None:
         return self._tools.cells.mounts.get().pods.get(self._ref.uid)
 
@@ -367,6 +378,8 @@ class PodExecution:
         if target is None:
             message = f"unable to find target container {getattr(container, 'targetContainerName', '')}"
             return StartFailed(tools.starter.failed(pod, container, CREATE_CONTAINER_CONFIG_ERROR, message))
+        if error := await self._prepare_devices(name, waits):
+            return StartFailed(tools.starter.failed(pod, container, CREATE_CONTAINER_CONFIG_ERROR, error))
         node, mounts = tools.cells.node.get(), self._mounts()
         mounted = mounts.volumes if mounts is not None else {}
         ctx = ContainerContext(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pykubelet.act.images.execute import ImagePuller
+from pykubelet.act.placement.devices.device_plugins import NodeDevicePlugins
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.runtime.lifecycle.resize import ContainerResizer
 from pykubelet.act.runtime.lifecycle.sandbox import Sandboxes
@@ -42,7 +43,10 @@ class PodCells(Value):
 
 
 class PodTools(Value):
-    """The objects that every pod worker uses. `extended_claims`: pods may have a claim behind their extended resources."""
+    """The objects that every pod worker uses. `extended_claims`: pods may have a claim behind their extended resources.
+
+    `devices` None: there are no device plugins.
+    """
 
     clock: Clock
     flight: SingleFlight
@@ -57,6 +61,7 @@ class PodTools(Value):
     supervisor: Supervisor
     recorder: Post[KubeEvent]
     extended_claims: bool = True
+    devices: NodeDevicePlugins | None = None
 
 
 def runtime_wait(now: RuntimeReady) -> Wait:

@@ -41,6 +41,11 @@ class Paths(Value):
         """The directory in which plugins create sockets to be registered."""
         return f"{self.root}/plugins_registry"
 
+    @property
+    def device_plugins(self) -> str:
+        """The directory of the sockets of device plugins, and of the file of their allocations."""
+        return f"{self.root}/device-plugins"
+
     def pod(self, uid: PodUID) -> str:
         """The pod's own directory."""
         return f"{self.root}/pods/{uid}"

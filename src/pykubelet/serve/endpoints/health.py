@@ -34,8 +34,11 @@ def ping_check() -> dict[str, Check]:
 
 
 def default_checks() -> dict[str, Check]:
-    """The checks that every health endpoint has. A check returns an empty string if it passes, else the problem."""
-    return {"ping": always_ok, "log": always_ok, "syncloop": always_ok}
+    """The checks that every health endpoint has. A check returns an empty string if it passes, else the problem.
+
+    `device-plugin` is about the socket at which device plugins register, which is opened again if it is lost.
+    """
+    return {"ping": always_ok, "log": always_ok, "syncloop": always_ok, "device-plugin": always_ok}
 
 
 def health_handler(checks: Mapping[str, Check]) -> EndpointHandler:

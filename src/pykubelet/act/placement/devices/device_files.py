@@ -52,6 +52,8 @@ class DeviceFiles:
     async def save(self, devices: DeviceManager) -> None:
         """Write the allocations and the healthy devices, if they have changed. An error is logged; the next `save` tries again."""
         healthy = {name: resource.healthy for name, resource in devices.resources.items()}
+        if not self._written and not devices.state.entries and not devices.resources:
+            return  # without a file, resources of an earlier node are set to 0 when the node registers
         content = (devices.state.entries, *(part for item in healthy.items() for part in item))
         if len(content) == len(self._written) and all(map(_is_same, content, self._written)):
             return
