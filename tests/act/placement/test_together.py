@@ -46,6 +46,8 @@ def test_a_node_is_drained_and_filled_without_a_leak(name: str) -> None:
             number += 1
             pod = random_pod(random, number, cpus=4, resources=(GPU, NIC), memory_mi=512)
             fits = node.admit(pod, fails=random.random() < 0.05)
+            if fits:
+                node.claim(pod, random.sample(("shared", "other", f"own-{number}"), random.randint(0, 2)))
             admitted += fits
             rejected += not fits
             if node.pods and random.random() < 0.2:
@@ -60,4 +62,5 @@ def test_a_node_is_drained_and_filled_without_a_leak(name: str) -> None:
         assert now.memory.state == unused.memory.state
         assert not node.devices.state.entries and not any(node.devices.state.in_use.values())
         assert not node.devices.answers and now.holders() == frozenset()
+        assert node.claims == {}
     assert admitted > ROUNDS, "the node was not filled"

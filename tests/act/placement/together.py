@@ -8,6 +8,9 @@ from itertools import combinations
 from act.placement.cpu_pods import make_manager
 from support.machines import Shape
 
+from pykubelet.act.claims.decide import take_claim
+from pykubelet.act.claims.model import Cache, ClaimKey, PodClaimRef, claims_of, with_info, without_pod
+from pykubelet.act.claims.state import decode_state, encode_state
 from pykubelet.act.placement import cpu_manager, cpu_state, memory_state
 from pykubelet.act.placement.admission import Admitted, Rejection, admit
 from pykubelet.act.placement.devices import device_checkpoint
@@ -17,9 +20,12 @@ from pykubelet.act.placement.memory_manager import MemoryManager, MemoryPolicy, 
 from pykubelet.act.placement.provider import Question
 from pykubelet.act.placement.recording import add_admission, add_release, make_log
 from pykubelet.act.placement.topology_options import Topology, read_topology
-from pykubelet.base.api.core import Pod
+from pykubelet.base.api.core import ObjectMeta, Pod
 from pykubelet.base.api.quantity import parse
+from pykubelet.base.api.resource_claims import ApiClaim
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.claims import ClaimDevice
+from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.machine import Machine
 from pykubelet.base.model.placement import DeviceResource, group_by_nodes
 from pykubelet.config.gates import FeatureGates
@@ -68,6 +74,7 @@ class FilledNode:
     def __init__(self, managers: Managers) -> None:
         self.managers = managers
         self.pods: dict[str, Pod] = {}
+        self.claims: Cache = {}
         self.log = make_log()
         self.rejections: list[str] = []
         #: The managers that the last rejected pod was rejected by.
@@ -78,6 +85,19 @@ class FilledNode:
         found: object = self.managers.devices
         assert isinstance(found, DeviceManager)
         return found
+
+    def claim(self, pod: Pod, names: Sequence[str]) -> None:
+        """The pod uses claims with these names, which other pods may use too; their driver prepares them."""
+        uid = PodUID(pod.metadata.uid)
+        for name in names:
+            ref = PodClaimRef(name, ClaimKey("default", name))
+            claim = ApiClaim(metadata=ObjectMeta(name=name, namespace="default", uid=f"{name}-uid"))
+            info = take_claim(self.claims, ref, claim, ("tpu.example.com",), uid)
+            device = ClaimDevice(
+                "tpu.example.com", "pool", f"{name}-device", ("request",), (f"example.com/tpu={name}",)
+            )
+            prepared = replace(info, drivers={"tpu.example.com": (device,)}, is_prepared=True)
+            self.claims = with_info(self.claims, prepared)
 
     def _with_devices(self, devices: DeviceManager) -> None:
         self.managers = replace(self.managers, devices=devices)
@@ -116,6 +136,8 @@ class FilledNode:
         add_release(self.log, 2.0, before, uids, self.managers)
         for uid in uids:
             del self.pods[uid]
+            held = [info.key for info in claims_of(self.claims, PodUID(uid))]
+            self.claims = without_pod(self.claims, PodUID(uid), held)
 
     def restart(self) -> None:
         """Write the state files, start again from them, and admit every pod again, as a restarted agent does."""
@@ -131,6 +153,9 @@ class FilledNode:
         assert file.resources == healthy.keys()
         devices = DeviceManager(self.devices.nodes, self.devices.resources, file.state)
         self.managers = replace(managers, cpus=replace(managers.cpus, state=started), memory=memory, devices=devices)
+        restored = decode_state(encode_state(self.claims))
+        assert restored == {key: replace(info, is_prepared=False) for key, info in self.claims.items()}
+        self.claims = restored
         for pod in list(self.pods.values()):
             before = {name: self.managers.placement(pod, 0.0).containers.get(name) for name in names_of(pod)}
             result = admit(self.managers.topology, self.managers.providers, pod)
@@ -156,6 +181,7 @@ class FilledNode:
             ids = [self.devices.state.pod_ids(uid, resource) for uid in self.pods]
             check_disjoint(ids)
             assert frozenset[str]().union(*ids) == self.devices.state.in_use.get(resource, frozenset())
+        assert all(info.pods and info.pods <= self.pods.keys() for info in self.claims.values())
         for held in (cpus.state.assignments, memory.state.entries, self.devices.state.entries):
             assert held.keys() <= self.pods.keys()
 
