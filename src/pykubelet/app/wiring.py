@@ -375,6 +375,7 @@ def wire_report(m: Machinery, cells: Cells, facts: NodeFacts, reviewers: Reviewe
         sandbox,
         cells.placements.cell,
         health,
+        cells.claims.cell,
     )
     status = StatusLoop(inputs, cells.statuses.writer, m.clock, m.flight, status_memory(m))
     address_inputs = NodeLoopInputs(cells.api_node.cell, cells.placements.cell)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pykubelet.act.claims.drivers import Drivers
+from pykubelet.act.claims.health import HealthReports
 from pykubelet.act.claims.loop import ClaimInputs, ClaimsLoop
 from pykubelet.act.claims.model import Cache
 from pykubelet.act.claims.operations import ClaimOperations
@@ -26,8 +27,12 @@ def load_claims(m: Machinery) -> tuple[ClaimStore, Cache]:
 def wire_claims(m: Machinery, cells: Cells, loaded: tuple[ClaimStore, Cache], client: ApiClient | None) -> Loops:
     """act/claims: writes Claims. `client`: None without an API server."""
     store, cache = loaded
-    drivers = Drivers(cells.plugins.cell)
-    operations = ClaimOperations(cache, drivers, store, client, extended=m.settings.enabled("DRAExtendedResource"))
+    enabled = m.settings.enabled
+    reports = None
+    if enabled("ResourceHealthStatus"):
+        reports = HealthReports(with_messages=enabled("ResourceHealthStatusMessage"))
+    drivers = Drivers(cells.plugins.cell, reports)
+    operations = ClaimOperations(cache, drivers, store, client, extended=enabled("DRAExtendedResource"))
     inputs = ClaimInputs(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell)
     claims = ClaimsLoop(inputs, cells.claims.writer, operations, drivers, m.recorder, m.clock)
     loops: Loops = [("claims", claims.run())]

@@ -14,6 +14,7 @@ from act.claims.samples import GPU, claim_body, claiming_pod
 from support.drivers import DriverProcess, dra_driver
 
 from pykubelet.act.claims.drivers import Drivers
+from pykubelet.act.claims.health import HealthReports
 from pykubelet.act.claims.loop import ClaimInputs, ClaimsLoop
 from pykubelet.act.claims.operations import ClaimOperations
 from pykubelet.act.claims.slices import SliceCleaner
@@ -26,7 +27,7 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.claims import Claims, PodClaims
+from pykubelet.base.model.claims import ClaimDeviceHealth, Claims, PodClaims
 from pykubelet.base.model.ids import PodUID, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
@@ -62,7 +63,7 @@ class Stand:
         flight, clock = SingleFlight("test"), SystemClock()
         client = ApiClient(self.server.access(), clock)
         store = ClaimStore(f"{self.root}/dra_manager_state", flight)
-        drivers = Drivers(self.plugins)
+        drivers = Drivers(self.plugins, HealthReports(with_messages=True))
         operations = ClaimOperations(store.load(), drivers, store, client, extended=True)
         self.claims, writer = make_cell("claims", Claims())
         inputs = ClaimInputs(self.roster, self.lives, self.observed)
@@ -331,6 +332,25 @@ async def test_the_newest_plugin_of_a_driver_is_called(stand: Stand, gpu: Driver
 async def stand_plugins(stand: Stand, count: int) -> None:
     async with asyncio.timeout(30):
         await stand.plugins.wait_for(lambda now: len(now.plugins) == count)
+
+
+async def test_the_health_of_prepared_devices_is_published(stand: Stand) -> None:
+    stand.create()
+    key = (GPU, "pool", "dev-0")
+    other = {"device": "dev-1", "health": "Healthy"}
+    async with dra_driver(stand.root, health=True) as driver, stand.running():
+        await driver.behave([DEVICE], health_of=[{"device": "dev-0", "health": "Unhealthy", "message": "hot"}, other])
+        stand.want(WEB)
+        claims = await stand.ready()
+        assert claims.resources["main"][0].name == "claim:gpu"
+        async with asyncio.timeout(30):
+            await stand.claims.wait_for(lambda now: now.health == {key: ClaimDeviceHealth("Unhealthy", "hot")})
+            await driver.behave(health_of=[{"device": "dev-0", "health": "Healthy"}])
+            await stand.claims.wait_for(lambda now: now.health == {key: ClaimDeviceHealth("Healthy")})
+            peers = {call["peer"] for call in driver.calls() if "peer" in call}
+            assert len(peers) == 1  # one connection for everything
+            await driver.kill()
+            await stand.claims.wait_for(lambda now: not now.health)
 
 
 # Restarts of the agent

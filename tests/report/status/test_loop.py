@@ -18,6 +18,7 @@ from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.claims import ClaimDevice, ClaimDeviceHealth, ClaimResource, Claims, PodClaims
 from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.labels import CONTAINER_TERMINATION_MESSAGE_PATH
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
@@ -51,6 +52,7 @@ class Ring:
     runtime: CellWriter[RuntimeReady]
     statuses: Cell[Statuses]
     placements: CellWriter[Placements]
+    claims: CellWriter[Claims]
     clock: ManualClock = field(default_factory=ManualClock)
 
     async def settle(self) -> Statuses:
@@ -77,9 +79,18 @@ async def ring() -> AsyncIterator[Ring]:
     probes = make_cell("probes", ProbeResults({}, frozenset(ProbeKind)))
     node, runtime = make_cell("node", NodeView("n", "n", ("192.0.2.1",))), make_cell("runtime", READY_RUNTIME)
     statuses, placements = make_cell("statuses", Statuses()), make_cell("placements", Placements())
-    found = Ring(roster[1], lifecycles[1], observed[1], probes[1], node[1], runtime[1], statuses[0], placements[1])
+    claims = make_cell("claims", Claims())
+    writers = (roster[1], lifecycles[1], observed[1], probes[1], node[1], runtime[1])
+    found = Ring(*writers, statuses[0], placements[1], claims[1])
     inputs = StatusInputs(
-        roster[0], lifecycles[0], observed[0], probes[0], node[0], runtime[0], placements=placements[0]
+        roster[0],
+        lifecycles[0],
+        observed[0],
+        probes[0],
+        node[0],
+        runtime[0],
+        placements=placements[0],
+        claims=claims[0],
     )
     loop = StatusLoop(inputs, statuses[1], found.clock, SingleFlight("test"), settle_s=0)
     async with Supervisor("test") as supervisor:
@@ -125,6 +136,39 @@ async def test_the_health_of_devices_is_reported_when_it_changes(ring: Ring) -> 
     assert ring.statuses.version == version
     ring.placements.publish(Placements())  # the pod's devices are free; the last health is kept
     assert (await ring.settle()).pods[UID].containerStatuses[0].allocatedResourcesStatus
+
+
+async def test_the_health_of_claimed_devices_is_reported_beside_that_of_others(ring: Ring) -> None:
+    await ring.show(lifecycle(make_pod()))
+    await ring.see(view(running()))
+    name = ring.statuses.get().pods[UID].containerStatuses[0].name
+    assigned = ContainerPlacement(devices=(AssignedDevices("example.com/r", {0: frozenset("a")}),))
+    placements = Placements({UID: PodPlacement({name: assigned})}, devices={"example.com/r": DeviceResource()})
+    devices = (
+        ClaimDevice("gpu", "p", "d0", cdi=("gpu/gpu=0", "gpu/gpu=00")),
+        ClaimDevice("gpu", "p", "d1"),
+        ClaimDevice("gpu", "p", "d2", cdi=("gpu/gpu=0",)),
+    )
+    pods = {UID: PodClaims(True, resources={name: (ClaimResource("claim:gpu/large", devices),)})}
+    ill = {("gpu", "p", "d1"): ClaimDeviceHealth("Unhealthy", "hot")}
+
+    async def reported(health: dict[tuple[str, str, str], ClaimDeviceHealth]) -> dict[str, list[tuple[str, str, str]]]:
+        ring.claims.publish(Claims(pods, health=health))
+        status = (await ring.settle()).pods[UID].containerStatuses[0]
+        return {
+            resource.name: [(one.resourceID, one.health, one.message) for one in resource.resources]
+            for resource in status.allocatedResourcesStatus
+        }
+
+    claimed = [("gpu/gpu=0", "Unknown", ""), ("gpu/p/d1", "Unhealthy", "hot")]
+    assert await reported(ill) == {"claim:gpu/large": claimed}
+    ring.placements.publish(placements)
+    assert await reported(ill) == {"claim:gpu/large": claimed, "example.com/r": [("a", "Healthy", "")]}
+    claimed[1] = ("gpu/p/d1", "Unknown", "")
+    assert (await reported({}))["claim:gpu/large"] == claimed
+    version = ring.statuses.version
+    await reported({})
+    assert ring.statuses.version == version
 
 
 async def test_nothing_is_reported_when_nothing_changed_for_the_reader(ring: Ring) -> None:

@@ -12,7 +12,7 @@ from pykubelet.act.claims.model import Cache, ClaimError, ClaimInfo, ClaimKey, P
 from pykubelet.base.api.core import Container, EphemeralContainer, Pod, PodExtendedResourceClaimStatus
 from pykubelet.base.api.resource_claims import ApiClaim
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.model.claims import ClaimDevice, ContainerClaim
+from pykubelet.base.model.claims import ClaimDevice, ClaimResource, ContainerClaim
 from pykubelet.base.model.fieldpath import every_container
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import ENDED_STAGES, PodLifecycle, Stage
@@ -173,6 +173,26 @@ def _claims_of(
         for name, requests in wanted.items()
         if requests and (info := infos.get(name)) is not None
     )
+
+
+def container_resources(pod: Pod, refs: Iterable[PodClaimRef], cache: Cache) -> dict[str, tuple[ClaimResource, ...]]:
+    """The references of the regular containers to claims of the spec, with the devices of each."""
+    infos = {ref.name: cache[ref.key] for ref in refs if ref.name and ref.key in cache}
+    found: dict[str, tuple[ClaimResource, ...]] = {}
+    for container in pod.spec.containers:
+        claims = container.resources.claims if container.resources is not None else ()
+        named = (
+            ClaimResource(
+                f"claim:{claim.name}/{claim.request}" if claim.request else f"claim:{claim.name}",
+                _devices(infos[claim.name].devices, (claim.request,)),
+            )
+            for claim in claims
+            if claim.name in infos
+        )
+        resources = tuple(resource for resource in named if resource.devices)
+        if resources:
+            found[container.name] = resources
+    return found
 
 
 def _devices(devices: Iterable[ClaimDevice], requests: Sequence[str]) -> tuple[ClaimDevice, ...]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 
+from pykubelet.act.claims.health import HealthReports
 from pykubelet.act.claims.metrics import GRPC_OPERATIONS
 from pykubelet.act.claims.model import ClaimError
 from pykubelet.base.kit.backoff import BackoffPolicy
@@ -17,10 +19,13 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.plugins import Plugin, Plugins, PluginType, dra_service
-from pykubelet.edges.plugins.dra_client import DraClaim, DraConnection, PreparedClaim, grpc_code
+from pykubelet.edges.plugins.dra_client import MAX_HEALTH, DraClaim, DraConnection, PreparedClaim, grpc_code
 from pykubelet.edges.plugins.rpc import PluginCallError
 
 log = Log("claims")
+HEALTH_RETRY_S = 5.0
+#: Seconds between two messages of a driver's health stream that are read, so that a driver cannot keep the agent busy.
+HEALTH_PAUSE_S = 0.05
 RECONNECT = BackoffPolicy(initial_s=0.5, cap_s=10.0)
 
 
@@ -47,10 +52,13 @@ class DriversState(Value):
 
 
 class Drivers:
-    """The registered drivers. `run` never returns."""
+    """The registered drivers. `run` never returns. `reports`: takes the reports on devices; None with the gate off."""
 
-    def __init__(self, plugins: Cell[Plugins]) -> None:
+    def __init__(self, plugins: Cell[Plugins], reports: HealthReports | None = None) -> None:
         self._plugins = plugins
+        self.reports = reports
+        #: Counts the changes of `reports`.
+        self.health, self._health_writer = make_cell("driver-health", 0)
         self.state, self._writer = make_cell("drivers", DriversState())
         self._connections: dict[str, tuple[Plugin, DraConnection, asyncio.Task[None]]] = {}
 
@@ -108,9 +116,37 @@ class Drivers:
                 except PluginCallError as error:
                     log.warning("DRA driver has no usable endpoint", driver=plugin.name, error=error.message)
                     continue
-                task = tasks.start_child(f"driver {plugin.name}", self._keep_open(socket, connection), _ignore)
+                work = self._serve(plugin, connection)
+                task = tasks.start_child(f"driver {plugin.name}", work, _ignore)
                 self._connections[socket] = plugin, connection, task
         self._publish()
+
+    async def _serve(self, plugin: Plugin, connection: DraConnection) -> None:
+        async with Supervisor("driver") as tasks:
+            if self.reports is not None:
+                tasks.start_root("driver health", self._watch_health(plugin, connection, self.reports))
+            tasks.start_root("driver connection", self._keep_open(plugin.socket, connection))
+            raise await tasks.wait_failed()
+
+    async def _watch_health(self, plugin: Plugin, connection: DraConnection, reports: HealthReports) -> None:
+        """Follow the driver's reports on the same connection. A driver without them is asked again, as in the reference."""
+        socket, loop = plugin.socket, asyncio.get_running_loop()
+        while True:
+            try:
+                async with aclosing(connection.watch_health()) as messages:
+                    async for message in messages:
+                        reports.take(socket, plugin.name, message, loop.time())
+                        self._health_writer.publish(self._health_writer.get() + 1)
+                        if reports.size(socket) > MAX_HEALTH:
+                            log.warning("DRA driver reports on too many devices", driver=plugin.name, limit=MAX_HEALTH)
+                            break
+                        await asyncio.sleep(HEALTH_PAUSE_S)
+            except PluginCallError as error:
+                log.debug("DRA driver reports no health", driver=plugin.name, error=error.message)
+            finally:
+                reports.clear(socket)
+                self._health_writer.publish(self._health_writer.get() + 1)
+            await asyncio.sleep(HEALTH_RETRY_S)
 
     async def _keep_open(self, socket: str, connection: DraConnection) -> None:
         """Connect, and connect again whenever the connection is lost."""

@@ -15,7 +15,15 @@ from functools import partial
 
 from msgspec import Struct
 
-from pykubelet.act.claims.decide import ClaimStep, Known, container_claims, due_step, has_claims, pod_claims
+from pykubelet.act.claims.decide import (
+    ClaimStep,
+    Known,
+    container_claims,
+    container_resources,
+    due_step,
+    has_claims,
+    pod_claims,
+)
 from pykubelet.act.claims.drivers import Drivers
 from pykubelet.act.claims.model import ClaimError, PodClaimRef, claims_of, in_use
 from pykubelet.act.claims.operations import ClaimOperations
@@ -28,7 +36,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.claims import Claims, PodClaims
+from pykubelet.base.model.claims import ClaimDeviceHealth, Claims, DeviceKey, PodClaims
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle
@@ -90,6 +98,7 @@ class ClaimsLoop:
         self._lives: Mapping[PodUID, PodLifecycle] = {}
         #: Pods of an earlier run of the agent about which no decision was possible yet.
         self._undecided: set[PodUID] = {uid for info in operations.cache.values() for uid in info.pods}
+        self._expiry: asyncio.TimerHandle | None = None
         self._publish(self._undecided)
 
     async def run(self) -> None:
@@ -97,8 +106,13 @@ class ClaimsLoop:
         async with Supervisor("claims") as tasks:
             tasks.start_root("drivers", self._drivers.run())
             tasks.start_root("claims retries", self._follow_drivers())
+            tasks.start_root("claims health", self._follow_health())
             tasks.start_root("claims loop", self._follow(tasks))
-            raise await tasks.wait_failed()
+            try:
+                raise await tasks.wait_failed()
+            finally:
+                if self._expiry is not None:
+                    self._expiry.cancel()
 
     async def _follow_drivers(self) -> None:
         before: frozenset[str] = frozenset()
@@ -259,9 +273,32 @@ class ClaimsLoop:
         shown = {uid: self._shown(uid) for uid in touched}
         changed = {uid: pod for uid, pod in shown.items() if pod != before.pods.get(uid)}
         counts = in_use(self._operations.cache)
-        if changed or counts != before.in_use:
+        health = self._health()
+        if changed or counts != before.in_use or health != before.health:
             pods = {uid: pod for uid, pod in {**before.pods, **changed}.items() if pod is not None}
-            self._claims.publish(Claims(pods, counts))
+            self._claims.publish(Claims(pods, counts, health))
+
+    def _health(self) -> dict[DeviceKey, ClaimDeviceHealth]:
+        """The health of all devices of claims; it is read again when the next report on one of them expires."""
+        reports = self._drivers.reports
+        if reports is None:
+            return {}
+        keys = {
+            (device.driver, device.pool, device.device)
+            for info in self._operations.cache.values()
+            for device in info.devices
+        }
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if self._expiry is not None:
+            self._expiry.cancel()
+        end = reports.next_expiry(keys, now)
+        self._expiry = None if end is None else loop.call_at(end, self._publish, ())
+        return reports.read(keys, now)
+
+    async def _follow_health(self) -> None:
+        async for _ in self._drivers.health.changes():
+            self._publish(())
 
     def _shown(self, uid: PodUID) -> PodClaims | None:
         work, cache = self._work.get(uid), self._operations.cache
@@ -270,7 +307,8 @@ class ClaimsLoop:
         waits = (work.wait,) if work is not None and work.wait is not None else ()
         if work is None or work.refs is None or work.pod is None:
             return PodClaims(waits=waits)
-        return PodClaims(ready=True, containers=container_claims(work.pod, work.refs, cache), waits=waits)
+        containers = container_claims(work.pod, work.refs, cache)
+        return PodClaims(True, containers, waits, container_resources(work.pod, work.refs, cache))
 
 
 async def _pause(again: asyncio.Event, seconds: float) -> None:

@@ -41,19 +41,42 @@ class ContainerClaim(Value):
         return tuple(dict.fromkeys(name for device in self.devices for name in device.cdi))
 
 
+class ClaimResource(Value):
+    """The devices of one reference of a container. `name`: as in `allocatedResourcesStatus`, `claim:<claim>[/<request>]`."""
+
+    name: str
+    devices: tuple[ClaimDevice, ...] = ()
+
+
+#: The driver, pool and name of a device.
+DeviceKey = tuple[str, str, str]
+
+
+class ClaimDeviceHealth(Value):
+    """The health of a device as its driver reports it: `Healthy`, `Unhealthy` or `Unknown`."""
+
+    health: str
+    message: str = ""
+
+
 class PodClaims(Value):
-    """The claims of one pod. `ready`: all of them are prepared. `containers`: by container name. `waits`: which are not, and why."""
+    """The claims of one pod. `ready`: all of them are prepared. `containers`: by container name. `waits`: which are not, and why.
+
+    `resources`: the references of regular containers, by container name.
+    """
 
     ready: bool = False
     containers: Mapping[str, tuple[ContainerClaim, ...]] = field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
+    resources: Mapping[str, tuple[ClaimResource, ...]] = field(default_factory=dict)
 
 
 class Claims(Value):
     """The prepared claims by pod. A pod without an entry has none, and act/claims holds nothing of it.
 
-    `in_use`: the number of claims by driver; `ANY_DRIVER` for all.
+    `in_use`: the number of claims by driver; `ANY_DRIVER` for all. `health`: of the devices of claims whose driver reports it.
     """
 
     pods: Mapping[PodUID, PodClaims] = field(default_factory=dict)
     in_use: Mapping[str, int] = field(default_factory=dict)
+    health: Mapping[DeviceKey, ClaimDeviceHealth] = field(default_factory=dict)

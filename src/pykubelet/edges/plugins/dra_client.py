@@ -6,7 +6,7 @@ Source: KEP-4381 (`DRAPlugin` v1 and v1beta1), KEP-4680 (`DRAResourceHealth` v1a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.cri.errors import translated
@@ -117,7 +117,7 @@ class DraConnection:
     async def _call(self, name: str, request: PluginMessage, answer: type[R]) -> R:
         return await call_plugin(self._channel, self.method(name), request, answer, CALL_S)
 
-    async def watch_health(self) -> AsyncIterator[tuple[DeviceReport, ...]]:
+    async def watch_health(self) -> AsyncGenerator[tuple[DeviceReport, ...], None]:
         """Yield the reports of the driver until it ends the stream. Raises PluginCallError."""
         try:
             request = health_pb.NodeWatchResourcesRequest().SerializeToString()

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from pykubelet.base.api.core import ContainerStatus, ResourceHealth, ResourceStatus
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.claims import ClaimDeviceHealth, ClaimResource, Claims
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.placement import AssignedDevices, DeviceResource, Placements
 
@@ -16,6 +17,7 @@ from pykubelet.base.model.placement import AssignedDevices, DeviceResource, Plac
 ContainerHealth = Mapping[str, tuple[ResourceStatus, ...]]
 NO_HEALTH: ContainerHealth = {}
 _UNKNOWN = DeviceResource()
+_NO_REPORT = ClaimDeviceHealth("Unknown")
 
 
 def device_health(placements: Placements, before: Mapping[PodUID, ContainerHealth]) -> dict[PodUID, ContainerHealth]:
@@ -37,6 +39,44 @@ def _resource(assigned: AssignedDevices, placements: Placements) -> ResourceStat
     resource = placements.devices.get(assigned.resource, _UNKNOWN)
     devices = (ResourceHealth(resourceID=name, health=resource.health(name)) for name in sorted(assigned.ids))
     return ResourceStatus(name=assigned.resource, resources=tuple(devices))
+
+
+def claim_health(claims: Claims, before: Mapping[PodUID, ContainerHealth]) -> dict[PodUID, ContainerHealth]:
+    """The health of the devices of all pods' claims. Equal parts stay the objects that they were in `before`."""
+    found: dict[PodUID, ContainerHealth] = {}
+    for uid, pod in claims.pods.items():
+        if pod.resources:
+            health = {name: tuple(_claimed(r, claims) for r in resources) for name, resources in pod.resources.items()}
+            known = before.get(uid)
+            found[uid] = known if known == health else health
+    return found
+
+
+def _claimed(resource: ClaimResource, claims: Claims) -> ResourceStatus:
+    found: dict[str, ResourceHealth] = {}
+    for device in resource.devices:
+        key = (device.driver, device.pool, device.device)
+        name = device.cdi[0] if device.cdi else "/".join(key)
+        health = claims.health.get(key, _NO_REPORT)
+        found.setdefault(name, ResourceHealth(resourceID=name, health=health.health, message=health.message))
+    return ResourceStatus(name=resource.name, resources=tuple(found.values()))
+
+
+def merged_health(
+    one: Mapping[PodUID, ContainerHealth],
+    other: Mapping[PodUID, ContainerHealth],
+    before: Mapping[PodUID, ContainerHealth],
+) -> Mapping[PodUID, ContainerHealth]:
+    """Both, by pod and container. Equal parts stay the objects that they were in `before`."""
+    if not other:
+        return one
+    found = dict(one)
+    for uid, more in other.items():
+        own = one.get(uid, NO_HEALTH)
+        health = {name: own.get(name, ()) + more.get(name, ()) for name in {**own, **more}}
+        known = before.get(uid)
+        found[uid] = known if known == health else health
+    return found
 
 
 def with_health(

@@ -1,7 +1,7 @@
 """The loop of the status manager: projects the status of each pod and publishes `Statuses`.
 
 Owns: the cell `Statuses`, and one record per pod. Reads: `Roster`, `Lifecycles`, `Observed`, `ProbeResults`, `NodeView`,
-`RuntimeReady`, `Placements`; the termination messages of exited containers; the statuses from before the agent's restart.
+`RuntimeReady`, `Placements`, `Claims`; the termination messages of exited containers; the statuses from before the agent's restart.
 
 The loop waits until a cell changes or a deferred status is due. Then it carries out the step of `decide` for each pod with
 new inputs, and for each pod whose status does not reflect its inputs yet. A change is published at once; changes within
@@ -20,6 +20,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView, RuntimeReady
@@ -44,7 +45,7 @@ from pykubelet.report.status.decide import (
     with_status,
     without_pod,
 )
-from pykubelet.report.status.device_health import device_health
+from pykubelet.report.status.device_health import ContainerHealth, claim_health, device_health, merged_health
 from pykubelet.report.status.memory import StatusMemory
 from pykubelet.report.status.messages import TerminationMessages
 from pykubelet.report.status.metrics import count_ends
@@ -74,6 +75,7 @@ class StatusInputs(Value):
     reports_sandbox: bool = True
     placements: Cell[Placements] = field(default_factory=lambda: Cell("placements", Placements()))
     reports_health: bool = True
+    claims: Cell[Claims] = field(default_factory=lambda: Cell("claims", Claims()))
 
 
 class StatusLoop:
@@ -129,6 +131,7 @@ class StatusLoop:
                 cells.node,
                 cells.runtime,
                 cells.placements,
+                cells.claims,
             ):
                 supervisor.start_root("status-project", self._follow())
                 raise await supervisor.wait_failed()
@@ -179,8 +182,13 @@ class StatusLoop:
             inputs.lifecycles.get().pods,
             inputs.observed.get(),
             self._snapshot.shared if self._snapshot.shared == shared else shared,
-            device_health(inputs.placements.get(), self._snapshot.health) if inputs.reports_health else {},
+            self._read_health() if inputs.reports_health else {},
         )
+
+    def _read_health(self) -> Mapping[PodUID, ContainerHealth]:
+        before = self._snapshot.health
+        devices = device_health(self._inputs.placements.get(), before)
+        return merged_health(devices, claim_health(self._inputs.claims.get(), before), before)
 
     def _update_pod(self, uid: PodUID, pod: PodSnapshot | None) -> bool:
         """Take the next step for one pod. True if there is something to publish."""
