@@ -53,14 +53,11 @@ def read_devices(data: bytes) -> DeviceResource:
 
 
 def _devices(data: bytes) -> Iterator[pb.Device]:
-    """All devices, parsed in slices. The message has one field, so that it can be cut between the devices."""
+    """All devices, parsed in slices. Fields of later versions of the message count as devices, and are ignored."""
     start = position = count = 0
     try:
         while position < len(data):
-            if data[position] != _DEVICE_TAG:
-                raise DeviceMessageError("the list has a field that v1beta1 does not have")
-            size, position = _varint(data, position + 1)
-            position += size
+            position = _after_field(data, position)
             count += 1
             if count > MAX_DEVICES:
                 raise DeviceMessageError(f"the list has more than {MAX_DEVICES} devices")
@@ -70,6 +67,26 @@ def _devices(data: bytes) -> Iterator[pb.Device]:
         yield from pb.ListAndWatchResponse.FromString(data[start:]).devices
     except (DecodeError, IndexError) as error:
         raise DeviceMessageError(f"grpc: failed to unmarshal the received message: {error}") from None
+
+
+def _after_field(data: bytes, position: int) -> int:
+    """Where the field that begins at `position` ends."""
+    if data[position] == _DEVICE_TAG:
+        size, position = _varint(data, position + 1)
+        return position + size
+    tag, position = _varint(data, position)
+    match tag & 7:
+        case 0:
+            return _varint(data, position)[1]
+        case 1:
+            return position + 8
+        case 2:
+            size, position = _varint(data, position)
+            return position + size
+        case 5:
+            return position + 4
+        case _:
+            raise DecodeError("a field of an unknown type")
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
@@ -82,8 +99,8 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
         shift += 7
-        if shift > 28:
-            raise DecodeError("a length of more than four bytes")
+        if shift > 63:
+            raise DecodeError("a number of more than ten bytes")
 
 
 def read_allocation(data: bytes) -> Devices:

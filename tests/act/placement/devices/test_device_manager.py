@@ -16,7 +16,7 @@ from pykubelet.act.placement.devices.device_manager import AllocateCall, DeviceM
 from pykubelet.act.placement.devices.device_state import DeviceEntry, state_of
 from pykubelet.act.placement.provider import AllocationError, Question
 from pykubelet.act.placement.topology_options import Policy, Scope, Topology
-from pykubelet.base.api.core import Pod
+from pykubelet.base.api.core import ContainerExtendedResourceRequest, Pod, PodExtendedResourceClaimStatus
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.hints import TopologyHint
 from pykubelet.base.model.placement import DeviceResource
@@ -149,6 +149,22 @@ def test_one_call_for_each_container_and_resource() -> None:
     )
     gone = AllocateCall("app", R, frozenset({"b"}))
     assert after.with_response("1", gone, b"") == after == after.with_response("2", gone, b"")
+
+
+def test_devices_behind_a_resource_claim_are_not_those_of_a_plugin() -> None:
+    pod = make_pod("1", container("app", r=1, s=1), container("log", r=1))
+    rows = (ContainerExtendedResourceRequest(containerName="app", resourceName=R, requestName="request-0"),)
+    claim = PodExtendedResourceClaimStatus(requestMappings=rows, resourceClaimName="claim")
+    pod = replace(pod, status=replace(pod.status, extendedResourceClaimStatus=claim))
+    before = manager(r=resource(TWO_NODES), s=resource(flat("k")))
+    assert before.hints(pod, pod.spec.containers[0]) == {"example.com/s": None}
+    assert before.pod_hints(pod)[R] == (
+        hint({0}, preferred=True),
+        hint({1}, preferred=True),
+        hint({0, 1}, preferred=False),
+    )
+    after = placed(before, pod)
+    assert [ids(after, "1", *where) for where in (("app",), ("app", "example.com/s"), ("log",))] == ["", "k", "a0"]
 
 
 # init containers

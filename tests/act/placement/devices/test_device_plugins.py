@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from support.cost import MeasuringLoop, pause_limit_s
+from act.placement.devices.test_device_manager import container, make_pod
+from act.placement.stand import placing
+from support.cost import TRIES, MeasuringLoop, pause_limit_s
 from support.device_plugins import device_plugin, healthy
 
 from pykubelet.act.placement.devices.device_checkpoint import encode
@@ -17,7 +19,9 @@ from pykubelet.act.placement.devices.device_manager import AllocateCall, DeviceM
 from pykubelet.act.placement.devices.device_plugins import DeviceInputs, NodeDevicePlugins
 from pykubelet.act.placement.devices.device_state import DeviceEntry, state_of
 from pykubelet.act.placement.devices.metrics import ALLOCATIONS, REGISTRATIONS
+from pykubelet.act.placement.managers import Managers
 from pykubelet.act.placement.provider import AllocationError, Question
+from pykubelet.act.placement.topology_options import Policy, Scope, Topology
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import SingleFlight
@@ -322,24 +326,37 @@ async def test_lists_that_cannot_be_used_end_the_plugin(tmp_path: Path) -> None:
 
 
 def test_a_hundred_thousand_devices_do_not_hold_up_the_event_loop(tmp_path: Path) -> None:
-    longest = []
+    """From the list to the container, with a plugin that chooses."""
+    pauses = []
 
-    async def run() -> None:
-        async with node(tmp_path) as agent, device_plugin(tmp_path, devices=healthy("a")) as plugin:
-            await agent.until_healthy("a")
-            loop = asyncio.get_running_loop()
-            assert isinstance(loop, MeasuringLoop)
-            loop.longest_s = 0.0
-            await plugin.order(many=100_000)
-            now = await agent.until(lambda now: len(now.resources[R].healthy) == 100_000)
-            ids = now.resources[R].healthy
-            question = Question("u", "c", R, ids, frozenset(), 2)
-            assert not isinstance(await agent.plugins.prefer(question), AllocationError)
-            longest.append(loop.longest_s)
+    async def run(root: Path) -> None:
+        flight = SingleFlight("test")
+        inputs = DeviceInputs(make_cell("plugins", Plugins())[0], make_cell("observed", Observed(listed_at=0.0))[0])
+        plugins = NodeDevicePlugins(DeviceFiles(f"{root}/device-plugins", flight), inputs, flight, SystemClock())
+        topology = Topology(Policy.SINGLE_NUMA_NODE, Scope.CONTAINER, tuple(range(8)))
+        managers = Managers(topology=topology, devices=plugins.start(tuple(range(8))))
+        async with placing(managers, root, plugins) as stand, Supervisor("test") as tasks:
+            socket = f"{root}/device-plugins/kubelet.sock"
+            tasks.start_root("socket", serve_rpc_socket(RpcServer(plugins.methods()), socket, "device plugins"))
+            async with device_plugin(root, devices=healthy("a"), options=["--prefers"]) as plugin:
+                await stand.placements.wait_for(lambda now: R in now.devices)
+                loop = asyncio.get_running_loop()
+                assert isinstance(loop, MeasuringLoop)
+                loop.longest_s = 0.0
+                await plugin.order(many=100_000)
+                await stand.placements.wait_for(lambda now: len(now.devices[R].healthy) == 100_000)
+                pods = [make_pod(f"p{number}", container("app", device=2)) for number in range(3)]
+                for number, pod in enumerate(pods):
+                    stand.desire(*pods[: number + 1])
+                    assert (await stand.placed(pod)).rejection is None
+                pauses.append(loop.longest_s)
 
-    with asyncio.Runner(loop_factory=MeasuringLoop) as runner:
-        runner.run(run())
-    assert min(longest) <= pause_limit_s()
+    for number in range(TRIES):
+        with asyncio.Runner(loop_factory=MeasuringLoop) as runner:
+            runner.run(run(tmp_path / str(number)))
+        if min(pauses) <= pause_limit_s():
+            return
+    pytest.fail(f"an iteration of the event loop takes {min(pauses) * 1000:.0f} ms")
 
 
 @pytest.mark.looptime

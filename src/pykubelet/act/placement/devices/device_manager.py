@@ -16,7 +16,7 @@ from heapq import nsmallest
 from pykubelet.act.placement.devices.device_hints import device_hints, far, near
 from pykubelet.act.placement.devices.device_state import NO_DEVICES, DeviceEntry, DeviceState
 from pykubelet.act.placement.provider import Allocation, AllocationError, Question, Undecided
-from pykubelet.base.api.core import Container, Pod
+from pykubelet.base.api.core import Container, Pod, PodSpec, ResourceRequirements
 from pykubelet.base.api.quantity import value
 from pykubelet.base.api.resources import sum_container_limits
 from pykubelet.base.kit.values import Value, field, replace
@@ -58,7 +58,7 @@ class DeviceManager(Value):
         """The nodes on which the container's devices can be allocated, or were."""
         uid = pod.metadata.uid
         hints = {}
-        for resource, count in self.wanted(container).items():
+        for resource, count in self.wanted(pod, container).items():
             entry = self.state.entry(uid, container.name, resource)
             reusable = self._reusable(uid).get(resource, NO_DEVICES)
             hints[resource] = self._hints(resource, count, entry.ids if entry else NO_DEVICES, reusable)
@@ -66,17 +66,16 @@ class DeviceManager(Value):
 
     def pod_hints(self, pod: Pod) -> ResourceHints:
         """The same for all containers of the pod."""
-        limits = {resource: amount.value() for resource, amount in sum_container_limits(pod.spec).items()}
+        limits = {resource: amount.value() for resource, amount in sum_container_limits(self._requests(pod)).items()}
         return {
             resource: self._hints(resource, count, self.state.pod_ids(pod.metadata.uid, resource), NO_DEVICES)
             for resource, count in limits.items()
-            if self.is_known(resource)
         }
 
     def allocate(self, pod: Pod, container: Container, hint: TopologyHint) -> Allocation[DeviceManager]:
         """Choose the container's devices, unless it has them."""
         manager, uid = self, pod.metadata.uid
-        for resource, count in self.wanted(container).items():
+        for resource, count in self.wanted(pod, container).items():
             chosen = manager._choose(uid, container.name, resource, count, hint)
             if isinstance(chosen, AllocationError):
                 return Allocation(chosen)
@@ -105,10 +104,19 @@ class DeviceManager(Value):
         """Whether the resource is one of a device plugin: registered now, or allocated by one."""
         return resource in self.resources or resource in self.state.in_use
 
-    def wanted(self, container: Container) -> Mapping[str, int]:
-        """How many devices the container requests, by resource. Extended resources have equal requests and limits."""
+    def wanted(self, pod: Pod, container: Container) -> Mapping[str, int]:
+        """How many devices the container requests, by resource. Extended resources have equal requests and limits.
+
+        Those that a resource claim stands for are not requested from a device plugin (KEP-5004).
+        """
         limits = container.resources.limits if container.resources else {}
-        return {resource: value(limits[resource]) for resource in sorted(limits) if self.is_known(resource)}
+        claims = pod.status.extendedResourceClaimStatus
+        claimed = {(row.containerName, row.resourceName) for row in claims.requestMappings} if claims else ()
+        return {
+            resource: value(limits[resource])
+            for resource in sorted(limits)
+            if self.is_known(resource) and (container.name, resource) not in claimed
+        }
 
     def with_answer(self, question: Question, ids: Collection[str]) -> DeviceManager:
         """The manager that knows which devices the plugin prefers."""
@@ -149,6 +157,18 @@ class DeviceManager(Value):
         return replace(self, answers=answers, running=running)
 
     # decisions
+
+    def _requests(self, pod: Pod) -> PodSpec:
+        """The pod's containers with the devices that they request, and nothing else."""
+
+        def only_devices(container: Container) -> Container:
+            return replace(container, resources=ResourceRequirements(limits={**self.wanted(pod, container)}))
+
+        spec = pod.spec
+        return PodSpec(
+            initContainers=tuple(map(only_devices, spec.initContainers)),
+            containers=tuple(map(only_devices, spec.containers)),
+        )
 
     def _reusable(self, pod_uid: str) -> Mapping[str, frozenset[str]]:
         return self.reusable if self.reusable_pod == pod_uid else {}

@@ -215,8 +215,9 @@ class NodeDevicePlugins:
     def _take(self, endpoint: _Endpoint, listed: DeviceResource) -> None:
         options = endpoint.options
         resource = replace(listed, prefers=options.prefers, needs_pre_start=options.needs_pre_start)
-        self._removed -= {endpoint.resource}
-        self._set(endpoint.resource, resource)
+        if resource != self._resources.get(endpoint.resource):
+            self._removed -= {endpoint.resource}
+            self._set(endpoint.resource, resource)
 
     def _stop(self, endpoint: _Endpoint, reason: str) -> None:
         """The plugin is gone: none of its devices is healthy."""
