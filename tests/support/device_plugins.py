@@ -67,12 +67,13 @@ async def device_plugin(
     directory.mkdir(parents=True, exist_ok=True)
     number = next(_numbers)
     name = f"{resource.replace('/', '-')}-{number}"
-    socket, log = directory / f"{name}.sock", root / f"{name}.calls"
+    socket, log = (root / "plugins" if watched else directory) / f"{name}.sock", root / f"{name}.calls"
     arguments = ["--resource", resource, "--version", version, "--kubelet", str(directory / "kubelet.sock")]
     arguments += ["--socket", str(socket), "--log", str(log), *options]
     if watched:
         registry = root / "plugins_registry"
-        registry.mkdir(parents=True, exist_ok=True)
+        for folder in (registry, root / "plugins"):
+            folder.mkdir(parents=True, exist_ok=True)
         arguments += ["--watched", str(registry / f"{name}.sock")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(TESTS), str(TESTS.parent / "src")))}
     process = await asyncio.create_subprocess_exec(

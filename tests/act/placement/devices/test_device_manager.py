@@ -189,6 +189,17 @@ def test_another_pod_does_not_get_what_can_be_reused() -> None:
     assert ids(placed(first, make_pod("2", container("app", r=1))), "2") == "b"
 
 
+def test_a_pod_that_runs_keeps_the_devices_of_its_completed_init_containers() -> None:
+    pod = make_pod("1", container("app"), init=[container("i", r=1), container("side", "Always", r=1)])
+    had = placed(manager(r=resource(flat("a", "b"))), pod)
+    restarted = replace(had, resources={R: DeviceResource(is_stopped=True)})
+    assert isinstance(place(replace(restarted, running=frozenset()), pod), Rejection)
+    assert isinstance(place(replace(restarted, running=frozenset({("1", "app")})), pod), Rejection), "the sidecar"
+    running = frozenset({("1", "app"), ("1", "side")})
+    assert placed(replace(restarted, running=running), pod).state == had.state
+    assert placed(replace(restarted, running=None), pod).state == had.state, "what runs is not known yet"
+
+
 # NUMA nodes
 
 TWO_NODES: Listed = {"a0": (0,), "b0": (0,), "c1": (1,), "d1": (1,)}

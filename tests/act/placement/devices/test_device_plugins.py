@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -294,6 +295,22 @@ async def test_plugins_register_through_the_plugin_watcher_too(tmp_path: Path) -
         assert call["registered"]
         plugin.socket.unlink()
         assert (await agent.until_healthy()).is_stopped
+
+
+async def test_a_watched_plugin_that_fails_is_tried_again_and_delays_no_other_one(tmp_path: Path) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        hanging, failing = [
+            await stack.enter_async_context(device_plugin(tmp_path, f"example.com/{name}", healthy("a"), watched=True))
+            for name in ("hanging", "failing")
+        ]
+        await hanging.misbehave(options="hang")
+        await failing.misbehave(options="fail not yet")
+        async with node(tmp_path, watches=True) as agent:
+            await hanging.wait_calls("GetDevicePluginOptions", 1)
+            await failing.wait_calls("GetDevicePluginOptions", 1)
+            await failing.misbehave(options="")
+            await agent.until_healthy("a", resource="example.com/failing")
+            assert len(failing.calls("GetDevicePluginOptions")) > 1
 
 
 # plugins that misbehave

@@ -75,8 +75,9 @@ class DeviceManager(Value):
     def allocate(self, pod: Pod, container: Container, hint: TopologyHint) -> Allocation[DeviceManager]:
         """Choose the container's devices, unless it has them."""
         manager, uid = self, pod.metadata.uid
+        keeps = self._runs_already(pod, container)
         for resource, count in self.wanted(pod, container).items():
-            chosen = manager._choose(uid, container.name, resource, count, hint)
+            chosen = manager._choose(uid, container.name, resource, count, hint, keeps=keeps)
             if isinstance(chosen, AllocationError):
                 return Allocation(chosen)
             if chosen:
@@ -197,14 +198,17 @@ class DeviceManager(Value):
         return in_use | unhealthy if unhealthy else in_use
 
     def _choose(
-        self, pod_uid: str, container: str, resource: str, count: int, hint: TopologyHint
+        self, pod_uid: str, container: str, resource: str, count: int, hint: TopologyHint, *, keeps: bool
     ) -> frozenset[str] | AllocationError:
-        """The devices that the container gets in addition to those it has; or why it cannot have what it requests."""
+        """The devices that the container gets in addition to those it has; or why it cannot have what it requests.
+
+        `keeps`: whether the container keeps what it has, whatever the plugin reports.
+        """
         entry = self.state.entry(pod_uid, container, resource)
         if entry is not None and len(entry.ids) != count:
             changed = f'changed request for resource "{resource}" from {len(entry.ids)} to {count}'
             return AllocationError(f'pod "{pod_uid}" container "{container}" {changed}')
-        if entry is not None if self.running is None else (pod_uid, container) in self.running:
+        if keeps and (entry is not None or self.running is not None):
             return NO_DEVICES
         known = self.resources.get(resource)
         if known is None:
@@ -240,6 +244,19 @@ class DeviceManager(Value):
             if len(taken) < count:
                 taken |= _first(rank - taken, count - len(taken))
         return taken
+
+    def _runs_already(self, pod: Pod, container: Container) -> bool:
+        """Whether the container ran when the agent started, or is an init container that has completed.
+
+        (The reference ends a pod that runs, if an init container had devices and their plugin is not there yet.)
+        """
+        if self.running is None:
+            return True
+        uid = pod.metadata.uid
+        is_plain_init = any(init.name == container.name and not is_sidecar(init) for init in pod.spec.initContainers)
+        return (uid, container.name) in self.running or (
+            is_plain_init and any((uid, regular.name) in self.running for regular in pod.spec.containers)
+        )
 
     def _with_reusable(self, pod: Pod, container: Container) -> DeviceManager:
         """After a plain init container, its devices can be reused; what any other container has cannot."""

@@ -12,6 +12,7 @@ Source: the Kubernetes documentation "Device Plugins"; KEP-595 (plugin watcher).
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Collection
 from functools import partial
@@ -23,6 +24,7 @@ from pykubelet.act.placement.devices.device_manager import AllocateCall, DeviceM
 from pykubelet.act.placement.devices.metrics import ALLOCATIONS, REGISTRATIONS
 from pykubelet.act.placement.provider import AllocationError, Question
 from pykubelet.base.api.validation.resources import is_extended
+from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
@@ -50,6 +52,8 @@ MAX_RESOURCES = 64
 #: Seconds for which a resource stays in the Node's capacity after its plugin has ended.
 GRACE_S = 300.0
 MIN_PAUSE_S = 0.1
+#: Of the plugin watcher, in the reference.
+RETRY = BackoffPolicy(initial_s=0.5, cap_s=122.0)
 _PAUSE_FACTOR = 10
 _PARSE_S = 30.0
 _NO_CONTAINERS = (
@@ -88,7 +92,7 @@ class NodeDevicePlugins:
         self._resources: dict[str, DeviceResource] = {}
         self._removed: frozenset[str] = frozenset()
         self._graces: dict[str, asyncio.TimerHandle] = {}
-        self._watched: dict[str, tuple[Plugin, _Endpoint | None]] = {}
+        self._watched: dict[str, tuple[Plugin, asyncio.Task[_Endpoint]]] = {}
         self._has_news = True
 
     def start(self, nodes: tuple[int, ...]) -> DeviceManager:
@@ -177,18 +181,27 @@ class NodeDevicePlugins:
         """Register the plugins that the plugin watcher has found, and disconnect those that it has lost."""
         async for plugins in self._inputs.plugins.changes():
             now = {plugin.socket: plugin for plugin in plugins.of(PluginType.DEVICE)}
-            for socket, (plugin, endpoint) in list(self._watched.items()):
+            for socket, (plugin, connecting) in list(self._watched.items()):
                 if now.get(socket) != plugin:
                     del self._watched[socket]
-                    if endpoint is not None:
-                        self._stop(endpoint, "the plugin has removed its registration socket")
+                    if connecting.done() and not connecting.cancelled():
+                        self._stop(connecting.result(), "the plugin has removed its registration socket")
+                    connecting.cancel()
             for socket, plugin in now.items():
                 if socket not in self._watched:
-                    REGISTRATIONS.inc(plugin.name)
-                    outcome = await self._connect(plugin.name, plugin.endpoint)
-                    self._watched[socket] = plugin, outcome if isinstance(outcome, _Endpoint) else None
-                    if isinstance(outcome, str):
-                        log.warning("a device plugin cannot be registered", resource=plugin.name, reason=outcome)
+                    connecting = self._supervisor.start_child(f"device plugin {socket}", self._connect_watched(plugin))
+                    self._watched[socket] = plugin, connecting
+
+    async def _connect_watched(self, plugin: Plugin) -> _Endpoint:
+        """Connect to a plugin that the plugin watcher has found, which is tried again until it succeeds."""
+        for failures in itertools.count(1):
+            REGISTRATIONS.inc(plugin.name)
+            outcome = await self._connect(plugin.name, plugin.endpoint)
+            if isinstance(outcome, _Endpoint):
+                return outcome
+            log.warning("a device plugin cannot be registered", resource=plugin.name, reason=outcome)
+            await asyncio.sleep(RETRY.delay_s(failures))
+        raise AssertionError("it is tried without end")
 
     # Lists
 
