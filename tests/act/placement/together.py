@@ -28,6 +28,7 @@ from pykubelet.base.model.claims import ClaimDevice
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.machine import Machine
 from pykubelet.base.model.placement import DeviceResource, group_by_nodes
+from pykubelet.base.model.restart import is_sidecar
 from pykubelet.config.gates import FeatureGates
 from pykubelet.config.kubelet import MemoryReservation
 
@@ -173,7 +174,14 @@ class FilledNode:
         own = [frozenset[int]().union(*pod.values()) for pod in cpus.state.assignments.values()]
         check_disjoint([*own, cpus.state.default])
         assert frozenset[int]().union(*own, cpus.state.default) == cpus.policy.allocatable | cpus.policy.reserved
-        blocks = [block for pod in memory.state.entries.values() for has in pod.values() for block in has]
+        for uid, pod in self.pods.items():
+            init, regular = pod.spec.initContainers, pod.spec.containers
+            staying = [c.name for c in (*init, *regular) if c in regular or is_sidecar(c)]
+            check_disjoint(cpus.state.exclusive(uid, name) for name in staying)
+            for resource in (GPU, NIC):
+                entries = [self.devices.state.entry(uid, name, resource) for name in staying]
+                check_disjoint(entry.ids for entry in entries if entry is not None)
+        blocks = [block for held in memory.state.entries.values() for has in held.values() for block in has]
         tables = [node.tables["memory"] for node in memory.state.machine.values()]
         assert sum(table.reserved for table in tables) == sum(block.size for block in blocks)
         assert all(table.reserved + table.free == table.allocatable for table in tables)
