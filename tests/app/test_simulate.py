@@ -352,3 +352,26 @@ def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main(["simulate"])
     assert caught.value.code == 2
+
+
+def test_the_example_of_the_documentation(run: Run) -> None:
+    page = (Path(__file__).parents[2] / "docs/placement.md").read_text()
+    blocks = [block.partition("\n")[::2] for block in page.split("```")[1::2]]
+    config = next(text for kind, text in blocks if kind == "yaml")
+    machine = MACHINE + "devices: [{resource: example.com/gpu, count: 2, numaNodes: [0, 1]}]\n"
+    listed = """\
+- metadata: {name: a}
+  spec: {containers: [{name: main, resources: {limits: {cpu: 5, memory: 8Gi, example.com/gpu: 1}}}]}
+- metadata: {name: b}
+  spec:
+    containers:
+    - {name: main, resources: {limits: {cpu: 4, memory: 4Gi, example.com/gpu: 2}}}
+    - {name: log, resources: {limits: {cpu: 500m, memory: 100Mi}}}
+- metadata: {name: c}
+  spec: {containers: [{name: main, resources: {limits: {cpu: 5, memory: 1Gi}}}]}
+"""
+    _, out, _ = run(machine, listed, config)
+    pods_shown, _, map_shown = out.partition("\n\n")
+    texts = [text for _, text in blocks]
+    assert f"{pods_shown}\n" in texts
+    assert f"Placement:\n{map_shown}" in texts
