@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from act.claims.samples import GPU as DRIVER
 from agent.conftest import MakeAgent
+from agent.test_resource_claims import run_with_claim
 from support.agent import Agent, Json, make_container, make_pod
+from support.device_plugins import Device, device_plugin
+from support.drivers import dra_driver
+from support.world import World
 
 from pykubelet.app import cli
 from pykubelet.edges.plugins import podresources_pb2 as pb
 
 pytestmark = pytest.mark.integration
 
+GPU = "example.com/gpu"
 POLICIES: dict[str, Any] = {
     "cpuManagerPolicy": "static",
     "reservedSystemCPUs": "0",
@@ -34,10 +41,10 @@ def pinned(name: str) -> Json:
     return make_pod(name, make_container(script=script, resources=resources))
 
 
-async def call(agent: Agent, method: str, request: bytes = b"") -> bytes:
+async def call(agent: Agent, method: str, request: bytes = b"", version: str = "v1") -> bytes:
     path = f"unix:{agent.root}/pod-resources/kubelet.sock"
     async with grpc.aio.insecure_channel(path, options=(("grpc.default_authority", "localhost"),)) as channel:
-        answer: bytes = await channel.unary_unary(f"/v1.PodResourcesLister/{method}", None, None)(request)
+        answer: bytes = await channel.unary_unary(f"/{version}.PodResourcesLister/{method}", None, None)(request)
         return answer
 
 
@@ -70,6 +77,63 @@ async def test_what_a_pinned_pod_has(make_agent: MakeAgent, tmp_path: Path, caps
     await agent.wait_gone("first")
     await agent.wait_for("CPU 1 is free", lambda: cpus(agent, "shared") == "1")
     assert pb.ListPodResourcesResponse.FromString(await call(agent, "List")) == pb.ListPodResourcesResponse()
+
+
+async def test_devices_and_why_another_pod_has_none(make_agent: MakeAgent) -> None:
+    agent = make_agent().start()
+    devices: list[Device] = [("a", "Healthy", [0]), ("b", "Healthy", [0]), ("c", "Unhealthy", None)]
+    async with device_plugin(agent.root, GPU, devices) as plugin:
+        await plugin.wait_calls("Register", 1)
+        await agent.wait_for("devices", lambda: rows(agent, "a,b") == ["    a,b                free"])
+        agent.put(wanting("first", 1))
+        await agent.wait_running("first")
+        agent.put(wanting("second", 2))
+        await agent.wait_phase("second", "Failed")
+        why = f"Container main needs 2 {GPU}; free: 1, held by default/first-node main (1); 1 unhealthy\n"
+        assert why in agent.ask("explain", "second").stdout
+        shown = agent.ask("explain", "node").stdout
+        assert f"  {GPU}\n    a                  default/first-node main\n    b                  free\n" in shown
+        assert f"No NUMA node:\n  {GPU}\n    c                  unhealthy\n" in shown
+        pods = pb.ListPodResourcesResponse.FromString(await call(agent, "List")).pod_resources
+        assert [(pod.name, [held(one) for one in pod.containers]) for pod in pods] == [("first-node", [[("a", [0])]])]
+        allocatable = pb.AllocatableResourcesResponse.FromString(await call(agent, "GetAllocatableResources"))
+        assert held(allocatable) == [("a", [0]), ("b", [0])]
+        old = pb.ListPodResourcesResponse.FromString(await call(agent, "List", version="v1alpha1")).pod_resources
+        assert {pod.name: held(pod.containers[0]) for pod in old}["first-node"] == [("a", [])]
+
+
+async def test_claims(world: World) -> None:
+    agent = world.agent
+    async with dra_driver(agent.root) as driver:
+        await driver.behave([{"device": "dev-0", "requests": ["gpu"], "cdi": [f"{DRIVER}/gpu={{name}}"]}])
+        run_with_claim(world, "web", "one")
+        await world.wait_ready("web")
+        [pod] = pb.ListPodResourcesResponse.FromString(await call(agent, "List")).pod_resources
+        [claim] = pod.containers[0].dynamic_resources
+        assert (claim.claim_name, claim.claim_namespace) == ("one", "default")
+        [device] = claim.claim_resources
+        assert (device.driver_name, device.pool_name, device.device_name) == (DRIVER, "pool", "dev-0")
+        assert [one.name for one in device.cdi_devices] == [f"{DRIVER}/gpu=one"]
+        shown = await asyncio.to_thread(agent.ask, "explain", "node")
+        assert (
+            f"Resource claims:\n  default/one\n    {DRIVER}/pool/dev-0\n    held by default/web main\n" in shown.stdout
+        )
+        world.delete("web")
+        await driver.wait_calls("NodeUnprepareResources", 1)
+
+
+def wanting(name: str, count: int) -> Json:
+    amounts = {GPU: str(count)}
+    script = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
+    return make_pod(name, make_container(script=script, resources={"requests": amounts, "limits": amounts}))
+
+
+def held(one: pb.ContainerResources | pb.AllocatableResourcesResponse) -> list[tuple[str, list[int]]]:
+    return [(",".join(found.device_ids), [node.ID for node in found.topology.nodes]) for found in one.devices]
+
+
+def rows(agent: Agent, ids: str) -> list[str]:
+    return [line for line in agent.ask("explain", "node").stdout.splitlines() if line.split()[:1] == [ids]]
 
 
 def cpus(agent: Agent, key: str) -> str:
