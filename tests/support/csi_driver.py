@@ -26,14 +26,15 @@ from pykubelet.net.grpc.status import Code, RpcError
 class Observed:
     """Wraps the methods of the driver. `behavior`: by call (`NodePublishVolume`), how it is answered.
 
-    `hang`, `crash`, `fail CODE text`, `flood`; `hang after` and `crash after` do the work before.
+    `hang`, `crash`, `fail CODE text`, `flood`, `lie` (does nothing); `hang after` and `crash after` do the work before.
     """
 
     def __init__(self, log: Path, behavior: dict[str, str]) -> None:
         self.log = log
         self.behavior = behavior
         self.info: dict[str, Any] = {}
-        self.hidden: list[int] = []
+        self.hidden: list[pb.NodeServiceCapability.RPC.Type] = []
+        self.added: list[pb.NodeServiceCapability.RPC.Type] = []
 
     def wrapped(self, methods: dict[str, Method]) -> dict[str, Method]:
         return {path: self._wrap(path.rpartition("/")[2], call) for path, call in methods.items()}
@@ -51,6 +52,8 @@ class Observed:
                 await self._end(how)
             if how == "flood":
                 return b"x" * (8 << 20)
+            if how == "lie":
+                return b""
             try:
                 answer = await call(data)
             except RpcError:
@@ -71,9 +74,10 @@ class Observed:
             for key, value in self.info.get("topology", {}).items():
                 found.accessible_topology.segments[key] = value
             return found.SerializeToString()
-        if name == "NodeGetCapabilities" and self.hidden:
+        if name == "NodeGetCapabilities" and (self.hidden or self.added):
             known = pb.NodeGetCapabilitiesResponse.FromString(answer)
             left = [one for one in known.capabilities if one.rpc.type not in self.hidden]
+            left += [pb.NodeServiceCapability(rpc=pb.NodeServiceCapability.RPC(type=one)) for one in self.added]
             return pb.NodeGetCapabilitiesResponse(capabilities=left).SerializeToString()
         return answer
 
@@ -91,6 +95,7 @@ class Observed:
         behavior = command["behavior"]
         self.info = behavior.pop("info", self.info)
         self.hidden = behavior.pop("hidden", self.hidden)
+        self.added = behavior.pop("added", self.added)
         self.behavior.update(behavior)
 
 

@@ -19,6 +19,7 @@ from pykubelet.act.volumes.kind import VolumeKind
 from pykubelet.act.volumes.registry import KINDS, PLUGINS, kind_in, kind_of, volume_keys
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Pod, Volume
+from pykubelet.base.model.content import Content
 
 FIELDS = frozenset(Volume.__struct_fields__) - {"name"}
 #: What decides, and therefore may only call what is pure.
@@ -113,4 +114,4 @@ def test_a_volume_without_a_source_is_an_empty_dir() -> None:
 
 def test_a_kind_without_references_has_no_keys() -> None:
     volume = from_object(Volume, {"name": "v", "emptyDir": {}})
-    assert list(volume_keys(Pod(), volume)) == []
+    assert list(volume_keys(Pod(), volume, Content())) == []

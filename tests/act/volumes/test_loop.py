@@ -36,6 +36,7 @@ from pykubelet.base.model.lifecycle import Lifecycles, Stage
 from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.roster import Roster, pod_ref
 from pykubelet.base.model.waits import Owner
 from pykubelet.edges.host.fs import mounts as mount_table
@@ -75,13 +76,14 @@ class Agent:
         life_cell, self.lifecycles = make_cell("lifecycles", Lifecycles())
         seen_cell, self.observed = make_cell("observed", Observed())
         node_cell, _ = make_cell("node", NODE)
+        plugins_cell, self.plugins = make_cell("plugins", Plugins())
         content_cell, self.content = make_cell("content", Content())
         self.mounts, writer = make_cell("mounts", Mounts())
         self.recorded: Sink[KubeEvent] = Sink()
         flight = flight or SingleFlight("test")
         self.subpaths = Subpaths(self.mounts, self.paths, flight)
         quotas = quotas or VolumeQuotas(is_on=False)
-        inputs = VolumeInputs(roster_cell, life_cell, seen_cell, node_cell, content_cell)
+        inputs = VolumeInputs(roster_cell, life_cell, seen_cell, node_cell, content_cell, plugins_cell)
         self.loop = Volumes(self.paths, inputs, writer, quotas, flight, SystemClock(), self.recorded)
 
     async def wait(self, condition: Callable[[Mounts], bool], limit_s: float = 30.0) -> Mounts:

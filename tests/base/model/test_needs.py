@@ -69,7 +69,7 @@ EVERYTHING = from_object(
 
 
 def test_everything_a_pod_refers_to_is_found_once_and_nothing_else() -> None:
-    needs = pod_needs(EVERYTHING, volume_keys)
+    needs = pod_needs(EVERYTHING, Content(), volume_keys)
     named = {(key.kind, key.name) for key in needs.objects}
     kind = ContentKind
     assert named == {
@@ -88,7 +88,7 @@ def test_everything_a_pod_refers_to_is_found_once_and_nothing_else() -> None:
 
 
 def test_a_pod_without_references_needs_nothing() -> None:
-    needs = pod_needs(Pod(), volume_keys)
+    needs = pod_needs(Pod(), Content(), volume_keys)
     assert (needs.objects, needs.tokens) == (frozenset(), frozenset())
 
 

@@ -17,7 +17,11 @@ from desired.content.stand import (
     stand,
 )
 
-from pykubelet.base.model.content import Absent, ContentKind, ObjectKey, Present, Unreadable
+from pykubelet.base.api.codec import from_object
+from pykubelet.base.api.core import Volume, VolumeMount
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.content import Absent, ContentKind, ObjectKey, Present, TokenKey, Unreadable
+from pykubelet.base.model.ids import PodUID
 from pykubelet.desired.content.model import ContentSettings, Strategy
 from pykubelet.testing.kubeapi.fake import ApiFault
 
@@ -269,3 +273,24 @@ async def test_an_older_server_that_knows_no_selector_by_address_is_asked_for_al
             "spec.clusterIP!=None",
             "",
         ]
+
+
+async def test_a_csi_driver_leads_to_the_tokens_that_it_asks_for() -> None:
+    volume = from_object(Volume, {"name": "v", "csi": {"driver": "d.example.com"}})
+    pod = pod_with()
+    container = replace(pod.spec.containers[0], volumeMounts=(VolumeMount(name="v", mountPath="/v"),))
+    pod = replace(pod, spec=replace(pod.spec, volumes=(volume,), containers=(container,)))
+    key = ObjectKey(ContentKind.CSI_DRIVER, "", "d.example.com")
+    token = TokenKey(PodUID("u1"), "shop", "web-u1", "clerk", "vault", 3600)
+    async with stand() as here:
+        here.want(pod)
+        found = await here.found(key)
+        assert isinstance(found, Absent) and not here.content.get().tokens
+        path = "/apis/storage.k8s.io/v1/csidrivers"
+        asks = {"tokenRequests": [{"audience": "vault"}]}
+        here.server.create(path, {"metadata": {"name": "d.example.com"}, "spec": asks})
+        await here.value(token)
+        here.server.update(f"{path}/d.example.com", lambda driver: driver["spec"].update(tokenRequests=[]))
+        await here.until(lambda content: not content.tokens)
+        here.want()
+        await here.until(lambda content: not content.tokens)

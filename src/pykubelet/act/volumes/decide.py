@@ -11,6 +11,7 @@ Rules:
     uncertain: the volume may be mounted, so it is set up again or torn down like a mounted one. A changed need resets the
     back-off.
  5. A refused volume gets one Event. It is tried again only when the pod, the node, or the content it is made from changes.
+    When a plugin comes, changes or goes, volumes of drivers are tried again at once.
     A mounted volume stays as it is when its new content is refused.
 """
 
@@ -51,14 +52,24 @@ from pykubelet.act.volumes.model import (
     VolumeNeed,
     VolumeState,
 )
-from pykubelet.act.volumes.needs import affected, changed_pods, is_alive, is_running, is_same_pod, need_of, spec_of
+from pykubelet.act.volumes.needs import (
+    affected,
+    changed_pods,
+    is_alive,
+    is_running,
+    is_same_pod,
+    need_of,
+    served,
+    spec_of,
+)
 from pykubelet.act.volumes.plan import has_subpaths, plan_volume
 from pykubelet.act.volumes.project import is_ready, missing_volumes, project_pod
 from pykubelet.act.volumes.registry import kind_named, kind_of, volume_keys
-from pykubelet.base.api.core import Volume
+from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
+from pykubelet.base.model.content import ContentKey
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import warning
 from pykubelet.base.model.mounts import Mounts
@@ -169,8 +180,14 @@ class _Step:
     def inputs_changed(self, new: Inputs, changed: set[PodUID]) -> None:
         self.inputs = new
         node_changed, remade = self.state.inputs.node is not new.node, affected(self.state, new)
+        for uid in remade:
+            pod = self.pods[uid]
+            self.pods[uid] = replace(pod, keys=self._keys(pod.pod)) if pod.pod is not None else pod
+        again = served(self.state, new)
+        for uid in again:
+            self.pods[uid] = _with_due_failures(self.pods[uid], self.now)
         for uid in sorted(changed):
-            self.advance(uid, "changed", afresh=node_changed or uid in remade)
+            self.advance(uid, "changed", afresh=node_changed or uid in remade or uid in again)
 
     def timer_fired(self, scan: bool) -> None:
         scan_due = self.scan is not None and _is_due(self.scan, self.now)
@@ -270,8 +287,7 @@ class _Step:
         pod = known if known is not None else PodVolumes(uid, need)
         spec = spec_of(uid, self.inputs)
         if spec is not None and (pod.pod is None or not is_same_pod(pod.pod, spec)):
-            keys = frozenset(key for volume in used_volumes(spec) for key in volume_keys(spec, volume))
-            pod, afresh = replace(pod, pod=spec, ref=pod_ref(spec), keys=keys), True
+            pod, afresh = replace(pod, pod=spec, ref=pod_ref(spec), keys=self._keys(spec)), True
         if need is not pod.need:
             volumes = {key: replace(state, failure=None) for key, state in pod.volumes.items()}
             pod = replace(pod, need=need, volumes=volumes, directory_failure=None)
@@ -315,7 +331,8 @@ class _Step:
             return state
         if state.phase is MountPhase.MOUNTED and not afresh and state.failure is None:
             return state
-        plan = plan_volume(pod.pod, wanted, self.inputs.node, self.inputs.content, self.paths)
+        inputs = self.inputs
+        plan = plan_volume(pod.pod, wanted, inputs.node, inputs.content, self.paths, inputs.plugins)
         if state.phase is MountPhase.MOUNTED:
             return self._refresh_volume(pod, state, plan)
         state = replace(state, plugin=kind_of(wanted).directory)  # so that scans recognize it even without a plan
@@ -401,6 +418,11 @@ class _Step:
 
     # Helpers
 
+    def _keys(self, spec: Pod) -> frozenset[ContentKey]:
+        """The keys of `Content` that the pod's volumes are made from."""
+        content = self.inputs.content
+        return frozenset(key for volume in used_volumes(spec) for key in volume_keys(spec, volume, content))
+
     def _record_failed_mount(self, pod: PodVolumes, name: str, error: str) -> None:
         text = f'MountVolume.SetUp failed for volume "{name}" : {error}'
         self.commands.append(RecordEvent(warning(reasons.EVENT_FAILED_MOUNT, text, pod.ref)))
@@ -438,6 +460,17 @@ class _Step:
 
 def _is_due(failure: VolumeFailure | None, now: Moment) -> bool:
     return failure is None or (failure.retry_at is not None and now.mono >= failure.retry_at)
+
+
+def _with_due_failures(pod: PodVolumes, now: Moment) -> PodVolumes:
+    """The pod whose volumes are tried again now, because a driver has come."""
+    volumes = {
+        key: replace(state, failure=replace(state.failure, retry_at=now.mono))
+        if state.failure is not None and state.failure.retry_at is not None
+        else state
+        for key, state in pod.volumes.items()
+    }
+    return replace(pod, volumes=volumes)
 
 
 def _directory(plan: VolumePlan) -> str:

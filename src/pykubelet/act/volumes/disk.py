@@ -59,12 +59,13 @@ def tear_down(paths: Paths, uid: PodUID, plugin: str, name: str) -> None:
 
     `plugin`: its directory below `volumes`; the kind may be unknown to this agent. "" when it has no directory.
     """
-    _clean_subpaths(paths, uid, name)
+    clean_subpaths(paths, uid, name)
     if plugin:
         kind_in(plugin).tear_down(VolumeDirs.of(paths, uid, plugin, name))
 
 
-def _clean_subpaths(paths: Paths, uid: PodUID, name: str) -> None:
+def clean_subpaths(paths: Paths, uid: PodUID, name: str) -> None:
+    """Unmount and remove the sub-path binds of a volume."""
     top = f"{paths.subpaths(uid)}/{name}"
     if files.stat_file(top, follow=False) is None:
         return

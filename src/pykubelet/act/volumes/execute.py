@@ -6,11 +6,13 @@ further commands for the same volume end as uncertain at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TypeVar, assert_never
 
 from pykubelet.act.volumes import disk
-from pykubelet.act.volumes.kind import SetUpContext, VolumesError
+from pykubelet.act.volumes.directories import VolumeDirs
+from pykubelet.act.volumes.kind import CallContext, SetUpContext, UncertainError, VolumesError
 from pykubelet.act.volumes.metrics import count_found, count_operation
 from pykubelet.act.volumes.model import (
     Command,
@@ -30,7 +32,7 @@ from pykubelet.act.volumes.model import (
     TearDown,
     TearDownEnded,
 )
-from pykubelet.act.volumes.registry import kind_named
+from pykubelet.act.volumes.registry import kind_in, kind_named
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Outcome, SingleFlight, Uncertain
 from pykubelet.base.kit.log import Log
@@ -38,6 +40,7 @@ from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.plugins import Plugins
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
@@ -68,30 +71,26 @@ class Executor:
         self._ended = ended
         self._events = events
 
-    def run(self, command: Command) -> None:
-        """Begin to carry out a command; never waits."""
+    def run(self, command: Command, plugins: Plugins) -> None:
+        """Begin to carry out a command; never waits. `plugins`: those that are registered now."""
         if isinstance(command, RecordEvent):
             self._events.post(command.kube_event)
         else:
-            self._tasks.start_child(f"volumes {type(command).__name__}", self._carry_out(command))
+            self._tasks.start_child(f"volumes {type(command).__name__}", self._carry_out(command, plugins))
 
-    async def _carry_out(self, command: SetUp | TearDown | MakePodDirectory | RemovePodDirectory | Scan) -> None:
+    async def _carry_out(
+        self, command: SetUp | TearDown | MakePodDirectory | RemovePodDirectory | Scan, plugins: Plugins
+    ) -> None:
         paths = self._paths
         match command:
             case SetUp(uid, key):
                 began = self._clock.monotonic()
-                result, error, _ = await self._fly(f"volume/{uid}/{key}", lambda: self._set_up(command), SET_UP_S)
+                result, error = await self._mount(command, plugins)
                 count_operation(command, result, self._clock.monotonic() - began)
                 self._ended.post(SetUpEnded(uid, key, result, error))
-            case TearDown(uid, key, plugin, name):
-
-                def tear_down() -> None:
-                    disk.tear_down(paths, uid, plugin, name)
-                    if plugin:
-                        self._quotas.release(f"{paths.pod_volumes(uid)}/{plugin}/{name}")
-
+            case TearDown(uid, key):
                 began = self._clock.monotonic()
-                result, error, _ = await self._fly(f"volume/{uid}/{key}", tear_down, TEAR_DOWN_S)
+                result, error = await self._unmount(command, plugins)
                 count_operation(command, result, self._clock.monotonic() - began)
                 self._ended.post(TearDownEnded(uid, key, result, error))
             case MakePodDirectory(uid):
@@ -107,8 +106,64 @@ class Executor:
             case _:
                 assert_never(command)
 
+    async def _mount(self, command: SetUp, plugins: Plugins) -> tuple[Result, str]:
+        """Set a volume up, by its driver or in a thread."""
+        key, mount = f"volume/{command.uid}/{command.key}", kind_named(command.plan.kind).mount
+        if mount is None:
+            result, error, _ = await self._fly(key, lambda: self._set_up(command), SET_UP_S)
+            return result, error
+
+        async def work(context: CallContext) -> None:
+            await context.blocking(lambda: disk.make_tree(self._paths, command.uid))
+            await mount(command.plan, context)
+
+        return await self._call(key, work, plugins)
+
+    async def _unmount(self, command: TearDown, plugins: Plugins) -> tuple[Result, str]:
+        """Tear a volume down, by its driver or in a thread."""
+        paths, uid, plugin, name = self._paths, command.uid, command.plugin, command.name
+        key, unmount = f"volume/{uid}/{command.key}", kind_in(plugin).unmount if plugin else None
+
+        def tear_down() -> None:
+            disk.tear_down(paths, uid, plugin, name)
+            if plugin:
+                self._quotas.release(f"{paths.pod_volumes(uid)}/{plugin}/{name}")
+
+        if unmount is None:
+            result, error, _ = await self._fly(key, tear_down, TEAR_DOWN_S)
+            return result, error
+
+        async def work(context: CallContext) -> None:
+            await context.blocking(lambda: disk.clean_subpaths(paths, uid, name))
+            await unmount(VolumeDirs.of(paths, uid, plugin, name), context)
+
+        return await self._call(key, work, plugins)
+
+    async def _call(
+        self, key: str, calls: Callable[[CallContext], Awaitable[None]], plugins: Plugins
+    ) -> tuple[Result, str]:
+        async def blocking(work: Callable[[], T], deadline_s: float = SET_UP_S) -> T:
+            match outcome := await self._flight.run(key, work, deadline_s):
+                case Done(value):
+                    return value
+                case Failed(error):
+                    raise error
+            raise UncertainError(self._no_answer(outcome.since))
+
+        try:
+            await calls(CallContext(plugins, blocking))
+        except UncertainError as error:
+            return Result.UNCERTAIN, str(error)
+        except (HostError, VolumesError) as error:
+            return Result.FAILED, str(error)
+        return Result.DONE, ""
+
+    def _no_answer(self, since: float) -> str:
+        waited = asyncio.get_running_loop().time() - since
+        text = f"no answer after {waited:.0f}s" if waited >= 1 else "work begun earlier has not come back"
+        return f"{text}; it may still be under way"
+
     async def _fly(self, key: str, work: Callable[[], T], deadline_s: float) -> tuple[Result, str, T | None]:
-        began = self._clock.monotonic()
         outcome: Outcome[T] = await self._flight.run(key, work, deadline_s)
         match outcome:
             case Done(value):
@@ -117,10 +172,8 @@ class Executor:
                 if not isinstance(error, (HostError, VolumesError)):
                     log.error("work on a volume crashed", key=key, error=repr(error), exc_info=error)
                 return Result.FAILED, str(error) or repr(error), None
-            case Uncertain():
-                waited = self._clock.monotonic() - began
-                text = f"no answer after {waited:.0f}s" if waited >= 1 else "work begun earlier has not come back"
-                return Result.UNCERTAIN, f"{text}; it may still be under way", None
+            case Uncertain(since):
+                return Result.UNCERTAIN, self._no_answer(since), None
         assert_never(outcome)
 
     def _set_up(self, command: SetUp) -> None:

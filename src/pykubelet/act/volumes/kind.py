@@ -14,22 +14,27 @@ Source: the Kubernetes documentation "Volumes".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Generic, Protocol, TypeVar
 
 from pykubelet.act.volumes.directories import VolumeDirs, release_volume
 from pykubelet.base.api.core import Pod, Volume
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.content import Content, ContentKey
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.plugins import Plugins
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
 
 class VolumesError(Exception):
     """Planning, setting up, tearing down or checking a volume failed; the text is shown to users."""
+
+
+class UncertainError(VolumesError):
+    """Setting up a volume failed, but the volume may be mounted."""
 
 
 class VolumePlan(Value):
@@ -47,15 +52,26 @@ class VolumePlan(Value):
         """The host path that containers bind."""
         return self.mounted.host_path
 
+    @property
+    def progress(self) -> str:
+        """What is being done while the plan is carried out, for users."""
+        return "being set up"
+
+    @property
+    def driver(self) -> str:
+        """The name of the driver that carries the plan out; "" if the agent does it itself."""
+        return ""
+
 
 class InPlacePlan(VolumePlan):
     """A plan for a volume that needs no work on the host."""
 
 
 class RefusedPlan(Value):
-    """The volume cannot be provided until its pod, the node or its content changes."""
+    """The volume cannot be provided until its pod, the node or its content changes. `until`: what has to be so, if that is known."""
 
     error: str
+    until: str = ""
 
 
 class UndecidedPlan(Value):
@@ -69,6 +85,7 @@ Plan = VolumePlan | RefusedPlan | UndecidedPlan
 NODE_UNKNOWN = UndecidedPlan("what the node can allocate is not known yet")
 
 P = TypeVar("P", bound=VolumePlan)
+T = TypeVar("T")
 
 
 class PlanInputs(Value):
@@ -80,6 +97,7 @@ class PlanInputs(Value):
     node: NodeView
     content: Content
     paths: Paths
+    plugins: Plugins = field(default_factory=Plugins)
 
     @property
     def dirs(self) -> VolumeDirs:
@@ -113,8 +131,28 @@ class SetUpContext(Value):
     quotas: VolumeQuotas
 
 
+class BlockingWork(Protocol):
+    """Runs blocking work on the volume in a thread."""
+
+    async def __call__(self, work: Callable[[], T], deadline_s: float = ...) -> T:
+        """The result of the work, or its error; UncertainError if there is none within `deadline_s`."""
+        ...
+
+
+class CallContext(Value):
+    """What `mount` and `unmount` may use. `plugins`: those that are registered now."""
+
+    plugins: Plugins
+    blocking: BlockingWork
+
+
 def no_keys(_pod: Pod, _volume: Volume) -> Iterable[ContentKey]:
     """The default of `VolumeKind.keys`: the volume refers to no object of the API server."""
+    return ()
+
+
+def no_further_keys(_pod: Pod, _volume: Volume, _content: Content) -> Iterable[ContentKey]:
+    """The default of `VolumeKind.further_keys`: the volume's objects lead to no others."""
     return ()
 
 
@@ -125,7 +163,8 @@ class VolumeKind(Value, Generic[P]):
     `plugin`: its name in metrics, such as `kubernetes.io/empty-dir`; "" keeps it out of them.
     `has_directory`: each volume has a directory such as `pods/<uid>/volumes/kubernetes.io~empty-dir/<name>`; a restarted agent
     finds the volume by it.
-    `keys`: the objects of the API server that the plan reads from `Content`.
+    `keys`: the objects of the API server that the plan reads from `Content`. `further_keys`: those that are named by objects of
+    `Content`.
     `plan`: a VolumesError or QuantityError refuses the volume with its text. None: no volume of this kind is set up, but one
     that another kubelet has left on disk is removed.
     `set_up`: carries out the plan; repeating it does no harm. After a HostError or VolumesError it is tried again later.
@@ -133,17 +172,22 @@ class VolumeKind(Value, Generic[P]):
     `needs_refresh`: whether a volume set up by the first plan must be set up again by the second. None: never.
     `delays_sandbox`: whether the pod's sandbox waits until the volume is set up. False for kinds that are set up in a moment.
     `tear_down`: unmounts and removes the volume. `delete_volume` deletes its data with the pod; the default keeps the data.
+    `mount`, `unmount`: in place of `set_up` and `tear_down`, for kinds that call a driver: they are awaited, and run blocking
+    work in threads by themselves. Such volumes are planned again when plugins change.
     """
 
     name: str
     plugin: str = ""
     has_directory: bool = True
     keys: Callable[[Pod, Volume], Iterable[ContentKey]] = no_keys
+    further_keys: Callable[[Pod, Volume, Content], Iterable[ContentKey]] = no_further_keys
     plan: Callable[[PlanInputs], P | InPlacePlan | RefusedPlan | UndecidedPlan] | None = None
     set_up: Callable[[P, SetUpContext], None] | None = None
     needs_refresh: Callable[[P, P], bool] | None = None
     delays_sandbox: bool = True
     tear_down: Callable[[VolumeDirs], None] = release_volume
+    mount: Callable[[P, CallContext], Awaitable[None]] | None = None
+    unmount: Callable[[VolumeDirs, CallContext], Awaitable[None]] | None = None
 
     @property
     def directory(self) -> str:

@@ -1,6 +1,6 @@
 """The loop of the volume manager: waits for events, calls `decide`, publishes `Mounts`, runs commands. Owns the cell `Mounts`.
 
-Reads `Roster`, `Lifecycles`, `Observed`, `NodeView` and `Content`. Makes no decisions and does not block.
+Reads `Roster`, `Lifecycles`, `Observed`, `NodeView`, `Content` and `Plugins`. Makes no decisions and does not block.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.roster import Roster
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
@@ -50,11 +51,17 @@ class VolumeInputs(Value):
     observed: Cell[Observed]
     node: Cell[NodeView]
     content: Cell[Content]
+    plugins: Cell[Plugins]
 
     def read(self) -> Inputs:
         """The current snapshots of all cells."""
         return Inputs(
-            self.roster.get(), self.lifecycles.get(), self.observed.get(), self.node.get(), self.content.get()
+            self.roster.get(),
+            self.lifecycles.get(),
+            self.observed.get(),
+            self.node.get(),
+            self.content.get(),
+            self.plugins.get(),
         )
 
 
@@ -92,7 +99,13 @@ class Volumes:
             cells = self._inputs
             try:
                 with set_on_change(
-                    self._wake, cells.roster, cells.lifecycles, cells.observed, cells.node, cells.content
+                    self._wake,
+                    cells.roster,
+                    cells.lifecycles,
+                    cells.observed,
+                    cells.node,
+                    cells.content,
+                    cells.plugins,
                 ):
                     scan = tasks.start_root("volumes scan", self._scan_again())
                     await asyncio.gather(tasks.start_root("volumes loop", self._run_steps(executor)), scan)
@@ -129,7 +142,7 @@ class Volumes:
         if self._state.mounts is not before.mounts:
             self._mounts.publish(self._state.mounts)
         for command in commands:
-            executor.run(command)
+            executor.run(command, self._state.inputs.plugins)
         if self._state.pods is not before.pods or self._state.scan is not before.scan:
             self._set_timer(now)
 

@@ -42,5 +42,6 @@ def count_operation(command: SetUp | TearDown, result: Result, took_s: float) ->
 def plugin_of(command: SetUp | TearDown) -> str:
     """The Kubernetes name of the volume plugin, such as `kubernetes.io/empty-dir`. Pure."""
     if isinstance(command, SetUp):
-        return kind_named(command.plan.kind).plugin
+        plugin, driver = kind_named(command.plan.kind).plugin, command.plan.driver
+        return f"{plugin}:{driver}" if driver else plugin
     return command.plugin.replace("~", "/")

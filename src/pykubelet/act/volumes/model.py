@@ -18,6 +18,7 @@ from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.mounts import MountedVolume, Mounts
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.roster import Roster
 
 
@@ -115,11 +116,14 @@ class Inputs(Value):
     observed: Observed = field(default_factory=Observed)
     node: NodeView = field(default_factory=lambda: NodeView("", ""))
     content: Content = field(default_factory=Content)
+    plugins: Plugins = field(default_factory=Plugins)
 
     def is_same_as(self, other: Inputs) -> bool:
         """Whether no snapshot has changed."""
         cells = (self.lifecycles is other.lifecycles, self.observed is other.observed, self.roster is other.roster)
-        return all(cells) and self.node is other.node and self.content is other.content
+        return all(cells) and all(
+            (self.node is other.node, self.content is other.content, self.plugins is other.plugins)
+        )
 
 
 class State(Value):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from pykubelet.act.volumes.model import Inputs, PodVolumes, State, VolumeNeed
+from pykubelet.act.volumes.model import Inputs, PodVolumes, State, VolumeNeed, VolumeState
+from pykubelet.act.volumes.registry import kind_in
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.model.content import changed_content
@@ -64,7 +65,7 @@ def changed_pods(state: State, new: Inputs) -> set[PodUID]:
     uids = {uid for uid in uids if not _is_settled(state.pods.get(uid), uid, new)}
     if concerns_all:
         uids.update(state.pods)
-    return uids | affected(state, new)
+    return uids | affected(state, new) | served(state, new)
 
 
 def spec_of(uid: PodUID, inputs: Inputs) -> Pod | None:
@@ -92,6 +93,18 @@ def affected(state: State, new: Inputs) -> set[PodUID]:
         return set()
     keys = changed_content(state.inputs.content, new.content)
     return {uid for uid, pod in state.pods.items() if not pod.keys.isdisjoint(keys)} if keys else set()
+
+
+def served(state: State, new: Inputs) -> set[PodUID]:
+    """The pods with volumes of drivers, if a plugin has come, changed or gone."""
+    before, after = state.inputs.plugins, new.plugins
+    if before.plugins == after.plugins and before.is_settled == after.is_settled:
+        return set()
+    return {uid for uid, pod in state.pods.items() if any(_is_driven(volume) for volume in pod.volumes.values())}
+
+
+def _is_driven(volume: VolumeState) -> bool:
+    return bool(volume.plugin) and kind_in(volume.plugin).unmount is not None
 
 
 def _changed(before: Mapping[PodUID, T], after: Mapping[PodUID, T], is_same: Callable[[T, T], bool]) -> set[PodUID]:

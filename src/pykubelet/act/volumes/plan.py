@@ -17,12 +17,12 @@ from pykubelet.base.api.quantity import QuantityError
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.plugins import Plugins
 
 #: Kinds that are not implemented yet.
 _NOT_YET = (
     "persistentVolumeClaim",
     "ephemeral",
-    "csi",
     "awsElasticBlockStore",
     "azureDisk",
     "azureFile",
@@ -33,14 +33,16 @@ _NOT_YET = (
 )
 
 
-def plan_volume(pod: Pod, volume: Volume, node: NodeView, content: Content, paths: Paths) -> Plan:
-    """The plan for one volume of the pod on this node, from the API objects that are known."""
+def plan_volume(
+    pod: Pod, volume: Volume, node: NodeView, content: Content, paths: Paths, plugins: Plugins | None = None
+) -> Plan:
+    """The plan for one volume of the pod on this node, from the API objects and plugins that are known."""
     kind = kind_of(volume)
     if kind.plan is None:
         words = "is not supported yet" if kind.name in _NOT_YET else "is not supported"
         return RefusedPlan(f'volume kind "{kind.name}" {words}')
     try:
-        plan: Plan = kind.plan(PlanInputs(kind, pod, volume, node, content, paths))
+        plan: Plan = kind.plan(PlanInputs(kind, pod, volume, node, content, paths, plugins or Plugins()))
     except (VolumesError, QuantityError) as error:
         return RefusedPlan(str(error))
     return plan

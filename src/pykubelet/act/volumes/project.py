@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from pykubelet.act.volumes.kind import UndecidedPlan, VolumePlan
+from pykubelet.act.volumes.kind import RefusedPlan, UndecidedPlan, VolumePlan
 from pykubelet.act.volumes.model import (
     BUSY,
     MountPhase,
@@ -15,6 +15,7 @@ from pykubelet.act.volumes.model import (
     VolumeState,
 )
 from pykubelet.act.volumes.registry import kind_named
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
 from pykubelet.base.model.content import TokenKey, wait_for_key
 from pykubelet.base.model.mounts import PodMounts
@@ -107,7 +108,9 @@ def _waits_for(pod: PodVolumes, state: VolumeState) -> list[Wait]:
 def _wait_for(pod: PodVolumes, state: VolumeState) -> Wait | None:
     if state.failure is not None:
         if pod.need is VolumeNeed.NEEDED:
-            return _failure_wait("volume", state.name, reasons.EVENT_FAILED_MOUNT, state.failure, "try again")
+            wait = _failure_wait("volume", state.name, reasons.EVENT_FAILED_MOUNT, state.failure, "try again")
+            until = state.plan.until if isinstance(state.plan, RefusedPlan) else ""
+            return replace(wait, next_step=f"try again when {until}") if until else wait
         if pod.need is VolumeNeed.KEPT:
             return None
         return _failure_wait("volume", state.name, "", state.failure, "try to unmount again")
@@ -125,7 +128,7 @@ def _wait_for(pod: PodVolumes, state: VolumeState) -> Wait | None:
                 Owner.VOLUME_MANAGER,
                 state.since,
                 state.name,
-                detail="being set up",
+                detail=state.plan.progress if isinstance(state.plan, VolumePlan) else "being set up",
                 next_step="start the pod",
             )
         case MountPhase.TEARING_DOWN:

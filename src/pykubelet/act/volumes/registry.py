@@ -14,7 +14,7 @@ from typing import Any, Final
 from pykubelet.act.volumes import kinds
 from pykubelet.act.volumes.kind import VolumeKind
 from pykubelet.base.api.core import Pod, Volume
-from pykubelet.base.model.content import ContentKey
+from pykubelet.base.model.content import Content, ContentKey
 
 AnyKind = VolumeKind[Any]
 
@@ -47,6 +47,8 @@ def kind_of(volume: Volume) -> AnyKind:
     return kind_named(next((name for name in fields if getattr(volume, name) is not None), "emptyDir"))
 
 
-def volume_keys(pod: Pod, volume: Volume) -> Iterable[ContentKey]:
-    """The objects of the API server that one volume of the pod is made from."""
-    return kind_of(volume).keys(pod, volume)
+def volume_keys(pod: Pod, volume: Volume, content: Content) -> Iterable[ContentKey]:
+    """The objects of the API server that one volume of the pod is made from, as far as `content` shows them."""
+    kind = kind_of(volume)
+    yield from kind.keys(pod, volume)
+    yield from kind.further_keys(pod, volume, content)

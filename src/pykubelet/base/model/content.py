@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from pykubelet.base.api.core import ConfigMap, RuntimeClass, Secret, Service
+from pykubelet.base.api.storage import CSIDriver
 from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.values import RedactedValue, Value, field
 from pykubelet.base.model.ids import PodUID
@@ -18,6 +19,7 @@ class ContentKind(StrEnum):
     SECRET = "Secret"
     RUNTIME_CLASS = "RuntimeClass"
     TRUST_BUNDLE = "ClusterTrustBundle"
+    CSI_DRIVER = "CSIDriver"
 
 
 class ObjectKey(Value, order=True):
@@ -57,7 +59,7 @@ class Token(RedactedValue):
 
 
 class Present(Value):
-    value: ConfigMap | Secret | RuntimeClass | TrustBundle | Token
+    value: ConfigMap | Secret | RuntimeClass | TrustBundle | Token | CSIDriver
 
 
 class Absent(Value):
@@ -98,6 +100,7 @@ _SPOKEN = {
     ContentKind.SECRET: "secret",
     ContentKind.RUNTIME_CLASS: "RuntimeClass",
     ContentKind.TRUST_BUNDLE: "ClusterTrustBundle",
+    ContentKind.CSI_DRIVER: "CSIDriver",
 }
 
 
@@ -112,6 +115,10 @@ def wait_for_key(key: ContentKey, since: float, detail: str = "") -> Wait:
     """The wait for an answer about `key`. `since`: wall seconds."""
     what, subject = wait_label(key)
     return Wait(what, Owner.OBJECT_CACHE, since, subject, detail=detail)
+
+
+#: Kinds whose objects decide which other objects a pod refers to.
+LEADING = frozenset({ContentKind.CSI_DRIVER})
 
 
 def changed_content(before: Content, now: Content) -> set[ContentKey]:

@@ -22,7 +22,7 @@ from pykubelet.base.api.core import (
     Volume,
 )
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.content import ContentKey, ContentKind, ObjectKey, TokenKey
+from pykubelet.base.model.content import Content, ContentKey, ContentKind, ObjectKey, TokenKey
 from pykubelet.base.model.fieldpath import every_container
 from pykubelet.base.model.ids import PodUID
 
@@ -38,17 +38,17 @@ class Needs(Value):
     tokens: frozenset[TokenKey] = frozenset()
 
 
-VolumeKeys = Callable[[Pod, Volume], Iterable[ContentKey]]
+VolumeKeys = Callable[[Pod, Volume, Content], Iterable[ContentKey]]
 
 
-def pod_needs(pod: Pod, volume_keys: VolumeKeys) -> Needs:
+def pod_needs(pod: Pod, content: Content, volume_keys: VolumeKeys) -> Needs:
     """The keys that the pod's volumes, environments, image pulls and RuntimeClass refer to.
 
-    `volume_keys`: returns the keys of one volume.
+    `volume_keys`: returns the keys of one volume. `content`: what is known; some objects lead to further ones.
     """
     keys: set[ContentKey] = set()
     for volume in used_volumes(pod):
-        keys.update(volume_keys(pod, volume))
+        keys.update(volume_keys(pod, volume, content))
     for container in every_container(pod):
         keys.update(environment_keys(pod, container))
     keys.update(pull_secret_keys(pod))

@@ -44,10 +44,14 @@ class Plugin(Value):
 
 
 class Plugins(Value):
-    """All registered plugins by socket. `problems`: sockets whose plugin could not be registered, and why."""
+    """All registered plugins by socket. `problems`: sockets whose plugin could not be registered, and why.
+
+    `is_settled`: every plugin that was there when the agent started has registered, or has failed to.
+    """
 
     plugins: Mapping[str, Plugin] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
+    is_settled: bool = False
 
     def of(self, type_: PluginType) -> tuple[Plugin, ...]:
         """The plugins of one type, by name and then by time of registration."""

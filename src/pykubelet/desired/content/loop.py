@@ -19,7 +19,16 @@ from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.content import Content, ContentKey, ContentKind, Found, ObjectKey, TokenKey, wait_label
+from pykubelet.base.model.content import (
+    LEADING,
+    Content,
+    ContentKey,
+    ContentKind,
+    Found,
+    ObjectKey,
+    TokenKey,
+    wait_label,
+)
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import Needs
 from pykubelet.base.model.node import NodeView
@@ -37,13 +46,13 @@ CLOCK_PERIOD_S = 60.0
 #: The wall clock has jumped if it differs from the monotonic clock by this many seconds more than before.
 JUMP_S = 5.0
 _ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED})
-_LINGERING = frozenset({ContentKind.CONFIG_MAP, ContentKind.RUNTIME_CLASS})
+_LINGERING = frozenset({ContentKind.CONFIG_MAP, ContentKind.RUNTIME_CLASS, ContentKind.CSI_DRIVER})
 
 
 class ContentLoop:
     """Keeps `Content`. `run` never returns. From construction on, `Content` shows that there is an API server.
 
-    `needs`: a pure function that returns what a pod refers to.
+    `needs`: a pure function that returns what a pod refers to, as far as it is known from the objects that are there.
     """
 
     def __init__(
@@ -54,7 +63,7 @@ class ContentLoop:
         clock: Clock,
         settings: ContentSettings,
         node: Cell[NodeView],
-        needs: Callable[[Pod], Needs],
+        needs: Callable[[Pod, Content], Needs],
     ) -> None:
         self._needs_of = needs
         self._node = node
@@ -117,6 +126,7 @@ class ContentLoop:
                     draft.services = services
                 case Lapsed(key):
                     self._lapse(key, draft)
+        self._follow_leads(draft)
         if draft.differs:
             self._content.publish(draft.content())
 
@@ -124,7 +134,30 @@ class ContentLoop:
 
     def _reconcile(self, draft: _Draft) -> None:
         """Fetch objects that pods have begun to refer to, and drop those that no pod refers to any more."""
-        arrived, left = self._take_roster(self._roster.get().pods)
+        self._refer(*self._take_roster(self._roster.get().pods), draft)
+        if self._needs and not self._services_wanted:
+            self._services_wanted = True
+            services = keep_services(self._client, self._clock, self._mailbox, self._settings.watch)
+            self._tasks.start_root("content services", services)
+
+    def _follow_leads(self, draft: _Draft) -> None:
+        """Find what pods refer to by way of objects that have just become known or have changed."""
+        changed = draft.leading()
+        while changed:
+            content = draft.content()
+            arrived: list[ContentKey] = []
+            left: list[ContentKey] = []
+            for uid, (pod, old) in list(self._needs.items()):
+                if old.objects.isdisjoint(changed):
+                    continue
+                needs = self._needs_of(pod, content)
+                self._needs[uid] = pod, needs
+                arrived += (*(needs.tokens - old.tokens), *(needs.objects - old.objects))
+                left += (*(old.tokens - needs.tokens), *(old.objects - needs.objects))
+            self._refer(arrived, left, draft)
+            changed = {key for key in arrived if isinstance(key, ObjectKey) and _leads(key) and key in content.objects}
+
+    def _refer(self, arrived: list[ContentKey], left: list[ContentKey], draft: _Draft) -> None:
         self._users.update(arrived)
         self._users.subtract(left)
         for key in sorted(set(arrived), key=_is_object):
@@ -138,10 +171,6 @@ class ContentLoop:
                 self._release(key, draft)
         if any(_is_bundle(key) for key in (*arrived, *left)):
             self._bundles.want(frozenset(key for key in self._users if isinstance(key, ObjectKey) and _is_bundle(key)))
-        if self._needs and not self._services_wanted:
-            self._services_wanted = True
-            services = keep_services(self._client, self._clock, self._mailbox, self._settings.watch)
-            self._tasks.start_root("content services", services)
 
     def _take_roster(self, pods: Mapping[PodUID, RosterPod]) -> tuple[list[ContentKey], list[ContentKey]]:
         """Update `_needs`. Returns the keys that pods have begun to refer to, and those they no longer do, once for each pod."""
@@ -154,7 +183,7 @@ class ContentLoop:
             if entry is not None and _is_wanted(entry):
                 # most changes of a pod are in its status
                 is_same = had is not None and (had[0] is entry.pod or had[0].spec == entry.pod.spec)
-                needs = had[1] if had is not None and is_same else self._needs_of(entry.pod)
+                needs = had[1] if had is not None and is_same else self._needs_of(entry.pod, self._content.get())
                 self._needs[uid] = entry.pod, needs
             old = had[1] if had is not None else Needs()
             if needs != old:
@@ -210,6 +239,12 @@ class _Draft:
         self._tokens: dict[TokenKey, Found] | None = None
         self.services = content.services
 
+    def leading(self) -> set[ObjectKey]:
+        """The keys with a new answer that decides what else a pod refers to."""
+        if self._objects is None:
+            return set()
+        return {key for key in changed_keys(self._before.objects, self._objects) if _leads(key)}
+
     def put(self, key: ContentKey, found: Found | None) -> None:
         if isinstance(key, ObjectKey):
             if self._objects is None:
@@ -236,6 +271,10 @@ def _put(into: dict[K, Found], key: K, found: Found | None) -> None:
         into.pop(key, None)
     else:
         into[key] = found
+
+
+def _leads(key: ObjectKey) -> bool:
+    return key.kind in LEADING
 
 
 def _is_object(key: ContentKey) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from pykubelet.base.api.core import ConfigMap, RuntimeClass, Secret, Service
+from pykubelet.base.api.storage import CSIDriver
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import ContentKey, ContentKind, Found, ObjectKey
 from pykubelet.edges.kubeapi.listwatch import WatchPeriods
@@ -53,7 +54,7 @@ class Lapsed(Value):
 
 Event = Answered | ServicesListed | Lapsed
 
-ApiObject = ConfigMap | Secret | RuntimeClass
+ApiObject = ConfigMap | Secret | RuntimeClass | CSIDriver
 
 
 class Resource(Value):
@@ -61,7 +62,7 @@ class Resource(Value):
 
     prefix: str
     plural: str
-    kind: type[ConfigMap] | type[Secret] | type[RuntimeClass]
+    kind: type[ConfigMap] | type[Secret] | type[RuntimeClass] | type[CSIDriver]
     noun: str
 
 
@@ -71,6 +72,7 @@ RESOURCES = {
     ContentKind.RUNTIME_CLASS: Resource(
         "/apis/node.k8s.io/v1", "runtimeclasses", RuntimeClass, "runtimeclass.node.k8s.io"
     ),
+    ContentKind.CSI_DRIVER: Resource("/apis/storage.k8s.io/v1", "csidrivers", CSIDriver, "csidriver.storage.k8s.io"),
 }
 
 

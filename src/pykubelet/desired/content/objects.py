@@ -1,4 +1,4 @@
-"""Keeps one ConfigMap, Secret or RuntimeClass up to date, by a watch of its own or by periodic reads.
+"""Keeps one ConfigMap, Secret, RuntimeClass or CSIDriver up to date, by a watch of its own or by periodic reads.
 
 Owns: one list-watch restricted to the object's name, because the API server allows a node no other. An immutable object
 is not watched any longer. Before a missing object is first reported, it is read with GET, because the first list may be
@@ -13,6 +13,7 @@ import random
 from contextlib import aclosing
 
 from pykubelet.base.api.core import RuntimeClass
+from pykubelet.base.api.storage import CSIDriver
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
@@ -57,7 +58,7 @@ class ObjectKeeper:
         self._settings = settings
         self._answers = answers
         self._resource = RESOURCES[key.kind]
-        self._is_watched = settings.strategy is Strategy.WATCH or self._resource.kind is RuntimeClass
+        self._is_watched = settings.strategy is Strategy.WATCH or self._resource.kind in (RuntimeClass, CSIDriver)
         self._answered: Found | None = None
         self._error = TIMED_OUT
         self._again = asyncio.Event()

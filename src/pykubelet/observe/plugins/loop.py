@@ -136,6 +136,12 @@ class PluginsLoop:
             if path not in self._sockets:
                 task = tasks.start_child(f"plugin {path}", self._register(path), lambda _: self._wakeup.set())
                 self._sockets[path] = socket, task
+        self._settle()
+
+    def _settle(self) -> None:
+        now = self._plugins.get()
+        if not now.is_settled and all(path in now.plugins or path in now.problems for path in self._sockets):
+            self._plugins.publish(replace(now, is_settled=True))
 
     async def _register(self, path: str) -> None:
         """Try to register the plugin until it succeeds."""
@@ -147,12 +153,14 @@ class PluginsLoop:
                 problems = {socket: why for socket, why in now.problems.items() if socket != path}
                 self._plugins.publish(replace(now, plugins={**now.plugins, path: outcome}, problems=problems))
                 log.info("plugin registered", type=outcome.type, name=outcome.name, endpoint=outcome.endpoint)
+                self._settle()
                 return
             failures += 1
             now = self._plugins.get()
             if now.problems.get(path) != outcome:
                 log.warning("plugin not registered", socket=path, reason=outcome)
                 self._plugins.publish(replace(now, problems={**now.problems, path: outcome}))
+                self._settle()
             await asyncio.sleep(RETRY.delay_s(failures))
 
     async def _attempt(self, path: str) -> Plugin | str:
@@ -180,6 +188,7 @@ class PluginsLoop:
             Plugins(
                 {socket: known for socket, known in now.plugins.items() if socket != path},
                 {socket: why for socket, why in now.problems.items() if socket != path},
+                now.is_settled,
             )
         )
 

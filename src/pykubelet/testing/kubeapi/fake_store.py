@@ -32,6 +32,7 @@ _KINDS = {
     "leases": "Lease",
     "runtimeclasses": "RuntimeClass",
     "csinodes": "CSINode",
+    "csidrivers": "CSIDriver",
     "clustertrustbundles": "ClusterTrustBundle",
     "certificatesigningrequests": "CertificateSigningRequest",
     "resourceclaims": "ResourceClaim",
