@@ -63,6 +63,7 @@ def test_fields_of_later_versions_are_ignored() -> None:
         (b"\x0a\x02\x0a\x05", "grpc: failed to unmarshal the received message: "),
         (b"\x13", "grpc: failed to unmarshal the received message: "),
         (b"\x0a\x00" * (MAX_DEVICES + 1), f"the list has more than {MAX_DEVICES} devices"),
+        (listed(on("d", *[0] * 257)), "device d is on more than 256 NUMA nodes"),
         (
             listed(*(on(f"d{number}", number) for number in range(MAX_GROUPS + 1))),
             f"the devices are on more than {MAX_GROUPS} different sets of NUMA nodes",

@@ -11,13 +11,17 @@ from collections.abc import Iterator, Sequence
 
 from google.protobuf.message import DecodeError
 
+from pykubelet.base.kit.text import shorten
 from pykubelet.base.model.placement import HEALTHY, DeviceMount, DeviceNode, DeviceResource, Devices
 from pykubelet.edges.plugins import deviceplugin_pb2 as pb
 
 MAX_DEVICES = 131_072
 #: Different sets of NUMA nodes that the devices of one resource may be on.
 MAX_GROUPS = 1024
+#: NUMA nodes of one device.
+MAX_NODES = 256
 _SLICE = 2000
+_SHOWN = 100
 _DEVICE_TAG = 0x0A
 
 
@@ -40,6 +44,8 @@ def read_devices(data: bytes) -> DeviceResource:
             ill[name] = device.health
         nodes.pop(name, None)
         if device.HasField("topology"):
+            if len(device.topology.nodes) > MAX_NODES:
+                raise DeviceMessageError(f"device {shorten(name, _SHOWN)} is on more than {MAX_NODES} NUMA nodes")
             own = tuple(sorted({node.ID for node in device.topology.nodes}))
             nodes[name] = known.setdefault(own, own)
             if len(known) > MAX_GROUPS:

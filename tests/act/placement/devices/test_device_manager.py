@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from support.cost import check_cost
 
 from pykubelet.act.placement.admission import Admitted, Rejection, admit
+from pykubelet.act.placement.devices.device_hints import device_hints
 from pykubelet.act.placement.devices.device_manager import AllocateCall, DeviceManager
 from pykubelet.act.placement.devices.device_state import DeviceEntry, state_of
 from pykubelet.act.placement.provider import AllocationError, Question
@@ -296,6 +298,37 @@ def test_single_numa_node_keeps_a_pod_together() -> None:
     refused = place(before, make_pod("3", container("app", r=3)), topology)
     assert isinstance(refused, Rejection)
     assert refused.reason == "TopologyAffinityError"
+
+
+def hints_by_definition(
+    nodes: tuple[int, ...], listed: Listed, busy: frozenset[str], reusable: frozenset[str], count: int
+) -> list[TopologyHint]:
+    """The documented behavior, set by set and device by device."""
+    least, fitting = len(nodes), []
+    for size in range(1, len(nodes) + 1):
+        for chosen in combinations(nodes, size):
+            on = {name for name, own in listed.items() if own and set(own) & set(chosen)}
+            if len(on) >= count:
+                least = min(least, size)
+            if (
+                all(listed[name] is None or name in on for name in reusable)
+                and len((on - busy) | (on & reusable)) >= count
+            ):
+                fitting.append(frozenset(chosen))
+    return [TopologyHint(chosen, len(chosen) == least) for chosen in fitting]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_hints_are_those_of_the_definition(data: st.DataObject) -> None:
+    nodes = tuple(data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=4, unique=True).map(sorted)))
+    own = st.none() | st.lists(st.integers(-1, 7), max_size=3, unique=True).map(lambda found: tuple(sorted(found)))
+    listed: Listed = data.draw(st.dictionaries(st.sampled_from("abcdefgh"), own, max_size=8))
+    subset = st.sets(st.sampled_from(sorted(listed))) if listed else st.just(set[str]())
+    busy, count = frozenset(data.draw(subset)), data.draw(st.integers(0, 5))
+    reusable = frozenset(data.draw(subset)) & busy  # what can be reused is in use
+    found = device_hints(nodes, resource(listed), busy, reusable, count)
+    assert list(found) == hints_by_definition(nodes, listed, busy, reusable, count)
 
 
 # plugins that choose

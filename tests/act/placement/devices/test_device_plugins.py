@@ -267,7 +267,7 @@ async def test_the_agent_restarts_before_its_plugins(tmp_path: Path) -> None:
         assert not socket.exists()
 
 
-def test_the_directory_is_cleaned_of_sockets_alone(tmp_path: Path) -> None:
+def test_the_directory_is_cleaned_of_sockets_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     import socket
 
     flight, directory = SingleFlight("test"), tmp_path / "device-plugins"
@@ -283,6 +283,10 @@ def test_the_directory_is_cleaned_of_sockets_alone(tmp_path: Path) -> None:
     assert directory.stat().st_mode & 0o777 == 0o750
     # a file that cannot be used is reported, and nothing is known then
     assert files.read() is None
+    (record,) = caplog.records
+    fields = getattr(record, "fields", {})
+    assert (fields["path"], fields["error"]) == (str(directory / names[1]), "checkpoint is corrupted")
+    assert "drain this node" in fields["consequence"]
 
 
 async def test_plugins_register_through_the_plugin_watcher_too(tmp_path: Path) -> None:

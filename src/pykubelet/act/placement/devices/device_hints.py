@@ -29,8 +29,9 @@ def device_hints(
     least = next((len(chosen) for chosen, have in zip(subsets(nodes), total, strict=True) if have >= count), len(nodes))
     usable = {own: len(ids) - len(ids & busy) + len(ids & reusable) for own, ids in resource.groups.items()}
     fitting = [number for number, have in enumerate(counts_on(nodes, usable)) if have >= count]
-    for own in [own for own, ids in resource.groups.items() if not ids.isdisjoint(reusable)]:
-        masks, needed = subset_masks(len(nodes)), _mask(nodes, own)
+    reused = [own for own, ids in resource.groups.items() if reusable and not ids.isdisjoint(reusable)]
+    for needed in {_mask(nodes, own) for own in reused}:
+        masks = subset_masks(len(nodes))
         fitting = [number for number in fitting if masks[number] & needed]
     hints = subset_hints(nodes, least)
     return tuple([hints[number] for number in fitting])
@@ -39,15 +40,16 @@ def device_hints(
 def counts_on(nodes: tuple[int, ...], groups: Mapping[tuple[int, ...], int]) -> Sequence[int]:
     """For each set of nodes, the devices of the groups that have any of its nodes. `groups`: how many devices each has."""
     alone = dict.fromkeys(nodes, 0)
-    together = []
+    together: dict[int, int] = {}
     for own, number in groups.items():
         if len(own) == 1 and own[0] in alone:
             alone[own[0]] += number
         else:
-            together.append((_mask(nodes, own), number))
+            mask = _mask(nodes, own)
+            together[mask] = together.get(mask, 0) + number
     counts = subset_sums(list(alone.values()))
     masks = subset_masks(len(nodes))
-    for mask, number in together:
+    for mask, number in together.items():
         counts = [count + number if chosen & mask else count for count, chosen in zip(counts, masks, strict=True)]
     return counts
 
