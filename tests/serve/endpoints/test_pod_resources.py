@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
-from report.samples import container, lifecycle, make_pod, sidecar
+from report.samples import container, exited, lifecycle, make_pod, running, sidecar, view
 from support.cost import check_cost
 
 from pykubelet.base.api.core import Pod, PodStatus
@@ -47,14 +47,16 @@ class Node:
         self.roster: CellWriter[Roster]
         self.lifecycles: CellWriter[Lifecycles]
         self.statuses: CellWriter[Statuses]
+        self.observed: CellWriter[Observed]
         self.placements: CellWriter[Placements]
         self.claims: CellWriter[Claims]
         roster, self.roster = make_cell("roster", Roster())
         lifecycles, self.lifecycles = make_cell("lifecycles", Lifecycles())
         statuses, self.statuses = make_cell("statuses", Statuses())
+        observed, self.observed = make_cell("observed", Observed())
         placements, self.placements = make_cell("placements", Placements())
         claims, self.claims = make_cell("claims", Claims())
-        pods = KnownPods(roster, lifecycles, make_cell("observed", Observed())[0], statuses)
+        pods = KnownPods(roster, lifecycles, observed, statuses)
         self.api = PodResources(pods, ResourceCells(placements, claims, active_only), self.clock)
 
     def has(self, *pods: Pod, rejected: tuple[str, ...] = ()) -> None:
@@ -220,18 +222,20 @@ async def test_what_can_be_allocated(node: Node) -> None:
 
 async def test_only_active_pods(node: Node) -> None:
     """A pod that was admitted and not started is listed; one that has ended is not, from the moment of its phase."""
-    names = ("new", "running", "succeeded", "stopping", "stopped", "rejected")
+    names = ("new", "running", "succeeded", "stopping", "evicted", "over", "stopped", "rejected")
     pods = {name: pod(name) for name in names}
     node.has(*pods.values(), rejected=("rejected-uid",))
     node.at(
         lifecycle(pods["running"]),
         lifecycle(pods["succeeded"]),
-        lifecycle(pods["stopping"], Stage.TERMINATING),
+        *(lifecycle(pods[name], Stage.TERMINATING) for name in ("stopping", "evicted", "over")),
         lifecycle(pods["stopped"], Stage.TERMINATED),
     )
-    over = PodStatus(phase="Succeeded")
-    node.statuses.publish(Statuses({PodUID("succeeded-uid"): over, PodUID("stopping-uid"): over}))
-    assert list(await node.listed()) == ["new", "running", "stopping"]
+    over = PodStatus(phase="Failed")
+    node.statuses.publish(Statuses(dict.fromkeys(map(PodUID, ("succeeded-uid", "evicted-uid", "over-uid")), over)))
+    views = {PodUID("evicted-uid"): view(running()), PodUID("over-uid"): view(exited())}
+    node.observed.publish(Observed(views, 1.0))
+    assert list(await node.listed()) == ["new", "running", "stopping", "evicted"]
     assert list(await node.listed("v1alpha1")) == list(names)
     with pytest.raises(grpc.aio.AioRpcError, match="pod succeeded in namespace default not found") as caught:
         await node.one("succeeded")

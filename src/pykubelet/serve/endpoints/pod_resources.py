@@ -127,8 +127,11 @@ class PodResources:
         lifecycle = self._pods.lifecycles.get().pods.get(PodUID(pod.metadata.uid))
         if lifecycle is not None and lifecycle.stage in ENDED_STAGES:
             return False
-        is_terminating = lifecycle is not None and lifecycle.stage is Stage.TERMINATING
-        return is_terminating or self._pods.status(pod).phase not in TERMINAL_PHASES
+        if self._pods.status(pod).phase not in TERMINAL_PHASES:
+            return True
+        # The phase of an evicted pod is set before its containers have ended.
+        view = self._pods.observed.get().pods.get(PodUID(pod.metadata.uid))
+        return lifecycle is not None and lifecycle.stage is Stage.TERMINATING and view is not None and view.is_running
 
     def _limited(self, version: str, method: Method) -> Method:
         async def answer(request: bytes) -> bytes:
