@@ -14,6 +14,8 @@ from support.agent import Agent, Json, make_container, make_pod
 from support.csi import DRIVER, CsiProcess, csi_driver
 from support.world import World
 
+from pykubelet.edges.host.fs.mounts import read_fs_usage
+
 STEPS = ("NodePublishVolume", "NodeUnpublishVolume")
 
 
@@ -39,6 +41,14 @@ def text_of(agent: Agent, name: str) -> str:
     """What the container of a pod has written into its volume."""
     file = target(agent, agent.pods()[name]) / "file"
     return file.read_text() if file.exists() else ""
+
+
+def measured_volumes(agent: Agent) -> list[Json]:
+    """The volumes of the one pod in the Summary API."""
+    _, text = agent.get("/stats/summary", agent.read_only_port)
+    (pod,) = json.loads(text)["pods"]
+    found: list[Json] = pod.get("volume", [])
+    return [volume for volume in found if volume.get("capacityBytes")]
 
 
 async def shows(agent: Agent, pod: str, text: str) -> bool:
@@ -95,6 +105,9 @@ async def test_a_pod_has_a_volume_of_its_own_as_long_as_it_lives(world: World, b
         assert (context["pod.name"], context["pod.uid"]) == (pod["metadata"]["name"], pod["metadata"]["uid"])
         assert (context["ephemeral"], context["backing"]) == ("true", backing)
         assert request["target_path"] == str(target(agent, pod))
+        expected = read_fs_usage(str(target(agent, pod)))
+        measured = await agent.wait_for("it is measured", lambda: measured_volumes(agent))
+        assert (measured[0]["name"], measured[0]["capacityBytes"]) == ("data", expected.capacity_bytes)
         await ends_without_trace(world, driver)
         assert driver.names() == list(STEPS)
 

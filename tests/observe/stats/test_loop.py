@@ -18,6 +18,7 @@ from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.mounts import MountedVolume, Mounts, PodMounts
 from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodView, SandboxView
 from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.usage import CpuUse, GroupDetail, GroupUse, MemoryUse, PodUse, Usage, UsageWanted
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
@@ -139,6 +140,7 @@ async def standing(folder: Path, period_s: float = PERIOD_S) -> AsyncIterator[St
     usage, usage_writer = make_cell("usage", Usage())
     observed, observed_writer = make_cell("observed", Observed())
     mounts, mounts_writer = make_cell("mounts", Mounts())
+    plugins, _ = make_cell("plugins", Plugins())
     groups, flight, runtime = Groups(clock), StuckFlight(), Runtime(str(folder))
     wanted: Mailbox[UsageWanted] = Mailbox("wanted")
     stand = Stand(folder, clock, groups, flight, runtime, wanted, usage, observed_writer)
@@ -154,9 +156,8 @@ async def standing(folder: Path, period_s: float = PERIOD_S) -> AsyncIterator[St
     mounts_writer.publish(Mounts({UID: PodMounts({"scratch": scratch})}))
     sources = UsageSources(groups, "/kubepods", 1 << 30, 1.0, {"pods": "/kubepods"})
     settings = StatsSettings(Paths(str(folder), f"{folder}/logs"), VolumeQuotas(is_on=False), period_s)
-    loop = StatsLoop(
-        StatsInputs(wanted, observed, mounts), usage_writer, sources, settings, cast(CriClient, runtime), flight, clock
-    )
+    inputs = StatsInputs(wanted, observed, mounts, plugins)
+    loop = StatsLoop(inputs, usage_writer, sources, settings, cast(CriClient, runtime), flight, clock)
     async with Supervisor("test") as supervisor:
         task = supervisor.start_root("stats", loop.run())
         try:

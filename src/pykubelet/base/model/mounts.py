@@ -9,13 +9,20 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.waits import Wait
 
 
+class DrivenVolume(Value):
+    """A volume that a CSI driver mounts: the driver's name, and its name for the volume."""
+
+    driver: str
+    handle: str
+
+
 class MountedVolume(Value):
     """One volume ready for use.
 
     `host_path`: what a container's mount binds (a directory, file, socket or device). `read_only`: the volume itself is
     read-only. `supports_relabel`: SELinux labels may be changed. `is_block`: `host_path` is a block device for
     `volumeDevices`. `kind`: the field of the volume's source in the pod's spec. `is_measured`: its use of disk or memory is
-    measured and counts as the pod's.
+    measured and counts as the pod's. `csi`: the driver that measures it instead.
     """
 
     name: str
@@ -25,6 +32,7 @@ class MountedVolume(Value):
     supports_relabel: bool = False
     is_block: bool = False
     is_measured: bool = True
+    csi: DrivenVolume | None = None
 
 
 class PodMounts(Value):

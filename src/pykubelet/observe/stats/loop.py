@@ -25,6 +25,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume, Mounts
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.usage import ContainerUse, Details, FileSystemUse, NodeUse, PodUse, Usage, UsageWanted
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
@@ -32,6 +33,7 @@ from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.edges.host.proc.procfs import read_pid_limit, read_process_count
+from pykubelet.observe.stats.drivers import measure_volumes
 from pykubelet.observe.stats.sizes import PodSizes, read_file_system, read_pod_sizes
 from pykubelet.observe.stats.tree import (
     UsageSources,
@@ -67,6 +69,7 @@ class StatsInputs(Value):
     wanted: Mailbox[UsageWanted]
     observed: Cell[Observed]
     mounts: Cell[Mounts]
+    plugins: Cell[Plugins]
 
 
 class StatsSettings(Value):
@@ -318,6 +321,14 @@ class StatsLoop:
         )
         return outcome.value if isinstance(outcome, Done) else None
 
+    async def _measure_driven(self, uid: PodUID, sizes: PodSizes, driven: list[MountedVolume], wall: float) -> None:
+        """Add the volumes of CSI drivers to a pod's measurement."""
+        found = await measure_volumes(self._inputs.plugins.get(), driven, wall)
+        if uid in self._sizes:
+            self._sizes[uid] = replace(sizes, volumes=(*sizes.volumes, *(one.use for one in found)))
+        for one in found:
+            COLLECTIONS.observe(one.took_s, one.driver)
+
     async def _measure_pod_files(self, uid: PodUID, observed: Observed, wall: float) -> None:
         view = observed.pods[uid]
         mounts = self._inputs.mounts.get().pods.get(uid)
@@ -327,8 +338,14 @@ class StatsLoop:
             f"stats-sizes:{uid}", lambda: read_pod_sizes(paths, view.ref, view, volumes, quotas, wall), SIZES_DEADLINE_S
         )
         if isinstance(outcome, Done):
-            self._sizes[uid] = outcome.value
+            driven = [volume for volume in volumes.values() if volume.csi is not None]
+            names = {volume.name for volume in driven}
+            # the drivers' last answers stay until there are new ones
+            last = tuple(use for use in self._sizes.get(uid, NOT_WALKED).volumes if use.name in names)
+            self._sizes[uid] = replace(outcome.value, volumes=(*outcome.value.volumes, *last))
             for source, seconds in outcome.value.took:
                 COLLECTIONS.observe(seconds, source)
+            if driven:
+                await self._measure_driven(uid, outcome.value, driven, wall)
         elif isinstance(outcome, Failed) and not isinstance(outcome.error, HostError):
             raise outcome.error

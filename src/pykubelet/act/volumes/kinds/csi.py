@@ -25,6 +25,7 @@ from pykubelet.act.volumes.kind import PlanInputs, RefusedPlan, UndecidedPlan, V
 from pykubelet.base.api.core import CSIVolumeSource, Pod, Secret, Volume
 from pykubelet.base.api.storage import CSIDriver, CSIDriverSpec
 from pykubelet.base.api.times import format_time
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import (
     Absent,
     Content,
@@ -37,6 +38,7 @@ from pykubelet.base.model.content import (
     Unreadable,
 )
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.mounts import DrivenVolume
 from pykubelet.base.model.needs import TOKEN_LIFE_S, secret_key
 
 MODE_FAILED = "kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: "
@@ -87,8 +89,10 @@ def plan(inputs: PlanInputs) -> CsiPlan | RefusedPlan | UndecidedPlan:
     data = VolumeData(source.driver, inline_handle(uid, inputs.volume.name), inputs.volume.name, inputs.node.name)
     context = {**source.volumeAttributes, **(_pod_info(pod) if spec.podInfoOnMount else {})}
     security = pod.spec.securityContext
+    path = f"{inputs.dirs.path}/{MOUNT}"
+    mounted = inputs.mounted(path, read_only=read_only, supports_relabel=True, is_measured=False)
     return CsiPlan(
-        inputs.mounted(f"{inputs.dirs.path}/{MOUNT}", read_only=read_only, supports_relabel=True, is_measured=False),
+        replace(mounted, csi=DrivenVolume(data.driver, data.handle)),
         directory=inputs.dirs.path,
         data=data,
         fs_type=source.fsType,

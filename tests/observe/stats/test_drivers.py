@@ -1,0 +1,72 @@
+"""Usage of volumes as their CSI driver reports it: a driver in a process of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from support.csi import DRIVER, CsiProcess, csi_driver, unmount_all
+
+from pykubelet.base.model.mounts import DrivenVolume, MountedVolume
+from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins, PluginType
+from pykubelet.base.model.usage import FileSystemUse
+from pykubelet.edges.csi import csi_pb2 as pb
+from pykubelet.edges.csi.node import CsiNode
+from pykubelet.edges.host.fs.mounts import read_fs_usage
+from pykubelet.observe.stats.drivers import file_system_use, measure_volumes
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+
+
+@pytest.fixture
+async def driver() -> AsyncIterator[CsiProcess]:
+    with TemporaryDirectory(prefix="csi-") as made:  # a socket's path is at most 107 bytes long
+        top = Path(made)
+        async with csi_driver(top / "root", top / "data") as running:
+            yield running
+        unmount_all(top)
+
+
+def registered(driver: CsiProcess) -> Plugins:
+    plugin = Plugin(PluginType.CSI, DRIVER, "/r", str(driver.endpoint), ("1.0.0",), 1.0, CsiNodeInfo("n"))
+    return Plugins({plugin.socket: plugin})
+
+
+async def test_a_volume_is_measured_by_its_driver(driver: CsiProcess) -> None:
+    path = str(driver.data / "target")
+    capability = pb.VolumeCapability(mount=pb.VolumeCapability.MountVolume())
+    context = {"csi.storage.k8s.io/ephemeral": "true", "backing": "image", "size": "8Mi"}
+    with CsiNode(DRIVER, str(driver.endpoint)) as node:
+        await node.publish(
+            pb.NodePublishVolumeRequest(
+                volume_id="csi-1", target_path=path, volume_capability=capability, volume_context=context
+            )
+        )
+    volume = MountedVolume("data", "csi", path, is_measured=False, csi=DrivenVolume(DRIVER, "csi-1"))
+    other = MountedVolume("other", "csi", "/nowhere", csi=DrivenVolume("other.example.com", "csi-2"))
+    plugins = registered(driver)
+    (found,) = await measure_volumes(plugins, [volume, other, MountedVolume("plain", "emptyDir", "/")], 5.0)
+    expected = read_fs_usage(path)
+    assert (found.driver, found.use.name, found.use.is_local) == (DRIVER, "data", False)
+    assert found.use.fs == FileSystemUse(
+        5.0,
+        expected.capacity_bytes,
+        expected.available_bytes,
+        expected.used_bytes,
+        expected.inodes,
+        expected.inodes_free,
+        expected.inodes_used,
+    )
+    await driver.behave(NodeGetVolumeStats="fail INTERNAL broken")
+    assert await measure_volumes(plugins, [volume], 6.0) == []
+    await driver.behave(NodeGetVolumeStats="", hidden=[2])
+    before = len(driver.calls("NodeGetVolumeStats"))
+    assert await measure_volumes(plugins, [volume], 7.0) == []
+    assert len(driver.calls("NodeGetVolumeStats")) == before, "it cannot measure, so it is not asked"
+
+
+def test_what_a_driver_does_not_report_is_unknown() -> None:
+    assert file_system_use(pb.NodeGetVolumeStatsResponse(), 1.0) == FileSystemUse(1.0)
