@@ -27,6 +27,7 @@ from typing import Any
 from support.agent import NODE_NAME, Agent, Json, NotYet, container_status, is_ready, make_container, make_pod
 from testbed import host, images
 
+from pykubelet.base.kit.cpuset import parse_cpuset
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 
@@ -35,7 +36,15 @@ STEP_S = 0.05
 #: A machine may be slow; between two kills this is enough for anything.
 WITHIN_S = 90.0
 SLEEP = 'trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done'
-SETTINGS = {"containerLogMaxSize": "8Ki", "containerLogMaxFiles": 3, "containerLogMonitorInterval": "3s"}
+SETTINGS = {
+    "containerLogMaxSize": "8Ki",
+    "containerLogMaxFiles": 3,
+    "containerLogMonitorInterval": "3s",
+    "cpuManagerPolicy": "static",
+    "systemReserved": {"cpu": "100m"},
+}
+#: The container with a CPU of its own.
+PINNED = "filed/main"
 RANKS = ["Pending", "Running", "Succeeded", "Failed"]
 
 
@@ -137,6 +146,7 @@ class Life:
         self._removed: set[str] = set()
         self._allowed = Counter[str]()
         self._since = 0
+        self._own_cpus = frozenset[int]()
         for path in self.runs.iterdir():
             path.rmdir() if path.is_dir() else path.unlink()
 
@@ -169,7 +179,7 @@ class Life:
             {"name": "disk", "emptyDir": {}},
         ]
         in_files = [{"name": v["name"], "mountPath": f"/{v['name']}"} for v in filed_volumes[1:]]
-        amounts = {"cpu": "50m", "memory": "32Mi"}
+        amounts = {"cpu": "1", "memory": "32Mi"}
         crash = f"if [ -e /runs/once ]; then {SLEEP}; fi; touch /runs/once; exit 3"
         chatter = "n=0; while :; do n=$((n+1)); echo line $n of the log that shall be rotated; usleep 10000; done"
 
@@ -395,8 +405,38 @@ class Life:
                 )
         mounts = host.mounts_below(self.agent.root)
         assert len(mounts) == len(set(mounts)), f"mounted twice: {mounts}\n{self.timeline()}"
+        await self._check_cpus(lasting)
         damaged = [path for path in self._files() if ".corrupt-" in path]
         assert not damaged, f"{damaged}\n{self.timeline()}"
+
+    async def _check_cpus(self, lasting: list[str]) -> None:
+        """A container has the same CPU through all kills, and soon no other container may use it."""
+        deadline = time.monotonic() + WITHIN_S
+        while True:
+            await self._restart_killed()
+            cpusets = await self._cpusets()
+            own = cpusets.pop(PINNED, frozenset())
+            if PINNED.partition("/")[0] in lasting:
+                assert len(own) == 1, f"{own}\n{self.timeline()}"
+                self._own_cpus = self._own_cpus or own
+                assert own == self._own_cpus, f"{own}, before {self._own_cpus}\n{self.timeline()}"
+            if not any(own & cpus for cpus in cpusets.values()):
+                return
+            assert time.monotonic() < deadline, f"{own} and {cpusets}\n{self.timeline()}\n{self.agent.log_tail(80)}"
+            await asyncio.sleep(STEP_S)
+
+    async def _cpusets(self) -> dict[str, frozenset[int]]:
+        """The CPUs of each running container, as the runtime has them."""
+        found = {}
+        client = CriClient(self.agent.testbed.endpoint)
+        try:
+            for name, instance in (await self.agent.look()).running_ids().items():
+                status = (await client.container_status(instance)).status
+                cpus = parse_cpuset(status.resources.linux.cpuset_cpus)
+                found[name.replace(f"-{NODE_NAME}/", "/")] = cpus
+        finally:
+            await client.close()
+        return found
 
     async def _nothing_left(self) -> None:
         agent = self.agent
