@@ -183,3 +183,29 @@ async def test_the_node_reports_its_devices(world: World) -> None:
     agent.kill9()
     agent.start()
     await agent.wait_for("no plugin since the start", lambda: amounts() == ("0", "0"))
+
+
+async def test_devices_are_aligned_with_exclusive_cpus(make_agent: MakeAgent) -> None:
+    """The machine has one NUMA node, 0. A device that claims to be on another one fits with no CPU."""
+    policies = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0", "topologyManagerPolicy": "single-numa-node"}
+    agent = make_agent(**policies).start()
+
+    def exclusive(name: str, resource: str) -> Json:
+        pod = wanting(name, 1, resource, f"grep Cpus_allowed_list /proc/self/status; {STAY}")
+        amounts = pod["spec"]["containers"][0]["resources"]
+        amounts["limits"] = amounts["requests"] = {resource: "1", "cpu": "1", "memory": "20Mi"}
+        return pod
+
+    async with (
+        device_plugin(agent.root, R, [("a", "Healthy", [0]), ("b", "Healthy", None)]) as plugin,
+        device_plugin(agent.root, BAD, [("x", "Healthy", [1])]) as far,
+    ):
+        await registered(agent, plugin, far)
+        agent.put(exclusive("far", BAD))
+        refused = await agent.wait_phase("far", "Failed")
+        assert refused["status"]["reason"] == "TopologyAffinityError"
+        assert refused["status"]["message"].endswith("Resources cannot be allocated with Topology locality")
+        agent.put(exclusive("near", R))
+        await agent.wait_running("near")
+        assert plugin.calls("Allocate") == [{"call": "Allocate", "ids": [["a"]]}]
+        assert "Cpus_allowed_list:\t1" in agent.output("near", "main")
