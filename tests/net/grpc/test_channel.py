@@ -197,6 +197,14 @@ async def test_a_stream_to_its_end(channel: Channel) -> None:
     stream.close()
 
 
+async def test_of_answers_that_have_arrived_the_newest_can_be_read_alone(channel: Channel) -> None:
+    stream = await channel.stream(channel.method("/t.S/Count"), b"2")
+    async with asyncio.timeout(30):
+        while stream.end is None:  # noqa: ASYNC110 - nothing is to be read
+            await asyncio.sleep(0.01)
+    assert [await stream.read_newest(), await stream.read_newest()] == [(b"1", 1), None]
+
+
 async def test_a_stream_that_breaks_gives_what_came_before(channel: Channel) -> None:
     stream = await channel.stream(channel.method("/t.S/Count"), b"3")
     assert [await stream.read() for _ in range(3)] == [b"0", b"1", b"2"]

@@ -74,8 +74,8 @@ class DevicePluginClient:
         answer = await self._call("GetDevicePluginOptions", pb.Empty(), pb.DevicePluginOptions, OPTIONS_S)
         return PluginOptions(answer.pre_start_required, answer.get_preferred_allocation_available)
 
-    async def watch(self) -> AsyncIterator[bytes]:
-        """`ListAndWatch`: the newest list, as it was sent, each time that one is asked for; older ones are skipped.
+    async def watch(self) -> AsyncIterator[tuple[bytes, int]]:
+        """`ListAndWatch`: the newest list, as it was sent, and how many older ones were skipped for it.
 
         Ends when the plugin ends the stream.
         """
@@ -83,8 +83,8 @@ class DevicePluginClient:
         try:
             stream = await self._channel.stream(self._channel.method(method), pb.Empty().SerializeToString())
             try:
-                while (data := await stream.read_newest()) is not None:
-                    yield data
+                while (found := await stream.read_newest()) is not None:
+                    yield found
             finally:
                 stream.close()
         except RpcError as error:

@@ -266,14 +266,16 @@ class ServerStream:
             await self._wakeup.wait()
         return self._messages.popleft()
 
-    async def read_newest(self) -> bytes | None:
-        """As `read`, but of several answers that have arrived, only the last one is returned."""
-        first = await self.read()
-        if not self._messages:
-            return first
-        newest = self._messages[-1]
-        self._messages.clear()
-        return newest
+    async def read_newest(self) -> tuple[bytes, int] | None:
+        """As `read`, but of several answers that have arrived, only the last one is returned, with how many were skipped."""
+        newest = await self.read()
+        if newest is None:
+            return None
+        skipped = len(self._messages)
+        if skipped:
+            newest = self._messages[-1]
+            self._messages.clear()
+        return newest, skipped
 
     def close(self) -> None:
         """End the stream. Does nothing if it has ended already."""
