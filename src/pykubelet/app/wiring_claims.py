@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pykubelet.act.claims.drivers import Drivers
 from pykubelet.act.claims.health import HealthReports
 from pykubelet.act.claims.loop import ClaimInputs, ClaimsLoop
@@ -12,7 +14,9 @@ from pykubelet.act.claims.state import StateError
 from pykubelet.act.claims.store import STATE_FILE, ClaimStore
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import AgentStartError
-from pykubelet.edges.kubeapi.client import ApiClient
+
+if TYPE_CHECKING:  # a node that stands alone does not need it
+    from pykubelet.edges.kubeapi.client import ApiClient
 
 
 def load_claims(m: Machinery) -> tuple[ClaimStore, Cache]:

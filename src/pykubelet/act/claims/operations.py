@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from pykubelet.act.claims.decide import batches, check_answers, check_claim, pod_claims, take_claim
 from pykubelet.act.claims.drivers import Drivers
@@ -29,9 +30,11 @@ from pykubelet.base.api.resource_claims import ApiClaim, claims_path
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.claims import ClaimDevice
 from pykubelet.base.model.ids import PodUID
-from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.plugins.dra_client import DraClaim, PreparedClaim
+
+if TYPE_CHECKING:  # a node that stands alone does not need it
+    from pykubelet.edges.kubeapi.client import ApiClient
 
 NO_API_SERVER = "this node has no API server"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import TYPE_CHECKING
 
 from pykubelet.act.claims.drivers import DriversState
 from pykubelet.base.api.resource_claims import RESOURCE_API
@@ -16,8 +17,10 @@ from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
+
+if TYPE_CHECKING:  # a node that stands alone does not need it
+    from pykubelet.edges.kubeapi.client import ApiClient
 
 log = Log("claims")
 DELAY_S = 30.0
