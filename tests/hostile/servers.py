@@ -15,9 +15,15 @@ LONGEST_S = 20.0
 
 
 @contextmanager
-def serving(script: Script) -> Iterator[int]:
-    """The port of a server on loopback that treats each of its clients so, until the block ends."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+def serving(script: Script, path: str = "") -> Iterator[int]:
+    """The port of a server on loopback that treats each of its clients so, until the block ends. With `path`, on a unix socket."""
+    if path:
+        made = socket.socket(socket.AF_UNIX)
+        made.bind(path)
+        made.listen()
+    else:
+        made = socket.create_server(("127.0.0.1", 0))
+    with made as listener:
         listener.settimeout(0.1)
         ended = threading.Event()
 
@@ -39,7 +45,7 @@ def serving(script: Script) -> Iterator[int]:
         acceptor = threading.Thread(target=accept)
         acceptor.start()
         try:
-            yield listener.getsockname()[1]
+            yield 0 if path else listener.getsockname()[1]
         finally:
             ended.set()
             acceptor.join()

@@ -196,6 +196,7 @@ LIFE = PodLifecycle(PodRef("default", "web", WEB), claiming_pod(), Stage.SYNCING
         (replace(ENTRY, pod=claiming_pod(phase="Succeeded")), LIFE, LISTED, ClaimStep.KEEP),
         (ENTRY, replace(LIFE, stage=Stage.TERMINATING), LISTED, ClaimStep.KEEP),
         (ENTRY, replace(LIFE, stage=Stage.TERMINATING, is_stopped=True), LISTED, ClaimStep.RELEASE),
+        (ENTRY, replace(LIFE, is_stopped=True), LISTED, ClaimStep.PREPARE),  # it starts again
         (ENTRY, replace(LIFE, stage=Stage.FINISHED), LISTED, ClaimStep.RELEASE),
         (None, LIFE, LISTED, ClaimStep.KEEP),
         (None, None, LISTED, ClaimStep.RELEASE),

@@ -116,10 +116,9 @@ class ClaimStep(StrEnum):
 
 def due_step(uid: PodUID, entry: RosterPod | None, life: PodLifecycle | None, now: Known) -> ClaimStep:
     """The step that is due for a pod. `entry`, `life`: None if the roster has no such pod, or it has no pod worker."""
-    if life is not None and (life.is_stopped or life.stage in ENDED_STAGES):
-        return ClaimStep.RELEASE
     if life is not None and life.stage is not Stage.SYNCING:
-        return ClaimStep.KEEP
+        has_ended = life.is_stopped or life.stage in ENDED_STAGES
+        return ClaimStep.RELEASE if has_ended else ClaimStep.KEEP
     if entry is None:
         is_orphaned = life is None and now.sources_ready and not now.may_run(uid)
         return ClaimStep.RELEASE if is_orphaned else ClaimStep.KEEP

@@ -41,20 +41,21 @@ class ClaimStore:
         return cache
 
     async def save(self, read: Callable[[], Cache], purpose: str) -> None:
-        """Write the cache as it is when it is written. Raises ClaimError, which begins with `purpose`."""
+        """Write the cache as it is at that moment, unless the file has it already. Raises ClaimError, which begins with `purpose`."""
         async with self._lock:
-            data = encode_state(read())
-            if data == self._written:
-                return
-            self._written = None
-            outcome = await self._flight.run_next("claims", lambda: self._replace(data), _DEADLINE_S)
-            if isinstance(outcome, Done):
-                self._written = data
-                return
+            cache = read()
+            outcome = await self._flight.run_next("claims", lambda: self._replace(cache), _DEADLINE_S)
+        if isinstance(outcome, Done):
+            return
         if isinstance(outcome, Failed) and not isinstance(outcome.error, HostError):
             raise outcome.error
         why = outcome.error if isinstance(outcome, Failed) else "the disk does not answer"
         raise ClaimError(f"{purpose}: {why}")
 
-    def _replace(self, data: bytes) -> None:
-        write_atomic(self._path, data, 0o600, durable=True)
+    def _replace(self, cache: Cache) -> None:
+        """Write the file, in a worker thread: a driver may have given many devices."""
+        data = encode_state(cache)
+        if data != self._written:
+            self._written = None
+            write_atomic(self._path, data, 0o600, durable=True)
+            self._written = data

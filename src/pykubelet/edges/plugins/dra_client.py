@@ -23,8 +23,11 @@ MAX_DEVICES = 1000
 #: Request names and CDI devices of one answer.
 MAX_NAMES = 10_000
 MAX_HEALTH = 2000
+#: Characters of an error and of a claim's UID, which are shown in Events and by `explain`.
+MAX_ERROR = 4096
+MAX_UID = 256
 _HEALTH_METHOD = "/v1alpha1.DRAResourceHealth/NodeWatchResources"
-DRA_LIMITS = Http2Limits(header_list=16 << 10, message=2 << 20, stream_window=3 << 20, connection_window=6 << 20)
+DRA_LIMITS = Http2Limits(header_list=16 << 10, message=1 << 20, stream_window=2 << 20, connection_window=4 << 20)
 
 
 class DraClaim(Value):
@@ -102,7 +105,7 @@ class DraConnection:
         answer = await self._call("NodePrepareResources", request, pb.NodePrepareResourcesResponse)
         _check_size(answer.claims, len(claims), self.method("NodePrepareResources"))
         return {
-            uid: PreparedClaim(tuple(_device(device) for device in claim.devices), claim.error)
+            uid[:MAX_UID]: PreparedClaim(tuple(_device(device) for device in claim.devices), claim.error[:MAX_ERROR])
             for uid, claim in answer.claims.items()
         }
 
@@ -112,7 +115,7 @@ class DraConnection:
         answer = await self._call("NodeUnprepareResources", request, pb.NodeUnprepareResourcesResponse)
         if len(answer.claims) > len(claims) + MAX_DEVICES:
             raise _too_many(f"{len(answer.claims)} claims", self.method("NodeUnprepareResources"))
-        return {uid: claim.error for uid, claim in answer.claims.items()}
+        return {uid[:MAX_UID]: claim.error[:MAX_ERROR] for uid, claim in answer.claims.items()}
 
     async def _call(self, name: str, request: PluginMessage, answer: type[R]) -> R:
         return await call_plugin(self._channel, self.method(name), request, answer, CALL_S)
