@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from agent.conftest import MakeAgent
-from support.agent import Agent, Json, make_container, make_pod
+from support.agent import Agent, Json, make_container, make_pod, sweep
 from support.device_plugins import Device, PluginProcess, device_plugin, healthy
 from support.world import World
+from testbed import containerd
 
 pytestmark = pytest.mark.integration
 
@@ -125,6 +126,24 @@ async def test_devices_inside_a_container_through_all_restarts(make_agent: MakeA
         assert (
             first["metadata"]["uid"] not in (agent.root / "device-plugins" / "kubelet_internal_checkpoint").read_text()
         )
+
+
+async def test_after_a_reboot_a_pod_whose_plugin_is_not_there_is_refused(
+    make_agent: MakeAgent, testbed: containerd.Testbed
+) -> None:
+    agent = make_agent().start()
+    async with device_plugin(agent.root, R, healthy("a")) as plugin:
+        await registered(agent, plugin)
+        agent.put(wanting("lost", 1, script=STAY), make_pod("plain"))
+        await agent.wait_running("lost", "plain")
+        agent.kill9()
+    await sweep(testbed)  # no container survives a reboot
+    agent.start()
+    refused = await agent.wait_phase("lost", "Failed")
+    why = f"no healthy devices present; cannot allocate unhealthy devices {R}"
+    assert refused["status"]["reason"] == "UnexpectedAdmissionError"
+    assert refused["status"]["message"].endswith(f"Allocate failed due to {why}, which is unexpected")
+    await agent.wait_running("plain")
 
 
 async def test_bad_plugins_cost_only_the_pods_that_use_them(make_agent: MakeAgent, tmp_path: Path) -> None:
