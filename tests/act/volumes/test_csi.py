@@ -11,13 +11,16 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from act.volumes.samples import NODE, make_pod, running
+from act.volumes.samples import NODE, inputs, make_pod, moment, roster, running
+from act.volumes.test_decide import Driver
 from act.volumes.test_loop import UID, Agent, set_roster, started, stop_pod
 from support.csi import DRIVER, CsiProcess, csi_driver, unmount_all
 
 from pykubelet.act.volumes.csi_data import CsiPlan, VolumeData, read_data
+from pykubelet.act.volumes.decide import next_timer
 from pykubelet.act.volumes.kind import Plan, RefusedPlan, UndecidedPlan
 from pykubelet.act.volumes.kinds.csi import TOKENS, needs_refresh
+from pykubelet.act.volumes.model import InputsChanged, Result, SetUp, SetUpEnded, TimerFired
 from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.base.api.codec import from_object
@@ -271,3 +274,36 @@ async def test_a_volume_whose_driver_is_unknown_is_left_alone(top: Path, notes: 
         (volume / "mount" / "file").unlink()
         (volume / "vol_data.json").unlink(missing_ok=True)
         await agent.wait_gone(agent.paths.pod(UID))
+
+
+def test_a_driver_that_wants_it_is_called_again_every_minute() -> None:
+    pod = pod_of(csi_volume())
+    content = known(requiresRepublish=True)
+    decisions = Driver()
+    (command,) = decisions.see(InputsChanged(replace(inputs(roster(pod)), content=content, plugins=registered())))
+    assert isinstance(command, SetUp)
+    assert decisions.see(SetUpEnded(UID, "data", Result.DONE)) == []
+    assert next_timer(decisions.state, moment(decisions.at)) == moment(60.0).mono
+    assert decisions.see(TimerFired(), after=59) == []
+    (again,) = decisions.see(TimerFired(), after=1)
+    assert isinstance(again, SetUp) and again.cause == "repeated"
+    decisions.see(SetUpEnded(UID, "data", Result.FAILED, "broken"))
+    assert decisions.up().ready, "a failure leaves the mount as it is"
+    (soon,) = decisions.see(TimerFired(), after=1)
+    assert isinstance(soon, SetUp)
+    decisions.see(SetUpEnded(UID, "data", Result.DONE))
+    assert decisions.see(TimerFired(), after=59) == []
+
+
+def test_a_driver_that_comes_back_gets_its_volumes_at_once() -> None:
+    pod = pod_of(csi_volume())
+    decisions = Driver()
+    seen = replace(inputs(roster(pod)), content=known(), plugins=Plugins(is_settled=True))
+    commands = decisions.see(InputsChanged(seen))
+    assert not any(isinstance(command, SetUp) for command in commands)
+    commands = decisions.see(InputsChanged(replace(seen, plugins=registered())), after=1)
+    assert [type(command) for command in commands if isinstance(command, SetUp)] == [SetUp]
+    decisions.see(SetUpEnded(UID, "data", Result.UNCERTAIN, "away"))
+    later = replace(registered("/other"), is_settled=True)
+    (command,) = decisions.see(InputsChanged(replace(seen, plugins=later)), after=0.01)
+    assert isinstance(command, SetUp), "it does not wait for the end of the back-off"

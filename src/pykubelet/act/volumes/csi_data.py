@@ -18,6 +18,8 @@ from pykubelet.base.model.ids import PodUID
 DATA = "vol_data.json"
 MOUNT = "mount"
 PERSISTENT, EPHEMERAL = "Persistent", "Ephemeral"
+#: The reference calls such drivers at each sync of a pod.
+REPUBLISH_S = 60.0
 NO_CLIENT = "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: "
 
 
@@ -90,7 +92,7 @@ class CsiPlan(VolumePlan):
     """The plan of a CSI volume. `directory`: the volume's, which the target is in.
 
     `is_group_applied`: the agent gives all files the group `fs_group`, unless the driver does; `only_on_mismatch`: not if the
-    top directory has it already. `republishes`: the driver wants to be called again when tokens change.
+    top directory has it already. `republishes`: the driver wants to be called again from time to time, and when tokens change.
     """
 
     directory: str
@@ -112,6 +114,11 @@ class CsiPlan(VolumePlan):
     def driver(self) -> str:
         """The name of the driver."""
         return self.data.driver
+
+    @property
+    def repeat_s(self) -> float:
+        """Seconds until the driver is called again."""
+        return REPUBLISH_S if self.republishes else 0.0
 
 
 def driver_missing(name: str) -> str:

@@ -123,9 +123,10 @@ def next_timer(state: State, now: Moment) -> float | None:
 
 
 def _times(pod: PodVolumes) -> tuple[float, ...]:
-    """When the pod's retries and its next Event about missing volumes are due, in monotonic seconds."""
+    """When the pod's retries, its repeated set-ups and its next Event about missing volumes are due, in monotonic seconds."""
     failures = (pod.directory_failure, *(volume.failure for volume in pod.volumes.values()))
-    times = (pod.remind_at, *(failure.retry_at for failure in failures if failure is not None))
+    again = (volume.again_at for volume in pod.volumes.values())
+    times = (pod.remind_at, *again, *(failure.retry_at for failure in failures if failure is not None))
     return tuple(time for time in times if time is not None)
 
 
@@ -198,7 +199,7 @@ class _Step:
             if (
                 pod.remind_at is not None
                 or pod.directory_failure is not None
-                or any(v.failure for v in pod.volumes.values())
+                or any(v.failure or _is_again_due(v, self.now) for v in pod.volumes.values())
             ):
                 self.advance(uid, "retry")
 
@@ -223,7 +224,10 @@ class _Step:
         volume = replace(volume, is_late=False)
         if event.result is Result.DONE:
             assert isinstance(volume.plan, VolumePlan)
-            volume = replace(volume, phase=MountPhase.MOUNTED, mounted=volume.plan.mounted, failure=None)
+            again = self.now.mono + volume.plan.repeat_s if volume.plan.repeat_s else None
+            volume = replace(
+                volume, phase=MountPhase.MOUNTED, mounted=volume.plan.mounted, failure=None, again_at=again
+            )
             if pod.directory is PodDirectory.UNKNOWN and _makes_directory(volume):
                 pod = replace(pod, directory=PodDirectory.MADE, directory_failure=None)
         else:
@@ -329,7 +333,8 @@ class _Step:
             return state
         if state.phase is MountPhase.MOUNTED and _needs_refresh(state) is None:
             return state
-        if state.phase is MountPhase.MOUNTED and not afresh and state.failure is None:
+        again = _is_again_due(state, self.now)
+        if state.phase is MountPhase.MOUNTED and not afresh and not again and state.failure is None:
             return state
         inputs = self.inputs
         plan = plan_volume(pod.pod, wanted, inputs.node, inputs.content, self.paths, inputs.plugins)
@@ -355,11 +360,11 @@ class _Step:
                 return replace(state, failure=self._refused(pod, state, plan))
             case VolumePlan() if isinstance(state.plan, VolumePlan) and state.plan.kind == plan.kind:
                 failed = state.failure is not None and state.failure.retry_at is not None
-                needs_refresh = _needs_refresh(state)
-                if not failed and (needs_refresh is None or not needs_refresh(state.plan, plan)):
+                needs_refresh, again = _needs_refresh(state), _is_again_due(state, self.now)
+                if not (failed or again) and (needs_refresh is None or not needs_refresh(state.plan, plan)):
                     return replace(state, failure=None)
-                self.commands.append(SetUp(pod.uid, state.name, plan, "content changed"))
-                return replace(state, phase=MountPhase.REFRESHING, plan=plan)
+                self.commands.append(SetUp(pod.uid, state.name, plan, "repeated" if again else "content changed"))
+                return replace(state, phase=MountPhase.REFRESHING, plan=plan, again_at=None)
         return state
 
     def _refused(self, pod: PodVolumes, state: VolumeState, plan: RefusedPlan) -> VolumeFailure:
@@ -460,6 +465,10 @@ class _Step:
 
 def _is_due(failure: VolumeFailure | None, now: Moment) -> bool:
     return failure is None or (failure.retry_at is not None and now.mono >= failure.retry_at)
+
+
+def _is_again_due(volume: VolumeState, now: Moment) -> bool:
+    return volume.again_at is not None and now.mono >= volume.again_at
 
 
 def _with_due_failures(pod: PodVolumes, now: Moment) -> PodVolumes:

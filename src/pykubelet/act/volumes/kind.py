@@ -62,6 +62,11 @@ class VolumePlan(Value):
         """The name of the driver that carries the plan out; "" if the agent does it itself."""
         return ""
 
+    @property
+    def repeat_s(self) -> float:
+        """Seconds after which a mounted volume is set up again; 0: never."""
+        return 0.0
+
 
 class InPlacePlan(VolumePlan):
     """A plan for a volume that needs no work on the host."""

@@ -60,7 +60,8 @@ class VolumeFailure(Value):
 class VolumeState(Value):
     """One volume of one pod. `plugin`: its directory below `volumes`, "" when it has none. `since`: wall seconds.
 
-    `is_late`: something that its plan depends on may have changed since the running operation was planned.
+    `is_late`: something that its plan depends on may have changed since the running operation was planned. `again_at`: when a
+    mounted volume is set up again (monotonic).
     """
 
     name: str
@@ -71,6 +72,7 @@ class VolumeState(Value):
     mounted: MountedVolume | None = None
     failure: VolumeFailure | None = None
     is_late: bool = False
+    again_at: float | None = None
 
 
 class PodDirectory(StrEnum):
