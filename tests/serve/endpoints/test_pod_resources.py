@@ -33,6 +33,7 @@ from pykubelet.edges.plugins import podresources_pb2 as pb
 from pykubelet.net.grpc.server import RpcServer
 from pykubelet.serve.endpoints.known_pods import KnownPods
 from pykubelet.serve.endpoints.pod_resources import BURST, REQUESTS, PodResources, ResourceCells
+from pykubelet.serve.endpoints.pod_resources_messages import MAX_ENTRIES
 
 GPU = "example.com/gpu"
 GI = 1 << 30
@@ -275,6 +276,15 @@ async def test_too_many_calls_are_refused_and_counted(node: Node) -> None:
     assert (REQUESTS.value("v1"), REQUESTS.value("v1alpha1")) == (before[0] + BURST, before[1] + 2)
     node.clock.advance(1)
     await node.raw("List")
+
+
+async def test_too_many_devices_for_one_answer(node: Node) -> None:
+    ids = frozenset(map(str, range(MAX_ENTRIES // 2 + 1)))
+    node.placements.publish(Placements(devices={GPU: DeviceResource(ids, nodes=dict.fromkeys(ids, (0, 1)))}))
+    with pytest.raises(grpc.aio.AioRpcError, match="more than 200000 devices") as caught:
+        await node.allocatable()
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert await node.listed() == {}
 
 
 async def test_a_request_that_cannot_be_read(node: Node) -> None:

@@ -26,7 +26,13 @@ from pykubelet.edges.plugins import podresources_pb2 as pb
 from pykubelet.net.grpc.server import Method
 from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet.serve.endpoints.known_pods import KnownPods
-from pykubelet.serve.endpoints.pod_resources_messages import allocatable_message, old_pod_message, pod_message
+from pykubelet.serve.endpoints.pod_resources_messages import (
+    TooManyDevices,
+    allocatable_message,
+    check_size,
+    old_pod_message,
+    pod_message,
+)
 
 V1, V1ALPHA1 = "v1", "v1alpha1"
 SERVICE = "PodResourcesLister"
@@ -75,6 +81,7 @@ class PodResources:
         self._cells = cells
         self._clock = clock
         self._bucket = TokenBucket(QPS, BURST)
+        self._making = asyncio.Lock()  # one answer at a time, because each may need much memory
 
     def methods(self) -> dict[str, Method]:
         """The methods by path."""
@@ -138,7 +145,11 @@ class PodResources:
             REQUESTS.inc(version)
             if not self._bucket.take(self._clock.monotonic()):
                 raise RpcError(Code.RESOURCE_EXHAUSTED, "rejected by rate limit")
-            return await method(request)
+            try:
+                async with self._making:
+                    return await method(request)
+            except TooManyDevices as error:
+                raise RpcError(Code.RESOURCE_EXHAUSTED, str(error)) from error
 
         return answer
 
@@ -159,7 +170,11 @@ class PodResources:
 async def _add_pods(
     answer: pb.ListPodResourcesResponse, pods: list[Pod], make: Callable[[Pod], Awaitable[pb.PodResources]]
 ) -> None:
+    devices = 0
     for number, pod in enumerate(pods, 1):
-        answer.pod_resources.append(await make(pod))
+        message = await make(pod)
+        devices += sum(len(container.devices) for container in message.containers)
+        check_size(devices)
+        answer.pod_resources.append(message)
         if number % _STEP == 0:
             await asyncio.sleep(0)

@@ -19,9 +19,21 @@ from pykubelet.edges.plugins import podresources_pb2 as pb
 #: Devices, or containers, that are added to a message without a pause.
 STEP = 2000
 NO_NODE = -1
+#: The most devices in one answer. They need 100 MB while it is made.
+MAX_ENTRIES = 200_000
 
 #: Resource, device, NUMA node; the node is None for a device without a topology.
 _Entry = tuple[str, str, int | None]
+
+
+class TooManyDevices(Exception):
+    """The devices do not fit into one answer."""
+
+
+def check_size(devices: int) -> None:
+    """Raise TooManyDevices if one answer cannot have so many devices."""
+    if devices > MAX_ENTRIES:
+        raise TooManyDevices(f"more than {MAX_ENTRIES} devices, which is too much for one answer")
 
 
 async def pod_message(pod: Pod, placements: Placements, claims: PodClaims) -> pb.PodResources:
@@ -82,8 +94,9 @@ def _in_order(ids: Collection[str]) -> Collection[str]:
 async def _add_devices(
     message: pb.ContainerResources | pb.AllocatableResourcesResponse, entries: Iterable[_Entry]
 ) -> None:
-    """Add one entry for each device and NUMA node."""
+    """Add one entry for each device and NUMA node. Raises TooManyDevices."""
     for number, (resource, id_, node) in enumerate(entries, 1):
+        check_size(number)
         entry = message.devices.add(resource_name=resource, device_ids=(id_,))
         if node is not None:
             entry.topology.nodes.add(ID=node)
