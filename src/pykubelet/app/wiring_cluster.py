@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from pykubelet.act.placement.devices.device_checkpoint import FILE_NAME
 from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import AgentStartError
@@ -46,8 +47,6 @@ from pykubelet.serve.auth.auth_filter import Reviewers
 
 #: The longest wait, in seconds, before a TokenReview is sent. It is limited because any client can send tokens.
 LONGEST_REVIEW_WAIT_S = 2.0
-#: As long as this file exists, resources of device plugins from before a restart are known.
-DEVICE_CHECKPOINT = "device-plugins/kubelet_internal_checkpoint"
 
 
 class Cluster(Value):
@@ -244,7 +243,8 @@ def registration(settings: Settings, machine: Machine, labels: Mapping[str, str]
         port=config.port,
         features=settings.declared_features,
         max_images=50 if config.nodeStatusMaxImages is None else config.nodeStatusMaxImages,
-        reset_extended=stat_file(f"{settings.root_dir}/{DEVICE_CHECKPOINT}") is None,
+        # as long as this file exists, resources of device plugins from before a restart are known
+        reset_extended=stat_file(f"{settings.paths.device_plugins}/{FILE_NAME}") is None,
         root_dir=settings.root_dir,
         local_storage=config.localStorageCapacityIsolation is not False,
     )

@@ -27,6 +27,7 @@ from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.text import shorten
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import AssignedDevices, DeviceMount, DeviceNode, DeviceResource, Devices
@@ -107,6 +108,7 @@ async def test_a_plugin_registers_and_lists_its_devices(tmp_path: Path) -> None:
         (R, "v1", 'requested API version "v1" is not supported by kubelet. Supported version is ["v1beta1"]'),
         ("device", "v1beta1", 'the ResourceName "device" is invalid'),
         ("requests.example.com/d", "v1beta1", 'the ResourceName "requests.example.com/d" is invalid'),
+        ("d" * 9999, "v1beta1", f'the ResourceName "{"d" * 397}..." is invalid'),
         ("kubernetes.io/d", "v1beta1", 'the ResourceName "kubernetes.io/d" is invalid'),
         (R, "v1beta1", "failed to get device plugin options: rpc error: code = Unavailable desc = "),
     ],
@@ -117,9 +119,9 @@ async def test_registrations_that_are_refused(tmp_path: Path, resource: str, ver
         device_plugin(tmp_path, resource, version=version, follow=False) as plugin,  # it does not even serve
     ):
         await asyncio.wait_for(_exists(tmp_path / "device-plugins" / "kubelet.sock"), 10)
-        counted = REGISTRATIONS.value(resource)
+        counted = REGISTRATIONS.value(shorten(resource, 400))
         assert (await plugin.register()).startswith(problem)
-        assert REGISTRATIONS.value(resource) == counted + 1
+        assert REGISTRATIONS.value(shorten(resource, 400)) == counted + 1
         assert agent.plugins.refresh(agent.manager).resources == {}
 
 
@@ -197,6 +199,10 @@ async def test_failures_of_calls(tmp_path: Path) -> None:
         large = await agent.plugins.allocate("u", call)
         assert isinstance(large, AllocationError)
         assert "received message larger than max" in large.text
+        await plugin.order(behavior={"allocate": ""}, response={"envs": {"LONG": "x" * 300_000}})
+        large = await agent.plugins.allocate("u", call)
+        assert isinstance(large, AllocationError)
+        assert large.text.endswith("bytes is larger than 262144")
         await plugin.kill()
         await agent.until_healthy()
         stopped = f"endpoint {R} has been stopped"

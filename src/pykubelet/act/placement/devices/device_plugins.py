@@ -30,6 +30,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.text import shorten
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import AssignedDevices, DeviceResource
@@ -58,6 +59,10 @@ _PAUSE_FACTOR = 10
 #: Seconds of pause for each list that was skipped: ten times what it costs to receive one.
 _SKIPPED_S = 50e-6
 _PARSE_S = 30.0
+#: Characters; longer than any valid name.
+_MAX_NAME = 400
+#: Bytes of a response to `Allocate`, which is kept and written for as long as the pod exists.
+MAX_RESPONSE = 256 << 10
 _NO_CONTAINERS = (
     "no containers return in allocation response &AllocateResponse{ContainerResponses:[]*ContainerAllocateResponse{},}"
 )
@@ -133,19 +138,20 @@ class NodeDevicePlugins:
     async def register(self, data: bytes) -> bytes:
         """`Register`: connect to the plugin and follow its list. Raises RpcError."""
         request = read_registration(data)
-        REGISTRATIONS.inc(request.resource)
+        name = shorten(request.resource, _MAX_NAME)
+        REGISTRATIONS.inc(name)
         if request.version not in VERSIONS:
             supported = " ".join(map(json.dumps, VERSIONS))
-            version = json.dumps(request.version, ensure_ascii=False)
+            version = json.dumps(shorten(request.version, _MAX_NAME), ensure_ascii=False)
             problem = f"requested API version {version} is not supported by kubelet. Supported version is [{supported}]"
         elif not is_extended(request.resource):
-            problem = f"the ResourceName {json.dumps(request.resource, ensure_ascii=False)} is invalid"
+            problem = f"the ResourceName {json.dumps(name, ensure_ascii=False)} is invalid"
         else:
             outcome = await self._connect(request.resource, f"{self._files.directory}/{request.endpoint}")
             if isinstance(outcome, _Endpoint):
                 return registered()
             problem = outcome
-        log.warning("a device plugin cannot be registered", resource=request.resource, reason=problem)
+        log.warning("a device plugin cannot be registered", resource=name, reason=problem)
         raise RpcError(Code.UNKNOWN, problem)
 
     async def _connect(self, resource: str, path: str) -> _Endpoint | str:
@@ -304,6 +310,8 @@ class NodeDevicePlugins:
             return AllocationError(str(error))
         finally:
             ALLOCATIONS.observe(self._clock.monotonic() - began, call.resource)
+        if response is not None and len(response) > MAX_RESPONSE:
+            return AllocationError(f"the allocation response of {len(response)} bytes is larger than {MAX_RESPONSE}")
         return AllocationError(_NO_CONTAINERS) if response is None else response
 
     # The interface to pod workers
