@@ -28,8 +28,10 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import RuntimeReady
+from pykubelet.base.model.plugins import Plugin, Plugins, PluginType
 from pykubelet.base.model.waits import Owner, TimelineEntry, Wait
 from pykubelet.serve.explain.documents import ask_routes
+from pykubelet.serve.explain.plugins import plugins_document
 from pykubelet.serve.listen import serve_socket
 
 
@@ -141,6 +143,15 @@ def test_a_pod_and_its_successor_are_both_explained(served: Served, capsys: pyte
     assert out.count("Pod default/db (") == 2
     assert "Stage terminating (removed) for 1m40s" in out
     assert "Waits for:\n  nothing\n" in out
+
+
+def test_plugins_are_listed_with_what_is_wrong_with_them() -> None:
+    gpu = Plugin(PluginType.DRA, "gpu.example.com", "/r/gpu.sock", "/p/dra.sock", ("v1.DRAPlugin",), WALL)
+    known = plugins_document(Plugins({"/r/gpu.sock": gpu}, {"/r/a.sock": "GetInfo: it hangs"}))
+    assert list(ask.plugin_lines(known, WALL + 65)) == [
+        "  /r/a.sock: GetInfo: it hangs",
+        "  DRAPlugin gpu.example.com: registered 1m5s ago, /p/dra.sock",
+    ]
 
 
 def test_explain_the_node(served: Served, capsys: pytest.CaptureFixture[str]) -> None:

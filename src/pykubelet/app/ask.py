@@ -391,6 +391,9 @@ def _show_node(options: argparse.Namespace) -> None:
     if document["placement"] is not None:
         print("\nPlacement:")
         print("\n".join(map_lines(document["placement"])) or "  nothing is placed")
+    if document["plugins"]:
+        print("\nPlugins:")
+        print("\n".join(plugin_lines(document["plugins"], now)))
     print("\nWaits for:")
     _print_waits(document["waits"], now)
     _print_notes({"waits": (), "problems": document["problems"]}, now)
@@ -415,6 +418,16 @@ def _cluster_lines(document: Document, now: float) -> Iterable[str]:
         else:
             state = f"expires in {render_age(expires - now)}"
         yield f"Certificate ({found['use']}) {found['file']}: {state}"
+
+
+def plugin_lines(plugins: Sequence[Document], now: float) -> Iterable[str]:
+    """The lines about the plugins of the node: since when they are registered, or why they are not."""
+    for plugin in plugins:
+        if plugin["problem"]:
+            yield f"  {plugin['socket']}: {plugin['problem']}"
+        else:
+            age = render_age(now - plugin["since"])
+            yield f"  {plugin['type']} {plugin['name']}: registered {age} ago, {plugin['endpoint']}"
 
 
 def _eviction_lines(eviction: Document | None, now: float) -> Iterable[str]:

@@ -177,6 +177,7 @@ def explain_inputs(m: Machinery, cells: Cells) -> AskInputs:
         credentials=cells.credentials.cell,
         eviction=EvictionCells(cells.signals.cell, cells.evictions.cell, cells.usage.cell, m.usage_wanted),
         placement=PlacementCells(cells.placements.cell, cells.claims.cell),
+        plugins=cells.plugins.cell,
         more_waits=partial(further_waits, cells),
     )
 

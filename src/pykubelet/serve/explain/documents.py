@@ -34,6 +34,7 @@ from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import Placements
+from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import Roster, pod_ref
@@ -45,6 +46,7 @@ from pykubelet.serve.explain.cluster import api_document, certificates_document,
 from pykubelet.serve.explain.columns import columns_of
 from pykubelet.serve.explain.eviction import eviction_document
 from pykubelet.serve.explain.placement import device_documents, map_document, pod_placement_document
+from pykubelet.serve.explain.plugins import plugins_document
 from pykubelet.serve.explain.waits import node_waits, pod_waits
 
 Document = dict[str, Any]
@@ -75,7 +77,7 @@ class PlacementCells(Value):
 class AskInputs(Value):
     """The cells from which the answers are made. `more_waits`: returns further waits of a pod, which these cells do not have.
 
-    `api`, `credentials`: those of a node in a cluster.
+    `api`, `credentials`: those of a node in a cluster. `plugins`: the plugins that have registered.
     """
 
     roster: Cell[Roster]
@@ -91,6 +93,7 @@ class AskInputs(Value):
     credentials: Cell[Credentials] | None = None
     eviction: EvictionCells | None = None
     placement: PlacementCells | None = None
+    plugins: Cell[Plugins] | None = None
 
 
 def ask_routes(inputs: AskInputs, clock: Clock) -> ExplainRoute:
@@ -205,6 +208,7 @@ def node_document(inputs: AskInputs, now: float, started_at: float) -> Document:
         "api": api_document(_api(inputs), node),
         "eviction": _eviction(inputs),
         "certificates": certificates_document(_credentials(inputs)),
+        "plugins": plugins_document(inputs.plugins.get()) if inputs.plugins is not None else [],
         "waits": [_plain_wait(wait) for wait in _waits_of_all(inputs, now, started_at)],
         "timeline": [_event_line(found) for found in inputs.recent.get().node],
     }
