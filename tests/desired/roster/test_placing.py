@@ -112,7 +112,23 @@ def test_a_pod_that_is_being_placed_counts() -> None:
     desk = Desk()
     desk.send(make_pod("a", cpu="600m"), at=placing())
     desk.send(make_pod("a", cpu="600m"), make_pod("b", cpu="600m"), at=placing())
+    desk.settle_again(placing(Placements({PodUID(uid): PodPlacement(seen_at=WALL) for uid in ("a-1", "b-1")})))
     assert (desk.reason("a-1"), desk.reason("b-1")) == (None, "OutOfcpu")
+
+
+def test_the_answer_of_the_resource_managers_precedes_the_lack_of_resources() -> None:
+    """As in the reference, whose metrics count the failed allocation of a pod that does not fit anyway."""
+    desk = Desk()
+    desk.send(make_pod("huge", cpu="600"), at=placing())
+    assert unplaced(desk) == ["huge-1"]
+    roster = desk.send(make_pod("huge", cpu="600"), make_pod("small", cpu="600m"), at=placing())
+    assert roster.unplaced == ("huge-1", "small-1")
+    both = {
+        PodUID("huge-1"): placed("huge-1", NO_CPUS).pods[PodUID("huge-1")],
+        PodUID("small-1"): PodPlacement(seen_at=WALL),
+    }
+    desk.settle_again(placing(Placements(both)))
+    assert (desk.reason("huge-1"), desk.reason("small-1")) == (NO_CPUS.reason, None)
 
 
 def test_pods_that_have_ended_are_not_placed() -> None:

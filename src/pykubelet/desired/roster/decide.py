@@ -11,8 +11,9 @@ Rules:
 - Until the runtime was listed, it is not known which pods run. If not all pods fit, all are held until then.
 - A critical pod that does not fit preempts others, which are rejected as `Preempting`. It is held until they have ended,
   for at most 1.5 times their longest grace period (at least `MIN_PREEMPTION_WAIT_S`).
-- Placement comes last: a pod that the node would admit otherwise is held until act/placement has found CPUs, memory and
+- Placement: a pod is held until act/placement has found CPUs, memory and
   devices for it, and is rejected if there are none. Pods that run already are placed too, which confirms what they have.
+  A pod that does not fit for another reason is placed all the same: the answer of the resource managers has precedence.
 - The watch of pods may be ahead of the agent's view of the Node. A pod that does not match the Node's labels or taints is
   held until the Node was read again. If that read fails, the pod is rejected as `InvalidNodeInfo`.
 """
@@ -91,7 +92,9 @@ class _Admit(Value):
 
 
 class _Place(Value):
-    """Admit the pod once it is placed."""
+    """Have the pod placed, then admit it; or reject it with `refusal` if its placement succeeds."""
+
+    refusal: Rejection | None = None
 
 
 class _Refuse(Value):
@@ -141,7 +144,8 @@ def settle(
             load = _load(entries, facts)
         else:
             if isinstance(judgement, _Place):
-                entries[entry.ref.uid] = _placing(entries, entry, facts.placements, wall)
+                placing = replace(entry, refusal=judgement.refusal)
+                entries[entry.ref.uid] = _placing(entries, placing, facts.placements, wall)
             else:
                 recorder.extend(_note(entries, entry, judgement, trace, wall))
             if isinstance(judgement, _Hold) and judgement.asks:
@@ -180,11 +184,13 @@ def _end_placements(entries: Entries, placements: Placements, wall: float) -> li
         found = placements.pods.get(uid)
         if found is None or found.seen_at != entry.item.seen_at:
             entries[uid] = _held(entry, placements.waits.get(uid, UNPLACED), wall)
-        elif found.rejection is None:
+            continue
+        rejection = found.rejection or entry.refusal
+        if rejection is None:
             entries[uid] = _admitted(entry)
         else:
-            entries[uid] = _rejected(entry, found.rejection)
-            events.append(warning(found.rejection.reason, found.rejection.message, entry.ref))
+            entries[uid] = _rejected(entry, rejection)
+            events.append(warning(rejection.reason, rejection.message, entry.ref))
     return events
 
 
@@ -257,7 +263,7 @@ def _rank(entry: Entry, observed: Observed) -> tuple[int, float, int]:
 def counts(entry: Entry, facts: AdmissionFacts) -> bool:
     """Whether the pod counts against the capacity of the node now."""
     if entry.verdict in (AdmissionVerdict.PREEMPTING, AdmissionVerdict.PLACING):
-        return True
+        return entry.refusal is None
     if entry.verdict is not AdmissionVerdict.ADMITTED:
         return False
     lifecycle = facts.lifecycles.pods.get(entry.ref.uid)
@@ -281,6 +287,8 @@ def _all_fit(entries: Entries, undecided: list[Entry], facts: AdmissionFacts) ->
         judgement = _judge(entry, Trace.NONE, load, facts)
         if isinstance(judgement, _Lacks) or (isinstance(judgement, _Refuse) and not judgement.firm):
             return False
+        if isinstance(judgement, _Place) and judgement.refusal is not None:
+            return False
         if isinstance(judgement, (_Admit, _Place)):
             load = load.plus(entry.demand)
     return True
@@ -293,7 +301,7 @@ def _judge(entry: Entry, trace: Trace, load: Load, facts: AdmissionFacts) -> _Ju
     pod, rules = entry.item.pod, facts.rules
     if entry.item.source == SOURCE_API and (has_ended_in_api(pod) or pod.metadata.deletionTimestamp):
         return _Admit()
-    accepted = _Place() if trace is not Trace.OVER and _needs_placement(entry, facts) else _Admit()
+    needs_placement = trace is not Trace.OVER and _needs_placement(entry, facts)
     is_here = trace in (Trace.ALIVE, Trace.OVER)
     refusal = None if is_here else admission.refuse_under_pressure(pod, facts.pressure)
     if refusal is not None:
@@ -301,8 +309,18 @@ def _judge(entry: Entry, trace: Trace, load: Load, facts: AdmissionFacts) -> _Ju
     refusal = admission.refuse_sysctls(pod, rules) or admission.refuse_os(pod)
     if refusal is not None:
         return _Refuse(refusal, firm=True)
-    if is_here:
-        return accepted
+    judgement = _Admit() if is_here else _judge_fit(entry, load, facts)
+    match judgement:
+        case _Admit() if needs_placement:
+            return _Place()
+        case _Refuse(rejection) if needs_placement:
+            return _Place(rejection)  # what the resource managers answer comes first
+    return judgement
+
+
+def _judge_fit(entry: Entry, load: Load, facts: AdmissionFacts) -> _Judgement:
+    """The checks against the node and its other pods, for a pod that does not run here."""
+    pod, rules = entry.item.pod, facts.rules
     if admission.needs_strict_groups(pod) and not facts.runtime.checked:
         return _Hold(RUNTIME_UNKNOWN)
     refusal = admission.refuse_groups_policy(pod, facts.runtime)
@@ -322,7 +340,7 @@ def _judge(entry: Entry, trace: Trace, load: Load, facts: AdmissionFacts) -> _Ju
     )
     if refusal is not None:
         return _Refuse(refusal)
-    return _Lacks(shortages) if shortages else accepted
+    return _Lacks(shortages) if shortages else _Admit()
 
 
 def _judge_by_newest(entry: Entry, refusal: Rejection, node: NodeView) -> _Refuse | _Hold:

@@ -14,7 +14,7 @@ from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.reasons import RESIZE_DEFERRED
-from pykubelet.base.model.roster import ManifestProblem, RosterPod, SourceChanged
+from pykubelet.base.model.roster import ManifestProblem, Rejection, RosterPod, SourceChanged
 from pykubelet.config.settings import Settings
 from pykubelet.desired.roster.kept_size import KeptSize
 
@@ -109,6 +109,7 @@ class Entry(Value):
     `asked_at`: when a new read of the Node was requested, in monotonic seconds, because the known Node does not match the pod.
     `was_over`: its containers had already ended for good when it was admitted. `wanted`: the pod as its source has it, which
     may request another size than `item.pod` has. `placing_number`: the order of admission of pods that are being placed.
+    `refusal`: why the pod is rejected even if it can be placed.
     """
 
     item: RosterPod
@@ -123,6 +124,7 @@ class Entry(Value):
     wanted: Pod | None = None
     short_of: str = ""
     placing_number: int = 0
+    refusal: Rejection | None = None
 
     @property
     def is_resizing(self) -> bool:
