@@ -210,6 +210,25 @@ async def connected(path: str) -> AsyncIterator[Client]:
         client.close()
 
 
+async def test_a_client_that_leaves_while_it_is_answered_is_no_error(
+    path: str, channel: grpc.aio.Channel, caplog: pytest.LogCaptureFixture
+) -> None:
+    grow = literal(":path", "/t.S/Grow")
+    wide = (
+        PREFACE
+        + frame(Kind.SETTINGS, 0, 0, b"\0\x04\x7f\xff\xff\xff")
+        + frame(Kind.WINDOW_UPDATE, 0, 0, number(1 << 30))
+    )
+    ask = frame(Kind.HEADERS, END_HEADERS, 1, grow) + frame(Kind.DATA, END_STREAM, 1, framed(b"30000000"))
+    for _ in range(3):
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(wide + ask)
+        await reader.readexactly(100_000)
+        writer.transport.abort()
+    assert await call(channel, "Echo", b"x") == b"xx"
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 async def test_limits_are_announced(path: str) -> None:
     async with connected(path) as client:
         await client.send(HELLO)

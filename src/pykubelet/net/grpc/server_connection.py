@@ -235,7 +235,10 @@ class ServerConnection:
             self._send_last(id, (*_ANSWER, *trailers))
             return
         self._http.send_headers(id, _ANSWER)
-        await self._send_body(id, framed(answer))
+        try:
+            await self._send_body(id, framed(answer))
+        except OSError:
+            return  # the client is gone; `run` ends
         self._send_last(id, _OK)
 
     def _send_last(self, id: int, headers: tuple[tuple[str, str], ...]) -> None:
