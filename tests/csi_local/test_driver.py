@@ -151,6 +151,13 @@ async def test_an_ephemeral_volume_lives_as_long_as_it_is_published(
     assert mounts_below(str(top)) == ()
 
 
+async def test_what_an_interrupted_deletion_has_left_is_removed(top: Path, driver: CsiProcess, node: CsiNode) -> None:
+    left = top / "data/volumes/csi-abc/data"
+    left.mkdir(parents=True)
+    await node.unpublish("csi-abc", str(top / "target"))
+    assert driver.volumes() == []
+
+
 async def test_an_image_that_was_given_more_capacity_is_larger_at_the_next_mount(
     top: Path, driver: CsiProcess, node: CsiNode
 ) -> None:

@@ -109,12 +109,12 @@ class NodeService:
             await self._volumes.unmount(volume_id, target)
             await self._volumes.remove_target(volume_id, target)
             try:
-                is_ephemeral = (await self._volumes.get(volume_id)).is_ephemeral
+                is_kept = not (await self._volumes.get(volume_id)).is_ephemeral
             except RpcError as error:
                 if error.code is not Code.NOT_FOUND:
                     raise
-                is_ephemeral = False
-            if is_ephemeral:
+                is_kept = False  # what an interrupted deletion has left goes now
+            if not is_kept:
                 await self._volumes.delete(volume_id)
         return pb.NodeUnpublishVolumeResponse()
 
