@@ -78,7 +78,22 @@ def node_with(policy: str, *pods: Pod, scope: str = "container") -> FilledNode:
             "single-numa-node",
             [{"memory": "10Gi"}, {"memory": "12Gi"}],
             {"memory": "8Gi"},
-            "8Gi of memory; free: 5632Mi on node 0, 4Gi on node 1, held by default/a main (10Gi), default/b main (12Gi)",
+            "8Gi of memory on one NUMA node; largest free: 5632Mi on node 0, held by default/a main (10Gi)",
+        ),
+        (
+            "none",
+            [{"memory": "10Gi"}, {"memory": "12Gi"}],
+            {"memory": "8Gi"},
+            "8Gi of memory on one NUMA node; largest free: 5632Mi on node 0, held by default/a main (10Gi)"
+            "; nodes of which one is in use by itself cannot be used together",
+        ),
+        ("single-numa-node", [], {"memory": "17Gi"}, "17Gi of memory on one NUMA node; the largest node has 16Gi"),
+        (
+            "restricted",
+            [{"memory": "2Gi"}, {"memory": "3Gi"}, {"memory": "12Gi"}],
+            {"memory": "18Gi"},
+            "18Gi of memory; free: 10752Mi on node 0, 4Gi on node 1, "
+            "held by default/c main (12Gi), default/b main (3Gi), default/a main (2Gi)",
         ),
         (
             "single-numa-node",

@@ -6,7 +6,7 @@ and `pykubelet simulate placement` show it beside the message.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 
 from pykubelet.act.placement.cpu_manager import SMT_REASON, CpuManager
@@ -119,15 +119,30 @@ class _Explanation:
         return f"{needs.subject} devices on the same NUMA nodes; {_fitting([hints])}"
 
     def _memory(self, manager: MemoryManager, needs: _Needs) -> str:
-        """The memory that is free on each node, and who has the rest."""
-        free = {node: one.tables[MEMORY].free for node, one in manager.state.machine.items() if MEMORY in one.tables}
-        listed = ", ".join(f"{_bytes(size)} on node {node}" for node, size in free.items())
+        """The memory that is free on the node with the most, or on all if one could not have enough; and who has the rest."""
+        tables = {node: one.tables[MEMORY] for node, one in manager.state.machine.items() if MEMORY in one.tables}
+        what = f"{needs.subject} {_bytes(needs.memory)} of memory"
+        most = max((table.allocatable for table in tables.values()), default=0)
+        if needs.memory > most and self.topology.policy is Policy.SINGLE_NUMA_NODE:
+            return f"{what} on one NUMA node; the largest node has {_bytes(most)}"
+        if needs.memory > most:
+            listed = ", ".join(f"{_bytes(table.free)} on node {node}" for node, table in tables.items())
+            return f"{what}; free: {listed}{self._memory_holders(manager, tables)}"
+        best = max(tables, key=lambda node: tables[node].free)
+        largest = f"largest free: {_bytes(tables[best].free)} on node {best}"
+        is_split = sum(table.free for table in tables.values()) >= needs.memory
+        may_span = self.topology.policy in (Policy.NONE, Policy.BEST_EFFORT)
+        together = "; nodes of which one is in use by itself cannot be used together" if is_split and may_span else ""
+        return f"{what} on one NUMA node; {largest}{self._memory_holders(manager, (best,))}{together}"
+
+    def _memory_holders(self, manager: MemoryManager, nodes: Collection[int]) -> str:
+        """Who has how much memory of these nodes, the largest first. Blocks that lie on other nodes too count as a whole."""
         held = []
         for uid, pod in manager.state.entries.items():
             for name, blocks in pod.items():
-                size = sum(block.size for block in blocks if block.type == MEMORY)
-                held.append(f"{self._name(uid)} {name} ({_bytes(size)})")
-        return f"{needs.subject} {_bytes(needs.memory)} of memory; free: {listed}{_held_by(held)}"
+                size = sum(one.size for one in blocks if one.type == MEMORY and not set(one.nodes).isdisjoint(nodes))
+                held += [(size, f"{self._name(uid)} {name} ({_bytes(size)})")] if size else []
+        return _held_by([text for _, text in sorted(held, key=lambda one: -one[0])])
 
     def _cpu_nodes(self, manager: CpuManager, needs: _Needs) -> str:
         """The CPUs that no set of NUMA nodes of the smallest possible size has free."""

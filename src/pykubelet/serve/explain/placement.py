@@ -6,6 +6,7 @@ and size have bounds: a plugin may have 100,000 devices, of which only counts an
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
@@ -22,6 +23,7 @@ MAX_IDS = 32
 #: The ids of free and unhealthy devices are listed for resources with at most as many devices.
 MAX_DEVICES = 2000
 NO_NODE = -1
+_PARTS = re.compile("([^0-9]+)|0*([0-9]+)")
 
 _Nodes = tuple[int, ...]
 _Owner = tuple[str, str]
@@ -210,7 +212,12 @@ def _split(found: DeviceResource, ids: Iterable[str]) -> dict[_Nodes, list[str]]
 
 
 def _first(ids: Collection[str]) -> list[str]:
-    return sorted(ids)[:MAX_IDS] if len(ids) <= MAX_DEVICES else list(islice(ids, MAX_IDS))
+    return sorted(ids, key=_by_number)[:MAX_IDS] if len(ids) <= MAX_DEVICES else list(islice(ids, MAX_IDS))
+
+
+def _by_number(id_: str) -> list[tuple[int, str]]:
+    """The key by which gpu-9 comes before gpu-10."""
+    return [(len(digits) if digits else 0, digits or text) for text, digits in _PARTS.findall(id_)]
 
 
 # claims
