@@ -40,6 +40,7 @@ def pod_lines(document: Document) -> Iterator[str]:
         parts += [
             f"{render_bytes(block['size'])} {block['type']} on {list_nodes(block['numa_nodes'])}"
             for block in one["memory"]
+            if block["size"]
         ]
         parts += [f"{found['resource']} {_ids(found['ids'], found['count'])}" for found in one["devices"]]
         parts += [f"claim {claim['namespace']}/{claim['name']}" for claim in one["claims"]]
@@ -74,7 +75,9 @@ def _memory_rows(pools: Sequence[Document], nodes: tuple[int, ...]) -> Iterator[
     for pool in pools:
         if tuple(pool["numa_nodes"]) != nodes:
             continue
-        for part in pool["held"]:
+        for part in (
+            one for one in pool["held"] if one["size"]
+        ):  # later containers may have all of an init container's
             yield f"{render_bytes(part['size'])} {pool['type']}", _owner(part)
         if pool["allocatable"]:
             yield f"{render_bytes(pool['free'])} {pool['type']}", f"free of {render_bytes(pool['allocatable'])}"

@@ -54,7 +54,7 @@ TWO_NODES = Placements(
                     (MemoryBlock((0,), "memory", 5 * GI),),
                     (AssignedDevices(GPU, {0: frozenset({"g0", "g1"})}),),
                 ),
-                "log": ContainerPlacement(),
+                "log": ContainerPlacement(memory=(MemoryBlock((0,), "memory", 0),)),
             }
         ),
         B: PodPlacement(
