@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -415,6 +416,34 @@ async def test_a_claim_of_the_same_name_waits_until_the_older_one_is_unprepared(
         stand.life(WEB, Stage.TERMINATED)
         await stand.gone()
         await stand.ready("again")
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_an_agent_that_ends_at_any_moment_leaves_no_claim_prepared(
+    stand: Stand, gpu: DriverProcess, seed: int
+) -> None:
+    """Only the outcome is checked, whatever the moments are."""
+    dice = Random(seed)
+    pods = [claiming_pod(name) for name in ("a", "b")]
+    stand.create("one", "a", "b")
+    stand.want(*pods)
+    for _ in range(4):
+        async with stand.running():
+            await asyncio.sleep(dice.uniform(0, 0.04))
+    async with stand.running():
+        await stand.ready("a")
+        await stand.ready("b")
+    for pod in pods:
+        stand.life(pod, Stage.TERMINATED)
+    for _ in range(4):
+        async with stand.running():
+            await asyncio.sleep(dice.uniform(0, 0.04))
+    async with stand.running():
+        await stand.gone("a")
+        await stand.gone("b")
+    assert stand.kept() == {}
+    last = [call["call"] for call in gpu.calls() if call["call"].startswith("Node")][-1]
+    assert last == "NodeUnprepareResources"
 
 
 # ResourceSlices
