@@ -183,7 +183,8 @@ def wire_observe(m: Machinery, cells: Cells, earlier: Mapping[PodUID, PodStatus]
     ends = (cells.probes.writer, cells.probe_waits.writer)
     cpus = max(1, m.machine.cpu_milli // 1000)
     answer_s = m.settings.runtime_request_timeout_s
-    plugins = PluginsLoop(m.settings.paths.plugin_sockets, cells.plugins.writer, m.flight, m.clock)
+    sockets, period_s = m.settings.paths.plugin_sockets, m.periods.plugins_s
+    plugins = PluginsLoop(sockets, cells.plugins.writer, m.flight, m.clock, period_s)
     limits = ProbeLimits(EXEC_PROBES_PER_CPU * cpus, exec_few=max(1, cpus // 2), answer_s=answer_s)
     probes = ProbesLoop(inputs, ends, ContainerProber(m.cri), m.clock, m.recorder, limits)
     return [

@@ -38,9 +38,17 @@ MAX_LIMIT = 2**31 - 1
 
 
 class PluginsLoop:
-    """Watches `directory` and publishes the plugins that have registered."""
+    """Watches `directory` and publishes the plugins that have registered. `period_s`: between scans that no event asks for."""
 
-    def __init__(self, directory: str, plugins: CellWriter[Plugins], flight: SingleFlight, clock: Clock) -> None:
+    def __init__(
+        self,
+        directory: str,
+        plugins: CellWriter[Plugins],
+        flight: SingleFlight,
+        clock: Clock,
+        period_s: float = SCAN_PERIOD_S,
+    ) -> None:
+        self._period_s = period_s
         self._directory = directory
         self._plugins = plugins
         self._flight = flight
@@ -86,7 +94,7 @@ class PluginsLoop:
                 if self._watch(scan.directories):
                     continue  # files may have been created before the new watch
             try:
-                async with asyncio.timeout(SCAN_PERIOD_S):
+                async with asyncio.timeout(self._period_s):
                     await self._wakeup.wait()
             except TimeoutError:
                 continue
