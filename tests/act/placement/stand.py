@@ -59,12 +59,16 @@ class PlacementStand:
         self.files.read()
         self.loop = PlacementLoop(managers, inputs, writer, self.files, SystemClock(), plugins)
 
-    def desire(self, *pods: Pod, unplaced: bool = True, ready: bool = True, seen_at: float = 1.0) -> None:
+    def desire(
+        self, *pods: Pod, unplaced: bool = True, ready: bool = True, seen_at: float = 1.0, unfit: tuple[str, ...] = ()
+    ) -> None:
         """These pods are desired now, and none else. Those that are not placed yet wait for it."""
         items = {PodUID(pod.metadata.uid): RosterPod(pod, "api", seen_at) for pod in pods}
         known = self.placements.get().pods
         waiting = (uid for uid in items if uid not in known or known[uid].seen_at != seen_at)
-        self.roster.publish(Roster(items, ready, unplaced=tuple(waiting) if unplaced else ()))
+        self.roster.publish(
+            Roster(items, ready, unplaced=tuple(waiting) if unplaced else (), unfit=frozenset(map(PodUID, unfit)))
+        )
 
     def end(self, pod: Pod, stage: Stage = Stage.TERMINATED, reason: KillReason | None = None) -> None:
         """The pod has reached a stage."""

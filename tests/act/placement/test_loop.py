@@ -59,6 +59,17 @@ async def test_pods_get_cpus_until_there_are_no_more(tmp_path: Path) -> None:
         assert "held by /a c0 (2)" in placements.pods[PodUID("c")].explanation
 
 
+async def test_a_pod_that_is_rejected_in_any_case_takes_nothing_from_others(tmp_path: Path) -> None:
+    """The reason of the placement comes before the other one, as in the reference."""
+    async with placing(cpu_managers(FOUR), tmp_path) as stand:
+        large, huge, b = make_pod("large", "3"), make_pod("huge", "4"), make_pod("b", "3")
+        stand.desire(large, huge, b, unfit=("large", "huge"))
+        assert (await stand.placed(large)).rejection is None
+        assert (await stand.rejected(huge)).reason == "UnexpectedAdmissionError"
+        assert await stand.cpus(b) == {"c0": "1-3"}
+        assert list(read_cpus(tmp_path)["entries"]) == ["b"]
+
+
 async def test_the_state_is_on_disk_before_the_decision_is_published(tmp_path: Path) -> None:
     async with placing(cpu_managers(FOUR), tmp_path) as stand:
         a = make_pod("a", "2")

@@ -123,6 +123,7 @@ def test_the_answer_of_the_resource_managers_precedes_the_lack_of_resources() ->
     assert unplaced(desk) == ["huge-1"]
     roster = desk.send(make_pod("huge", cpu="600"), make_pod("small", cpu="600m"), at=placing())
     assert roster.unplaced == ("huge-1", "small-1")
+    assert roster.unfit == {"huge-1"}
     both = {
         PodUID("huge-1"): placed("huge-1", NO_CPUS).pods[PodUID("huge-1")],
         PodUID("small-1"): PodPlacement(seen_at=WALL),

@@ -227,6 +227,10 @@ class PlacementLoop:
         self._managers = as_running(self._managers, item.pod, self._inputs.observed.get().pods.get(uid))
         managers = self._managers
         result = admit(managers.topology, managers.providers, item.pod)
+        if uid in self._inputs.roster.get().unfit and isinstance(result, (Admitted, Question)):
+            count_facts(result.facts if isinstance(result, Admitted) else ())
+            self._admit(uid, item)  # it could have been placed; it is rejected for another reason
+            return
         add_admission(self._steps, self._clock.monotonic(), managers, item.pod, result)
         if isinstance(result, Question) and asked < MAX_QUESTIONS:
             self._start(uid, item, result.resource, "GetPreferredAllocation", self._ask(uid, result))

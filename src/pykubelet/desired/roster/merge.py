@@ -196,8 +196,9 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
     silent = tuple(sorted(expected - state.sources.keys()))
     clashes = (state.clashes[key] for key in sorted(state.clashes))
     problems = (*(problem for reported in state.sources.values() for problem in reported.problems), *clashes)
-    numbers = [(e.placing_number, uid) for uid, e in state.entries.items() if e.verdict is AdmissionVerdict.PLACING]
-    unplaced = tuple(uid for _, uid in sorted(numbers))
+    placing = {uid: e for uid, e in state.entries.items() if e.verdict is AdmissionVerdict.PLACING}
+    unplaced = tuple(sorted(placing, key=lambda uid: placing[uid].placing_number))
+    unfit = frozenset(uid for uid, e in placing.items() if e.refusal is not None)
     mirrors = state.mirrors
     if before.mirrors is not None and mirrors is not None and _are_same(mirrors, before.mirrors):
         mirrors = before.mirrors
@@ -208,7 +209,7 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
         and mirrors is before.mirrors
     ):
         return before
-    return Roster(pods, not missing, problems, mirrors, missing, silent, unplaced)
+    return Roster(pods, not missing, problems, mirrors, missing, silent, unplaced, unfit)
 
 
 def _are_same(now: Mapping[str, Pod], before: Mapping[str, Pod]) -> bool:
