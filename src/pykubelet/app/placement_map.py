@@ -75,9 +75,7 @@ def _memory_rows(pools: Sequence[Document], nodes: tuple[int, ...]) -> Iterator[
     for pool in pools:
         if tuple(pool["numa_nodes"]) != nodes:
             continue
-        for part in (
-            one for one in pool["held"] if one["size"]
-        ):  # later containers may have all of an init container's
+        for part in pool["held"]:
             yield f"{render_bytes(part['size'])} {pool['type']}", _owner(part)
         if pool["allocatable"]:
             yield f"{render_bytes(pool['free'])} {pool['type']}", f"free of {render_bytes(pool['allocatable'])}"

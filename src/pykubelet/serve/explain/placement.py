@@ -139,6 +139,7 @@ def _memory(placements: Placements, names: Mapping[PodUID, str]) -> list[Documen
         for uid, pod in placements.pods.items()
         for container, has in pod.containers.items()
         for block in has.memory
+        if block.size  # later containers may have taken over all of an init container's
     ]
     groups: dict[int, _Nodes] = {node: block.nodes for _, block in blocks for node in block.nodes}
     pools: dict[tuple[_Nodes, str], Document] = {}
