@@ -6,13 +6,14 @@ import asyncio
 import base64
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from longlife.cluster import Cluster
 from longlife.machine import NODE_NAME, READ_ONLY_PORT, Node
 
 from pykubelet.base.api.times import parse_time
+from pykubelet.base.kit.cpuset import parse_cpuset
 from pykubelet.edges.cri import cri_pb2 as pb
 
 Json = dict[str, Any]
@@ -96,6 +97,7 @@ class Checks:
         self.expect(found == expected, f"the runtime has the pods {expected}, not {found}")
         uids = {one.config.metadata.uid for one in self._node.runtime.state.sandboxes.values()}
         self._on_disk(uids)
+        await self.soon("all CPUs are shared", self._shares_all_cpus)
         if api_away:
             return
         await self.soon("all are ready", lambda: all(self.is_ready(name) for name in expected))
@@ -109,6 +111,30 @@ class Checks:
         state = self._node.runtime.state
         running = {c.sandbox.id for c in state.containers.values() if c.state == pb.CONTAINER_RUNNING}
         return {one.config.metadata.name for one in state.sandboxes.values() if one.id in running}
+
+    def has_own_cpu(self, name: str) -> bool:
+        """Whether the pod has a CPU that no running container of another pod may use."""
+        found = self._cluster.pod(name)
+        entries = self._cpu_state().get("entries", {})
+        if found is None or found["metadata"]["uid"] not in entries:
+            return False
+        own = parse_cpuset(entries[found["metadata"]["uid"]]["app"])
+        return bool(own) and not any(own & cpus for pod, cpus in self._cpusets() if pod != name)
+
+    def _shares_all_cpus(self) -> bool:
+        state = self._cpu_state()
+        every = parse_cpuset(state["defaultCpuSet"])
+        return "entries" not in state and all(cpus == every for _, cpus in self._cpusets())
+
+    def _cpu_state(self) -> Json:
+        found: Json = json.loads((self._node.folder / "root" / "cpu_manager_state").read_text())
+        return found
+
+    def _cpusets(self) -> Iterator[tuple[str, frozenset[int]]]:
+        """The pod and the CPUs of each running container."""
+        for one in self._node.runtime.state.containers.values():
+            if one.state == pb.CONTAINER_RUNNING:
+                yield one.sandbox.config.metadata.name, parse_cpuset(one.resources.cpuset_cpus)
 
     def _on_disk(self, uids: set[str]) -> None:
         root = self._node.folder / "root"

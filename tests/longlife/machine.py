@@ -93,6 +93,9 @@ def configuration(folder: Path) -> Json:
         "containerLogMonitorInterval": "10m",
         "imageMaximumGCAge": "48h",
         "evictionHard": {"memory.available": "1Mi", "nodefs.available": "1%"},
+        "cpuManagerPolicy": "static",
+        "cpuManagerReconcilePeriod": "20m",
+        "systemReserved": {"cpu": "100m"},
     }
 
 

@@ -203,7 +203,9 @@ class Month:
             pod(done, container(script="echo done; sleep 60; exit 0") | {"image": image}, restartPolicy="Never")
         )
         cluster.run(pod(fails, container(script="sleep 20; exit 3"), restartPolicy="OnFailure"))
-        cluster.run(pod(crash, container(script="sleep 5; exit 1")))
+        whole = {"cpu": "1", "memory": "16Mi"}  # with a CPU of its own
+        pinned = {"resources": {"requests": whole, "limits": whole}}
+        cluster.run(pod(crash, container(script="sleep 5; exit 1") | pinned))
         alive = {"exec": {"command": ["false"]}, "periodSeconds": 10, "failureThreshold": 2}
         cluster.run(pod(ill, container(livenessProbe=alive), container("well", **probes(60))))
         cluster.run(pod(lost, container() | {"image": f"registry.test/nothing:{day}"}))
@@ -211,6 +213,7 @@ class Month:
         cluster.run(pod(waits, container(env=[{"name": "COLOR", "valueFrom": {"configMapKeyRef": late}}])))
         await asyncio.sleep(20 * 60)
         await self.checks.busy(done, fails, crash, ill, lost, waits)
+        await self.checks.soon("a CPU is taken from the others", lambda: self.checks.has_own_cpu(crash))
         cluster.put_config_map(f"late-{day}", {"color": "red"})
         await self.checks.soon("a ConfigMap that came late lets its pod run", lambda: self.checks.is_ready(waits))
         cluster.delete(*names)

@@ -98,6 +98,8 @@ class Scale:
         )
         lines, log_bytes, requests, calls, cpu_s = (now - then for now, then in zip(totals, self._before, strict=True))
         self._before = totals
+        # a log of a fixed number of steps, which takes a month to be full
+        steps = node.agent.cells.placements.cell.get().steps if node.agent is not None else None
         return Sizes(
             day=day,
             life=node.lives,
@@ -113,7 +115,7 @@ class Scale:
             requests=int(requests),
             calls=int(calls),
             cpu_s=cpu_s,
-            sizes=container_sizes(*self._doubles),
+            sizes=container_sizes(*self._doubles, steps),
         )
 
 
