@@ -39,8 +39,9 @@ def target(agent: Agent, pod: Json) -> Path:
 
 def text_of(agent: Agent, name: str) -> str:
     """What the container of a pod has written into its volume."""
-    file = target(agent, agent.pods()[name]) / "file"
-    return file.read_text() if file.exists() else ""
+    pod = agent.pods().get(name)
+    file = target(agent, pod) / "file" if pod is not None else None
+    return file.read_text() if file is not None and file.exists() else ""
 
 
 def measured_volumes(agent: Agent) -> list[Json]:

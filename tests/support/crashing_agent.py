@@ -1,11 +1,11 @@
 """The agent with crash points: it kills itself with SIGKILL just before, in the middle of, or just after an effect.
 
 An effect is what the agent does to the machine: a call that changes a file, a directory, a mount or a cgroup, and every
-CRI call that changes something in the runtime. A point is a moment of an effect at a site. Coarse sites are distinguished
+CRI or CSI call that changes something. A point is a moment of an effect at a site. Coarse sites are distinguished
 by the kind of the effect and the three innermost functions of the agent; fine ones by all lines of the call stack and
 by the kind of the object: a path without what differs from run to run, or the pod and the container of a CRI call.
-This program sees the effects because it puts itself before the functions of `os`, of `edges/host/libc` and of the CRI
-client; the agent does not know of it. Programs that the agent starts, and calls of the API server, are not seen.
+This program sees the effects because it puts itself before the functions of `os`, of `edges/host/libc`, and of the clients
+of CRI and CSI; the agent does not know of it. Programs that the agent starts, and calls of the API server, are not seen.
 
 Run it as the agent itself, with the same arguments, and these variables:
 
@@ -15,6 +15,7 @@ PYKUBELET_CRASH_ONLY    an identifier of a point: only there it kills itself. Wi
 PYKUBELET_CRASH_MOMENTS the moments that count, with commas between them; all of them unless given.
 PYKUBELET_CRASH_SITES   "coarse" or "fine", as above.
 PYKUBELET_CRASH_SHARD   "i/n": only every n-th point counts, by its identifier.
+PYKUBELET_CRASH_WITHIN  only points count whose call stack has a module whose path contains this.
 PYKUBELET_CRASH_PLACES  places to leave out of the objects' kinds (the agent's own folder), with colons between them.
 
 A kill does not lose what the kernel was given, so this states nothing about a power cut.
@@ -70,6 +71,7 @@ class CrashPoints:
         self._only = environment.get("PYKUBELET_CRASH_ONLY", "")
         self._moments = environment.get("PYKUBELET_CRASH_MOMENTS", ",".join(MOMENTS)).split(",")
         self._is_fine = environment.get("PYKUBELET_CRASH_SITES") == "fine"
+        self._within = environment.get("PYKUBELET_CRASH_WITHIN", "")
         shard, _, of = environment.get("PYKUBELET_CRASH_SHARD", "0/1").partition("/")
         self._shard, self._of = int(shard), int(of)
         self._places = [p for p in environment.get("PYKUBELET_CRASH_PLACES", "").split(":") if p]
@@ -89,7 +91,7 @@ class CrashPoints:
 
     def reach(self, moment: str, effect: str, kind: str, object_: str, stack: tuple[str, ...]) -> None:
         """The agent is at a point; does not return where it is one to be killed at."""
-        if moment not in self._moments:
+        if moment not in self._moments or not any(self._within in call for call in stack):
             return
         where = (kind, *stack) if self._is_fine else [call.rpartition(":")[0] for call in stack[-_NEAR:]]
         site = hashlib.sha256("\n".join((effect, *where)).encode()).hexdigest()[:10]
@@ -300,16 +302,41 @@ def wrap_cri(points: CrashPoints, unary: Any) -> None:
     unary.__call__ = call
 
 
+def wrap_csi(points: CrashPoints, node: Any) -> None:
+    """Before, during and after every call of a CSI driver that changes something."""
+    real = node._call
+
+    async def call(self: Any, name: str, request: Any, answer: Any) -> Any:
+        if name.startswith("NodeGet"):
+            return await real(self, name, request, answer)
+        stack = stack_of(sys._getframe(1))
+        points.reach(BEFORE, name, "", request.volume_id, stack)
+        task = asyncio.ensure_future(real(self, name, request, answer))
+        try:
+            await asyncio.sleep(0.005)  # the request is written at the first step; the driver has it now
+            points.reach(SENT, name, "", request.volume_id, stack)
+            result = await task
+        except BaseException:
+            task.cancel()
+            raise
+        points.reach(AFTER, name, "", request.volume_id, stack)
+        return result
+
+    node._call = call
+
+
 def main() -> int:
     points = CrashPoints(dict(os.environ))
     wrapped = _Wrapped(points)
     wrapped.install()
     from pykubelet.app.cli import main as agent
     from pykubelet.edges.cri.wire import Unary
+    from pykubelet.edges.csi.node import CsiNode
     from pykubelet.edges.host.fs import libc
 
     wrapped.install_libc(libc)
     wrap_cri(points, Unary)
+    wrap_csi(points, CsiNode)
     return agent()
 
 
