@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -137,6 +138,14 @@ async def test_a_device_plugin_without_a_service_is_refused(tmp_path: Path) -> N
             f"dial unix {endpoint}: connect: no such file or directory"
         )
         await until(cell, lambda now: error in now.problems.values())
+
+
+async def test_a_socket_with_a_name_that_cannot_be_shown_is_ignored(tmp_path: Path) -> None:
+    async with dra_driver(tmp_path, "first.example.com") as first, dra_driver(tmp_path) as second:
+        first.socket.rename(os.fsdecode(os.fsencode(first.socket.parent) + b"/\xff.sock"))
+        async with watching(tmp_path) as cell:
+            now = await until(cell, lambda now: bool(now.plugins))
+            assert (list(now.plugins), dict(now.problems)) == ([str(second.socket)], {})
 
 
 async def test_many_sockets_are_cut(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ class SocketScan(Value):
 
 
 def scan_sockets(root: str) -> SocketScan:
-    """The sockets in `root` and all directories below it; names that begin with a dot are ignored, and links are not followed.
+    """The sockets in `root` and all directories below it. Links are not followed; names that begin with a dot are ignored, and so
+    are names that are not UTF-8, which could not be shown.
 
     A missing `root` is created. Raises HostError if it cannot be read.
     """
@@ -44,7 +45,7 @@ def scan_sockets(root: str) -> SocketScan:
             continue
         for entry in entries:
             path = f"{directory}/{entry.name}"
-            if entry.name.startswith("."):
+            if entry.name.startswith(".") or not _is_text(entry.name):
                 continue
             if entry.kind is FileKind.DIRECTORY:
                 if len(directories) < MAX_DIRECTORIES:
@@ -57,3 +58,11 @@ def scan_sockets(root: str) -> SocketScan:
                     sockets[path] = SocketFile(found.inode, found.mtime_ns)
                 is_cut = is_cut or len(sockets) >= MAX_SOCKETS
     return SocketScan(sockets, tuple(directories), is_cut)
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
