@@ -17,6 +17,7 @@ from testbed import containerd
 pytestmark = pytest.mark.integration
 
 STATIC: dict[str, Any] = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+UNEXPECTED = "UnexpectedAdmissionError"
 #: Which CPUs the first process may use, as its first action; then again and again.
 REPORT = "while :; do grep Cpus_allowed_list /proc/self/status; sleep 0.2 & wait $!; done"
 
@@ -186,7 +187,9 @@ async def test_init_containers_and_what_follows_have_the_same_cpu(make_agent: Ma
     assert state(agent)["defaultCpuSet"] == "0"
 
 
-async def test_a_resize_of_memory_leaves_exclusive_cpus_without_a_quota(make_agent: MakeAgent, tmp_path: Path) -> None:
+async def test_a_second_pod_is_rejected_and_a_resize_leaves_the_first_without_a_quota(
+    make_agent: MakeAgent, tmp_path: Path
+) -> None:
     async with a_world(make_agent, tmp_path, **STATIC) as world:
         world.run(pod("pinned", "1"))
         await world.wait_ready("pinned")
@@ -194,6 +197,11 @@ async def test_a_resize_of_memory_leaves_exclusive_cpus_without_a_quota(make_age
         before = world.pod("pinned")
         assert before is not None
         assert quota(agent, before) <= {"-1", "max"}
+        world.run(pod("second", "1"))
+        second = await world.wait("second", "rejected", lambda of: of["status"].get("phase") == "Failed")
+        text = "Allocate failed due to not enough cpus available to satisfy request: requested=1, available=0, which is unexpected"
+        assert (second["status"]["reason"], second["status"]["message"]) == (UNEXPECTED, f"Pod was rejected: {text}")
+        await agent.wait_for("its Event", lambda: [one["message"] for one in world.events(UNEXPECTED)] == [text])
 
         world.server.update(f"{PODS}/pinned/resize", partial(_with_cpus, cpus="1"))
 
