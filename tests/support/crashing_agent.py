@@ -131,7 +131,7 @@ def stack_of(frame: FrameType | None) -> tuple[str, ...]:
     return tuple(reversed(found))
 
 
-class _Wrapped:
+class Wrapped:
     """Puts itself before functions that block."""
 
     def __init__(self, points: CrashPoints) -> None:
@@ -327,7 +327,7 @@ def wrap_csi(points: CrashPoints, node: Any) -> None:
 
 def main() -> int:
     points = CrashPoints(dict(os.environ))
-    wrapped = _Wrapped(points)
+    wrapped = Wrapped(points)
     wrapped.install()
     from pykubelet.app.cli import main as agent
     from pykubelet.edges.cri.wire import Unary

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,15 @@ class CsiProcess(DriverProcess):
 
     data: Path
     endpoint: Path
+
+    async def has_ended(self, within_s: float = 5.0) -> bool:
+        """Whether the process ends within this time."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self._process.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def names(self, what: str = "begun") -> list[str]:
         """The names of the calls that have begun, are `done`, or have `failed`, in order; without queries."""
@@ -47,13 +56,18 @@ async def csi_driver(
     node: str = "node-1",
     limit: int = 0,
     behavior: dict[str, Any] | None = None,
+    points: Mapping[str, str] | None = None,
 ) -> AsyncIterator[CsiProcess]:
-    """Run a driver whose sockets are below the agent's root directory, and whose volumes are in `data`."""
+    """Run a driver whose sockets are below the agent's root directory, and whose volumes are in `data`.
+
+    `points`: the variables of `support/crashing_agent.py`.
+    """
     data.mkdir(parents=True, exist_ok=True)
     log, registration = data / "calls.jsonl", root / "plugins_registry" / f"{name}-reg.sock"
     options = ["--name", name, "--root", str(root), "--data", str(data), "--node", node, "--log", str(log)]
     options += ["--max", str(limit), "--behavior", json.dumps(behavior or {})]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(TESTS), str(TESTS.parent / "src")))}
+    path = os.pathsep.join((str(TESTS), str(TESTS.parent / "src")))
+    environment = {**os.environ, "PYTHONPATH": path, **(points or {})}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

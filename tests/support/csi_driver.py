@@ -1,7 +1,8 @@
 """A CSI driver for tests, as a process of its own: `python -m support.csi_driver`. `support/csi.py` starts it.
 
 It is `pykubelet csi-local` that writes all calls to a file of JSON lines, and whose calls hang, fail or end the process when
-lines of JSON on the standard input order it. Each line is answered by a line.
+lines of JSON on the standard input order it. Each line is answered by a line. With the variables of `support/crashing_agent.py`
+it kills itself at its effects on the machine.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
+from support.crashing_agent import CrashPoints, Wrapped
 
 from pykubelet.app.csi_local import DriverOptions, build_methods, serve_driver
 from pykubelet.edges.csi import csi_pb2 as pb
+from pykubelet.edges.host.fs import libc
 from pykubelet.net.grpc.server import Method
 from pykubelet.net.grpc.status import Code, RpcError
 
@@ -106,6 +109,10 @@ async def _main() -> None:
     parser.add_argument("--max", type=int, default=0)
     parser.add_argument("--behavior", default="{}")
     given = parser.parse_args()
+    if "PYKUBELET_CRASH_DONE" in os.environ:
+        wrapped = Wrapped(CrashPoints(dict(os.environ)))
+        wrapped.install()
+        wrapped.install_libc(libc)
     options = DriverOptions(given.name, given.root, given.data, given.node, given.max)
     assert not options.problem(), options.problem()
     observed = Observed(Path(given.log), {})

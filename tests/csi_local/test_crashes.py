@@ -1,0 +1,127 @@
+"""The driver is killed at each effect that it has on the machine, one after the other, and called again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from support.csi import CsiProcess, csi_driver, unmount_all
+
+from pykubelet.csi_local.store import loop_devices
+from pykubelet.edges.csi import csi_pb2 as pb
+from pykubelet.edges.csi.node import LIMITS, CsiNode
+from pykubelet.edges.host.fs.mounts import mounts_below
+from pykubelet.edges.plugins.rpc import PluginCallError, call_plugin, plugin_channel
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+MOUNT = pb.VolumeCapability(
+    mount=pb.VolumeCapability.MountVolume(), access_mode=pb.VolumeCapability.AccessMode(mode="SINGLE_NODE_WRITER")
+)
+LIVES = 100
+
+
+@pytest.fixture
+def top() -> Iterator[Path]:
+    with TemporaryDirectory(prefix="csi-") as made:  # a socket's path is at most 107 bytes long
+        yield Path(made)
+        unmount_all(Path(made))
+
+
+class Fragile:
+    """A driver that is started again whenever it has killed itself; the call is then repeated, as every caller does."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self.done = top / "done"
+        names = {"done": str(self.done), "within": "csi_local/", "sites": "fine", "places": str(top)}
+        self._points = {f"PYKUBELET_CRASH_{name.upper()}": value for name, value in names.items()}
+        self._stack = AsyncExitStack()
+        self._driver: CsiProcess | None = None
+
+    async def driver(self) -> CsiProcess:
+        if self._driver is None:
+            made = csi_driver(self.top / "root", self.top / "data", points=self._points)
+            self._driver = await self._stack.enter_async_context(made)
+        return self._driver
+
+    async def close(self) -> None:
+        self._driver = None
+        await self._stack.aclose()
+
+    async def call(self, act: Callable[[CsiNode], Awaitable[Any]]) -> None:
+        while True:
+            driver = await self.driver()
+            try:
+                with CsiNode(driver.name, str(driver.endpoint)) as node:
+                    await act(node)
+                return
+            except PluginCallError:
+                if not await driver.has_ended():
+                    raise
+                await self.close()
+
+    async def control(self, call_: str, **fields: Any) -> None:
+        request, answer = getattr(pb, f"{call_}Request"), getattr(pb, f"{call_}Response")
+
+        async def act(_: CsiNode) -> None:
+            channel = plugin_channel(str((await self.driver()).endpoint), LIMITS)
+            try:
+                await call_plugin(channel, f"/csi.v1.Controller/{call_}", request(**fields), answer, 60)
+            finally:
+                channel.close()
+
+        await self.call(act)
+
+
+async def live(fragile: Fragile, backing: str) -> None:
+    """A persistent and an ephemeral volume come and go; the data stay as long as they should."""
+    top, size = fragile.top, pb.CapacityRange(required_bytes=8 << 20)
+    staged, target = str(top / "staged"), str(top / "target")
+    parameters = {"backing": backing}
+    wanted = {"capacity_range": size, "volume_capabilities": [MOUNT], "parameters": parameters}
+    await fragile.control("CreateVolume", name="pvc-1", **wanted)
+    stage = pb.NodeStageVolumeRequest(volume_id="pvc-1", staging_target_path=staged, volume_capability=MOUNT)
+    publish = pb.NodePublishVolumeRequest(
+        volume_id="pvc-1", staging_target_path=staged, target_path=target, volume_capability=MOUNT
+    )
+    for is_first in (True, False):
+        await fragile.call(lambda node: node.stage(stage))
+        await fragile.call(lambda node: node.publish(publish))
+        if is_first:
+            (top / "target" / "file").write_text("kept")
+        assert (top / "target" / "file").read_text() == "kept"
+        await fragile.call(lambda node: node.unpublish("pvc-1", target))
+        await fragile.call(lambda node: node.unstage("pvc-1", staged))
+    await fragile.control("DeleteVolume", volume_id="pvc-1")
+    context = {"csi.storage.k8s.io/ephemeral": "true", "size": "8Mi", **parameters}
+    inline = pb.NodePublishVolumeRequest(
+        volume_id="csi-1", target_path=target, volume_capability=MOUNT, volume_context=context, readonly=True
+    )
+    await fragile.call(lambda node: node.publish(inline))
+    with pytest.raises(OSError, match="Read-only"):
+        (top / "target" / "file").write_text("x")
+    await fragile.call(lambda node: node.unpublish("csi-1", target))
+    assert mounts_below(str(top)) == ()
+    assert loop_devices(str(top / "data/volumes/pvc-1/image")) == loop_devices(str(top / "data/volumes/csi-1/image"))
+    assert (await fragile.driver()).volumes() == []
+
+
+@pytest.mark.parametrize("backing", ["directory", pytest.param("image", marks=pytest.mark.crash)])
+async def test_killed_at_every_effect(top: Path, backing: str) -> None:
+    fragile = Fragile(top)
+    try:
+        for _ in range(LIVES):
+            before = fragile.done.read_text() if fragile.done.exists() else ""
+            await live(fragile, backing)
+            if fragile.done.exists() and fragile.done.read_text() == before:
+                break
+        else:
+            raise AssertionError("there are always new points")
+    finally:
+        await fragile.close()
+    assert len(before.splitlines()) > 20
