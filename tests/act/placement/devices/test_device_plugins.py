@@ -49,7 +49,7 @@ class Node:
 
     async def until(self, condition: Callable[[DeviceManager], bool]) -> DeviceManager:
         """Wait until the plugins have reported this."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 self.manager = self.plugins.refresh(self.manager)
                 if condition(self.manager):
@@ -118,7 +118,7 @@ async def test_registrations_that_are_refused(tmp_path: Path, resource: str, ver
         node(tmp_path) as agent,
         device_plugin(tmp_path, resource, version=version, follow=False) as plugin,  # it does not even serve
     ):
-        await asyncio.wait_for(_exists(tmp_path / "device-plugins" / "kubelet.sock"), 10)
+        await asyncio.wait_for(_exists(tmp_path / "device-plugins" / "kubelet.sock"), 60)
         counted = REGISTRATIONS.value(shorten(resource, 400))
         assert (await plugin.register()).startswith(problem)
         assert REGISTRATIONS.value(shorten(resource, 400)) == counted + 1
