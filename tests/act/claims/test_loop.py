@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -125,14 +126,21 @@ class Stand:
 
 
 @pytest.fixture
-async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
-    async with FakeApiServer() as server:
-        yield Stand(tmp_path, server)
+def folder() -> Iterator[Path]:
+    """A folder with a short name: that of a socket has at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="dra-") as made:
+        yield Path(made)
 
 
 @pytest.fixture
-async def gpu(tmp_path: Path) -> AsyncIterator[DriverProcess]:
-    async with dra_driver(tmp_path) as driver:
+async def stand(folder: Path) -> AsyncIterator[Stand]:
+    async with FakeApiServer() as server:
+        yield Stand(folder, server)
+
+
+@pytest.fixture
+async def gpu(folder: Path) -> AsyncIterator[DriverProcess]:
+    async with dra_driver(folder) as driver:
         await driver.behave([DEVICE])
         yield driver
 
@@ -283,6 +291,7 @@ async def test_a_driver_that_hangs_delays_only_its_pods(stand: Stand, gpu: Drive
         stand.want(stuck, claiming_pod("web", {"name": "net", "resourceClaimName": "two"}))
         await stand.ready()
         await gpu.wait_calls("NodePrepareResources", 1)
+        await stand.fails(f"NodePrepareResources of DRA driver {GPU}", "stuck")
         assert net.claims("NodePrepareResources") == ["two"]
         # the pod is deleted while the call hangs: the claim was offered to the driver, so it is unprepared
         stand.life(stuck, Stage.TERMINATING)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +25,13 @@ from pykubelet.observe.plugins.loop import PluginsLoop
 GPU = "gpu.example.com"
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short name: that of a socket has at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="plugins-") as made:
+        yield Path(made)
+
+
 @asynccontextmanager
 async def watching(root: Path) -> AsyncIterator[Cell[Plugins]]:
     """A plugin watcher on `root`/plugins_registry."""
@@ -39,41 +47,41 @@ async def until(cell: Cell[Plugins], condition: Callable[[Plugins], bool]) -> Pl
         return await cell.wait_for(condition)
 
 
-async def test_a_plugin_registers_ends_and_registers_again(tmp_path: Path) -> None:
-    async with watching(tmp_path) as cell:
-        async with dra_driver(tmp_path) as driver:
+async def test_a_plugin_registers_ends_and_registers_again(folder: Path) -> None:
+    async with watching(folder) as cell:
+        async with dra_driver(folder) as driver:
             now = await until(cell, lambda now: bool(now.plugins))
             (plugin,) = now.of(PluginType.DRA)
             assert (plugin.name, plugin.socket, plugin.versions) == (GPU, str(driver.socket), ("v1.DRAPlugin",))
-            assert plugin.endpoint == str(tmp_path / "plugins" / GPU / "dra.sock")
+            assert plugin.endpoint == str(folder / "plugins" / GPU / "dra.sock")
             assert driver.calls("NotifyRegistrationStatus") == [
                 {"call": "NotifyRegistrationStatus", "registered": True, "error": ""}
             ]
             await driver.stop()
             await until(cell, lambda now: not now.plugins)
-        async with dra_driver(tmp_path):
+        async with dra_driver(folder):
             again = await until(cell, lambda now: bool(now.plugins))
             assert again.of(PluginType.DRA)[0].registered_at > plugin.registered_at
 
 
-async def test_a_plugin_that_is_there_at_the_start_registers(tmp_path: Path) -> None:
-    async with dra_driver(tmp_path, versions="v1beta1.DRAPlugin"), watching(tmp_path) as cell:
+async def test_a_plugin_that_is_there_at_the_start_registers(folder: Path) -> None:
+    async with dra_driver(folder, versions="v1beta1.DRAPlugin"), watching(folder) as cell:
         await until(cell, lambda now: bool(now.plugins))
 
 
-async def test_a_socket_that_is_created_again_registers_again(tmp_path: Path) -> None:
-    async with watching(tmp_path) as cell, dra_driver(tmp_path) as first:
+async def test_a_socket_that_is_created_again_registers_again(folder: Path) -> None:
+    async with watching(folder) as cell, dra_driver(folder) as first:
         before = await until(cell, lambda now: bool(now.plugins))
         await first.kill()  # its sockets stay, and so does the plugin
         assert cell.get() is before
-        async with dra_driver(tmp_path) as second:
+        async with dra_driver(folder) as second:
             await second.wait_calls("NotifyRegistrationStatus", 2)  # the file of calls is that of both
             await until(cell, lambda now: bool(now.plugins) and now.plugins != before.plugins)
 
 
-async def test_a_socket_in_a_new_directory_registers(tmp_path: Path) -> None:
-    async with dra_driver(tmp_path) as driver, watching(tmp_path / "agent") as cell:
-        registry = tmp_path / "agent" / "plugins_registry"
+async def test_a_socket_in_a_new_directory_registers(folder: Path) -> None:
+    async with dra_driver(folder) as driver, watching(folder / "agent") as cell:
+        registry = folder / "agent" / "plugins_registry"
         async with asyncio.timeout(30):
             while not registry.is_dir():  # noqa: ASYNC110 - a file has no event
                 await asyncio.sleep(0.01)
@@ -87,10 +95,10 @@ async def test_a_socket_in_a_new_directory_registers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("call", "count"), [("info", "GetInfo"), ("notify", "NotifyRegistrationStatus")])
-async def test_a_failed_call_is_repeated(tmp_path: Path, call: str, count: str) -> None:
-    async with dra_driver(tmp_path) as driver:
+async def test_a_failed_call_is_repeated(folder: Path, call: str, count: str) -> None:
+    async with dra_driver(folder) as driver:
         await driver.behave(None, **{call: "fail not yet"})
-        async with watching(tmp_path) as cell:
+        async with watching(folder) as cell:
             socket = str(driver.socket)
             now = await until(cell, lambda now: socket in now.problems)
             assert now.problems[socket] == f"{count}: rpc error: code = Internal desc = not yet"
@@ -101,19 +109,19 @@ async def test_a_failed_call_is_repeated(tmp_path: Path, call: str, count: str) 
             assert len(driver.calls(count)) > 1
 
 
-async def test_a_plugin_that_hangs_keeps_no_other_from_registering(tmp_path: Path) -> None:
-    async with dra_driver(tmp_path, "slow.example.com") as slow, dra_driver(tmp_path) as fast:
+async def test_a_plugin_that_hangs_keeps_no_other_from_registering(folder: Path) -> None:
+    async with dra_driver(folder, "slow.example.com") as slow, dra_driver(folder) as fast:
         await slow.behave(info="hang")
-        async with watching(tmp_path) as cell:
+        async with watching(folder) as cell:
             await until(cell, lambda now: str(fast.socket) in now.plugins)
             now = await until(cell, lambda now: str(slow.socket) in now.problems)
             assert now.problems[str(slow.socket)].startswith("GetInfo: rpc error: code = DeadlineExceeded")
 
 
-async def test_a_refused_plugin_gets_the_reason_and_asked_again(tmp_path: Path) -> None:
-    async with dra_driver(tmp_path) as driver:
+async def test_a_refused_plugin_gets_the_reason_and_asked_again(folder: Path) -> None:
+    async with dra_driver(folder) as driver:
         await driver.behave(type="OtherPlugin")
-        async with watching(tmp_path) as cell:
+        async with watching(folder) as cell:
             await until(cell, lambda now: bool(now.problems))
             (notified,) = driver.calls("NotifyRegistrationStatus")
             error = (
@@ -124,15 +132,15 @@ async def test_a_refused_plugin_gets_the_reason_and_asked_again(tmp_path: Path) 
             await until(cell, lambda now: bool(now.plugins))
 
 
-async def test_a_device_plugin_without_a_service_is_refused(tmp_path: Path) -> None:
+async def test_a_device_plugin_without_a_service_is_refused(folder: Path) -> None:
     async with (
         dra_driver(
-            tmp_path, "example.com/gpu".replace("/", "-"), kind="DevicePlugin", versions="v1beta1", deaf=True
+            folder, "example.com/gpu".replace("/", "-"), kind="DevicePlugin", versions="v1beta1", deaf=True
         ) as plugin,
-        watching(tmp_path) as cell,
+        watching(folder) as cell,
     ):
         await plugin.behave(name="example.com/gpu")
-        endpoint = tmp_path / "plugins" / "example.com-gpu" / "dra.sock"
+        endpoint = folder / "plugins" / "example.com-gpu" / "dra.sock"
         error = (
             "RegisterPlugin error -- plugin registration failed with err: "
             f"dial unix {endpoint}: connect: no such file or directory"
@@ -140,32 +148,32 @@ async def test_a_device_plugin_without_a_service_is_refused(tmp_path: Path) -> N
         await until(cell, lambda now: error in now.problems.values())
 
 
-async def test_a_socket_with_a_name_that_cannot_be_shown_is_ignored(tmp_path: Path) -> None:
-    async with dra_driver(tmp_path, "first.example.com") as first, dra_driver(tmp_path) as second:
+async def test_a_socket_with_a_name_that_cannot_be_shown_is_ignored(folder: Path) -> None:
+    async with dra_driver(folder, "first.example.com") as first, dra_driver(folder) as second:
         first.socket.rename(os.fsdecode(os.fsencode(first.socket.parent) + b"/\xff.sock"))
-        async with watching(tmp_path) as cell:
+        async with watching(folder) as cell:
             now = await until(cell, lambda now: bool(now.plugins))
             assert (list(now.plugins), dict(now.problems)) == ([str(second.socket)], {})
 
 
-async def test_many_sockets_are_cut(tmp_path: Path) -> None:
-    registry = tmp_path / "plugins_registry"
+async def test_many_sockets_are_cut(folder: Path) -> None:
+    registry = folder / "plugins_registry"
     registry.mkdir()
     servers = []
     for number in range(270):
         servers.append(
             await asyncio.start_unix_server(lambda _, writer: writer.close(), registry / f"{number:03}.sock")
         )
-    async with watching(tmp_path) as cell:
+    async with watching(folder) as cell:
         await until(cell, lambda now: len(now.problems) == 256)
     for server in servers:
         server.close()
 
 
-async def test_a_csi_driver_reports_about_the_node(tmp_path: Path) -> None:
+async def test_a_csi_driver_reports_about_the_node(folder: Path) -> None:
     with TemporaryDirectory(prefix="csi-") as top:  # a socket's path is at most 107 bytes long
         root = Path(top)
-        async with watching(root) as cell, csi_driver(root, tmp_path, limit=7) as driver:
+        async with watching(root) as cell, csi_driver(root, folder, limit=7) as driver:
             now = await until(cell, lambda now: bool(now.plugins))
             plugin = now.csi_driver(DRIVER)
             assert plugin is not None and plugin.csi is not None
@@ -184,11 +192,11 @@ async def test_a_csi_driver_reports_about_the_node(tmp_path: Path) -> None:
     ],
 )
 async def test_a_csi_driver_that_knows_nothing_about_the_node_is_not_registered(
-    tmp_path: Path, behavior: dict[str, Any], problem: str
+    folder: Path, behavior: dict[str, Any], problem: str
 ) -> None:
     with TemporaryDirectory(prefix="csi-") as top:
         root = Path(top)
-        async with csi_driver(root, tmp_path, behavior=behavior) as driver, watching(root) as cell:
+        async with csi_driver(root, folder, behavior=behavior) as driver, watching(root) as cell:
             now = await until(cell, lambda now: bool(now.problems))
             head = "RegisterPlugin error -- plugin registration failed with err: "
             assert now.problems[str(driver.socket)].startswith(head + problem)

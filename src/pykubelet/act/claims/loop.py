@@ -35,7 +35,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.claims import ClaimDeviceHealth, Claims, DeviceKey, PodClaims
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning
@@ -46,6 +46,8 @@ from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
 from pykubelet.base.model.waits import CLAIMS_PREPARED, CLAIMS_UNPREPARED, Owner, Wait
 
 log = Log("claims")
+#: Seconds after which a call that is not answered is published as the reason of a wait.
+SHOW_AFTER_S = 0.3
 RETRY = BackoffPolicy(initial_s=1.0, cap_s=10.0)
 
 
@@ -60,7 +62,7 @@ class ClaimInputs(Value):
 class _PodWork(Struct):
     """The work on one pod. `refs`: its claims, once all are prepared. `again`: set to try again at once after a failure.
 
-    `driver`: the one that the last failure is due to.
+    `error`: the last failure; `driver`: the one that it is due to.
     """
 
     step: ClaimStep
@@ -70,6 +72,7 @@ class _PodWork(Struct):
     wait: Wait | None = None
     again: asyncio.Event | None = None
     driver: str = ""
+    error: str = ""
 
 
 class ClaimsLoop:
@@ -222,7 +225,7 @@ class ClaimsLoop:
             assert work.pod is not None and work.again is not None
             work.again.clear()
             try:
-                work.refs = await self._operations.prepare(work.pod)
+                work.refs = await self._operations.prepare(work.pod, partial(self._calls, uid, work))
             except ClaimError as error:
                 failures += 1
                 self._failed(uid, work, error, failures)
@@ -240,7 +243,7 @@ class ClaimsLoop:
             assert work.again is not None
             work.again.clear()
             try:
-                await self._operations.unprepare(uid)
+                await self._operations.unprepare(uid, partial(self._calls, uid, work))
             except ClaimError as error:
                 failures += 1
                 self._failed(uid, work, error, failures)
@@ -251,12 +254,19 @@ class ClaimsLoop:
             self._publish((uid,))
             return
 
+    def _calls(self, uid: PodUID, work: _PodWork, call: str, driver: str) -> None:
+        """Note the call that comes next; it is published if it takes long."""
+        if work.wait is not None:
+            work.wait = replace(work.wait, reason="", detail=f"{call} of DRA driver {driver}", next_at=None)
+            asyncio.get_running_loop().call_later(SHOW_AFTER_S, self._publish, (uid,))
+
     def _failed(self, uid: PodUID, work: _PodWork, error: ClaimError, failures: int) -> None:
         what, reason = CLAIMS_PREPARED, EVENT_FAILED_PREPARE_DYNAMIC_RESOURCES
         if work.step is ClaimStep.RELEASE:
             what, reason = CLAIMS_UNPREPARED, FAILED_UNPREPARE_DYNAMIC_RESOURCES
         work.driver = error.driver
-        if work.wait is None or work.wait.detail != str(error):
+        if work.error != str(error):
+            work.error = str(error)
             log.warning("resource claims", uid=uid, step=work.step, error=str(error))
         since = work.wait.since if work.wait is not None else self._clock.wall()
         next_at = self._clock.wall() + self._retry.delay_s(failures)

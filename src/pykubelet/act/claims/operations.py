@@ -7,7 +7,7 @@ other. Claims are read when they are to be prepared, as in the reference: what c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,8 @@ from pykubelet.edges.plugins.dra_client import DraClaim, PreparedClaim
 if TYPE_CHECKING:  # a node that stands alone does not need it
     from pykubelet.edges.kubeapi.client import ApiClient
 
+#: Notes the call that comes next, and its driver.
+Calls = Callable[[str, str], None]
 NO_API_SERVER = "this node has no API server"
 
 
@@ -54,12 +56,12 @@ class ClaimOperations:
 
     # Prepare
 
-    async def prepare(self, pod: Pod) -> tuple[PodClaimRef, ...]:
+    async def prepare(self, pod: Pod, calls: Calls) -> tuple[PodClaimRef, ...]:
         """Prepare all claims of the pod, and return them. Raises ClaimError."""
         with Operation("PrepareResources"):
             found = await self._checked(pod)
             async with self._locks.hold(ref.key for ref, _, _ in found):
-                await self._prepare(PodUID(pod.metadata.uid), found)
+                await self._prepare(PodUID(pod.metadata.uid), found, calls)
             return tuple(ref for ref, _, _ in found)
 
     async def _checked(self, pod: Pod) -> list[tuple[PodClaimRef, ApiClaim, tuple[str, ...]]]:
@@ -81,11 +83,14 @@ class ClaimOperations:
         except ApiError as error:
             raise ClaimError(f"fetch ResourceClaim {key.name}: {error.message}") from error
 
-    async def _prepare(self, uid: PodUID, found: Iterable[tuple[PodClaimRef, ApiClaim, tuple[str, ...]]]) -> None:
+    async def _prepare(
+        self, uid: PodUID, found: Iterable[tuple[PodClaimRef, ApiClaim, tuple[str, ...]]], calls: Calls
+    ) -> None:
         infos = [take_claim(self.cache, ref, claim, drivers, uid) for ref, claim, drivers in found]
         self.cache = with_info(self.cache, *infos)
         await self._save("checkpoint ResourceClaim cache")
         for driver, claims in batches(info for info in infos if not info.is_prepared).items():
+            calls("NodePrepareResources", driver)
             answers = await self._drivers.prepare(driver, _asked(claims))
             check_answers("Prepare", claims, {claim: answer.error for claim, answer in answers.items()})
             for info in claims:
@@ -103,17 +108,18 @@ class ClaimOperations:
 
     # Unprepare
 
-    async def unprepare(self, uid: PodUID) -> None:
+    async def unprepare(self, uid: PodUID, calls: Calls) -> None:
         """Give up all claims of a pod that has ended; those that no other pod uses are unprepared. Raises ClaimError."""
         with Operation("UnprepareResources"):
             async with self._locks.hold(info.key for info in claims_of(self.cache, uid)):
-                await self._unprepare(uid)
+                await self._unprepare(uid, calls)
 
-    async def _unprepare(self, uid: PodUID) -> None:
+    async def _unprepare(self, uid: PodUID, calls: Calls) -> None:
         held = claims_of(self.cache, uid)
         last = [info for info in held if info.pods == {uid}]
         self.cache = without_pod(self.cache, uid, (info.key for info in held if info not in last))
         for driver, claims in batches(last).items():
+            calls("NodeUnprepareResources", driver)
             errors = await self._drivers.unprepare(driver, _asked(claims))
             check_answers("Unprepare", claims, errors)
         self.cache = without_pod(self.cache, uid, (info.key for info in last))

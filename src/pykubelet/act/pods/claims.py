@@ -49,19 +49,20 @@ class PodClaimsView:
     def _is_unprepared(self, now: Claims) -> bool:
         return self._uid not in now.pods
 
-    def _failure(self, now: Claims) -> Wait | None:
+    def _why(self, now: Claims) -> Wait | None:
+        """The last failure, or the call that is being waited for."""
         pod = now.pods.get(self._uid)
-        return next((wait for wait in pod.waits if wait.reason), None) if pod is not None else None
+        return next((wait for wait in pod.waits if wait.reason or wait.detail), None) if pod is not None else None
 
     async def _wait(self, is_over: Callable[[Claims], bool], wait: Wait, wait_for: WaitFor, waits: WaitBook) -> None:
-        """Wait until it `is_over`. The published wait has the reason of the last failure."""
+        """Wait until it `is_over`. The published wait has the reason."""
         shown: Wait | None = None
         while not is_over(now := self._cell.get()):
-            shown = self._failure(now)
+            shown = self._why(now)
             published = wait if shown is None else shown
 
             def has_changed(now: Claims, shown: Wait | None = shown) -> bool:
-                return is_over(now) or self._failure(now) != shown
+                return is_over(now) or self._why(now) != shown
 
             await wait_for(self._cell.wait_for(has_changed), published, waits)
 
