@@ -248,6 +248,13 @@ async def _follow_agent(plugin: Plugin) -> None:
         await asyncio.sleep(0.05)
 
 
+def _end_with(follower: asyncio.Task[None]) -> None:
+    """A plugin that cannot serve ends, so that its test fails at once."""
+    if not follower.cancelled() and (error := follower.exception()) is not None:
+        print(repr(error), file=sys.stderr, flush=True)
+        os._exit(4)
+
+
 async def _obey(plugin: Plugin) -> None:
     """Carry out commands until the test closes the standard input."""
     loop = asyncio.get_running_loop()
@@ -260,6 +267,7 @@ async def _obey(plugin: Plugin) -> None:
         await plugin.take(command)
         if command.get("follow") and follower is None:
             follower = asyncio.create_task(_follow_agent(plugin))
+            follower.add_done_callback(_end_with)
         print("done", flush=True)
     if follower is not None:
         follower.cancel()

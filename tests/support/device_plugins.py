@@ -66,7 +66,7 @@ async def device_plugin(
     directory = root / "device-plugins"
     directory.mkdir(parents=True, exist_ok=True)
     number = next(_numbers)
-    name = f"{resource[:40].replace('/', '-')}-{number}"
+    name = f"plugin-{number}"  # short, because the path of a socket has at most 107 bytes
     socket, log = (root / "plugins" if watched else directory) / f"{name}.sock", root / f"{name}.calls"
     arguments = ["--resource", resource, "--version", version, "--kubelet", str(directory / "kubelet.sock")]
     arguments += ["--socket", str(socket), "--log", str(log), *options]

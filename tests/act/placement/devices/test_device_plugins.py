@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -38,6 +39,13 @@ from pykubelet.serve.listen import serve_rpc_socket
 
 R = "example.com/device"
 NONE = DeviceResource()
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Instead of pytest's: the path of a socket has at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="devices-") as folder:
+        yield Path(folder)
 
 
 class Node:
@@ -362,7 +370,7 @@ def test_a_hundred_thousand_devices_do_not_hold_up_the_event_loop(tmp_path: Path
         plugins = NodeDevicePlugins(DeviceFiles(f"{root}/device-plugins", flight), inputs, flight, SystemClock())
         topology = Topology(Policy.SINGLE_NUMA_NODE, Scope.CONTAINER, tuple(range(8)))
         managers = Managers(topology=topology, devices=plugins.start(tuple(range(8))))
-        async with placing(managers, root, plugins) as stand, Supervisor("test") as tasks:
+        async with asyncio.timeout(120), placing(managers, root, plugins) as stand, Supervisor("test") as tasks:
             socket = f"{root}/device-plugins/kubelet.sock"
             tasks.start_root("socket", serve_rpc_socket(RpcServer(plugins.methods()), socket, "device plugins"))
             async with device_plugin(root, devices=healthy("a"), options=["--prefers"]) as plugin:
