@@ -38,6 +38,8 @@ from pykubelet.base.model.waits import Owner, Wait
 log = Log("placement")
 #: As often are plugins asked about one pod. Each container has a question for each resource, and a new one if its devices change.
 MAX_QUESTIONS = 256
+#: So many pods are placed before other tasks of the loop go on; each takes up to a millisecond.
+PLACED_AT_ONCE = 32
 UNKNOWN_HOLDERS = Wait(
     "pod sources",
     Owner.POD_SOURCES,
@@ -119,6 +121,7 @@ class PlacementLoop:
         self._waits: Mapping[PodUID, Wait] = {}
         self._working: dict[PodUID, tuple[RosterPod, asyncio.Task[None]]] = {}
         self._begun: dict[PodUID, tuple[float, int]] = {}
+        self._postponed: set[PodUID] = set()
         self._supervisor = Supervisor("placement")
         self._steps = make_log()
         self._publish()
@@ -141,19 +144,26 @@ class PlacementLoop:
         await self._save()
         self._publish()
         cells = (inputs.roster, inputs.lifecycles, *((inputs.observed,) if self._managers.places_memory else ()))
+        more = False
         with set_on_change(self._wakeup, *cells):
             while True:
-                await self._wakeup.wait()
-                self._wakeup.clear()
+                if not more:
+                    await self._wakeup.wait()
+                    self._wakeup.clear()
+                    self._postponed.clear()
                 before = self._managers
-                self._pass()
+                more = self._pass()
                 if self._managers is not before:
                     show_gauges(self._managers)
                     await self._save()
                 self._publish()
+                await asyncio.sleep(0)  # other tasks go on between two passes
 
-    def _pass(self) -> None:
-        """Take in what has happened, release what pods that have ended hold, and place those that wait for it."""
+    def _pass(self) -> bool:
+        """Take in what has happened, release what pods that have ended hold, and place those that wait for it.
+
+        Returns whether more pods wait.
+        """
         roster = self._inputs.roster.get()
         if self._plugins is not None and self._managers.devices is not None:
             devices = self._plugins.refresh(self._managers.devices)
@@ -163,10 +173,16 @@ class PlacementLoop:
         self._release(roster)
         for event in self._done.take_all():
             self._take(event)
-        for uid in roster.unplaced:
-            item, known = roster.pods[uid], self._decided.get(uid)
-            if uid not in self._working and (known is None or known.seen_at != item.seen_at):
-                self._place(uid, item)
+        undecided = [uid for uid in roster.unplaced if self._is_undecided(uid, roster.pods[uid])]
+        for uid in undecided[:PLACED_AT_ONCE]:
+            self._place(uid, roster.pods[uid])
+        return len(undecided) > PLACED_AT_ONCE
+
+    def _is_undecided(self, uid: PodUID, item: RosterPod) -> bool:
+        """Whether the pod is to be placed now."""
+        known = self._decided.get(uid)
+        is_new = known is None or known.seen_at != item.seen_at
+        return is_new and uid not in self._working and uid not in self._postponed
 
     # Pods that have gone
 
@@ -245,6 +261,7 @@ class PlacementLoop:
             self._allocate(uid, item)
         elif self._may_fit_later():
             self._begun.pop(uid)
+            self._postponed.add(uid)
             self._waits = {**self._waits, uid: replace(UNKNOWN_HOLDERS, since=self._clock.wall())}
         else:
             count_facts(result.facts)
