@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
-from pykubelet.base.api.core import NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration
+from pykubelet.base.api.core import Pod, Taint, Toleration
 from pykubelet.base.api.huge_pages import HUGE_PAGES
 from pykubelet.base.api.resources import in_units, is_pod_level
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.node_selector import matches_node_selector
 from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.qos import QOSClass, qos_class
 from pykubelet.base.model.reasons import (
@@ -285,40 +286,4 @@ def matches_node(pod: Pod, node: NodeView) -> bool:
     required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity is not None else None
     if required is None:
         return True
-    return any(_term_matches(term, node) for term in required.nodeSelectorTerms)
-
-
-def _term_matches(term: NodeSelectorTerm, node: NodeView) -> bool:
-    if not term.matchExpressions and not term.matchFields:
-        return False
-    fields = {"metadata.name": node.name}
-    return all(_holds(rule, node.labels) for rule in term.matchExpressions) and all(
-        _holds(rule, fields) for rule in term.matchFields
-    )
-
-
-def _holds(rule: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    found = labels.get(rule.key)
-    match rule.operator:
-        case "In":
-            return found is not None and found in rule.values
-        case "NotIn":
-            return found is None or found not in rule.values
-        case "Exists":
-            return found is not None
-        case "DoesNotExist":
-            return found is None
-        case "Gt" | "Lt":
-            return _compares(rule, found)
-        case _:
-            return False
-
-
-def _compares(rule: NodeSelectorRequirement, found: str | None) -> bool:
-    if found is None or len(rule.values) != 1:
-        return False
-    try:
-        label, limit = int(found), int(rule.values[0])
-    except ValueError:
-        return False
-    return label > limit if rule.operator == "Gt" else label < limit
+    return matches_node_selector(required, node)
