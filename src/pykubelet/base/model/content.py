@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from pykubelet.base.api.core import ConfigMap, RuntimeClass, Secret, Service
-from pykubelet.base.api.storage import CSIDriver
+from pykubelet.base.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim
 from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.values import RedactedValue, Value, field
 from pykubelet.base.model.ids import PodUID
@@ -20,6 +20,8 @@ class ContentKind(StrEnum):
     RUNTIME_CLASS = "RuntimeClass"
     TRUST_BUNDLE = "ClusterTrustBundle"
     CSI_DRIVER = "CSIDriver"
+    VOLUME_CLAIM = "PersistentVolumeClaim"
+    VOLUME = "PersistentVolume"
 
 
 class ObjectKey(Value, order=True):
@@ -59,7 +61,7 @@ class Token(RedactedValue):
 
 
 class Present(Value):
-    value: ConfigMap | Secret | RuntimeClass | TrustBundle | Token | CSIDriver
+    value: ConfigMap | Secret | RuntimeClass | TrustBundle | Token | CSIDriver | PersistentVolumeClaim | PersistentVolume
 
 
 class Absent(Value):
@@ -101,6 +103,8 @@ _SPOKEN = {
     ContentKind.RUNTIME_CLASS: "RuntimeClass",
     ContentKind.TRUST_BUNDLE: "ClusterTrustBundle",
     ContentKind.CSI_DRIVER: "CSIDriver",
+    ContentKind.VOLUME_CLAIM: "PersistentVolumeClaim",
+    ContentKind.VOLUME: "PersistentVolume",
 }
 
 
@@ -118,7 +122,7 @@ def wait_for_key(key: ContentKey, since: float, detail: str = "") -> Wait:
 
 
 #: Kinds whose objects decide which other objects a pod refers to.
-LEADING = frozenset({ContentKind.CSI_DRIVER})
+LEADING = frozenset({ContentKind.CSI_DRIVER, ContentKind.VOLUME_CLAIM, ContentKind.VOLUME})
 
 
 def changed_content(before: Content, now: Content) -> set[ContentKey]:

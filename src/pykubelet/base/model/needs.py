@@ -90,6 +90,11 @@ def secret_key(pod: Pod, name: str) -> ObjectKey:
     return ObjectKey(ContentKind.SECRET, pod.metadata.namespace, name)
 
 
+def claim_key(pod: Pod, name: str) -> ObjectKey:
+    """The key of a PersistentVolumeClaim in the pod's namespace."""
+    return ObjectKey(ContentKind.VOLUME_CLAIM, pod.metadata.namespace, name)
+
+
 def token_key(pod: Pod, source: ServiceAccountTokenProjection) -> TokenKey:
     """The token that a source of a projected volume asks for, bound to the pod."""
     metadata = pod.metadata

@@ -5,6 +5,7 @@ Rules:
   tokens that were requested together are not replaced together.
 - A failed request is repeated after a delay that doubles. The delay has a random factor of 0.5 to 1.5, and is not shorter
   than the server's Retry-After.
+- A claim or volume that is missing or not bound yet is read again soon.
 - A refusal (403) right after a pod was bound is retried: the server's authorizer may not know yet that the pod is on this
   node.
 Source: KEP-1205 (bound service account tokens), KEP-279 (node authorizer).
@@ -14,12 +15,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim
 from pykubelet.base.kit.backoff import BackoffPolicy
+from pykubelet.base.model.content import Found, Present
 
 
 def retry_delay_s(failures: int, first_s: float, cap_s: float, chance: float, asked_s: float | None = None) -> float:
     """The delay in seconds after a number of failures in a row (from 1 on). `asked_s`: the server's Retry-After."""
     return max(BackoffPolicy(first_s, cap_s).delay_s(failures) * (0.5 + chance), asked_s or 0.0)
+
+
+def is_settled(found: Found | None) -> bool:
+    """Whether an object that is read periodically can be used as it is: it exists, and a claim and its volume are bound."""
+    value = found.value if isinstance(found, Present) else None
+    match value:
+        case PersistentVolumeClaim(status=status, spec=spec):
+            return status is not None and status.phase == "Bound" and bool(spec.volumeName)
+        case PersistentVolume(spec=volume):
+            return volume.claimRef is not None and bool(volume.claimRef.uid)
+    return value is not None
 
 
 def trust_anchors(bundles: Iterable[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from pykubelet.base.api.core import ConfigMap, RuntimeClass, Secret, Service
-from pykubelet.base.api.storage import CSIDriver
+from pykubelet.base.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import ContentKey, ContentKind, Found, ObjectKey
 from pykubelet.edges.kubeapi.listwatch import WatchPeriods
@@ -54,7 +54,15 @@ class Lapsed(Value):
 
 Event = Answered | ServicesListed | Lapsed
 
-ApiObject = ConfigMap | Secret | RuntimeClass | CSIDriver
+ApiObject = ConfigMap | Secret | RuntimeClass | CSIDriver | PersistentVolumeClaim | PersistentVolume
+
+
+class Access(StrEnum):
+    """How objects of a kind are kept up to date: by `Strategy`, by a watch, or, as nodes may do no more, by reading them."""
+
+    STRATEGY = "strategy"
+    WATCH = "watch"
+    READ = "read"
 
 
 class Resource(Value):
@@ -62,17 +70,24 @@ class Resource(Value):
 
     prefix: str
     plural: str
-    kind: type[ConfigMap] | type[Secret] | type[RuntimeClass] | type[CSIDriver]
+    kind: type[ApiObject]
     noun: str
+    access: Access = Access.STRATEGY
 
 
 RESOURCES = {
     ContentKind.CONFIG_MAP: Resource("/api/v1", "configmaps", ConfigMap, "configmap"),
     ContentKind.SECRET: Resource("/api/v1", "secrets", Secret, "secret"),
     ContentKind.RUNTIME_CLASS: Resource(
-        "/apis/node.k8s.io/v1", "runtimeclasses", RuntimeClass, "runtimeclass.node.k8s.io"
+        "/apis/node.k8s.io/v1", "runtimeclasses", RuntimeClass, "runtimeclass.node.k8s.io", Access.WATCH
     ),
-    ContentKind.CSI_DRIVER: Resource("/apis/storage.k8s.io/v1", "csidrivers", CSIDriver, "csidriver.storage.k8s.io"),
+    ContentKind.CSI_DRIVER: Resource(
+        "/apis/storage.k8s.io/v1", "csidrivers", CSIDriver, "csidriver.storage.k8s.io", Access.WATCH
+    ),
+    ContentKind.VOLUME_CLAIM: Resource(
+        "/api/v1", "persistentvolumeclaims", PersistentVolumeClaim, "persistentvolumeclaims", Access.READ
+    ),
+    ContentKind.VOLUME: Resource("/api/v1", "persistentvolumes", PersistentVolume, "persistentvolumes", Access.READ),
 }
 
 

@@ -1,4 +1,4 @@
-"""Keeps one ConfigMap, Secret, RuntimeClass or CSIDriver up to date, by a watch of its own or by periodic reads.
+"""Keeps one object of the API server up to date, by a watch of its own or by periodic reads.
 
 Owns: one list-watch restricted to the object's name, because the API server allows a node no other. An immutable object
 is not watched any longer. Before a missing object is first reported, it is read with GET, because the first list may be
@@ -12,8 +12,6 @@ import asyncio
 import random
 from contextlib import aclosing
 
-from pykubelet.base.api.core import RuntimeClass
-from pykubelet.base.api.storage import CSIDriver
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
@@ -21,9 +19,10 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Absent, Found, ObjectKey, Present, Unreadable
 from pykubelet.base.model.ids import is_object_name
 from pykubelet.base.model.node import NodeView
-from pykubelet.desired.content.decide import retry_delay_s
+from pykubelet.desired.content.decide import is_settled, retry_delay_s
 from pykubelet.desired.content.model import (
     RESOURCES,
+    Access,
     Answered,
     ApiObject,
     ContentSettings,
@@ -36,6 +35,9 @@ from pykubelet.edges.kubeapi.listwatch import Listed, follow
 
 RETRY_S = 0.05
 RETRY_CAP_S = 10.0
+#: Between two reads of a claim or volume that is missing or not bound yet; the binding controller needs about a second.
+UNSETTLED_S = 0.1
+UNSETTLED_CAP_S = 2.0
 TIMED_OUT = "timed out waiting for the condition"
 
 
@@ -58,7 +60,8 @@ class ObjectKeeper:
         self._settings = settings
         self._answers = answers
         self._resource = RESOURCES[key.kind]
-        self._is_watched = settings.strategy is Strategy.WATCH or self._resource.kind in (RuntimeClass, CSIDriver)
+        access = self._resource.access
+        self._is_watched = access is Access.WATCH or (access, settings.strategy) == (Access.STRATEGY, Strategy.WATCH)
         self._answered: Found | None = None
         self._error = TIMED_OUT
         self._again = asyncio.Event()
@@ -71,11 +74,13 @@ class ObjectKeeper:
 
     def read_again(self) -> None:
         """Read the object again, unless it is watched, because another pod refers to it."""
-        if not self._is_watched and is_object_name(self._key.name):
+        if self._is_watched or not is_object_name(self._key.name):
+            return
+        if self._resource.access is Access.STRATEGY:
             self._answered = None
             self._answers.post(Answered(self._key, None))
-            self._again.set()
             self._wait_patiently()
+        self._again.set()
 
     async def run(self) -> None:
         """Watch or read the object. Returns when the answer cannot change any more."""
@@ -134,11 +139,11 @@ class ObjectKeeper:
     # Read
 
     async def _read_for_ever(self) -> None:
-        failures = 0
+        failures = unsettled = 0
         while True:
             self._again.clear()
             pause = self._settings.reread_s * random.uniform(1.0, 1.5)
-            if self._settings.strategy is Strategy.CACHE:
+            if (self._resource.access, self._settings.strategy) == (Access.STRATEGY, Strategy.CACHE):
                 pause = max(pause, self._node.get().object_ttl_s)
             try:
                 value = await self._client.get(f"{collection_path(self._key)}/{self._key.name}", self._resource.kind)
@@ -153,6 +158,10 @@ class ObjectKeeper:
             else:
                 failures = 0
                 self._answer(Present(value))
+            if not failures and self._resource.access is Access.READ:
+                unsettled = 0 if is_settled(self._answered) else unsettled + 1
+                if unsettled:
+                    pause = retry_delay_s(unsettled, UNSETTLED_S, UNSETTLED_CAP_S, random.random())
             try:
                 async with asyncio.timeout(None if _is_immutable(self._answered) else pause):
                     await self._again.wait()
@@ -174,7 +183,7 @@ class ObjectKeeper:
         if self._answered is not None and not isinstance(self._answered, Unreadable):
             return
         text = self._error
-        if self._resource.kind is not RuntimeClass and self._is_watched:
+        if self._resource.access is Access.STRATEGY and self._is_watched:
             text = f"failed to sync {self._resource.noun} cache: {text}"
         since = self._answered.since if isinstance(self._answered, Unreadable) else self._clock.wall()
         self._answer(Unreadable(text, since))

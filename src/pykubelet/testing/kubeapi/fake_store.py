@@ -32,6 +32,8 @@ _KINDS = {
     "leases": "Lease",
     "runtimeclasses": "RuntimeClass",
     "csinodes": "CSINode",
+    "persistentvolumeclaims": "PersistentVolumeClaim",
+    "persistentvolumes": "PersistentVolume",
     "csidrivers": "CSIDriver",
     "clustertrustbundles": "ClusterTrustBundle",
     "certificatesigningrequests": "CertificateSigningRequest",
