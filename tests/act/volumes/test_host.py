@@ -14,7 +14,7 @@ import pytest
 from pykubelet.act.volumes import disk, payload_kind
 from pykubelet.act.volumes.atomic_writer import write_payload
 from pykubelet.act.volumes.kind import SetUpContext, VolumesError
-from pykubelet.act.volumes.kinds import empty_dir, host_path
+from pykubelet.act.volumes.kinds import empty_dir, host_path, local, nfs
 from pykubelet.act.volumes.model import FoundPod, FoundVolume
 from pykubelet.act.volumes.payload import PayloadFile, PayloadPlan
 from pykubelet.base.model.ids import PodUID
@@ -355,3 +355,80 @@ def test_a_private_file_belongs_to_its_user_before_it_is_visible(paths: Paths) -
     payload_kind.set_up(group, SetUpContext(WALL + 1, OFF))
     found = os.stat(f"{path}/token")
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (0, 2000, 0o640)
+
+
+def local_plan(paths: Paths, source: Path, group: int | None = None, *options: str) -> local.LocalPlan:
+    mounted = MountedVolume("v", "local", paths.volume(UID, "kubernetes.io/local-volume", "pv"), spec_name="pv")
+    return local.LocalPlan(mounted, str(source), options, group)
+
+
+def test_a_local_volume_is_a_bind_with_its_options_and_keeps_its_data(paths: Paths, tmp_path: Path) -> None:
+    source = tmp_path / "disk"
+    source.mkdir()
+    (source / "old").write_text("kept")
+    plan = local_plan(paths, source, 2000, "noexec", "ro")
+    local.set_up(plan, NOW)
+    local.set_up(plan, NOW)  # a second time changes nothing
+    bound = mounts.mounts_below(plan.path)
+    assert len(bound) == 1 and {"ro", "noexec"} <= set(bound[0].options)
+    assert os.stat(source / "old").st_gid == 2000
+    (source / "old").touch()  # the directory itself is still writable
+    os.chown(source / "old", 0, 0)
+    second = local_plan(Paths(f"{paths.root}-2", paths.logs), source, 3000)
+    local.set_up(second, NOW)
+    assert os.stat(source / "old").st_gid == 0  # another pod uses it: its group is left alone
+    mounts.unmount(second.path)
+    disk.tear_down(paths, UID, "kubernetes.io~local-volume", "pv")
+    disk.tear_down(paths, UID, "kubernetes.io~local-volume", "pv")
+    assert not os.path.exists(plan.path) and (source / "old").read_text() == "kept"
+
+
+def test_a_local_volume_needs_a_directory_and_options_that_apply(paths: Paths, tmp_path: Path) -> None:
+    with pytest.raises(VolumesError, match="does not exist") as missing:
+        local.set_up(local_plan(paths, tmp_path / "none"), NOW)
+    assert missing.value.step == "NewMounter initialization"
+    (tmp_path / "file").touch()
+    with pytest.raises(VolumesError, match="only directory and block device are supported"):
+        local.set_up(local_plan(paths, tmp_path / "file"), NOW)
+    (tmp_path / "disk").mkdir()
+    refused = local_plan(paths, tmp_path / "disk", None, "vers=4")
+    with pytest.raises(HostError, match="vers=4"):
+        local.set_up(refused, NOW)
+    assert not mounts.is_mount_point(refused.path)
+    disk.tear_down(paths, UID, "kubernetes.io~local-volume", "pv")
+    assert disk.remove_pod(paths, UID) == ()
+
+
+@pytest.fixture
+def mount_nfs() -> Iterator[None]:
+    """A stand-in for mount.nfs, which binds the exported directory; mount(8) starts such helpers from /sbin alone."""
+    helper = Path("/sbin/mount.nfs")
+    if helper.exists():
+        pytest.skip("this machine has a mount.nfs of its own")
+    helper.write_text('#!/bin/sh\ncase "$1" in bad:*) echo "access denied by server"; exit 32;; esac\n')
+    with helper.open("a") as script:
+        script.write('exec mount -i --bind "${1#*:}" "$2"\n')
+    helper.chmod(0o755)
+    yield
+    helper.unlink()
+
+
+@pytest.mark.usefixtures("mount_nfs")
+def test_an_nfs_volume_is_mounted_by_the_hosts_program_and_only_unmounted(paths: Paths, tmp_path: Path) -> None:
+    (tmp_path / "export").mkdir()
+    (tmp_path / "export" / "old").touch()
+    path = paths.volume(UID, "kubernetes.io/nfs", "v")
+    plan = nfs.NfsPlan(at(path, "nfs"), f"server:{tmp_path}/export", ("hard",))
+    nfs.set_up(plan, NOW)
+    nfs.set_up(plan, NOW)
+    assert os.listdir(path) == ["old"] and len(mounts.mounts_below(path)) == 1
+    disk.tear_down(paths, UID, "kubernetes.io~nfs", "v")
+    assert (tmp_path / "export" / "old").exists() and not os.path.exists(path)
+    with pytest.raises(VolumesError) as failed:
+        nfs.set_up(nfs.NfsPlan(at(path, "nfs"), "bad:/x", ("hard", "ro")), NOW)
+    assert str(failed.value) == (
+        "mount failed: exit status 32\nMounting command: mount\n"
+        f"Mounting arguments: -t nfs -o hard,ro bad:/x {path}\nOutput: access denied by server\n\n"
+    )
+    disk.tear_down(paths, UID, "kubernetes.io~nfs", "v")
+    assert disk.remove_pod(paths, UID) == ()

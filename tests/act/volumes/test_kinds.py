@@ -19,6 +19,7 @@ from pykubelet.act.volumes.kind import VolumeKind
 from pykubelet.act.volumes.registry import KINDS, PLUGINS, kind_in, kind_of, volume_keys
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Pod, Volume
+from pykubelet.base.api.storage import PersistentVolumeSpec
 from pykubelet.base.model.content import Content
 
 FIELDS = frozenset(Volume.__struct_fields__) - {"name"}
@@ -29,7 +30,8 @@ DECIDING = ("keys", "plan", "needs_refresh")
 def test_each_module_provides_one_kind() -> None:
     modules = [path for path in Path(kinds.__path__[0]).glob("*.py") if path.stem != "__init__"]
     assert len(KINDS) == len(modules)
-    assert KINDS.keys() <= FIELDS, "a kind is named by its field in a pod's volume"
+    fields = FIELDS | frozenset(PersistentVolumeSpec.__struct_fields__)
+    assert KINDS.keys() <= fields, "a kind is named by its field in a pod's volume or a persistent one"
     directories = [kind.directory for kind in KINDS.values() if kind.directory]
     assert len(set(directories)) == len(directories)
     assert all(kind.has_directory is False or kind.plugin for kind in KINDS.values()), "a directory needs a name"

@@ -10,7 +10,9 @@ Rules:
  4. A failed operation is tried again after 500 ms, doubling to 2 min 2 s. An operation without a result leaves its volume
     uncertain: the volume may be mounted, so it is set up again or torn down like a mounted one. A changed need resets the
     back-off.
- 5. A refused volume gets one Event. It is tried again only when the pod, the node, or the content it is made from changes.
+ 5. Two volumes of a pod that claim the same persistent volume share its directory, and one operation at a time works on it.
+    A persistent volume for one pod alone is set up when no other pod may have it mounted.
+ 6. A refused volume gets one Event. It is tried again only when the pod, the node, or the content it is made from changes.
     When a plugin comes, changes or goes, volumes of drivers are tried again at once.
     A mounted volume stays as it is when its new content is refused.
 """
@@ -20,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar, assert_never
 
-from pykubelet.act.volumes.kind import InPlacePlan, Plan, RefusedPlan, UndecidedPlan, VolumePlan
+from pykubelet.act.volumes.kind import SET_UP, InPlacePlan, Plan, RefusedPlan, UndecidedPlan, VolumePlan
 from pykubelet.act.volumes.model import (
     BUSY,
     Command,
@@ -65,6 +67,7 @@ from pykubelet.act.volumes.needs import (
 from pykubelet.act.volumes.plan import has_subpaths, plan_volume
 from pykubelet.act.volumes.project import is_ready, missing_volumes, project_pod
 from pykubelet.act.volumes.registry import kind_named, kind_of, volume_keys
+from pykubelet.act.volumes.sharing import IN_USE, is_directory_busy, is_used_by_other, waiting_for_volume
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import replace
@@ -234,7 +237,7 @@ class _Step:
             failed = MountPhase.FAILED if event.result is Result.FAILED else MountPhase.UNCERTAIN
             phase = MountPhase.MOUNTED if refreshing else failed
             volume = replace(volume, phase=phase, failure=_failure(volume.failure, event.error, self.now))
-            self._record_failed_mount(pod, volume.name, event.error)
+            self._record_failed_mount(pod, volume.name, event.error, event.step)
         self._put(pod, event.key, volume)
         self.advance(event.uid, "set up", afresh=is_late)
 
@@ -242,6 +245,9 @@ class _Step:
         pod, volume = self._busy_volume(event.uid, event.key, (MountPhase.TEARING_DOWN,))
         if event.result is Result.DONE:
             self._put(pod, event.key, None)
+            for other, key in waiting_for_volume(self.pods, volume):
+                self._put(self.pods[other], key, replace(self.pods[other].volumes[key], failure=None))
+                self.advance(other, "volume is free")
         else:
             failure = None if pod.need is VolumeNeed.NEEDED else _failure(volume.failure, event.error, self.now)
             self._put(pod, event.key, replace(volume, phase=MountPhase.UNCERTAIN, mounted=None, failure=failure))
@@ -307,14 +313,19 @@ class _Step:
         self.pods[uid] = pod
         self.touched.add(uid)
 
+    def _keys(self, spec: Pod) -> frozenset[ContentKey]:
+        content = self.inputs.content
+        return frozenset(key for volume in used_volumes(spec) for key in volume_keys(spec, volume, content))
+
     def _provide(self, pod: PodVolumes, cause: str, afresh: bool) -> PodVolumes:
         if pod.directory is PodDirectory.REMOVING or pod.pod is None:
             return pod
         volumes = dict(pod.volumes)
+        pod = replace(pod, volumes=volumes)  # a claim that is used twice is set up once
+        assert pod.pod is not None
         for wanted in used_volumes(pod.pod):
             present = volumes.get(wanted.name) or VolumeState(wanted.name, MountPhase.NEW, self.now.wall)
             volumes[wanted.name] = self._provide_volume(pod, wanted, present, cause, afresh)
-        pod = replace(pod, volumes=volumes)
         comes_with_one = any(_brings_directory(v) for v in volumes.values())
         if pod.directory is PodDirectory.UNKNOWN and not comes_with_one and _is_due(pod.directory_failure, self.now):
             self.commands.append(MakePodDirectory(pod.uid, cause))
@@ -340,21 +351,28 @@ class _Step:
         plan = plan_volume(pod.pod, wanted, inputs.node, inputs.content, self.paths, inputs.plugins)
         if state.phase is MountPhase.MOUNTED:
             return self._refresh_volume(pod, state, plan)
-        state = replace(state, plugin=kind_of(wanted).directory)  # so that scans recognize it even without a plan
+        state = replace(
+            state, name=wanted.name, plugin=kind_of(wanted).directory
+        )  # so that scans recognize it even without a plan
         match plan:
             case RefusedPlan():
                 return replace(state, plan=plan, failure=self._refused(pod, state, plan))
             case UndecidedPlan():
                 return replace(state, plan=plan, failure=None)
-            case InPlacePlan():
-                plugin, mounted = _directory(plan), plan.mounted
-                return replace(state, phase=MountPhase.MOUNTED, plugin=plugin, plan=plan, mounted=mounted, failure=None)
-        self.commands.append(SetUp(pod.uid, wanted.name, plan, cause))
         failure = None if waits_for_change else state.failure
-        return replace(state, phase=MountPhase.SETTING_UP, plugin=_directory(plan), plan=plan, failure=failure)
+        state = replace(state, name=plan.spec_name, plugin=_directory(plan), plan=plan, failure=failure)
+        if is_directory_busy(pod.volumes, wanted.name, state):
+            return state
+        if plan.mounted.is_of_one_pod and is_used_by_other(self.pods, pod.uid, state):
+            self._record_failed_mount(pod, state.name, IN_USE, SET_UP)
+            return replace(state, failure=_failure(state.failure, IN_USE, self.now))
+        if isinstance(plan, InPlacePlan):
+            return replace(state, phase=MountPhase.MOUNTED, mounted=plan.mounted, failure=None)
+        self.commands.append(SetUp(pod.uid, wanted.name, plan, cause))
+        return replace(state, phase=MountPhase.SETTING_UP)
 
     def _refresh_volume(self, pod: PodVolumes, state: VolumeState, plan: Plan) -> VolumeState:
-        """Set a mounted volume up again if its kind asks for that. A refused plan leaves the volume mounted as it is (rule 5)."""
+        """Set a mounted volume up again if its kind asks for that. A refused plan leaves the volume mounted as it is (rule 6)."""
         match plan:
             case RefusedPlan():
                 return replace(state, failure=self._refused(pod, state, plan))
@@ -371,7 +389,10 @@ class _Step:
         """The failure of a refused volume. Repeated refusals with the same error record one Event."""
         if state.failure is not None and state.failure.error == plan.error and state.failure.retry_at is None:
             return state.failure
-        self._record_failed_mount(pod, state.name, plan.error)
+        if plan.step:
+            self._record_failed_mount(pod, plan.spec_name or state.name, plan.error, plan.step)
+        else:
+            self._record_missing(pod, [state.name], plan.error)
         return VolumeFailure(plan.error, self.now.wall)
 
     def _give_up(self, pod: PodVolumes, cause: str) -> PodVolumes:
@@ -381,9 +402,9 @@ class _Step:
         for key, state in pod.volumes.items():
             if state.phase in BUSY:
                 volumes[key] = state
-            elif state.phase is MountPhase.NEW or not _needs_tear_down(pod, state):
+            elif state.phase is MountPhase.NEW or not _needs_tear_down(pod, key, state):
                 continue
-            elif _is_due(state.failure, self.now):
+            elif _is_due(state.failure, self.now) and not is_directory_busy({**pod.volumes, **volumes}, key, state):
                 self.commands.append(TearDown(pod.uid, key, state.plugin, state.name, cause))
                 volumes[key] = replace(state, phase=MountPhase.TEARING_DOWN, mounted=None)
             else:
@@ -408,12 +429,7 @@ class _Step:
             after = self.now.mono + REMIND_AFTER_S
         elif self.now.mono >= pod.remind_at:
             after = self.now.mono + REMIND_AFTER_S
-            names = " ".join(sorted(missing_volumes(pod)))
-            text = (
-                f"Unable to attach or mount volumes: unmounted volumes=[{names}], unattached volumes=[], "
-                "failed to process volumes=[]: context deadline exceeded"
-            )
-            self.commands.append(RecordEvent(warning(reasons.EVENT_FAILED_MOUNT, text, pod.ref)))
+            self._record_missing(pod, [], "context deadline exceeded")
         else:
             after = pod.remind_at
         if after != pod.remind_at:
@@ -423,13 +439,17 @@ class _Step:
 
     # Helpers
 
-    def _keys(self, spec: Pod) -> frozenset[ContentKey]:
-        """The keys of `Content` that the pod's volumes are made from."""
-        content = self.inputs.content
-        return frozenset(key for volume in used_volumes(spec) for key in volume_keys(spec, volume, content))
+    def _record_missing(self, pod: PodVolumes, unknown: list[str], error: str) -> None:
+        """Record which volumes are missing. `unknown`: those of which it is not known what to mount."""
+        names = " ".join(sorted(missing_volumes(pod)))
+        text = (
+            f"Unable to attach or mount volumes: unmounted volumes=[{names}], unattached volumes=[], "
+            f"failed to process volumes=[{' '.join(unknown)}]: {error}"
+        )
+        self.commands.append(RecordEvent(warning(reasons.EVENT_FAILED_MOUNT, text, pod.ref)))
 
-    def _record_failed_mount(self, pod: PodVolumes, name: str, error: str) -> None:
-        text = f'MountVolume.SetUp failed for volume "{name}" : {error}'
+    def _record_failed_mount(self, pod: PodVolumes, name: str, error: str, step: str) -> None:
+        text = f'MountVolume.{step} failed for volume "{name}" : {error}'
         self.commands.append(RecordEvent(warning(reasons.EVENT_FAILED_MOUNT, text, pod.ref)))
 
     def _with_found(self, pod: PodVolumes, found: tuple[FoundVolume, ...]) -> PodVolumes:
@@ -502,6 +522,6 @@ def _brings_directory(volume: VolumeState) -> bool:
     return isinstance(volume.plan, UndecidedPlan) or (volume.phase in BUSY and _makes_directory(volume))
 
 
-def _needs_tear_down(pod: PodVolumes, volume: VolumeState) -> bool:
-    """Whether anything of the volume may be on the host."""
-    return volume.plugin != "" or pod.pod is None or volume.plan is None or has_subpaths(pod.pod, volume.name)
+def _needs_tear_down(pod: PodVolumes, key: str, volume: VolumeState) -> bool:
+    """Whether anything of the volume `key` may be on the host."""
+    return volume.plugin != "" or pod.pod is None or volume.plan is None or has_subpaths(pod.pod, key)

@@ -53,6 +53,12 @@ def make_volume_dir(path: str) -> None:
         files.change_mode(path, 0o777)
 
 
+def make_empty_volume_dir(path: str) -> None:
+    """Make the directory on which a volume will be mounted. Only the agent may use it while nothing is mounted."""
+    files.make_dirs(posixpath.dirname(path), 0o750)
+    files.make_dirs(path, 0o750)
+
+
 def delete_volume(dirs: VolumeDirs) -> None:
     """Unmount the volume and delete its data. A missing volume is no error."""
     _tear_down(dirs, _delete)

@@ -12,7 +12,7 @@ from typing import TypeVar, assert_never
 
 from pykubelet.act.volumes import disk
 from pykubelet.act.volumes.directories import VolumeDirs
-from pykubelet.act.volumes.kind import CallContext, SetUpContext, UncertainError, VolumesError
+from pykubelet.act.volumes.kind import SET_UP, CallContext, SetUpContext, UncertainError, VolumesError
 from pykubelet.act.volumes.metrics import count_found, count_operation
 from pykubelet.act.volumes.model import (
     Command,
@@ -85,9 +85,10 @@ class Executor:
         match command:
             case SetUp(uid, key):
                 began = self._clock.monotonic()
-                result, error = await self._mount(command, plugins)
+                steps: list[str] = []
+                result, error = await self._mount(command, plugins, steps)
                 count_operation(command, result, self._clock.monotonic() - began)
-                self._ended.post(SetUpEnded(uid, key, result, error))
+                self._ended.post(SetUpEnded(uid, key, result, error, steps[0] if steps else SET_UP))
             case TearDown(uid, key):
                 began = self._clock.monotonic()
                 result, error = await self._unmount(command, plugins)
@@ -106,11 +107,11 @@ class Executor:
             case _:
                 assert_never(command)
 
-    async def _mount(self, command: SetUp, plugins: Plugins) -> tuple[Result, str]:
-        """Set a volume up, by its driver or in a thread."""
+    async def _mount(self, command: SetUp, plugins: Plugins, steps: list[str]) -> tuple[Result, str]:
+        """Set a volume up, by its driver or in a thread. `steps`: as in `_set_up`."""
         key, mount = f"volume/{command.uid}/{command.key}", kind_named(command.plan.kind).mount
         if mount is None:
-            result, error, _ = await self._fly(key, lambda: self._set_up(command), SET_UP_S)
+            result, error, _ = await self._fly(key, lambda: self._set_up(command, steps), SET_UP_S)
             return result, error
 
         async def work(context: CallContext) -> None:
@@ -176,12 +177,17 @@ class Executor:
                 return Result.UNCERTAIN, self._no_answer(since), None
         assert_never(outcome)
 
-    def _set_up(self, command: SetUp) -> None:
+    def _set_up(self, command: SetUp, steps: list[str]) -> None:
+        """Carry out the plan. On failure, the step that failed is appended to `steps`."""
         kind = kind_named(command.plan.kind)
         assert kind.set_up is not None, f"{kind.name} volumes are planned, but cannot be set up"
         if kind.has_directory:
             disk.make_tree(self._paths, command.uid)
-        kind.set_up(command.plan, SetUpContext(self._clock.wall(), self._quotas))
+        try:
+            kind.set_up(command.plan, SetUpContext(self._clock.wall(), self._quotas))
+        except VolumesError as error:
+            steps.append(error.step)
+            raise
 
     def _scan(self) -> tuple[FoundPod, ...]:
         self._quotas.prune(self._paths.pods)

@@ -19,6 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pykubelet.act.volumes.directories import VolumeDirs, release_volume
 from pykubelet.base.api.core import Pod, Volume
+from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeSpec
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.content import Content, ContentKey
 from pykubelet.base.model.ids import PodUID
@@ -28,9 +29,19 @@ from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
+#: The last step of mounting, in which most errors occur.
+SET_UP = "SetUp"
+
 
 class VolumesError(Exception):
-    """Planning, setting up, tearing down or checking a volume failed; the text is shown to users."""
+    """Planning, setting up, tearing down or checking a volume failed; the text is shown to users.
+
+    `step`: the step of mounting that failed, as Events name it.
+    """
+
+    def __init__(self, text: str, step: str = SET_UP) -> None:
+        super().__init__(text)
+        self.step = step
 
 
 class UncertainError(VolumesError):
@@ -46,6 +57,11 @@ class VolumePlan(Value):
     def kind(self) -> str:
         """The name of the kind that made the plan."""
         return self.mounted.kind
+
+    @property
+    def spec_name(self) -> str:
+        """The name of the PersistentVolume, or else of the pod's volume. The volume's directory has it."""
+        return self.mounted.spec_name or self.mounted.name
 
     @property
     def path(self) -> str:
@@ -73,10 +89,16 @@ class InPlacePlan(VolumePlan):
 
 
 class RefusedPlan(Value):
-    """The volume cannot be provided until its pod, the node or its content changes. `until`: what has to be so, if that is known."""
+    """The volume cannot be provided until its pod, the node or its content changes. `until`: what has to be so, if that is known.
+
+    `step`: as in `VolumesError`; "" when it is not even known what to mount. `spec_name`: the name of the PersistentVolume that
+    is refused, "" for other volumes.
+    """
 
     error: str
     until: str = ""
+    step: str = SET_UP
+    spec_name: str = ""
 
 
 class UndecidedPlan(Value):
@@ -93,8 +115,31 @@ P = TypeVar("P", bound=VolumePlan)
 T = TypeVar("T")
 
 
+class ResolvedVolume(Value):
+    """The persistent volume behind a claim. `read_only`: as the pod asks for the claim. `mount_options`: sorted."""
+
+    volume: PersistentVolume
+    read_only: bool = False
+    mount_options: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the persistent volume, which is also that of directories."""
+        return self.volume.metadata.name
+
+    @property
+    def is_block(self) -> bool:
+        """Whether pods get the device itself, without a file system."""
+        return self.volume.spec.volumeMode == "Block"
+
+    @property
+    def is_of_one_pod(self) -> bool:
+        """Whether only one pod may use the volume: its sole access mode is ReadWriteOncePod."""
+        return self.volume.spec.accessModes == ("ReadWriteOncePod",)
+
+
 class PlanInputs(Value):
-    """One volume of one pod, and everything that its plan may depend on."""
+    """One volume of one pod, and everything that its plan may depend on. `claimed`: the volume behind its claim, if it has one."""
 
     kind: VolumeKind[Any]
     pod: Pod
@@ -103,11 +148,22 @@ class PlanInputs(Value):
     content: Content
     paths: Paths
     plugins: Plugins = field(default_factory=Plugins)
+    claimed: ResolvedVolume | None = None
+
+    @property
+    def source(self) -> Volume | PersistentVolumeSpec:
+        """What names the volume's source: the volume of the pod, or the persistent volume that it claims."""
+        return self.volume if self.claimed is None else self.claimed.volume.spec
+
+    @property
+    def spec_name(self) -> str:
+        """The name of the persistent volume, or else of the pod's volume. Directories and Events have it."""
+        return self.volume.name if self.claimed is None else self.claimed.name
 
     @property
     def dirs(self) -> VolumeDirs:
         """The volume's directories below the pod's own."""
-        return VolumeDirs.of(self.paths, PodUID(self.pod.metadata.uid), self.kind.directory, self.volume.name)
+        return VolumeDirs.of(self.paths, PodUID(self.pod.metadata.uid), self.kind.directory, self.spec_name)
 
     @property
     def fs_group(self) -> int | None:
@@ -126,6 +182,8 @@ class PlanInputs(Value):
             read_only=read_only,
             supports_relabel=supports_relabel,
             is_measured=is_measured,
+            spec_name=self.claimed.name if self.claimed is not None else "",
+            is_of_one_pod=self.claimed is not None and self.claimed.is_of_one_pod,
         )
 
 
@@ -164,7 +222,7 @@ def no_further_keys(_pod: Pod, _volume: Volume, _content: Content) -> Iterable[C
 class VolumeKind(Value, Generic[P]):
     """One kind of volume.
 
-    `name`: its field in a pod's volume, such as `emptyDir`.
+    `name`: its field in a pod's volume, such as `emptyDir`, or in a PersistentVolume.
     `plugin`: its name in metrics, such as `kubernetes.io/empty-dir`; "" keeps it out of them.
     `has_directory`: each volume has a directory such as `pods/<uid>/volumes/kubernetes.io~empty-dir/<name>`; a restarted agent
     finds the volume by it.
@@ -175,6 +233,8 @@ class VolumeKind(Value, Generic[P]):
     `set_up`: carries out the plan; repeating it does no harm. After a HostError or VolumesError it is tried again later.
     None: every plan is an `InPlacePlan`.
     `needs_refresh`: whether a volume set up by the first plan must be set up again by the second. None: never.
+    `is_persistent`: a PersistentVolume may be of this kind. `plan` then reads `PlanInputs.source`. `mount_options`: such a
+    volume may have mount options.
     `delays_sandbox`: whether the pod's sandbox waits until the volume is set up. False for kinds that are set up in a moment.
     `tear_down`: unmounts and removes the volume. `delete_volume` deletes its data with the pod; the default keeps the data.
     `mount`, `unmount`: in place of `set_up` and `tear_down`, for kinds that call a driver: they are awaited, and run blocking
@@ -189,6 +249,8 @@ class VolumeKind(Value, Generic[P]):
     plan: Callable[[PlanInputs], P | InPlacePlan | RefusedPlan | UndecidedPlan] | None = None
     set_up: Callable[[P, SetUpContext], None] | None = None
     needs_refresh: Callable[[P, P], bool] | None = None
+    is_persistent: bool = False
+    mount_options: bool = False
     delays_sandbox: bool = True
     tear_down: Callable[[VolumeDirs], None] = release_volume
     mount: Callable[[P, CallContext], Awaitable[None]] | None = None

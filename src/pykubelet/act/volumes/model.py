@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from pykubelet.act.volumes.kind import Plan, VolumePlan
+from pykubelet.act.volumes.kind import SET_UP, Plan, VolumePlan
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.content import Content, ContentKey
@@ -60,6 +60,7 @@ class VolumeFailure(Value):
 class VolumeState(Value):
     """One volume of one pod. `plugin`: its directory below `volumes`, "" when it has none. `since`: wall seconds.
 
+    `name`: that of its directory. It is the name of the PersistentVolume if the volume claims one and that is known.
     `is_late`: something that its plan depends on may have changed since the running operation was planned. `again_at`: when a
     mounted volume is set up again (monotonic).
     """
@@ -157,12 +158,13 @@ class Result(StrEnum):
 
 
 class SetUpEnded(Value):
-    """A set-up or refresh has ended."""
+    """A set-up or refresh has ended. `step`: the step that failed."""
 
     uid: PodUID
     key: str
     result: Result
     error: str = ""
+    step: str = SET_UP
 
 
 class TearDownEnded(Value):

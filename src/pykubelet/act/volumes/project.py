@@ -73,7 +73,7 @@ def project_pod(pod: PodVolumes, now_wall: float) -> PodMounts | None:
         return None
     waits = [wait for state in pod.volumes.values() for wait in _waits_for(pod, state)]
     waits.extend(_directory_waits(pod, now_wall))
-    mounted = {state.name: state.mounted for state in pod.volumes.values() if state.mounted is not None}
+    mounted = {state.mounted.name: state.mounted for state in pod.volumes.values() if state.mounted is not None}
     ready = not gives_up and is_ready(pod)
     mounting = not gives_up and not ready and is_mounting(pod)
     return PodMounts(mounted, ready, tuple(waits), mounting)

@@ -12,8 +12,10 @@ from importlib import import_module
 from typing import Any, Final
 
 from pykubelet.act.volumes import kinds
+from pykubelet.act.volumes.claims import claim_keys
 from pykubelet.act.volumes.kind import VolumeKind
 from pykubelet.base.api.core import Pod, Volume
+from pykubelet.base.api.storage import PersistentVolumeSpec
 from pykubelet.base.model.content import Content, ContentKey
 
 AnyKind = VolumeKind[Any]
@@ -47,8 +49,15 @@ def kind_of(volume: Volume) -> AnyKind:
     return kind_named(next((name for name in fields if getattr(volume, name) is not None), "emptyDir"))
 
 
+def kind_of_persistent(volume: PersistentVolumeSpec) -> AnyKind | None:
+    """The kind of a persistent volume, by the field that is set; None when pods cannot use it."""
+    fields = (name for name in volume.__struct_fields__ if name in KINDS and KINDS[name].is_persistent)
+    return next((KINDS[name] for name in fields if getattr(volume, name) is not None), None)
+
+
 def volume_keys(pod: Pod, volume: Volume, content: Content) -> Iterable[ContentKey]:
     """The objects of the API server that one volume of the pod is made from, as far as `content` shows them."""
     kind = kind_of(volume)
     yield from kind.keys(pod, volume)
     yield from kind.further_keys(pod, volume, content)
+    yield from claim_keys(pod, volume, content)

@@ -52,7 +52,7 @@ class Subpaths:
             return SubPathError(
                 f'cannot prepare subPath of volume "{volume}" for container "{container}": it is not mounted'
             )
-        root, target = mounted.host_path, self._paths.subpath(uid, volume, container, index)
+        root, target = mounted.host_path, self._paths.subpath(uid, mounted.spec_name or volume, container, index)
 
         def work() -> None:
             _make_missing(root, sub_path, mode)

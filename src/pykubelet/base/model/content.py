@@ -61,7 +61,9 @@ class Token(RedactedValue):
 
 
 class Present(Value):
-    value: ConfigMap | Secret | RuntimeClass | TrustBundle | Token | CSIDriver | PersistentVolumeClaim | PersistentVolume
+    value: (
+        ConfigMap | Secret | RuntimeClass | TrustBundle | Token | CSIDriver | PersistentVolumeClaim | PersistentVolume
+    )
 
 
 class Absent(Value):

@@ -22,7 +22,8 @@ class MountedVolume(Value):
     `host_path`: what a container's mount binds (a directory, file, socket or device). `read_only`: the volume itself is
     read-only. `supports_relabel`: SELinux labels may be changed. `is_block`: `host_path` is a block device for
     `volumeDevices`. `kind`: the field of the volume's source in the pod's spec. `is_measured`: its use of disk or memory is
-    measured and counts as the pod's. `csi`: the driver that measures it instead.
+    measured and counts as the pod's. `csi`: the driver that measures it instead. `spec_name`: the name of the PersistentVolume
+    behind a claim, which its directories have; "" for other volumes. `is_of_one_pod`: no second pod may use the volume.
     """
 
     name: str
@@ -33,6 +34,8 @@ class MountedVolume(Value):
     is_block: bool = False
     is_measured: bool = True
     csi: DrivenVolume | None = None
+    spec_name: str = ""
+    is_of_one_pod: bool = False
 
 
 class PodMounts(Value):

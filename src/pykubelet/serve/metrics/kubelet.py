@@ -212,7 +212,7 @@ def _volumes(inputs: MetricsInputs) -> Iterator[MetricFamily]:
         if life.stage is Stage.SYNCING
         for volume in life.pod.spec.volumes
         for kind, plugin in inputs.volume_plugins.items()
-        if getattr(volume, kind) is not None
+        if getattr(volume, kind, None) is not None
     )
     mounted = (volume.kind for mounts in inputs.mounts.pods.values() for volume in mounts.volumes.values())
     actual = Counter(inputs.volume_plugins[kind] for kind in mounted if kind in inputs.volume_plugins)

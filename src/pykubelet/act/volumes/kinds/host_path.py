@@ -29,11 +29,13 @@ class HostPathPlan(VolumePlan):
 
 def plan(inputs: PlanInputs) -> HostPathPlan | InPlacePlan:
     """The path without further work, or with a check of its type. VolumesError for a path with `..`."""
-    source = inputs.volume.hostPath
+    source = inputs.source.hostPath
     assert source is not None
     if ".." in source.path.split("/"):
         raise VolumesError(f"invalid HostPath `{source.path}`: must not contain '..'")
-    mounted = inputs.mounted(source.path, is_measured=False)
+    mounted = inputs.mounted(
+        source.path, read_only=inputs.claimed is not None and inputs.claimed.read_only, is_measured=False
+    )
     return HostPathPlan(mounted, source.type) if source.type else InPlacePlan(mounted)
 
 
@@ -59,6 +61,7 @@ KIND = VolumeKind(
     name="hostPath",
     plugin="kubernetes.io/host-path",
     has_directory=False,
+    is_persistent=True,
     plan=plan,
     set_up=set_up,
 )

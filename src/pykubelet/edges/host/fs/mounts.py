@@ -1,7 +1,8 @@
 """Mount points: reading the mount table, mounting, bind mounting, unmounting, and the usage of a file system.
 
-Owns: mount(2) and its flags, /proc/self/mountinfo. Starts no programs. Not here: when to mount (act/volumes), and opening
-paths inside volumes safely (`subpaths`). Every function may hang on a dead file system: use `base.kit.flight`.
+Owns: mount(2) and its flags, /proc/self/mountinfo. The only program it starts is mount(8), for file systems that need a
+helper. Not here: when to mount (act/volumes), and opening paths inside volumes safely (`subpaths`). Every function may hang
+on a dead file system: use `base.kit.flight`.
 Source: mount(2), proc_pid_mountinfo(5), the kernel's "Shared Subtrees".
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import subprocess
 
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import Value
@@ -17,6 +19,8 @@ from pykubelet.edges.host.fs import libc
 from pykubelet.edges.host.fs.errors import HostError, translating
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
+#: How much of a program's output an error shows.
+OUTPUT_BYTES = 4096
 _FLAG_OPTIONS = {
     "ro": libc.MS_RDONLY,
     "nosuid": libc.MS_NOSUID,
@@ -174,6 +178,44 @@ def bind(source: str, target: str, *, read_only: bool = False, recursive: bool =
     libc.mount(source, target, None, libc.MS_BIND | (libc.MS_REC if recursive else 0), None)
     if read_only:
         remount_read_only(target)
+
+
+def bind_with_options(source: str, target: str, options: tuple[str, ...]) -> None:
+    """Bind-mount `source` at `target` with options that concern this mount alone, such as `ro` and `noexec`.
+
+    HostError for other options, before anything is mounted.
+    """
+    flags = 0
+    for option in options:
+        if option not in _FLAG_OPTIONS and option not in ("rw", "defaults", "bind"):
+            raise HostError("mount", target, "EINVAL", f'the option "{option}" does not apply to a bind mount')
+        flags |= _FLAG_OPTIONS.get(option, 0)
+    libc.mount(source, target, None, libc.MS_BIND, None)
+    if flags:
+        libc.mount(None, target, None, libc.MS_BIND | libc.MS_REMOUNT | flags | _locked_flags(target), None)
+
+
+def mount_by_program(source: str, target: str, fs_type: str, options: tuple[str, ...], deadline_s: float) -> None:
+    """Mount a file system that needs a helper such as `mount.nfs`, with mount(8). HostError has the program's output.
+
+    A program that misses the deadline is ended; the file system may be mounted then.
+    """
+    arguments = ["-t", fs_type, *(("-o", ",".join(options)) if options else ()), source, target]
+    try:
+        ended = subprocess.run(
+            ["mount", *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=deadline_s, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise HostError("mount", target, "ETIMEDOUT", f"mount did not end within {deadline_s:g}s") from error
+    except OSError as error:
+        raise HostError("mount", target, "ENOENT", f"mount cannot be started: {error}") from error
+    if ended.returncode != 0:
+        output = (ended.stdout + ended.stderr)[:OUTPUT_BYTES].decode(errors="replace")
+        text = (
+            f"mount failed: exit status {ended.returncode}\nMounting command: mount\n"
+            f"Mounting arguments: {' '.join(arguments)}\nOutput: {output}\n"
+        )
+        raise HostError("mount", target, "EIO", text)
 
 
 def bind_fd(descriptor: int, target: str) -> None:

@@ -1,0 +1,56 @@
+"""nfs volumes: a directory that a server exports, mounted for each pod. The host needs the program `mount.nfs`.
+
+The agent neither changes the group of the files nor deletes any of them.
+Source: the Kubernetes documentation "Volumes", nfs; mount.nfs(8).
+"""
+
+from __future__ import annotations
+
+from pykubelet.act.volumes.directories import make_empty_volume_dir, release_volume
+from pykubelet.act.volumes.kind import PlanInputs, SetUpContext, VolumeKind, VolumePlan, VolumesError
+from pykubelet.edges.host.fs import mounts
+from pykubelet.edges.host.fs.errors import HostError
+
+#: Shorter than the deadline of set-ups, so that the program has ended when the next one starts.
+MOUNT_S = 25.0
+
+
+class NfsPlan(VolumePlan):
+    """A plan to mount `remote`, written `server:path`, with these options."""
+
+    remote: str
+    options: tuple[str, ...] = ()
+
+
+def plan(inputs: PlanInputs) -> NfsPlan:
+    """The mount of the export. A volume that is claimed is read-only only if the pod claims it read-only."""
+    source = inputs.source.nfs
+    assert source is not None
+    read_only = bool(source.readOnly) if inputs.claimed is None else inputs.claimed.read_only
+    options = set(inputs.claimed.mount_options if inputs.claimed is not None else ()) | ({"ro"} if read_only else set())
+    server = f"[{source.server}]" if ":" in source.server and not source.server.startswith("[") else source.server
+    mounted = inputs.mounted(inputs.dirs.path, read_only=read_only, is_measured=False)
+    return NfsPlan(mounted, f"{server}:{source.path}", tuple(sorted(options)))
+
+
+def set_up(plan: NfsPlan, _context: SetUpContext) -> None:
+    """Mount the export unless it is mounted. VolumesError with the output of the program."""
+    if mounts.is_mount_point(plan.path):
+        return
+    make_empty_volume_dir(plan.path)
+    try:
+        mounts.mount_by_program(plan.remote, plan.path, "nfs", plan.options, MOUNT_S)
+    except HostError as error:
+        mounts.unmount(plan.path)
+        raise VolumesError(error.message) from error
+
+
+KIND = VolumeKind(
+    name="nfs",
+    plugin="kubernetes.io/nfs",
+    plan=plan,
+    set_up=set_up,
+    is_persistent=True,
+    mount_options=True,
+    tear_down=release_volume,
+)

@@ -1,0 +1,52 @@
+"""Decides whether a volume is shared: by two volumes of one pod, or with other pods. Pure.
+
+Source: the Kubernetes documentation "Persistent Volumes", access modes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykubelet.act.volumes.kind import VolumePlan
+from pykubelet.act.volumes.model import BUSY, MountPhase, PodVolumes, VolumeState
+from pykubelet.base.model.ids import PodUID
+
+IN_USE = "volume uses the ReadWriteOncePod access mode and is already in use by another pod"
+#: The phases in which nothing of the volume can be mounted.
+_UNUSED = frozenset({MountPhase.NEW, MountPhase.FAILED})
+
+
+def is_directory_busy(volumes: Mapping[str, VolumeState], key: str, volume: VolumeState) -> bool:
+    """Whether an operation runs on the directory of `volume`, begun for another volume of the pod."""
+    return any(
+        other.phase in BUSY and other.plugin != "" and (other.plugin, other.name) == (volume.plugin, volume.name)
+        for other_key, other in volumes.items()
+        if other_key != key
+    )
+
+
+def is_used_by_other(pods: Mapping[PodUID, PodVolumes], uid: PodUID, volume: VolumeState) -> bool:
+    """Whether another pod may have the persistent volume `volume` mounted."""
+    return any(
+        other.phase not in _UNUSED and _is_same_volume(other, volume)
+        for other_uid, pod in pods.items()
+        if other_uid != uid
+        for other in pod.volumes.values()
+    )
+
+
+def waiting_for_volume(pods: Mapping[PodUID, PodVolumes], volume: VolumeState) -> list[tuple[PodUID, str]]:
+    """The pods that have been refused `volume` because another pod had it, and the keys of their volumes."""
+    return [(uid, key) for uid, pod in pods.items() for key, other in pod.volumes.items() if _waits_for(other, volume)]
+
+
+def _waits_for(other: VolumeState, volume: VolumeState) -> bool:
+    return other.failure is not None and other.failure.error == IN_USE and _is_same_volume(other, volume)
+
+
+def _is_same_volume(one: VolumeState, other: VolumeState) -> bool:
+    """Whether both are the same persistent volume. One that was found on disk is known by its directory alone."""
+    if one.name != other.name or one.plugin != other.plugin:
+        return False
+    plans = (one.plan, other.plan)
+    return all(plan is None or (isinstance(plan, VolumePlan) and plan.mounted.is_of_one_pod) for plan in plans)
