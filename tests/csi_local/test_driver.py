@@ -16,6 +16,7 @@ import grpc
 import pytest
 from support.csi import CsiProcess, csi_driver, unmount_all
 
+from pykubelet.base.model.plugins import CsiNodeInfo
 from pykubelet.csi_local.store import loop_devices
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import CsiNode
@@ -92,8 +93,7 @@ async def test_it_identifies_itself_on_both_sockets(driver: CsiProcess, node: Cs
     assert (await control(driver, "GetPluginInfo", "Identity")).name == driver.name
     assert (await control(driver, "Probe", "Identity")).ready.value
     where = await node.info()
-    assert (where.node_id, where.max_volumes_per_node) == ("node-1", 7)
-    assert dict(where.accessible_topology.segments) == {f"topology.{driver.name}/node": "node-1"}
+    assert where == CsiNodeInfo("node-1", 7, {f"topology.{driver.name}/node": "node-1"})
     assert await node.capabilities() == {1, 2, 3}
 
 

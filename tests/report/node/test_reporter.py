@@ -505,7 +505,9 @@ async def test_the_csi_node_is_made_and_belongs_to_the_node_of_the_day(make_stan
     stand.start()
     stand.server.faults.append(ApiFault("POST", "/csinodes", status=503))
     plugins, _ = make_cell("plugins", Plugins())
-    stand.supervisor.start_root("csi-node", CsiNodeKeeper(stand.clients[0], "n", stand.node, plugins).run())
+    stand.supervisor.start_root(
+        "csi-node", CsiNodeKeeper(stand.clients[0], "n", stand.node, plugins, stand.server.clock).run()
+    )
     made = await stand.until(lambda found: True, CSI_NODE)
     uid = (await stand.until_ready())["metadata"]["uid"]
     assert [(o["kind"], o["uid"]) for o in made["metadata"]["ownerReferences"]] == [("Node", uid)]
@@ -528,7 +530,9 @@ async def test_node_and_csi_node_show_the_registered_drivers(make_stand: MakeSta
     stand.set_runtime.publish(WELL)
     stand.start()
     plugins, write = make_cell("plugins", Plugins())
-    stand.supervisor.start_root("csi-node", CsiNodeKeeper(stand.clients[0], "n", stand.node, plugins).run())
+    stand.supervisor.start_root(
+        "csi-node", CsiNodeKeeper(stand.clients[0], "n", stand.node, plugins, stand.server.clock).run()
+    )
     await stand.until_ready()
     ids = "csi.volume.kubernetes.io/nodeid"
     earlier = {"name": "earlier", "nodeID": "x", "topologyKeys": None}

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
+from pykubelet.base.model.plugins import CsiNodeInfo
 from pykubelet.edges.cri.errors import translated
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.metrics import CALLS
@@ -17,6 +18,8 @@ from pykubelet.edges.plugins.rpc import PluginCallError, PluginMessage, R, call_
 from pykubelet.net.grpc.limits import Http2Limits
 
 SERVICE = "/csi.v1.Node/"
+#: CSINode has the limit of volumes as a 32-bit number.
+MAX_LIMIT = 2**31 - 1
 #: The reference's limit for every call.
 CALL_S = 120.0
 LIMITS = Http2Limits(
@@ -50,9 +53,11 @@ class CsiNode:
     ) -> None:
         self._channel.close()
 
-    async def info(self) -> pb.NodeGetInfoResponse:
+    async def info(self) -> CsiNodeInfo:
         """The driver's id of this node, its limit of volumes, and where the node is."""
-        return await self._call("NodeGetInfo", pb.NodeGetInfoRequest(), pb.NodeGetInfoResponse)
+        found = await self._call("NodeGetInfo", pb.NodeGetInfoRequest(), pb.NodeGetInfoResponse)
+        limit = min(max(found.max_volumes_per_node, 0), MAX_LIMIT)
+        return CsiNodeInfo(found.node_id, limit, dict(found.accessible_topology.segments))
 
     async def capabilities(self) -> frozenset[int]:
         """The optional calls that the driver serves, as numbers of `NodeServiceCapability.RPC.Type`."""

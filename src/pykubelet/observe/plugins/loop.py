@@ -33,8 +33,6 @@ REWATCH = BackoffPolicy(initial_s=1.0, cap_s=20.0)
 SCAN_PERIOD_S = 60.0
 SCAN_DEADLINE_S = 30.0
 REACH_S = 10.0
-#: CSINode has the limit of volumes as a 32-bit number.
-MAX_LIMIT = 2**31 - 1
 
 
 class PluginsLoop:
@@ -221,7 +219,4 @@ async def _ask_node(offer: PluginOffer) -> tuple[CsiNodeInfo | None, str]:
             found = await node.info()
     except PluginCallError as error:
         return None, unreachable(error)
-    if not found.node_id:
-        return None, node_id_missing()
-    limit = min(max(found.max_volumes_per_node, 0), MAX_LIMIT)
-    return CsiNodeInfo(found.node_id, limit, dict(found.accessible_topology.segments)), ""
+    return (found, "") if found.node_id else (None, node_id_missing())

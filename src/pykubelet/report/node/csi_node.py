@@ -1,7 +1,8 @@
 """Keeps the node's CSINode object, and what the Node shows about CSI drivers.
 
 Owns: the CSINode with its owner, annotation and drivers; of the Node, the annotation with the drivers' ids of this node, and
-their topology labels. Reads: `ApiNode`, `Plugins`. Each change of them is sent at once (`plan_csi_node` decides what); a new
+their topology labels. Reads: `ApiNode`, `Plugins`, and how often drivers want to be asked
+again (KEP-4876). Each change is sent at once (`plan_csi_node` decides what); a new
 Node of the name gets all of it again.
 Source: the Kubernetes documentation "CSINode"; KEP-625 (in-tree storage plugins to CSI) for the annotation.
 """
@@ -9,22 +10,30 @@ Source: the Kubernetes documentation "CSINode"; KEP-625 (in-tree storage plugins
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Any
 
 from pykubelet.base.api.core import Node
-from pykubelet.base.api.storage import CSINode
+from pykubelet.base.api.storage import CSIDriver, CSINode
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell, set_on_change
+from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.node import ApiNode
-from pykubelet.base.model.plugins import Plugins
+from pykubelet.base.model.plugins import CsiNodeInfo, Plugins
+from pykubelet.edges.csi.node import CsiNode
 from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
+from pykubelet.edges.kubeapi.listwatch import WatchPeriods, follow
+from pykubelet.edges.plugins.rpc import PluginCallError
 from pykubelet.report.node.api_node import NODES
-from pykubelet.report.node.plan_csi_node import Drivers, csi_drivers, plan_entries, plan_node
+from pykubelet.report.node.plan_csi_node import Drivers, csi_drivers, plan_entries, plan_node, refresh_period_s
 
 log = Log("node")
 CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
+CSI_DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
 MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
 #: In-tree plugins whose volumes are now handled by CSI drivers.
 MIGRATED_PLUGINS = (
@@ -40,24 +49,43 @@ _BACKOFF = BackoffPolicy(0.5, 30.0)
 
 
 class CsiNodeKeeper:
-    """Keeps the CSINode of the node `name`."""
+    """Keeps the CSINode of the node `name`. `watch`: the periods of the watch of CSIDrivers."""
 
-    def __init__(self, client: ApiClient, name: str, node: Cell[ApiNode], plugins: Cell[Plugins]) -> None:
+    def __init__(
+        self,
+        client: ApiClient,
+        name: str,
+        node: Cell[ApiNode],
+        plugins: Cell[Plugins],
+        clock: Clock,
+        watch: WatchPeriods | None = None,
+    ) -> None:
         self._client = client
         self._name = name
         self._node = node
         self._plugins = plugins
+        self._clock = clock
+        self._watch = watch or WatchPeriods()
+        self._changed = asyncio.Event()
+        self._answers: dict[str, tuple[float, CsiNodeInfo]] = {}
+        self._refreshers: dict[str, tuple[float, asyncio.Task[None]]] = {}
         self._sent: tuple[str, Drivers] = ("", {})
         self._seen: set[str] = set()
         self._collisions: dict[str, str] = {}
 
     async def run(self) -> None:
         """Send each change. Never returns."""
-        changed, failures = asyncio.Event(), 0
+        async with Supervisor("csi-node") as tasks:
+            tasks.start_root("csi-node changes", self._send_changes())
+            tasks.start_root("csi-node refresh", self._refresh(tasks))
+            raise await tasks.wait_failed()
+
+    async def _send_changes(self) -> None:
+        changed, failures = self._changed, 0
         with set_on_change(changed, self._node, self._plugins):
             while True:
                 changed.clear()
-                node, drivers = self._node.get(), csi_drivers(self._plugins.get())
+                node, drivers = self._node.get(), self._drivers()
                 if not node.registered or (node.uid, drivers) == self._sent:
                     await changed.wait()
                     continue
@@ -73,6 +101,53 @@ class CsiNodeKeeper:
                     await asyncio.sleep(max(_BACKOFF.delay_s(failures), error.retry_after_s or 0.0))
                 else:
                     self._sent, failures = (node.uid, drivers), 0
+
+    def _drivers(self) -> Drivers:
+        """What the registered drivers report, with their newest answers."""
+        plugins = self._plugins.get()
+        found = dict(csi_drivers(plugins))
+        for name, (since, info) in self._answers.items():
+            plugin = plugins.csi_driver(name)
+            if plugin is not None and plugin.registered_at == since:
+                found[name] = info
+        return found
+
+    # Drivers that are asked again
+
+    async def _refresh(self, tasks: Supervisor) -> None:
+        """Ask each driver again after the period that its CSIDriver gives. Watches only once there is a driver."""
+        await self._plugins.wait_for(lambda now: bool(csi_drivers(now)))
+        listing = follow(self._client, CSI_DRIVERS, CSIDriver, self._clock, periods=self._watch)
+        async with aclosing(listing) as listings:
+            async for listed in listings:
+                self._adjust({name: refresh_period_s(driver) for name, driver in listed.items.items()}, tasks)
+
+    def _adjust(self, periods: Mapping[str, float], tasks: Supervisor) -> None:
+        for name, (period, task) in list(self._refreshers.items()):
+            if periods.get(name, 0.0) != period:
+                task.cancel()
+                del self._refreshers[name]
+        for name, period in periods.items():
+            if period and name not in self._refreshers:
+                self._refreshers[name] = period, tasks.start_root(f"csi-node {name}", self._ask(name, period))
+
+    async def _ask(self, name: str, period: float) -> None:
+        while True:
+            await asyncio.sleep(period)
+            plugin = self._plugins.get().csi_driver(name)
+            if plugin is None:
+                continue
+            try:
+                with CsiNode(plugin.name, plugin.endpoint) as driver:
+                    found = await driver.info()
+            except PluginCallError as error:
+                log.warning("a CSI driver does not report about the node", driver=name, error=error)
+                continue
+            if found.node_id and (plugin.registered_at, found) != self._answers.get(name):
+                self._answers[name] = plugin.registered_at, found
+                self._changed.set()
+
+    # Requests
 
     async def _send(self, uid: str, drivers: Drivers) -> None:
         gone = self._seen - drivers.keys()

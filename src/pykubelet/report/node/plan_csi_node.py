@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from pykubelet.base.api.core import Node
-from pykubelet.base.api.storage import CSINodeDriver, VolumeNodeResources
+from pykubelet.base.api.storage import CSIDriver, CSINodeDriver, VolumeNodeResources
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.plugins import CsiNodeInfo, Plugins, PluginType
 
@@ -34,6 +34,11 @@ class NodeChange(Value):
 def csi_drivers(plugins: Plugins) -> Drivers:
     """What the registered drivers report about this node, by name."""
     return {plugin.name: plugin.csi for plugin in plugins.of(PluginType.CSI) if plugin.csi is not None}
+
+
+def refresh_period_s(driver: CSIDriver) -> float:
+    """Seconds after which a driver is asked again about this node; 0: never."""
+    return float(max(0, driver.spec.nodeAllocatableUpdatePeriodSeconds or 0))
 
 
 def plan_node(node: Node, drivers: Drivers, gone: Collection[str]) -> NodeChange:
