@@ -52,6 +52,10 @@ def _plan_claimed(pod: Pod, volume: Volume, node: NodeView, content: Content, pa
     if not isinstance(claimed, ResolvedVolume):
         return claimed
     kind, spec = kind_of_persistent(claimed.volume.spec), claimed.volume.spec
+    if spec.csi is not None:
+        return RefusedPlan(
+            f"persistent volumes of CSI drivers ({spec.csi.driver}) are not supported yet", spec_name=claimed.name
+        )
     if kind is None:
         text = f'failed to get Plugin from volumeSpec for volume "{claimed.name}" err=no volume plugin matched'
         return RefusedPlan(text, step="")
