@@ -5,6 +5,8 @@ Nothing is deleted through a mount: a tree is removed only when nothing is mount
 
 from __future__ import annotations
 
+import posixpath
+
 from pykubelet.act.volumes.directories import VolumeDirs, list_directories, list_entries
 from pykubelet.act.volumes.kind import VolumesError
 from pykubelet.act.volumes.model import FoundPod, FoundVolume
@@ -12,7 +14,7 @@ from pykubelet.act.volumes.registry import kind_in
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID, is_pod_uid
 from pykubelet.base.model.paths import Paths
-from pykubelet.edges.host.fs import files, trees
+from pykubelet.edges.host.fs import files, mounts, trees
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.subpath_bind import remove_target
 
@@ -61,7 +63,10 @@ def tear_down(paths: Paths, uid: PodUID, plugin: str, name: str) -> None:
     """
     clean_subpaths(paths, uid, name)
     if plugin:
-        kind_in(plugin).tear_down(VolumeDirs.of(paths, uid, plugin, name))
+        dirs = VolumeDirs.of(paths, uid, plugin, name)
+        _refuse_mounted_parents(paths, dirs.path)
+        _refuse_mounted_parents(paths, dirs.private)
+        kind_in(plugin).tear_down(dirs)
 
 
 def clean_subpaths(paths: Paths, uid: PodUID, name: str) -> None:
@@ -69,11 +74,25 @@ def clean_subpaths(paths: Paths, uid: PodUID, name: str) -> None:
     top = f"{paths.subpaths(uid)}/{name}"
     if files.stat_file(top, follow=False) is None:
         return
+    _refuse_mounted_parents(paths, f"{top}/")
     for container in list_directories(top):
+        _refuse_mounted_parents(paths, f"{top}/{container.name}/")
         for index in list_entries(f"{top}/{container.name}"):
             remove_target(f"{top}/{container.name}/{index.name}")
         files.remove_dir(f"{top}/{container.name}")
     files.remove_dir(top)
+
+
+def _refuse_mounted_parents(paths: Paths, path: str) -> None:
+    """Raise VolumesError if anything is mounted at a directory above `path` that the agent has made itself.
+
+    The agent mounts nothing there; what is below may be the data of another program.
+    """
+    parent = posixpath.dirname(path)
+    while parent.startswith(f"{paths.pods}/"):
+        if mounts.is_mount_point(parent):
+            raise VolumesError(f"something is mounted at {parent}, so nothing below it is removed: unmount it")
+        parent = posixpath.dirname(parent)
 
 
 def remove_pod(paths: Paths, uid: PodUID) -> tuple[FoundVolume, ...]:
