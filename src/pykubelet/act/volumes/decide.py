@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar, assert_never
 
+from pykubelet.act.volumes.claims import claim_of
 from pykubelet.act.volumes.kind import SET_UP, InPlacePlan, Plan, RefusedPlan, UndecidedPlan, VolumePlan
 from pykubelet.act.volumes.model import (
     BUSY,
@@ -220,6 +221,9 @@ class _Step:
             else:
                 continue
             self.advance(one.uid, "found on disk")
+        if first:
+            for uid in list(self.pods):
+                self.advance(uid, "the disk was read")
 
     def set_up_ended(self, event: SetUpEnded) -> None:
         pod, volume = self._busy_volume(event.uid, event.key, (MountPhase.SETTING_UP, MountPhase.REFRESHING))
@@ -363,13 +367,22 @@ class _Step:
         state = replace(state, name=plan.spec_name, plugin=_directory(plan), plan=plan, failure=failure)
         if is_directory_busy(pod.volumes, wanted.name, state):
             return state
-        if plan.mounted.is_of_one_pod and is_used_by_other(self.pods, pod.uid, state):
+        if plan.mounted.is_of_one_pod and (not self.reconstructed or self.inputs.observed.listed_at is None):
+            return state  # it is not known yet which pods have the volume
+        if plan.mounted.is_of_one_pod and self._is_in_use(pod, wanted, state):
             self._record_failed_mount(pod, state.name, IN_USE, SET_UP)
             return replace(state, failure=_failure(state.failure, IN_USE, self.now))
         if isinstance(plan, InPlacePlan):
             return replace(state, phase=MountPhase.MOUNTED, mounted=plan.mounted, failure=None)
         self.commands.append(SetUp(pod.uid, wanted.name, plan, cause))
         return replace(state, phase=MountPhase.SETTING_UP)
+
+    def _is_in_use(self, pod: PodVolumes, wanted: Volume, state: VolumeState) -> bool:
+        """Whether another pod may have the persistent volume mounted, or runs and had it when the agent was started."""
+        assert pod.pod is not None
+        claim = claim_of(pod.pod, wanted)
+        others = (other for uid, other in self.pods.items() if uid != pod.uid and claim in other.keys)
+        return is_used_by_other(self.pods, pod.uid, state) or any(is_running(one.uid, self.inputs) for one in others)
 
     def _refresh_volume(self, pod: PodVolumes, state: VolumeState, plan: Plan) -> VolumeState:
         """Set a mounted volume up again if its kind asks for that. A refused plan leaves the volume mounted as it is (rule 6)."""
