@@ -12,8 +12,6 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import FileKind
 
 log = Log("device-plugins")
-#: A name that plugins which still look in another directory find here.
-DEPRECATION = "DEPRECATION"
 _LIMIT = 256 << 20
 _DEADLINE_S = 30.0
 
@@ -33,7 +31,6 @@ class DeviceFiles:
         for entry in files.list_dir(self.directory):
             if entry.kind is FileKind.SOCKET:
                 files.remove_file(f"{self.directory}/{entry.name}")
-        files.create_file(f"{self.directory}/{DEPRECATION}")
 
     def read(self) -> DeviceFile | None:
         """The content of the file; None if there is none, or one that cannot be used. Blocks."""
