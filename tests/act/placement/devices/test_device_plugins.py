@@ -300,7 +300,7 @@ def test_the_directory_is_cleaned_of_sockets_alone(tmp_path: Path, caplog: pytes
     assert files.read() is None
     (record,) = caplog.records
     fields = getattr(record, "fields", {})
-    assert (fields["path"], fields["error"]) == (str(directory / names[1]), "checkpoint is corrupted")
+    assert (fields["path"], fields["error"]) == (str(directory / names[0]), "checkpoint is corrupted")
     assert "drain this node" in fields["consequence"]
 
 
