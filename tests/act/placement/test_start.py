@@ -92,6 +92,11 @@ def test_a_cpu_state_that_does_not_fit_is_answered_with_what_to_do(cpu: str, tex
     assert problem(STATIC, cpu) == f"start cpu manager error: {text}{CPU_HOW}"
 
 
+@pytest.mark.parametrize("damaged", ["", "{", NONE_CPU[:20], NONE_CPU.replace("1353318690", "7"), "\x00\xff"])
+def test_without_policies_a_damaged_state_file_stops_no_start(damaged: str) -> None:
+    assert start("", damaged, damaged) == start("")
+
+
 def test_a_policy_that_was_switched_off_is_an_error_too() -> None:
     static = '{"policyName":"static","defaultCpuSet":"0-3","checksum":0}'
     text = 'configured policy "none" differs from state checkpoint policy "static"'

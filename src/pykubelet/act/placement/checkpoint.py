@@ -22,6 +22,10 @@ class CheckpointError(ValueError):
     """The text is not a state file; the message states why."""
 
 
+class PolicyDiffers(CheckpointError):
+    """The file is of another policy than the configured one."""
+
+
 def checksum(dump: str) -> int:
     """The checksum of a struct by its dump."""
     return fnv1a_32(dump.encode())

@@ -14,6 +14,7 @@ from typing import Any
 from pykubelet.act.placement.checkpoint import (
     CORRUPT,
     CheckpointError,
+    PolicyDiffers,
     as_number,
     as_object,
     as_text,
@@ -62,7 +63,7 @@ def decode(text: str, policy: str, containers: ContainerIds) -> CpuState:
     entries = _checked_entries(given, found_policy, default, containers)
     if found_policy != policy:
         what = f"configured policy {quoted(policy)} differs from state checkpoint policy {quoted(found_policy)}"
-        raise CheckpointError(what)
+        raise PolicyDiffers(what)
     pool = _cpus(default, f"could not parse default cpu set {quoted(default)}")
     return CpuState(pool, {uid: _read_pod(uid, pod or {}) for uid, pod in (entries or {}).items()})
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 
-from pykubelet.act.placement.checkpoint import CheckpointError
+from pykubelet.act.placement.checkpoint import CheckpointError, PolicyDiffers
 from pykubelet.act.placement.memory_hints import (
     Reusable,
     Sizes,
@@ -228,6 +228,8 @@ def start_memory_manager(
     try:
         state = MemoryState() if text is None else decode(text, policy)
     except CheckpointError as error:
+        if policy == MemoryPolicy.NONE and not isinstance(error, PolicyDiffers):
+            return MemoryManager(MemoryPolicy.NONE, MemoryState())  # it holds nothing, and is written anew
         what = f'delete the memory manager checkpoint file "{path}" before restarting Kubelet'
         return StartError(f"could not restore state from checkpoint: {error}, please drain this node and {what}")
     if policy == MemoryPolicy.NONE:

@@ -14,6 +14,7 @@ from typing import Any
 from pykubelet.act.placement.checkpoint import (
     CORRUPT,
     CheckpointError,
+    PolicyDiffers,
     as_list,
     as_number,
     as_object,
@@ -122,7 +123,7 @@ def decode(text: str, policy: str) -> MemoryState:
         raise CheckpointError(CORRUPT)
     if document["policyName"] != policy:
         text = f'configured policy "{policy}" differs from state checkpoint policy "{document["policyName"]}"'
-        raise CheckpointError(f"[memorymanager] {text}")
+        raise PolicyDiffers(f"[memorymanager] {text}")
     machine = {int(number): _read_node(node) for number, node in (document["machineState"] or {}).items()}
     entries = {
         pod: {name: tuple(map(_read_block, blocks or ())) for name, blocks in (containers or {}).items()}

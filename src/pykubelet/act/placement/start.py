@@ -1,6 +1,7 @@
 """Starts the resource managers from the configuration, the machine and the state files. Pure.
 
-The texts are the reference's; to those about a state file that does not fit, what to do is added.
+The texts are the reference's; to those about a state file that does not fit, what to do is added. The reference refuses a
+damaged state file also where the manager has no policy; then nothing depends on it here.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.act.placement import cpu_manager
-from pykubelet.act.placement.checkpoint import CheckpointError
+from pykubelet.act.placement.checkpoint import CheckpointError, PolicyDiffers
 from pykubelet.act.placement.cpu_manager import CpuManager, CpuState
 from pykubelet.act.placement.cpu_policy import NONE, CpuConfig, read_policy
 from pykubelet.act.placement.cpu_state import ContainerIds, decode, restore_error
@@ -81,6 +82,8 @@ def _cpu_manager(settings: Settings, machine: Machine, texts: StateTexts) -> Cpu
     try:
         state = CpuState() if texts.cpu is None else decode(texts.cpu, name, texts.containers)
     except CheckpointError as error:
+        if policy is None and not isinstance(error, PolicyDiffers):
+            return None  # it holds nothing, and is written anew
         return StartError(CPU_PREFIX + restore_error(error, texts.cpu_path))
     if policy is None:
         return None
