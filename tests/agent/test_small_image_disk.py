@@ -162,7 +162,8 @@ async def test_unused_images_go_before_any_pod_does(small_disk: SmallDisk) -> No
         assert await small_disk.has(unused)
         assert world.agent.stop() == 0
         world.agent.start()  # which looks for images: those that were not there at an earlier look are kept
-        await world.wait_ready("stays")
+        world.run(make_pod("later"))
+        await world.wait_ready("stays", "later")  # the second cannot be ready from before the start
         small_disk.fill()
         await world.agent.wait_for("DiskPressure", lambda: node_condition(world, "DiskPressure") == "True", WITHIN_S)
         await world.agent.wait_for("the end of DiskPressure", lambda: node_condition(world, "DiskPressure") == "False")
