@@ -15,7 +15,7 @@ import pytest
 from act.claims.samples import GPU, claim_body, claiming_pod
 from support.drivers import DriverProcess, dra_driver
 
-from pykubelet.act.claims.drivers import Drivers
+from pykubelet.act.claims.drivers import RECONNECT, Drivers, DriversState
 from pykubelet.act.claims.health import HealthReports
 from pykubelet.act.claims.loop import ClaimInputs, ClaimsLoop
 from pykubelet.act.claims.operations import ClaimOperations
@@ -34,7 +34,7 @@ from pykubelet.base.model.ids import PodUID, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.observed import Observed, PodView, SandboxView
-from pykubelet.base.model.plugins import Plugins
+from pykubelet.base.model.plugins import Plugin, Plugins, PluginType
 from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.observe.plugins.loop import PluginsLoop
@@ -58,18 +58,25 @@ class Stand:
         self.observed, self._observed = make_cell("observed", Observed(listed_at=1.0))
         self.plugins, self._plugins = make_cell("plugins", Plugins())
         self.claims: Cell[Claims] = make_cell("claims", Claims())[0]
+        self.drivers: Cell[DriversState] = make_cell("drivers", DriversState())[0]
 
     @asynccontextmanager
-    async def running(self, slice_delay_s: float = 30.0) -> AsyncIterator[None]:
+    async def running(
+        self,
+        slice_delay_s: float = 30.0,
+        retry: BackoffPolicy = QUICK,
+        operations_type: type[ClaimOperations] = ClaimOperations,
+    ) -> AsyncIterator[None]:
         """Run the claim manager, as the agent does after a start."""
         flight, clock = SingleFlight("test"), SystemClock()
         client = ApiClient(self.server.access(), clock)
         store = ClaimStore(f"{self.root}/dra_manager_state", flight)
         drivers = Drivers(self.plugins, HealthReports(with_messages=True))
-        operations = ClaimOperations(store.load(), drivers, store, client, extended=True)
+        self.drivers = drivers.state
+        operations = operations_type(store.load(), drivers, store, client, extended=True)
         self.claims, writer = make_cell("claims", Claims())
         inputs = ClaimInputs(self.roster, self.lives, self.observed)
-        loop = ClaimsLoop(inputs, writer, operations, drivers, self.recorder, clock, QUICK)
+        loop = ClaimsLoop(inputs, writer, operations, drivers, self.recorder, clock, retry)
         plugins = PluginsLoop(f"{self.root}/plugins_registry", self._plugins, flight, clock)
         slices = SliceCleaner(client, "n1", drivers.state, slice_delay_s)
         async with Supervisor("test") as tasks:
@@ -82,6 +89,11 @@ class Stand:
 
     def create(self, name: str = "one", *pods: str, **more: Any) -> None:
         self.server.create(CLAIMS, claim_body(name, *pods, **more))
+
+    def plug(self, *sockets: str) -> None:
+        """Exactly these plugins of the driver are registered, each with its own endpoint."""
+        made = {path: Plugin(PluginType.DRA, GPU, path, path, ("v1.DRAPlugin",), 1.0) for path in sockets}
+        self._plugins.publish(Plugins(made))
 
     def want(self, *pods: Pod) -> None:
         entries = {PodUID(pod.metadata.uid): RosterPod(pod, "api", 1.0) for pod in pods}
@@ -310,6 +322,48 @@ async def test_a_driver_that_crashes_is_called_again(stand: Stand, gpu: DriverPr
             await again.behave([DEVICE])
             claims = await stand.ready()
             assert claims.containers["main"][0].cdi == (f"{GPU}/gpu=one",)
+
+
+@asynccontextmanager
+async def closing_driver(path: Path) -> AsyncIterator[asyncio.Queue[float]]:
+    """A socket that accepts connections and closes them at once. Yields the times at which it did."""
+    times: asyncio.Queue[float] = asyncio.Queue()
+
+    def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        times.put_nowait(asyncio.get_running_loop().time())
+        writer.close()
+
+    async with await asyncio.start_unix_server(close, path):
+        yield times
+
+
+async def test_a_driver_that_closes_its_connections_is_connected_after_growing_pauses(folder: Path) -> None:
+    path = str(folder / "dra.sock")
+    plugin = Plugin(PluginType.DRA, GPU, path, path, ("v1.DRAPlugin",), 1.0)
+    drivers = Drivers(make_cell("plugins", Plugins({path: plugin}))[0])
+    async with closing_driver(folder / "dra.sock") as times, Supervisor("test") as tasks, asyncio.timeout(30):
+        tasks.start_root("drivers", drivers.run())
+        first, second, third = [await times.get() for _ in range(3)]
+    assert second - first > 0.9 * RECONNECT.delay_s(1)
+    assert third - second > 0.9 * RECONNECT.delay_s(2)
+
+
+async def test_a_driver_that_comes_and_goes_wakes_a_pod_once_in_a_pause(stand: Stand) -> None:
+    stand.create()
+    rare = BackoffPolicy(initial_s=600.0, cap_s=600.0)
+    path = stand.root / "dra.sock"
+    async with closing_driver(path), stand.running(retry=rare), asyncio.timeout(30):
+        stand.want(WEB)
+        await stand.fails("prepare dynamic resources: DRA driver")
+        for _ in range(10):
+            stand.plug(str(path))
+            await stand.drivers.wait_for(lambda now: bool(now.connected))
+            stand.plug()
+            await stand.drivers.wait_for(lambda now: not now.plugins)
+        stand.want(claiming_pod("last"))
+        await stand.fails("prepare dynamic resources:", "last")
+        tries = [event for event in stand.recorder.events if event.pod == pod_ref(WEB)]
+        assert len(tries) <= 2
 
 
 async def test_one_connection_serves_all_calls(stand: Stand, gpu: DriverProcess) -> None:

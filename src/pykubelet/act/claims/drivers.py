@@ -27,6 +27,8 @@ HEALTH_RETRY_S = 5.0
 #: Seconds between two messages of a driver's health stream that are read, so that a driver cannot keep the agent busy.
 HEALTH_PAUSE_S = 0.05
 RECONNECT = BackoffPolicy(initial_s=0.5, cap_s=10.0)
+#: Seconds that a connection must last to count as a success: a socket that accepts is no driver that works.
+LASTING_S = 5.0
 
 
 class DriversState(Value):
@@ -149,20 +151,23 @@ class Drivers:
             await asyncio.sleep(HEALTH_RETRY_S)
 
     async def _keep_open(self, socket: str, connection: DraConnection) -> None:
-        """Connect, and connect again whenever the connection is lost."""
-        failures = 0
+        """Connect, and connect again whenever the connection is lost: at once if it lasted, otherwise after a growing pause."""
+        failures, loop = 0, asyncio.get_running_loop()
         while True:
             try:
                 await connection.connect()
             except PluginCallError as error:
-                failures += 1
                 log.debug("DRA driver does not answer", socket=socket, error=error.message)
-                await asyncio.sleep(RECONNECT.delay_s(failures))
-                continue
-            failures = 0
-            self._publish()
-            await connection.wait_lost()
-            self._publish()
+            else:
+                began = loop.time()
+                self._publish()
+                await connection.wait_lost()
+                self._publish()
+                if loop.time() - began >= LASTING_S:
+                    failures = 0
+                    continue
+            failures += 1
+            await asyncio.sleep(RECONNECT.delay_s(failures))
 
     def _publish(self) -> None:
         plugins = {socket: plugin for socket, (plugin, _, _) in self._connections.items()}

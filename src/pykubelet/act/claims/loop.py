@@ -62,7 +62,8 @@ class ClaimInputs(Value):
 class _PodWork(Struct):
     """The work on one pod. `refs`: its claims, once all are prepared. `again`: set to try again at once after a failure.
 
-    `error`: the last failure; `driver`: the one that it is due to.
+    `error`: the last failure; `driver`: the one that it is due to; `pause_s`: the pause after it. `woken_at`: the loop's time at
+    which the driver's return last ended a pause.
     """
 
     step: ClaimStep
@@ -73,6 +74,12 @@ class _PodWork(Struct):
     again: asyncio.Event | None = None
     driver: str = ""
     error: str = ""
+    pause_s: float = 0.0
+    woken_at: float | None = None
+
+    def is_wakeable(self, now: float) -> bool:
+        """Whether a driver that has come back may end the pause: once in its length, so that a driver cannot cause a busy loop."""
+        return self.woken_at is None or now - self.woken_at >= self.pause_s
 
 
 class ClaimsLoop:
@@ -120,9 +127,10 @@ class ClaimsLoop:
     async def _follow_drivers(self) -> None:
         before: frozenset[str] = frozenset()
         async for state in self._drivers.state.changes():
-            usable = state.usable()
+            usable, now = state.usable(), asyncio.get_running_loop().time()
             for work in self._work.values():
-                if work.again is not None and work.driver in usable - before:
+                if work.again is not None and work.driver in usable - before and work.is_wakeable(now):
+                    work.woken_at = now
                     work.again.set()
             before = usable
 
@@ -264,12 +272,12 @@ class ClaimsLoop:
         what, reason = CLAIMS_PREPARED, EVENT_FAILED_PREPARE_DYNAMIC_RESOURCES
         if work.step is ClaimStep.RELEASE:
             what, reason = CLAIMS_UNPREPARED, FAILED_UNPREPARE_DYNAMIC_RESOURCES
-        work.driver = error.driver
+        work.driver, work.pause_s = error.driver, self._retry.delay_s(failures)
         if work.error != str(error):
             work.error = str(error)
             log.warning("resource claims", uid=uid, step=work.step, error=str(error))
         since = work.wait.since if work.wait is not None else self._clock.wall()
-        next_at = self._clock.wall() + self._retry.delay_s(failures)
+        next_at = self._clock.wall() + work.pause_s
         work.wait = Wait(what, Owner.CLAIM_MANAGER, since, "", reason, str(error), "try again", next_at)
         self._publish((uid,))
 
