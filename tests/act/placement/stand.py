@@ -18,6 +18,7 @@ from pykubelet.act.placement.provider import Allocation, AllocationError, Questi
 from pykubelet.act.placement.store import StateFiles
 from pykubelet.act.placement.topology_options import Policy, Scope, Topology
 from pykubelet.base.api.core import Container, Pod
+from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.cpuset import format_cpuset
@@ -32,6 +33,7 @@ from pykubelet.base.model.placement import AssignedDevices, DeviceResource, Devi
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod, pod_ref
 
 GPU = "example.com/gpu"
+SOON = BackoffPolicy(0.01, 0.05)
 
 
 def cpu_managers(shape: Shape, options: tuple[str, ...] = (), *, is_new: bool = False, **others: Any) -> Managers:
@@ -57,7 +59,7 @@ class PlacementStand:
         inputs = PlacementInputs(self.roster.cell, self.lifecycles.cell, self.observed.cell)
         self.files = StateFiles(str(root), SingleFlight("placement", workers=1))
         self.files.read()
-        self.loop = PlacementLoop(managers, inputs, writer, self.files, SystemClock(), plugins)
+        self.loop = PlacementLoop(managers, inputs, writer, self.files, SystemClock(), plugins, SOON)
 
     def desire(
         self, *pods: Pod, unplaced: bool = True, ready: bool = True, seen_at: float = 1.0, unfit: tuple[str, ...] = ()
@@ -208,6 +210,8 @@ class FakePlugins:
         self.asked: list[str] = []
         self.allocations: dict[str, bytes | AllocationError] = {}
         self.held: set[str] = set()
+        self.saves: asyncio.Queue[bool] = asyncio.Queue()
+        self.failing_saves = 0
 
     def refresh(self, devices: FakeDevices) -> FakeDevices:
         return devices
@@ -225,8 +229,11 @@ class FakePlugins:
         if pod_uid in self.held:
             await self.open.wait()
 
-    async def save(self, devices: FakeDevices) -> None:
-        pass
+    async def save(self, devices: FakeDevices) -> bool:
+        is_saved = self.failing_saves == 0
+        self.failing_saves -= not is_saved
+        self.saves.put_nowait(is_saved)
+        return is_saved
 
     async def run(self) -> None:
         await asyncio.Event().wait()

@@ -13,13 +13,16 @@ from act.placement.cpu_pods import container, make_pod
 from act.placement.stand import GPU, FakeDevices, FakePlugins, cpu_managers, placing, single_numa, view
 from support.machines import Shape
 
+from pykubelet.act.placement.cpu_manager import CpuState
 from pykubelet.act.placement.cpu_state import decode
 from pykubelet.act.placement.loop import PLACED_AT_ONCE
 from pykubelet.act.placement.managers import Managers
 from pykubelet.act.placement.memory_manager import MemoryManager, start_memory_manager
 from pykubelet.act.placement.provider import AllocationError
+from pykubelet.act.placement.store import StateFiles
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.quantity import parse_text
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import KillReason, Stage
@@ -237,6 +240,43 @@ async def test_without_a_state_file_running_containers_keep_their_memory(tmp_pat
         assert (await stand.placed(late)).containers["c0"].mems == "0"
 
 
+async def test_state_that_could_not_be_written_is_written_later_though_nothing_changes(tmp_path: Path) -> None:
+    root, away = tmp_path / "root", tmp_path / "away"
+    root.mkdir()
+    plugins = FakePlugins()
+    async with placing(with_devices(cpu_managers(FOUR)), root, plugins) as stand:
+        assert await plugins.saves.get(), "the first one, of the empty state"
+        root.rename(away)
+        pod = make_pod("a", "2")
+        stand.desire(pod)
+        assert await stand.cpus(pod) == {"c0": "1-2"}
+        away.rename(root)
+        async with asyncio.timeout(30):
+            while "entries" not in read_cpus(root):
+                await plugins.saves.get()
+        assert read_cpus(root)["entries"] == {"a": {"c0": "1-2"}}
+
+
+async def test_state_that_changes_back_after_a_failed_write_is_written(tmp_path: Path) -> None:
+    """A write that is late, for instance of a disk that hangs, may have put the other state into the file."""
+    root, away = tmp_path / "root", tmp_path / "away"
+    root.mkdir()
+    files = StateFiles(str(root), SingleFlight("placement", workers=1))
+    files.read()
+    empty = cpu_managers(FOUR)
+    assert empty.cpus is not None
+    other = replace(
+        empty, cpus=replace(empty.cpus, state=CpuState(frozenset({0}), {"a": {"c0": frozenset({1, 2, 3})}}))
+    )
+    assert await files.save(empty)
+    root.rename(away)
+    assert not await files.save(other)
+    away.rename(root)
+    (root / "cpu_manager_state").write_text("of the late write")
+    assert await files.save(empty)
+    assert read_cpus(root)["defaultCpuSet"] == "0-3"
+
+
 # Device plugins
 
 
@@ -253,6 +293,18 @@ async def test_a_plugin_chooses_the_device_and_then_allocates_it(tmp_path: Path)
         got = placement.containers["c0"]
         assert (got.cpus, got.devices[0].ids) == (frozenset({1}), frozenset({"b"}))
         assert got.options.env == {"GPU": "yes"}
+
+
+async def test_a_checkpoint_that_could_not_be_written_is_written_later_though_nothing_changes(tmp_path: Path) -> None:
+    plugins = FakePlugins()
+    async with placing(with_devices(cpu_managers(FOUR)), tmp_path, plugins) as stand:
+        assert await plugins.saves.get(), "the first one, of the empty state"
+        plugins.failing_saves = 3
+        pod = make_pod("a", "2")
+        stand.desire(pod)
+        await stand.placed(pod)
+        async with asyncio.timeout(30):
+            assert [await plugins.saves.get() for _ in range(4)] == [False, False, False, True]
 
 
 async def test_a_slow_plugin_delays_only_its_own_pods(tmp_path: Path) -> None:

@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from pykubelet.act.placement.admission import Admitted, admit
 from pykubelet.act.placement.explanation import explain_rejection, pod_name
 from pykubelet.act.placement.managers import Managers
 from pykubelet.act.placement.metrics import count_facts, show_gauges, time_admission
+from pykubelet.act.placement.plugins import DevicePlugins
 from pykubelet.act.placement.provider import UNEXPECTED, AllocationError, Question
 from pykubelet.act.placement.rebuild import as_running, rebuilt
 from pykubelet.act.placement.recording import add_admission, add_release, make_log
 from pykubelet.act.placement.store import StateFiles
+from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -40,6 +42,8 @@ log = Log("placement")
 MAX_QUESTIONS = 256
 #: So many pods are placed before other tasks of the loop go on; each takes up to a millisecond.
 PLACED_AT_ONCE = 32
+#: State files that could not be written, for instance because the disk is full.
+SAVE_RETRY = BackoffPolicy(initial_s=5.0, cap_s=60.0)
 UNKNOWN_HOLDERS = Wait(
     "pod sources",
     Owner.POD_SOURCES,
@@ -47,30 +51,6 @@ UNKNOWN_HOLDERS = Wait(
     detail="what the pod needs is held for pods that no source has reported yet",
     next_step="admit the pod or refuse it",
 )
-
-
-class DevicePlugins(Protocol):
-    """The asynchronous side of devices: the plugins. Implemented in act/placement/devices.
-
-    Its own tasks set `changed`; `refresh` then takes what the plugins have reported into the provider. Each call has a deadline.
-    """
-
-    changed: asyncio.Event
-
-    def refresh(self, devices: Any) -> Any:
-        """The provider with all that plugins have reported since the last call; the same object if nothing has changed."""
-
-    async def prefer(self, question: Question) -> Collection[str] | AllocationError:
-        """The devices that the plugin prefers; none if it does not care."""
-
-    async def allocate(self, pod_uid: str, call: Any) -> bytes | AllocationError:
-        """The plugin's response to `Allocate`."""
-
-    async def save(self, devices: Any) -> None:
-        """Write the checkpoint, if the state has changed. Never raises."""
-
-    async def run(self) -> None:
-        """Keep the connections to the plugins. Never returns."""
 
 
 class PlacementInputs(Value):
@@ -108,6 +88,7 @@ class PlacementLoop:
         files: StateFiles,
         clock: Clock,
         plugins: DevicePlugins | None = None,
+        retry: BackoffPolicy = SAVE_RETRY,
     ) -> None:
         self._managers = managers
         self._inputs = inputs
@@ -116,6 +97,10 @@ class PlacementLoop:
         self._clock = clock
         self._plugins = plugins
         self._wakeup = plugins.changed if plugins is not None else asyncio.Event()
+        self._retry = retry
+        self._failed_saves = 0
+        self._save_timer: asyncio.TimerHandle | None = None
+        self._is_save_due = False
         self._done: Mailbox[_Answered | _Allocated] = Mailbox("placement", self._wakeup)
         self._decided: Mapping[PodUID, PodPlacement] = {}
         self._waits: Mapping[PodUID, Wait] = {}
@@ -155,6 +140,7 @@ class PlacementLoop:
                 more = self._pass()
                 if self._managers is not before:
                     show_gauges(self._managers)
+                if self._managers is not before or self._is_save_due:
                     await self._save()
                 self._publish()
                 await asyncio.sleep(0)  # other tasks go on between two passes
@@ -355,9 +341,22 @@ class PlacementLoop:
     # Results
 
     async def _save(self) -> None:
-        await self._files.save(self._managers)
+        """Write the state files. If that fails, it is tried again later, even if nothing changes until then."""
+        self._is_save_due = False
+        is_saved = await self._files.save(self._managers)
         if self._plugins is not None and self._managers.devices is not None:
-            await self._plugins.save(self._managers.devices)
+            is_saved = await self._plugins.save(self._managers.devices) and is_saved
+        if self._save_timer is not None:
+            self._save_timer.cancel()
+            self._save_timer = None
+        self._failed_saves = 0 if is_saved else self._failed_saves + 1
+        if not is_saved:
+            delay = self._retry.delay_s(self._failed_saves)
+            self._save_timer = asyncio.get_running_loop().call_later(delay, self._save_again)
+
+    def _save_again(self) -> None:
+        self._is_save_due = True
+        self._wakeup.set()
 
     def _publish(self) -> None:
         now = replace(self._managers.publish(self._decided, self._waits), steps=self._steps)

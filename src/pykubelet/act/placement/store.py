@@ -34,15 +34,15 @@ class StateFiles:
                 self._written[path] = None
         return self._written[self.cpu_path], self._written[self.memory_path]
 
-    async def save(self, managers: Managers) -> None:
-        """Write the state, if it has changed. An error is logged, and the next `save` tries again."""
+    async def save(self, managers: Managers) -> bool:
+        """Write the state, if it has changed. Returns whether the files have it; an error is logged, and the caller tries again."""
         texts = {
             self.cpu_path: cpu_state.encode(managers.cpu_policy, managers.cpu_state),
             self.memory_path: memory_state.encode(managers.memory.policy, managers.memory.state),
         }
         changed = {path: text for path, text in texts.items() if self._written.get(path) != text}
         if not changed:
-            return
+            return True
 
         def write() -> None:
             for path, text in changed.items():
@@ -51,5 +51,8 @@ class StateFiles:
         outcome = await self._flight.run_next("placement", write, _DEADLINE_S)
         if isinstance(outcome, Done):
             self._written.update(changed)
-        else:
-            log.warning("the state of the resource managers cannot be written", files=", ".join(changed), error=outcome)
+            return True
+        for path in changed:
+            self._written.pop(path, None)  # what is in the file now is not known
+        log.warning("the state of the resource managers cannot be written", files=", ".join(changed), error=outcome)
+        return False

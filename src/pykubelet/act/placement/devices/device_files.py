@@ -23,7 +23,7 @@ class DeviceFiles:
         self.directory = directory
         self.path = f"{directory}/{FILE_NAME}"
         self._flight = flight
-        self._written: tuple[object, ...] = ()
+        self._written: tuple[object, ...] | None = ()  # None: a write has failed, and what is in the file is not known
 
     def prepare(self) -> None:
         """Make the directory, and remove the sockets of earlier plugins and agents. Blocks. Raises HostError."""
@@ -46,14 +46,18 @@ class DeviceFiles:
         log.error("the file of device allocations cannot be used", path=self.path, error=why, consequence=then)
         return None
 
-    async def save(self, devices: DeviceManager) -> None:
-        """Write the allocations and the healthy devices, if they have changed. An error is logged; the next `save` tries again."""
+    async def save(self, devices: DeviceManager) -> bool:
+        """Write the allocations and the healthy devices, if they have changed. Returns whether the file has them.
+
+        An error is logged, and the caller tries again.
+        """
         healthy = {name: resource.healthy for name, resource in devices.resources.items()}
-        if not self._written and not devices.state.entries and not devices.resources:
-            return  # without a file, resources of an earlier node are set to 0 when the node registers
+        if self._written == () and not devices.state.entries and not devices.resources:
+            return True  # without a file, resources of an earlier node are set to 0 when the node registers
         content = (devices.state.entries, *(part for item in healthy.items() for part in item))
-        if len(content) == len(self._written) and all(map(_is_same, content, self._written)):
-            return
+        written = self._written
+        if written is not None and len(content) == len(written) and all(map(_is_same, content, written)):
+            return True
 
         def write() -> None:
             files.write_atomic(self.path, encode(devices.state, healthy).encode(), 0o600, durable=True)
@@ -61,8 +65,10 @@ class DeviceFiles:
         outcome = await self._flight.run_next("devices", write, _DEADLINE_S)
         if isinstance(outcome, Done):
             self._written = content
-        else:
-            log.warning("the file of device allocations cannot be written", path=self.path, error=outcome)
+            return True
+        self._written = None
+        log.warning("the file of device allocations cannot be written", path=self.path, error=outcome)
+        return False
 
 
 def _is_same(one: object, other: object) -> bool:

@@ -280,9 +280,9 @@ class NodeDevicePlugins:
             devices = replace(devices, resources=dict(self._resources), removed=self._removed)
         return devices
 
-    async def save(self, devices: DeviceManager) -> None:
-        """Write the file of allocations, if they or the lists have changed."""
-        await self._files.save(devices)
+    async def save(self, devices: DeviceManager) -> bool:
+        """Write the file of allocations, if they or the lists have changed. Returns whether the file has them."""
+        return await self._files.save(devices)
 
     async def prefer(self, question: Question) -> Collection[str] | AllocationError:
         """The devices that the plugin prefers."""
