@@ -37,6 +37,13 @@ def test_devices_with_and_without_a_topology() -> None:
     assert read_devices(b"") == DeviceResource()
 
 
+def test_ids_that_no_numa_node_has_are_ignored() -> None:
+    found = read_devices(listed(on("a", 2**63 - 1), on("b", 1023, 1024, -1), on("c", -(2**63))))
+    assert found.healthy == frozenset("abc")
+    assert found.nodes == {"a": (), "b": (1023,), "c": ()}
+    assert found.groups == {(1023,): frozenset("b")}
+
+
 def test_a_list_longer_than_a_slice_is_read_whole() -> None:
     names = [f"d{number}" for number in range(5000)]
     assert read_devices(listed(*(pb.Device(ID=name, health="Healthy") for name in names))).healthy == set(names)
@@ -65,7 +72,7 @@ def test_fields_of_later_versions_are_ignored() -> None:
         (b"\x0a\x00" * (MAX_DEVICES + 1), f"the list has more than {MAX_DEVICES} devices"),
         (listed(on("d", *[0] * 257)), "device d is on more than 256 NUMA nodes"),
         (
-            listed(*(on(f"d{number}", number) for number in range(MAX_GROUPS + 1))),
+            listed(*(on(f"d{one}", one // 2, one // 2 + 1 + one % 2) for one in range(MAX_GROUPS + 1))),
             f"the devices are on more than {MAX_GROUPS} different sets of NUMA nodes",
         ),
     ],

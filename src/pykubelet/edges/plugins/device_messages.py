@@ -20,6 +20,8 @@ MAX_DEVICES = 131_072
 MAX_GROUPS = 1024
 #: NUMA nodes of one device.
 MAX_NODES = 256
+#: The highest id of a NUMA node; of no Linux machine is there a higher one. A device with other ids only has no node.
+MAX_NODE_ID = 1023
 _SLICE = 2000
 _SHOWN = 100
 _DEVICE_TAG = 0x0A
@@ -46,7 +48,7 @@ def read_devices(data: bytes) -> DeviceResource:
         if device.HasField("topology"):
             if len(device.topology.nodes) > MAX_NODES:
                 raise DeviceMessageError(f"device {shorten(name, _SHOWN)} is on more than {MAX_NODES} NUMA nodes")
-            own = tuple(sorted({node.ID for node in device.topology.nodes}))
+            own = tuple(sorted({node.ID for node in device.topology.nodes if 0 <= node.ID <= MAX_NODE_ID}))
             nodes[name] = known.setdefault(own, own)
             if len(known) > MAX_GROUPS:
                 raise DeviceMessageError(f"the devices are on more than {MAX_GROUPS} different sets of NUMA nodes")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pykubelet.act.placement.checkpoint import CheckpointError
 from pykubelet.act.placement.devices.device_checkpoint import DeviceFile, decode, encode
+from pykubelet.act.placement.devices.device_files import DeviceFiles
+from pykubelet.act.placement.devices.device_manager import DeviceManager
 from pykubelet.act.placement.devices.device_state import DeviceEntry, DeviceState, state_of
+from pykubelet.base.kit.flight import SingleFlight
 
 RESOURCE = "example.com/r"
 FILE: dict[str, Any] = {
@@ -53,6 +57,25 @@ def test_the_order_of_ids_in_the_file_counts() -> None:
         decode(text.replace('"a","b"', '"b","a"'))
 
 
+def test_every_node_id_that_a_plugin_can_send_is_read_back() -> None:
+    entry = DeviceEntry({node: frozenset({f"d{node}"}) for node in (-(2**63), -1, 0, 2**63 - 1)}, b"x")
+    state = state_of({"u": {"c": {RESOURCE: entry}}})
+    assert decode(encode(state, {})).state == state
+
+
+async def test_a_file_that_could_not_be_written_is_written_by_the_next_save(tmp_path: Path) -> None:
+    root, away = tmp_path / "root", tmp_path / "away"
+    root.mkdir()
+    files = DeviceFiles(str(root), SingleFlight("test"))
+    assert await files.save(DeviceManager(state=STATE))
+    root.rename(away)
+    assert not await files.save(DeviceManager())
+    away.rename(root)
+    assert files.read() == DeviceFile(STATE, frozenset())
+    assert await files.save(DeviceManager())
+    assert files.read() == DeviceFile(DeviceState(), frozenset())
+
+
 def changed(**changes: Any) -> str:
     return json.dumps({**FILE, "Data": {**FILE["Data"], **changes}})
 
@@ -68,6 +91,10 @@ def changed(**changes: Any) -> str:
         (json.dumps(FILE).replace('"d1"', '"d2"', 1), "checkpoint is corrupted"),
         (changed(PodDeviceEntries={}), "json: PodDeviceEntries must be an array"),
         (changed(PodDeviceEntries=[{"DeviceIDs": {"x": []}}]), 'json: DeviceIDs: "x" is not the id of a NUMA node'),
+        (
+            changed(PodDeviceEntries=[{"DeviceIDs": {str(2**63): []}}]),
+            f'json: DeviceIDs: "{2**63}" is not the id of a NUMA node',
+        ),
         (changed(PodDeviceEntries=[{"AllocResp": "*"}]), "json: AllocResp: "),
         (changed(PodDeviceEntries=[{"DeviceIDs": {"0": [7]}}]), "json: DeviceIDs must be a string"),
         (changed(RegisteredDevices=[]), "json: RegisteredDevices must be an object"),

@@ -31,7 +31,8 @@ from pykubelet.base.kit.values import Value
 FILE_NAME = "kubelet_internal_checkpoint"
 MAX_LISTED = 4096
 
-_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_MIN_NODE, _MAX_NODE = -(2**63), 2**63 - 1
 #: One entry of the file: PodUID, ContainerName, ResourceName, DeviceIDs by node, AllocResp.
 _Row = tuple[str, str, str, Mapping[int, list[str] | None] | None, bytes]
 
@@ -98,7 +99,7 @@ def _read_row(row: Any) -> _Row:
     if devices is not None:
         by_node = {}
         for node, ids in as_object(devices, "DeviceIDs").items():
-            if not _NUMBER.fullmatch(node):
+            if not _NUMBER.fullmatch(node) or not _MIN_NODE <= int(node) <= _MAX_NODE:
                 raise CheckpointError(f'json: DeviceIDs: "{node}" is not the id of a NUMA node')
             by_node[int(node)] = _texts(ids, "DeviceIDs")
     try:
