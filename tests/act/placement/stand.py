@@ -159,6 +159,10 @@ class FakeDevices(Value):
     def holders(self) -> Collection[str]:
         return self.taken.keys()
 
+    @property
+    def held(self) -> frozenset[str]:
+        return frozenset({GPU}) if self.taken else frozenset()
+
     def hints(self, pod: Pod, container: Container) -> ResourceHints:
         return {}
 

@@ -98,6 +98,21 @@ def _resources(pod: Pod) -> Any:
     return pod.spec.containers[0].resources
 
 
+def test_after_a_restart_a_pod_keeps_devices_that_no_plugin_offers_any_more() -> None:
+    """Their plugin ended long before the agent did, so the Node does not have the resource either."""
+    limits = {GPU: "1"}
+    pod = make_pod("gpu")
+    container = replace(pod.spec.containers[0], resources=replace(_resources(pod), requests=limits, limits=limits))
+    pod = replace(pod, spec=replace(pod.spec, containers=(container,)))
+    held = Placements(held_devices=frozenset({GPU}))
+    for view in (running(pod), running(pod, ObservedState.EXITED, exit_code=1)):
+        desk = Desk()
+        assert desk.send(pod, at=facts(placements=held, observed=observe(view))).unplaced == ("gpu-1",)
+        found = replace(placed("gpu-1"), held_devices=frozenset({GPU}))
+        desk.settle_again(facts(placements=found, observed=observe(view)))
+        assert (is_held(desk, "gpu-1"), desk.reason("gpu-1")) == (False, None)
+
+
 def test_pods_are_listed_in_the_order_of_their_admission() -> None:
     running_one, old = make_pod("runs"), make_pod("old", metadata={"creationTimestamp": "2020-01-01T00:00:00Z"})
     desk = Desk()

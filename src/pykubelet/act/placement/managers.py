@@ -58,6 +58,10 @@ class DeviceProvider(Provider, Protocol):
         """All resources of device plugins by name."""
 
     @property
+    def held(self) -> frozenset[str]:
+        """The resources that pods have devices of."""
+
+    @property
     def removed(self) -> frozenset[str]:
         """Resources that the Node had and that no plugin offers any more."""
 
@@ -199,6 +203,7 @@ class Managers(Value):
             allocatable_cpus=cpus.policy.allocatable if cpus is not None else NO_CPUS,
             allocatable_memory=self.memory.allocatable,
             devices=devices.resources if devices is not None else {},
+            held_devices=devices.held if devices is not None else frozenset(),
             removed_devices=devices.removed if devices is not None else frozenset(),
             waits=waits,
         )

@@ -141,6 +141,7 @@ class Placements(Value):
 
     `machine`: None while it was not read. `shared`: the CPUs of containers without exclusive ones; None: not restricted.
     `allocatable_cpus`, `allocatable_memory`: all that pods can get exclusively, taken or not. `devices`: by resource name.
+    `held_devices`: resources that pods have devices of, even if no plugin has offered them since the agent started.
     `removed_devices`: resources that the Node had and that no plugin offers any more. `waits`: of pods whose placement is not
     decided yet. `steps`: the newest decisions, for inspection.
     """
@@ -152,9 +153,15 @@ class Placements(Value):
     allocatable_cpus: frozenset[int] = NO_CPUS
     allocatable_memory: tuple[MemoryBlock, ...] = ()
     devices: Mapping[str, DeviceResource] = field(default_factory=dict)
+    held_devices: frozenset[str] = frozenset()
     removed_devices: frozenset[str] = frozenset()
     waits: Mapping[PodUID, Wait] = field(default_factory=dict)
     steps: StepLog | None = None
+
+    @property
+    def placed_resources(self) -> frozenset[str]:
+        """The resources whose devices are found by placement: a plugin offers them, or pods have some."""
+        return self.held_devices.union(self.devices)
 
     def container(self, uid: PodUID, name: str) -> ContainerPlacement:
         """What a container has; nothing of its own for an unknown one."""

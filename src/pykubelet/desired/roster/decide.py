@@ -195,8 +195,7 @@ def _end_placements(entries: Entries, placements: Placements, wall: float) -> li
 
 
 def _needs_placement(entry: Entry, facts: AdmissionFacts) -> bool:
-    devices = facts.placements.devices
-    return facts.rules.places_all or (bool(devices) and not devices.keys().isdisjoint(entry.demand.requests))
+    return facts.rules.places_all or not facts.placements.placed_resources.isdisjoint(entry.demand.requests)
 
 
 def _placing(entries: Entries, entry: Entry, placements: Placements, wall: float) -> Entry:
@@ -326,7 +325,8 @@ def _judge_fit(entry: Entry, load: Load, facts: AdmissionFacts) -> _Judgement:
     refusal = admission.refuse_groups_policy(pod, facts.runtime)
     if refusal is not None:
         return _Refuse(refusal)
-    shortages = admission.find_shortages(entry.demand, load, facts.node, rules.max_pods, facts.placements.devices)
+    placed = facts.placements.placed_resources
+    shortages = admission.find_shortages(entry.demand, load, facts.node, rules.max_pods, placed)
     if shortages and not is_critical(pod):
         return _Refuse(shortages[0].rejection)
     refusal = admission.refuse_placement(pod, entry.demand, load, facts.node)

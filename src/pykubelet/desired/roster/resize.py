@@ -155,7 +155,9 @@ def _refusal(pod: Pod, load: Load, facts: AdmissionFacts) -> Rejection | None:
     if (refusal := refuse_under_pressure(pod, facts.pressure)) is not None:
         return refusal
     demand = demand_of(pod)
-    shortages = admission.find_shortages(demand, load, facts.node, facts.rules.max_pods, facts.placements.devices)
+    shortages = admission.find_shortages(
+        demand, load, facts.node, facts.rules.max_pods, facts.placements.placed_resources
+    )
     return shortages[0].rejection if shortages else admission.refuse_placement(pod, demand, load, facts.node)
 
 

@@ -416,3 +416,9 @@ async def test_a_resource_whose_plugin_does_not_come_back_is_removed_after_five_
         assert (after.resources, after.removed) == ({}, frozenset({R}))
         assert after.state == manager.state
         assert plugins.refresh(after) is after
+        (directory / "kubelet_internal_checkpoint").write_text(encode(after.state, {}))
+    restarted = NodeDevicePlugins(
+        DeviceFiles(str(directory), flight), DeviceInputs(cell, observed), flight, SystemClock()
+    )
+    published = Managers(devices=restarted.start((0,))).publish({}, {})
+    assert (published.devices, published.placed_resources) == ({}, frozenset({R}))

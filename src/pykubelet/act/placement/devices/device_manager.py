@@ -92,6 +92,11 @@ class DeviceManager(Value):
         """The UIDs of the pods that have devices."""
         return self.state.entries.keys()
 
+    @property
+    def held(self) -> frozenset[str]:
+        """The resources that pods have devices of."""
+        return frozenset(self.state.in_use)
+
     def assigned(self, pod_uid: str, container: str) -> tuple[AssignedDevices, ...]:
         """The devices of one container."""
         return self.state.assigned(pod_uid, container)
