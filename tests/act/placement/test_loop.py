@@ -185,6 +185,15 @@ async def test_without_a_state_file_running_containers_keep_their_cpus(tmp_path:
         assert await stand.cpus(other) == {}
 
 
+async def test_with_a_state_file_no_cpus_are_taken_for_exclusive(tmp_path: Path) -> None:
+    narrow, late = make_pod("narrow", "500m"), make_pod("late", "3")
+    managers = cpu_managers(FOUR, devices=FakeDevices(taken={"gpu": "a"}))
+    async with placing(managers, tmp_path, FakePlugins()) as stand:
+        stand.observed.publish(Observed({PodUID("narrow"): view(narrow, {"c0": "2-3"})}, 1.0))
+        stand.desire(late, narrow, make_pod("gpu", "100m"))
+        assert await stand.cpus(late) == {"c0": "1-3"}
+
+
 async def test_cpus_that_only_looked_exclusive_are_given_back(tmp_path: Path) -> None:
     pod = make_pod("shared", "500m")
     async with placing(cpu_managers(FOUR, is_new=True), tmp_path) as stand:
@@ -227,6 +236,17 @@ async def test_memory_of_finished_init_containers_is_free_again(tmp_path: Path) 
 
         after = await asyncio.wait_for(stand.placements.wait_for(is_released), 30)
         assert after.container(PodUID("a"), "c0").mems == "0"
+
+
+async def test_memory_is_not_given_away_before_it_is_known_what_runs(tmp_path: Path) -> None:
+    managers = replace(cpu_managers(TWO_NODES), memory=memory_manager(TWO_NODES), is_memory_new=True)
+    async with placing(managers, tmp_path, listed=False) as stand:
+        running = make_pod("running", "500m")
+        stand.desire(running)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(stand.placements.wait_for(lambda now: bool(now.pods)), 0.1)
+        stand.observed.publish(Observed({PodUID("running"): view(running, {"c0": "2"}, {"c0": "1"})}, 1.0))
+        assert (await stand.placed(running)).containers["c0"].mems == "1"
 
 
 async def test_without_a_state_file_running_containers_keep_their_memory(tmp_path: Path) -> None:

@@ -122,9 +122,10 @@ class PlacementLoop:
     async def _follow(self) -> None:
         inputs = self._inputs
         devices = self._managers.devices
-        if self._managers.is_new or (devices is not None and devices.holders):
+        is_new = self._managers.is_new
+        if is_new or self._managers.is_memory_new or (devices is not None and devices.holders):
             observed = await inputs.observed.wait_for(lambda now: now.listed_at is not None)
-            self._managers = rebuilt(self._managers, observed)
+            self._managers = rebuilt(self._managers, observed) if is_new else self._managers
         show_gauges(self._managers)
         await self._save()
         self._publish()
