@@ -381,6 +381,34 @@ async def test_a_pod_that_goes_while_its_plugin_is_asked_leaves_nothing(tmp_path
         }
 
 
+async def test_a_pod_that_is_deleted_while_its_plugin_is_asked_gives_back_what_it_got(tmp_path: Path) -> None:
+    """The roster admits it then without a placement, because nothing of it is started."""
+    plugins = FakePlugins()
+    plugins.prefer = _answer_then_hold(plugins)  # type: ignore[method-assign]
+    async with placing(with_devices(cpu_managers(FOUR)), tmp_path, plugins) as stand:
+        pod = gpu_pod("a")
+        stand.desire(pod)
+        await stand.shared("0,2-3")
+        stand.desire(pod, unplaced=False)
+        await stand.shared("0-3")
+        assert not stand.placements.get().waits
+
+
+async def test_a_pod_that_runs_and_is_deleted_while_its_plugin_is_asked_keeps_what_it_has(tmp_path: Path) -> None:
+    plugins = FakePlugins()
+    plugins.prefer = _answer_then_hold(plugins)  # type: ignore[method-assign]
+    async with placing(with_devices(cpu_managers(FOUR)), tmp_path, plugins) as stand:
+        pod = gpu_pod("a")
+        stand.observed.publish(Observed({PodUID("a"): view(pod, {"c0": "1"})}, 1.0))
+        stand.desire(pod)
+        await stand.shared("0,2-3")
+        stand.desire(pod, unplaced=False)
+        await asyncio.wait_for(stand.placements.wait_for(lambda p: not p.waits), 30)
+        await stand.shared("0,2-3")
+        stand.end(pod)
+        await stand.shared("0-3")
+
+
 async def test_a_pod_that_is_ended_while_its_plugin_is_asked_keeps_its_cpus_until_it_has_ended(tmp_path: Path) -> None:
     """After a restart of the agent, pods that run are placed again."""
     plugins = FakePlugins()

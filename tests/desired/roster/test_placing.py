@@ -159,6 +159,19 @@ def test_pods_that_have_ended_are_not_placed() -> None:
     assert not any(is_held(desk, uid) for uid in ("over-1", "leaving-1", "failed-1"))
 
 
+def test_a_pod_that_leaves_while_it_is_being_placed_is_not_held() -> None:
+    """A plugin may take minutes to answer."""
+    leaving, failed = make_pod("leaving"), make_pod("failed")
+    desk = Desk(("api",))
+    desk.send(leaving, failed, source="api", at=placing())
+    assert unplaced(desk) == ["leaving-1", "failed-1"]
+    leaving = make_pod("leaving", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    failed = replace(failed, status=replace(failed.status, phase="Failed"))
+    desk.send(leaving, failed, source="api", at=placing())
+    assert unplaced(desk) == []
+    assert not any(is_held(desk, uid) or desk.reason(uid) for uid in ("leaving-1", "failed-1"))
+
+
 def test_preemption_comes_before_placement() -> None:
     desk = Desk()
     small = make_pod("small", cpu="800m")

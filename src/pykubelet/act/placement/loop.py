@@ -177,17 +177,27 @@ class PlacementLoop:
         """Drop the work on pods that are not to be placed any more, and the decisions on pods that are neither desired nor held."""
         for uid, (item, task) in list(self._working.items()):
             now = roster.pods.get(uid)
-            if now is None or now.rejection is not None or now.seen_at != item.seen_at:
+            is_changed = now is None or now.rejection is not None or now.seen_at != item.seen_at
+            if is_changed or uid not in roster.unplaced:
                 task.cancel()
                 self._end_work(uid)
                 self._settle(uid)
-                if not is_active(uid, roster, self._inputs.lifecycles.get()):
+                is_idle = not is_changed and self._is_idle(uid)  # nothing of a pod that leaves is started any more
+                if is_idle or not is_active(uid, roster, self._inputs.lifecycles.get()):
                     self._take_back((uid,))
         if any(uid not in roster.pods for uid in self._decided):
             kept = self._managers.holders().union(roster.pods)
             self._decided = {uid: one for uid, one in self._decided.items() if uid in kept}
         if any(uid not in roster.unplaced for uid in self._waits):
             self._waits = {uid: wait for uid, wait in self._waits.items() if uid in roster.unplaced}
+
+    def _is_idle(self, uid: PodUID) -> bool:
+        """Whether it is certain that nothing of the pod runs."""
+        observed = self._inputs.observed.get()
+        if observed.listed_at is None or observed.is_unread(uid) or uid in self._inputs.lifecycles.get().pods:
+            return False
+        view = observed.pods.get(uid)
+        return view is None or not view.is_alive
 
     def _release(self, roster: Roster) -> None:
         """Take back what pods hold that are not active. Before all sources have reported, an unknown pod may be active."""

@@ -181,6 +181,9 @@ def _end_placements(entries: Entries, placements: Placements, wall: float) -> li
     for uid, entry in entries.items():
         if entry.verdict is not AdmissionVerdict.PLACING:
             continue
+        if _is_leaving(entry):
+            entries[uid] = replace(_admitted(entry), was_over=has_ended_in_api(entry.item.pod))
+            continue
         found = placements.pods.get(uid)
         if found is None or found.seen_at != entry.item.seen_at:
             entries[uid] = _held(entry, placements.waits.get(uid, UNPLACED), wall)
@@ -192,6 +195,12 @@ def _end_placements(entries: Entries, placements: Placements, wall: float) -> li
             entries[uid] = _rejected(entry, rejection)
             events.append(warning(rejection.reason, rejection.message, entry.ref))
     return events
+
+
+def _is_leaving(entry: Entry) -> bool:
+    """Whether nothing of the pod is to be started, because it has ended or is being deleted in the API."""
+    pod = entry.item.pod
+    return entry.item.source == SOURCE_API and bool(has_ended_in_api(pod) or pod.metadata.deletionTimestamp)
 
 
 def _needs_placement(entry: Entry, facts: AdmissionFacts) -> bool:
@@ -298,7 +307,7 @@ def _all_fit(entries: Entries, undecided: list[Entry], facts: AdmissionFacts) ->
 
 def _judge(entry: Entry, trace: Trace, load: Load, facts: AdmissionFacts) -> _Judgement:
     pod, rules = entry.item.pod, facts.rules
-    if entry.item.source == SOURCE_API and (has_ended_in_api(pod) or pod.metadata.deletionTimestamp):
+    if _is_leaving(entry):
         return _Admit()
     needs_placement = trace is not Trace.OVER and _needs_placement(entry, facts)
     is_here = trace in (Trace.ALIVE, Trace.OVER)
