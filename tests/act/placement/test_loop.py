@@ -343,6 +343,22 @@ async def test_a_slow_plugin_delays_only_its_own_pods(tmp_path: Path) -> None:
         assert not stand.placements.get().waits
 
 
+@pytest.mark.parametrize("step", ["prefer", "allocate"])
+async def test_an_unexpected_error_rejects_the_pod(tmp_path: Path, step: str) -> None:
+    async def fail(*_: Any) -> Any:
+        raise RuntimeError("no such thing")
+
+    plugins = FakePlugins()
+    setattr(plugins, step, fail)
+    async with placing(with_devices(cpu_managers(FOUR)), tmp_path, plugins) as stand:
+        pod = gpu_pod("a")
+        stand.desire(pod)
+        refused = await stand.rejected(pod)
+        text = "Allocate failed due to an internal error: RuntimeError('no such thing'), which is unexpected"
+        assert (refused.reason, refused.message) == ("UnexpectedAdmissionError", text)
+        await stand.shared("0-3")
+
+
 async def test_a_failed_allocate_rejects_the_pod_and_frees_what_it_had(tmp_path: Path) -> None:
     plugins = FakePlugins()
     plugins.allocations["a"] = AllocationError("rpc error: code = Unknown desc = no")

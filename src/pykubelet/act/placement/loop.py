@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pykubelet.act.placement.admission import Admitted, admit
@@ -300,7 +301,7 @@ class PlacementLoop:
 
     def _start(self, uid: PodUID, item: RosterPod, resource: str, what: str, work: Any) -> None:
         """Wait for a plugin in a task of its own. The pod's wait shows it."""
-        task = self._supervisor.start_child(f"placement-{uid}", work)
+        task = self._supervisor.start_child(f"placement-{uid}", work, partial(self._crashed, uid))
         self._working[uid] = (item, task)
         since = self._clock.wall()
         wait = Wait("device plugin", Owner.TOPOLOGY_MANAGER, since, resource, detail=what, next_step="admit the pod")
@@ -311,6 +312,9 @@ class PlacementLoop:
         item, _ = self._working.pop(uid, (None, None))
         self._waits = {other: wait for other, wait in self._waits.items() if other != uid}
         return item
+
+    def _crashed(self, uid: PodUID, error: BaseException) -> None:
+        self._done.post(_Allocated(uid, (), AllocationError(f"an internal error: {error!r}")))
 
     async def _ask(self, uid: PodUID, question: Question) -> None:
         assert self._plugins is not None
