@@ -33,6 +33,7 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import AssignedDevices, DeviceMount, DeviceNode, DeviceResource, Devices
 from pykubelet.base.model.plugins import Plugins
+from pykubelet.edges.plugins import deviceplugin_pb2 as pb
 from pykubelet.net.grpc.server import RpcServer
 from pykubelet.observe.plugins.loop import PluginsLoop
 from pykubelet.serve.listen import serve_rpc_socket
@@ -145,6 +146,24 @@ async def test_a_plugin_whose_options_fail_is_refused(tmp_path: Path) -> None:
         call, *_ = await plugin.wait_calls("Register", 1)
         expected = "rpc error: code = Internal desc = not today"
         assert call["error"] == f"failed to get device plugin options: {expected}"
+
+
+async def test_a_registration_that_is_cancelled_closes_its_connection(tmp_path: Path) -> None:
+    opened, closed = asyncio.Event(), asyncio.Event()
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.set()
+        while await reader.read(4096):
+            pass
+        closed.set()
+        writer.close()
+
+    request = pb.RegisterRequest(version="v1beta1", endpoint="p.sock", resource_name=R).SerializeToString()
+    async with node(tmp_path) as agent, await asyncio.start_unix_server(hang, tmp_path / "device-plugins" / "p.sock"):
+        registering = asyncio.create_task(agent.plugins.register(request))
+        await asyncio.wait_for(opened.wait(), 30)
+        registering.cancel()
+        await asyncio.wait_for(closed.wait(), 5)
 
 
 async def test_what_is_asked_and_answered(tmp_path: Path) -> None:

@@ -159,13 +159,15 @@ class NodeDevicePlugins:
         if resource not in self._endpoints and len(self._endpoints) >= MAX_RESOURCES:
             return f"more than {MAX_RESOURCES} resources of device plugins"
         client: DevicePluginClient | None = None
+        options: PluginOptions | None = None
         try:
             client = DevicePluginClient(path)
             options = await client.options()
         except PluginCallError as error:
-            if client is not None:
-                client.close()
             return f"failed to get device plugin options: {error}"
+        finally:
+            if client is not None and options is None:
+                client.close()  # also when the registration is cancelled
         endpoint = _Endpoint(resource, client, options)
         if (before := self._endpoints.get(resource)) is not None:
             self._close(before)
