@@ -170,6 +170,40 @@ async def test_many_sockets_are_cut(folder: Path) -> None:
         server.close()
 
 
+@pytest.fixture
+def unprivileged(folder: Path) -> Iterator[None]:
+    """Run the test as a user to whom the modes of files apply."""
+    before = os.geteuid()
+    if before == 0:
+        os.chown(folder, 65534, 65534)
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+@pytest.mark.usefixtures("unprivileged")
+async def test_a_directory_that_cannot_be_read_hides_no_other(folder: Path) -> None:
+    registry = folder / "plugins_registry"
+    closed, gone, new = registry / "closed" / "a.sock", registry / "gone.sock", registry / "new.sock"
+    closed.parent.mkdir(parents=True)
+
+    async def listen(path: Path) -> asyncio.Server:
+        return await asyncio.start_unix_server(lambda _, writer: writer.close(), path)
+
+    async with await listen(closed), await listen(gone), watching(folder) as cell:
+        await until(cell, lambda now: now.problems.keys() == {str(closed), str(gone)})
+        closed.parent.chmod(0)
+        gone.unlink()
+        async with await listen(new):
+            now = await until(cell, lambda now: str(new) in now.problems)
+            assert now.problems.keys() == {str(closed), str(new)}
+            closed.parent.chmod(0o700)
+            closed.unlink()
+            await until(cell, lambda now: now.problems.keys() == {str(new)})
+
+
 async def test_a_csi_driver_reports_about_the_node(folder: Path) -> None:
     with TemporaryDirectory(prefix="csi-") as top:  # a socket's path is at most 107 bytes long
         root = Path(top)

@@ -102,6 +102,8 @@ class PluginsLoop:
         if isinstance(outcome, Done):
             if outcome.value.is_cut:
                 self._report("there are too many sockets or directories; the rest is ignored")
+            elif outcome.value.unread:
+                self._report(f"some plugins cannot be found: {'; '.join(outcome.value.unread.values())}")
             else:
                 self._problem = ""
             return outcome.value
@@ -134,7 +136,7 @@ class PluginsLoop:
     def _take(self, scan: SocketScan, tasks: Supervisor) -> None:
         """Forget the plugins whose sockets are gone, and register those whose sockets are new."""
         for path, (socket, task) in list(self._sockets.items()):
-            if scan.sockets.get(path) != socket:
+            if scan.sockets.get(path) != socket and (path in scan.sockets or not scan.is_unread(path)):
                 task.cancel()
                 del self._sockets[path]
                 self._forget(path)
