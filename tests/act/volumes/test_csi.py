@@ -95,7 +95,7 @@ def test_the_notes_are_those_of_every_kubelet() -> None:
     assert list(json.loads(text)) == sorted(json.loads(text)) and text.endswith("}\n") and ": " not in text
     assert read_data(text) == data
     assert read_data('{"driverName":"d","volumeHandle":"h"}') == VolumeData("d", "h", mode="Persistent")
-    assert [read_data(bad) for bad in ("", "[]", "{}", '{"driverName":"d"}')] == [None] * 4
+    assert [read_data(bad) for bad in ("", "[]", "{}", '{"driverName":"d"}', "[" * 100_000)] == [None] * 5
 
 
 @pytest.mark.parametrize(

@@ -432,3 +432,33 @@ def test_an_nfs_volume_is_mounted_by_the_hosts_program_and_only_unmounted(paths:
     )
     disk.tear_down(paths, UID, "kubernetes.io~nfs", "v")
     assert disk.remove_pod(paths, UID) == ()
+
+
+def test_the_source_of_a_mount_is_never_an_option(tmp_path: Path) -> None:
+    """mount(8) would read `-T FILE` as its table of file systems, and mount whatever that table names."""
+    (tmp_path / "table").write_text(f"/etc {tmp_path}/target none bind 0 0\n")
+    (tmp_path / "target").mkdir()
+    with pytest.raises(HostError):
+        mounts.mount_by_program(f"-T{tmp_path}/table", f"{tmp_path}/target", "nfs", (), 20.0)
+    assert not mounts.is_mount_point(f"{tmp_path}/target")
+
+
+def test_a_mount_program_that_hangs_is_ended_with_its_helper(tmp_path: Path, mount_nfs: None) -> None:
+    Path("/sbin/mount.nfs").write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
+    (tmp_path / "target").mkdir()
+    with pytest.raises(HostError, match="did not end within 2s"):
+        mounts.mount_by_program("server:/x", f"{tmp_path}/target", "nfs", (), 2.0)
+    helper = int((tmp_path / "pid").read_text())
+    assert not Path(f"/proc/{helper}").exists() or "Z" in Path(f"/proc/{helper}/stat").read_text().split()[2]
+
+
+def test_a_bind_whose_options_were_not_applied_gets_them_at_the_next_try(paths: Paths, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    path = paths.volume(UID, "kubernetes.io/local-volume", "pv")
+    os.makedirs(path)
+    mounts.bind(f"{tmp_path}/disk", path)  # the agent ended here
+    plan = local.LocalPlan(at(path, "local"), f"{tmp_path}/disk", ("noexec", "nosuid"))
+    local.set_up(plan, NOW)
+    assert os.statvfs(path).f_flag & (os.ST_NOEXEC | os.ST_NOSUID) == os.ST_NOEXEC | os.ST_NOSUID
+    disk.tear_down(paths, UID, "kubernetes.io~local-volume", "pv")
+    assert disk.remove_pod(paths, UID) == ()

@@ -49,7 +49,7 @@ def read_data(text: str) -> VolumeData | None:
     """The content of a `vol_data.json`; None if it does not name driver and volume."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict):
         return None

@@ -355,9 +355,8 @@ class _Step:
         plan = plan_volume(pod.pod, wanted, inputs.node, inputs.content, self.paths, inputs.plugins)
         if state.phase is MountPhase.MOUNTED:
             return self._refresh_volume(pod, state, plan)
-        state = replace(
-            state, name=wanted.name, plugin=kind_of(wanted).directory
-        )  # so that scans recognize it even without a plan
+        if state.phase is MountPhase.NEW:  # so that scans recognize it even without a plan
+            state = replace(state, name=wanted.name, plugin=kind_of(wanted).directory)
         match plan:
             case RefusedPlan():
                 return replace(state, plan=plan, failure=self._refused(pod, state, plan))

@@ -69,6 +69,12 @@ def tear_down(paths: Paths, uid: PodUID, plugin: str, name: str) -> None:
         kind_in(plugin).tear_down(dirs)
 
 
+def prepare_tear_down(paths: Paths, uid: PodUID, name: str, directory: str) -> None:
+    """What comes before a driver's tear-down of the volume in `directory`. VolumesError if others have mounted above it."""
+    clean_subpaths(paths, uid, name)
+    _refuse_mounted_parents(paths, directory)
+
+
 def clean_subpaths(paths: Paths, uid: PodUID, name: str) -> None:
     """Unmount and remove the sub-path binds of a volume."""
     top = f"{paths.subpaths(uid)}/{name}"

@@ -135,8 +135,9 @@ class Executor:
             return result, error
 
         async def work(context: CallContext) -> None:
-            await context.blocking(lambda: disk.clean_subpaths(paths, uid, name))
-            await unmount(VolumeDirs.of(paths, uid, plugin, name), context)
+            dirs = VolumeDirs.of(paths, uid, plugin, name)
+            await context.blocking(lambda: disk.prepare_tear_down(paths, uid, name, dirs.path))
+            await unmount(dirs, context)
 
         return await self._call(key, work, plugins)
 
@@ -157,6 +158,9 @@ class Executor:
             return Result.UNCERTAIN, str(error)
         except (HostError, VolumesError) as error:
             return Result.FAILED, str(error)
+        except Exception as error:
+            log.error("work on a volume crashed", key=key, error=repr(error), exc_info=error)
+            return Result.UNCERTAIN, repr(error)
         return Result.DONE, ""
 
     def _no_answer(self, since: float) -> str:

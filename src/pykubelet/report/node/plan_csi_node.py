@@ -86,7 +86,7 @@ def _node_ids(node: Node) -> dict[str, str]:
     """The ids in the annotation; none if it is damaged."""
     try:
         found = json.loads(node.metadata.annotations.get(NODE_IDS, "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return {str(name): str(id) for name, id in found.items()} if isinstance(found, dict) else {}
 

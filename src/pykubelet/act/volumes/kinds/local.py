@@ -50,6 +50,7 @@ def set_up(plan: LocalPlan, _context: SetUpContext) -> None:
     if not found.is_dir:
         raise VolumesError("only directory and block device are supported", _NEW_MOUNTER)
     if mounts.is_mount_point(plan.path):
+        mounts.apply_bind_options(plan.path, plan.options)  # an earlier set-up may have been cut short before it did
         return
     _apply_group(plan)  # before the bind, which is the mark of a finished volume
     make_empty_volume_dir(plan.path)

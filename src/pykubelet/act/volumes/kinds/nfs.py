@@ -26,6 +26,8 @@ def plan(inputs: PlanInputs) -> NfsPlan:
     """The mount of the export. A volume that is claimed is read-only only if the pod claims it read-only."""
     source = inputs.source.nfs
     assert source is not None
+    if source.server.startswith("-"):
+        raise VolumesError(f'nfs.server "{source.server}" is no host name: it must not begin with "-"')
     read_only = bool(source.readOnly) if inputs.claimed is None else inputs.claimed.read_only
     options = set(inputs.claimed.mount_options if inputs.claimed is not None else ()) | ({"ro"} if read_only else set())
     server = f"[{source.server}]" if ":" in source.server and not source.server.startswith("[") else source.server

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import subprocess
 
 from pykubelet.base.kit.digits import parse_decimal
@@ -185,12 +186,22 @@ def bind_with_options(source: str, target: str, options: tuple[str, ...]) -> Non
 
     HostError for other options, before anything is mounted.
     """
-    flags = 0
     for option in options:
         if option not in _FLAG_OPTIONS and option not in ("rw", "defaults", "bind"):
             raise HostError("mount", target, "EINVAL", f'the option "{option}" does not apply to a bind mount')
-        flags |= _FLAG_OPTIONS.get(option, 0)
     libc.mount(source, target, None, libc.MS_BIND, None)
+    try:
+        apply_bind_options(target, options)
+    except HostError:
+        unmount(target)  # without its options it must not be used
+        raise
+
+
+def apply_bind_options(target: str, options: tuple[str, ...]) -> None:
+    """Give the bind mount at `target` the options that concern this mount alone."""
+    flags = 0
+    for option in options:
+        flags |= _FLAG_OPTIONS.get(option, 0)
     if flags:
         libc.mount(None, target, None, libc.MS_BIND | libc.MS_REMOUNT | flags | _locked_flags(target), None)
 
@@ -200,20 +211,29 @@ def mount_by_program(source: str, target: str, fs_type: str, options: tuple[str,
 
     A program that misses the deadline is ended; the file system may be mounted then.
     """
-    arguments = ["-t", fs_type, *(("-o", ",".join(options)) if options else ()), source, target]
+    flags = ["-t", fs_type, *(("-o", ",".join(options)) if options else ())]
     try:
-        ended = subprocess.run(
-            ["mount", *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=deadline_s, check=False
+        ended = subprocess.Popen(
+            ["mount", *flags, "--", source, target],  # a source that begins with "-" is no option
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired as error:
-        raise HostError("mount", target, "ETIMEDOUT", f"mount did not end within {deadline_s:g}s") from error
     except OSError as error:
         raise HostError("mount", target, "ENOENT", f"mount cannot be started: {error}") from error
+    try:
+        printed, _ = ended.communicate(timeout=deadline_s)
+    except subprocess.TimeoutExpired as error:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(ended.pid, signal.SIGKILL)  # its helper too, which would mount later
+        ended.communicate()
+        raise HostError("mount", target, "ETIMEDOUT", f"mount did not end within {deadline_s:g}s") from error
     if ended.returncode != 0:
-        output = (ended.stdout + ended.stderr)[:OUTPUT_BYTES].decode(errors="replace")
+        output = printed[:OUTPUT_BYTES].decode(errors="replace")
         text = (
             f"mount failed: exit status {ended.returncode}\nMounting command: mount\n"
-            f"Mounting arguments: {' '.join(arguments)}\nOutput: {output}\n"
+            f"Mounting arguments: {' '.join((*flags, source, target))}\nOutput: {output}\n"
         )
         raise HostError("mount", target, "EIO", text)
 
