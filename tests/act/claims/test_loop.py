@@ -18,7 +18,7 @@ from support.drivers import DriverProcess, dra_driver
 from pykubelet.act.claims.drivers import RECONNECT, Drivers, DriversState
 from pykubelet.act.claims.health import HealthReports
 from pykubelet.act.claims.loop import ClaimInputs, ClaimsLoop
-from pykubelet.act.claims.operations import ClaimOperations
+from pykubelet.act.claims.operations import Calls, ClaimOperations
 from pykubelet.act.claims.slices import SliceCleaner
 from pykubelet.act.claims.store import ClaimStore
 from pykubelet.base.api.core import Pod
@@ -322,6 +322,29 @@ async def test_a_driver_that_crashes_is_called_again(stand: Stand, gpu: DriverPr
             await again.behave([DEVICE])
             claims = await stand.ready()
             assert claims.containers["main"][0].cdi == (f"{GPU}/gpu=one",)
+
+
+class BrokenOnce(ClaimOperations):
+    """Has a bug in the first call to unprepare."""
+
+    crashes = 1
+
+    async def unprepare(self, uid: PodUID, calls: Calls) -> None:
+        if self.crashes:
+            self.crashes -= 1
+            raise RuntimeError("a bug")
+        await super().unprepare(uid, calls)
+
+
+async def test_claims_are_unprepared_after_a_crash_although_the_pod_is_gone(stand: Stand, gpu: DriverProcess) -> None:
+    stand.create()
+    async with stand.running(operations_type=BrokenOnce):
+        stand.want(WEB)
+        await stand.ready()
+        stand.unwant("web")
+        stand.life(WEB, Stage.TERMINATING, is_stopped=True)
+        await stand.gone()
+        assert gpu.claims("NodeUnprepareResources") == ["one"]
 
 
 @asynccontextmanager

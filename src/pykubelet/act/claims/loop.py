@@ -194,10 +194,10 @@ class ClaimsLoop:
             if work.refs is not None:
                 return
             work.wait = self._waiting(CLAIMS_PREPARED, "create the sandbox")
-            work.task = tasks.start_child(f"claims {uid}", self._prepare(uid, work), partial(self._crashed, uid))
+            work.task = tasks.start_child(f"claims {uid}", self._prepare(uid, work), partial(self._crashed, uid, work))
         else:
             work.wait = self._waiting(CLAIMS_UNPREPARED, "end the pod")
-            work.task = tasks.start_child(f"claims {uid}", self._release(uid, work), partial(self._crashed, uid))
+            work.task = tasks.start_child(f"claims {uid}", self._release(uid, work), partial(self._crashed, uid, work))
 
     def _renew(self, work: _PodWork, entry: RosterPod | None) -> None:
         """Pass a changed pod on: it may have got the names of its claims, so that the next try may succeed."""
@@ -223,9 +223,20 @@ class ClaimsLoop:
 
     # The work on one pod
 
-    def _crashed(self, uid: PodUID, _: BaseException) -> None:
-        """Forget the work after a bug, which the supervisor has logged; the next change of the pod begins it again."""
-        self._work.pop(uid, None)
+    def _crashed(self, uid: PodUID, work: _PodWork, _: BaseException) -> None:
+        """Forget the work after a bug, which the supervisor has logged; the next change of the pod begins it again.
+
+        A pod that has ended may not change any more: what it holds is released after a pause.
+        """
+        if self._work.get(uid) is work:
+            del self._work[uid]
+            if work.step is ClaimStep.RELEASE:
+                asyncio.get_running_loop().call_later(self._retry.cap_s, self._decide_again, uid)
+
+    def _decide_again(self, uid: PodUID) -> None:
+        if uid not in self._work and claims_of(self._operations.cache, uid):
+            self._undecided.add(uid)
+            self._wakeup.set()
 
     async def _prepare(self, uid: PodUID, work: _PodWork) -> None:
         failures = 0
