@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from support.csi import CsiProcess, csi_driver, unmount_all
 
-from pykubelet.csi_local.store import loop_devices
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import LIMITS, CsiNode
+from pykubelet.edges.host.devices.loops import find_loops
 from pykubelet.edges.host.fs.mounts import mounts_below
 from pykubelet.edges.plugins.rpc import PluginCallError, call_plugin, plugin_channel
 
@@ -107,7 +107,7 @@ async def live(fragile: Fragile, backing: str) -> None:
         (top / "target" / "file").write_text("x")
     await fragile.call(lambda node: node.unpublish("csi-1", target))
     assert mounts_below(str(top)) == ()
-    assert loop_devices(str(top / "data/volumes/pvc-1/image")) == loop_devices(str(top / "data/volumes/csi-1/image"))
+    assert find_loops(str(top / "data/volumes/pvc-1/image")) == find_loops(str(top / "data/volumes/csi-1/image"))
     assert (await fragile.driver()).volumes() == []
 
 

@@ -17,9 +17,9 @@ import pytest
 from support.csi import CsiProcess, csi_driver, unmount_all
 
 from pykubelet.base.model.plugins import CsiNodeInfo
-from pykubelet.csi_local.store import loop_devices
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import CsiNode
+from pykubelet.edges.host.devices.loops import find_loops
 from pykubelet.edges.host.fs.mounts import is_mount_point, mounts_below, read_fs_usage
 from pykubelet.edges.plugins.registration import PluginRegistration
 from pykubelet.edges.plugins.rpc import PluginCallError
@@ -127,7 +127,7 @@ async def test_a_volume_from_creation_to_deletion(top: Path, driver: CsiProcess,
         await node.unstage(volume_id, str(staged))
     assert not target.exists()
     assert mounts_below(str(top)) == ()
-    assert loop_devices(str(top / "data/volumes" / volume_id / "image")) == []
+    assert find_loops(str(top / "data/volumes" / volume_id / "image")) == []
     await node.stage(staging(top, volume_id))
     assert (staged / "file").read_text() == "kept", "the data outlive every mount"
     await node.unstage(volume_id, str(staged))

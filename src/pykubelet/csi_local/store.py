@@ -12,9 +12,10 @@ import re
 from enum import StrEnum
 
 from pykubelet.base.kit.values import Value
+from pykubelet.edges.host.devices.loops import find_loops
 from pykubelet.edges.host.fs import files, trees
-from pykubelet.edges.host.fs.errors import HostError, translating
-from pykubelet.edges.host.fs.mounts import Mount, read_mounts
+from pykubelet.edges.host.fs.errors import translating
+from pykubelet.edges.host.fs.mounts import mounts_of
 from pykubelet.net.grpc.status import Code, RpcError
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
@@ -117,32 +118,6 @@ class VolumeStore:
         """Raise RpcError if the directory, the image, or anything in them is mounted or attached."""
         if files.stat_file(path) is None:
             return
-        users = [mount.target for mount in mounts_of(path)] + loop_devices(f"{path}/image")
+        users = [mount.target for mount in mounts_of(path)] + find_loops(f"{path}/image")
         if users:
             raise RpcError(Code.FAILED_PRECONDITION, f"the volume is still in use at {users[0]}")
-
-
-def mounts_of(path: str) -> list[Mount]:
-    """The mounts whose source is `path` or below it, wherever they are."""
-    table = read_mounts()
-    real = os.path.realpath(path)
-    over = [mount for mount in table if real == mount.target or real.startswith(mount.target.rstrip("/") + "/")]
-    if not over:
-        return []
-    last = max(over, key=lambda mount: (len(mount.target), mount.id))
-    root = os.path.join(last.root, os.path.relpath(real, last.target))
-    return [m for m in table if m.device == last.device and (m.root == root or m.root.startswith(root + "/"))]
-
-
-def loop_devices(image: str) -> list[str]:
-    """The loop devices that are attached to an image file."""
-    found = []
-    for name in files.names_in("/sys/block"):
-        if name.startswith("loop"):
-            try:
-                backing = files.read_text(f"/sys/block/{name}/loop/backing_file", 8192).rstrip("\n")
-            except HostError:
-                continue  # not attached
-            if backing.removesuffix(" (deleted)") == os.path.realpath(image):
-                found.append(f"/dev/{name}")
-    return found

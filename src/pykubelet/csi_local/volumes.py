@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.values import replace
 from pykubelet.csi_local.rpc import blocking, run_tool
-from pykubelet.csi_local.store import Backing, LocalVolume, VolumeStore, loop_devices
+from pykubelet.csi_local.store import Backing, LocalVolume, VolumeStore
+from pykubelet.edges.host.devices.loops import find_loops
 from pykubelet.edges.host.fs import files, mounts
 from pykubelet.net.grpc.status import Code, RpcError
 
@@ -73,7 +74,7 @@ class LocalVolumes:
         if volume.backing is not Backing.IMAGE:
             return
         await blocking(self._flight, volume.id, lambda: self._store.resize_image(volume))
-        for device in await blocking(self._flight, volume.id, lambda: loop_devices(self._store.source(volume))):
+        for device in await blocking(self._flight, volume.id, lambda: find_loops(self._store.source(volume))):
             await run_tool("losetup", "-c", device)
             await run_tool("resize2fs", device)
 

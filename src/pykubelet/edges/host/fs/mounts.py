@@ -11,17 +11,16 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
-import subprocess
+from functools import cache
 
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs import libc
 from pykubelet.edges.host.fs.errors import HostError, translating
+from pykubelet.edges.host.fs.programs import run_program
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
-#: How much of a program's output an error shows.
-OUTPUT_BYTES = 4096
+_PROBE_S = 5.0
 _FLAG_OPTIONS = {
     "ro": libc.MS_RDONLY,
     "nosuid": libc.MS_NOSUID,
@@ -153,6 +152,18 @@ def mounts_below(path: str, mounts: tuple[Mount, ...] | None = None) -> tuple[Mo
     return tuple(below)
 
 
+def mounts_of(path: str) -> list[Mount]:
+    """The mounts that show `path` or something below it, wherever they are; a mount at `path` itself too."""
+    table = read_mounts()
+    real = os.path.realpath(path)
+    over = [mount for mount in table if real == mount.target or real.startswith(mount.target.rstrip("/") + "/")]
+    if not over:
+        return []
+    last = max(over, key=lambda mount: (len(mount.target), mount.id))
+    root = os.path.normpath(os.path.join(last.root, os.path.relpath(real, last.target)))
+    return [m for m in table if m.device == last.device and f"{m.root}/".startswith(f"{root.rstrip('/')}/")]
+
+
 def has_attached_volumes(root_dir: str) -> bool:
     """Whether a volume of an attachable kind is mounted below `--root-dir`, for the node or for a pod."""
     real = os.path.realpath(root_dir).rstrip("/")
@@ -206,36 +217,39 @@ def apply_bind_options(target: str, options: tuple[str, ...]) -> None:
         libc.mount(None, target, None, libc.MS_BIND | libc.MS_REMOUNT | flags | _locked_flags(target), None)
 
 
-def mount_by_program(source: str, target: str, fs_type: str, options: tuple[str, ...], deadline_s: float) -> None:
+def mount_by_program(
+    source: str, target: str, fs_type: str, options: tuple[str, ...], deadline_s: float, *, in_scope: bool = False
+) -> None:
     """Mount a file system that needs a helper such as `mount.nfs`, with mount(8). HostError has the program's output.
 
-    A program that misses the deadline is ended; the file system may be mounted then.
+    A program that misses the deadline is killed (ETIMEDOUT); the file system may be mounted then. `in_scope`: where systemd
+    runs, the program gets a scope of its own, so that a daemon that it leaves outlives the agent's service.
     """
-    flags = ["-t", fs_type, *(("-o", ",".join(options)) if options else ())]
+    flags = ("-t", fs_type, *(("-o", ",".join(options)) if options else ()))
+    program, arguments = "mount", (*flags, "--", source, target)  # a source that begins with "-" is no option
+    if in_scope and _has_scopes():
+        described = f"--description=Kubernetes transient mount for {target}"
+        program, arguments = "systemd-run", (described, "--scope", "--", "mount", *arguments)
     try:
-        ended = subprocess.Popen(
-            ["mount", *flags, "--", source, target],  # a source that begins with "-" is no option
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise HostError("mount", target, "ENOENT", f"mount cannot be started: {error}") from error
-    try:
-        printed, _ = ended.communicate(timeout=deadline_s)
-    except subprocess.TimeoutExpired as error:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(ended.pid, signal.SIGKILL)  # its helper too, which would mount later
-        ended.communicate()
-        raise HostError("mount", target, "ETIMEDOUT", f"mount did not end within {deadline_s:g}s") from error
-    if ended.returncode != 0:
-        output = printed[:OUTPUT_BYTES].decode(errors="replace")
-        text = (
-            f"mount failed: exit status {ended.returncode}\nMounting command: mount\n"
-            f"Mounting arguments: {' '.join((*flags, source, target))}\nOutput: {output}\n"
-        )
+        ran = run_program(program, arguments, deadline_s)
+    except HostError as error:
+        raise HostError("mount", target, error.errno_name, error.message) from error
+    if ran.status != 0:
+        shown = " ".join(argument for argument in arguments if argument != "--" or program != "mount")
+        text = f"mount failed: {ran.reason}\nMounting command: {program}\nMounting arguments: {shown}\nOutput: {ran.output}\n"
         raise HostError("mount", target, "EIO", text)
+
+
+@cache
+def _has_scopes() -> bool:
+    """Whether systemd makes scopes on this host."""
+    if not os.path.isdir("/run/systemd/system"):
+        return False
+    try:
+        probe = ("--description=Kubernetes systemd probe", "--scope", "true")
+        return run_program("systemd-run", probe, _PROBE_S).status == 0
+    except HostError:
+        return False
 
 
 def bind_fd(descriptor: int, target: str) -> None:

@@ -1,0 +1,97 @@
+"""Loop devices: found by their backing file, attached, detached.
+
+Uses the kernel's ioctls and not losetup(8): each is one call with an errno of its own, and there is no program that could be
+missing, hang or take a path for an option. Every function blocks: use `base.kit.flight`.
+Source: loop(4).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+
+from pykubelet.edges.host.fs import files
+from pykubelet.edges.host.fs.errors import HostError, translated, translating
+
+_SET_FD, _CLEAR_FD, _GET_FREE = 0x4C00, 0x4C01, 0x4C82
+_LOOP = re.compile(r"loop\d+")
+_DELETED = " (deleted)"
+_TRIES = 64
+
+
+def find_loops(backing: str, sys_block: str = "/sys/block") -> list[str]:
+    """The loop devices, such as `/dev/loop3`, whose backing file is at `backing`, or was there until it was deleted."""
+    found, real = [], os.path.realpath(backing)
+    for name in sorted(files.names_in(sys_block)):
+        if _LOOP.fullmatch(name) and _backing_file(f"{sys_block}/{name}") in (backing, real):
+            found.append(f"/dev/{name}")
+    return found
+
+
+def _backing_file(device: str) -> str | None:
+    try:
+        return files.read_text(f"{device}/loop/backing_file", 8192).rstrip("\n").removesuffix(_DELETED)
+    except HostError:
+        return None  # not attached, or no longer
+
+
+def attach_loop(backing: str) -> str:
+    """Attach a file or block device to a free loop device and return its path. Another one is made for each call.
+
+    HostError (ENOENT) if the kernel has no loop devices.
+    """
+    with translating("open", backing):
+        try:
+            file = os.open(backing, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+                raise
+            file = os.open(backing, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return _attach(backing, file)
+    finally:
+        os.close(file)
+
+
+def _attach(backing: str, file: int) -> str:
+    for _ in range(_TRIES):  # another program may take the free device first
+        with translating("open", "/dev/loop-control"):
+            control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            with translating("find a free loop device for", backing):
+                path = f"/dev/loop{fcntl.ioctl(control, _GET_FREE)}"
+        finally:
+            os.close(control)
+        with translating("open", path):
+            loop = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.ioctl(loop, _SET_FD, file)
+            return path
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise translated("attach a loop device to", backing, error) from error
+        finally:
+            os.close(loop)
+    raise HostError("attach a loop device to", backing, "EBUSY", "other programs took every free one first")
+
+
+def detach_loop(path: str) -> bool:
+    """Detach a loop device. False if it was not attached. One that is in use is detached when its last user closes it."""
+    with translating("open", path):
+        try:
+            loop = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENXIO):
+                return False
+            raise
+    try:
+        fcntl.ioctl(loop, _CLEAR_FD, 0)
+        return True
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return False
+        raise translated("detach", path, error) from error
+    finally:
+        os.close(loop)

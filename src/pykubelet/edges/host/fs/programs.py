@@ -1,0 +1,136 @@
+"""Runs the host's tools for file systems and devices from a thread: bounded output, a deadline, no process left behind.
+
+Every call blocks for up to its deadline: use `base.kit.flight`. Programs that run for pods or on the event loop have
+`edges/host/services/process.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import IO
+
+from pykubelet.base.kit.values import Value
+from pykubelet.edges.host.fs.errors import HostError
+
+#: How much of a program's output is kept: bytes.
+OUTPUT_BYTES = 4096
+#: Where Debian keeps the tools; a service's PATH may leave them out.
+_DIRECTORIES = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+_STEP_S = 0.1
+_PACKAGES = {
+    "blkid": "util-linux",
+    "fsck": "util-linux",
+    "mount": "mount",
+    "resize2fs": "e2fsprogs",
+    "mkfs.ext2": "e2fsprogs",
+    "mkfs.ext3": "e2fsprogs",
+    "mkfs.ext4": "e2fsprogs",
+    "mkfs.xfs": "xfsprogs",
+    "xfs_growfs": "xfsprogs",
+    "mkfs.btrfs": "btrfs-progs",
+    "btrfs": "btrfs-progs",
+    "mkfs.vfat": "dosfstools",
+    "mkfs.f2fs": "f2fs-tools",
+    "mkfs.ntfs": "ntfs-3g",
+    "mount.nfs": "nfs-common",
+    "iscsiadm": "open-iscsi",
+    "multipath": "multipath-tools",
+    "blockdev": "util-linux",
+}
+
+
+class Ran(Value):
+    """How a program ended. `status`: its exit status; negative: the signal that ended it. `output`: stdout and stderr together,
+    at most `OUTPUT_BYTES`."""
+
+    status: int
+    output: str
+
+    @property
+    def reason(self) -> str:
+        """The end as text: `exit status 1`, `signal: killed`."""
+        if self.status >= 0:
+            return f"exit status {self.status}"
+        return f"signal: {signal.strsignal(-self.status) or -self.status}".lower()
+
+
+def find_program(name: str) -> str:
+    """The path of a program, in PATH or where Debian has such tools. HostError that names the package if there is none."""
+    path = os.pathsep.join((os.environ.get("PATH", ""), *_DIRECTORIES))
+    found = shutil.which(name, path=path)
+    if found is None:
+        package = _PACKAGES.get(name)
+        hint = f": on Debian, install the package {package}" if package else ""
+        raise HostError(name, "", "ENOENT", f"the program {name} is not installed{hint}")
+    return found
+
+
+def run_program(name: str, arguments: Sequence[str], deadline_s: float, held: Sequence[int] = ()) -> Ran:
+    """Run a program to its end, whatever its exit status. HostError if it is missing, cannot be started or misses the deadline.
+
+    A program that misses the deadline is killed together with its children. `held`: descriptors that it inherits, so that
+    locks on them last as long as the program, even if the agent is killed.
+    """
+    command = [find_program(name), *arguments]
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=tuple(held),
+            env={**os.environ, "LC_ALL": "C"},
+            bufsize=0,
+        )
+    except (OSError, ValueError) as error:
+        raise HostError(name, "", "ENOEXEC", f"the program {name} cannot be started: {error}") from error
+    assert process.stdout is not None
+    with process.stdout as pipe:
+        output = bytearray()
+        has_ended = _read_until_end(process, pipe, output, time.monotonic() + deadline_s)
+    text = output.decode(errors="replace")
+    if not has_ended:
+        printed = f"; it printed: {text.strip()}" if text.strip() else ""
+        raise HostError(name, "", "ETIMEDOUT", f"the program {name} did not end within {deadline_s:g}s{printed}")
+    return Ran(process.returncode, text)
+
+
+def _read_until_end(process: subprocess.Popen[bytes], pipe: IO[bytes], output: bytearray, until: float) -> bool:
+    """Read what the program prints, and drop what is too much. False if it had to be killed.
+
+    A daemon that the program leaves may keep the pipe open; it is not waited for.
+    """
+    is_open = True
+    try:
+        while process.poll() is None:
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            if is_open and select.select([pipe], [], [], min(_STEP_S, left))[0]:
+                is_open = _read_some(pipe, output)
+            elif not is_open:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(left)
+        while is_open and select.select([pipe], [], [], 0)[0] and len(output) < OUTPUT_BYTES:
+            is_open = _read_some(pipe, output)
+        return True
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _read_some(pipe: IO[bytes], output: bytearray) -> bool:
+    """Read once. False at the end."""
+    data = os.read(pipe.fileno(), 1 << 16)
+    output += data[: OUTPUT_BYTES - len(output)]
+    return bool(data)
