@@ -164,11 +164,15 @@ def test_mount_options_come_from_the_annotation_or_else_the_spec_and_not_every_k
 
 def test_a_volume_that_no_kind_provides_or_that_is_elsewhere_is_refused() -> None:
     text = 'failed to get Plugin from volumeSpec for volume "pv" err=no volume plugin matched'
-    assert plan(volume=a_volume(hostPath=None, glusterfs={"path": "x"})) == RefusedPlan(text, step="")
+    assert plan(volume=a_volume(hostPath=None, glusterfs={"path": "x"})) == RefusedPlan(
+        f'{text}: Kubernetes has no "glusterfs" volumes any more', step=""
+    )
     driven = plan(volume=a_volume(hostPath=None, csi={"driver": "d.example.com", "volumeHandle": "h"}))
     assert driven == RefusedPlan(
         "persistent volumes of CSI drivers (d.example.com) are not supported yet", spec_name="pv"
     )
+    cloud = plan(volume=a_volume(hostPath=None, gcePersistentDisk={"pdName": "d"}))
+    assert isinstance(cloud, RefusedPlan) and "pd.csi.storage.gke.io" in cloud.error
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
     elsewhere = a_volume(nodeAffinity={"required": {"nodeSelectorTerms": terms}})
     assert plan(volume=elsewhere) == RefusedPlan(

@@ -212,8 +212,6 @@ def test_a_source_that_is_not_supported_is_named() -> None:
     certificate = {"podCertificate": {"signerName": "x/y", "keyType": "ED25519"}}
     volume = from_object(Volume, {"name": "v", "projected": {"sources": [certificate]}})
     assert plan(volume, Content(True)) == RefusedPlan('projected volume source "podCertificate" is not supported')
-    disk = from_object(Volume, {"name": "v", "cinder": {"volumeID": "c"}})
-    assert plan(disk, Content(True)) == RefusedPlan('volume kind "cinder" is not supported yet')
 
 
 def test_directories_for_volumes_mounted_inside_are_made_with_the_volume() -> None:

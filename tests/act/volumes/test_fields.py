@@ -116,10 +116,14 @@ def test_projected_volumes_merge_sources_and_name_those_they_cannot_have() -> No
 
 def test_kinds_that_are_refused() -> None:
     assert plan(Volume(name="v", flocker=FlockerVolumeSource(datasetName="d"))) == RefusedPlan(
-        'volume kind "flocker" is not supported'
+        'failed to get Plugin from volumeSpec for volume "v" err=no volume plugin matched: '
+        'Kubernetes has no "flocker" volumes any more',
+        step="",
     )
     repository = GitRepoVolumeSource(repository="https://example.com/x")
-    assert plan(Volume(name="v", gitRepo=repository)) == RefusedPlan('volume kind "gitRepo" is not supported')
+    assert plan(Volume(name="v", gitRepo=repository)) == RefusedPlan(
+        "git-repo volume plugin has been disabled", step="NewMounter initialization"
+    )
     assert plan(Volume(name="v", hostPath=HostPathVolumeSource(path="/a/../b", type=""))) == RefusedPlan(
         "invalid HostPath `/a/../b`: must not contain '..'"
     )

@@ -46,3 +46,11 @@ def test_operations_by_their_results() -> None:
     count_operation(set_up("emptyDir"), Result.DONE, 0.01)
     count_operation(tear_down("kubernetes.io~configmap"), Result.UNCERTAIN, 30.0)
     assert (OPERATIONS.count(*done), OPERATIONS.count(*failed)) == (before[0] + 1, before[1] + 1)
+
+
+def test_volumes_of_in_tree_cloud_plugins_are_marked_as_migrated() -> None:
+    labels = ("kubernetes.io/csi", "volume_mount", "success", "true")
+    before = OPERATIONS.count(*labels)
+    mounted = MountedVolume("v", "csi", "/p", is_migrated=True)
+    count_operation(SetUp(UID, "v", VolumePlan(mounted), "wanted"), Result.DONE, 0.01)
+    assert OPERATIONS.count(*labels) == before + 1

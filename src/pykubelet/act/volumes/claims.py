@@ -1,7 +1,8 @@
 """Resolves a pod's claim to its persistent volume: (pod, volume, content) -> `ResolvedVolume`, or why there is none. Pure.
 
 Rules: objects are found in rounds, because only the claim names its volume. A claim that is being deleted still works while
-it has the finalizer that protects it. The claim of a generic ephemeral volume must belong to the pod.
+it has the finalizer that protects it. The claim of a generic ephemeral volume must belong to the pod. Volumes of in-tree
+cloud plugins are translated to CSI, also those of the pod's own, which become persistent volumes without a claim.
 Source: the Kubernetes documentation "Persistent Volumes", "Ephemeral Volumes".
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from pykubelet.act.volumes.kind import RefusedPlan, ResolvedVolume, UndecidedPlan
+from pykubelet.act.volumes.migration import MigrationError, migrate, migrate_inline, migrated_field
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim
 from pykubelet.base.model.content import Content, ContentKind, ObjectKey, Present
@@ -43,6 +45,11 @@ def claim_of(pod: Pod, volume: Volume) -> ObjectKey | None:
     return None
 
 
+def is_persistent(pod: Pod, volume: Volume) -> bool:
+    """Whether the pod's volume is a persistent one: it refers to a claim, or is translated to a CSI volume."""
+    return claim_of(pod, volume) is not None or migrated_field(volume) != ""
+
+
 def claim_keys(pod: Pod, volume: Volume, content: Content) -> Iterator[ObjectKey]:
     """The claim, and its persistent volume once the claim is known to be bound to one."""
     key = claim_of(pod, volume)
@@ -58,12 +65,11 @@ def claim_keys(pod: Pod, volume: Volume, content: Content) -> Iterator[ObjectKey
 
 
 def resolve(pod: Pod, volume: Volume, content: Content) -> ResolvedVolume | RefusedPlan | UndecidedPlan:
-    """The persistent volume behind a volume of the pod that refers to a claim."""
+    """The persistent volume behind a volume of the pod for which `is_persistent` is true."""
     key = claim_of(pod, volume)
-    assert key is not None
     try:
-        return _resolve(pod, volume, content, key)
-    except _RefusedError as error:
+        return _resolve_inline(pod, volume) if key is None else _resolve(pod, volume, content, key)
+    except (_RefusedError, MigrationError) as error:
         return RefusedPlan(str(error), step="")
     except _AwaitedError as error:
         return UndecidedPlan(f"nothing is known of the {error.key.kind} yet", (error.key,))
@@ -86,9 +92,21 @@ def _resolve(pod: Pod, volume: Volume, content: Content, key: ObjectKey) -> Reso
             f"{prefix}found PV object {name} but its pv.Spec.ClaimRef.UID {source.spec.claimRef.uid} "
             f"does not point to claim.UID {claim.metadata.uid}"
         )
-    resolved = ResolvedVolume(source, read_only=_is_read_only(volume), mount_options=_mount_options(source))
+    resolved = ResolvedVolume(
+        migrate(source),
+        read_only=_is_read_only(volume),
+        mount_options=_mount_options(source),
+        is_migrated=migrated_field(source.spec) != "",
+    )
     _check_mode(pod, volume, resolved)
     return resolved
+
+
+def _resolve_inline(pod: Pod, volume: Volume) -> ResolvedVolume:
+    """The persistent volume that a volume of the pod's own is translated to."""
+    made = migrate_inline(volume, pod.metadata.namespace)
+    read_only = made.spec.csi is not None and bool(made.spec.csi.readOnly)
+    return ResolvedVolume(made, read_only=read_only, is_migrated=True)
 
 
 def _check_claim(pod: Pod, volume: Volume, claim: PersistentVolumeClaim) -> None:

@@ -116,11 +116,15 @@ T = TypeVar("T")
 
 
 class ResolvedVolume(Value):
-    """The persistent volume behind a claim. `read_only`: as the pod asks for the claim. `mount_options`: sorted."""
+    """The persistent volume behind a claim. `read_only`: as the pod asks for the claim. `mount_options`: sorted.
+
+    `is_migrated`: its source was one of an in-tree cloud plugin.
+    """
 
     volume: PersistentVolume
     read_only: bool = False
     mount_options: tuple[str, ...] = ()
+    is_migrated: bool = False
 
     @property
     def name(self) -> str:
@@ -184,6 +188,7 @@ class PlanInputs(Value):
             is_measured=is_measured,
             spec_name=self.claimed.name if self.claimed is not None else "",
             is_of_one_pod=self.claimed is not None and self.claimed.is_of_one_pod,
+            is_migrated=self.claimed is not None and self.claimed.is_migrated,
         )
 
 

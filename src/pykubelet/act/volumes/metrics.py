@@ -36,7 +36,8 @@ def count_operation(command: SetUp | TearDown, result: Result, took_s: float) ->
     """Count a mount or unmount that took `took_s` seconds."""
     operation = "volume_mount" if isinstance(command, SetUp) else "volume_unmount"
     status = "success" if result is Result.DONE else "fail-unknown"
-    OPERATIONS.observe(took_s, plugin_of(command), operation, status, "false")
+    is_migrated = isinstance(command, SetUp) and command.plan.mounted.is_migrated
+    OPERATIONS.observe(took_s, plugin_of(command), operation, status, str(is_migrated).lower())
 
 
 def plugin_of(command: SetUp | TearDown) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pykubelet.act.volumes.claims import claim_of, resolve
+from pykubelet.act.volumes.claims import is_persistent, resolve
 from pykubelet.act.volumes.kind import Plan, PlanInputs, RefusedPlan, ResolvedVolume, VolumesError
 from pykubelet.act.volumes.registry import kind_of, kind_of_persistent
 from pykubelet.base.api.core import Container, Pod, Volume
@@ -21,33 +21,24 @@ from pykubelet.base.model.node_selector import matches_node_selector
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import Plugins
 
-#: Kinds that are not implemented yet.
-_NOT_YET = (
-    "awsElasticBlockStore",
-    "azureDisk",
-    "azureFile",
-    "cinder",
-    "gcePersistentDisk",
-    "vsphereVolume",
-    "portworxVolume",
-)
+#: Kinds that were removed from Kubernetes, or that only ever were in its API.
+_REMOVED = ("rbd", "cephfs", "glusterfs", "quobyte", "storageos", "flocker", "photonPersistentDisk", "scaleIO")
 
 
 def plan_volume(
     pod: Pod, volume: Volume, node: NodeView, content: Content, paths: Paths, plugins: Plugins | None = None
 ) -> Plan:
     """The plan for one volume of the pod on this node, from the API objects and plugins that are known."""
-    if claim_of(pod, volume) is not None:
-        return _plan_claimed(pod, volume, node, content, paths)
+    if is_persistent(pod, volume):
+        return _plan_persistent(pod, volume, node, content, paths)
     kind = kind_of(volume)
     if kind.plan is None:
-        words = "is not supported yet" if kind.name in _NOT_YET else "is not supported"
-        return RefusedPlan(f'volume kind "{kind.name}" {words}')
+        return _refused_kind(volume.name, kind.name)
     return _plan(PlanInputs(kind, pod, volume, node, content, paths, plugins or Plugins()))
 
 
-def _plan_claimed(pod: Pod, volume: Volume, node: NodeView, content: Content, paths: Paths) -> Plan:
-    """The plan for the persistent volume that the pod's volume claims. The checks are in the order of the reference kubelet."""
+def _plan_persistent(pod: Pod, volume: Volume, node: NodeView, content: Content, paths: Paths) -> Plan:
+    """The plan for the persistent volume behind the pod's volume. The checks are in the order of the reference kubelet."""
     claimed = resolve(pod, volume, content)
     if not isinstance(claimed, ResolvedVolume):
         return claimed
@@ -57,8 +48,7 @@ def _plan_claimed(pod: Pod, volume: Volume, node: NodeView, content: Content, pa
             f"persistent volumes of CSI drivers ({spec.csi.driver}) are not supported yet", spec_name=claimed.name
         )
     if kind is None:
-        text = f'failed to get Plugin from volumeSpec for volume "{claimed.name}" err=no volume plugin matched'
-        return RefusedPlan(text, step="")
+        return _refused_kind(claimed.name, next((name for name in _REMOVED if getattr(spec, name, None)), ""))
     required = spec.nodeAffinity.required if spec.nodeAffinity is not None else None
     if required is not None and not matches_node_selector(required, node):
         return RefusedPlan("no matching NodeSelectorTerms", step="NodeAffinity check", spec_name=claimed.name)
@@ -86,6 +76,12 @@ def _plan(inputs: PlanInputs) -> Plan:
     except QuantityError as error:
         return RefusedPlan(str(error))
     return plan
+
+
+def _refused_kind(name: str, kind: str) -> RefusedPlan:
+    """The refusal of a volume that nothing provides. `name`: as in `ResolvedVolume.name`."""
+    text = f'failed to get Plugin from volumeSpec for volume "{name}" err=no volume plugin matched'
+    return RefusedPlan(f'{text}: Kubernetes has no "{kind}" volumes any more' if kind in _REMOVED else text, step="")
 
 
 def has_subpaths(pod: Pod, name: str) -> bool:

@@ -30,7 +30,7 @@ def _load() -> Iterable[AnyKind]:
 KINDS: Final[Mapping[str, AnyKind]] = {kind.name: kind for kind in _load()}
 _BY_DIRECTORY: Final[Mapping[str, AnyKind]] = {kind.directory: kind for kind in KINDS.values() if kind.directory}
 #: The plugin's name in metrics, such as `kubernetes.io/empty-dir`, by the name of the kind.
-PLUGINS: Final[Mapping[str, str]] = {k.name: k.plugin for k in KINDS.values() if k.plugin and k.plan is not None}
+PLUGINS: Final[Mapping[str, str]] = {k.name: k.plugin for k in KINDS.values() if k.plugin and (k.set_up or k.mount)}
 
 
 def kind_named(name: str) -> AnyKind:

@@ -24,6 +24,7 @@ class MountedVolume(Value):
     `volumeDevices`. `kind`: the field of the volume's source in the pod's spec. `is_measured`: its use of disk or memory is
     measured and counts as the pod's. `csi`: the driver that measures it instead. `spec_name`: the name of the PersistentVolume
     behind a claim, which its directories have; "" for other volumes. `is_of_one_pod`: no second pod may use the volume.
+    `is_migrated`: its source in the API is one of an in-tree cloud plugin.
     """
 
     name: str
@@ -36,6 +37,7 @@ class MountedVolume(Value):
     csi: DrivenVolume | None = None
     spec_name: str = ""
     is_of_one_pod: bool = False
+    is_migrated: bool = False
 
 
 class PodMounts(Value):

@@ -1,4 +1,4 @@
-"""gitRepo volumes: no longer supported. Those that another kubelet has left on disk are deleted with their data.
+"""gitRepo volumes: refused. Those that another kubelet has left on disk are deleted with their data.
 
 Source: the Kubernetes documentation "Volumes", gitRepo (deprecated).
 """
@@ -6,6 +6,12 @@ Source: the Kubernetes documentation "Volumes", gitRepo (deprecated).
 from __future__ import annotations
 
 from pykubelet.act.volumes.directories import delete_volume
-from pykubelet.act.volumes.kind import VolumeKind, VolumePlan
+from pykubelet.act.volumes.kind import PlanInputs, RefusedPlan, VolumeKind, VolumePlan
 
-KIND = VolumeKind[VolumePlan](name="gitRepo", plugin="kubernetes.io/git-repo", tear_down=delete_volume)
+
+def plan(_inputs: PlanInputs) -> RefusedPlan:
+    """Always refused: no git program runs for pods on the node."""
+    return RefusedPlan("git-repo volume plugin has been disabled", step="NewMounter initialization")
+
+
+KIND = VolumeKind[VolumePlan](name="gitRepo", plugin="kubernetes.io/git-repo", plan=plan, tear_down=delete_volume)
