@@ -277,7 +277,7 @@ def wire_act(
     roster, lifecycles, observed = cells.roster.cell, cells.lifecycles.cell, cells.observed.cell
     mounts, node, runtime = cells.mounts.cell, cells.node.cell, cells.runtime.cell
     content = cells.content.cell
-    inputs = VolumeInputs(roster, lifecycles, observed, node, content, cells.plugins.cell)
+    inputs = VolumeInputs(roster, lifecycles, observed, node, content, cells.plugins.cell, cells.api_node.cell)
     volumes = Volumes(paths, inputs, cells.mounts.writer, m.quotas, m.flight, m.clock, m.recorder)
     v2 = m.cgroups.version is CgroupVersion.V2
     swap = can_limit_swap(m.cgroups.version)

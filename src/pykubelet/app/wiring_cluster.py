@@ -125,7 +125,9 @@ class Cluster(Value):
         clients = ReporterClients(watching=self.client, reporting=self.heartbeat)
         state, node, api_node = cells.api_state.writer, cells.node.cell, cells.api_node
         runtime, pressure, shutdown = cells.runtime.cell, cells.pressure.cell, cells.shutdown.cell
-        reported = ReporterCells(node, api_node.writer, runtime, pressure, shutdown, m.node_wanted, state)
+        reported = ReporterCells(
+            node, api_node.writer, runtime, pressure, shutdown, cells.mounts.cell, m.node_wanted, state
+        )
         about = registration(m.settings, m.machine, node.get().labels)
         reporter = NodeReporter(about, clients, reported, m.cri, m.recorder, m.clock, periods)
         lease_periods = LeasePeriods(config.nodeLeaseDurationSeconds, m.periods.node_retry_max_s)

@@ -11,6 +11,7 @@ from pykubelet.act.volumes.claims import claim_keys
 from pykubelet.act.volumes.kind import Plan, RefusedPlan, UndecidedPlan, VolumePlan
 from pykubelet.act.volumes.kinds.local import LocalPlan
 from pykubelet.act.volumes.kinds.nfs import NfsPlan
+from pykubelet.act.volumes.model import Inputs
 from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Pod
@@ -58,7 +59,7 @@ def plan(pod: Pod | None = None, claim: Found | None = None, volume: Found | Non
     key = ObjectKey(ContentKind.VOLUME_CLAIM, "shop", name)
     found = {k: v for k, v in ((key, claim or a_claim(name)), (VOLUME, volume or a_volume())) if v is not None}
     pod = pod or a_pod()
-    return plan_volume(pod, pod.spec.volumes[0], NODE, Content(True, found), Paths("/k", "/logs"))
+    return plan_volume(pod, pod.spec.volumes[0], Inputs(node=NODE, content=Content(True, found)), Paths("/k", "/logs"))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def test_objects_are_found_in_rounds() -> None:
 
     def look(content: Content) -> tuple[list[ObjectKey], Plan]:
         keys = list(claim_keys(pod, volume, content))
-        return keys, plan_volume(pod, volume, NODE, content, Paths("/k", "/logs"))
+        return keys, plan_volume(pod, volume, Inputs(node=NODE, content=content), Paths("/k", "/logs"))
 
     keys, first = look(Content(True))
     assert keys == [CLAIM] and isinstance(first, UndecidedPlan) and first.awaited == (CLAIM,)
@@ -143,7 +144,7 @@ def test_the_claim_of_an_ephemeral_volume_must_belong_to_its_pod() -> None:
 
 def test_without_an_api_server_there_are_no_claims() -> None:
     pod = a_pod()
-    refused = plan_volume(pod, pod.spec.volumes[0], NODE, Content(), Paths("/k", "/logs"))
+    refused = plan_volume(pod, pod.spec.volumes[0], Inputs(node=NODE), Paths("/k", "/logs"))
     text = f"{PREFIX}failed to fetch PVC from API server: kube client is not configured"
     assert refused == RefusedPlan(text, step="")
 

@@ -91,7 +91,7 @@ def _plain(pod: Pod) -> dict[str, dict[str, object]]:
 
 
 def plan(volume: Volume, content: Content, pod: Pod | None = None) -> Plan:
-    return plan_volume(pod or pod_of(volume), volume, NODE, content, PATHS)
+    return plan_volume(pod or pod_of(volume), volume, Inputs(node=NODE, content=content), PATHS)
 
 
 def files(plan: Plan) -> dict[str, tuple[bytes, int]]:

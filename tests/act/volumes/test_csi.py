@@ -20,7 +20,7 @@ from pykubelet.act.volumes.csi_data import CsiPlan, VolumeData, read_data
 from pykubelet.act.volumes.decide import next_timer
 from pykubelet.act.volumes.kind import Plan, RefusedPlan, UndecidedPlan
 from pykubelet.act.volumes.kinds.csi import TOKENS, needs_refresh
-from pykubelet.act.volumes.model import InputsChanged, Result, SetUp, SetUpEnded, TimerFired
+from pykubelet.act.volumes.model import Inputs, InputsChanged, Result, SetUp, SetUpEnded, TimerFired
 from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.base.api.codec import from_object
@@ -63,7 +63,9 @@ def registered(endpoint: str = "/p") -> Plugins:
 
 
 def plan(volume: Volume, content: Content, plugins: Plugins | None = None, **security: Any) -> Plan:
-    return plan_volume(pod_of(volume, **security), volume, NODE, content, PATHS, plugins or registered())
+    return plan_volume(
+        pod_of(volume, **security), volume, Inputs(node=NODE, content=content, plugins=plugins or registered()), PATHS
+    )
 
 
 def planned(volume: Volume, content: Content, **security: Any) -> CsiPlan:

@@ -8,6 +8,7 @@ from act.volumes.samples import NODE, empty_dir, make_pod
 from pykubelet.act.volumes.fields import field_value, quote
 from pykubelet.act.volumes.kind import Plan, RefusedPlan, UndecidedPlan
 from pykubelet.act.volumes.kinds.empty_dir import EmptyDirPlan
+from pykubelet.act.volumes.model import Inputs
 from pykubelet.act.volumes.payload import PayloadPlan
 from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.base.api.core import (
@@ -34,7 +35,6 @@ from pykubelet.base.api.core import (
     VolumeProjection,
 )
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.content import Content
 from pykubelet.base.model.fieldrefs import FieldRefError
 from pykubelet.base.model.needs import used_volumes
 from pykubelet.base.model.node import NodeView
@@ -88,7 +88,7 @@ def resource_pod(limits: dict[str, str] | None = None, requests: dict[str, str] 
 
 
 def plan(volume: Volume, pod: Pod | None = None, node: NodeView = NODE) -> Plan:
-    return plan_volume(pod or make_pod(volume), volume, node, Content(), PATHS)
+    return plan_volume(pod or make_pod(volume), volume, Inputs(node=node), PATHS)
 
 
 def downward(path: str) -> tuple[DownwardAPIVolumeFile, ...]:

@@ -34,6 +34,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles, Stage
 from pykubelet.base.model.mounts import Mounts, PodMounts
+from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import Plugins
@@ -83,7 +84,15 @@ class Agent:
         flight = flight or SingleFlight("test")
         self.subpaths = Subpaths(self.mounts, self.paths, flight)
         quotas = quotas or VolumeQuotas(is_on=False)
-        inputs = VolumeInputs(roster_cell, life_cell, seen_cell, node_cell, content_cell, plugins_cell)
+        inputs = VolumeInputs(
+            roster_cell,
+            life_cell,
+            seen_cell,
+            node_cell,
+            content_cell,
+            plugins_cell,
+            make_cell("api-node", ApiNode())[0],
+        )
         self.loop = Volumes(self.paths, inputs, writer, quotas, flight, SystemClock(), self.recorded)
 
     async def wait(self, condition: Callable[[Mounts], bool], limit_s: float = 30.0) -> Mounts:

@@ -173,10 +173,11 @@ def test_the_version_of_the_runtime_is_reported_as_far_as_it_is_one(found: str, 
     assert info is not None and info.containerRuntimeVersion == f"containerd://{reported}"
 
 
-def test_volumes_in_use_stay_only_while_volumes_are_mounted() -> None:
+def test_volumes_in_use_stay_as_they_are_until_the_disk_was_read() -> None:
     before = NodeStatus(volumesInUse=("kubernetes.io/csi/driver^1",))
-    assert render(before=before).volumesInUse == ()
-    assert render(inputs=replace(INPUTS, are_volumes_mounted=True), before=before).volumesInUse == before.volumesInUse
+    assert render(before=before).volumesInUse == before.volumesInUse
+    assert render(inputs=replace(INPUTS, volumes_in_use=("a", "b")), before=before).volumesInUse == ("a", "b")
+    assert render(inputs=replace(INPUTS, volumes_in_use=()), before=before).volumesInUse == ()
 
 
 def test_what_a_user_added_to_the_capacity_is_allocatable() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from support.memory_api import virtual_api_server
@@ -17,12 +16,12 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.kube_events import KubeEvent
+from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import ApiNode, NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins, PluginType
 from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.edges.cri import cri_pb2 as pb
-from pykubelet.edges.host.fs.mounts import mount_tmpfs, unmount
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.report.node.api_node import ReporterClients
 from pykubelet.report.node.csi_node import CsiNodeKeeper
@@ -71,13 +70,16 @@ class Stand:
         self.runtime, self.set_runtime = make_cell("runtime", RuntimeReady())
         self.pressure, self.set_pressure = make_cell("pressure", NodePressure())
         self.shutdown, self.set_shutdown = make_cell("shutdown", NodeShutdown())
+        self.mounts, self.set_mounts = make_cell("mounts", Mounts())
         self.state, state = make_cell("api", ApiState(server.url))
         self.images = Images()
         self.events: Mailbox[KubeEvent] = Mailbox("events")
         clock = server.clock
         self.clients = [ApiClient(server.access(), clock, ClientLimits(deadline_s=deadline_s)) for _ in range(2)]
         self.wanted: Mailbox[NodeWanted] = Mailbox("wanted")
-        cells = ReporterCells(node, api_node, self.runtime, self.pressure, self.shutdown, self.wanted, state)
+        cells = ReporterCells(
+            node, api_node, self.runtime, self.pressure, self.shutdown, self.mounts, self.wanted, state
+        )
         clients = ReporterClients(*self.clients)
         self.reporter = NodeReporter(about, clients, cells, self.images, self.events, clock, periods)
         self.lease = LeaseLoop(self.clients[1], "n", self.node, state, clock, LeasePeriods(lease_s), (self.clients[0],))
@@ -297,27 +299,19 @@ async def test_an_unchanged_status_is_reported_once_right_after_a_restart(make_s
     assert second.server.count("PATCH") == 1
 
 
-@pytest.mark.parametrize("mounted", [False, True])
-async def test_volumes_in_use_of_a_former_kubelet_go_when_none_is_mounted(
-    make_stand: MakeStand, tmp_path: Path, mounted: bool
-) -> None:
-    """The attach-detach controller does not detach a volume that a node reports is in use."""
-    place = tmp_path / "plugins/kubernetes.io/csi/driver/1/globalmount"
-    place.mkdir(parents=True)
-    volumes = ["kubernetes.io/csi/driver^1"]
-    stand = make_stand(about=replace(ABOUT, root_dir=str(tmp_path)))
-    stand.server.create(NODES, {"metadata": {"name": "n"}, "status": {"volumesInUse": volumes}})
+async def test_volumes_in_use_are_reported_as_soon_as_they_are_known(make_stand: MakeStand) -> None:
+    """The attach-detach controller attaches no volume, and detaches none, against what the node reports."""
+    earlier = ["kubernetes.io/csi/driver^1"]
+    stand = make_stand()
+    stand.server.create(NODES, {"metadata": {"name": "n"}, "status": {"volumesInUse": earlier}})
     stand.set_runtime.publish(WELL)
-    if mounted:
-        mount_tmpfs(str(place))
-    try:
-        stand.start()
-        node = await stand.until_ready()
-        assert node["status"].get("volumesInUse", []) == (volumes if mounted else [])
-    finally:
-        if mounted:
-            unmount(str(place))
-    stand.set_pressure.publish(NodePressure(disk=True))
+    stand.start()
+    node = await stand.until_ready()
+    assert node["status"]["volumesInUse"] == earlier
+    now = ("kubernetes.io/csi/driver^1", "kubernetes.io/csi/driver^2")
+    stand.set_mounts.publish(Mounts(reconstructed=True, in_use=now))
+    await stand.until(lambda node: node["status"].get("volumesInUse") == list(now))
+    stand.set_mounts.publish(Mounts(reconstructed=True, in_use=()))
     await stand.until(lambda node: not node["status"].get("volumesInUse"))
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import posixpath
 
 from pykubelet.act.volumes.directories import VolumeDirs, list_directories, list_entries
-from pykubelet.act.volumes.kind import VolumesError
+from pykubelet.act.volumes.kind import FoundDevice, VolumesError
 from pykubelet.act.volumes.model import FoundPod, FoundVolume
-from pykubelet.act.volumes.registry import kind_in
+from pykubelet.act.volumes.registry import KINDS, kind_in
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID, is_pod_uid
 from pykubelet.base.model.paths import Paths
@@ -47,12 +47,33 @@ def _readable_volumes(paths: Paths, uid: PodUID) -> tuple[FoundVolume, ...]:
 def read_volumes(paths: Paths, uid: PodUID) -> tuple[FoundVolume, ...]:
     """The volumes that have a directory, and those of which only sub-path binds are left."""
     found = [
-        FoundVolume(plugin.name, volume.name)
+        _found_volume(paths, uid, plugin.name, volume.name)
         for plugin in list_directories(paths.pod_volumes(uid))
         for volume in list_entries(f"{paths.pod_volumes(uid)}/{plugin.name}")
     ]
     names = {volume.name for volume in found}
     found.extend(FoundVolume("", e.name) for e in list_directories(paths.subpaths(uid)) if e.name not in names)
+    return tuple(found)
+
+
+def _found_volume(paths: Paths, uid: PodUID, plugin: str, name: str) -> FoundVolume:
+    """A volume on disk, with its device. A note about the device that cannot be read counts as none."""
+    try:
+        device = kind_in(plugin).device_of(paths, VolumeDirs.of(paths, uid, plugin, name))
+    except (HostError, VolumesError) as error:
+        log.warning("it cannot be read which device a volume uses", uid=uid, volume=name, error=error)
+        device = ""
+    return FoundVolume(plugin, name, device)
+
+
+def scan_devices(paths: Paths) -> tuple[FoundDevice, ...]:
+    """The devices of all kinds that may be staged. A kind whose directories cannot be read is left out."""
+    found: list[FoundDevice] = []
+    for kind in KINDS.values():
+        try:
+            found.extend(kind.find_devices(paths))
+        except (HostError, VolumesError) as error:
+            log.warning("the devices of a volume kind cannot be read", kind=kind.name, error=error)
     return tuple(found)
 
 

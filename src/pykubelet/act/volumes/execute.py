@@ -12,10 +12,22 @@ from typing import TypeVar, assert_never
 
 from pykubelet.act.volumes import disk
 from pykubelet.act.volumes.directories import VolumeDirs
-from pykubelet.act.volumes.kind import SET_UP, CallContext, SetUpContext, UncertainError, VolumesError
+from pykubelet.act.volumes.kind import (
+    SET_UP,
+    CallContext,
+    DevicePlan,
+    FoundDevice,
+    SetUpContext,
+    TransientError,
+    UncertainError,
+    VolumesError,
+)
 from pykubelet.act.volumes.metrics import count_found, count_operation
 from pykubelet.act.volumes.model import (
     Command,
+    DeviceCommand,
+    DeviceStaged,
+    DeviceUnstaged,
     DirectoryMade,
     DirectoryRemoved,
     Event,
@@ -29,8 +41,10 @@ from pykubelet.act.volumes.model import (
     Scanned,
     SetUp,
     SetUpEnded,
+    StageDevice,
     TearDown,
     TearDownEnded,
+    UnstageDevice,
 )
 from pykubelet.act.volumes.registry import kind_in, kind_named
 from pykubelet.base.kit.clock import Clock
@@ -48,6 +62,18 @@ log = Log("act.volumes")
 T = TypeVar("T")
 SET_UP_S = 30.0
 TEAR_DOWN_S = 120.0
+
+
+def _result_of(error: Exception) -> Result:
+    """How work ended that raised `error`. After an error that nothing expects, the volume may be mounted."""
+    match error:
+        case UncertainError():
+            return Result.UNCERTAIN
+        case TransientError():
+            return Result.TRANSIENT
+        case HostError() | VolumesError():
+            return Result.FAILED
+    return Result.UNCERTAIN
 
 
 class Executor:
@@ -79,7 +105,7 @@ class Executor:
             self._tasks.start_child(f"volumes {type(command).__name__}", self._carry_out(command, plugins))
 
     async def _carry_out(
-        self, command: SetUp | TearDown | MakePodDirectory | RemovePodDirectory | Scan, plugins: Plugins
+        self, command: SetUp | TearDown | DeviceCommand | MakePodDirectory | RemovePodDirectory | Scan, plugins: Plugins
     ) -> None:
         paths = self._paths
         match command:
@@ -94,6 +120,12 @@ class Executor:
                 result, error = await self._unmount(command, plugins)
                 count_operation(command, result, self._clock.monotonic() - began)
                 self._ended.post(TearDownEnded(uid, key, result, error))
+            case StageDevice(plan):
+                result, error = await self._stage(plan, plugins)
+                self._ended.post(DeviceStaged(plan.name, result, error))
+            case UnstageDevice(device):
+                result, error = await self._unstage(device, plugins)
+                self._ended.post(DeviceUnstaged(device.name, result, error))
             case MakePodDirectory(uid):
                 result, error, _ = await self._fly(f"pod/{uid}", lambda: disk.make_tree(paths, uid), SET_UP_S)
                 self._ended.post(DirectoryMade(uid, result, error))
@@ -102,8 +134,8 @@ class Executor:
                 self._ended.post(DirectoryRemoved(uid, result, error, left or ()))
             case Scan():
                 result, error, found = await self._fly("pods", self._scan, SET_UP_S)
-                count_found(found)
-                self._ended.post(ScanFailed(error) if found is None else Scanned(found))
+                count_found(found[0] if found is not None else None)
+                self._ended.post(ScanFailed(error) if found is None else Scanned(*found))
             case _:
                 assert_never(command)
 
@@ -141,6 +173,16 @@ class Executor:
 
         return await self._call(key, work, plugins)
 
+    async def _stage(self, plan: DevicePlan, plugins: Plugins) -> tuple[Result, str]:
+        stage = kind_named(plan.kind).stage
+        assert stage is not None, f"{plan.kind} volumes have devices, but these cannot be staged"
+        return await self._call(f"device/{plan.name}", lambda context: stage(plan, context), plugins)
+
+    async def _unstage(self, found: FoundDevice, plugins: Plugins) -> tuple[Result, str]:
+        unstage = kind_named(found.kind).unstage
+        assert unstage is not None, f"{found.kind} volumes have devices, but these cannot be unstaged"
+        return await self._call(f"device/{found.name}", lambda context: unstage(found, context), plugins)
+
     async def _call(
         self, key: str, calls: Callable[[CallContext], Awaitable[None]], plugins: Plugins
     ) -> tuple[Result, str]:
@@ -154,14 +196,16 @@ class Executor:
 
         try:
             await calls(CallContext(plugins, blocking))
-        except UncertainError as error:
-            return Result.UNCERTAIN, str(error)
-        except (HostError, VolumesError) as error:
-            return Result.FAILED, str(error)
-        except Exception as error:
-            log.error("work on a volume crashed", key=key, error=repr(error), exc_info=error)
-            return Result.UNCERTAIN, repr(error)
+        except Exception as error:  # noqa: BLE001 - work of a kind never ends the agent
+            return _result_of(error), self._text_of(error, key)
         return Result.DONE, ""
+
+    @staticmethod
+    def _text_of(error: Exception, key: str) -> str:
+        """The text for users. An error that nothing expects is logged."""
+        if not isinstance(error, (HostError, VolumesError)):
+            log.error("work on a volume crashed", key=key, error=repr(error), exc_info=error)
+        return str(error) or repr(error)
 
     def _no_answer(self, since: float) -> str:
         waited = asyncio.get_running_loop().time() - since
@@ -174,9 +218,7 @@ class Executor:
             case Done(value):
                 return Result.DONE, "", value
             case Failed(error):
-                if not isinstance(error, (HostError, VolumesError)):
-                    log.error("work on a volume crashed", key=key, error=repr(error), exc_info=error)
-                return Result.FAILED, str(error) or repr(error), None
+                return _result_of(error), self._text_of(error, key), None
             case Uncertain(since):
                 return Result.UNCERTAIN, self._no_answer(since), None
         assert_never(outcome)
@@ -193,6 +235,6 @@ class Executor:
             steps.append(error.step)
             raise
 
-    def _scan(self) -> tuple[FoundPod, ...]:
+    def _scan(self) -> tuple[tuple[FoundPod, ...], tuple[FoundDevice, ...]]:
         self._quotas.prune(self._paths.pods)
-        return disk.scan(self._paths)
+        return disk.scan(self._paths), disk.scan_devices(self._paths)

@@ -14,7 +14,7 @@ Source: the Kubernetes documentation "Volumes".
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from pykubelet.act.volumes.directories import VolumeDirs, release_volume
@@ -31,6 +31,8 @@ from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
 #: The last step of mounting, in which most errors occur.
 SET_UP = "SetUp"
+#: The step in which a device is staged.
+MOUNT_DEVICE = "MountDevice"
 
 
 class VolumesError(Exception):
@@ -46,6 +48,44 @@ class VolumesError(Exception):
 
 class UncertainError(VolumesError):
     """Setting up a volume failed, but the volume may be mounted."""
+
+
+class TransientError(VolumesError):
+    """Nothing was tried: a driver, an attachment or a secret is missing. The volume is as it was before."""
+
+
+class DevicePlan(Value):
+    """The base class of every kind's plan for `stage`: what is done once on this node for all pods that use the volume.
+
+    `name`: the unique name of the volume, such as `kubernetes.io/csi/<driver>^<handle>`. `kind`: the name of the volume kind.
+    `directory`: where the device is mounted, or a block device mapped, below the agent's `plugins`. `is_attachable`: the
+    volume must be attached to the node first, and is reported in the Node's `volumesInUse`.
+    """
+
+    name: str
+    kind: str
+    directory: str
+    is_attachable: bool = False
+
+    @property
+    def progress(self) -> str:
+        """What is being done while the device is staged, for users."""
+        return "its device is being mounted"
+
+
+class FoundDevice(Value):
+    """A device that may be staged on this node: all that survives a restart of the agent. Fields as in `DevicePlan`."""
+
+    name: str
+    kind: str
+    directory: str
+
+
+class NodeVolumes(Value):
+    """The volumes in the Node's status. `in_use`: unique names. `attached`: the path of each volume's device, often ""."""
+
+    in_use: frozenset[str] = frozenset()
+    attached: Mapping[str, str] = field(default_factory=dict)
 
 
 class VolumePlan(Value):
@@ -79,6 +119,11 @@ class VolumePlan(Value):
         return ""
 
     @property
+    def device(self) -> DevicePlan | None:
+        """What must be staged on the node before the volume is set up for its pod; None: nothing."""
+        return None
+
+    @property
     def repeat_s(self) -> float:
         """Seconds after which a mounted volume is set up again; 0: never."""
         return 0.0
@@ -89,7 +134,8 @@ class InPlacePlan(VolumePlan):
 
 
 class RefusedPlan(Value):
-    """The volume cannot be provided until its pod, the node or its content changes. `until`: what has to be so, if that is known.
+    """The volume cannot be provided until its pod, the node or its content changes. `until`: what has to be so, if that is known;
+    a volume that is mounted needs nothing of that.
 
     `step`: as in `VolumesError`; "" when it is not even known what to mount. `spec_name`: the name of the PersistentVolume that
     is refused, "" for other volumes.
@@ -102,10 +148,14 @@ class RefusedPlan(Value):
 
 
 class UndecidedPlan(Value):
-    """The volume cannot be planned yet. `missing`: what must be known first, as text. `awaited`: the keys without an answer."""
+    """The volume cannot be planned yet. `missing`: what must be known first, as text. `awaited`: the keys without an answer.
+
+    `device`: the attachable device that the volume will need: the Node's status reports it as in use meanwhile.
+    """
 
     missing: str
     awaited: tuple[ContentKey, ...] = ()
+    device: DevicePlan | None = None
 
 
 Plan = VolumePlan | RefusedPlan | UndecidedPlan
@@ -153,6 +203,7 @@ class PlanInputs(Value):
     paths: Paths
     plugins: Plugins = field(default_factory=Plugins)
     claimed: ResolvedVolume | None = None
+    node_volumes: NodeVolumes = field(default_factory=NodeVolumes)
 
     @property
     def source(self) -> Volume | PersistentVolumeSpec:
@@ -224,6 +275,16 @@ def no_further_keys(_pod: Pod, _volume: Volume, _content: Content) -> Iterable[C
     return ()
 
 
+def no_devices(_paths: Paths) -> Iterable[FoundDevice]:
+    """The default of `VolumeKind.find_devices`: the kind has none."""
+    return ()
+
+
+def no_device(_paths: Paths, _dirs: VolumeDirs) -> str:
+    """The default of `VolumeKind.device_of`: volumes of the kind have none."""
+    return ""
+
+
 class VolumeKind(Value, Generic[P]):
     """One kind of volume.
 
@@ -244,6 +305,11 @@ class VolumeKind(Value, Generic[P]):
     `tear_down`: unmounts and removes the volume. `delete_volume` deletes its data with the pod; the default keeps the data.
     `mount`, `unmount`: in place of `set_up` and `tear_down`, for kinds that call a driver: they are awaited, and run blocking
     work in threads by themselves. Such volumes are planned again when plugins change.
+    `stage`, `unstage`: for kinds whose plans have a `device`: carry out its plan and undo that, once for all pods. Both may be
+    repeated and interrupted like the others, and a device that is not there is no error. They run with a deadline and never
+    at the same time as an operation on a volume with this device.
+    `find_devices`: the devices of the kind on disk. `device_of`: the unique name of the device of a pod's volume on disk, ""
+    if it has none. Both block.
     """
 
     name: str
@@ -260,6 +326,10 @@ class VolumeKind(Value, Generic[P]):
     tear_down: Callable[[VolumeDirs], None] = release_volume
     mount: Callable[[P, CallContext], Awaitable[None]] | None = None
     unmount: Callable[[VolumeDirs, CallContext], Awaitable[None]] | None = None
+    stage: Callable[[Any, CallContext], Awaitable[None]] | None = None
+    unstage: Callable[[FoundDevice, CallContext], Awaitable[None]] | None = None
+    find_devices: Callable[[Paths], Iterable[FoundDevice]] = no_devices
+    device_of: Callable[[Paths, VolumeDirs], str] = no_device
 
     @property
     def directory(self) -> str:

@@ -1,6 +1,6 @@
 """The loop of the volume manager: waits for events, calls `decide`, publishes `Mounts`, runs commands. Owns the cell `Mounts`.
 
-Reads `Roster`, `Lifecycles`, `Observed`, `NodeView`, `Content` and `Plugins`. Makes no decisions and does not block.
+Reads `Roster`, `Lifecycles`, `Observed`, `NodeView`, `Content`, `Plugins` and `ApiNode`. Makes no decisions and does not block.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import asyncio
 from pykubelet.act.volumes.decide import next_timer, step
 from pykubelet.act.volumes.execute import Executor
 from pykubelet.act.volumes.model import (
+    DeviceStaged,
+    DeviceUnstaged,
     DirectoryRemoved,
     Event,
     Inputs,
@@ -32,7 +34,7 @@ from pykubelet.base.model.content import Content
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.mounts import Mounts
-from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.node import ApiNode, NodeView
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import Plugins
@@ -52,6 +54,7 @@ class VolumeInputs(Value):
     node: Cell[NodeView]
     content: Cell[Content]
     plugins: Cell[Plugins]
+    api_node: Cell[ApiNode]
 
     def read(self) -> Inputs:
         """The current snapshots of all cells."""
@@ -62,6 +65,7 @@ class VolumeInputs(Value):
             self.node.get(),
             self.content.get(),
             self.plugins.get(),
+            self.api_node.get(),
         )
 
 
@@ -106,6 +110,7 @@ class Volumes:
                     cells.node,
                     cells.content,
                     cells.plugins,
+                    cells.api_node,
                 ):
                     scan = tasks.start_root("volumes scan", self._scan_again())
                     await asyncio.gather(tasks.start_root("volumes loop", self._run_steps(executor)), scan)
@@ -173,6 +178,13 @@ def _log_change(event: Event, before: State) -> None:
             log.warning(f"volume not {what}", pod=pod.ref, uid=event.uid, volume=event.key, cause=event.error)
         elif event.result is Result.DONE:
             log.debug(f"volume {what}", pod=pod.ref, uid=event.uid, volume=event.key)
+    elif isinstance(event, (DeviceStaged, DeviceUnstaged)):
+        failing = before.devices[event.name].failure is not None
+        what = "staged" if isinstance(event, DeviceStaged) else "unstaged"
+        if event.result is not Result.DONE and not failing:
+            log.warning(f"device not {what}", device=event.name, cause=event.error)
+        elif event.result is Result.DONE:
+            log.debug(f"device {what}", device=event.name)
     elif isinstance(event, DirectoryRemoved):
         failing = before.pods[event.uid].directory_failure is not None
         if event.result is Result.DONE and not event.left:

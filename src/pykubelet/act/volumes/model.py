@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from pykubelet.act.volumes.kind import SET_UP, Plan, VolumePlan
+from pykubelet.act.volumes.kind import (
+    MOUNT_DEVICE,
+    SET_UP,
+    DevicePlan,
+    FoundDevice,
+    NodeVolumes,
+    Plan,
+    VolumePlan,
+)
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.content import Content, ContentKey
@@ -16,7 +24,7 @@ from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.mounts import MountedVolume, Mounts
-from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.node import ApiNode, NodeView
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.roster import Roster
@@ -62,7 +70,9 @@ class VolumeState(Value):
 
     `name`: that of its directory. It is the name of the PersistentVolume if the volume claims one and that is known.
     `is_late`: something that its plan depends on may have changed since the running operation was planned. `again_at`: when a
-    mounted volume is set up again (monotonic).
+    mounted volume is set up again (monotonic). `before`: the phase before the operation that runs.
+    `device`: the unique name of its device, "" if it has none. `is_claimed`: it is known to be a persistent volume. `is_block`:
+    it is a block device without a file system.
     """
 
     name: str
@@ -74,6 +84,37 @@ class VolumeState(Value):
     failure: VolumeFailure | None = None
     is_late: bool = False
     again_at: float | None = None
+    before: MountPhase = MountPhase.NEW
+    device: str = ""
+    is_claimed: bool = False
+    is_block: bool = False
+
+
+class DevicePhase(StrEnum):
+    """The phase of a device. wanted: it is not staged. uncertain: it may or may not be staged."""
+
+    WANTED = "wanted"
+    STAGING = "staging"
+    STAGED = "staged"
+    UNCERTAIN = "uncertain"
+    UNSTAGING = "unstaging"
+
+
+class DeviceState(Value):
+    """A device on this node, for all pods that use it. `since`: wall seconds. `plan`: None for one that is only known from disk.
+
+    `holders`: pods that had a volume with this device on disk when the agent was started. `before`: as in `VolumeState`.
+    `last`: the operation that was begun last; `failure` is of that.
+    """
+
+    found: FoundDevice
+    phase: DevicePhase
+    since: float
+    plan: DevicePlan | None = None
+    failure: VolumeFailure | None = None
+    holders: frozenset[PodUID] = frozenset()
+    before: DevicePhase = DevicePhase.WANTED
+    last: DevicePhase | None = None
 
 
 class PodDirectory(StrEnum):
@@ -120,19 +161,34 @@ class Inputs(Value):
     node: NodeView = field(default_factory=lambda: NodeView("", ""))
     content: Content = field(default_factory=Content)
     plugins: Plugins = field(default_factory=Plugins)
+    api_node: ApiNode = field(default_factory=ApiNode)
+
+    @property
+    def node_volumes(self) -> NodeVolumes:
+        """The volumes in the status of the API server's Node."""
+        return NodeVolumes(self.api_node.volumes_in_use, self.api_node.volumes_attached)
 
     def is_same_as(self, other: Inputs) -> bool:
         """Whether no snapshot has changed."""
         cells = (self.lifecycles is other.lifecycles, self.observed is other.observed, self.roster is other.roster)
         return all(cells) and all(
-            (self.node is other.node, self.content is other.content, self.plugins is other.plugins)
+            (
+                self.node is other.node,
+                self.content is other.content,
+                self.plugins is other.plugins,
+                self.api_node is other.api_node,
+            )
         )
 
 
 class State(Value):
-    """The state of the volume manager. `timed`: for each pod that waits for times, these times in monotonic seconds."""
+    """The state of the volume manager. `devices`: by unique name.
+
+    `timed`: for each pod that waits for times, these times in monotonic seconds.
+    """
 
     pods: Mapping[PodUID, PodVolumes] = field(default_factory=dict)
+    devices: Mapping[str, DeviceState] = field(default_factory=dict)
     inputs: Inputs = field(default_factory=Inputs)
     mounts: Mounts = field(default_factory=Mounts)
     scan: VolumeFailure | None = None
@@ -150,10 +206,11 @@ class InputsChanged(Value):
 
 
 class Result(StrEnum):
-    """How an operation ended; uncertain: it missed its deadline and may still run."""
+    """How an operation ended. uncertain: it missed its deadline and may still run. transient: nothing was tried."""
 
     DONE = "done"
     FAILED = "failed"
+    TRANSIENT = "transient"
     UNCERTAIN = "uncertain"
 
 
@@ -185,10 +242,12 @@ class DirectoryMade(Value):
 
 
 class FoundVolume(Value):
-    """A volume on disk: its `plugin` directory ("" when only sub-path binds are left) and its name."""
+    """A volume on disk: its `plugin` directory ("" when only sub-path binds are left) and its name. Other fields as in `VolumeState`."""
 
     plugin: str
     name: str
+    device: str = ""
+    is_block: bool = False
 
 
 class FoundPod(Value):
@@ -208,9 +267,27 @@ class DirectoryRemoved(Value):
 
 
 class Scanned(Value):
-    """The whole `pods` directory was read."""
+    """The whole `pods` directory was read, and the directories of devices."""
 
     found: tuple[FoundPod, ...]
+    devices: tuple[FoundDevice, ...] = ()
+
+
+class DeviceStaged(Value):
+    """Staging the device `name` has ended. `step`: the step that failed."""
+
+    name: str
+    result: Result
+    error: str = ""
+    step: str = MOUNT_DEVICE
+
+
+class DeviceUnstaged(Value):
+    """Unstaging the device `name` has ended."""
+
+    name: str
+    result: Result
+    error: str = ""
 
 
 class ScanFailed(Value):
@@ -226,7 +303,16 @@ class TimerFired(Value):
 
 
 Event = (
-    InputsChanged | SetUpEnded | TearDownEnded | DirectoryMade | DirectoryRemoved | Scanned | ScanFailed | TimerFired
+    InputsChanged
+    | SetUpEnded
+    | TearDownEnded
+    | DeviceStaged
+    | DeviceUnstaged
+    | DirectoryMade
+    | DirectoryRemoved
+    | Scanned
+    | ScanFailed
+    | TimerFired
 )
 
 
@@ -249,6 +335,21 @@ class TearDown(Value):
     key: str
     plugin: str
     name: str
+    cause: str
+    is_block: bool = False
+
+
+class StageDevice(Value):
+    """Carry out the plan of a device. Does no harm to a device that is already staged."""
+
+    plan: DevicePlan
+    cause: str
+
+
+class UnstageDevice(Value):
+    """Undo what staging has done. A device that is not staged is no error."""
+
+    found: FoundDevice
     cause: str
 
 
@@ -278,4 +379,5 @@ class RecordEvent(Value):
     kube_event: KubeEvent
 
 
-Command = SetUp | TearDown | MakePodDirectory | RemovePodDirectory | Scan | RecordEvent
+DeviceCommand = StageDevice | UnstageDevice
+Command = SetUp | TearDown | DeviceCommand | MakePodDirectory | RemovePodDirectory | Scan | RecordEvent

@@ -65,7 +65,7 @@ def changed_pods(state: State, new: Inputs) -> set[PodUID]:
     uids = {uid for uid in uids if not _is_settled(state.pods.get(uid), uid, new)}
     if concerns_all:
         uids.update(state.pods)
-    return uids | affected(state, new) | served(state, new)
+    return uids | affected(state, new) | served(state, new) | attachable(state, new)
 
 
 def spec_of(uid: PodUID, inputs: Inputs) -> Pod | None:
@@ -101,6 +101,21 @@ def served(state: State, new: Inputs) -> set[PodUID]:
     if before.plugins == after.plugins and before.is_settled == after.is_settled:
         return set()
     return {uid for uid, pod in state.pods.items() if any(_is_driven(volume) for volume in pod.volumes.values())}
+
+
+def attachments_changed(old: Inputs, new: Inputs) -> bool:
+    """Whether the Node reports other volumes as in use or attached."""
+    return old.api_node is not new.api_node and old.node_volumes != new.node_volumes
+
+
+def attachable(state: State, new: Inputs) -> set[PodUID]:
+    """The pods that wait for a device which the Node begins or ceases to report as in use or attached."""
+    if not state.devices or not attachments_changed(state.inputs, new):
+        return set()
+    before, after = state.inputs.node_volumes, new.node_volumes
+    changed = before.in_use ^ after.in_use
+    changed |= {name for name in state.devices if before.attached.get(name) != after.attached.get(name)}
+    return {uid for uid, pod in state.pods.items() if any(v.device in changed for v in pod.volumes.values())}
 
 
 def _is_driven(volume: VolumeState) -> bool:

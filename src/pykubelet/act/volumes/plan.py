@@ -12,34 +12,30 @@ from collections.abc import Iterator
 
 from pykubelet.act.volumes.claims import is_persistent, resolve
 from pykubelet.act.volumes.kind import Plan, PlanInputs, RefusedPlan, ResolvedVolume, VolumesError
-from pykubelet.act.volumes.registry import kind_of, kind_of_persistent
+from pykubelet.act.volumes.model import Inputs
+from pykubelet.act.volumes.registry import AnyKind, kind_of, kind_of_persistent
 from pykubelet.base.api.core import Container, Pod, Volume
 from pykubelet.base.api.quantity import QuantityError
-from pykubelet.base.model.content import Content
-from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.node_selector import matches_node_selector
 from pykubelet.base.model.paths import Paths
-from pykubelet.base.model.plugins import Plugins
 
 #: Kinds that were removed from Kubernetes, or that only ever were in its API.
 _REMOVED = ("rbd", "cephfs", "glusterfs", "quobyte", "storageos", "flocker", "photonPersistentDisk", "scaleIO")
 
 
-def plan_volume(
-    pod: Pod, volume: Volume, node: NodeView, content: Content, paths: Paths, plugins: Plugins | None = None
-) -> Plan:
+def plan_volume(pod: Pod, volume: Volume, inputs: Inputs, paths: Paths) -> Plan:
     """The plan for one volume of the pod on this node, from the API objects and plugins that are known."""
     if is_persistent(pod, volume):
-        return _plan_persistent(pod, volume, node, content, paths)
+        return _plan_persistent(pod, volume, inputs, paths)
     kind = kind_of(volume)
     if kind.plan is None:
         return _refused_kind(volume.name, kind.name)
-    return _plan(PlanInputs(kind, pod, volume, node, content, paths, plugins or Plugins()))
+    return _plan(_plan_inputs(kind, pod, volume, inputs, paths))
 
 
-def _plan_persistent(pod: Pod, volume: Volume, node: NodeView, content: Content, paths: Paths) -> Plan:
+def _plan_persistent(pod: Pod, volume: Volume, inputs: Inputs, paths: Paths) -> Plan:
     """The plan for the persistent volume behind the pod's volume. The checks are in the order of the reference kubelet."""
-    claimed = resolve(pod, volume, content)
+    claimed = resolve(pod, volume, inputs.content)
     if not isinstance(claimed, ResolvedVolume):
         return claimed
     kind, spec = kind_of_persistent(claimed.volume.spec), claimed.volume.spec
@@ -50,7 +46,7 @@ def _plan_persistent(pod: Pod, volume: Volume, node: NodeView, content: Content,
     if kind is None:
         return _refused_kind(claimed.name, next((name for name in _REMOVED if getattr(spec, name, None)), ""))
     required = spec.nodeAffinity.required if spec.nodeAffinity is not None else None
-    if required is not None and not matches_node_selector(required, node):
+    if required is not None and not matches_node_selector(required, inputs.node):
         return RefusedPlan("no matching NodeSelectorTerms", step="NodeAffinity check", spec_name=claimed.name)
     if claimed.is_block:
         return RefusedPlan(
@@ -62,7 +58,14 @@ def _plan_persistent(pod: Pod, volume: Volume, node: NodeView, content: Content,
             step="MountOptionSupport check",
             spec_name=claimed.name,
         )
-    return _plan(PlanInputs(kind, pod, volume, node, content, paths, claimed=claimed))
+    return _plan(_plan_inputs(kind, pod, volume, inputs, paths, claimed))
+
+
+def _plan_inputs(
+    kind: AnyKind, pod: Pod, volume: Volume, inputs: Inputs, paths: Paths, claimed: ResolvedVolume | None = None
+) -> PlanInputs:
+    node, content, plugins = inputs.node, inputs.content, inputs.plugins
+    return PlanInputs(kind, pod, volume, node, content, paths, plugins, claimed, inputs.node_volumes)
 
 
 def _plan(inputs: PlanInputs) -> Plan:

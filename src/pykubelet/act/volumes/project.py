@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Mapping
+from typing import Final, assert_never
 
 from pykubelet.act.volumes.kind import RefusedPlan, UndecidedPlan, VolumePlan
 from pykubelet.act.volumes.model import (
     BUSY,
+    DevicePhase,
+    DeviceState,
     MountPhase,
     PodDirectory,
     PodVolumes,
@@ -22,6 +25,7 @@ from pykubelet.base.model.mounts import PodMounts
 from pykubelet.base.model.needs import used_volumes
 from pykubelet.base.model.waits import Owner, Wait
 
+NO_DEVICES: Final[Mapping[str, DeviceState]] = {}
 NOTHING_BY_ITSELF = "nothing until the pod or the node is changed"
 
 
@@ -66,12 +70,12 @@ def _is_mounting(volume: VolumeState) -> bool:
             return False
 
 
-def project_pod(pod: PodVolumes, now_wall: float) -> PodMounts | None:
-    """The published state of the pod's volumes; None for a pod that has given up all of them."""
+def project_pod(pod: PodVolumes, now_wall: float, devices: Mapping[str, DeviceState] = NO_DEVICES) -> PodMounts | None:
+    """The published state of the pod's volumes; None for a pod that has given up all of them. `devices`: by unique name."""
     gives_up = pod.need is VolumeNeed.RELEASED or pod.need is VolumeNeed.ORPHANED
     if gives_up and not pod.volumes:
         return None
-    waits = [wait for state in pod.volumes.values() for wait in _waits_for(pod, state)]
+    waits = [w for state in pod.volumes.values() for w in _waits_for(pod, state, devices.get(state.device))]
     waits.extend(_directory_waits(pod, now_wall))
     mounted = {state.mounted.name: state.mounted for state in pod.volumes.values() if state.mounted is not None}
     ready = not gives_up and is_ready(pod)
@@ -95,14 +99,44 @@ def _failure_wait(what: str, subject: str, reason: str, failure: VolumeFailure, 
     return Wait(what, Owner.VOLUME_MANAGER, failure.since, subject, reason, failure.error, step, next_at)
 
 
-def _waits_for(pod: PodVolumes, state: VolumeState) -> list[Wait]:
-    """The waits for content that the volume is made from and that is not known yet; else the wait for the volume."""
+def _waits_for(pod: PodVolumes, state: VolumeState, device: DeviceState | None) -> list[Wait]:
+    """The waits for content that the volume is made from and that is not known yet; else for its device or the volume."""
     if state.failure is None and pod.need is VolumeNeed.NEEDED and state.mounted is None and state.phase not in BUSY:
         awaited = state.plan.awaited if isinstance(state.plan, UndecidedPlan) else ()
         if awaited:
             return [wait_for_key(key, state.since, f'volume "{state.name}"') for key in awaited]
+        if device is not None and (wait := _device_wait(state, device)) is not None:
+            return [wait]
     wait = _wait_for(pod, state)
     return [wait] if wait is not None else []
+
+
+def _device_wait(state: VolumeState, device: DeviceState) -> Wait | None:
+    """The wait of a volume whose device is not staged."""
+    if device.failure is not None and device.last is DevicePhase.STAGING:
+        return _failure_wait("volume", state.name, reasons.EVENT_FAILED_MOUNT, device.failure, "try again")
+    match device.phase:
+        case DevicePhase.STAGING:
+            detail = device.plan.progress if device.plan is not None else ""
+            return Wait(
+                "volume",
+                Owner.VOLUME_MANAGER,
+                device.since,
+                state.name,
+                detail=detail,
+                next_step="set it up for the pod",
+            )
+        case DevicePhase.UNSTAGING:
+            detail = "its device is being unmounted, because no pod used it"
+            return Wait(
+                "volume",
+                Owner.VOLUME_MANAGER,
+                device.since,
+                state.name,
+                detail=detail,
+                next_step="mount the device again",
+            )
+    return None
 
 
 def _wait_for(pod: PodVolumes, state: VolumeState) -> Wait | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykubelet.act.volumes.kind import VolumePlan
 from pykubelet.act.volumes.model import BUSY, MountPhase, PodVolumes, VolumeState
 from pykubelet.base.model.ids import PodUID
 
@@ -48,5 +47,4 @@ def _is_same_volume(one: VolumeState, other: VolumeState) -> bool:
     """Whether both are the same persistent volume. One that was found on disk is known by its directory alone."""
     if one.name != other.name or one.plugin != other.plugin:
         return False
-    plans = (one.plan, other.plan)
-    return all(plan is None or (isinstance(plan, VolumePlan) and plan.mounted.is_of_one_pod) for plan in plans)
+    return all(state.plan is None or state.is_claimed for state in (one, other))

@@ -53,7 +53,12 @@ class PodMounts(Value):
 
 
 class Mounts(Value):
-    """The volumes by pod. A pod without an entry has nothing mounted, and act/volumes has nothing of it left on disk."""
+    """The volumes by pod. A pod without an entry has nothing mounted, and act/volumes has nothing of it left on disk.
+
+    `reconstructed`: the volumes that an earlier agent has left are known. `in_use`: the unique names of the attachable volumes
+    that pods want or that may be mounted, sorted; None until that is known.
+    """
 
     pods: Mapping[PodUID, PodMounts] = field(default_factory=dict)
     reconstructed: bool = False
+    in_use: tuple[str, ...] | None = None

@@ -17,6 +17,7 @@ class ApiNode(Value):
     and Secrets may be used without reading them again, where they are not watched (annotation `node.alpha.kubernetes.io/ttl`).
     `deleting`: the Node has a deletion timestamp. `read_at`: the monotonic second at which the newest request that answers a
     `NodeWanted` began; None before the first. The other fields are not older than that. `read_error`: why that request failed.
+    `volumes_in_use`, `volumes_attached`: unique names of volumes in its status, the latter with the path of the device.
     """
 
     registered: bool = False
@@ -28,6 +29,8 @@ class ApiNode(Value):
     deleting: bool = False
     read_at: float | None = None
     read_error: str = ""
+    volumes_in_use: frozenset[str] = frozenset()
+    volumes_attached: Mapping[str, str] = field(default_factory=dict)
 
 
 class NodeView(Value):

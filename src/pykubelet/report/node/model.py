@@ -45,14 +45,14 @@ class Registration(Value):
 
 
 class NodeInputs(Value):
-    """The inputs of the node's status, at one moment. `are_volumes_mounted`: volumes that a controller attached are mounted.
+    """The inputs of the node's status, at one moment. `volumes_in_use`: as `Mounts.in_use`; None keeps what the Node shows.
     `shutting_down`: the machine is shutting down."""
 
     view: NodeView
     runtime: RuntimeReady
     pressure: NodePressure
     images: tuple[ContainerImage, ...] = ()
-    are_volumes_mounted: bool = False
+    volumes_in_use: tuple[str, ...] | None = None
     shutting_down: bool = False
 
 

@@ -95,7 +95,7 @@ def render_status(about: Registration, inputs: NodeInputs, before: NodeStatus, n
         phase=before.phase,
         runtimeHandlers=_handlers(runtime) if runtime.checked else before.runtimeHandlers,
         volumesAttached=before.volumesAttached,
-        volumesInUse=before.volumesInUse if inputs.are_volumes_mounted else (),
+        volumesInUse=before.volumesInUse if inputs.volumes_in_use is None else inputs.volumes_in_use,
     )
 
 
@@ -122,6 +122,8 @@ def api_node(node: Node) -> ApiNode:
         addresses=node.status.addresses,
         object_ttl_s=float(ttl) if ttl.isdecimal() else DEFAULT_OBJECT_TTL_S,
         deleting=bool(meta.deletionTimestamp),
+        volumes_in_use=frozenset(node.status.volumesInUse),
+        volumes_attached={volume.name: volume.devicePath for volume in node.status.volumesAttached},
     )
 
 

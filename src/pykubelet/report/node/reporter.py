@@ -2,7 +2,7 @@
 
 Owns: the registration, status, labels and annotations of the Node with this node's name; `ApiNode`; the node's part of
 `ApiState`.
-Reads: `RuntimeReady`, `NodePressure`, `NodeView`, the runtime's images, and the Node itself (`api_node`).
+Reads: `RuntimeReady`, `NodePressure`, `NodeView`, `Mounts`, the runtime's images, and the Node itself (`api_node`).
 
 Rules (`plan_report` decides on a patch):
 - A change of an input is sent at once; only images are polled.
@@ -31,14 +31,13 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.kube_events import KubeEvent
+from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import ApiNode, NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.cgroups.cgroup_stats import read_boot_time
-from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.mounts import has_attached_volumes
 from pykubelet.edges.host.proc.self_stats import read_self
 from pykubelet.edges.kubeapi.client import PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
@@ -74,6 +73,7 @@ class ReporterCells(Value):
     runtime: Cell[RuntimeReady]
     pressure: Cell[NodePressure]
     shutdown: Cell[NodeShutdown]
+    mounts: Cell[Mounts]
     wanted: Mailbox[NodeWanted] = field(default_factory=lambda: Mailbox("node-wanted"))
     state: CellWriter[ApiState] = field(default_factory=lambda: make_cell("api-state", ApiState())[1])
 
@@ -114,6 +114,7 @@ class NodeReporter:
                 supervisor.start_root("node-watch", self._copy.follow(self._periods.watch))
                 supervisor.start_root("node-images", self._follow_images())
                 supervisor.start_root("node-report", self._report_always())
+                supervisor.start_root("node-volumes", self._follow_volumes())
                 supervisor.start_root("node-wanted", self._copy.read_on_demand(cells.wanted, self._backoff))
                 raise await supervisor.wait_failed()
 
@@ -136,6 +137,16 @@ class NodeReporter:
         images = tuple(node_image([*image.repo_digests, *image.repo_tags], image.size) for image in found)
         changed, self._images = images != self._images, images
         return changed
+
+    # Volumes in use
+
+    async def _follow_volumes(self) -> None:
+        """Report at once when the volumes in use change: nothing is attached before, and nothing detached. Never returns."""
+        reported = self._cells.mounts.get().in_use
+        async for mounts in self._cells.mounts.changes():
+            if mounts.in_use != reported:
+                reported = mounts.in_use
+                self._changed.set()
 
     # Reporting
 
@@ -233,25 +244,15 @@ class NodeReporter:
 
     def _render(self, before: NodeStatus) -> NodeStatus:
         cells = self._cells
-        mounted = bool(before.volumesInUse) and self._are_volumes_mounted()
         inputs = NodeInputs(
             cells.node.get(),
             cells.runtime.get(),
             cells.pressure.get(),
             self._images,
-            mounted,
+            cells.mounts.get().in_use,
             cells.shutdown.get().active,
         )
         return render_status(self._about, inputs, before, format_time(self._clock.wall()))
-
-    def _are_volumes_mounted(self) -> bool:
-        """Whether attached volumes are mounted. Only read while the Node shows volumes in use. True in doubt, because a volume that
-        is detached while it is mounted loses data."""
-        try:
-            return has_attached_volumes(self._about.root_dir)
-        except HostError as error:
-            log.warning("cannot read the mounts of attached volumes", error=error)
-            return True
 
     def _announce(self, before: NodeStatus, after: NodeStatus) -> None:
         """Post the Events of changed conditions."""

@@ -164,15 +164,6 @@ def mounts_of(path: str) -> list[Mount]:
     return [m for m in table if m.device == last.device and f"{m.root}/".startswith(f"{root.rstrip('/')}/")]
 
 
-def has_attached_volumes(root_dir: str) -> bool:
-    """Whether a volume of an attachable kind is mounted below `--root-dir`, for the node or for a pod."""
-    real = os.path.realpath(root_dir).rstrip("/")
-    device = re.compile(
-        rf"{re.escape(real)}/(plugins/kubernetes\.io|pods/[^/]+/(volumes/kubernetes\.io~csi|volumeDevices))/.*"
-    )
-    return any(device.fullmatch(mount.target) for mount in mounts_below(real))
-
-
 def mount(source: str, target: str, fs_type: str, options: tuple[str, ...] = ()) -> None:
     """Mount a file system. The options `ro`, `nosuid`, `nodev`, `noexec`, `noatime`... become flags; the rest is passed as text."""
     flags = 0

@@ -1,0 +1,150 @@
+"""Decides when devices are staged and unstaged: reads and changes the `Work` of a step. Pure.
+
+Rules:
+ 1. A device is staged for the first pod that needs it, before that pod's volume is set up. All pods share it.
+ 2. One operation at a time: on the device, or on one pod's volume with this device.
+ 3. A device is unstaged when no pod needs it or may have a volume with it. After a restart, each pod that had such a volume
+    on disk counts until its volume is torn down or its directory is removed.
+ 4. A device that may be staged is staged again for the next pod, or unstaged, like one that is. Drivers take repeated calls.
+Source: the Container Storage Interface specification; the Kubernetes documentation "Node Status" (volumes in use).
+"""
+
+from __future__ import annotations
+
+from pykubelet.act.volumes.kind import DevicePlan, FoundDevice, VolumePlan
+from pykubelet.act.volumes.model import (
+    DevicePhase,
+    DeviceStaged,
+    DeviceState,
+    DeviceUnstaged,
+    FoundPod,
+    Result,
+    StageDevice,
+    UnstageDevice,
+)
+from pykubelet.act.volumes.work import Work, is_due, next_failure, wants
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.ids import PodUID
+
+
+def found_on_disk(work: Work, found: tuple[FoundDevice, ...], pods: tuple[FoundPod, ...]) -> None:
+    """Take over the devices that an earlier agent has left. Only the first scan counts: later the state knows better."""
+    for one in found:
+        if one.name not in work.devices:
+            holders = frozenset(pod.uid for pod in pods if any(v.device == one.name for v in pod.volumes))
+            work.devices[one.name] = DeviceState(one, DevicePhase.UNCERTAIN, work.now.wall, holders=holders)
+            work.touch_device(one.name)
+
+
+def staged(work: Work, event: DeviceStaged) -> None:
+    """Take the end of a staging. A failure is recorded at each pod that waits for the device."""
+    device = _running(work, event.name, DevicePhase.STAGING)
+    match event.result:
+        case Result.DONE:
+            device = replace(device, phase=DevicePhase.STAGED, failure=None)
+        case Result.TRANSIENT:
+            device = replace(device, phase=device.before)
+        case Result.FAILED:
+            device = replace(device, phase=DevicePhase.WANTED)
+        case Result.UNCERTAIN:
+            device = replace(device, phase=DevicePhase.UNCERTAIN)
+    if event.result is not Result.DONE:
+        device = replace(device, failure=next_failure(device.failure, event.error, work.now))
+        for pod, volume in work.users(event.name):
+            if wants(pod) and volume.mounted is None:
+                work.record_failed_mount(pod, volume.name, event.error, event.step)
+    work.devices[event.name] = device
+    work.free_device(event.name)
+
+
+def unstaged(work: Work, event: DeviceUnstaged) -> None:
+    """Take the end of an unstaging."""
+    device = _running(work, event.name, DevicePhase.UNSTAGING)
+    if event.result is Result.DONE:
+        device = replace(device, phase=DevicePhase.WANTED, failure=None)
+    else:
+        failure = next_failure(device.failure, event.error, work.now)
+        device = replace(device, phase=DevicePhase.UNCERTAIN, failure=failure)
+    work.devices[event.name] = device
+    work.free_device(event.name)
+
+
+def release(work: Work, name: str, uid: PodUID) -> None:
+    """Note that the pod's volume with this device was torn down."""
+    device = work.devices.get(name)
+    if device is not None and uid in device.holders:
+        work.devices[name] = replace(device, holders=device.holders - {uid})
+    work.touch_device(name)
+
+
+def settle(work: Work) -> None:
+    """Decide about all devices that the step has touched."""
+    for name in sorted(work.touched_devices):
+        device = work.devices.get(name)
+        if device is not None:
+            _advance(work, device)
+
+
+def retry(work: Work) -> None:
+    """Decide about the devices whose operation has failed, because a time has come."""
+    for name, device in work.devices.items():
+        if device.failure is not None:
+            work.touch_device(name)
+
+
+def volumes_in_use(work: Work) -> tuple[str, ...] | None:
+    """The unique names of attachable devices for the Node's status; None until the disk was read.
+
+    It is not known of a device from the disk whether it is attachable: one that the Node lists as attached is.
+    """
+    if not work.reconstructed:
+        return None
+    attached = work.inputs.node_volumes.attached
+    return tuple(
+        sorted(
+            name
+            for name, device in work.devices.items()
+            if (device.plan.is_attachable if device.plan is not None else name in attached)
+        )
+    )
+
+
+def _running(work: Work, name: str, phase: DevicePhase) -> DeviceState:
+    device = work.devices.get(name)
+    if device is None or device.phase is not phase:
+        raise RuntimeError(f"an operation ended that was not begun: device {name}, now {device}")
+    return device
+
+
+def _advance(work: Work, device: DeviceState) -> None:
+    name, users = device.found.name, work.users(device.found.name)
+    if device.phase in (DevicePhase.STAGING, DevicePhase.UNSTAGING):
+        return
+    if not users and not any(uid in work.pods for uid in device.holders):
+        _give_up(work, device)
+        return
+    plans = [volume.plan for pod, volume in users if wants(pod) and isinstance(volume.plan, VolumePlan)]
+    plan: DevicePlan | None = next((plan.device for plan in plans if plan.device is not None), None)
+    if plan is None or device.phase is DevicePhase.STAGED:
+        return
+    if _is_due(work, device, DevicePhase.STAGING) and work.is_device_idle(name):
+        work.commands.append(StageDevice(plan, "needed"))
+        work.devices[name] = replace(_begun(work, device, DevicePhase.STAGING), plan=plan)
+
+
+def _give_up(work: Work, device: DeviceState) -> None:
+    if device.phase is DevicePhase.WANTED:
+        del work.devices[device.found.name]
+    elif work.reconstructed and work.inputs.roster.sources_ready and _is_due(work, device, DevicePhase.UNSTAGING):
+        work.commands.append(UnstageDevice(device.found, "no pod uses it"))
+        work.devices[device.found.name] = _begun(work, device, DevicePhase.UNSTAGING)
+
+
+def _is_due(work: Work, device: DeviceState, operation: DevicePhase) -> bool:
+    """Whether the operation may begin. Only its own failure delays it."""
+    return device.last is not operation or is_due(device.failure, work.now)
+
+
+def _begun(work: Work, device: DeviceState, operation: DevicePhase) -> DeviceState:
+    failure = device.failure if device.last is operation else None
+    return replace(device, phase=operation, since=work.now.wall, before=device.phase, last=operation, failure=failure)

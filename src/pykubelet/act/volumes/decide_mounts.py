@@ -1,0 +1,347 @@
+"""Decides about the volumes of one pod: reads and changes the `Work` of a step. Pure. `decide.py` has the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import assert_never
+
+from pykubelet.act.volumes.claims import claim_of
+from pykubelet.act.volumes.decide_devices import release
+from pykubelet.act.volumes.kind import InPlacePlan, Plan, RefusedPlan, UndecidedPlan, VolumePlan
+from pykubelet.act.volumes.model import (
+    BUSY,
+    FoundPod,
+    MakePodDirectory,
+    Moment,
+    MountPhase,
+    PodDirectory,
+    PodVolumes,
+    RemovePodDirectory,
+    Result,
+    SetUp,
+    SetUpEnded,
+    TearDown,
+    TearDownEnded,
+    VolumeFailure,
+    VolumeNeed,
+    VolumeState,
+)
+from pykubelet.act.volumes.needs import is_alive, is_running, is_same_pod, need_of, spec_of
+from pykubelet.act.volumes.plan import has_subpaths, plan_volume
+from pykubelet.act.volumes.registry import kind_named, kind_of, volume_keys
+from pykubelet.act.volumes.sharing import IN_USE, is_directory_busy, is_used_by_other, waiting_for_volume
+from pykubelet.act.volumes.work import Work, is_due, next_failure, wants
+from pykubelet.base.api.core import Pod, Volume
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.content import ContentKey
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.needs import used_volumes
+from pykubelet.base.model.roster import pod_ref
+
+
+def advance(work: Work, uid: PodUID, cause: str, afresh: bool = False) -> None:
+    """Bring one pod closer to its need. `afresh`: something that its plans depend on may have changed."""
+    need = need_of(uid, work.inputs)
+    known = work.pods.get(uid)
+    if known is None and need is not VolumeNeed.NEEDED:
+        return
+    pod = known if known is not None else PodVolumes(uid, need)
+    spec = spec_of(uid, work.inputs)
+    if spec is not None and (pod.pod is None or not is_same_pod(pod.pod, spec)):
+        pod, afresh = replace(pod, pod=spec, ref=pod_ref(spec), keys=content_keys(work, spec)), True
+    if need is not pod.need:
+        volumes = {key: replace(state, failure=None) for key, state in pod.volumes.items()}
+        pod = replace(pod, need=need, volumes=volumes, directory_failure=None)
+    before = pod.volumes
+    match need:
+        case VolumeNeed.NEEDED:
+            pod = _provide(work, pod, cause, afresh)
+        case VolumeNeed.KEPT:
+            pass
+        case VolumeNeed.RELEASED | VolumeNeed.ORPHANED:
+            pod = _give_up(work, pod, cause)
+        case _:
+            assert_never(need)
+    work.pods[uid] = pod
+    work.touched.add(uid)
+    for key, state in before.items():
+        if key not in pod.volumes:
+            _free(work, state)
+
+
+def content_keys(work: Work, spec: Pod) -> frozenset[ContentKey]:
+    """The keys of the content that the pod's volumes are made from."""
+    content = work.inputs.content
+    return frozenset(key for volume in used_volumes(spec) for key in volume_keys(spec, volume, content))
+
+
+def found_on_disk(work: Work, found: tuple[FoundPod, ...], *, first: bool) -> None:
+    """Take over the pods and volumes that a scan has found. `first`: it is the first scan since the start."""
+    for one in found:
+        pod = work.pods.get(one.uid)
+        if pod is None:
+            pod = PodVolumes(one.uid, VolumeNeed.KEPT, directory=PodDirectory.MADE)
+            work.pods[one.uid] = work.with_found(pod, one.volumes)
+        elif first and not wants(pod) and pod.directory is not PodDirectory.REMOVING:
+            work.pods[one.uid] = work.with_found(pod, one.volumes)
+        else:
+            continue
+        advance(work, one.uid, "found on disk")
+    if first:
+        for uid in list(work.pods):
+            advance(work, uid, "the disk was read")
+
+
+def set_up_ended(work: Work, event: SetUpEnded) -> None:
+    """Take the end of a set-up or refresh."""
+    pod, volume = work.busy_volume(event.uid, event.key, (MountPhase.SETTING_UP, MountPhase.REFRESHING))
+    refreshing, is_late = volume.phase is MountPhase.REFRESHING, volume.is_late
+    volume = replace(volume, is_late=False)
+    if event.result is Result.DONE:
+        assert isinstance(volume.plan, VolumePlan)
+        again = work.now.mono + volume.plan.repeat_s if volume.plan.repeat_s else None
+        volume = replace(volume, phase=MountPhase.MOUNTED, mounted=volume.plan.mounted, failure=None, again_at=again)
+        if pod.directory is PodDirectory.UNKNOWN and _makes_directory(volume):
+            pod = replace(pod, directory=PodDirectory.MADE, directory_failure=None)
+    else:
+        phase = MountPhase.MOUNTED if refreshing else _phase_after(event.result, volume.before)
+        volume = replace(volume, phase=phase, failure=next_failure(volume.failure, event.error, work.now))
+        work.record_failed_mount(pod, volume.name, event.error, event.step)
+    work.put(pod, event.key, volume)
+    work.free_device(volume.device)
+    advance(work, event.uid, "set up", afresh=is_late)
+
+
+def tear_down_ended(work: Work, event: TearDownEnded) -> None:
+    """Take the end of a tear-down."""
+    pod, volume = work.busy_volume(event.uid, event.key, (MountPhase.TEARING_DOWN,))
+    if event.result is Result.DONE:
+        work.put(pod, event.key, None)
+        _free(work, volume)
+        release(work, volume.device, event.uid)
+    else:
+        failure = None if wants(pod) else next_failure(volume.failure, event.error, work.now)
+        work.put(pod, event.key, replace(volume, phase=MountPhase.UNCERTAIN, mounted=None, failure=failure))
+    work.free_device(volume.device)
+    advance(work, event.uid, "torn down")
+
+
+def use_devices(work: Work) -> None:
+    """Set up the volumes whose device is staged and idle, and tear down those that waited for an operation on it."""
+    for name in sorted(work.freed_devices):
+        for uid in [pod.uid for pod, _ in work.users(name)]:
+            advance(work, uid, "its device is free")
+
+
+def is_again_due(volume: VolumeState, now: Moment) -> bool:
+    """Whether a mounted volume is to be set up again."""
+    return volume.again_at is not None and now.mono >= volume.again_at
+
+
+def _phase_after(result: Result, before: MountPhase) -> MountPhase:
+    """The phase of a volume that is not mounted and whose set-up has failed."""
+    if result is Result.TRANSIENT:
+        return before
+    return MountPhase.FAILED if result is Result.FAILED else MountPhase.UNCERTAIN
+
+
+def _free(work: Work, volume: VolumeState) -> None:
+    """Try the pods again that were refused the volume because another pod had it."""
+    work.touch_device(volume.device)
+    waiting = waiting_for_volume(work.pods, volume)
+    for uid, key in waiting:
+        work.put(work.pods[uid], key, replace(work.pods[uid].volumes[key], failure=None))
+    for uid in {uid for uid, _ in waiting}:
+        advance(work, uid, "volume is free")
+
+
+# Set-up
+
+
+def _provide(work: Work, pod: PodVolumes, cause: str, afresh: bool) -> PodVolumes:
+    if pod.directory is PodDirectory.REMOVING or pod.pod is None:
+        return pod
+    volumes = dict(pod.volumes)
+    pod = replace(pod, volumes=volumes)  # a claim that is used twice is set up once
+    work.pods[pod.uid] = pod  # so that the device of a volume knows it
+    assert pod.pod is not None
+    for wanted in used_volumes(pod.pod):
+        present = volumes.get(wanted.name) or VolumeState(wanted.name, MountPhase.NEW, work.now.wall)
+        volumes[wanted.name] = _provide_volume(work, pod, wanted, present, cause, afresh)
+    comes_with_one = any(_brings_directory(v) for v in volumes.values())
+    if pod.directory is PodDirectory.UNKNOWN and not comes_with_one and is_due(pod.directory_failure, work.now):
+        work.commands.append(MakePodDirectory(pod.uid, cause))
+        pod = replace(pod, directory=PodDirectory.MAKING)
+    return pod
+
+
+def _provide_volume(
+    work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState, cause: str, afresh: bool
+) -> VolumeState:
+    assert pod.pod is not None
+    if state.phase in BUSY:
+        return replace(state, is_late=True) if afresh else state
+    waits_for_change = state.failure is not None and state.failure.retry_at is None
+    refused = waits_for_change or isinstance(state.plan, (RefusedPlan, UndecidedPlan))
+    if not is_due(state.failure, work.now) and not (refused and afresh):
+        return state
+    again = is_again_due(state, work.now)
+    if state.phase is MountPhase.MOUNTED and not _may_refresh(state, again=again, afresh=afresh):
+        return state
+    plan = plan_volume(pod.pod, wanted, work.inputs, work.paths)
+    if state.phase is MountPhase.MOUNTED:
+        return _refresh_volume(work, pod, state, plan)
+    if state.phase is MountPhase.NEW:  # so that scans recognize it even without a plan
+        state = replace(state, name=wanted.name, plugin=kind_of(wanted).directory)
+    match plan:
+        case RefusedPlan():
+            return replace(state, plan=plan, failure=_refused(work, pod, state, plan))
+        case UndecidedPlan():
+            if plan.device is not None:
+                state = replace(state, device=plan.device.name)
+                work.want_device(plan.device)
+            return replace(state, plan=plan, failure=None)
+    return _begin_set_up(work, pod, wanted, _planned(work, state, plan, waits_for_change), plan, cause)
+
+
+def _planned(work: Work, state: VolumeState, plan: VolumePlan, waits_for_change: bool) -> VolumeState:
+    """The state of a volume that can be set up. Its device is wanted."""
+    work.touch_device(state.device)
+    if plan.device is not None:
+        work.want_device(plan.device)
+    return replace(
+        state,
+        name=plan.spec_name,
+        plugin=_directory(plan),
+        plan=plan,
+        failure=None if waits_for_change else state.failure,
+        device=plan.device.name if plan.device is not None else "",
+        is_claimed=plan.mounted.spec_name != "",
+        is_block=plan.mounted.is_block,
+    )
+
+
+def _begin_set_up(
+    work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState, plan: VolumePlan, cause: str
+) -> VolumeState:
+    """Begin to set the volume up, unless it has to wait for an operation, its device, or another pod."""
+    if is_directory_busy(pod.volumes, wanted.name, state):
+        return state
+    if plan.mounted.is_of_one_pod and (not work.reconstructed or work.inputs.observed.listed_at is None):
+        return state  # it is not known yet which pods have the volume
+    if plan.mounted.is_of_one_pod and _is_in_use(work, pod, wanted, state):
+        work.record_failed_mount(pod, state.name, IN_USE)
+        return replace(state, failure=next_failure(state.failure, IN_USE, work.now))
+    if not work.is_staged(plan):
+        return state
+    if isinstance(plan, InPlacePlan):
+        return replace(state, phase=MountPhase.MOUNTED, mounted=plan.mounted, failure=None)
+    work.commands.append(SetUp(pod.uid, wanted.name, plan, cause))
+    return replace(state, phase=MountPhase.SETTING_UP, before=state.phase)
+
+
+def _is_in_use(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState) -> bool:
+    """Whether another pod may have the persistent volume mounted, or runs and had it when the agent was started."""
+    assert pod.pod is not None
+    claim = claim_of(pod.pod, wanted)
+    others = (other for uid, other in work.pods.items() if uid != pod.uid and claim in other.keys)
+    return is_used_by_other(work.pods, pod.uid, state) or any(is_running(one.uid, work.inputs) for one in others)
+
+
+def _may_refresh(state: VolumeState, *, again: bool, afresh: bool) -> bool:
+    """Whether a mounted volume may have to be set up again."""
+    return _needs_refresh(state) is not None and (afresh or again or state.failure is not None)
+
+
+def _refresh_volume(work: Work, pod: PodVolumes, state: VolumeState, plan: Plan) -> VolumeState:
+    """Set a mounted volume up again if its kind asks for that. A refused plan leaves the volume mounted as it is (rule 6)."""
+    match plan:
+        case RefusedPlan(until=until) if until:
+            return replace(state, failure=None)
+        case RefusedPlan():
+            return replace(state, failure=_refused(work, pod, state, plan))
+        case VolumePlan() if isinstance(state.plan, VolumePlan) and state.plan.kind == plan.kind:
+            failed = state.failure is not None and state.failure.retry_at is not None
+            needs_refresh, again = _needs_refresh(state), is_again_due(state, work.now)
+            if not (failed or again) and (needs_refresh is None or not needs_refresh(state.plan, plan)):
+                return replace(state, failure=None)
+            if not work.is_staged(plan):
+                return state
+            work.commands.append(SetUp(pod.uid, state.name, plan, "repeated" if again else "content changed"))
+            return replace(state, phase=MountPhase.REFRESHING, plan=plan, again_at=None)
+    return state
+
+
+def _refused(work: Work, pod: PodVolumes, state: VolumeState, plan: RefusedPlan) -> VolumeFailure:
+    """The failure of a refused volume. Repeated refusals with the same error record one Event."""
+    if state.failure is not None and state.failure.error == plan.error and state.failure.retry_at is None:
+        return state.failure
+    if plan.step:
+        work.record_failed_mount(pod, plan.spec_name or state.name, plan.error, plan.step)
+    else:
+        work.record_missing(pod, [state.name], plan.error)
+    return VolumeFailure(plan.error, work.now.wall)
+
+
+# Tear-down
+
+
+def _give_up(work: Work, pod: PodVolumes, cause: str) -> PodVolumes:
+    if is_running(pod.uid, work.inputs):
+        return pod
+    volumes: dict[str, VolumeState] = {}
+    for key, state in pod.volumes.items():
+        if state.phase in BUSY:
+            volumes[key] = state
+        elif state.phase is MountPhase.NEW or not _needs_tear_down(pod, key, state):
+            continue
+        elif _may_tear_down(work, replace(pod, volumes={**pod.volumes, **volumes}), key, state):
+            work.commands.append(TearDown(pod.uid, key, state.plugin, state.name, cause, state.is_block))
+            volumes[key] = replace(state, phase=MountPhase.TEARING_DOWN, mounted=None)
+            work.pods[pod.uid] = replace(
+                pod, volumes={**pod.volumes, **volumes}
+            )  # so that its device is seen to be busy
+        else:
+            volumes[key] = state
+    pod = replace(pod, volumes=volumes)
+    idle = pod.directory is PodDirectory.UNKNOWN or pod.directory is PodDirectory.MADE
+    gone = pod.need is VolumeNeed.ORPHANED and not volumes and not is_alive(pod.uid, work.inputs)
+    if gone and idle and is_due(pod.directory_failure, work.now):
+        work.commands.append(RemovePodDirectory(pod.uid, cause))
+        pod = replace(pod, directory=PodDirectory.REMOVING)
+    return pod
+
+
+def _may_tear_down(work: Work, pod: PodVolumes, key: str, state: VolumeState) -> bool:
+    """Whether no other operation runs on the volume's directory or device, and no back-off delays the tear-down."""
+    if not is_due(state.failure, work.now) or is_directory_busy(pod.volumes, key, state):
+        return False
+    return not state.device or work.is_device_idle(state.device)
+
+
+# The kinds
+
+
+def _directory(plan: VolumePlan) -> str:
+    """The directory below the pod's `volumes`, "" for kinds without one."""
+    return kind_named(plan.kind).directory
+
+
+def _needs_refresh(volume: VolumeState) -> Callable[[VolumePlan, VolumePlan], bool] | None:
+    """`VolumeKind.needs_refresh` of a volume that was planned."""
+    return kind_named(volume.plan.kind).needs_refresh if isinstance(volume.plan, VolumePlan) else None
+
+
+def _makes_directory(volume: VolumeState) -> bool:
+    """Whether the volume's set-up also makes the pod's directory: true for volumes that are below it."""
+    return volume.plugin != "" and isinstance(volume.plan, VolumePlan)
+
+
+def _brings_directory(volume: VolumeState) -> bool:
+    """Whether a set-up that makes the pod's directory runs, or begins as soon as its content is known."""
+    return isinstance(volume.plan, UndecidedPlan) or (volume.phase in BUSY and _makes_directory(volume))
+
+
+def _needs_tear_down(pod: PodVolumes, key: str, volume: VolumeState) -> bool:
+    """Whether anything of the volume `key` may be on the host."""
+    return volume.plugin != "" or pod.pod is None or volume.plan is None or has_subpaths(pod.pod, key)

@@ -1,0 +1,182 @@
+"""What one step of the volume manager reads and collects: the pods, devices and commands so far. Pure.
+
+Owns: the back-off of failed operations, and the texts of Events about volumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pykubelet.act.volumes.kind import SET_UP, DevicePlan, FoundDevice, VolumePlan
+from pykubelet.act.volumes.model import (
+    BUSY,
+    Command,
+    DevicePhase,
+    DeviceState,
+    FoundVolume,
+    Moment,
+    MountPhase,
+    PodDirectory,
+    PodVolumes,
+    RecordEvent,
+    State,
+    VolumeFailure,
+    VolumeNeed,
+    VolumeState,
+)
+from pykubelet.act.volumes.project import missing_volumes
+from pykubelet.base.kit.backoff import BackoffPolicy
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model import reasons
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.kube_events import warning
+from pykubelet.base.model.paths import Paths
+
+RETRY = BackoffPolicy(initial_s=0.5, cap_s=122.0)
+
+
+def next_failure(last: VolumeFailure | None, error: str, now: Moment) -> VolumeFailure:
+    """The failure that follows `last`, with the time of the next try."""
+    delay = RETRY.next_s(last.delay_s if last is not None else 0.0)
+    since = last.since if last is not None else now.wall
+    return VolumeFailure(error, since, delay, now.mono + delay, now.wall + delay)
+
+
+def is_due(failure: VolumeFailure | None, now: Moment) -> bool:
+    """Whether another try may begin."""
+    return failure is None or (failure.retry_at is not None and now.mono >= failure.retry_at)
+
+
+class Work:
+    """One step. `touched`, `touched_devices`: the pods and devices that may have changed. `freed_devices`: those on which, or on
+    a volume with which, an operation has ended."""
+
+    def __init__(self, state: State, now: Moment, paths: Paths) -> None:
+        self.state = state
+        self.now = now
+        self.paths = paths
+        self.inputs = state.inputs
+        self.pods = dict(state.pods)
+        self.devices = dict(state.devices)
+        self.commands: list[Command] = []
+        self.touched: set[PodUID] = set()
+        self.touched_devices: set[str] = set()
+        self.freed_devices: set[str] = set()
+        self.reconstructed = state.mounts.reconstructed
+        self.scan = state.scan
+        self.scanning = state.scanning
+
+    # Pods
+
+    def put(self, pod: PodVolumes, key: str, volume: VolumeState | None) -> None:
+        """Store the volume `key` of the pod; None removes it."""
+        volumes = dict(pod.volumes)
+        if volume is None:
+            del volumes[key]
+        else:
+            volumes[key] = volume
+        self.pods[pod.uid] = replace(pod, volumes=volumes)
+
+    def busy_volume(self, uid: PodUID, key: str, phases: tuple[MountPhase, ...]) -> tuple[PodVolumes, VolumeState]:
+        """The pod and its volume whose operation has ended. RuntimeError if no such operation was begun."""
+        pod = self.pods.get(uid)
+        volume = pod.volumes.get(key) if pod is not None else None
+        if pod is None or volume is None or volume.phase not in phases:
+            raise RuntimeError(f"an operation ended that was not begun: pod {uid}, volume {key}, now {pod}")
+        return pod, volume
+
+    def pod_with_directory(self, uid: PodUID, expected: PodDirectory) -> PodVolumes:
+        """The pod whose directory is in the expected state; RuntimeError if it is not."""
+        pod = self.pods.get(uid)
+        if pod is None or pod.directory is not expected:
+            raise RuntimeError(f"the directory of pod {uid} was not {expected}, now {pod}")
+        return pod
+
+    def with_found(self, pod: PodVolumes, found: Iterable[FoundVolume]) -> PodVolumes:
+        """The pod with volumes that were found on disk and that it does not know yet."""
+        volumes = dict(pod.volumes)
+        for one in found:
+            key = one.name if one.name not in volumes else f"{one.plugin}/{one.name}"
+            same = any(v.name == one.name and v.plugin == one.plugin for v in volumes.values())
+            if not same and key not in volumes:
+                volumes[key] = VolumeState(
+                    one.name,
+                    MountPhase.UNCERTAIN,
+                    self.now.wall,
+                    one.plugin,
+                    device=one.device,
+                    is_block=one.is_block,
+                )
+                self.touch_device(one.device)
+        return replace(pod, volumes=volumes)
+
+    # Devices
+
+    def touch_device(self, name: str) -> None:
+        """Decide about the device at the end of the step. "" is no device."""
+        if name:
+            self.touched_devices.add(name)
+
+    def free_device(self, name: str) -> None:
+        """Note that an operation on the device, or on a volume with it, has ended. "" is no device."""
+        if name:
+            self.freed_devices.add(name)
+            self.touched_devices.add(name)
+
+    def want_device(self, plan: DevicePlan) -> None:
+        """Note that a volume needs the device as planned."""
+        known = self.devices.get(plan.name)
+        if known is None:
+            found = FoundDevice(plan.name, plan.kind, plan.directory)
+            self.devices[plan.name] = DeviceState(found, DevicePhase.WANTED, self.now.wall, plan)
+        elif known.plan != plan:
+            self.devices[plan.name] = replace(known, plan=plan)
+        self.touch_device(plan.name)
+
+    def is_staged(self, plan: VolumePlan) -> bool:
+        """Whether the volume's device is staged and no operation runs on it, so that the volume can be set up."""
+        if plan.device is None:
+            return True
+        state = self.devices.get(plan.device.name)
+        return state is not None and state.phase is DevicePhase.STAGED and self.is_device_idle(plan.device.name)
+
+    def is_device_idle(self, name: str) -> bool:
+        """Whether no operation runs on the device or on a pod's volume with this device."""
+        state = self.devices.get(name)
+        if state is not None and state.phase in (DevicePhase.STAGING, DevicePhase.UNSTAGING):
+            return False
+        return not any(volume.phase in BUSY for _, volume in self.users(name))
+
+    def users(self, name: str) -> list[tuple[PodVolumes, VolumeState]]:
+        """The volumes with this device, and their pods."""
+        return [(pod, volume) for pod in self.pods.values() for volume in pod.volumes.values() if volume.device == name]
+
+    # Events
+
+    def record_missing(self, pod: PodVolumes, unknown: list[str], error: str) -> None:
+        """Record which volumes are missing. `unknown`: those of which it is not known what to mount."""
+        names = " ".join(sorted(missing_volumes(pod)))
+        text = (
+            f"Unable to attach or mount volumes: unmounted volumes=[{names}], "
+            f"unattached volumes=[{' '.join(self._unattached(pod))}], "
+            f"failed to process volumes=[{' '.join(unknown)}]: {error}"
+        )
+        self.commands.append(RecordEvent(warning(reasons.EVENT_FAILED_MOUNT, text, pod.ref)))
+
+    def _unattached(self, pod: PodVolumes) -> list[str]:
+        attached = self.inputs.node_volumes.attached
+        names = {
+            device.name for device in (one.plan for one in self.devices.values()) if device and device.is_attachable
+        }
+        wanted = (key for key, volume in pod.volumes.items() if volume.device in names and volume.mounted is None)
+        return sorted(key for key in wanted if pod.volumes[key].device not in attached)
+
+    def record_failed_mount(self, pod: PodVolumes, name: str, error: str, step: str = SET_UP) -> None:
+        """Record that mounting the volume has failed."""
+        text = f'MountVolume.{step} failed for volume "{name}" : {error}'
+        self.commands.append(RecordEvent(warning(reasons.EVENT_FAILED_MOUNT, text, pod.ref)))
+
+
+def wants(pod: PodVolumes) -> bool:
+    """Whether volumes are set up for the pod."""
+    return pod.need is VolumeNeed.NEEDED
