@@ -286,7 +286,7 @@ def wire_act(
     userns = UserNamespaceManager(m.cri, paths, settings.user_namespace_ids_per_pod)
     hooks = HookRunner(m.cri, m.recorder)
     stopper = ContainerStopper(m.cri, hooks, m.clock, m.recorder, m.touched)
-    sandbox_cells = SandboxCells(node, runtime, content, cells.placements.cell)
+    sandbox_cells = SandboxCells(node, runtime, content, cells.placements.cell, mounts)
     tools = PodTools(
         clock=m.clock,
         flight=m.flight,

@@ -15,7 +15,7 @@ from pykubelet.act.runtime.lifecycle.start import ContainerFiles, ContainerStart
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderSettings
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.cells import Cell, make_cell
 from pykubelet.base.kit.clock import Clock, SystemClock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Sink
@@ -23,6 +23,7 @@ from pykubelet.base.model.content import Content
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import StartError
+from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
 from pykubelet.base.model.observed import BeingStopped, ContainerView
 from pykubelet.base.model.paths import Paths
@@ -90,7 +91,7 @@ class Hands:
 
 
 @asynccontextmanager
-async def hands(folder: Path, clock: Clock | None = None) -> AsyncIterator[Hands]:
+async def hands(folder: Path, clock: Clock | None = None, mounts: Cell[Mounts] | None = None) -> AsyncIterator[Hands]:
     fake = FakeRuntime(str(folder / "cri.sock"))
     fake.add_image(IMAGE)
     await fake.start()
@@ -103,6 +104,8 @@ async def hands(folder: Path, clock: Clock | None = None) -> AsyncIterator[Hands
     content, _ = make_cell("content", Content())
     recorder: Sink[KubeEvent] = Sink()
     stopped: Sink[BeingStopped] = Sink()
+    mounts = mounts or make_cell("mounts", Mounts())[0]
+    cells = SandboxCells(node, runtime, content, mounts=mounts)
     hooks, flight = HookRunner(client, recorder), SingleFlight("test")
     stopper = ContainerStopper(client, hooks, clock or SystemClock(), recorder, stopped)
     resolv_conf = str(folder / "resolv.conf")
@@ -112,7 +115,7 @@ async def hands(folder: Path, clock: Clock | None = None) -> AsyncIterator[Hands
         yield Hands(
             fake,
             paths,
-            Sandboxes(client, settings, SandboxCells(node, runtime, content), resolv_conf, recorder),
+            Sandboxes(client, settings, cells, resolv_conf, recorder),
             ContainerStarter(client, hooks, stopper, flight, recorder),
             stopper,
             recorder,

@@ -8,9 +8,11 @@ from act.pods.scenes import REF, pod
 from act.runtime.hands import hands
 
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
+from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import SandboxID
 from pykubelet.base.model.lifecycle import StartError
+from pykubelet.base.model.mounts import MountedVolume, Mounts, PodMounts
 from pykubelet.base.model.observed import SandboxView
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.host.fs.files import list_dir
@@ -91,6 +93,22 @@ async def test_an_adopted_sandbox_is_described_like_a_new_one(tmp_path: Path) ->
         assert made.seen.ips == made.ips
         assert adopted == replace(made, seen=None)
         assert len(h.fake.called("RunPodSandbox")) == 1
+
+
+async def test_groups_of_persistent_volumes_reach_sandbox_and_containers(tmp_path: Path) -> None:
+    volumes = {n: MountedVolume(n, "local", "/p", group=g) for n, g in (("a", 30), ("b", 20), ("c", 30), ("d", None))}
+    mounts, writer = make_cell("mounts", Mounts({REF.uid: PodMounts({"a": volumes["a"]}, ready=True)}))
+    of = pod(securityContext={"supplementalGroups": [20]})
+    async with hands(tmp_path, mounts=mounts) as h:
+        made = await h.sandboxes.create(of, 0, "")
+        assert isinstance(made, Sandbox)
+        context = h.fake.state.sandboxes[made.id].config.linux.security_context
+        assert list(context.supplemental_groups) == [30, 20]
+
+        writer.publish(Mounts({REF.uid: PodMounts({**volumes, "e": MountedVolume("e", "nfs", "/e", group=40)})}))
+        made = h.sandboxes.with_volume_groups(of, made)
+        container = h.fake.state.containers[await h.started(of, of.spec.containers[0], made)]
+        assert list(container.config.linux.security_context.supplemental_groups) == [20, 30, 40]
 
 
 async def test_the_hosts_resolver_file_is_read_each_time(tmp_path: Path) -> None:

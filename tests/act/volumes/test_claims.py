@@ -187,3 +187,12 @@ def test_a_local_volume_is_bound_below_the_pod_under_its_own_name() -> None:
     assert planned.path == "/k/pods/u1/volumes/kubernetes.io~local-volume/pv"
     refused = plan(volume=a_volume(hostPath=None, local={"path": "/disks/../etc"}))
     assert isinstance(refused, RefusedPlan) and refused.step == "NewMounter initialization"
+
+
+@pytest.mark.parametrize(
+    ("text", "group"),
+    [("1234", 1234), ("0", 0), ("", None), ("-1", None), ("0x10", None), ("staff", None), ("4294967296", None)],
+)
+def test_the_group_that_a_volume_asks_for(text: str, group: int | None) -> None:
+    made = plan(volume=a_volume({"pv.beta.kubernetes.io/gid": text}))
+    assert isinstance(made, VolumePlan) and made.mounted.group == group

@@ -160,6 +160,7 @@ class PodExecution:
                 self._images.drop()
                 return SyncEnded(pod_error=sandbox)
             await self._mounted(waits, lambda mounts: mounts.ready, "start the containers")
+            sandbox = self._tools.sandboxes.with_volume_groups(pod, sandbox)
             resized, problem = await self._resize(command, sandbox, waits) if plan.resize_pod else (None, "")
             ended = await self._start_all(command, sandbox, waits)
             return replace(ended, resized=resized, resize_error=problem)

@@ -20,6 +20,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from pykubelet.act.volumes.directories import VolumeDirs, release_volume
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeSpec
+from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.content import Content, ContentKey
 from pykubelet.base.model.ids import PodUID
@@ -29,6 +30,9 @@ from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
+GROUP_ANNOTATION = "pv.beta.kubernetes.io/gid"
+#: The highest number of a group that runtimes accept.
+MAX_GROUP = 2**31 - 1
 #: The last step of mounting, in which most errors occur.
 SET_UP = "SetUp"
 #: The step in which a device is staged.
@@ -187,6 +191,11 @@ class ResolvedVolume(Value):
         return self.volume.spec.volumeMode == "Block"
 
     @property
+    def group(self) -> int | None:
+        """The supplemental group that the volume's annotation asks for; None also for one that is no number of a group."""
+        return parse_decimal(self.volume.metadata.annotations.get(GROUP_ANNOTATION, ""), MAX_GROUP)
+
+    @property
     def is_of_one_pod(self) -> bool:
         """Whether only one pod may use the volume: its sole access mode is ReadWriteOncePod."""
         return self.volume.spec.accessModes == ("ReadWriteOncePod",)
@@ -240,6 +249,7 @@ class PlanInputs(Value):
             spec_name=self.claimed.name if self.claimed is not None else "",
             is_of_one_pod=self.claimed is not None and self.claimed.is_of_one_pod,
             is_migrated=self.claimed is not None and self.claimed.is_migrated,
+            group=self.claimed.group if self.claimed is not None else None,
         )
 
 

@@ -24,7 +24,8 @@ class MountedVolume(Value):
     `volumeDevices`. `kind`: the field of the volume's source in the pod's spec. `is_measured`: its use of disk or memory is
     measured and counts as the pod's. `csi`: the driver that measures it instead. `spec_name`: the name of the PersistentVolume
     behind a claim, which its directories have; "" for other volumes. `is_of_one_pod`: no second pod may use the volume.
-    `is_migrated`: its source in the API is one of an in-tree cloud plugin.
+    `is_migrated`: its source in the API is one of an in-tree cloud plugin. `group`: a supplemental group for all containers of
+    the pod, which the volume asks for.
     """
 
     name: str
@@ -38,6 +39,7 @@ class MountedVolume(Value):
     spec_name: str = ""
     is_of_one_pod: bool = False
     is_migrated: bool = False
+    group: int | None = None
 
 
 class PodMounts(Value):
@@ -50,6 +52,11 @@ class PodMounts(Value):
     ready: bool = False
     waits: tuple[Wait, ...] = ()
     mounting: bool = False
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """The supplemental groups that the volumes ask for, in ascending order."""
+        return tuple(sorted({volume.group for volume in self.volumes.values() if volume.group is not None}))
 
 
 class Mounts(Value):

@@ -1,6 +1,7 @@
 """Creates or adopts a pod's sandbox, and collects what its containers need to know of it.
 
-Owns: the calls RunPodSandbox and PodSandboxStatus on behalf of one pod. Reads: `NodeView`, `RuntimeReady`, `Content`.
+Owns: the calls RunPodSandbox and PodSandboxStatus on behalf of one pod. Reads: `NodeView`, `RuntimeReady`, `Content`, `Placements`,
+`Mounts`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pykubelet.base.model.content import Content
 from pykubelet.base.model.ids import PodUID, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.lifecycle import StartError
+from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import SandboxView, known_time
 from pykubelet.base.model.paths import Paths
@@ -65,6 +67,7 @@ class SandboxCells(Value):
     runtime: Cell[RuntimeReady]
     content: Cell[Content]
     placements: Cell[Placements] = field(default_factory=lambda: Cell("placements", Placements()))
+    mounts: Cell[Mounts] = field(default_factory=lambda: Cell("mounts", Mounts()))
 
 
 class Sandboxes:
@@ -146,6 +149,13 @@ class Sandboxes:
             return await self._with_ips(pod, Sandbox(SandboxID(sandbox_id), (), config, context))
         return self._failed(pod, f"the runtime holds the names of attempts {attempt} to {attempt + NAME_ATTEMPTS - 1}")
 
+    def with_volume_groups(self, pod: Pod, sandbox: Sandbox) -> Sandbox:
+        """The sandbox with the groups of all mounted volumes, some of which may not have been mounted when it was made or adopted."""
+        groups = self._volume_groups(pod)
+        if groups == sandbox.context.supplemental_groups:
+            return sandbox
+        return replace(sandbox, context=replace(sandbox.context, supplemental_groups=groups))
+
     def release(self, uid: PodUID) -> str:
         """Release the user namespace of a pod that has ended. Returns the error, or an empty string; may be repeated."""
         try:
@@ -160,11 +170,21 @@ class Sandboxes:
     ) -> SandboxContext | RenderFailure:
         features = self._cells.runtime.get().handlers.get(handler)
         exclusive = not self._cells.placements.get().has_quota(PodUID(pod.metadata.uid))
-        context = SandboxContext(attempt, cgroup_parent, handler, features, exclusive_cpus=exclusive)
+        groups = self._volume_groups(pod)
+        context = SandboxContext(
+            attempt, cgroup_parent, handler, features, supplemental_groups=groups, exclusive_cpus=exclusive
+        )
         if self._userns is None or not needs_user_namespace(pod) or user_namespace_refusal(handler, features):
             return context  # rendering refuses what the runtime does not support
         userns = await self._userns.allocate(PodUID(pod.metadata.uid))
         return userns if isinstance(userns, RenderFailure) else replace(context, userns=userns)
+
+    def _volume_groups(self, pod: Pod) -> tuple[int, ...]:
+        """The supplemental groups that the pod's volumes add to its own."""
+        mounts = self._cells.mounts.get().pods.get(PodUID(pod.metadata.uid), PodMounts())
+        context = pod.spec.securityContext
+        own = context.supplementalGroups if context is not None else ()
+        return tuple(group for group in mounts.groups if group not in own)
 
     async def _with_ips(self, pod: Pod, sandbox: Sandbox) -> Sandbox | StartError:
         if pod.spec.hostNetwork:
