@@ -222,6 +222,8 @@ async def test_a_csi_driver_reports_about_the_node(folder: Path) -> None:
     [
         ({"NodeGetInfo": "fail INTERNAL no idea"}, "rpc error: code = Internal desc = no idea"),
         ({"info": {"id": ""}}, "error adding CSI driver node info: driverNodeID must not be empty"),
+        ({"info": {"id": "x" * 193}}, "error adding CSI driver node info: driverNodeID must be 192 bytes or less"),
+        ({"info": {"topology": {"a b": "c"}}}, "error adding CSI driver node info: invalid topology key 'a b'"),
         ({"NodeGetInfo": "flood"}, "rpc error: code = ResourceExhausted"),
     ],
 )

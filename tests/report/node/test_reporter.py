@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
@@ -558,6 +559,26 @@ async def test_node_and_csi_node_show_the_registered_drivers(make_stand: MakeSta
     write.publish(csi_plugin("d"))
     node = await stand.until(lambda node: node["metadata"].get("annotations", {}).get(ids) == '{"d":"id-1"}')
     assert stand.server.count("PATCH") + stand.server.count("GET", CSI_NODE) < requests + 20
+
+
+async def test_a_driver_that_the_api_server_refuses_costs_the_others_nothing(make_stand: MakeStand) -> None:
+    stand = make_stand()
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    plugins, write = make_cell("plugins", Plugins())
+    stand.supervisor.start_root(
+        "csi-node", CsiNodeKeeper(stand.clients[0], "n", stand.node, plugins, stand.server.clock).run()
+    )
+    await stand.until_ready()
+    await stand.until(lambda found: True, CSI_NODE)
+    one, other = csi_plugin("forbidden", zone="a"), csi_plugin("good", "id-2", rack="r")
+    invalid = csi_plugin("invalid", "x" * 193)
+    stand.server.faults.append(ApiFault("PATCH", f"{NODE}/status", status=403, message="no such label for a node"))
+    write.publish(Plugins({**one.plugins, **other.plugins, **invalid.plugins}))
+    found = await stand.until(lambda found: bool(found["spec"]["drivers"]), CSI_NODE)
+    assert [entry["name"] for entry in found["spec"]["drivers"]] == ["good"]
+    node = await stand.until(lambda node: "t/rack" in node["metadata"].get("labels", {}))
+    assert json.loads(node["metadata"]["annotations"]["csi.volume.kubernetes.io/nodeid"]) == {"good": "id-2"}
 
 
 async def test_why_a_node_cannot_be_registered_is_reported_until_it_is(make_stand: MakeStand) -> None:

@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
+from pykubelet.base.api.labels import dns_subdomain_errors, label_value_errors, qualified_name_errors
 from pykubelet.base.kit.values import Value, field
+
+#: Bytes of a CSI driver's name and of its id of the node that a CSINode may have.
+MAX_DRIVER_NAME, MAX_NODE_ID = 63, 192
+#: Characters of an invalid text that are shown.
+_SHOWN = 80
 
 
 class PluginType(StrEnum):
@@ -25,6 +31,23 @@ class CsiNodeInfo(Value):
     node_id: str
     max_volumes: int = 0
     topology: Mapping[str, str] = field(default_factory=dict)
+
+
+def csi_node_problem(driver: str, info: CsiNodeInfo) -> str:
+    """Why the API server refuses what the driver reports about this node; "" if it does not."""
+    if not info.node_id:
+        return "driverNodeID must not be empty"
+    if len(info.node_id.encode()) > MAX_NODE_ID:
+        return f"driverNodeID must be {MAX_NODE_ID} bytes or less"
+    errors = dns_subdomain_errors(driver.lower())
+    if len(driver.encode()) > MAX_DRIVER_NAME or errors:
+        return f"invalid driver name: must be {MAX_DRIVER_NAME} bytes or less" + "".join(f"; {one}" for one in errors)
+    for key, value in sorted(info.topology.items()):
+        if errors := qualified_name_errors(key):
+            return f"invalid topology key {key[:_SHOWN]!r}: {errors[0]}"
+        if errors := label_value_errors(value):
+            return f"invalid value {value[:_SHOWN]!r} of topology key {key}: {errors[0]}"
+    return ""
 
 
 class Plugin(Value):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from pykubelet.base.api.validation.resources import is_extended
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.plugins import DRA_SERVICES, CsiNodeInfo, Plugin, PluginType, dra_service
+from pykubelet.base.model.plugins import DRA_SERVICES, CsiNodeInfo, Plugin, PluginType, csi_node_problem, dra_service
 
 DEVICE_PLUGIN_VERSION = "v1beta1"
 _VERSION = re.compile(r"\s*v?([0-9]+(?:\.[0-9]+)+)")
@@ -148,6 +148,7 @@ def unreachable(reason: object) -> str:
     return _NOT_REGISTERED.format(reason)
 
 
-def node_id_missing() -> str:
-    """The words for a CSI driver that reports no id of this node."""
-    return _NOT_REGISTERED.format("error adding CSI driver node info: driverNodeID must not be empty")
+def node_info_problem(name: str, info: CsiNodeInfo) -> str:
+    """The words for a CSI driver that reports something of this node that cannot be stored; empty if it can."""
+    problem = csi_node_problem(name, info)
+    return _NOT_REGISTERED.format(f"error adding CSI driver node info: {problem}") if problem else ""

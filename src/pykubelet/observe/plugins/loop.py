@@ -24,7 +24,7 @@ from pykubelet.edges.host.fs.inotify import Watcher
 from pykubelet.edges.plugins.registration import PluginRegistration
 from pykubelet.edges.plugins.rpc import PluginCallError, reach
 from pykubelet.edges.plugins.sockets import SocketFile, SocketScan, scan_sockets
-from pykubelet.observe.plugins.decide import KINDS, PluginOffer, node_id_missing, refusal, unreachable
+from pykubelet.observe.plugins.decide import KINDS, PluginOffer, node_info_problem, refusal, unreachable
 
 log = Log("plugins")
 RETRY = BackoffPolicy(initial_s=0.5, cap_s=122.0)
@@ -221,4 +221,5 @@ async def _ask_node(offer: PluginOffer) -> tuple[CsiNodeInfo | None, str]:
             found = await node.info()
     except PluginCallError as error:
         return None, unreachable(error)
-    return (found, "") if found.node_id else (None, node_id_missing())
+    problem = node_info_problem(offer.name, found)
+    return (None, problem) if problem else (found, "")

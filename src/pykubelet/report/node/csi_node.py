@@ -29,7 +29,15 @@ from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.listwatch import WatchPeriods, follow
 from pykubelet.edges.plugins.rpc import PluginCallError
 from pykubelet.report.node.api_node import NODES
-from pykubelet.report.node.plan_csi_node import Drivers, csi_drivers, plan_entries, plan_node, refresh_period_s
+from pykubelet.report.node.plan_csi_node import (
+    Drivers,
+    NodeChange,
+    csi_drivers,
+    plan_entries,
+    plan_node,
+    plan_removal,
+    refresh_period_s,
+)
 
 log = Log("node")
 CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
@@ -46,6 +54,8 @@ MIGRATED_PLUGINS = (
     "kubernetes.io/vsphere-volume",
 )
 _BACKOFF = BackoffPolicy(0.5, 30.0)
+#: The API server does not accept what a driver reports: it is invalid, or a node may not have such a label.
+_REFUSED = (400, 403, 422)
 
 
 class CsiNodeKeeper:
@@ -71,7 +81,7 @@ class CsiNodeKeeper:
         self._refreshers: dict[str, tuple[float, asyncio.Task[None]]] = {}
         self._sent: tuple[str, Drivers] = ("", {})
         self._seen: set[str] = set()
-        self._collisions: dict[str, str] = {}
+        self._problems: dict[str, str] = {}
 
     async def run(self) -> None:
         """Send each change. Never returns."""
@@ -157,19 +167,33 @@ class CsiNodeKeeper:
             await self._update_entries(csi_node, drivers, gone)
 
     async def _update_node(self, drivers: Drivers, gone: set[str]) -> Drivers:
-        """Update annotation and labels of the Node. Returns the drivers whose topology agrees with it."""
-        path = f"{NODES}/{self._name}"
-        change = plan_node(await self._client.get(path, Node), drivers, gone)
-        if change.patch:
-            await self._client.patch(f"{path}/status", change.patch, PatchKind.STRATEGIC, Node)
-        for name, problem in change.collisions.items():
-            if self._collisions.get(name) != problem:
+        """Update annotation and labels of the Node, for each driver by itself. Returns the drivers that it shows."""
+        node = await self._client.get(f"{NODES}/{self._name}", Node)
+        node = await self._patch_node(node, plan_removal(node, gone))
+        problems: dict[str, str] = {}
+        for name, info in sorted(drivers.items()):
+            change = plan_node(node, name, info)
+            try:
+                node = await self._patch_node(node, change)
+            except ApiError as error:
+                if error.status not in _REFUSED or len(drivers) == 1:
+                    raise
+                change = NodeChange(problem=error.message)
+            if change.problem:
+                problems[name] = change.problem
+        for name, problem in problems.items():
+            if self._problems.get(name) != problem:
                 log.warning("a CSI driver is left out of the Node and CSINode", driver=name, reason=problem)
-        self._collisions = dict(change.collisions)
-        return {name: info for name, info in drivers.items() if name not in change.collisions}
+        self._problems = problems
+        return {name: info for name, info in drivers.items() if name not in problems}
+
+    async def _patch_node(self, node: Node, change: NodeChange) -> Node:
+        if not change.patch:
+            return node
+        return await self._client.patch(f"{NODES}/{self._name}/status", change.patch, PatchKind.STRATEGIC, Node)
 
     async def _update_entries(self, csi_node: CSINode, drivers: Drivers, gone: set[str]) -> None:
-        entries = plan_entries(csi_node.spec.drivers, drivers, gone | self._collisions.keys())
+        entries = plan_entries(csi_node.spec.drivers, drivers, gone | self._problems.keys())
         if entries != csi_node.spec.drivers:
             version = {"resourceVersion": csi_node.metadata.resourceVersion}
             body = {"metadata": version, "spec": {"drivers": entries}}

@@ -5,7 +5,8 @@ Rules:
  2. The entry of a driver that has not registered since the agent started stays: after a restart it registers within
     seconds, and without the entry, pods that need it would be placed on other nodes.
  3. A driver that was registered and is gone loses both. Its topology labels stay, because volumes refer to them.
- 4. A driver whose topology contradicts a label of the Node gets neither; its other labels are not set either.
+ 4. A driver whose topology contradicts a label of the Node, or that reports what the API server refuses, gets neither; its
+    other labels are not set either. The other drivers do not suffer.
 Source: the Kubernetes documentation "CSINode"; the Kubernetes CSI documentation, "Topology".
 """
 
@@ -17,18 +18,20 @@ from typing import Any
 
 from pykubelet.base.api.core import Node
 from pykubelet.base.api.storage import CSIDriver, CSINodeDriver, VolumeNodeResources
-from pykubelet.base.kit.values import Value, field
-from pykubelet.base.model.plugins import CsiNodeInfo, Plugins, PluginType
+from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.model.plugins import CsiNodeInfo, Plugins, PluginType, csi_node_problem
 
 NODE_IDS = "csi.volume.kubernetes.io/nodeid"
+#: Bytes of all annotations of an object that the API server accepts.
+MAX_ANNOTATIONS = 256 << 10
 Drivers = Mapping[str, CsiNodeInfo]
 
 
 class NodeChange(Value):
-    """`patch`: of the Node, empty if nothing has to change. `collisions`: by driver, why it is left out."""
+    """`patch`: of the Node, empty if nothing has to change. `problem`: why the driver is left out."""
 
     patch: dict[str, Any] = field(default_factory=dict)
-    collisions: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
 
 
 def csi_drivers(plugins: Plugins) -> Drivers:
@@ -41,27 +44,28 @@ def refresh_period_s(driver: CSIDriver) -> float:
     return float(max(0, driver.spec.nodeAllocatableUpdatePeriodSeconds or 0))
 
 
-def plan_node(node: Node, drivers: Drivers, gone: Collection[str]) -> NodeChange:
-    """The change of annotation and labels. `gone`: drivers that were registered."""
+def plan_removal(node: Node, gone: Collection[str]) -> NodeChange:
+    """The change of the annotation when the drivers `gone` have no place in it."""
     present = _node_ids(node)
-    wanted = {name: id for name, id in present.items() if name not in gone or name in drivers}
-    labels = dict(node.metadata.labels)
-    collisions: dict[str, str] = {}
-    for name, info in sorted(drivers.items()):
-        problem = _collision(info.topology, labels)
-        if problem:
-            collisions[name] = problem
-            wanted.pop(name, None)
-        else:
-            wanted[name] = info.node_id
-            labels |= info.topology
+    return _change(node, {name: id for name, id in present.items() if name not in gone}, node.metadata.labels)
+
+
+def plan_node(node: Node, name: str, info: CsiNodeInfo) -> NodeChange:
+    """The change of annotation and labels for one driver."""
+    problem = csi_node_problem(name, info) or _collision(info.topology, node.metadata.labels)
+    if problem:
+        return replace(plan_removal(node, {name}), problem=problem)
+    return _change(node, {**_node_ids(node), name: info.node_id}, {**node.metadata.labels, **info.topology})
+
+
+def _change(node: Node, wanted: Mapping[str, str], labels: Mapping[str, str]) -> NodeChange:
     metadata: dict[str, Any] = {}
-    if wanted != present:
+    if wanted != _node_ids(node):
         text = json.dumps(wanted, sort_keys=True, separators=(",", ":")) if wanted else None
         metadata["annotations"] = {NODE_IDS: text}
     if labels != node.metadata.labels:
         metadata["labels"] = {key: value for key, value in labels.items() if node.metadata.labels.get(key) != value}
-    return NodeChange({"metadata": metadata} if metadata else {}, collisions)
+    return NodeChange({"metadata": metadata} if metadata else {})
 
 
 def plan_entries(
@@ -83,12 +87,15 @@ def plan_entries(
 
 
 def _node_ids(node: Node) -> dict[str, str]:
-    """The ids in the annotation; none if it is damaged."""
+    """The ids in the annotation; none if it is damaged. Every value is a text."""
+    text = node.metadata.annotations.get(NODE_IDS, "{}")
+    if len(text) > MAX_ANNOTATIONS:
+        return {}
     try:
-        found = json.loads(node.metadata.annotations.get(NODE_IDS, "{}"))
+        found = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return {str(name): str(id) for name, id in found.items()} if isinstance(found, dict) else {}
+    return {name: id for name, id in found.items() if isinstance(id, str)} if isinstance(found, dict) else {}
 
 
 def _collision(topology: Mapping[str, str], labels: Mapping[str, str]) -> str:
