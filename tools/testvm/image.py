@@ -48,6 +48,8 @@ VM_PACKAGES = (
     *("openssh-server", "ca-certificates", "strace", "curl", "jq", "less", "make", "git", "python3", "python3-venv"),
     *("containerd", "runc", "containernetworking-plugins", "iptables", "iproute2", "busybox-static", "openssl"),
     *("faketime", "docker-registry"),
+    # for the part `storage`: servers on loopback, and the programs that nodes need
+    *("nfs-kernel-server", "nfs-common", "tgt", "open-iscsi", "xfsprogs", "btrfs-progs"),
 )
 _ENABLED = ("/etc/systemd/system/testvm.service", "/lib/systemd/system/systemd-networkd.service")
 # they would only cost time
@@ -55,6 +57,11 @@ _MASKED = (
     "docker-registry.service",
     *("apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer"),
     *("e2scrub_all.timer", "e2scrub_reap.service", "fstrim.timer"),
+)
+# the tests that need them start them
+_NOT_AT_BOOT = (
+    *("nfs-server.service", "nfs-client.target", "rpcbind.service", "rpcbind.socket"),
+    *("tgt.service", "open-iscsi.service", "iscsid.socket", "iscsid.service"),
 )
 
 
@@ -189,6 +196,7 @@ def _settings(folder: Path, root: Path) -> None:
         (wants / Path(unit).name).symlink_to(unit)
     for unit in _MASKED:
         (root / "etc/systemd/system" / unit).symlink_to("/dev/null")
+    _in_root(root, f"systemctl disable {' '.join(_NOT_AT_BOOT)}")
     key = folder / "key"
     if not key.exists():
         _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)

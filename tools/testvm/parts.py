@@ -17,6 +17,7 @@ PARTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "watchdog": (("tests/vm/test_watchdog.py",),),
     "pressure": (("tests/vm/test_pressure.py", "tests/vm/test_evictions.py", "tests/vm/test_reserved.py"),),
     "placement": (("tests/vm/test_placement.py",),),
+    "storage": (("tests/vm/test_storage.py",),),
     "commands": (("tests/vm/test_commands.py",),),
     "reboot": (("tests/vm/test_before_reboot.py",), (REBOOT,), ("tests/vm/test_after_reboot.py",)),
 }
@@ -31,6 +32,7 @@ LIMITS_S: Mapping[str, int] = {
     "watchdog": 1800,
     "pressure": 3600,
     "placement": 1800,
+    "storage": 3600,
     "commands": 2400,
     "reboot": 1800,
 }
