@@ -14,7 +14,7 @@ import pytest
 from pykubelet.act.volumes import disk, payload_kind
 from pykubelet.act.volumes.atomic_writer import write_payload
 from pykubelet.act.volumes.kind import SetUpContext, VolumesError
-from pykubelet.act.volumes.kinds import empty_dir, host_path, local, nfs
+from pykubelet.act.volumes.kinds import empty_dir, host_path, local
 from pykubelet.act.volumes.model import FoundPod, FoundVolume
 from pykubelet.act.volumes.payload import PayloadFile, PayloadPlan
 from pykubelet.base.model.ids import PodUID
@@ -397,59 +397,6 @@ def test_a_local_volume_needs_a_directory_and_options_that_apply(paths: Paths, t
     assert not mounts.is_mount_point(refused.path)
     disk.tear_down(paths, UID, "kubernetes.io~local-volume", "pv")
     assert disk.remove_pod(paths, UID) == ()
-
-
-@pytest.fixture
-def mount_nfs() -> Iterator[None]:
-    """A stand-in for mount.nfs, which binds the exported directory; mount(8) starts such helpers from /sbin alone."""
-    helper = Path("/sbin/mount.nfs")
-    if helper.exists():
-        pytest.skip("this machine has a mount.nfs of its own")
-    helper.write_text('#!/bin/sh\ncase "$1" in bad:*) echo "access denied by server"; exit 32;; esac\n')
-    with helper.open("a") as script:
-        script.write('exec mount -i --bind "${1#*:}" "$2"\n')
-    helper.chmod(0o755)
-    yield
-    helper.unlink()
-
-
-@pytest.mark.usefixtures("mount_nfs")
-def test_an_nfs_volume_is_mounted_by_the_hosts_program_and_only_unmounted(paths: Paths, tmp_path: Path) -> None:
-    (tmp_path / "export").mkdir()
-    (tmp_path / "export" / "old").touch()
-    path = paths.volume(UID, "kubernetes.io/nfs", "v")
-    plan = nfs.NfsPlan(at(path, "nfs"), f"server:{tmp_path}/export", ("hard",))
-    nfs.set_up(plan, NOW)
-    nfs.set_up(plan, NOW)
-    assert os.listdir(path) == ["old"] and len(mounts.mounts_below(path)) == 1
-    disk.tear_down(paths, UID, "kubernetes.io~nfs", "v")
-    assert (tmp_path / "export" / "old").exists() and not os.path.exists(path)
-    with pytest.raises(VolumesError) as failed:
-        nfs.set_up(nfs.NfsPlan(at(path, "nfs"), "bad:/x", ("hard", "ro")), NOW)
-    assert str(failed.value) == (
-        "mount failed: exit status 32\nMounting command: mount\n"
-        f"Mounting arguments: -t nfs -o hard,ro bad:/x {path}\nOutput: access denied by server\n\n"
-    )
-    disk.tear_down(paths, UID, "kubernetes.io~nfs", "v")
-    assert disk.remove_pod(paths, UID) == ()
-
-
-def test_the_source_of_a_mount_is_never_an_option(tmp_path: Path) -> None:
-    """mount(8) would read `-T FILE` as its table of file systems, and mount whatever that table names."""
-    (tmp_path / "table").write_text(f"/etc {tmp_path}/target none bind 0 0\n")
-    (tmp_path / "target").mkdir()
-    with pytest.raises(HostError):
-        mounts.mount_by_program(f"-T{tmp_path}/table", f"{tmp_path}/target", "nfs", (), 20.0)
-    assert not mounts.is_mount_point(f"{tmp_path}/target")
-
-
-def test_a_mount_program_that_hangs_is_ended_with_its_helper(tmp_path: Path, mount_nfs: None) -> None:
-    Path("/sbin/mount.nfs").write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
-    (tmp_path / "target").mkdir()
-    with pytest.raises(HostError, match="did not end within 2s"):
-        mounts.mount_by_program("server:/x", f"{tmp_path}/target", "nfs", (), 2.0)
-    helper = int((tmp_path / "pid").read_text())
-    assert not Path(f"/proc/{helper}").exists() or "Z" in Path(f"/proc/{helper}/stat").read_text().split()[2]
 
 
 def test_a_bind_whose_options_were_not_applied_gets_them_at_the_next_try(paths: Paths, tmp_path: Path) -> None:

@@ -6,13 +6,22 @@ Source: the Kubernetes documentation "Volumes", nfs; mount.nfs(8).
 
 from __future__ import annotations
 
-from pykubelet.act.volumes.directories import make_empty_volume_dir, release_volume
-from pykubelet.act.volumes.kind import PlanInputs, SetUpContext, VolumeKind, VolumePlan, VolumesError
+from pykubelet.act.volumes.directories import VolumeDirs, make_empty_volume_dir, release_volume
+from pykubelet.act.volumes.kind import (
+    PlanInputs,
+    SetUpContext,
+    UncertainError,
+    VolumeKind,
+    VolumePlan,
+    VolumesError,
+)
 from pykubelet.edges.host.fs import mounts
 from pykubelet.edges.host.fs.errors import HostError
 
 #: Shorter than the deadline of set-ups, so that the program has ended when the next one starts.
 MOUNT_S = 25.0
+#: How long an unmount waits for the server; then it is given up.
+UNMOUNT_S = 60.0
 
 
 class NfsPlan(VolumePlan):
@@ -36,15 +45,24 @@ def plan(inputs: PlanInputs) -> NfsPlan:
 
 
 def set_up(plan: NfsPlan, _context: SetUpContext) -> None:
-    """Mount the export unless it is mounted. VolumesError with the output of the program."""
+    """Mount the export unless it is mounted. VolumesError with the output of the program; UncertainError if it does not end."""
     if mounts.is_mount_point(plan.path):
         return
     make_empty_volume_dir(plan.path)
     try:
         mounts.mount_by_program(plan.remote, plan.path, "nfs", plan.options, MOUNT_S)
     except HostError as error:
+        if error.errno_name == "ETIMEDOUT":
+            raise UncertainError(error.message) from error  # what the program began may still take place
         mounts.unmount(plan.path)
         raise VolumesError(error.message) from error
+
+
+def tear_down(dirs: VolumeDirs) -> None:
+    """Unmount the export and remove the directory. Takes up to a minute and a half while the server does not answer."""
+    while mounts.is_mount_point(dirs.path):
+        mounts.unmount_by_program(dirs.path, UNMOUNT_S)
+    release_volume(dirs)
 
 
 KIND = VolumeKind(
@@ -54,5 +72,5 @@ KIND = VolumeKind(
     set_up=set_up,
     is_persistent=True,
     mount_options=True,
-    tear_down=release_volume,
+    tear_down=tear_down,
 )

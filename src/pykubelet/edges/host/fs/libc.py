@@ -39,6 +39,7 @@ _STATFS_BYTES = 512  # more than any architecture's struct
 _AT_FDCWD = -100
 _AT_SYMLINK_NOFOLLOW = 0x100
 _AT_NO_AUTOMOUNT = 0x800
+_AT_STATX_DONT_SYNC = 0x4000
 _STATX_ATTR_MOUNT_ROOT = 0x2000
 
 
@@ -98,11 +99,14 @@ def openat2(dir_fd: int, path: str, flags: int, resolve: int) -> int | None:
 
 
 def is_mount_root(path: str) -> bool | None:
-    """Whether `path` itself (not the target of a symlink) is the root of a mount; None: the kernel does not report it."""
+    """Whether `path` itself (not the target of a symlink) is the root of a mount; None: the kernel does not report it.
+
+    A network file system whose server is dead is not asked.
+    """
     if not hasattr(_libc, "statx"):
         return None
     buffer = _Statx()
-    flags = _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT
+    flags = _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT | _AT_STATX_DONT_SYNC
     if _libc.statx(_AT_FDCWD, _bytes(path), flags, ctypes.c_uint(0), ctypes.byref(buffer)) != 0:
         number = ctypes.get_errno()
         if number == errno.ENOSYS:

@@ -21,6 +21,8 @@ from pykubelet.edges.host.fs.programs import run_program
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 _PROBE_S = 5.0
+#: How long `umount -f` may take.
+FORCED_S = 30.0
 _FLAG_OPTIONS = {
     "ro": libc.MS_RDONLY,
     "nosuid": libc.MS_NOSUID,
@@ -130,13 +132,13 @@ def _read_mounts_naming(path: str) -> tuple[Mount, ...]:
 
 
 def is_mount_point(path: str) -> bool:
-    """Whether `path` itself is a mount point (also of a bind mount). False if it does not exist."""
+    """Whether `path` itself is a mount point (also of a bind mount, and of a file system that is dead). False if it does not exist."""
     try:
         known = libc.is_mount_root(path)
     except HostError as error:
         if error.is_not_found:
             return False
-        raise
+        known = None
     if known is not None:
         return known
     real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
@@ -222,13 +224,29 @@ def mount_by_program(
         described = f"--description=Kubernetes transient mount for {target}"
         program, arguments = "systemd-run", (described, "--scope", "--", "mount", *arguments)
     try:
-        ran = run_program(program, arguments, deadline_s)
+        ran = run_program(program, arguments, deadline_s, subject=target)
     except HostError as error:
         raise HostError("mount", target, error.errno_name, error.message) from error
     if ran.status != 0:
         shown = " ".join(argument for argument in arguments if argument != "--" or program != "mount")
         text = f"mount failed: {ran.reason}\nMounting command: {program}\nMounting arguments: {shown}\nOutput: {ran.output}\n"
         raise HostError("mount", target, "EIO", text)
+
+
+def unmount_by_program(target: str, deadline_s: float) -> None:
+    """Unmount with umount(8), whose helpers know network file systems. HostError has the program's output.
+
+    A server that has not answered after `deadline_s` is given up (`umount -f`), which may take `FORCED_S` more.
+    """
+    try:
+        ran = run_program("umount", ("--", target), deadline_s, subject=target)
+    except HostError as error:
+        if error.errno_name != "ETIMEDOUT":
+            raise
+        ran = run_program("umount", ("-f", "--", target), FORCED_S, subject=target)
+    if ran.status != 0 and is_mount_point(target):
+        text = f"unmount failed: {ran.reason}\nUnmounting arguments: {target}\nOutput: {ran.output}\n"
+        raise HostError("umount", target, "EBUSY" if "busy" in ran.output else "EIO", text)
 
 
 @cache

@@ -28,6 +28,7 @@ _PACKAGES = {
     "blkid": "util-linux",
     "fsck": "util-linux",
     "mount": "mount",
+    "umount": "mount",
     "resize2fs": "e2fsprogs",
     "mkfs.ext2": "e2fsprogs",
     "mkfs.ext3": "e2fsprogs",
@@ -72,11 +73,50 @@ def find_program(name: str) -> str:
     return found
 
 
-def run_program(name: str, arguments: Sequence[str], deadline_s: float, held: Sequence[int] = ()) -> Ran:
+class RunningProgram(Value):
+    """A program that runs at present. `subject`: the directory or device that it works on. `since`: monotonic seconds."""
+
+    name: str
+    pid: int
+    subject: str
+    since: float
+
+
+_running: dict[int, RunningProgram] = {}
+
+
+def running_program(subject: str) -> RunningProgram | None:
+    """The program that works on `subject` now; None if there is none. For `mount`, it is the helper such as `mount.nfs`."""
+    found = next((program for program in list(_running.values()) if program.subject == subject), None)
+    while found is not None and (child := _child_of(found)) is not None:
+        found = child
+    return found
+
+
+def _child_of(program: RunningProgram) -> RunningProgram | None:
+    try:
+        with open(f"/proc/{program.pid}/task/{program.pid}/children", encoding="ascii") as children:
+            pid = int(children.read().split()[0])
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as name:
+            return RunningProgram(name.read().strip(), pid, program.subject, program.since)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def run_program(
+    name: str,
+    arguments: Sequence[str],
+    deadline_s: float,
+    held: Sequence[int] = (),
+    *,
+    subject: str = "",
+    limit: int = OUTPUT_BYTES,
+) -> Ran:
     """Run a program to its end, whatever its exit status. HostError if it is missing, cannot be started or misses the deadline.
 
     A program that misses the deadline is killed together with its children. `held`: descriptors that it inherits, so that
-    locks on them last as long as the program, even if the agent is killed.
+    locks on them last as long as the program, even if the agent is killed. `subject`: as in `RunningProgram`. `limit`: how much
+    of its output is kept, in bytes.
     """
     command = [find_program(name), *arguments]
     try:
@@ -93,9 +133,14 @@ def run_program(name: str, arguments: Sequence[str], deadline_s: float, held: Se
     except (OSError, ValueError) as error:
         raise HostError(name, "", "ENOEXEC", f"the program {name} cannot be started: {error}") from error
     assert process.stdout is not None
-    with process.stdout as pipe:
-        output = bytearray()
-        has_ended = _read_until_end(process, pipe, output, time.monotonic() + deadline_s)
+    began = time.monotonic()
+    _running[process.pid] = RunningProgram(name, process.pid, subject, began)
+    try:
+        with process.stdout as pipe:
+            output = bytearray()
+            has_ended = _read_until_end(process, pipe, output, limit, began + deadline_s)
+    finally:
+        del _running[process.pid]
     text = output.decode(errors="replace")
     if not has_ended:
         printed = f"; it printed: {text.strip()}" if text.strip() else ""
@@ -103,24 +148,28 @@ def run_program(name: str, arguments: Sequence[str], deadline_s: float, held: Se
     return Ran(process.returncode, text)
 
 
-def _read_until_end(process: subprocess.Popen[bytes], pipe: IO[bytes], output: bytearray, until: float) -> bool:
+def _read_until_end(
+    process: subprocess.Popen[bytes], pipe: IO[bytes], output: bytearray, limit: int, until: float
+) -> bool:
     """Read what the program prints, and drop what is too much. False if it had to be killed.
 
     A daemon that the program leaves may keep the pipe open; it is not waited for.
     """
     is_open = True
+    readable = select.poll()
+    readable.register(pipe, select.POLLIN)
     try:
         while process.poll() is None:
             left = until - time.monotonic()
             if left <= 0:
                 return False
-            if is_open and select.select([pipe], [], [], min(_STEP_S, left))[0]:
-                is_open = _read_some(pipe, output)
+            if is_open and readable.poll(1000 * min(_STEP_S, left)):
+                is_open = _read_some(pipe, output, limit)
             elif not is_open:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(left)
-        while is_open and select.select([pipe], [], [], 0)[0] and len(output) < OUTPUT_BYTES:
-            is_open = _read_some(pipe, output)
+        while is_open and readable.poll(0) and len(output) < limit:
+            is_open = _read_some(pipe, output, limit)
         return True
     finally:
         if process.returncode is None:
@@ -129,8 +178,8 @@ def _read_until_end(process: subprocess.Popen[bytes], pipe: IO[bytes], output: b
             process.wait()
 
 
-def _read_some(pipe: IO[bytes], output: bytearray) -> bool:
+def _read_some(pipe: IO[bytes], output: bytearray, limit: int) -> bool:
     """Read once. False at the end."""
     data = os.read(pipe.fileno(), 1 << 16)
-    output += data[: OUTPUT_BYTES - len(output)]
+    output += data[: limit - len(output)]
     return bool(data)
