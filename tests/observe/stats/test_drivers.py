@@ -45,12 +45,15 @@ async def test_a_volume_is_measured_by_its_driver(driver: CsiProcess) -> None:
                 volume_id="csi-1", target_path=path, volume_capability=capability, volume_context=context
             )
         )
-    volume = MountedVolume("data", "csi", path, is_measured=False, csi=DrivenVolume(DRIVER, "csi-1"))
+    volume = MountedVolume(
+        "data", "csi", path, is_measured=False, csi=DrivenVolume(DRIVER, "csi-1"), claim=("shop", "data")
+    )
     other = MountedVolume("other", "csi", "/nowhere", csi=DrivenVolume("other.example.com", "csi-2"))
     plugins = registered(driver)
     (found,) = await measure_volumes(plugins, [volume, other, MountedVolume("plain", "emptyDir", "/")], 5.0)
     expected = read_fs_usage(path)
-    assert (found.driver, found.use.name, found.use.is_local) == (DRIVER, "data", False)
+    assert (found.source, found.use.name, found.use.is_local) == (DRIVER, "data", False)
+    assert found.use.claim == ("shop", "data")
     assert found.use.fs == FileSystemUse(
         5.0,
         expected.capacity_bytes,

@@ -112,7 +112,12 @@ class Stand:
     wanted: Mailbox[UsageWanted]
     usage: Cell[Usage]
     observed: CellWriter[Observed]
+    mounts: CellWriter[Mounts]
     volume: Path = field(init=False)
+
+    def mount(self, *volumes: MountedVolume) -> None:
+        scratch = MountedVolume("scratch", "emptyDir", str(self.volume))
+        self.mounts.publish(Mounts({UID: PodMounts({one.name: one for one in (scratch, *volumes)})}))
 
     def __post_init__(self) -> None:
         self.volume = self.folder / "pods" / UID / "volumes" / "scratch"
@@ -143,7 +148,7 @@ async def standing(folder: Path, period_s: float = PERIOD_S) -> AsyncIterator[St
     plugins, _ = make_cell("plugins", Plugins())
     groups, flight, runtime = Groups(clock), StuckFlight(), Runtime(str(folder))
     wanted: Mailbox[UsageWanted] = Mailbox("wanted")
-    stand = Stand(folder, clock, groups, flight, runtime, wanted, usage, observed_writer)
+    stand = Stand(folder, clock, groups, flight, runtime, wanted, usage, observed_writer, mounts_writer)
     stand.volume.mkdir(parents=True)
     (stand.volume / "file").write_bytes(b"x" * 100_000)
     logs = folder / "logs" / f"default_web_{UID}" / "app"
@@ -152,8 +157,7 @@ async def standing(folder: Path, period_s: float = PERIOD_S) -> AsyncIterator[St
     container = ContainerView(ContainerID(ID), "app", SandboxID(SANDBOX), ObservedState.RUNNING, 0, 1)
     sandbox = SandboxView(SandboxID(SANDBOX), 0, True, 1)
     observed_writer.publish(Observed({UID: PodView(REF, (sandbox,), (container,))}))
-    scratch = MountedVolume("scratch", "emptyDir", str(stand.volume))
-    mounts_writer.publish(Mounts({UID: PodMounts({"scratch": scratch})}))
+    stand.mount()
     sources = UsageSources(groups, "/kubepods", 1 << 30, 1.0, {"pods": "/kubepods"})
     settings = StatsSettings(Paths(str(folder), f"{folder}/logs"), VolumeQuotas(is_on=False), period_s)
     inputs = StatsInputs(wanted, observed, mounts, plugins)
@@ -198,6 +202,32 @@ async def test_no_answer_waits_for_a_walk_that_hangs(tmp_path: Path) -> None:
             assert pod.volumes == () and pod.containers[0].rootfs is not None and pod.group is not None
         stand.flight.free.set()
         await stand.ask_until(lambda pod: bool(pod.volumes))
+
+
+def claimed(name: str, path: str, kind: str = "nfs") -> MountedVolume:
+    claim = ("default", name)
+    return MountedVolume(name, kind, path, is_measured=False, spec_name=f"pv-{name}", has_stats=True, claim=claim)
+
+
+async def test_a_volume_of_a_server_has_the_figures_of_its_file_system(tmp_path: Path) -> None:
+    async with standing(tmp_path) as stand:
+        stand.mount(claimed("data", "/proc"), claimed("gone", f"{tmp_path}/nowhere"))
+        pod = await stand.ask_until(lambda pod: len(pod.volumes) == 2)
+        volume = pod.volumes[1]
+        assert (volume.name, volume.claim, volume.is_local) == ("data", ("default", "data"), False)
+        assert (volume.fs.capacity, volume.fs.used, volume.fs.inodes) == (0, 0, 0), (
+            "those of the file system, not of its files"
+        )
+
+
+async def test_a_server_that_is_away_costs_its_own_volume_alone(tmp_path: Path) -> None:
+    async with standing(tmp_path) as stand:
+        stand.mount(claimed("hung", "/proc"), claimed("data", "/proc"))
+        stand.flight.stuck_keys = ("stats-volume:nfs/pv-hung",)
+        stand.clock.advance(PERIOD_S)
+        await stand.ask_until(lambda pod: [one.name for one in pod.volumes] == ["scratch"])
+        stand.flight.free.set()
+        await stand.ask_until(lambda pod: {one.name for one in pod.volumes} == {"scratch", "data", "hung"})
 
 
 async def test_a_hanging_node_disk_costs_its_figures_alone(tmp_path: Path) -> None:

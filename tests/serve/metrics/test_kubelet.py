@@ -16,6 +16,7 @@ from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster, pod_ref
 from pykubelet.base.model.sizing import PendingResize, ResizeProgress
 from pykubelet.base.model.statuses import Statuses
+from pykubelet.base.model.usage import FileSystemUse, VolumeUse
 from pykubelet.serve.metrics.kubelet import MetricsInputs, kubelet_families
 
 VOLUMES = tuple(
@@ -84,3 +85,20 @@ def test_logs_as_far_as_they_were_looked_at() -> None:
     name = "kubelet_container_log_filesystem_used_bytes"
     assert values(REPORTED, name) == {}
     assert values(replace(REPORTED, usage=everything_used()), name) == {("app", "default", "web", "uid-1"): 10}
+
+
+def test_usage_of_claims_as_the_first_pod_shows_it() -> None:
+    usage = everything_used()
+    (uid, pod), *_ = usage.pods.items()
+    of_claim = VolumeUse("v", FileSystemUse(1.0, 1000, 500, 400, 50, 40, 10), ("shop", "data"), is_local=False)
+    again = VolumeUse("w", FileSystemUse(1.0, 7), ("shop", "data"), is_local=False)
+    block = VolumeUse("b", FileSystemUse(1.0, capacity=8), ("shop", "raw"), is_local=False)
+    plain = VolumeUse("p", FileSystemUse(1.0, 1))
+    now = replace(REPORTED, usage=replace(usage, pods={uid: replace(pod, volumes=(of_claim, again, block, plain))}))
+    stats = "kubelet_volume_stats_"
+    assert values(now, f"{stats}capacity_bytes") == {("shop", "data"): 1000, ("shop", "raw"): 8}
+    assert values(now, f"{stats}available_bytes") == {("shop", "data"): 500}
+    assert values(now, f"{stats}used_bytes") == {("shop", "data"): 400}
+    assert values(now, f"{stats}inodes") == {("shop", "data"): 50}
+    assert values(now, f"{stats}inodes_free") == {("shop", "data"): 40}
+    assert values(now, f"{stats}inodes_used") == {("shop", "data"): 10}

@@ -97,6 +97,7 @@ def _resolve(pod: Pod, volume: Volume, content: Content, key: ObjectKey) -> Reso
         read_only=_is_read_only(volume),
         mount_options=_mount_options(source),
         is_migrated=migrated_field(source.spec) != "",
+        claim=claim,
     )
     _check_mode(pod, volume, resolved)
     return resolved

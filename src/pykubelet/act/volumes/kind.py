@@ -19,7 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pykubelet.act.volumes.directories import VolumeDirs, release_volume
 from pykubelet.base.api.core import Pod, Volume
-from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeSpec
+from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.content import Content, ContentKey
@@ -172,13 +172,15 @@ T = TypeVar("T")
 class ResolvedVolume(Value):
     """The persistent volume behind a claim. `read_only`: as the pod asks for the claim. `mount_options`: sorted.
 
-    `is_migrated`: its source was one of an in-tree cloud plugin.
+    `is_migrated`: its source was one of an in-tree cloud plugin. `claim`: None for a volume that is translated from one of the
+    pod's own.
     """
 
     volume: PersistentVolume
     read_only: bool = False
     mount_options: tuple[str, ...] = ()
     is_migrated: bool = False
+    claim: PersistentVolumeClaim | None = None
 
     @property
     def name(self) -> str:
@@ -236,9 +238,16 @@ class PlanInputs(Value):
         return context.fsGroup if context is not None else None
 
     def mounted(
-        self, host_path: str, *, read_only: bool = False, supports_relabel: bool = False, is_measured: bool = True
+        self,
+        host_path: str,
+        *,
+        read_only: bool = False,
+        supports_relabel: bool = False,
+        is_measured: bool = True,
+        has_stats: bool = False,
     ) -> MountedVolume:
         """The `MountedVolume` for a host path; the flags are its fields."""
+        claim = self.claimed.claim.metadata if self.claimed is not None and self.claimed.claim is not None else None
         return MountedVolume(
             self.volume.name,
             self.kind.name,
@@ -250,6 +259,8 @@ class PlanInputs(Value):
             is_of_one_pod=self.claimed is not None and self.claimed.is_of_one_pod,
             is_migrated=self.claimed is not None and self.claimed.is_migrated,
             group=self.claimed.group if self.claimed is not None else None,
+            has_stats=has_stats,
+            claim=(claim.namespace, claim.name) if claim is not None else None,
         )
 
 

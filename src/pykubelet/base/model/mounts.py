@@ -10,10 +10,14 @@ from pykubelet.base.model.waits import Wait
 
 
 class DrivenVolume(Value):
-    """A volume that a CSI driver mounts: the driver's name, and its name for the volume."""
+    """A volume that a CSI driver mounts: the driver's name, and its name for the volume.
+
+    `path`: where the driver has published a block volume; "" for file systems, which containers bind where they are.
+    """
 
     driver: str
     handle: str
+    path: str = ""
 
 
 class MountedVolume(Value):
@@ -25,7 +29,8 @@ class MountedVolume(Value):
     measured and counts as the pod's. `csi`: the driver that measures it instead. `spec_name`: the name of the PersistentVolume
     behind a claim, which its directories have; "" for other volumes. `is_of_one_pod`: no second pod may use the volume.
     `is_migrated`: its source in the API is one of an in-tree cloud plugin. `group`: a supplemental group for all containers of
-    the pod, which the volume asks for.
+    the pod, which the volume asks for. `has_stats`: its file system, or the size of its block device, is measured and does not count
+    as the pod's. `claim`: namespace and name of its PersistentVolumeClaim.
     """
 
     name: str
@@ -40,6 +45,8 @@ class MountedVolume(Value):
     is_of_one_pod: bool = False
     is_migrated: bool = False
     group: int | None = None
+    has_stats: bool = False
+    claim: tuple[str, str] | None = None
 
 
 class PodMounts(Value):

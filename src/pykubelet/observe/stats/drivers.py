@@ -9,31 +9,23 @@ import asyncio
 from collections.abc import Iterable
 
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.values import Value
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.plugins import Plugin, Plugins
 from pykubelet.base.model.usage import FileSystemUse, VolumeUse
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import Capability, CsiNode
 from pykubelet.edges.plugins.rpc import PluginCallError
+from pykubelet.observe.stats.volumes import MeasuredVolume
 
 log = Log("stats")
 ANSWER_S = 10.0
-
-
-class MeasuredVolume(Value):
-    """A volume's usage, the driver that measured it, and the seconds that it took."""
-
-    use: VolumeUse
-    driver: str
-    took_s: float
 
 
 async def measure_volumes(plugins: Plugins, volumes: Iterable[MountedVolume], at: float) -> list[MeasuredVolume]:
     """The usage of those volumes whose driver reports it. `at`: wall seconds now."""
     by_driver: dict[str, list[MountedVolume]] = {}
     for volume in volumes:
-        if volume.csi is not None and not volume.is_block:
+        if volume.csi is not None and (volume.csi.path or not volume.is_block):
             by_driver.setdefault(volume.csi.driver, []).append(volume)
     found: list[MeasuredVolume] = []
     for name, driven in by_driver.items():
@@ -57,8 +49,8 @@ async def _ask(plugin: Plugin, volumes: list[MountedVolume], at: float) -> list[
             began = loop.time()
             if volume.csi is None or began >= until:
                 break
-            answer = await node.stats(volume.csi.handle, volume.host_path)
-            use = VolumeUse(volume.name, file_system_use(answer, at), is_local=False)
+            answer = await node.stats(volume.csi.handle, volume.csi.path or volume.host_path)
+            use = VolumeUse(volume.name, file_system_use(answer, at), volume.claim, is_local=False)
             found.append(MeasuredVolume(use, plugin.name, loop.time() - began))
     return found
 

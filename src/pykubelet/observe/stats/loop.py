@@ -43,6 +43,7 @@ from pykubelet.observe.stats.tree import (
     read_node,
     read_pods,
 )
+from pykubelet.observe.stats.volumes import measure_file_systems
 
 log = Log("stats")
 PERIOD_S = 10.0
@@ -321,13 +322,19 @@ class StatsLoop:
         )
         return outcome.value if isinstance(outcome, Done) else None
 
-    async def _measure_driven(self, uid: PodUID, sizes: PodSizes, driven: list[MountedVolume], wall: float) -> None:
-        """Add the volumes of CSI drivers to a pod's measurement."""
-        found = await measure_volumes(self._inputs.plugins.get(), driven, wall)
-        if uid in self._sizes:
-            self._sizes[uid] = replace(sizes, volumes=(*sizes.volumes, *(one.use for one in found)))
-        for one in found:
-            COLLECTIONS.observe(one.took_s, one.driver)
+    async def _measure_apart(self, uid: PodUID, apart: list[MountedVolume], wall: float) -> None:
+        """Replace what is known of the volumes of CSI drivers and those with a file system of their own, as far as they answer."""
+        asked = (
+            measure_volumes(self._inputs.plugins.get(), apart, wall),
+            measure_file_systems(self._flight, uid, [one for one in apart if one.has_stats], wall),
+        )
+        for work in asyncio.as_completed(asked):
+            found = {one.use.name: one for one in await work}
+            if uid in self._sizes:
+                kept = [use for use in self._sizes[uid].volumes if use.name not in found]
+                self._sizes[uid] = replace(self._sizes[uid], volumes=(*kept, *(one.use for one in found.values())))
+            for one in found.values():
+                COLLECTIONS.observe(one.took_s, one.source)
 
     async def _measure_pod_files(self, uid: PodUID, observed: Observed, wall: float) -> None:
         view = observed.pods[uid]
@@ -338,14 +345,14 @@ class StatsLoop:
             f"stats-sizes:{uid}", lambda: read_pod_sizes(paths, view.ref, view, volumes, quotas, wall), SIZES_DEADLINE_S
         )
         if isinstance(outcome, Done):
-            driven = [volume for volume in volumes.values() if volume.csi is not None]
-            names = {volume.name for volume in driven}
-            # the drivers' last answers stay until there are new ones
+            apart = [volume for volume in volumes.values() if volume.csi is not None or volume.has_stats]
+            names = {volume.name for volume in apart}
+            # the last answers of drivers and servers stay until there are new ones
             last = tuple(use for use in self._sizes.get(uid, NOT_WALKED).volumes if use.name in names)
             self._sizes[uid] = replace(outcome.value, volumes=(*outcome.value.volumes, *last))
             for source, seconds in outcome.value.took:
                 COLLECTIONS.observe(seconds, source)
-            if driven:
-                await self._measure_driven(uid, outcome.value, driven, wall)
+            if apart:
+                await self._measure_apart(uid, apart, wall)
         elif isinstance(outcome, Failed) and not isinstance(outcome.error, HostError):
             raise outcome.error

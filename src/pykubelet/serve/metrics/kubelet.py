@@ -6,7 +6,7 @@ Source: the Kubernetes documentation "Kubernetes Metrics Reference".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from pykubelet.base.kit.metrics import MetricFamily, MetricSample
 from pykubelet.base.kit.values import Value, field
@@ -19,7 +19,7 @@ from pykubelet.base.model.observed import Observed, ObservedState
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.roster import Roster, is_static
 from pykubelet.base.model.statuses import Statuses
-from pykubelet.base.model.usage import Usage
+from pykubelet.base.model.usage import FileSystemUse, Usage
 from pykubelet.edges.host.proc.self_stats import SelfStats
 
 _STATES = {
@@ -69,6 +69,7 @@ def kubelet_families(inputs: MetricsInputs) -> Iterator[MetricFamily]:
     yield _plugins(inputs.plugins)
     yield _claims(inputs.claims)
     yield _logs(inputs.usage)
+    yield from _claimed_volumes(inputs.usage)
     yield from _runtime(inputs.observed)
     yield _gauge("kubelet_cgroup_version", "cgroup version on the hosts.", [MetricSample(inputs.cgroup_version)])
     provider = (("provider", "cadvisor"),)
@@ -235,6 +236,32 @@ def _logs(usage: Usage) -> MetricFamily:
                 samples.append(MetricSample(one.logs.used, names))
     text = "Bytes used by the container's logs on the filesystem."
     return _gauge("kubelet_container_log_filesystem_used_bytes", text, samples)
+
+
+_CLAIM_STATS: Mapping[str, tuple[str, Callable[[FileSystemUse], int | None]]] = {
+    "capacity_bytes": ("Capacity in bytes of the volume", lambda fs: fs.capacity),
+    "available_bytes": ("Number of available bytes in the volume", lambda fs: fs.available),
+    "used_bytes": ("Number of used bytes in the volume", lambda fs: fs.used),
+    "inodes": ("Maximum number of inodes in the volume", lambda fs: fs.inodes),
+    "inodes_free": ("Number of free inodes in the volume", lambda fs: fs.inodes_free),
+    "inodes_used": ("Number of used inodes in the volume", lambda fs: fs.inodes_used),
+}
+
+
+def _claimed_volumes(usage: Usage) -> Iterator[MetricFamily]:
+    """The usage of each claim, as the first pod with it shows it."""
+    found: dict[tuple[str, str], FileSystemUse] = {}
+    for pod in usage.pods.values():
+        for volume in pod.volumes:
+            if volume.claim is not None:
+                found.setdefault(volume.claim, volume.fs)
+    for name, (text, read) in _CLAIM_STATS.items():
+        samples = [
+            MetricSample(value, (("namespace", namespace), ("persistentvolumeclaim", claim)))
+            for (namespace, claim), fs in sorted(found.items(), key=lambda item: item[0])
+            if (value := read(fs)) is not None
+        ]
+        yield _gauge(f"kubelet_volume_stats_{name}", text, samples)
 
 
 def _certificates(inputs: MetricsInputs) -> Iterator[MetricFamily]:

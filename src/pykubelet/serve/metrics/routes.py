@@ -26,6 +26,8 @@ from pykubelet.serve.metrics.summary import render_summary
 
 MAX_AGE_S = 1.0
 DEADLINE_S = 15.0
+#: The age of file systems' figures that `/metrics` accepts; the reference kubelet measures them once a minute.
+KEPT_FRESH_S = 60.0
 
 
 class StatsRoutes:
@@ -64,6 +66,10 @@ class StatsRoutes:
         except TimeoutError:
             return None
 
+    def keep_fresh(self) -> None:
+        """Have file systems measured from time to time, for the next request."""
+        self._wanted.post(UsageWanted(self._clock.monotonic() - KEPT_FRESH_S, with_rates=False))
+
     async def summary(self, request: Request) -> Answer:
         """`/stats/summary` as JSON; 500 if the usage cannot be read in time."""
         brief = request.first("only_cpu_and_memory") in ("true", "1")
@@ -87,11 +93,14 @@ class StatsRoutes:
         return Response(200, render_metrics(cadvisor_families(usage, self._machine)), CONTENT_TYPE)
 
 
-def agent_metrics(inputs: Callable[[], MetricsInputs]) -> EndpointHandler:
-    """`/metrics`."""
+def agent_metrics(inputs: Callable[[], MetricsInputs], usage: StatsRoutes) -> EndpointHandler:
+    """`/metrics`. The usage of claims is that of the last measurement; a scrape never waits for a new one."""
 
     async def handle(_: Request) -> Answer:
-        families = [*REGISTRY.families(), *kubelet_families(inputs()), *process_families(read_self())]
+        now = inputs()
+        if any(volume.claim is not None for pod in now.mounts.pods.values() for volume in pod.volumes.values()):
+            usage.keep_fresh()
+        families = [*REGISTRY.families(), *kubelet_families(now), *process_families(read_self())]
         families.sort(key=lambda family: family.name)
         return Response(200, render_metrics(families), CONTENT_TYPE)
 

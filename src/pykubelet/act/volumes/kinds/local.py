@@ -35,7 +35,11 @@ def plan(inputs: PlanInputs) -> LocalPlan:
     context = inputs.pod.spec.securityContext
     lasting = context is not None and context.fsGroupChangePolicy == "OnRootMismatch"
     mounted = inputs.mounted(
-        inputs.dirs.path, read_only=claimed.read_only, supports_relabel=not claimed.read_only, is_measured=False
+        inputs.dirs.path,
+        read_only=claimed.read_only,
+        supports_relabel=not claimed.read_only,
+        is_measured=False,
+        has_stats=True,
     )
     return LocalPlan(mounted, path, options, None if claimed.read_only else inputs.fs_group, lasting)
 

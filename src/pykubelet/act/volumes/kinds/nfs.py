@@ -40,7 +40,7 @@ def plan(inputs: PlanInputs) -> NfsPlan:
     read_only = bool(source.readOnly) if inputs.claimed is None else inputs.claimed.read_only
     options = set(inputs.claimed.mount_options if inputs.claimed is not None else ()) | ({"ro"} if read_only else set())
     server = f"[{source.server}]" if ":" in source.server and not source.server.startswith("[") else source.server
-    mounted = inputs.mounted(inputs.dirs.path, read_only=read_only, is_measured=False)
+    mounted = inputs.mounted(inputs.dirs.path, read_only=read_only, is_measured=False, has_stats=True)
     return NfsPlan(mounted, f"{server}:{source.path}", tuple(sorted(options)))
 
 
