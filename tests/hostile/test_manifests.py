@@ -14,6 +14,7 @@ from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.roster import SourceChanged
+from pykubelet.desired.sources.decode import ManifestRules
 from pykubelet.desired.sources.file import FileSource
 
 GOOD = b"""apiVersion: v1
@@ -76,7 +77,7 @@ async def given(folder: Path, contents: list[bytes]) -> SourceChanged:
         (folder / f"bad-{number}.yaml").write_bytes(content)
     posts: Mailbox[SourceChanged] = Mailbox("posts")
     async with Supervisor("test") as tasks:
-        source = FileSource(str(folder), "n", 60.0, posts, SystemClock(), SingleFlight("test", 1))
+        source = FileSource(str(folder), ManifestRules("n"), 60.0, posts, SystemClock(), SingleFlight("test", 1))
         task = tasks.start_root("source", source.run())
         async with asyncio.timeout(60):
             post = await posts.get()

@@ -40,6 +40,7 @@ from pykubelet.act.runtime.lifecycle.userns import UserNamespaceManager
 from pykubelet.act.runtime.render.container_hash import container_hash
 from pykubelet.act.runtime.render.context import render_settings
 from pykubelet.act.volumes.loop import VolumeInputs, Volumes
+from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.app.advice import advice, read_circumstances
 from pykubelet.app.driver import ask_driver, cgroups_of, insist_on_driver
@@ -60,12 +61,15 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import SOURCE_API, SOURCE_FILE, SOURCE_HTTP
+from pykubelet.base.model.needs import pod_needs
 from pykubelet.base.model.reclaim import Reclaimed, ReclaimWanted
 from pykubelet.base.model.roster import SourceChanged
 from pykubelet.config.settings import CRASH_BACKOFF_RESET_S, Settings
+from pykubelet.desired.content.manifests import ManifestContent
 from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
 from pykubelet.desired.roster.model import admission_rules
 from pykubelet.desired.roster.size_memory import SizeMemory
+from pykubelet.desired.sources.decode import ManifestRules
 from pykubelet.desired.sources.file import FileSource
 from pykubelet.desired.sources.gated import ALL_ON, GatedPods, field_gates
 from pykubelet.desired.sources.url import UrlSource
@@ -120,14 +124,15 @@ def wire_sources(m: Machinery, node_name: str) -> tuple[Loops, frozenset[str]]:
     settings, config = m.settings, m.settings.config
     loops: Loops = []
     names = set()
+    rules = ManifestRules(node_name, settings.standalone)
     if config.staticPodPath:
         period = settings.file_check_frequency_s
-        source = FileSource(config.staticPodPath, node_name, period, m.pod_updates, m.clock, m.flight)
+        source = FileSource(config.staticPodPath, rules, period, m.pod_updates, m.clock, m.flight)
         loops.append(("manifests", source.run()))
         names.add(SOURCE_FILE)
     if config.staticPodURL:
         headers, period = config.staticPodURLHeader, settings.http_check_frequency_s
-        url = UrlSource(config.staticPodURL, headers, node_name, period, m.pod_updates, m.clock)
+        url = UrlSource(config.staticPodURL, headers, rules, period, m.pod_updates, m.clock)
         loops.append(("manifest-url", url.run()))
         names.add(SOURCE_HTTP)
     return loops, frozenset(names)
@@ -153,6 +158,13 @@ def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
     roster = RosterLoop(m.sources, expected, inputs, rules, cells.roster.writer, m.recorder, m.clock)
     memory: Loops = [("pod-sizes", sizes.follow(cells.roster.cell))] if in_cluster else []
     return [("roster", roster.run()), *memory]
+
+
+def wire_manifest_content(m: Machinery, cells: Cells) -> Loops:
+    """desired/content on a node without an API server: claims and volumes of manifests; writes Content."""
+    path, needs = f"{m.settings.root_dir}/volume_bindings", partial(pod_needs, volume_keys=volume_keys)
+    content = ManifestContent(path, cells.roster.cell, cells.node.cell, cells.content.writer, m.flight, needs)
+    return [("content", content.run())]
 
 
 def status_memory(m: Machinery) -> StatusMemory:
@@ -447,6 +459,8 @@ class Agent:
             sources += cluster.wire_api_source(m, cells)
             names |= {SOURCE_API}
             self._begin(cluster.wire_report(m, cells))
+        else:
+            self._begin(wire_manifest_content(m, cells))
         self._begin(sources)
         if m.settings.config.makeIPTablesUtilChains:
             self._begin([("host-chains", HostChains().run())])

@@ -11,7 +11,7 @@ import yaml
 
 from pykubelet.base.api import core
 from pykubelet.base.model.roster import ManifestProblem
-from pykubelet.desired.sources.decode import MAX_BYTES, decode_manifest
+from pykubelet.desired.sources.decode import MAX_BYTES, ManifestRules, decode_manifest
 from pykubelet.desired.sources.static import Origin, file_origin, manifest_uid
 from pykubelet.desired.sources.url import url_origin
 
@@ -30,13 +30,13 @@ def text(**changes: Any) -> bytes:
 
 
 def only_pod(data: bytes, origin: Origin = ORIGIN) -> core.Pod:
-    (pod,) = decode_manifest(data, origin, "node-1")
+    (pod,) = decode_manifest(data, origin, ManifestRules("node-1"))
     assert isinstance(pod, core.Pod), pod
     return pod
 
 
 def only_problem(data: bytes, origin: Origin = ORIGIN) -> tuple[str, str]:
-    (wrong,) = decode_manifest(data, origin, "node-1")
+    (wrong,) = decode_manifest(data, origin, ManifestRules("node-1"))
     assert isinstance(wrong, ManifestProblem)
     assert wrong.origin == origin.shown
     return wrong.field_path, wrong.reason
@@ -85,7 +85,7 @@ def test_uid_depends_on_content_path_and_node_alone() -> None:
     assert only_pod(text(status=None)).metadata.uid == plain
     assert only_pod(text(), file_origin("/other")).metadata.uid != plain
     assert only_pod(text(), URL).metadata.uid != plain
-    (other,) = decode_manifest(text(), ORIGIN, "node-2")
+    (other,) = decode_manifest(text(), ORIGIN, ManifestRules("node-2"))
     assert isinstance(other, core.Pod) and other.metadata.uid != plain
 
 
@@ -152,7 +152,7 @@ def test_refused(data: bytes, field_path: str, reason: str) -> None:
 
 def test_all_mistakes_are_reported_at_once() -> None:
     bad = text(spec={"containers": [{"name": "A"}], "restartPolicy": "Sometimes"})
-    found = [item for item in decode_manifest(bad, ORIGIN, "n") if isinstance(item, ManifestProblem)]
+    found = [item for item in decode_manifest(bad, ORIGIN, ManifestRules("n")) if isinstance(item, ManifestProblem)]
     assert [item.field_path for item in found] == [
         "spec.containers[0].name",
         "spec.containers[0].image",
@@ -195,16 +195,20 @@ def test_hostile_documents_end_soon() -> None:
     ],
 )  # fmt: skip
 def test_static_pods_stand_alone(spec: dict[str, Any], resource: str) -> None:
-    assert only_problem(text(spec={**SPEC, **spec})) == ("spec", f"static pods may not reference {resource}")
+    field_path, reason = only_problem(text(spec={**SPEC, **spec}))
+    assert field_path == "spec"
+    assert reason.partition(";")[0] == f"static pods may not reference {resource}"
 
 
 def test_pod_list_of_a_url() -> None:
     second = {"metadata": {"name": "db"}, "spec": SPEC}
     pods = decode_manifest(
-        yaml.safe_dump({"apiVersion": "v1", "kind": "PodList", "items": [POD, second]}).encode(), URL, "n"
+        yaml.safe_dump({"apiVersion": "v1", "kind": "PodList", "items": [POD, second]}).encode(),
+        URL,
+        ManifestRules("n"),
     )
     assert [pod.metadata.name for pod in pods if isinstance(pod, core.Pod)] == ["web-n", "db-n"]
-    assert decode_manifest(b"apiVersion: v1\nkind: PodList\nitems: []", URL, "n") == ()
+    assert decode_manifest(b"apiVersion: v1\nkind: PodList\nitems: []", URL, ManifestRules("n")) == ()
 
 
 def test_one_bad_item_refuses_the_list() -> None:

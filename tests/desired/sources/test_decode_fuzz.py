@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pykubelet.base.api import core
 from pykubelet.base.model.roster import ManifestProblem
-from pykubelet.desired.sources.decode import decode_manifest
+from pykubelet.desired.sources.decode import ManifestRules, decode_manifest
 from pykubelet.desired.sources.static import file_origin
 
 ORIGIN = file_origin("/m/a.yaml")
@@ -79,7 +79,7 @@ PLACES = [path for path in places(FULL) if path]
 
 
 def check(data: bytes) -> None:
-    result = decode_manifest(data, ORIGIN, "node")
+    result = decode_manifest(data, ORIGIN, ManifestRules("node"))
     assert result, "a file is a pod or has problems"
     kinds = {type(item) for item in result}
     assert kinds in ({core.Pod}, {ManifestProblem})
@@ -87,11 +87,12 @@ def check(data: bytes) -> None:
         if isinstance(item, core.Pod):
             assert msgspec.json.decode(msgspec.json.encode(item), type=core.Pod) == item
         else:
+            assert isinstance(item, ManifestProblem)
             assert item.reason and item.origin == ORIGIN.place
 
 
 def test_the_pod_itself_is_nearly_good() -> None:
-    result = decode_manifest(yaml.safe_dump(FULL).encode(), ORIGIN, "node")
+    result = decode_manifest(yaml.safe_dump(FULL).encode(), ORIGIN, ManifestRules("node"))
     assert {item.field_path for item in result if isinstance(item, ManifestProblem)} == {
         "metadata.ownerReferences[0].apiVersion",
         "metadata.ownerReferences[0].kind",

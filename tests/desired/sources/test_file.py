@@ -22,7 +22,7 @@ from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged
 from pykubelet.desired.sources import file
-from pykubelet.desired.sources.decode import decode_manifest
+from pykubelet.desired.sources.decode import ManifestRules, decode_manifest
 from pykubelet.desired.sources.file import FileSource
 from pykubelet.desired.sources.manifests import SETTLE_S
 from pykubelet.desired.sources.static import file_origin
@@ -85,7 +85,9 @@ async def source(
     posts: Mailbox[SourceChanged] = Mailbox("posts")
     async with Supervisor("test") as tasks:
         flight = SingleFlight("test", 1)
-        watching = FileSource(str(path), "n", period_s, posts, clock or SystemClock(), flight, make_watcher)
+        watching = FileSource(
+            str(path), ManifestRules("n"), period_s, posts, clock or SystemClock(), flight, make_watcher
+        )
         task = tasks.start_root("source", watching.run())
         yield Reader(posts)
         assert not task.done(), task
@@ -445,7 +447,9 @@ async def test_whatever_happens_the_last_set_is_what_is_there(folder: Path, seed
 
     posts: Mailbox[SourceChanged] = Mailbox("posts")
     async with Supervisor("test") as tasks:
-        tasks.start_root("s", FileSource(str(folder), "n", 60.0, posts, SystemClock(), SingleFlight("test", 1)).run())
+        tasks.start_root(
+            "s", FileSource(str(folder), ManifestRules("n"), 60.0, posts, SystemClock(), SingleFlight("test", 1)).run()
+        )
         for _ in range(120):
             random.choice([write, replace, remove, spoil, swap, rename, write])(random.choice(names))
             if random.random() < 0.4:
@@ -454,7 +458,7 @@ async def test_whatever_happens_the_last_set_is_what_is_there(folder: Path, seed
         for name in names:
             if name in os.listdir(folder):
                 content = (folder / name).read_bytes()
-                result = decode_manifest(content, file_origin(str(folder / name)), "n")
+                result = decode_manifest(content, file_origin(str(folder / name)), ManifestRules("n"))
                 expected += [pod.metadata.uid for pod in result if isinstance(pod, Pod)]
                 bad += [str(folder / name) for item in result if isinstance(item, ManifestProblem)]
         reported: tuple[list[str], list[str]] | None = None

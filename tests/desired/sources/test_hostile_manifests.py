@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
+from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged
-from pykubelet.desired.sources.decode import MAX_WORDS, decode_manifest
+from pykubelet.desired.sources.decode import MAX_WORDS, ManifestRules, decode_manifest
 from pykubelet.desired.sources.file import FileSource
 from pykubelet.desired.sources.static import file_origin
 from pykubelet.desired.sources.url import UrlSource
@@ -75,7 +76,7 @@ HOSTILE = {
 async def first_posts(path: Path) -> SourceChanged:
     posts: Mailbox[SourceChanged] = Mailbox("posts")
     async with asyncio.timeout(60), Supervisor("test") as tasks:
-        source = FileSource(str(path), "n", 60.0, posts, SystemClock(), SingleFlight("test", 1))
+        source = FileSource(str(path), ManifestRules("n"), 60.0, posts, SystemClock(), SingleFlight("test", 1))
         tasks.start_root("source", source.run())
         return await posts.get()
 
@@ -101,7 +102,7 @@ async def test_a_hostile_answer_of_the_manifest_url_leaves_the_pods_that_run(nam
         return HttpAnswer(200, "OK", bodies.pop(0))
 
     posts: Sink[SourceChanged] = Sink()
-    source = UrlSource("http://example.com/pods", {}, "n", 20.0, posts, SystemClock(), fetch)
+    source = UrlSource("http://example.com/pods", {}, ManifestRules("n"), 20.0, posts, SystemClock(), fetch)
     await source.ask()
     await source.ask()
     last = posts.events[-1]
@@ -114,24 +115,24 @@ def test_base_60_numbers_and_dates_are_text() -> None:
         b"apiVersion: v1\nkind: Pod\nmetadata: {name: web, annotations: {backup-at: 12:30:00, since: 2026-01-01}}\n"
         b"spec: {containers: [{name: c, image: x, args: [forward, 22:22]}]}\n",
         file_origin("/m"),
-        "n",
+        ManifestRules("n"),
     )
-    assert not isinstance(pod, ManifestProblem), pod
+    assert isinstance(pod, Pod), pod
     assert pod.spec.containers[0].args == ("forward", "22:22")
     assert (pod.metadata.annotations["backup-at"], pod.metadata.annotations["since"]) == ("12:30:00", "2026-01-01")
 
 
 @pytest.mark.parametrize("uid", ["a", "0b2d1cc4-5b3f-4f0e-8f7e-0c7b7b6c6f10", "f" * 64])
 def test_a_plain_uid_of_a_manifest_stays(uid: str) -> None:
-    (pod,) = decode_manifest(with_metadata(uid=uid), file_origin("/m"), "n")
-    assert not isinstance(pod, ManifestProblem), pod
+    (pod,) = decode_manifest(with_metadata(uid=uid), file_origin("/m"), ManifestRules("n"))
+    assert isinstance(pod, Pod), pod
     assert pod.metadata.uid == uid
 
 
 def test_problems_of_a_manifest_are_short() -> None:
-    (wrong,) = decode_manifest(with_metadata(name="x" * (1 << 20)), file_origin("/m"), "n")
+    (wrong,) = decode_manifest(with_metadata(name="x" * (1 << 20)), file_origin("/m"), ManifestRules("n"))
     assert isinstance(wrong, ManifestProblem)
     assert len(wrong.reason) <= MAX_WORDS + 3
-    (wrong,) = decode_manifest(b"kind: " + b"x" * (1 << 20), file_origin("/m"), "n")
+    (wrong,) = decode_manifest(b"kind: " + b"x" * (1 << 20), file_origin("/m"), ManifestRules("n"))
     assert isinstance(wrong, ManifestProblem)
     assert len(wrong.reason) <= MAX_WORDS + 3

@@ -10,6 +10,7 @@ from aiohttp import web
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.model.roster import SourceChanged
+from pykubelet.desired.sources.decode import ManifestRules
 from pykubelet.desired.sources.url import UrlSource
 from pykubelet.edges.host.services.httpget import HttpAnswer, HttpError
 
@@ -47,7 +48,7 @@ class Script:
 
 
 def source(script: Script, posts: Sink[SourceChanged]) -> UrlSource:
-    return UrlSource(PLACE, {"X-A": ("1", "2")}, "n", 20.0, posts, ManualClock(), script)
+    return UrlSource(PLACE, {"X-A": ("1", "2")}, ManifestRules("n"), 20.0, posts, ManualClock(), script)
 
 
 async def shown(*answers: bytes | int | HttpError) -> list[tuple[list[str], list[tuple[str, str]]]]:
@@ -115,7 +116,7 @@ async def test_an_empty_answer_makes_it_ready() -> None:
 async def test_first_seen_stays_and_uid_is_of_the_url() -> None:
     posts: Sink[SourceChanged] = Sink()
     clock = ManualClock()
-    asking = UrlSource(PLACE, {}, "n", 20.0, posts, clock, Script(body("a"), body("a", "b")))
+    asking = UrlSource(PLACE, {}, ManifestRules("n"), 20.0, posts, clock, Script(body("a"), body("a", "b")))
     await asking.ask()
     clock.advance(20)
     await asking.ask()
@@ -139,7 +140,9 @@ async def test_real_request() -> None:
         await site.start()
         port = runner.addresses[0][1]
         posts: Sink[SourceChanged] = Sink()
-        asking = UrlSource(f"http://127.0.0.1:{port}/pods", {"X-A": ("1", "2")}, "n", 20.0, posts, ManualClock())
+        asking = UrlSource(
+            f"http://127.0.0.1:{port}/pods", {"X-A": ("1", "2")}, ManifestRules("n"), 20.0, posts, ManualClock()
+        )
         await asking.ask()
         assert [item.metadata.name for item in posts.events[0].pods] == ["a-n"]
     finally:

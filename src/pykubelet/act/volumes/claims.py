@@ -15,7 +15,7 @@ from pykubelet.act.volumes.kind import RefusedPlan, ResolvedVolume, UndecidedPla
 from pykubelet.act.volumes.migration import MigrationError, migrate, migrate_inline, migrated_field
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim
-from pykubelet.base.model.content import Content, ContentKind, ObjectKey, Present
+from pykubelet.base.model.content import Absent, Content, ContentKind, ObjectKey, Present
 from pykubelet.base.model.fieldpath import every_container
 from pykubelet.base.model.needs import claim_key
 
@@ -137,9 +137,11 @@ def _read(content: Content, key: ObjectKey, kind: type[T], failed: str) -> T:
     if isinstance(found, Present) and isinstance(found.value, kind):
         return found.value
     if found is None:
-        if not content.available:
+        if not content.may_answer(key):
             raise _RefusedError(f"{failed}kube client is not configured")
         raise _AwaitedError(key)
+    if isinstance(found, Absent) and content.has_manifests:
+        raise _RefusedError(f"error processing PVC {key.namespace}/{key.name}: {found.message}")
     raise _RefusedError(failed + (f"unexpected {key.kind}" if isinstance(found, Present) else found.message))
 
 

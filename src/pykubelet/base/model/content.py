@@ -24,6 +24,10 @@ class ContentKind(StrEnum):
     VOLUME = "PersistentVolume"
 
 
+#: Kinds that manifests may define on a node without an API server.
+BY_MANIFEST = frozenset({ContentKind.CSI_DRIVER, ContentKind.VOLUME_CLAIM, ContentKind.VOLUME})
+
+
 class ObjectKey(Value, order=True):
     """An object that a pod refers to. `namespace` is empty for cluster-wide kinds.
 
@@ -67,7 +71,7 @@ class Present(Value):
 
 
 class Absent(Value):
-    """The API server answered that there is no such object. `message`: why, in its words where it gave some."""
+    """There is no such object, or no manifest from which it could be made. `message`: why, in the API server's words if it gave some."""
 
     message: str
 
@@ -86,13 +90,19 @@ ContentKey = ObjectKey | TokenKey
 class Content(Value):
     """The answers of the API server by key. A key that is missing here was not answered yet.
 
-    `available`: whether the node has an API server at all. `services`: None until they were listed once.
+    `available`: whether the node has an API server at all. `services`: None until they were listed once. `has_manifests`: whether
+    manifests take the API server's place for the kinds in `BY_MANIFEST`.
     """
 
     available: bool = False
     objects: Mapping[ObjectKey, Found] = field(default_factory=dict)
     tokens: Mapping[TokenKey, Found] = field(default_factory=dict)
     services: tuple[Service, ...] | None = None
+    has_manifests: bool = False
+
+    def may_answer(self, key: ContentKey) -> bool:
+        """Whether there is anything that may answer the key."""
+        return self.available or (self.has_manifests and isinstance(key, ObjectKey) and key.kind in BY_MANIFEST)
 
     def find(self, key: ContentKey) -> Found | None:
         """The answer; None while there is none."""

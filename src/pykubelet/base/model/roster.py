@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim
 from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.content import ObjectKey
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR, CONFIG_SOURCE, SOURCE_API
 from pykubelet.base.model.sizing import PendingResize, SizeChange
@@ -24,8 +26,16 @@ class ManifestProblem(Value):
     reason: str
 
 
+class ManifestObject(Value):
+    """An object of a manifest that pods refer to, on a node without an API server. `origin`: where it was read, as shown to users."""
+
+    key: ObjectKey
+    value: PersistentVolume | PersistentVolumeClaim | CSIDriver
+    origin: str
+
+
 class SourceChanged(Value):
-    """Posted by a source: its full set of pods, and the problems with its other manifests.
+    """Posted by a source: its full set of pods and objects, and the problems with its other manifests.
 
     `origins`: where each pod was read, in the order of `pods`; empty if all come from the source itself.
     `known`: False while the source does not know its full set of pods yet, only the problems that prevent it.
@@ -36,6 +46,7 @@ class SourceChanged(Value):
     problems: tuple[ManifestProblem, ...] = ()
     origins: tuple[str, ...] = ()
     known: bool = True
+    objects: tuple[ManifestObject, ...] = ()
 
 
 class Rejection(Value):
@@ -73,6 +84,7 @@ class Roster(Value):
     before theirs.
     `missing`: the sources whose set of pods is not known yet. `silent`: those of them that have not reported a reason in
     `problems` either; None before the first publication.
+    `objects`: those of all manifests, sorted by key and origin. Several may have the same key.
     """
 
     pods: Mapping[PodUID, RosterPod] = field(default_factory=dict)
@@ -83,6 +95,7 @@ class Roster(Value):
     silent: tuple[str, ...] | None = None
     unplaced: tuple[PodUID, ...] = ()
     unfit: frozenset[PodUID] = frozenset()
+    objects: tuple[ManifestObject, ...] = ()
 
 
 class ApiPods(Value):

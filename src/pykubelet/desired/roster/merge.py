@@ -8,6 +8,8 @@ Rules:
 - Mirror pods are kept separately, by the full name that they share with their static pod.
 - A static pod with a new first-seen time was away in between, however briefly: it has come back, and starts again.
 - The other sources are not merged again when only the API server's pods change, unless pods share a name or UID.
+- All objects of manifests are kept, sorted. Several with one name are reported, and so are those above `MAX_OBJECTS` of a kind,
+  which are left out.
 - An unchanged pod remains the same object, so that readers can compare by identity. Changes are those of spec, generation,
   labels, annotations (except the agent's own), deletion time, deletion grace period, and of what other clients write to
   the status (conditions, resource claims, the end of the pod). A pod never changes its name.
@@ -16,6 +18,7 @@ Rules:
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 
 from pykubelet.base.api.core import Pod
@@ -28,6 +31,7 @@ from pykubelet.base.model.labels import CONFIG_SEEN, SOURCE_API
 from pykubelet.base.model.pod_changes import is_same, is_same_mirror
 from pykubelet.base.model.reasons import EVENT_FAILED_VALIDATION
 from pykubelet.base.model.roster import (
+    ManifestObject,
     ManifestProblem,
     Roster,
     RosterPod,
@@ -39,6 +43,9 @@ from pykubelet.base.model.roster import (
 from pykubelet.base.model.sizing import size_of, with_size
 from pykubelet.desired.roster.admission import demand_of
 from pykubelet.desired.roster.model import AdmissionVerdict, Entry, RosterState
+
+#: Objects of one kind that are taken from manifests.
+MAX_OBJECTS = 256
 
 
 class _Wanted(Value):
@@ -195,7 +202,10 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
     missing = tuple(sorted(name for name in expected if name not in state.sources or not state.sources[name].known))
     silent = tuple(sorted(expected - state.sources.keys()))
     clashes = (state.clashes[key] for key in sorted(state.clashes))
-    problems = (*(problem for reported in state.sources.values() for problem in reported.problems), *clashes)
+    objects, left_out = _objects_of(state)
+    objects = before.objects if objects == before.objects else objects
+    reported = (problem for source in state.sources.values() for problem in source.problems)
+    problems = (*reported, *clashes, *left_out)
     placing = {uid: e for uid, e in state.entries.items() if e.verdict is AdmissionVerdict.PLACING}
     unplaced = tuple(sorted(placing, key=lambda uid: placing[uid].placing_number))
     unfit = frozenset(uid for uid, e in placing.items() if e.refusal is not None)
@@ -207,9 +217,32 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
         and (missing, silent, unplaced) == (before.missing, before.silent, before.unplaced)
         and problems == before.problems
         and mirrors is before.mirrors
+        and objects is before.objects
     ):
         return before
-    return Roster(pods, not missing, problems, mirrors, missing, silent, unplaced, unfit)
+    return Roster(pods, not missing, problems, mirrors, missing, silent, unplaced, unfit, objects)
+
+
+def _objects_of(state: RosterState) -> tuple[tuple[ManifestObject, ...], list[ManifestProblem]]:
+    """The objects of all manifests, and what is wrong with them together."""
+    found = [one for reported in state.sources.values() for one in reported.objects]
+    objects: list[ManifestObject] = []
+    problems: list[ManifestProblem] = []
+    count: Counter[str] = Counter()
+    for one in sorted(found, key=lambda one: (one.key, one.origin)):
+        count[one.key.kind] += 1
+        if count[one.key.kind] > MAX_OBJECTS:
+            problems.append(_object_problem(one, f"there are more than {MAX_OBJECTS} objects of this kind, ignoring"))
+            continue
+        if objects and objects[-1].key == one.key:
+            also = f"{one.key.kind} {json.dumps(one.key.name)} is also defined in {objects[-1].origin}; only one of them counts"
+            problems.append(_object_problem(one, also))
+        objects.append(one)
+    return tuple(objects), problems[:MAX_OBJECTS]
+
+
+def _object_problem(one: ManifestObject, reason: str) -> ManifestProblem:
+    return ManifestProblem(one.origin, "metadata.name", reason)
 
 
 def _are_same(now: Mapping[str, Pod], before: Mapping[str, Pod]) -> bool:

@@ -1,21 +1,28 @@
-"""Decodes a manifest into pods, or into a list of its problems. Pure.
+"""Decodes a manifest into pods and objects of volumes, or into a list of its problems. Pure.
 
 A manifest is one YAML or JSON document with a v1 Pod (from a URL also a PodList), without unknown fields, with a name and
-without references to API objects. Defaults and create-validation are those of the API server.
+without references to API objects. Defaults and create-validation are those of the API server. On a node without an API server it may
+also be a PersistentVolume, a PersistentVolumeClaim, a CSIDriver, or a List of all of these, and pods may refer to claims.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from pykubelet.base.api import codec, core
 from pykubelet.base.api.defaults import default_pod
 from pykubelet.base.api.documents import DocumentError, load_document
 from pykubelet.base.api.strict import huge_numbers, unknown_fields
 from pykubelet.base.api.validation import validate_pod
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import is_pod_uid
-from pykubelet.base.model.roster import ManifestProblem
+from pykubelet.base.model.roster import ManifestObject, ManifestProblem
 from pykubelet.desired.sources.references import api_reference
 from pykubelet.desired.sources.static import Origin, make_static
+from pykubelet.desired.sources.storage import KINDS, decode_object
 
+#: The kinds of objects besides pods, with their API versions.
+_OBJECTS = {name: kind.version for name, kind in KINDS.items()}
 MAX_BYTES = 10 << 20
 #: Problems reported for one manifest. Further ones usually follow from the first.
 MAX_PROBLEMS = 20
@@ -24,8 +31,15 @@ MAX_WORDS = 1024
 
 UID_RULE = "must be 1 to 64 letters, digits and dashes, and not begin with a dash; leave it out to get one"
 
-Pods = tuple[core.Pod, ...]
+Items = tuple[core.Pod | ManifestObject, ...]
 Problems = tuple[ManifestProblem, ...]
+
+
+class ManifestRules(Value):
+    """What manifests are decoded for: the node's name, and whether it has no API server (`is_standalone`)."""
+
+    node_name: str
+    is_standalone: bool = False
 
 
 def problem(origin: Origin, field_path: str, reason: str) -> ManifestProblem:
@@ -42,10 +56,11 @@ def too_large(origin: Origin) -> ManifestProblem:
     return problem(origin, "", f"manifest is larger than {MAX_BYTES >> 20} MiB")
 
 
-def decode_manifest(data: bytes, origin: Origin, node_name: str) -> Pods | Problems:
-    """The complete and valid pods of a manifest, or its problems; never both.
+def decode_manifest(data: bytes, origin: Origin, rules: ManifestRules) -> Items | Problems:
+    """The complete and valid pods and objects of a manifest, or its problems; never both.
 
-    A file has one Pod. A URL may also return a PodList; one invalid item refuses all of it, as in the reference kubelet.
+    A file has one object. A URL may also return a PodList; one invalid item of a list refuses all of it, as in the reference
+    kubelet.
     """
     if len(data) > MAX_BYTES:
         return (too_large(origin),)
@@ -57,12 +72,19 @@ def decode_manifest(data: bytes, origin: Origin, node_name: str) -> Pods | Probl
         return (problem(origin, "", "manifest is empty"),)
     if not isinstance(document, dict):
         return (problem(origin, "", f"expected an object, got {_type_name(document)}"),)
-    kinds = ("Pod",) if origin.is_file else ("Pod", "PodList")
+    kinds = {"Pod": "v1"}
+    if not origin.is_file:
+        kinds["PodList"] = "v1"
+    if rules.is_standalone:
+        kinds |= {"List": "v1", **_OBJECTS}
     if wrong := _wrong_type(document, kinds, origin):
         return (wrong,)
-    if document.get("kind") == "PodList":
-        return _decode_list(document, origin, node_name)
-    return _decode_pod(document, origin, node_name, "")
+    match document.get("kind"):
+        case "PodList":
+            return _decode_list(document, {"Pod": "v1"}, origin, rules)
+        case "List":
+            return _decode_list(document, {"Pod": "v1", **_OBJECTS}, origin, rules)
+    return _decode_item(document, origin, rules, "")
 
 
 def _type_name(value: object) -> str:
@@ -70,13 +92,16 @@ def _type_name(value: object) -> str:
     return names.get(type(value), type(value).__name__)
 
 
-def _wrong_type(document: dict[str, object], kinds: tuple[str, ...], origin: Origin) -> ManifestProblem | None:
-    allowed = " or ".join(f'"{kind}"' for kind in kinds)
+def _wrong_type(document: dict[str, object], kinds: Mapping[str, str], origin: Origin) -> ManifestProblem | None:
+    """The problem if `document` is none of `kinds`, which have the API version of each."""
     kind, version = document.get("kind"), document.get("apiVersion")
-    if kind not in kinds:
-        return problem(origin, "kind", f"expected {allowed}, got {_quoted(kind)}")
-    if version != "v1":
-        return problem(origin, "apiVersion", f'expected "v1", got {_quoted(version)}')
+    if not isinstance(kind, str) or kind not in kinds:
+        allowed = " or ".join(f'"{one}"' for one in kinds)
+        is_object = isinstance(kind, str) and kind in _OBJECTS and "List" not in kinds
+        known = "; the API server has such objects: create it there" if is_object else ""
+        return problem(origin, "kind", f"expected {allowed}, got {_quoted(kind)}{known}")
+    if version != kinds[kind]:
+        return problem(origin, "apiVersion", f'expected "{kinds[kind]}", got {_quoted(version)}')
     return None
 
 
@@ -84,7 +109,9 @@ def _quoted(value: object) -> str:
     return "nothing" if value is None else f'"{value}"'
 
 
-def _decode_list(document: dict[str, object], origin: Origin, node_name: str) -> Pods | Problems:
+def _decode_list(
+    document: dict[str, object], kinds: Mapping[str, str], origin: Origin, rules: ManifestRules
+) -> Items | Problems:
     items = document.get("items")
     if items is None:
         return (problem(origin, "items", "expected a list, got nothing"),)
@@ -93,45 +120,55 @@ def _decode_list(document: dict[str, object], origin: Origin, node_name: str) ->
     unknown = sorted(set(document) - set(core.PodList.__struct_encode_fields__))
     if unknown:
         return tuple(problem(origin, field, "unknown field") for field in unknown[:MAX_PROBLEMS])
-    pods: list[core.Pod] = []
+    found: list[core.Pod | ManifestObject] = []
     for i, item in enumerate(items):
         path = f"items[{i}]"
         if not isinstance(item, dict):
             return (problem(origin, path, f"expected an object, got {_type_name(item)}"),)
-        given = {"kind": "Pod", "apiVersion": "v1", **item}
-        if wrong := _wrong_type(given, ("Pod",), origin):
+        given = {"kind": "Pod", "apiVersion": "v1", **item} if len(kinds) == 1 else item
+        if wrong := _wrong_type(given, kinds, origin):
             return (problem(origin, f"{path}.{wrong.field_path}", wrong.reason),)
-        for result in _decode_pod(given, origin, node_name, path + "."):
+        for result in _decode_item(given, origin, rules, path + "."):
             if isinstance(result, ManifestProblem):
                 return (result,)
-            pods.append(result)
-    return tuple(pods)
+            found.append(result)
+    return tuple(found)
 
 
-def _decode_pod(manifest: dict[str, object], origin: Origin, node_name: str, prefix: str) -> Pods | Problems:
+def _decode_item(manifest: dict[str, object], origin: Origin, rules: ManifestRules, prefix: str) -> Items | Problems:
+    kind = KINDS.get(str(manifest.get("kind")))
     try:
-        unknown = unknown_fields(core.Pod, manifest)
-        if unknown:
-            return tuple(problem(origin, prefix + path, "unknown field") for path in unknown[:MAX_PROBLEMS])
-        if huge := huge_numbers(manifest):
-            return tuple(problem(origin, prefix + path, "number out of range") for path in huge[:MAX_PROBLEMS])
-        pod = codec.from_object(core.Pod, manifest)
-        if not pod.metadata.name:
-            return (problem(origin, prefix + "metadata.name", "invalid pod: name is needed for the pod"),)
-        if pod.metadata.uid and not is_pod_uid(pod.metadata.uid):
-            return (problem(origin, prefix + "metadata.uid", UID_RULE),)
-        pod = make_static(default_pod(pod), manifest, origin, node_name)
+        if kind is None:
+            return _decode_pod(manifest, origin, rules, prefix)
+        found = decode_object(manifest, kind, origin.shown)
     except codec.DecodeError as error:
         return (problem(origin, prefix + error.path, error.reason),)
     except RecursionError:
         return (problem(origin, prefix.rstrip("."), "nested too deeply"),)
+    if isinstance(found, ManifestObject):
+        return (found,)
+    return tuple(problem(origin, prefix + error.path, error.body) for error in found[:MAX_PROBLEMS])
+
+
+def _decode_pod(manifest: dict[str, object], origin: Origin, rules: ManifestRules, prefix: str) -> Items | Problems:
+    unknown = unknown_fields(core.Pod, manifest)
+    if unknown:
+        return tuple(problem(origin, prefix + path, "unknown field") for path in unknown[:MAX_PROBLEMS])
+    if huge := huge_numbers(manifest):
+        return tuple(problem(origin, prefix + path, "number out of range") for path in huge[:MAX_PROBLEMS])
+    pod = codec.from_object(core.Pod, manifest)
+    if not pod.metadata.name:
+        return (problem(origin, prefix + "metadata.name", "invalid pod: name is needed for the pod"),)
+    if pod.metadata.uid and not is_pod_uid(pod.metadata.uid):
+        return (problem(origin, prefix + "metadata.uid", UID_RULE),)
+    pod = make_static(default_pod(pod), manifest, origin, rules.node_name)
     if errors := validate_pod(pod):
         return tuple(problem(origin, prefix + error.path, error.body) for error in errors[:MAX_PROBLEMS])
-    if resource := api_reference(pod):
+    if resource := api_reference(pod, rules.is_standalone):
         return (problem(origin, prefix + "spec", f"static pods may not reference {resource}"),)
     return (pod,)
 
 
-def is_pods(result: Pods | Problems) -> bool:
-    """Whether `decode_manifest` returned pods (an empty PodList counts)."""
+def is_usable(result: Items | Problems) -> bool:
+    """Whether `decode_manifest` returned pods and objects (an empty list counts)."""
     return not any(isinstance(item, ManifestProblem) for item in result)

@@ -23,7 +23,8 @@ from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.labels import SOURCE_FILE
-from pykubelet.base.model.roster import ManifestProblem, SourceChanged
+from pykubelet.base.model.roster import ManifestObject, ManifestProblem, SourceChanged
+from pykubelet.desired.sources.decode import ManifestRules
 from pykubelet.desired.sources.manifests import SETTLE_S, Manifests, ManifestScan
 from pykubelet.desired.sources.seen import FirstSeen
 from pykubelet.edges.host.fs.errors import HostError
@@ -52,7 +53,7 @@ class FileSource:
     def __init__(
         self,
         path: str,
-        node_name: str,
+        rules: ManifestRules,
         period_s: float,
         out: Post[SourceChanged],
         clock: Clock,
@@ -64,11 +65,12 @@ class FileSource:
         self._make_watcher = make_watcher
         self._out = out
         self._clock = clock
-        self._manifests = Manifests(self._path, node_name, flight)
+        self._manifests = Manifests(self._path, rules, flight)
         self._seen = FirstSeen()
         self._pods: tuple[Pod, ...] = ()
         self._problems: tuple[ManifestProblem, ...] = ()
         self._origins: tuple[str, ...] = ()
+        self._objects: tuple[ManifestObject, ...] = ()
         self._known = False
         self._watcher: Watcher | None = None
         self._watched: set[str] = set()
@@ -158,14 +160,16 @@ class FileSource:
         """Post the set if it has changed. Returns whether to scan again soon."""
         pods = self._pods if scan.keep else self._seen_pods(scan)
         origins = self._origins if scan.keep else scan.origins
+        objects = self._objects if scan.keep else scan.objects
         for wrong in scan.problems:
             if wrong not in self._problems:
                 log.warning("bad manifest", origin=wrong.origin, field=wrong.field_path or None, reason=wrong.reason)
-        changed = pods != self._pods or scan.problems != self._problems or origins != self._origins
-        self._pods, self._problems, self._origins = pods, scan.problems, origins
+        now = (pods, scan.problems, origins, objects)
+        changed = now != (self._pods, self._problems, self._origins, self._objects)
+        self._pods, self._problems, self._origins, self._objects = now
         if changed or not (self._known or scan.keep):
             self._known = self._known or not scan.keep
-            self._out.post(SourceChanged(SOURCE_FILE, pods, scan.problems, origins, self._known))
+            self._out.post(SourceChanged(SOURCE_FILE, pods, scan.problems, origins, self._known, objects))
         return scan.unsettled
 
     def _seen_pods(self, scan: ManifestScan) -> tuple[Pod, ...]:

@@ -17,8 +17,8 @@ from collections.abc import Set
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.roster import ManifestProblem
-from pykubelet.desired.sources.decode import MAX_BYTES, problem, too_large
+from pykubelet.base.model.roster import ManifestObject, ManifestProblem
+from pykubelet.desired.sources.decode import MAX_BYTES, ManifestRules, problem, too_large
 from pykubelet.desired.sources.reading import read_manifest
 from pykubelet.desired.sources.static import file_origin
 from pykubelet.edges.host.fs.errors import HostError
@@ -33,6 +33,7 @@ class ManifestContent(Value):
     key: tuple[int, int, int, int]
     pods: tuple[Pod, ...]
     problems: tuple[ManifestProblem, ...]
+    objects: tuple[ManifestObject, ...] = ()
 
 
 class ManifestScan(Value):
@@ -46,14 +47,15 @@ class ManifestScan(Value):
     keep: bool = False
     origins: tuple[str, ...] = ()
     returned: Set[str] = frozenset()
+    objects: tuple[ManifestObject, ...] = ()
 
 
 class Manifests:
     """The files at one path, a directory of manifests or a single one."""
 
-    def __init__(self, path: str, node_name: str, flight: SingleFlight) -> None:
+    def __init__(self, path: str, rules: ManifestRules, flight: SingleFlight) -> None:
         self._path = path
-        self._node_name = node_name
+        self._rules = rules
         self._flight = flight
         self._known: dict[str, ManifestContent] = {}
         self._young: set[str] = set()
@@ -97,9 +99,10 @@ class Manifests:
             self._known.clear()
             return ManifestScan()
         unsettled = young and content.key != _key(stat)
-        if content.pods:
+        if content.pods or content.objects:
             self._known = {self._path: content}
-            return ManifestScan(content.pods, content.problems, unsettled, origins=(self._path,) * len(content.pods))
+            origins = (self._path,) * len(content.pods)
+            return ManifestScan(content.pods, content.problems, unsettled, origins=origins, objects=content.objects)
         return ManifestScan((), content.problems, unsettled, keep=True)
 
     async def _scan_directory(
@@ -150,6 +153,7 @@ class Manifests:
             bool(young),
             origins=tuple(path for path, content in known.items() for _ in content.pods),
             returned=frozenset(os.path.join(self._path, name) for name in returned),
+            objects=tuple(found for content in known.values() for found in content.objects),
         )
 
     def _is_as_before(self, entry: DirEntry, path: str, touched: Set[str]) -> bool:
@@ -171,9 +175,10 @@ class Manifests:
                 return None
             wrong = too_large(origin) if error.is_too_large else problem(origin, "", str(error))
             return ManifestContent(_UNREAD, (), (wrong,))
-        result = await read_manifest(data, origin, self._node_name, self._flight)
+        result = await read_manifest(data, origin, self._rules, self._flight)
         pods = tuple(item for item in result if isinstance(item, Pod))
-        return ManifestContent(key, pods, tuple(item for item in result if isinstance(item, ManifestProblem)))
+        problems = tuple(item for item in result if isinstance(item, ManifestProblem))
+        return ManifestContent(key, pods, problems, tuple(item for item in result if isinstance(item, ManifestObject)))
 
 
 #: The key of a file that could not be read; it is read again at every scan.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pykubelet.base.api.documents import may_expand
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
-from pykubelet.desired.sources.decode import Pods, Problems, decode_manifest, problem
+from pykubelet.desired.sources.decode import Items, ManifestRules, Problems, decode_manifest, problem
 from pykubelet.desired.sources.static import Origin
 
 log = Log("sources")
@@ -20,11 +20,11 @@ INLINE_BYTES = 16 << 10
 DECODE_DEADLINE_S = 120.0
 
 
-async def read_manifest(data: bytes, origin: Origin, node_name: str, flight: SingleFlight) -> Pods | Problems:
+async def read_manifest(data: bytes, origin: Origin, rules: ManifestRules, flight: SingleFlight) -> Items | Problems:
     """The result of `decode_manifest`. Never raises because of a manifest's content."""
     if len(data) <= INLINE_BYTES and not may_expand(data):
-        return _decode(data, origin, node_name)
-    outcome = await flight.run(f"manifest {origin.place}", lambda: _decode(data, origin, node_name), DECODE_DEADLINE_S)
+        return _decode(data, origin, rules)
+    outcome = await flight.run(f"manifest {origin.place}", lambda: _decode(data, origin, rules), DECODE_DEADLINE_S)
     match outcome:
         case Done(value):
             return value
@@ -34,9 +34,9 @@ async def read_manifest(data: bytes, origin: Origin, node_name: str, flight: Sin
             return (problem(origin, "", f"takes longer than {DECODE_DEADLINE_S:g} s to read"),)
 
 
-def _decode(data: bytes, origin: Origin, node_name: str) -> Pods | Problems:
+def _decode(data: bytes, origin: Origin, rules: ManifestRules) -> Items | Problems:
     try:
-        return decode_manifest(data, origin, node_name)
+        return decode_manifest(data, origin, rules)
     except Exception as error:
         log.error("a manifest cannot be read because of a bug", origin=origin.shown, exc_info=error)
         return (problem(origin, "", f"cannot be read: {type(error).__name__}: {error}"),)

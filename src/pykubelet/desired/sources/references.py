@@ -1,6 +1,7 @@
 """Finds references of a pod to API objects. Pure.
 
-A static pod must run without an API server, so it may have none (feature gate PreventStaticPodAPIReferences).
+A static pod must run without an API server, so it may have none (feature gate PreventStaticPodAPIReferences). On a node that has no API
+server, manifests take its place for claims, persistent volumes and CSIDrivers.
 """
 
 from __future__ import annotations
@@ -10,8 +11,14 @@ from pykubelet.base.api.core import Container, EphemeralContainer, Pod, PodSpec,
 _WITH_SECRET_REF = ("cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos")
 
 
-def api_reference(pod: Pod) -> str:
-    """The plural name of the first kind of API object that the pod refers to, as the reference kubelet names it; empty for none."""
+_BY_MANIFEST = "; only a node without an API server takes them from manifests"
+
+
+def api_reference(pod: Pod, is_standalone: bool = False) -> str:
+    """The plural name of the first kind of API object that the pod refers to, as the reference kubelet names it; empty for none.
+
+    `is_standalone`: without an API server, objects that manifests may define do not count.
+    """
     spec = pod.spec
     if spec.serviceAccountName:
         return "serviceaccounts"
@@ -21,7 +28,7 @@ def api_reference(pod: Pod) -> str:
         return "configmaps"
     if spec.resourceClaims:
         return "resourceclaims"
-    return next((found for volume in spec.volumes if (found := _volume_reference(volume))), "")
+    return next((found for v in spec.volumes if (found := _volume_reference(v, is_standalone))), "")
 
 
 def _containers(spec: PodSpec) -> tuple[Container | EphemeralContainer, ...]:
@@ -64,13 +71,13 @@ def _needs_config_maps(spec: PodSpec) -> bool:
     return False
 
 
-def _volume_reference(volume: Volume) -> str:
+def _volume_reference(volume: Volume, is_standalone: bool) -> str:
     if volume.csi is not None:
-        return "csidrivers (via CSI volumes)"
+        return "" if is_standalone else f"csidrivers (via CSI volumes){_BY_MANIFEST}"
     if volume.glusterfs is not None:
         return "endpoints (via glusterFS volumes)"
     if volume.persistentVolumeClaim is not None:
-        return "persistentvolumeclaims"
+        return "" if is_standalone else f"persistentvolumeclaims{_BY_MANIFEST}"
     if volume.ephemeral is not None:
         return "persistentvolumeclaims (via ephemeral volumes)"
     sources = volume.projected.sources if volume.projected is not None else ()

@@ -18,8 +18,8 @@ from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.labels import SOURCE_HTTP
-from pykubelet.base.model.roster import ManifestProblem, SourceChanged
-from pykubelet.desired.sources.decode import MAX_BYTES, Pods, Problems, is_pods, problem
+from pykubelet.base.model.roster import ManifestObject, ManifestProblem, SourceChanged
+from pykubelet.desired.sources.decode import MAX_BYTES, Items, ManifestRules, Problems, is_usable, problem
 from pykubelet.desired.sources.reading import read_manifest
 from pykubelet.desired.sources.seen import FirstSeen
 from pykubelet.desired.sources.static import Origin
@@ -52,7 +52,7 @@ class UrlSource:
         self,
         url: str,
         headers: Mapping[str, tuple[str, ...]],
-        node_name: str,
+        rules: ManifestRules,
         period_s: float,
         out: Post[SourceChanged],
         clock: Clock,
@@ -60,7 +60,7 @@ class UrlSource:
     ) -> None:
         self._origin = url_origin(url)
         self._headers = headers
-        self._node_name = node_name
+        self._rules = rules
         self._period_s = period_s
         self._out = out
         self._clock = clock
@@ -70,6 +70,7 @@ class UrlSource:
         self._body: bytes | None = None
         self._body_is_bad = False
         self._pods: tuple[Pod, ...] = ()
+        self._objects: tuple[ManifestObject, ...] = ()
         self._problems: tuple[ManifestProblem, ...] = ()
         self._ready = False
 
@@ -96,20 +97,21 @@ class UrlSource:
             return
         result = await self._decode(answer.body)
         self._body = answer.body
-        self._body_is_bad = not is_pods(result)
+        self._body_is_bad = not is_usable(result)
         if self._body_is_bad:
             self._failed(tuple(item for item in result if isinstance(item, ManifestProblem)))
             return
         pods = self._seen.mark((item for item in result if isinstance(item, Pod)), self._clock.wall())
-        changed = pods != self._pods or bool(self._problems) or not self._ready
-        self._pods, self._problems, self._ready = pods, (), True
+        objects = tuple(item for item in result if isinstance(item, ManifestObject))
+        changed = (pods, objects) != (self._pods, self._objects) or bool(self._problems) or not self._ready
+        self._pods, self._objects, self._problems, self._ready = pods, objects, (), True
         if changed:
             self._post()
 
-    async def _decode(self, body: bytes) -> Pods | Problems:
+    async def _decode(self, body: bytes) -> Items | Problems:
         if not body:
             return ()
-        return await read_manifest(body, self._origin, self._node_name, self._flight)
+        return await read_manifest(body, self._origin, self._rules, self._flight)
 
     def _failed(self, problems: Problems) -> None:
         """Keep the set, and post the problems if they have changed."""
@@ -128,4 +130,4 @@ class UrlSource:
             self._post()
 
     def _post(self) -> None:
-        self._out.post(SourceChanged(SOURCE_HTTP, self._pods, self._problems, known=self._ready))
+        self._out.post(SourceChanged(SOURCE_HTTP, self._pods, self._problems, known=self._ready, objects=self._objects))

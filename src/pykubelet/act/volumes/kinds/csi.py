@@ -112,7 +112,7 @@ def needs_refresh(present: CsiPlan, wanted: CsiPlan) -> bool:
 
 def _driver_spec(name: str, content: Content) -> CSIDriverSpec | None:
     """The driver's properties; None while they are awaited. VolumesError if it offers no volumes of a pod's own."""
-    if not content.available:
+    if not content.may_answer(driver_key(name)):
         raise VolumesError(f"{MODE_FAILED}kube client is not configured")
     refused = f'{MODE_FAILED}volume mode "{EPHEMERAL}" not supported by driver {name}'
     match content.find(driver_key(name)):

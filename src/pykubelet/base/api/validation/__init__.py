@@ -1,6 +1,7 @@
-"""Validation of pods at creation, as kube-apiserver 1.36 does it: pure functions, errors as values.
+"""Validation of objects at creation, as kube-apiserver 1.36 does it: pure functions, errors as values.
 
-`validate_pod` is the only entry point; the other modules hold its rules by subject.
+The entry points are `validate_pod`, and those of `storage.py` for persistent volumes, claims and CSI drivers; the other modules
+hold rules by subject.
 """
 
 from __future__ import annotations

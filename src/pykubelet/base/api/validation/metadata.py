@@ -45,8 +45,8 @@ def validate_annotations(annotations: Mapping[str, str], path: str) -> Errors:
     return errors
 
 
-def validate_metadata(meta: ObjectMeta, path: str) -> Errors:
-    """Metadata of a namespaced object whose name is a DNS subdomain."""
+def validate_metadata(meta: ObjectMeta, path: str, *, is_namespaced: bool = True) -> Errors:
+    """Metadata of an object whose name is a DNS subdomain."""
     errors: Errors = []
     if meta.generateName:
         prefix = meta.generateName
@@ -56,7 +56,10 @@ def validate_metadata(meta: ObjectMeta, path: str) -> Errors:
         errors.append(required(f"{path}.name", "name or generateName is required"))
     else:
         errors += invalids(f"{path}.name", meta.name, names.dns_subdomain_errors(meta.name))
-    if not meta.namespace:
+    if not is_namespaced:
+        if meta.namespace:
+            errors.append(forbidden(f"{path}.namespace", "not allowed on this type"))
+    elif not meta.namespace:
         errors.append(required(f"{path}.namespace"))
     else:
         errors += invalids(f"{path}.namespace", meta.namespace, names.dns_label_errors(meta.namespace))

@@ -118,7 +118,8 @@ def _validate_node_term(term: NodeSelectorTerm, check_values: bool, path: str) -
     return errors
 
 
-def _validate_node_selector(selector: NodeSelector, path: str) -> Errors:
+def validate_node_selector(selector: NodeSelector, path: str) -> Errors:
+    """The required node affinity of a pod or a persistent volume."""
     if not selector.nodeSelectorTerms:
         return [required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")]
     errors: Errors = []
@@ -179,7 +180,7 @@ def validate_affinity(affinity: Affinity | None, path: str) -> Errors:
         at = f"{path}.nodeAffinity"
         wanted = affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
         if wanted is not None:
-            errors += _validate_node_selector(wanted, f"{at}.requiredDuringSchedulingIgnoredDuringExecution")
+            errors += validate_node_selector(wanted, f"{at}.requiredDuringSchedulingIgnoredDuringExecution")
         at += ".preferredDuringSchedulingIgnoredDuringExecution"
         for i, preferred in enumerate(affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution):
             errors += _weight_errors(preferred.weight, f"{at}[{i}].weight")

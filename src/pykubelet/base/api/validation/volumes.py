@@ -21,6 +21,7 @@ from pykubelet.base.api.core import (
     KeyToPath,
     NFSVolumeSource,
     ObjectMeta,
+    PersistentVolumeClaimSpec,
     ProjectedVolumeSource,
     Volume,
 )
@@ -116,12 +117,7 @@ def _validate_source(volume: Volume, meta: ObjectMeta, path: str) -> Errors:
         return [required(path, "must specify a volume type")]
     kind = given[0]
     source = getattr(volume, kind)
-    at = f"{path}.{kind}"
-    if kind in _NEEDED:
-        errors: Errors = [required(f"{at}.{field}") for field in _NEEDED[kind] if not getattr(source, field)]
-        errors += _partition_errors(source, at)
-    else:
-        errors = _RULES[kind](source, at)
+    errors = validate_persistent_source(kind, source, f"{path}.{kind}")
     if kind == "iscsi" and source.initiatorName and len(f"{volume.name}:{source.targetPortal}") > 64:
         detail = (
             "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters "
@@ -133,6 +129,14 @@ def _validate_source(volume: Volume, meta: ObjectMeta, path: str) -> Errors:
         for reason in names.dns_subdomain_errors(claim):
             errors.append(invalid(f"{path}.name", volume.name, f'PVC name "{claim}": {reason}'))
     return errors + [forbidden(f"{path}.{other}", "may not specify more than 1 volume type") for other in given[1:]]
+
+
+def validate_persistent_source(kind: str, source: object, path: str) -> Errors:
+    """The source of a persistent volume, of a kind whose source is like that of a pod's volume (nfs, hostPath, ...)."""
+    if kind in _NEEDED:
+        errors: Errors = [required(f"{path}.{field}") for field in _NEEDED[kind] if not getattr(source, field)]
+        return errors + _partition_errors(source, path)
+    return _RULES[kind](source, path)
 
 
 def _partition_errors(source: object, path: str) -> Errors:
@@ -290,24 +294,29 @@ def _validate_ephemeral(source: EphemeralVolumeSource, path: str) -> Errors:
     errors: Errors = []
     if template.metadata is not None:
         errors += validate_template_metadata(template.metadata, f"{at}.metadata")
-    spec = template.spec
-    if not spec.accessModes:
-        errors.append(required(f"{at}.spec.accessModes", "at least 1 access mode is required"))
-    for mode in spec.accessModes:
-        if mode not in ACCESS_MODES:
-            errors.append(not_supported(f"{at}.spec.accessModes", mode, ACCESS_MODES))
-    if "ReadWriteOncePod" in spec.accessModes and len(set(spec.accessModes) & set(ACCESS_MODES)) > 1:
-        detail = "may not use ReadWriteOncePod with other access modes"
-        errors.append(forbidden(f"{at}.spec.accessModes", detail))
+    return errors + validate_claim_basics(template.spec, f"{at}.spec")
+
+
+def validate_claim_basics(spec: PersistentVolumeClaimSpec, path: str) -> Errors:
+    """The access modes and the requested size of a claim."""
+    errors = validate_access_modes(spec.accessModes, f"{path}.accessModes")
     storage = spec.resources.requests.get("storage") if spec.resources else None
     if storage is None:
-        errors.append(required(f"{at}.spec.resources[storage]"))
-    else:
-        errors += _positive_errors(storage, f"{at}.spec.resources[storage]")
+        return [*errors, required(f"{path}.resources[storage]")]
+    return errors + validate_positive(storage, f"{path}.resources[storage]")
+
+
+def validate_access_modes(modes: tuple[str, ...], path: str) -> Errors:
+    """The access modes of a claim or a persistent volume."""
+    errors: Errors = [] if modes else [required(path, "at least 1 access mode is required")]
+    errors += [not_supported(path, mode, ACCESS_MODES) for mode in modes if mode not in ACCESS_MODES]
+    if "ReadWriteOncePod" in modes and len(set(modes) & set(ACCESS_MODES)) > 1:
+        errors.append(forbidden(path, "may not use ReadWriteOncePod with other access modes"))
     return errors
 
 
-def _positive_errors(amount: str | int | float, path: str) -> Errors:
+def validate_positive(amount: str | int | float, path: str) -> Errors:
+    """A quantity above zero."""
     try:
         if parse(amount).nano > 0:
             return []

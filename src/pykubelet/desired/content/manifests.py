@@ -1,0 +1,139 @@
+"""Answers for claims, persistent volumes and CSIDrivers from manifests, on a node without an API server. Owns the cell `Content` there.
+
+Reads `Roster`, which has the objects of all manifests, and `NodeView` for node affinity. Owns the file `<root>/volume_bindings`: which
+claim has which volume. It is written before a binding is published, so that a claim has the same volume after a restart. Without the
+file, claims are bound anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from pykubelet.base.api.codec import DecodeError, decode, encode
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight
+from pykubelet.base.kit.log import Log
+from pykubelet.base.model.content import BY_MANIFEST, Content, Found, ObjectKey
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.needs import Needs
+from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.roster import ManifestObject, Roster, RosterPod
+from pykubelet.desired.content.binding import Bindings, Bound, bind, missing
+from pykubelet.edges.host.fs.checkpoint import Checkpoint
+from pykubelet.edges.host.fs.errors import HostError
+
+log = Log("content")
+SAVE_DEADLINE_S = 10.0
+RETRY_S = 30.0
+
+
+class ManifestContent:
+    """Keeps `Content`. `run` never returns. `path`: the file. `needs`: what a pod refers to, as far as it is known."""
+
+    def __init__(
+        self,
+        path: str,
+        roster: Cell[Roster],
+        node: Cell[NodeView],
+        content: CellWriter[Content],
+        flight: SingleFlight,
+        needs: Callable[[Pod, Content], Needs],
+    ) -> None:
+        self._file = Checkpoint(path)
+        self._roster = roster
+        self._node = node
+        self._content = content
+        self._flight = flight
+        self._needs = needs
+        self._bindings = self._saved = Bindings()
+        self._problem = ""
+        content.publish(Content(has_manifests=True))
+
+    async def run(self) -> None:
+        """Follow the roster and keep `Content` up to date."""
+        self._bindings = self._saved = await self._load()
+        wakeup = asyncio.Event()
+        seen: tuple[tuple[ManifestObject, ...], bool, Mapping[str, str]] | None = None
+        pods: Mapping[PodUID, RosterPod] | None = None
+        bound = Bound({}, self._bindings, is_complete=False)
+        with set_on_change(wakeup, self._roster, self._node):
+            while True:
+                roster, node = self._roster.get(), self._node.get()
+                now = roster.objects, roster.sources_ready, node.labels
+                if now != seen or roster.pods is not pods:
+                    if now != seen:
+                        bound = bind(roster.objects, self._bindings, node, is_complete=roster.sources_ready)
+                        self._bindings = bound.bindings
+                        await self._save()
+                    self._publish(bound, roster.pods)
+                    seen, pods = now, roster.pods
+                await self._wait(wakeup)
+
+    async def _wait(self, wakeup: asyncio.Event) -> None:
+        """Wait for a change; save the bindings again if that failed."""
+        try:
+            async with asyncio.timeout(RETRY_S if self._problem else None):
+                await wakeup.wait()
+        except TimeoutError:
+            await self._save()
+        wakeup.clear()
+
+    def _publish(self, bound: Bound, pods: Mapping[PodUID, RosterPod]) -> None:
+        """Publish all answers, and those about objects that pods refer to and that have no manifest."""
+        before = self._content.get()
+        answers: dict[ObjectKey, Found] = dict(bound.answers)
+        if bound.is_complete:
+            known = Content(objects=answers, has_manifests=True)
+            for entry in pods.values():
+                for key in self._needs(entry.pod, known).objects:
+                    if key.kind in BY_MANIFEST and key not in answers:
+                        answers[key] = missing(key)
+        objects = {key: _same(before.objects.get(key), found) for key, found in answers.items()}
+        if objects != before.objects:
+            self._content.publish(Content(objects=objects, has_manifests=True))
+
+    # The file
+
+    async def _load(self) -> Bindings:
+        outcome = await self._flight.run("load:volume-bindings", self._file.load, SAVE_DEADLINE_S)
+        if not isinstance(outcome, Done):
+            log.warning("the bindings of claims cannot be read", path=self._file.path)
+            return Bindings()
+        if outcome.value is None:
+            return Bindings()
+        try:
+            return decode(Bindings, outcome.value)
+        except DecodeError as error:
+            log.warning("the bindings of claims cannot be read", path=self._file.path, error=error)
+            return Bindings()
+
+    async def _save(self) -> None:
+        if self._bindings == self._saved:
+            return
+        bindings = self._bindings
+        payload = encode(bindings)
+        outcome = await self._flight.run("save:volume-bindings", lambda: self._file.save(payload), SAVE_DEADLINE_S)
+        match outcome:
+            case Done():
+                self._saved = bindings
+                self._note("")
+            case Failed(HostError() as error):
+                self._note(str(error))
+            case Failed(error):
+                raise error
+            case _:
+                self._note("no answer in time")
+
+    def _note(self, problem: str) -> None:
+        if problem and not self._problem:
+            log.warning("the bindings of claims cannot be kept over a restart", error=problem)
+        elif self._problem and not problem:
+            log.info("the bindings of claims can be kept again")
+        self._problem = problem
+
+
+def _same(before: Found | None, now: Found) -> Found:
+    """`before` if it is equal, so that readers see no change."""
+    return before if before is not None and before == now else now

@@ -1,0 +1,105 @@
+"""Makes objects of volumes from manifests: PersistentVolume, PersistentVolumeClaim and CSIDriver, for a node without an API server. Pure.
+
+Defaults and validation are those of the API server, and a few rules more, because some components of a cluster are missing: nothing
+attaches volumes, keeps Secrets, issues tokens or copies data. An object's UID depends on its kind, namespace and name alone, so an
+edited manifest is still the same object. A UID in the manifest is used instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from pykubelet.base.api import codec
+from pykubelet.base.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim
+from pykubelet.base.api.storage_defaults import default_claim, default_driver, default_volume
+from pykubelet.base.api.strict import huge_numbers, unknown_fields
+from pykubelet.base.api.validation.errors import Errors, forbidden
+from pykubelet.base.api.validation.storage import validate_claim, validate_driver, validate_volume
+from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.content import ContentKind, ObjectKey
+from pykubelet.base.model.roster import ManifestObject
+
+StorageObject: TypeAlias = PersistentVolume | PersistentVolumeClaim | CSIDriver
+
+_SECRETS = (
+    *("nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef"),
+    *("controllerPublishSecretRef", "controllerExpandSecretRef", "secretRef"),
+)
+_NO_SECRETS = "a node without an API server has no Secrets"
+
+
+class StorageKind(Value):
+    """How manifests of one kind are read. `default` and `errors`: defaults, and all rules."""
+
+    version: str
+    type: type[Any]
+    content: ContentKind
+    default: Callable[[Any], Any]
+    errors: Callable[[Any], Errors]
+
+
+def _volume_errors(volume: PersistentVolume) -> Errors:
+    errors = validate_volume(volume)
+    for kind in ("csi", "iscsi", "flexVolume", "cephfs", "rbd", "cinder", "scaleIO", "storageos"):
+        source = getattr(volume.spec, kind)
+        errors += [
+            forbidden(f"spec.{kind}.{field}", _NO_SECRETS)
+            for field in _SECRETS
+            if getattr(source, field, None) is not None
+        ]
+    return errors
+
+
+def _claim_errors(claim: PersistentVolumeClaim) -> Errors:
+    errors = validate_claim(claim)
+    for field in ("dataSource", "dataSourceRef"):
+        if getattr(claim.spec, field) is not None:
+            errors.append(forbidden(f"spec.{field}", "a node without an API server fills no volumes"))
+    return errors
+
+
+def _default_driver(driver: CSIDriver) -> CSIDriver:
+    """The driver with its defaults; no volume is attached unless that is asked for, which is refused."""
+    driver = default_driver(driver)
+    return replace(driver, spec=replace(driver.spec, attachRequired=bool(driver.spec.attachRequired)))
+
+
+def _driver_errors(driver: CSIDriver) -> Errors:
+    errors = validate_driver(driver)
+    if driver.spec.attachRequired:
+        errors.append(forbidden("spec.attachRequired", "a node without an API server attaches no volumes"))
+    if driver.spec.tokenRequests:
+        errors.append(forbidden("spec.tokenRequests", "a node without an API server has no tokens"))
+    return errors
+
+
+KINDS = {
+    "PersistentVolume": StorageKind("v1", PersistentVolume, ContentKind.VOLUME, default_volume, _volume_errors),
+    "PersistentVolumeClaim": StorageKind(
+        "v1", PersistentVolumeClaim, ContentKind.VOLUME_CLAIM, default_claim, _claim_errors
+    ),
+    "CSIDriver": StorageKind("storage.k8s.io/v1", CSIDriver, ContentKind.CSI_DRIVER, _default_driver, _driver_errors),
+}
+
+
+def object_uid(key: ObjectKey) -> str:
+    """The UID of an object of a manifest: 32 hex digits."""
+    return hashlib.blake2b(f"{key.kind}\0{key.namespace}\0{key.name}".encode(), digest_size=16).hexdigest()
+
+
+def decode_object(manifest: dict[str, object], kind: StorageKind, origin: str) -> ManifestObject | Errors:
+    """The complete and valid object, or its errors. Raises DecodeError, RecursionError."""
+    wrong = [(path, "unknown field") for path in unknown_fields(kind.type, manifest)]
+    wrong += [(path, "number out of range") for path in huge_numbers(manifest)]
+    if wrong:
+        raise codec.DecodeError(*wrong[0])
+    found: Any = codec.from_object(kind.type, manifest)
+    meta = found.metadata
+    if kind.content is ContentKind.VOLUME_CLAIM:
+        meta = replace(meta, namespace=meta.namespace or "default")
+    key = ObjectKey(kind.content, meta.namespace, meta.name)
+    meta = replace(meta, uid=meta.uid or object_uid(key), deletionTimestamp="")
+    found = kind.default(replace(found, metadata=meta))
+    return kind.errors(found) or ManifestObject(key, found, origin)

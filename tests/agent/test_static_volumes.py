@@ -1,0 +1,114 @@
+"""Static pods with persistent volumes on a node without an API server, on a real runtime."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.agent import Agent, Json, make_container, make_pod
+from support.csi import csi_driver
+
+pytestmark = pytest.mark.integration
+
+WAITS = 'trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done'
+PLUGIN = "kubernetes.io~host-path"
+
+
+def volume(name: str, path: Path, size: str = "1Gi", kind: str = "hostPath", **spec: Any) -> Json:
+    spec = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": size}, kind: {"path": str(path)}, **spec}
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+
+
+def claim(name: str, size: str = "1Gi", **spec: Any) -> Json:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}, **spec}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
+
+
+def claiming(name: str, script: str = "", of: str = "data") -> Json:
+    container = make_container(script=script or WAITS, volumeMounts=[{"name": "store", "mountPath": "/store"}])
+    return make_pod(name, container, volumes=[{"name": "store", "persistentVolumeClaim": {"claimName": of}}])
+
+
+def waits(agent: Agent, pod: str) -> str:
+    return " ".join(wait["detail"] for wait in agent.explain(pod)["waits"])
+
+
+async def test_the_data_of_a_claim_outlive_pods_and_restarts(agent: Agent, tmp_path: Path) -> None:
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.mkdir()
+    large.mkdir()
+    agent.put(claiming("web", f"echo one >> /store/log; {WAITS}"))
+    await agent.wait_for(
+        "the wait is explained", lambda: "no manifest has the PersistentVolumeClaim" in waits(agent, "web")
+    )
+    agent.put(claim("data"))
+    await agent.wait_for("the wait is explained", lambda: "no manifest has a PersistentVolume" in waits(agent, "web"))
+    agent.put(volume("large", large, "9Gi"))
+    await agent.wait_running("web")
+    await agent.wait_for("the data", lambda: (large / "log").exists())
+    agent.put(volume("small", small))
+    agent.remove("web")
+    await agent.wait_gone("web")
+    agent.kill9()
+    agent.start()
+    agent.put(claiming("web", f"echo two >> /store/log; {WAITS}"))
+    await agent.wait_for("the data", lambda: (large / "log").read_text() == "one\ntwo\n")
+    assert list(small.iterdir()) == []
+
+
+async def test_a_local_volume_whose_manifest_goes_while_it_is_used(agent: Agent, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node"]}]}]
+    affinity = {"required": {"nodeSelectorTerms": terms}}
+    agent.put(volume("disk", disk, kind="local", nodeAffinity=affinity), claim("kept"))
+    agent.put(claiming("user", f"echo here > /store/log; {WAITS}", "kept"))
+    await agent.wait_running("user")
+    agent.remove("disk")
+    agent.put(claiming("late", of="kept"))
+    await agent.wait_for("the wait is explained", lambda: "PVC is lost" in waits(agent, "late"))
+    assert (disk / "log").read_text() == "here\n"
+    (user,) = await agent.wait_running("user")
+    assert user["status"]["containerStatuses"][0]["restartCount"] == 0
+    agent.remove("user")
+    await agent.wait_gone("user")
+    agent.put(volume("disk", disk, kind="local", nodeAffinity=affinity))
+    await agent.wait_running("late")
+    agent.remove("late", "kept", "disk")
+    await agent.wait_gone("late")
+    assert (disk / "log").read_text() == "here\n"
+
+
+async def test_two_volumes_of_one_name_are_reported(agent: Agent, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    agent.put_text("one.json", text(volume("twin", tmp_path / "a")))
+    agent.put_text("two.json", text(volume("twin", tmp_path / "a")))
+
+    def reported() -> bool:
+        return any("is also defined in" in one["reason"] for one in agent.ask_json("explain", "node")["problems"])
+
+    await agent.wait_for("the problem is reported", reported)
+
+
+async def test_an_inline_csi_volume_needs_no_api_server(agent: Agent) -> None:
+    pod = make_pod(
+        "inline",
+        make_container(
+            script=f"echo written > /store/file; {WAITS}", volumeMounts=[{"name": "s", "mountPath": "/store"}]
+        ),
+        volumes=[{"name": "s", "csi": {"driver": "local.csi.pykubelet"}}],
+    )
+    async with csi_driver(agent.root, agent.folder / "csi") as driver:
+        agent.put(pod)
+        await agent.wait_running("inline")
+        (request,) = driver.requests("NodePublishVolume")
+        assert request["volume_context"]["csi.storage.k8s.io/pod.name"] == "inline-node"
+        agent.remove("inline")
+        await agent.wait_gone("inline")
+        await agent.wait_for("the volume is deleted", lambda: driver.volumes() == [])
+
+
+def text(document: Json) -> str:
+    return json.dumps(document)
