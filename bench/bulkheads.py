@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from testbed import images
-from testbed.faults import DeafFileSystem, Faults
+from testbed.faults import Faults
+from testbed.fuse import HangingFileSystem
 
 from bench.agent import runtime_name
 from bench.baseline import NS_PER_MS, find_pod
@@ -103,19 +104,41 @@ async def probes_hang(stage: Stage) -> AsyncIterator[None]:
     yield
 
 
+@contextlib.contextmanager
+def hanging_volume(stage: Stage) -> Iterator[tuple[HangingFileSystem, list[dict[str, object]]]]:
+    """A file system that can be made to hang, and 12 pods with it as a volume."""
+    folder = stage.bench.agent.folder
+    with HangingFileSystem(folder / "deaf", folder / "deaf-data") as system:
+        volume = {"name": "v", "hostPath": {"path": str(system.path), "type": "Directory"}}
+        pods = [shell(f"deaf-{n}", _SLEEP, volumeMounts=[{"name": "v", "mountPath": "/v"}]) for n in range(12)]
+        for pod in pods:
+            pod["spec"]["volumes"] = [volume]  # type: ignore[index]
+        yield system, pods
+
+
 @contextlib.asynccontextmanager
 async def volumes_hang(stage: Stage) -> AsyncIterator[None]:
-    deaf = DeafFileSystem(stage.bench.agent.folder / "deaf")
-    try:
-        for n in range(12):
-            pod = shell(f"deaf-{n}", _SLEEP, volumeMounts=[{"name": "v", "mountPath": "/v"}])
-            volume = {"name": "v", "hostPath": {"path": str(deaf.path), "type": "Directory"}}
-            pod["spec"]["volumes"] = [volume]  # type: ignore[index]
-            stage.placed(pod)
+    with hanging_volume(stage) as (system, pods):
+        system.stop()
+        stage.placed(*pods)
         await asyncio.sleep(2)
         yield
-    finally:
-        deaf.close()
+
+
+@contextlib.asynccontextmanager
+async def used_volumes_hang(stage: Stage) -> AsyncIterator[None]:
+    """They hang when their pods run; half of these have been withdrawn, and cannot go."""
+    with hanging_volume(stage) as (system, pods):
+        for pod in pods[:3]:
+            probe = {"exec": {"command": ["ls", "/v"]}, "periodSeconds": 10, "timeoutSeconds": 1}
+            pod["spec"]["containers"][0]["readinessProbe"] = probe  # type: ignore[index]
+        await stage.started(*pods)
+        system.stop()
+        gone = [str(pod["metadata"]["name"]) for pod in pods[6:]]  # type: ignore[index]
+        stage.bench.agent.withdraw(gone)
+        stage.names[:] = [name for name in stage.names if name not in gone]
+        await asyncio.sleep(5)
+        yield
 
 
 @contextlib.asynccontextmanager
@@ -177,6 +200,7 @@ FAULTS: dict[str, Fault] = {
     "a network plugin that never returns": network_hangs,
     "8 exec probes that never end": probes_hang,
     "12 volumes that do not answer": volumes_hang,
+    "a hung volume that 12 pods use": used_volumes_hang,
     "a container that ignores SIGTERM": signal_ignored,
     "a log line of 100 MB": log_floods,
     "250 containers": containers_crowd,

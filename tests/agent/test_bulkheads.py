@@ -16,7 +16,8 @@ from support.beside import READY, others_go_on
 from support.gate import MOUNTS, UNTIL_OPEN, Gate
 from testbed import containerd, host, images
 from testbed.containerd import Testbed
-from testbed.faults import DeafFileSystem, Faults
+from testbed.faults import Faults
+from testbed.fuse import HangingFileSystem
 
 pytestmark = pytest.mark.integration
 
@@ -161,13 +162,13 @@ async def test_exec_probes_that_never_end(agent: Agent, hanging: Faults) -> None
 
 
 @pytest.fixture
-def deaf(tmp_path: Path) -> Iterator[DeafFileSystem]:
-    system = DeafFileSystem(tmp_path / "deaf")
-    yield system
-    system.close()
+def deaf(tmp_path: Path) -> Iterator[HangingFileSystem]:
+    with HangingFileSystem(tmp_path / "deaf", tmp_path / "data") as system:
+        system.stop()
+        yield system
 
 
-async def test_volumes_that_do_not_answer(agent: Agent, deaf: DeafFileSystem) -> None:
+async def test_volumes_that_do_not_answer(agent: Agent, deaf: HangingFileSystem) -> None:
     """More of them than there are workers for such things."""
     volume = {"name": "data", "hostPath": {"path": str(deaf.path), "type": "Directory"}}
     mount = {"name": "data", "mountPath": "/data"}

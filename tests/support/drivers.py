@@ -24,6 +24,11 @@ class DriverProcess:
         self._process = process
         self._log = log
 
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
     async def behave(self, devices: list[dict[str, Any]] | None = None, **behavior: Any) -> None:
         """Change how calls are answered; see `Driver`. Returns when it is in force."""
         health = behavior.pop("health_of", None)

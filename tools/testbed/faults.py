@@ -1,4 +1,4 @@
-"""Faults on order: a runtime or a network that hangs for one pod, and a file system that does not answer.
+"""Faults on order: a runtime or a network that hangs for one pod. A file system that hangs is in `fuse.py`.
 
 Owns a folder of programs that stand before the machine's own: `runc`, and the CNI plugin `bridge`. Both look for a flag
 named after what they are asked and for which pod, and wait as long as it is there; otherwise they are the real ones. A flag
@@ -8,18 +8,14 @@ folder to `containerd.up(bin_dir=...)`. Pods are named as the runtime knows them
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
-import struct
 from pathlib import Path
 
 from testbed.host import TestbedError
 
 CNI_BIN = Path("/usr/lib/cni")
 _SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_MS_NOSUID, _MS_NODEV, _MNT_FORCE, _MNT_DETACH = 2, 4, 1, 2
-_FUSE_INIT = 26
 
 _RUNC = """#!/bin/sh
 # The shim runs it in the bundle of the pod's sandbox.
@@ -87,40 +83,3 @@ class Faults:
             writer = os.open(flag, os.O_RDWR)
             flag.unlink()
             os.close(writer)
-
-
-class DeafFileSystem:
-    """A FUSE file system mounted at `path`, whose daemon greets the kernel and never answers anything again.
-
-    Who looks into it waits until `close`, and then gets an error.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.mkdir(parents=True, exist_ok=True)
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
-        options = f"fd={self._device},rootmode=40000,user_id=0,group_id=0,allow_other"
-        flags = _MS_NOSUID | _MS_NODEV
-        if self._libc.mount(b"deaf", os.fsencode(path), b"fuse.deaf", flags, options.encode()):
-            code = ctypes.get_errno()
-            os.close(self._device)
-            raise TestbedError(f"cannot mount a FUSE file system at {path}: {os.strerror(code)}")
-        self._greet()
-
-    def _greet(self) -> None:
-        """Answer the kernel's INIT; the connection is good from then on."""
-        request = os.read(self._device, 1 << 17)
-        _, opcode, unique = struct.unpack_from("<IIQ", request)
-        if opcode != _FUSE_INIT:
-            raise TestbedError(f"the kernel's first FUSE request is {opcode}, not INIT")
-        major, minor = struct.unpack_from("<II", request, 40)
-        answer = struct.pack("<IIIIHHIIHHI28x", major, min(minor, 31), 1 << 16, 0, 12, 9, 1 << 16, 1, 0, 0, 0)
-        os.write(self._device, struct.pack("<IiQ", 16 + len(answer), 0, unique) + answer)
-
-    def close(self) -> None:
-        """Abort the connection: whoever waits gets an error; the mount goes. Harmless when done already."""
-        if self._device >= 0:
-            self._libc.umount2(os.fsencode(self.path), _MNT_FORCE | _MNT_DETACH)
-            os.close(self._device)
-            self._device = -1

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from testbed.fuse import HangingFileSystem
 
 from pykubelet.edges.host.fs import mounts
 from pykubelet.edges.host.fs.errors import HostError
@@ -163,3 +165,19 @@ def test_busy_mount_is_an_error_and_can_be_detached(place: Path) -> None:
         assert caught.value.is_busy
         assert mounts.unmount(str(place / "m"), detach=True)
     assert not mounts.is_mount_point(str(place / "m"))
+
+
+@pytest.mark.parametrize("mode", ["stop", "hang"])
+def test_whether_something_is_mounted_is_known_without_asking_it(tmp_path: Path, mode: str) -> None:
+    with HangingFileSystem(tmp_path / "mounted", tmp_path / "data") as storage:
+        bound = tmp_path / "bound"
+        bound.mkdir()
+        mounts.bind(str(storage.path), str(bound))
+        getattr(storage, mode)()
+        found = list(map(str, (storage.path, bound)))
+        answers: list[bool] = []
+        asking = threading.Thread(target=lambda: answers.extend(map(mounts.is_mount_point, found)), daemon=True)
+        asking.start()
+        asking.join(20)
+        assert answers == [True, True]
+        assert mounts.unmount(str(bound))

@@ -46,6 +46,9 @@ def plan(inputs: PlanInputs) -> LocalPlan:
 
 def set_up(plan: LocalPlan, _context: SetUpContext) -> None:
     """Bind the directory unless it is bound, and give its files to the pod's group. VolumesError if it is no directory."""
+    if mounts.is_mount_point(plan.path):
+        mounts.apply_bind_options(plan.path, plan.options)  # an earlier set-up may have been cut short before it did
+        return  # without asking the directory, which may be on a file system that hangs
     found = files.stat_file(plan.directory)
     if found is None:
         raise VolumesError(f'path "{plan.directory}" does not exist', _NEW_MOUNTER)
@@ -53,9 +56,6 @@ def set_up(plan: LocalPlan, _context: SetUpContext) -> None:
         raise VolumesError("block devices are not supported yet", _NEW_MOUNTER)
     if not found.is_dir:
         raise VolumesError("only directory and block device are supported", _NEW_MOUNTER)
-    if mounts.is_mount_point(plan.path):
-        mounts.apply_bind_options(plan.path, plan.options)  # an earlier set-up may have been cut short before it did
-        return
     _apply_group(plan)  # before the bind, which is the mark of a finished volume
     make_empty_volume_dir(plan.path)
     mounts.bind_with_options(plan.directory, plan.path, plan.options)
