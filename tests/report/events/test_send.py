@@ -18,7 +18,7 @@ from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodRef, PodUID
-from pykubelet.base.model.kube_events import EventType, KubeEvent, normal, warning
+from pykubelet.base.model.kube_events import EventObject, EventType, KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.recent import Occurrence, Recent
@@ -318,3 +318,17 @@ async def test_an_event_waits_a_day_for_an_api_server_that_cannot_be_reached() -
                 raise await supervisor.wait_failed()
     assert len(client.tries) > 5000
     assert max(client.pauses) <= send.RETRY_MAX_S * 1.5 + 0.1
+
+
+async def test_an_event_about_a_claim_names_the_claim(stand: Stand) -> None:
+    claim = EventObject("PersistentVolumeClaim", "store", "data", "c1")
+    stand.happen(replace(warning("VolumeResizeFailed", "full", WEB), about=claim))
+    (event,) = await stand.until(1)
+    assert event["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": "store",
+        "name": "data",
+        "uid": "c1",
+    }
+    assert event["metadata"]["namespace"] == "store" and event["metadata"]["name"].startswith("data.")

@@ -17,8 +17,20 @@ class EventType(StrEnum):
     WARNING = "Warning"
 
 
+class EventObject(Value):
+    """An object of the core API that is neither the node nor a pod. `namespace`: "" for cluster-wide kinds."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
 class KubeEvent(Value):
-    """One Event. `pod` is None for Events about the node; `field_path` names the container, as `container_field_path`."""
+    """One Event. `pod` is None for Events about the node; `field_path` names the container, as `container_field_path`.
+
+    `about`: the object of an Event that has come from work for the pod, but is about something else.
+    """
 
     type: EventType
     reason: str
@@ -26,6 +38,7 @@ class KubeEvent(Value):
     pod: PodRef | None = None
     field_path: str = ""
     annotations: tuple[tuple[str, str], ...] = field(default=())
+    about: EventObject | None = None
 
 
 def normal(reason: str, message: str, pod: PodRef | None = None, field_path: str = "") -> KubeEvent:

@@ -101,8 +101,9 @@ class SpamFilter:
 
 
 def about(kube_event: KubeEvent) -> Object:
-    """The object of an Event: the pod's UID, empty for the node."""
-    return kube_event.pod.uid if kube_event.pod is not None else ""
+    """The object of an Event: its UID, empty for the node."""
+    found = kube_event.about or kube_event.pod
+    return found.uid if found is not None else ""
 
 
 def _remember(memory: OrderedDict[K, V], key: K, value: V) -> None:

@@ -50,7 +50,11 @@ def render_repetition(found: Occurrence) -> dict[str, Any]:
 
 def involved_object(found: Occurrence, node: NodeView, version: str) -> ObjectReference:
     """The object of the Event. The node has its UID if it is known, because `kubectl describe node` finds Events by UID."""
-    pod = found.kube_event.pod
+    pod, about = found.kube_event.pod, found.kube_event.about
+    if about is not None:
+        return ObjectReference(
+            apiVersion="v1", kind=about.kind, namespace=about.namespace, name=about.name, uid=about.uid
+        )
     if pod is None:
         return ObjectReference(apiVersion="v1", kind="Node", name=node.name, uid=node.uid)
     return ObjectReference(
@@ -65,13 +69,13 @@ def involved_object(found: Occurrence, node: NodeView, version: str) -> ObjectRe
 
 
 def event_namespace(found: Occurrence) -> str:
-    """The namespace of the Event's object: its pod's, or `default` for an Event of the node."""
-    pod = found.kube_event.pod
-    return pod.namespace if pod is not None else DEFAULT_NAMESPACE
+    """The namespace of the Event's object; `default` for one that has none, such as the node."""
+    about = found.kube_event.about or found.kube_event.pod
+    return (about.namespace if about is not None else "") or DEFAULT_NAMESPACE
 
 
 def event_name(found: Occurrence, node: str) -> str:
     """The object's name, cut if necessary, and the time with the serial added, so that simultaneous Events differ."""
-    pod = found.kube_event.pod
+    about = found.kube_event.about or found.kube_event.pod
     end = f".{int(found.first_at * _NANO) + found.serial:x}"
-    return (pod.name if pod is not None else node)[: NAME_MAX - len(end)].rstrip("-.") + end
+    return (about.name if about is not None else node)[: NAME_MAX - len(end)].rstrip("-.") + end

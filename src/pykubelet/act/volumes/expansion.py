@@ -1,0 +1,179 @@
+"""Decides whether and how a volume is expanded on the node, and what its claim reports about that. Pure.
+
+Rules:
+ 1. A volume is expanded when its PersistentVolume is larger than the size that the node knows: that of the claim's status when
+    the volume was mounted, or that of the last expansion here.
+ 2. A claim with allocated resources or a status of its resize is on the recovery path: the target is the allocated size, and
+    the node acts in the states NodeResizePending and NodeResizeInProgress only. Any other claim is expanded to the size of
+    its PersistentVolume.
+ 3. A claim that has the target size already is done, unless several nodes may use it: each of them must be expanded.
+ 4. A patch of the claim's status has the resource version that was read, so that no newer status is overwritten.
+Source: KEP-284 (resize on the node), KEP-1790 (recovery from failed expansion).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from pykubelet.act.volumes.kind import VolumesError
+from pykubelet.base.api.codec import to_object
+from pykubelet.base.api.core import Quantity
+from pykubelet.base.api.quantity import QuantityError, canonical, value
+from pykubelet.base.api.storage import (
+    PersistentVolumeClaim,
+    PersistentVolumeClaimCondition,
+    PersistentVolumeClaimStatus,
+    PersistentVolumeSpec,
+)
+from pykubelet.base.api.times import format_time
+from pykubelet.base.kit.values import Value
+
+STORAGE = "storage"
+PENDING, IN_PROGRESS, INFEASIBLE = "NodeResizePending", "NodeResizeInProgress", "NodeResizeInfeasible"
+NODE_ERROR = "NodeResizeError"
+#: The conditions that end with a successful expansion.
+_ENDED = frozenset({"FileSystemResizePending", "Resizing", "ControllerResizeError", NODE_ERROR})
+NOT_REQUIRED = "volume.kubernetes.io/node-expansion-not-required"
+
+
+class ExpandFault(StrEnum):
+    """Why a volume was not expanded. infeasible: it never can be. in use: not while it is mounted here. final: the driver has refused."""
+
+    INFEASIBLE = "infeasible"
+    IN_USE = "in use"
+    NOT_SUPPORTED = "not supported"
+    FINAL = "final"
+
+
+class ExpandError(VolumesError):
+    """Expanding a volume has failed, for the reason `fault`."""
+
+    def __init__(self, text: str, fault: ExpandFault = ExpandFault.FINAL) -> None:
+        super().__init__(text)
+        self.fault = fault
+
+
+class Expansion(Value):
+    """A volume that is larger than the node knows. `size`: the bytes of its PersistentVolume, which `text` is in the API's spelling.
+
+    `claim`, `uid`: namespace and name, and the UID, of its claim. `volume`: the name of the PersistentVolume. `read_only`: the pod
+    has the claim read-only, so that nothing can be expanded.
+    """
+
+    claim: tuple[str, str]
+    uid: str
+    volume: str
+    size: int
+    text: str
+    read_only: bool = False
+
+
+class Skip(Value):
+    """Nothing is done. `is_known`: the size counts as known, so that it is not looked at again until it changes."""
+
+    is_known: bool
+
+
+class Expand(Value):
+    """Expand the volume to `size` bytes, in the API's spelling `text`. `is_recovery`: rule 2. `is_already`: the claim has the size."""
+
+    size: int
+    text: str
+    is_recovery: bool = False
+    is_already: bool = False
+
+
+def claim_size(claim: PersistentVolumeClaim | None) -> int:
+    """The size in the claim's status in bytes; 0 if it has none that can be read."""
+    return _bytes(_status(claim).capacity.get(STORAGE))
+
+
+def volume_size(spec: PersistentVolumeSpec) -> int:
+    """The capacity of a persistent volume in bytes; 0 if it has none that can be read."""
+    return _bytes(spec.capacity.get(STORAGE))
+
+
+def decide_expansion(claim: PersistentVolumeClaim, expansion: Expansion) -> Skip | Expand:
+    """What to do about a volume, from its claim as it is now."""
+    if claim.metadata.uid != expansion.uid:
+        return Skip(is_known=True)
+    status, state = _status(claim), resize_state(claim)
+    is_recovery = bool(state or status.allocatedResources)
+    allocated = status.allocatedResources.get(STORAGE)
+    size, text = expansion.size, expansion.text
+    if is_recovery and allocated is not None and _bytes(allocated):
+        size, text = _bytes(allocated), canonical(allocated)
+    is_already = claim_size(claim) >= size and not state
+    if is_already:
+        is_shared = "ReadWriteMany" in claim.spec.accessModes and NOT_REQUIRED not in claim.metadata.annotations
+        return Expand(size, text, is_recovery, is_already=True) if is_recovery and is_shared else Skip(is_known=True)
+    if is_recovery and state not in (PENDING, IN_PROGRESS):
+        return Skip(is_known=False)
+    return Expand(size, text, is_recovery)
+
+
+def resize_state(claim: PersistentVolumeClaim) -> str:
+    """The state of the resize that the claim reports, such as `NodeResizePending`; "" for none."""
+    return _status(claim).allocatedResourceStatuses.get(STORAGE, "")
+
+
+# Patches of the claim's status, as JSON merge patches
+
+
+def begun_patch(claim: PersistentVolumeClaim) -> dict[str, Any]:
+    """The patch before the driver is called."""
+    return _patch(claim, {"allocatedResourceStatuses": {STORAGE: IN_PROGRESS}})
+
+
+def done_patch(claim: PersistentVolumeClaim, text: str) -> dict[str, Any]:
+    """The patch after the expansion to the size `text`. The size and the end of the conditions are in one patch."""
+    status = _status(claim)
+    body: dict[str, Any] = {"capacity": {STORAGE: text}}
+    if STORAGE in status.allocatedResourceStatuses:
+        body["allocatedResourceStatuses"] = {STORAGE: None}
+    if any(condition.type in _ENDED for condition in status.conditions):
+        body["conditions"] = [to_object(one) for one in status.conditions if one.type not in _ENDED]
+    return _patch(claim, body)
+
+
+def failed_patch(
+    claim: PersistentVolumeClaim, error: str, fault: ExpandFault, target: int, wall: float
+) -> dict[str, Any]:
+    """The patch after the driver has refused. `target`: the bytes that were asked for. `wall`: seconds now.
+
+    The resize is infeasible too when the user has asked for another size since an earlier refusal.
+    """
+    conditions = _status(claim).conditions
+    failed_before = any(one.type == NODE_ERROR and one.status == "True" for one in conditions)
+    wanted = claim.spec.resources.requests.get(STORAGE) if claim.spec.resources is not None else None
+    has_changed = failed_before and wanted is not None and _bytes(wanted) != target
+    condition = PersistentVolumeClaimCondition(
+        type=NODE_ERROR,
+        status="True",
+        lastTransitionTime=format_time(wall),
+        message=f"failed to expand pvc with {error}",
+    )
+    body: dict[str, Any] = {
+        "conditions": [to_object(one) for one in (*(c for c in conditions if c.type != NODE_ERROR), condition)]
+    }
+    if fault is ExpandFault.INFEASIBLE or has_changed:
+        body["allocatedResourceStatuses"] = {STORAGE: INFEASIBLE}
+    return _patch(claim, body)
+
+
+def _patch(claim: PersistentVolumeClaim, status: Mapping[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"resourceVersion": claim.metadata.resourceVersion}, "status": dict(status)}
+
+
+def _status(claim: PersistentVolumeClaim | None) -> PersistentVolumeClaimStatus:
+    found = claim.status if claim is not None else None
+    return found if found is not None else PersistentVolumeClaimStatus()
+
+
+def _bytes(quantity: Quantity | None) -> int:
+    try:
+        return value(quantity)
+    except QuantityError:
+        return 0
