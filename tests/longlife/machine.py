@@ -70,6 +70,7 @@ def configuration(folder: Path) -> Json:
         "staticPodPath": str(folder / "manifests"),
         "containerRuntimeEndpoint": f"unix://{folder}/cri.sock",
         "podLogsDir": str(folder / "logs"),
+        "volumePluginDir": str(folder / "volumeplugins"),
         "cgroupDriver": "cgroupfs",
         "makeIPTablesUtilChains": False,
         "failSwapOn": False,

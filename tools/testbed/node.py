@@ -61,6 +61,7 @@ def render_config(testbed: Testbed, manifests: Path, ports: tuple[int, int, int]
         "staticPodPath": str(manifests),
         "containerRuntimeEndpoint": testbed.endpoint,
         "podLogsDir": str(Path(testbed.folder, "logs")),
+        "volumePluginDir": str(Path(testbed.folder, "volumeplugins")),
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": pods_cgroup(testbed),
         "failCgroupV1": False,

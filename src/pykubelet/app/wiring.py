@@ -95,6 +95,7 @@ from pykubelet.observe.node.loop import NodeLoop, NodeLoopInputs, first_node_vie
 from pykubelet.observe.node.runtime import RuntimeLoop
 from pykubelet.observe.oom.loop import OomLoop
 from pykubelet.observe.pleg.loop import Pleg, PlegCells
+from pykubelet.observe.plugins.flexvolume import FlexLoop
 from pykubelet.observe.plugins.loop import PluginsLoop
 from pykubelet.observe.probes.decide import earlier_results
 from pykubelet.observe.probes.execute import ContainerProber
@@ -197,11 +198,13 @@ def wire_observe(m: Machinery, cells: Cells, earlier: Mapping[PodUID, PodStatus]
     answer_s = m.settings.runtime_request_timeout_s
     sockets, period_s = m.settings.paths.plugin_sockets, m.periods.plugins_s
     plugins = PluginsLoop(sockets, cells.plugins.writer, m.flight, m.clock, period_s)
+    flex = FlexLoop(m.settings.config.volumePluginDir, cells.plugins.writer, m.flight, m.clock, period_s)
     limits = ProbeLimits(EXEC_PROBES_PER_CPU * cpus, exec_few=max(1, cpus // 2), answer_s=answer_s)
     probes = ProbesLoop(inputs, ends, ContainerProber(m.cri), m.clock, m.recorder, limits)
     return [
         ("probes", probes.run()),
         ("plugins", plugins.run()),
+        ("flexvolume", flex.run()),
         *wire_oom(m),
         *wire_shutdown(m, cells),
         ("stats", wire_stats(m, cells).run()),

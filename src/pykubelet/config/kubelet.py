@@ -250,7 +250,7 @@ class KubeletConfiguration(_Part, frozen=True, kw_only=True):
     kubeReservedCgroup: str = ""
     enforceNodeAllocatable: tuple[str, ...] = ("pods",)
     allowedUnsafeSysctls: tuple[str, ...] = ()
-    volumePluginDir: NoEffect[str] = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/"
+    volumePluginDir: str = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/"
     providerID: str = ""
     kernelMemcgNotification: bool = False
     logging: Logging = Logging()

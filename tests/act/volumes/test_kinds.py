@@ -83,7 +83,7 @@ def test_kinds_whose_data_ends_with_the_pod() -> None:
     """The data of all other kinds, known or not, is left alone."""
     own = {"emptyDir", "configMap", "secret", "downwardAPI", "projected", "gitRepo"}
     assert {name for name, kind in KINDS.items() if kind.tear_down is delete_volume} == own
-    for directory in ("kubernetes.io~nfs", "kubernetes.io~csi", "example.com~other", ""):
+    for directory in ("kubernetes.io~rbd", "kubernetes.io~csi", "example.com~other", ""):
         assert kind_in(directory).tear_down is release_volume
 
 

@@ -28,7 +28,7 @@ from pykubelet.act.volumes.model import (
 )
 from pykubelet.act.volumes.needs import is_alive, is_running, is_same_pod, need_of, spec_of
 from pykubelet.act.volumes.plan import has_subpaths, plan_volume
-from pykubelet.act.volumes.registry import kind_named, kind_of, volume_keys
+from pykubelet.act.volumes.registry import directory_of, kind_named, volume_keys
 from pykubelet.act.volumes.sharing import IN_USE, is_directory_busy, is_used_by_other, waiting_for_volume
 from pykubelet.act.volumes.work import Work, is_due, next_failure, wants
 from pykubelet.base.api.core import Pod, Volume
@@ -192,7 +192,7 @@ def _provide_volume(
     if state.phase is MountPhase.MOUNTED:
         return _refresh_volume(work, pod, state, plan)
     if state.phase is MountPhase.NEW:  # so that scans recognize it even without a plan
-        state = replace(state, name=wanted.name, plugin=kind_of(wanted).directory)
+        state = replace(state, name=wanted.name, plugin=directory_of(wanted))
     match plan:
         case RefusedPlan():
             return replace(state, plan=plan, failure=_refused(work, pod, state, plan))
@@ -324,7 +324,7 @@ def _may_tear_down(work: Work, pod: PodVolumes, key: str, state: VolumeState) ->
 
 def _directory(plan: VolumePlan) -> str:
     """The directory below the pod's `volumes`, "" for kinds without one."""
-    return kind_named(plan.kind).directory
+    return plan.plugin_directory or kind_named(plan.kind).directory
 
 
 def _needs_refresh(volume: VolumeState) -> Callable[[VolumePlan, VolumePlan], bool] | None:

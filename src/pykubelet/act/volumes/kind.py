@@ -123,6 +123,11 @@ class VolumePlan(Value):
         return ""
 
     @property
+    def plugin_directory(self) -> str:
+        """The directory below the pod's `volumes`, for kinds with `driver_directory`; "" for others."""
+        return ""
+
+    @property
     def device(self) -> DevicePlan | None:
         """What must be staged on the node before the volume is set up for its pod; None: nothing."""
         return None
@@ -313,6 +318,8 @@ class VolumeKind(Value, Generic[P]):
     `plugin`: its name in metrics, such as `kubernetes.io/empty-dir`; "" keeps it out of them.
     `has_directory`: each volume has a directory such as `pods/<uid>/volumes/kubernetes.io~empty-dir/<name>`; a restarted agent
     finds the volume by it.
+    `driver_directory`: the directory of an inline volume, for a kind whose directories have the names of drivers. Directories
+    that no other kind has belong to it.
     `keys`: the objects of the API server that the plan reads from `Content`. `further_keys`: those that are named by objects of
     `Content`.
     `plan`: a VolumesError or QuantityError refuses the volume with its text. None: no volume of this kind is set up, but one
@@ -336,6 +343,7 @@ class VolumeKind(Value, Generic[P]):
     name: str
     plugin: str = ""
     has_directory: bool = True
+    driver_directory: Callable[[Volume], str] | None = None
     keys: Callable[[Pod, Volume], Iterable[ContentKey]] = no_keys
     further_keys: Callable[[Pod, Volume, Content], Iterable[ContentKey]] = no_further_keys
     plan: Callable[[PlanInputs], P | InPlacePlan | RefusedPlan | UndecidedPlan] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from pykubelet.act.volumes.kind import VolumePlan
 from pykubelet.act.volumes.model import Inputs, PodVolumes, State, VolumeNeed, VolumeState
 from pykubelet.act.volumes.registry import kind_in
 from pykubelet.base.api.core import Pod
@@ -96,9 +97,10 @@ def affected(state: State, new: Inputs) -> set[PodUID]:
 
 
 def served(state: State, new: Inputs) -> set[PodUID]:
-    """The pods with volumes of drivers, if a plugin has come, changed or gone."""
+    """The pods with volumes of drivers, or with volumes that cannot be planned, if a plugin has come, changed or gone."""
     before, after = state.inputs.plugins, new.plugins
-    if before.plugins == after.plugins and before.is_settled == after.is_settled:
+    is_same = before.is_settled == after.is_settled and before.flex == after.flex
+    if before.plugins == after.plugins and is_same:
         return set()
     return {uid for uid, pod in state.pods.items() if any(_is_driven(volume) for volume in pod.volumes.values())}
 
@@ -119,7 +121,8 @@ def attachable(state: State, new: Inputs) -> set[PodUID]:
 
 
 def _is_driven(volume: VolumeState) -> bool:
-    return bool(volume.plugin) and kind_in(volume.plugin).unmount is not None
+    is_planned = isinstance(volume.plan, VolumePlan)
+    return not is_planned or (bool(volume.plugin) and kind_in(volume.plugin).unmount is not None)
 
 
 def _changed(before: Mapping[PodUID, T], after: Mapping[PodUID, T], is_same: Callable[[T, T], bool]) -> set[PodUID]:

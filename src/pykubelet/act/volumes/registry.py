@@ -29,6 +29,7 @@ def _load() -> Iterable[AnyKind]:
 
 KINDS: Final[Mapping[str, AnyKind]] = {kind.name: kind for kind in _load()}
 _BY_DIRECTORY: Final[Mapping[str, AnyKind]] = {kind.directory: kind for kind in KINDS.values() if kind.directory}
+_DRIVEN: Final = next(kind for kind in KINDS.values() if kind.driver_directory is not None)
 #: The plugin's name in metrics, such as `kubernetes.io/empty-dir`, by the name of the kind.
 PLUGINS: Final[Mapping[str, str]] = {k.name: k.plugin for k in KINDS.values() if k.plugin and (k.set_up or k.mount)}
 
@@ -39,8 +40,14 @@ def kind_named(name: str) -> AnyKind:
 
 
 def kind_in(directory: str) -> AnyKind:
-    """The kind with this directory below a pod's `volumes`, such as `kubernetes.io~empty-dir`."""
-    return _BY_DIRECTORY.get(directory) or VolumeKind("", directory.replace("~", "/"))
+    """The kind with this directory below a pod's `volumes`, such as `kubernetes.io~empty-dir`; "": a kind without one."""
+    return _BY_DIRECTORY.get(directory, _DRIVEN) if directory else VolumeKind("")
+
+
+def directory_of(volume: Volume) -> str:
+    """The directory of a volume's kind below the pod's `volumes`; "" for kinds without one, and for claims."""
+    kind = kind_of(volume)
+    return kind.driver_directory(volume) if kind.driver_directory is not None else kind.directory
 
 
 def kind_of(volume: Volume) -> AnyKind:

@@ -66,15 +66,43 @@ class Plugin(Value):
     csi: CsiNodeInfo | None = None
 
 
+class FlexDriver(Value):
+    """A driver of flexVolume volumes. `name`: such as `example.com/nfs`. `program`: the path of its executable.
+
+    The rest are its capabilities: volumes are attached to the node, may be relabeled for SELinux, have statistics, belong to the
+    pod's fsGroup, and have a file system that grows with the volume.
+    """
+
+    name: str
+    program: str
+    attaches: bool = True
+    relabels: bool = True
+    is_measured: bool = False
+    applies_group: bool = True
+    grows: bool = True
+
+
+class FlexDrivers(Value):
+    """The usable drivers of flexVolume volumes by name. `problems`: why others cannot be used.
+
+    `is_settled`: every driver that was there when the agent started has been tried.
+    """
+
+    usable: Mapping[str, FlexDriver] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+    is_settled: bool = False
+
+
 class Plugins(Value):
     """All registered plugins by socket. `problems`: sockets whose plugin could not be registered, and why.
 
-    `is_settled`: every plugin that was there when the agent started has registered, or has failed to.
+    `is_settled`: every plugin that was there when the agent started has registered, or has failed to. `flex`: see there.
     """
 
     plugins: Mapping[str, Plugin] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
     is_settled: bool = False
+    flex: FlexDrivers = field(default_factory=FlexDrivers)
 
     def of(self, type_: PluginType) -> tuple[Plugin, ...]:
         """The plugins of one type, by name and then by time of registration."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
+from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, SingleFlight
@@ -19,16 +19,14 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins
 from pykubelet.edges.csi.node import CsiNode
-from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.inotify import Watcher
 from pykubelet.edges.plugins.registration import PluginRegistration
 from pykubelet.edges.plugins.rpc import PluginCallError, reach
 from pykubelet.edges.plugins.sockets import SocketFile, SocketScan, scan_sockets
 from pykubelet.observe.plugins.decide import KINDS, PluginOffer, node_info_problem, refusal, unreachable
+from pykubelet.observe.plugins.watch import DirectoryWatch
 
 log = Log("plugins")
 RETRY = BackoffPolicy(initial_s=0.5, cap_s=122.0)
-REWATCH = BackoffPolicy(initial_s=1.0, cap_s=20.0)
 #: Seconds between scans that no event asks for.
 SCAN_PERIOD_S = 60.0
 SCAN_DEADLINE_S = 30.0
@@ -51,85 +49,40 @@ class PluginsLoop:
         self._plugins = plugins
         self._flight = flight
         self._clock = clock
-        self._watcher: Watcher | None = None
-        self._wakeup = asyncio.Event()
+        self._watch = DirectoryWatch(directory, clock)
         self._sockets: dict[str, tuple[SocketFile, asyncio.Task[None]]] = {}
-        self._problem = ""
 
     async def run(self) -> None:
         """Follow the directory until cancelled."""
         async with Supervisor("plugins") as tasks:
-            tasks.start_root("plugins watch", self._keep_watch())
+            tasks.start_root("plugins watch", self._watch.run())
             tasks.start_root("plugins loop", self._follow(tasks))
             raise await tasks.wait_failed()
 
     # The directory
 
-    async def _keep_watch(self) -> None:
-        """Scan after each file event. A watch that fails is begun again after a back-off."""
-        pause: Backoff | None = None
-        while True:
-            try:
-                with Watcher() as watcher:
-                    self._watcher = watcher
-                    self._wakeup.set()
-                    async for _ in watcher:
-                        self._wakeup.set()
-            except (HostError, OSError) as error:
-                self._report(f"plugins are not watched, only scanned periodically: {error}")
-            finally:
-                self._watcher = None
-            now = self._clock.monotonic()
-            pause = REWATCH.raised(pause, now, now)
-            await asyncio.sleep(pause.delay_s)
-
     async def _follow(self, tasks: Supervisor) -> None:
         while True:
-            self._wakeup.clear()
+            self._watch.wakeup.clear()
             scan = await self._scan()
             if scan is not None:
                 self._take(scan, tasks)
-                if self._watch(scan.directories):
+                if self._watch.add(scan.directories):
                     continue  # files may have been created before the new watch
-            try:
-                async with asyncio.timeout(self._period_s):
-                    await self._wakeup.wait()
-            except TimeoutError:
-                continue
+            await self._watch.wait(self._period_s)
 
     async def _scan(self) -> SocketScan | None:
         outcome = await self._flight.run_next("plugins", lambda: scan_sockets(self._directory), SCAN_DEADLINE_S)
         if isinstance(outcome, Done):
             if outcome.value.is_cut:
-                self._report("there are too many sockets or directories; the rest is ignored")
+                self._watch.report("there are too many sockets or directories; the rest is ignored")
             elif outcome.value.unread:
-                self._report(f"some plugins cannot be found: {'; '.join(outcome.value.unread.values())}")
+                self._watch.report(f"some plugins cannot be found: {'; '.join(outcome.value.unread.values())}")
             else:
-                self._problem = ""
+                self._watch.report("")
             return outcome.value
-        self._report(f"plugins cannot be found: {getattr(outcome, 'error', 'the directory does not answer')}")
+        self._watch.report(f"plugins cannot be found: {getattr(outcome, 'error', 'the directory does not answer')}")
         return None
-
-    def _watch(self, directories: tuple[str, ...]) -> bool:
-        """Watch all directories. Returns whether there was one that was not watched before."""
-        if self._watcher is None:
-            return False
-        has_new = False
-        for directory in directories:
-            if self._watcher.is_watched(directory):
-                continue
-            try:
-                self._watcher.add(directory)
-                has_new = True
-            except HostError as error:
-                if not error.is_not_found:
-                    self._report(str(error))
-        return has_new
-
-    def _report(self, problem: str) -> None:
-        if problem != self._problem:
-            self._problem = problem
-            log.warning("plugins' directory", path=self._directory, reason=problem)
 
     # The sockets
 
@@ -142,7 +95,7 @@ class PluginsLoop:
                 self._forget(path)
         for path, socket in scan.sockets.items():
             if path not in self._sockets:
-                task = tasks.start_child(f"plugin {path}", self._register(path), lambda _: self._wakeup.set())
+                task = tasks.start_child(f"plugin {path}", self._register(path), lambda _: self._watch.wakeup.set())
                 self._sockets[path] = socket, task
         self._settle()
 
@@ -193,10 +146,10 @@ class PluginsLoop:
         if plugin is not None:
             log.info("plugin gone", type=plugin.type, name=plugin.name, endpoint=plugin.endpoint)
         self._plugins.publish(
-            Plugins(
-                {socket: known for socket, known in now.plugins.items() if socket != path},
-                {socket: why for socket, why in now.problems.items() if socket != path},
-                now.is_settled,
+            replace(
+                now,
+                plugins={socket: known for socket, known in now.plugins.items() if socket != path},
+                problems={socket: why for socket, why in now.problems.items() if socket != path},
             )
         )
 

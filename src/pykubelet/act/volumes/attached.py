@@ -1,0 +1,51 @@
+"""What plans of iscsi, fc and flexVolume volumes need beside their source: the attachment to the node, and a secret. Pure.
+
+Without an API server nothing is attached: the node reaches such volumes by itself.
+Source: the Kubernetes documentation "Node Status" (volumes in use), "Secrets" (types).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykubelet.act.volumes.kind import SET_UP, DevicePlan, PlanInputs, UndecidedPlan, VolumesError
+from pykubelet.base.api.core import LocalObjectReference, Pod, Secret
+from pykubelet.base.api.storage import SecretReference
+from pykubelet.base.model.content import Absent, ContentKind, ObjectKey, Present, Unreadable
+
+
+def await_attachment(inputs: PlanInputs, device: DevicePlan) -> UndecidedPlan | None:
+    """What is missing until the device is attached; None if nothing is."""
+    if not device.is_attachable:
+        return None
+    if device.name not in inputs.node_volumes.in_use:
+        return UndecidedPlan("the node's status does not report it as in use yet", device=device)
+    if device.name not in inputs.node_volumes.attached:
+        return UndecidedPlan(f"volume {device.name} is not yet in node's status", device=device)
+    return None
+
+
+def referenced_secret(pod: Pod, reference: LocalObjectReference | SecretReference | None) -> ObjectKey | None:
+    """The key of the secret of a volume; None if it has none. One without a namespace is in the pod's."""
+    if reference is None or not reference.name:
+        return None
+    namespace = reference.namespace if isinstance(reference, SecretReference) else ""
+    return ObjectKey(ContentKind.SECRET, namespace or pod.metadata.namespace, reference.name)
+
+
+def secret_data(
+    inputs: PlanInputs, key: ObjectKey, type_: str, step: str = SET_UP
+) -> Mapping[str, bytes] | UndecidedPlan:
+    """The data of the volume's secret, which must be of a type. VolumesError if there is no such secret."""
+    failed = f'failed to get secret from ["{key.namespace}"/"{key.name}"]: '
+    found = inputs.content.find(key)
+    if found is None and not inputs.content.available:
+        raise VolumesError(f"{failed}kube client is not configured", step)
+    match found:
+        case Present(Secret(type=actual, data=data)):
+            if actual != type_:
+                raise VolumesError(f"{failed}cannot get secret of type {type_}", step)
+            return data
+        case Absent(message) | Unreadable(message):
+            raise VolumesError(f"{failed}{message}", step)
+    return UndecidedPlan("", (key,))

@@ -1,0 +1,235 @@
+"""flexVolume volumes: what a driver is asked for, and whole lives of pods with a driver that is a real program."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from act.volumes.samples import NODE, make_pod, running
+from act.volumes.test_loop import UID, Agent, set_roster, started, stop_pod, until
+from support.flex_driver import DRIVER, NOT_SUPPORTED, FlexScript
+
+from pykubelet.act.volumes import flex_calls
+from pykubelet.act.volumes.flex_plan import FlexPlan
+from pykubelet.act.volumes.kind import Plan, RefusedPlan, UndecidedPlan
+from pykubelet.act.volumes.model import Inputs
+from pykubelet.act.volumes.plan import plan_volume
+from pykubelet.act.volumes.registry import kind_in, volume_keys
+from pykubelet.base.api.codec import from_object
+from pykubelet.base.api.core import Secret, Volume
+from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present
+from pykubelet.base.model.node import ApiNode
+from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.plugins import FlexDriver, FlexDrivers, Plugins
+from pykubelet.edges.host.fs import mounts
+
+KEY = ObjectKey(ContentKind.SECRET, "shop", "s")
+DIRECTORY = "example.com~dummy"
+DEVICE = f"{DRIVER}/data"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "root"
+    path.mkdir()
+    yield path
+    for mount in mounts.mounts_below(str(tmp_path)):
+        mounts.unmount(mount.target)
+
+
+def flex_volume(**source: Any) -> Volume:
+    return from_object(Volume, {"name": "data", "flexVolume": {"driver": DRIVER, **source}})
+
+
+def usable(program: str = "/x", *, attaches: bool = False) -> Plugins:
+    return Plugins(flex=FlexDrivers({DRIVER: FlexDriver(DRIVER, program, attaches=attaches)}, is_settled=True))
+
+
+def secret(type_: str = DRIVER) -> Found:
+    key = base64.b64encode(b"pass").decode()
+    return Present(from_object(Secret, {"metadata": {"name": "s"}, "type": type_, "data": {"key": key}}))
+
+
+def plan(volume: Volume, plugins: Plugins, content: Content | None = None, node: ApiNode | None = None) -> Plan:
+    inputs = Inputs(node=NODE, content=content or Content(), plugins=plugins, api_node=node or ApiNode())
+    return plan_volume(make_pod(volume, fs_group=2000), volume, inputs, Paths("/k", "/logs"))
+
+
+def test_the_options_of_a_call() -> None:
+    volume = flex_volume(fsType="xfs", readOnly=True, options={"share": "a"}, secretRef={"name": "s"})
+    content = Content(True, {KEY: secret()})
+    assert list(volume_keys(make_pod(volume), volume, content)) == [KEY]
+    made = plan(volume, usable(), content)
+    assert isinstance(made, FlexPlan)
+    assert made.path == f"/k/pods/u1/volumes/{DIRECTORY}/data" and made.mounted.read_only
+    assert made.options == {
+        "kubernetes.io/fsType": "xfs",
+        "kubernetes.io/readwrite": "ro",
+        "kubernetes.io/pvOrVolumeName": "data",
+        "kubernetes.io/mounterArgs.FsGroup": "2000",
+        "kubernetes.io/pod.name": "web",
+        "kubernetes.io/pod.namespace": "shop",
+        "kubernetes.io/pod.uid": "u1",
+        "kubernetes.io/serviceAccount.name": "",
+        "share": "a",
+    }
+    assert made.secrets.data == {"key": b"pass"} and "pass" not in repr(made)
+    assert made.device is None and made.fs_group is None, "read-only files keep their group"
+
+
+def test_a_secret_must_be_there_and_of_the_drivers_type() -> None:
+    volume = flex_volume(secretRef={"name": "s"})
+    head = 'failed to get secret from ["shop"/"s"]: '
+    for found, words in (
+        (secret("Opaque"), f"cannot get secret of type {DRIVER}"),
+        (Absent('secrets "s" not found'), 'secrets "s" not found'),
+    ):
+        refused = plan(volume, usable(), Content(True, {KEY: found}))
+        assert isinstance(refused, RefusedPlan) and refused.error == head + words
+    awaited = plan(volume, usable(), Content(True))
+    assert isinstance(awaited, UndecidedPlan) and awaited.awaited == (KEY,)
+
+
+def test_a_driver_that_is_not_there() -> None:
+    assert isinstance(plan(flex_volume(), Plugins()), UndecidedPlan)
+    refused = plan(flex_volume(), Plugins(flex=FlexDrivers(problems={DRIVER: "no licence"}, is_settled=True)))
+    assert isinstance(refused, RefusedPlan) and refused.until == f"the flexVolume driver {DRIVER} is there"
+    text = 'failed to get Plugin from volumeSpec for volume "data" err=no volume plugin matched: no licence'
+    assert refused.error == text
+
+
+def test_a_volume_that_is_attached_waits_for_the_node() -> None:
+    content, plugins = Content(True), usable(attaches=True)
+    waits = plan(flex_volume(), plugins, content)
+    assert isinstance(waits, UndecidedPlan) and waits.device is not None and waits.device.name == DEVICE
+    reported = ApiNode(volumes_in_use=frozenset({DEVICE}))
+    waits = plan(flex_volume(), plugins, content, reported)
+    assert isinstance(waits, UndecidedPlan) and waits.missing == f"volume {DEVICE} is not yet in node's status"
+    attached = ApiNode(volumes_in_use=frozenset({DEVICE}), volumes_attached={DEVICE: "/dev/x"})
+    made = plan(flex_volume(options={"a": "b"}), plugins, content, attached)
+    assert isinstance(made, FlexPlan) and made.device is not None
+    assert made.device.is_attachable and made.device.device == "/dev/x"
+    assert made.device.directory == f"/k/plugins/kubernetes.io/flexvolume/{DEVICE.rpartition('/')[0]}/mounts/data"
+    assert made.device.options.keys() == {
+        *("kubernetes.io/fsType", "kubernetes.io/readwrite", "kubernetes.io/pvOrVolumeName", "a")
+    }
+
+
+def test_directories_of_no_other_kind_belong_to_drivers() -> None:
+    assert kind_in(DIRECTORY).name == kind_in("kubernetes.io~rbd").name == "flexVolume"
+    assert kind_in("").name == ""
+
+
+def mounted(path: str) -> bool:
+    return mounts.is_mount_point(path)
+
+
+async def test_a_life_with_a_driver_through_a_restart(root: Path, tmp_path: Path) -> None:
+    driver = FlexScript(tmp_path / "exec")
+    pod = make_pod(flex_volume(), fs_group=2000)
+    async with started(root) as agent:
+        agent.observed.publish(running())
+        set_roster(agent, pod)
+        agent.plugins.publish(usable(str(driver.program)))
+        path = (await agent.wait_ready()).volumes["data"].host_path
+        assert json.loads(Path(path, "options").read_text())["kubernetes.io/pod.name"] == "web"
+        assert os.stat(path).st_gid == 2000
+        assert driver.calls() == ["mount"]
+    async with started(root) as agent:
+        agent.plugins.publish(usable(str(driver.program)))
+        set_roster(agent, pod)
+        agent.observed.publish(running("u1"))
+        await agent.wait_ready()
+        assert mounted(path)
+        agent.observed.publish(running())
+        await stop_pod(agent, pod)
+        await agent.wait_gone(agent.paths.pod(UID))
+    assert driver.calls() == ["mount", "unmount"]
+
+
+async def test_a_volume_is_mounted_once_for_the_node(root: Path, tmp_path: Path) -> None:
+    driver = FlexScript(tmp_path / "exec", attaches=True)
+    driver.say("mount", dict(NOT_SUPPORTED))
+    driver.say("unmount", dict(NOT_SUPPORTED))
+    pods = (make_pod(flex_volume()), make_pod(flex_volume(), uid="u2"))
+    shared = f"{root}/plugins/kubernetes.io/flexvolume/{DRIVER}/mounts/data"
+    async with started(root) as agent:
+        agent.observed.publish(running())
+        set_roster(agent, *pods)
+        agent.plugins.publish(usable(str(driver.program), attaches=True))
+        paths = [(await agent.wait_ready(uid)).volumes["data"].host_path for uid in ("u1", "u2")]
+        assert mounted(shared) and all(Path(path, "device").exists() for path in paths)
+        assert driver.calls().count("mountdevice") == 1
+    async with started(root) as agent:  # the pods are gone
+        agent.plugins.publish(usable(str(driver.program), attaches=True))
+        agent.observed.publish(running())
+        set_roster(agent)
+        await agent.wait_gone(agent.paths.pod(UID))
+        await agent.wait_gone(shared)
+    assert driver.calls().count("unmountdevice") == 1
+    assert not [mount.target for mount in mounts.mounts_below(str(root))]
+
+
+async def test_a_mount_of_a_driver_that_is_gone_waits_for_it(root: Path, tmp_path: Path) -> None:
+    driver = FlexScript(tmp_path / "exec")
+    pod = make_pod(flex_volume())
+    async with started(root) as agent:
+        agent.observed.publish(running())
+        set_roster(agent, pod)
+        agent.plugins.publish(usable(str(driver.program)))
+        path = (await agent.wait_ready()).volumes["data"].host_path
+        agent.plugins.publish(Plugins(flex=FlexDrivers(is_settled=True)))
+        set_roster(agent)
+        await until(lambda: _problem(agent) != "")
+        assert _problem(agent).startswith(f"the flexVolume driver {DRIVER} is not there") and mounted(path)
+        agent.plugins.publish(usable(str(driver.program)))
+        await agent.wait_gone(agent.paths.pod(UID))
+    assert driver.calls() == ["mount", "unmount"]
+
+
+def _problem(agent: Agent) -> str:
+    pod = agent.mounts.get().pods.get(UID)
+    return " ".join(wait.detail for wait in pod.waits) if pod is not None else ""
+
+
+async def test_a_driver_that_fails_is_asked_again_and_leaves_no_directory(root: Path, tmp_path: Path) -> None:
+    driver = FlexScript(tmp_path / "exec")
+    driver.say("mount", {"status": "Failure", "message": "no share"})
+    async with started(root) as agent:
+        agent.observed.publish(running())
+        set_roster(agent, make_pod(flex_volume()))
+        agent.plugins.publish(usable(str(driver.program)))
+        await until(lambda: bool(agent.recorded.events))
+        text = 'MountVolume.SetUp failed for volume "data" : mount command failed, status: Failure, reason: no share'
+        assert agent.recorded.events[0].message == text
+        assert not os.path.exists(f"{agent.paths.pod_volumes(UID)}/{DIRECTORY}/data")
+        driver.obey("mount")
+        await agent.wait_ready()
+
+
+async def test_a_driver_that_hangs_delays_no_other_volume(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flex_calls, "CALL_S", 3.0)
+    driver = FlexScript(tmp_path / "exec")
+    driver.hang("mount")
+    other = make_pod(from_object(Volume, {"name": "empty", "emptyDir": {}}), uid="u2")
+    async with started(root) as agent:
+        agent.observed.publish(running())
+        agent.plugins.publish(usable(str(driver.program)))
+        set_roster(agent, make_pod(flex_volume()))
+        await until(lambda: driver.calls() == ["mount"])
+        set_roster(agent, make_pod(flex_volume()), other)
+        async with asyncio.timeout(2):
+            await agent.wait_ready("u2")
+        await until(lambda: bool(agent.recorded.events))
+        assert "did not end within 3s" in agent.recorded.events[0].message
+        set_roster(agent)
+        await agent.wait_gone(agent.paths.pod(UID))
+    assert "unmount" in driver.calls(), "it may have mounted the volume"
