@@ -28,12 +28,18 @@ from pykubelet.base.model.ids import PodUID
 
 
 def found_on_disk(work: Work, found: tuple[FoundDevice, ...], pods: tuple[FoundPod, ...]) -> None:
-    """Take over the devices that an earlier agent has left. Only the first scan counts: later the state knows better."""
+    """Take over the devices that an earlier agent has left. Only the first scan counts: later the state knows better.
+
+    A pod may have wanted such a device before the scan has ended.
+    """
     for one in found:
-        if one.name not in work.devices:
-            holders = frozenset(pod.uid for pod in pods if any(v.device == one.name for v in pod.volumes))
-            work.devices[one.name] = DeviceState(one, DevicePhase.UNCERTAIN, work.now.wall, holders=holders)
-            work.touch_device(one.name)
+        known = work.devices.get(one.name) or DeviceState(one, DevicePhase.WANTED, work.now.wall)
+        holders = frozenset(pod.uid for pod in pods if any(v.device == one.name for v in pod.volumes))
+        phase = DevicePhase.UNCERTAIN if known.phase is DevicePhase.WANTED else known.phase
+        is_left = known.phase is not DevicePhase.STAGED
+        before = DevicePhase.UNCERTAIN  # if it is being staged
+        work.devices[one.name] = replace(known, phase=phase, before=before, holders=holders, is_left=is_left)
+        work.touch_device(one.name)
 
 
 def staged(work: Work, event: DeviceStaged) -> None:
@@ -41,11 +47,11 @@ def staged(work: Work, event: DeviceStaged) -> None:
     device = _running(work, event.name, DevicePhase.STAGING)
     match event.result:
         case Result.DONE:
-            device = replace(device, phase=DevicePhase.STAGED, failure=None)
+            device = replace(device, phase=DevicePhase.STAGED, failure=None, is_left=False)
         case Result.TRANSIENT:
             device = replace(device, phase=device.before)
         case Result.FAILED:
-            device = replace(device, phase=DevicePhase.WANTED)
+            device = replace(device, phase=DevicePhase.UNCERTAIN if device.is_left else DevicePhase.WANTED)
         case Result.UNCERTAIN:
             device = replace(device, phase=DevicePhase.UNCERTAIN)
     if event.result is not Result.DONE:
@@ -61,7 +67,7 @@ def unstaged(work: Work, event: DeviceUnstaged) -> None:
     """Take the end of an unstaging."""
     device = _running(work, event.name, DevicePhase.UNSTAGING)
     if event.result is Result.DONE:
-        device = replace(device, phase=DevicePhase.WANTED, failure=None)
+        device = replace(device, phase=DevicePhase.WANTED, failure=None, is_left=False)
     else:
         failure = next_failure(device.failure, event.error, work.now)
         device = replace(device, phase=DevicePhase.UNCERTAIN, failure=failure)

@@ -104,7 +104,8 @@ class DeviceState(Value):
     """A device on this node, for all pods that use it. `since`: wall seconds. `plan`: None for one that is only known from disk.
 
     `holders`: pods that had a volume with this device on disk when the agent was started. `before`: as in `VolumeState`.
-    `last`: the operation that was begun last; `failure` is of that.
+    `last`: the operation that was begun last; `failure` is of that. `is_left`: an earlier agent has left it, and it was not
+    staged since, so that even after a final error it may be staged.
     """
 
     found: FoundDevice
@@ -115,6 +116,7 @@ class DeviceState(Value):
     holders: frozenset[PodUID] = frozenset()
     before: DevicePhase = DevicePhase.WANTED
     last: DevicePhase | None = None
+    is_left: bool = False
 
 
 class PodDirectory(StrEnum):
