@@ -10,19 +10,24 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from csi_local.test_driver import write_through
 from support.csi import CsiProcess, csi_driver, unmount_all
 
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import LIMITS, CsiNode
+from pykubelet.edges.host.devices.block_devices import device_size
 from pykubelet.edges.host.devices.loops import find_loops
-from pykubelet.edges.host.fs.mounts import mounts_below
+from pykubelet.edges.host.fs.mounts import mounts_below, read_fs_usage
 from pykubelet.edges.plugins.rpc import PluginCallError, call_plugin, plugin_channel
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 MOUNT = pb.VolumeCapability(
     mount=pb.VolumeCapability.MountVolume(), access_mode=pb.VolumeCapability.AccessMode(mode="SINGLE_NODE_WRITER")
 )
-LIVES = 100
+BLOCK = pb.VolumeCapability(
+    block=pb.VolumeCapability.BlockVolume(), access_mode=pb.VolumeCapability.AccessMode(mode="SINGLE_NODE_WRITER")
+)
+LIVES = 200
 
 
 @pytest.fixture
@@ -97,7 +102,14 @@ async def live(fragile: Fragile, backing: str) -> None:
         assert (top / "target" / "file").read_text() == "kept"
         await fragile.call(lambda node: node.unpublish("pvc-1", target))
         await fragile.call(lambda node: node.unstage("pvc-1", staged))
+        larger = pb.CapacityRange(required_bytes=16 << 20)
+        await fragile.control("ControllerExpandVolume", volume_id="pvc-1", capacity_range=larger)
+    await fragile.call(lambda node: node.stage(stage))
+    if backing == "image":
+        assert read_fs_usage(staged).capacity_bytes > 9 << 20, "an interrupted growth goes on"
+    await fragile.call(lambda node: node.unstage("pvc-1", staged))
     await fragile.control("DeleteVolume", volume_id="pvc-1")
+    await live_as_block(fragile)
     context = {"csi.storage.k8s.io/ephemeral": "true", "size": "8Mi", **parameters}
     inline = pb.NodePublishVolumeRequest(
         volume_id="csi-1", target_path=target, volume_capability=MOUNT, volume_context=context, readonly=True
@@ -109,6 +121,30 @@ async def live(fragile: Fragile, backing: str) -> None:
     assert mounts_below(str(top)) == ()
     assert find_loops(str(top / "data/volumes/pvc-1/image")) == find_loops(str(top / "data/volumes/csi-1/image"))
     assert (await fragile.driver()).volumes() == []
+
+
+async def live_as_block(fragile: Fragile) -> None:
+    """A block volume comes, is written, grows while it is published, and goes."""
+    top, image = fragile.top, fragile.top / "data/volumes/pvc-2/image"
+    staged, target = str(top / "staged-2"), str(top / "device")
+    size, larger = (pb.CapacityRange(required_bytes=n << 20) for n in (4, 6))
+    await fragile.control("CreateVolume", name="pvc-2", capacity_range=size, volume_capabilities=[BLOCK])
+    stage = pb.NodeStageVolumeRequest(volume_id="pvc-2", staging_target_path=staged, volume_capability=BLOCK)
+    publish = pb.NodePublishVolumeRequest(
+        volume_id="pvc-2", staging_target_path=staged, target_path=target, volume_capability=BLOCK
+    )
+    expand = pb.NodeExpandVolumeRequest(volume_id="pvc-2", volume_path=target, capacity_range=larger)
+    await fragile.call(lambda node: node.stage(stage))
+    await fragile.call(lambda node: node.publish(publish))
+    write_through(Path(target), b"k" * 512)
+    await fragile.control("ControllerExpandVolume", volume_id="pvc-2", capacity_range=larger)
+    await fragile.call(lambda node: node.expand(expand))
+    assert device_size(target) == 6 << 20
+    assert image.read_bytes()[:512] == b"k" * 512
+    await fragile.call(lambda node: node.unpublish("pvc-2", target))
+    await fragile.call(lambda node: node.unstage("pvc-2", staged))
+    assert find_loops(str(image)) == []
+    await fragile.control("DeleteVolume", volume_id="pvc-2")
 
 
 @pytest.mark.parametrize("backing", ["directory", pytest.param("image", marks=pytest.mark.crash)])

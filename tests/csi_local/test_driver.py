@@ -21,6 +21,7 @@ from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import CsiNode
 from pykubelet.edges.host.devices.loops import find_loops
 from pykubelet.edges.host.fs.mounts import is_mount_point, mounts_below, read_fs_usage
+from pykubelet.edges.host.services.process import run_program
 from pykubelet.edges.plugins.registration import PluginRegistration
 from pykubelet.edges.plugins.rpc import PluginCallError
 from pykubelet.net.grpc.status import Code
@@ -28,6 +29,9 @@ from pykubelet.net.grpc.status import Code
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 MOUNT = pb.VolumeCapability(
     mount=pb.VolumeCapability.MountVolume(), access_mode=pb.VolumeCapability.AccessMode(mode="SINGLE_NODE_WRITER")
+)
+BLOCK = pb.VolumeCapability(
+    block=pb.VolumeCapability.BlockVolume(), access_mode=pb.VolumeCapability.AccessMode(mode="SINGLE_NODE_WRITER")
 )
 MIB = 1 << 20
 
@@ -172,6 +176,142 @@ async def test_an_image_that_was_given_more_capacity_is_larger_at_the_next_mount
     assert read_fs_usage(str(top / "staged")).capacity_bytes > 2 * before
 
 
+async def test_a_growth_that_was_interrupted_goes_on_at_the_next_mount(
+    top: Path, driver: CsiProcess, node: CsiNode
+) -> None:
+    volume = await create(driver, size=8 * MIB, backing="image")
+    await node.stage(staging(top, volume.volume_id))
+    before = read_fs_usage(str(top / "staged")).capacity_bytes
+    await node.unstage(volume.volume_id, str(top / "staged"))
+    wanted = pb.CapacityRange(required_bytes=32 * MIB)
+    await control(driver, "ControllerExpandVolume", volume_id=volume.volume_id, capacity_range=wanted)
+    os.truncate(top / "data/volumes" / volume.volume_id / "image", 32 * MIB)  # killed after this
+    await node.stage(staging(top, volume.volume_id))
+    assert read_fs_usage(str(top / "staged")).capacity_bytes > 2 * before
+
+
+async def test_errors_of_a_file_system_are_corrected_at_the_next_mount(
+    top: Path, driver: CsiProcess, node: CsiNode
+) -> None:
+    volume = await create(driver, size=8 * MIB, backing="image")
+    image = top / "data/volumes" / volume.volume_id / "image"
+    for request in ("set_super_value free_blocks_count 1", "dirty"):
+        await run_program(("debugfs", "-w", "-R", request, str(image)))
+    await node.stage(staging(top, volume.volume_id))
+    (top / "staged" / "file").write_text("x")
+
+
+async def test_an_image_is_never_mounted_twice(top: Path, driver: CsiProcess, node: CsiNode) -> None:
+    volume = await create(driver, size=8 * MIB, backing="image")
+    await node.stage(staging(top, volume.volume_id))
+    elsewhere = pb.NodeStageVolumeRequest(
+        volume_id=volume.volume_id, staging_target_path=str(top / "other"), volume_capability=MOUNT
+    )
+    with pytest.raises(PluginCallError, match="is already in use as /dev/loop") as refused:
+        await node.stage(elsewhere)
+    assert refused.value.code is Code.FAILED_PRECONDITION
+    assert len(find_loops(str(top / "data/volumes" / volume.volume_id / "image"))) == 1
+
+
+def write_through(device: Path, data: bytes) -> None:
+    with device.open("r+b", buffering=0) as file:
+        file.write(data)
+        os.fsync(file.fileno())
+
+
+async def test_a_block_volume(top: Path, driver: CsiProcess, node: CsiNode) -> None:
+    made = await control(
+        driver,
+        "CreateVolume",
+        name="pvc-1",
+        capacity_range=pb.CapacityRange(required_bytes=8 * MIB),
+        volume_capabilities=[BLOCK],
+    )
+    volume_id, image = made.volume.volume_id, top / "data/volumes/pvc-1/image"
+    staged = str(top / "staged")
+    stage = pb.NodeStageVolumeRequest(volume_id=volume_id, staging_target_path=staged, volume_capability=BLOCK)
+    for _ in range(2):
+        await node.stage(stage)
+    publish = pb.NodePublishVolumeRequest(
+        volume_id=volume_id, staging_target_path=staged, target_path=str(top / "device"), volume_capability=BLOCK
+    )
+    for _ in range(2):
+        await node.publish(publish)
+    write_through(top / "device", b"k" * 4096)
+    assert image.read_bytes()[:4096] == b"k" * 4096
+    assert [one.total for one in (await node.stats(volume_id, str(top / "device"))).usage] == [8 * MIB]
+    wanted = pb.CapacityRange(required_bytes=16 * MIB)
+    await control(driver, "ControllerExpandVolume", volume_id=volume_id, capacity_range=wanted)
+    await node.expand(
+        pb.NodeExpandVolumeRequest(volume_id=volume_id, volume_path=str(top / "device"), capacity_range=wanted)
+    )
+    assert [one.total for one in (await node.stats(volume_id, str(top / "device"))).usage] == [16 * MIB]
+    with pytest.raises(PluginCallError, match="was created as a block volume"):
+        await node.stage(staging(top, volume_id))
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await control(driver, "DeleteVolume", volume_id=volume_id)
+    assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    for _ in range(2):
+        await node.unpublish(volume_id, str(top / "device"))
+        await node.unstage(volume_id, str(top / "staged"))
+    assert not (top / "device").exists()
+    assert find_loops(str(image)) == []
+    await control(driver, "DeleteVolume", volume_id=volume_id)
+    assert driver.volumes() == []
+
+
+async def test_volumes_are_listed_by_pages(top: Path, driver: CsiProcess, node: CsiNode) -> None:
+    for name in ("a", "b", "c"):
+        await create(driver, name)
+    await node.publish(publication(top, "csi-abc", volume_context={"csi.storage.k8s.io/ephemeral": "true"}))
+    first = await control(driver, "ListVolumes", max_entries=2)
+    rest = await control(driver, "ListVolumes", max_entries=2, starting_token=first.next_token)
+    assert [one.volume.volume_id for one in (*first.entries, *rest.entries)] == ["a", "b", "c"]
+    assert rest.next_token == ""
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await control(driver, "ListVolumes", starting_token="x")
+    assert refused.value.code() is grpc.StatusCode.ABORTED
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [b"{", b"[]", b'{"backing": "\\ud800", "capacityBytes": 0, "ephemeral": false}', b'"\xff"', b"[" * 9000,
+     b'{"backing": "directory", "capacityBytes": 1e400, "ephemeral": false}'],
+)  # fmt: skip
+async def test_damaged_notes_are_reported_and_hurt_no_other_volume(
+    top: Path, driver: CsiProcess, node: CsiNode, notes: bytes
+) -> None:
+    await create(driver, "bad")
+    await create(driver, "good")
+    (top / "data/volumes/bad/volume.json").write_bytes(notes)
+    with pytest.raises(PluginCallError) as refused:
+        await node.stage(staging(top, "bad"))
+    assert refused.value.code is Code.INTERNAL
+    await node.stage(staging(top, "good"))
+    listed = await control(driver, "ListVolumes")
+    assert [one.volume.volume_id for one in listed.entries] == ["good"]
+
+
+async def test_a_directory_is_limited_where_the_file_system_can_do_that(top: Path) -> None:
+    """A real ext4 with project quotas; `write` obeys them as soon as it is no privileged user's."""
+    image, mounted = top / "disk.img", top / "disk"
+    mounted.mkdir()
+    image.touch()
+    os.truncate(image, 64 * MIB)
+    options = ("-O", "quota,project", "-E", "quotatype=prjquota")
+    assert (await run_program(("mkfs.ext4", "-q", "-F", *options, str(image)))).code == 0
+    if (await run_program(("mount", "-o", "loop,prjquota", str(image), str(mounted)))).code != 0:
+        pytest.skip("no project quotas in this kernel")
+    async with csi_driver(top / "root", mounted / "data") as driver:
+        await create(driver, size=4 * MIB)
+        with CsiNode(driver.name, str(driver.endpoint)) as node:
+            await node.stage(staging(top, "pvc-1"))
+            usage = (await node.stats("pvc-1", str(top / "staged"))).usage
+            await node.unstage("pvc-1", str(top / "staged"))
+        await control(driver, "DeleteVolume", volume_id="pvc-1")
+    assert usage[0].total == 4 * MIB
+
+
 async def test_requests_that_it_refuses(top: Path, driver: CsiProcess, node: CsiNode) -> None:
     volume = await create(driver, size=8 * MIB)
 
@@ -180,12 +320,11 @@ async def test_requests_that_it_refuses(top: Path, driver: CsiProcess, node: Csi
             await call
         return refused.value.code
 
-    block = pb.VolumeCapability(block=pb.VolumeCapability.BlockVolume())
     assert await refusal(node.stage(staging(top, "unknown"))) is Code.NOT_FOUND
     assert await refusal(node.stage(staging(top, "../data"))) is Code.NOT_FOUND
     assert await refusal(node.stage(pb.NodeStageVolumeRequest(volume_id="x"))) is Code.INVALID_ARGUMENT
     staged_as_block = pb.NodeStageVolumeRequest(
-        volume_id=volume.volume_id, staging_target_path=str(top / "staged"), volume_capability=block
+        volume_id=volume.volume_id, staging_target_path=str(top / "staged"), volume_capability=BLOCK
     )
     assert await refusal(node.stage(staged_as_block)) is Code.INVALID_ARGUMENT
     unstaged = publication(top, volume.volume_id, staging_target_path=str(top / "nowhere"))
@@ -193,7 +332,21 @@ async def test_requests_that_it_refuses(top: Path, driver: CsiProcess, node: Csi
     assert await refusal(node.stats(volume.volume_id, str(top))) is Code.NOT_FOUND
     for problem, fields in (
         (grpc.StatusCode.INVALID_ARGUMENT, {"volume_capabilities": [MOUNT]}),
-        (grpc.StatusCode.INVALID_ARGUMENT, {"name": "a", "volume_capabilities": [block]}),
+        (grpc.StatusCode.INVALID_ARGUMENT, {"name": "a", "volume_capabilities": [MOUNT, BLOCK]}),
+        (grpc.StatusCode.INVALID_ARGUMENT, {"name": "a" * 129, "volume_capabilities": [MOUNT]}),
+        (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            {"name": "a", "volume_capabilities": [BLOCK], "parameters": {"backing": "directory"}},
+        ),
+        (
+            grpc.StatusCode.OUT_OF_RANGE,
+            {
+                "name": "a",
+                "volume_capabilities": [MOUNT],
+                "parameters": {"backing": "image"},
+                "capacity_range": pb.CapacityRange(required_bytes=1 << 60),
+            },
+        ),
         (
             grpc.StatusCode.INVALID_ARGUMENT,
             {"name": "a", "volume_capabilities": [MOUNT], "parameters": {"backing": "tape"}},

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from google.protobuf.wrappers_pb2 import BoolValue
 
 from pykubelet.base.kit.values import replace
 from pykubelet.csi_local.node import BACKING, read_backing
 from pykubelet.csi_local.rpc import method, required
-from pykubelet.csi_local.store import Backing
+from pykubelet.csi_local.store import Backing, LocalVolume
 from pykubelet.csi_local.volumes import LocalVolumes
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.net.grpc.server import Method
@@ -23,7 +23,9 @@ from pykubelet.net.grpc.status import Code, RpcError
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}")
 _RPC = pb.ControllerServiceCapability.RPC
 _MODE = pb.VolumeCapability.AccessMode
-CAPABILITIES = (_RPC.CREATE_DELETE_VOLUME, _RPC.GET_CAPACITY, _RPC.EXPAND_VOLUME)
+CAPABILITIES = (_RPC.CREATE_DELETE_VOLUME, _RPC.LIST_VOLUMES, _RPC.GET_CAPACITY, _RPC.EXPAND_VOLUME)
+#: Bytes of a volume's name, and volumes on a page of the list.
+MAX_NAME, MAX_LISTED = 128, 1000
 #: Access modes of a volume that one machine has alone.
 MODES = (_MODE.SINGLE_NODE_WRITER, _MODE.SINGLE_NODE_READER_ONLY, _MODE.UNKNOWN)
 
@@ -48,6 +50,7 @@ class ControllerService:
             "CreateVolume": method(pb.CreateVolumeRequest, self.create),
             "DeleteVolume": method(pb.DeleteVolumeRequest, self.delete),
             "ValidateVolumeCapabilities": method(pb.ValidateVolumeCapabilitiesRequest, self.validate),
+            "ListVolumes": method(pb.ListVolumesRequest, self.list),
             "GetCapacity": method(pb.GetCapacityRequest, self.capacity),
             "ControllerGetCapabilities": method(pb.ControllerGetCapabilitiesRequest, self.capabilities),
             "ControllerExpandVolume": method(pb.ControllerExpandVolumeRequest, self.expand),
@@ -80,6 +83,8 @@ class ControllerService:
     async def create(self, request: pb.CreateVolumeRequest) -> pb.CreateVolumeResponse:
         """Create a volume; its name decides its id, so that a repeated call finds it."""
         name = required(request.name, "name")
+        if len(name.encode()) > MAX_NAME:
+            raise RpcError(Code.INVALID_ARGUMENT, f"name is longer than {MAX_NAME} bytes")
         if not request.volume_capabilities:
             raise RpcError(Code.INVALID_ARGUMENT, "volume_capabilities is missing in the request")
         if problem := _refusal(request.volume_capabilities):
@@ -89,20 +94,40 @@ class ControllerService:
             raise RpcError(Code.OUT_OF_RANGE, "capacity_range: limit_bytes is below required_bytes")
         if not self._reaches(request.accessibility_requirements.requisite):
             raise RpcError(Code.RESOURCE_EXHAUSTED, "the volume is wanted where this driver does not run")
-        wanted = replace(read_backing(request.parameters, size), id=volume_id_of(name))
+        is_block = any(one.WhichOneof("access_type") == "block" for one in request.volume_capabilities)
+        wanted = replace(read_backing(request.parameters, size, is_block=is_block), id=volume_id_of(name))
         if 0 < limit < wanted.capacity_bytes:
             wanted = replace(wanted, capacity_bytes=limit)
         async with self._volumes.alone(wanted.id):
             made = await self._volumes.create(wanted)
         if 0 < limit < made.capacity_bytes:
             raise RpcError(Code.ALREADY_EXISTS, f"volume {wanted.id} exists with another size or backing")
-        volume = pb.Volume(
-            volume_id=made.id,
-            capacity_bytes=made.capacity_bytes,
-            volume_context={BACKING: str(made.backing)},
+        return pb.CreateVolumeResponse(volume=self._shown(made))
+
+    def _shown(self, volume: LocalVolume) -> pb.Volume:
+        return pb.Volume(
+            volume_id=volume.id,
+            capacity_bytes=volume.capacity_bytes,
+            volume_context={BACKING: str(volume.backing)},
             accessible_topology=[pb.Topology(segments=dict(self._topology))],
         )
-        return pb.CreateVolumeResponse(volume=volume)
+
+    async def list(self, request: pb.ListVolumesRequest) -> pb.ListVolumesResponse:
+        """The persistent volumes by id; the token of the next page is the id of the last volume."""
+        if request.max_entries < 0:
+            raise RpcError(Code.INVALID_ARGUMENT, "max_entries must not be negative")
+        volumes = [one for one in await self._volumes.list() if not one.is_ephemeral]
+        token = request.starting_token
+        if token and all(one.id != token for one in volumes):
+            raise RpcError(
+                Code.ABORTED, "starting_token is none of this driver, or its volume is gone: list from the beginning"
+            )
+        volumes = [one for one in volumes if one.id > token]
+        page = volumes[: min(request.max_entries or MAX_LISTED, MAX_LISTED)]
+        answer = pb.ListVolumesResponse(next_token=page[-1].id if len(page) < len(volumes) else "")
+        for one in page:
+            answer.entries.append(pb.ListVolumesResponse.Entry(volume=self._shown(one)))
+        return answer
 
     async def delete(self, request: pb.DeleteVolumeRequest) -> pb.DeleteVolumeResponse:
         """Delete a volume. A missing one is no error."""
@@ -117,12 +142,14 @@ class ControllerService:
 
     async def validate(self, request: pb.ValidateVolumeCapabilitiesRequest) -> pb.ValidateVolumeCapabilitiesResponse:
         """Whether a volume can be used as described."""
-        await self._volumes.get(required(request.volume_id, "volume_id"))
+        volume = await self._volumes.get(required(request.volume_id, "volume_id"))
         if not request.volume_capabilities:
             raise RpcError(Code.INVALID_ARGUMENT, "volume_capabilities is missing in the request")
         answer = pb.ValidateVolumeCapabilitiesResponse
         if problem := _refusal(request.volume_capabilities):
             return answer(message=problem)
+        if any((one.WhichOneof("access_type") == "block") != volume.is_block for one in request.volume_capabilities):
+            return answer(message="the volume was created for the other type of access")
         return answer(
             confirmed=answer.Confirmed(
                 volume_context=dict(request.volume_context),
@@ -143,6 +170,8 @@ class ControllerService:
         size = request.capacity_range.required_bytes
         async with self._volumes.alone(volume_id):
             volume = await self._volumes.set_capacity(volume_id, size)
+        if 0 < request.capacity_range.limit_bytes < volume.capacity_bytes:
+            raise RpcError(Code.OUT_OF_RANGE, "capacity_range: the volume is larger than limit_bytes")
         is_image = volume.backing is Backing.IMAGE
         return pb.ControllerExpandVolumeResponse(capacity_bytes=volume.capacity_bytes, node_expansion_required=is_image)
 
@@ -158,11 +187,11 @@ def volume_id_of(name: str) -> str:
     return name if _NAME.fullmatch(name) else f"v-{hashlib.sha256(name.encode()).hexdigest()}"
 
 
-def _refusal(capabilities: Iterable[pb.VolumeCapability]) -> str:
+def _refusal(capabilities: Sequence[pb.VolumeCapability]) -> str:
     """Why volumes cannot be used as described; empty if they can."""
+    if len({one.WhichOneof("access_type") for one in capabilities}) > 1:
+        return "a volume is either mounted or a block volume"
     for one in capabilities:
-        if one.WhichOneof("access_type") == "block":
-            return "block volumes are not offered"
         if one.mount.fs_type not in ("", "ext4"):
             return f"file system {one.mount.fs_type!r} is not offered: use ext4"
         if one.access_mode.mode not in MODES:

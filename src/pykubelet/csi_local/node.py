@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from pykubelet.base.api.quantity import QuantityError, parse
 from pykubelet.base.kit.values import Value
-from pykubelet.csi_local.rpc import method, required
+from pykubelet.csi_local.rpc import method, path_of, required
 from pykubelet.csi_local.store import Backing, LocalVolume
 from pykubelet.csi_local.volumes import LocalVolumes
 from pykubelet.edges.csi import csi_pb2 as pb
@@ -66,36 +66,52 @@ class NodeService:
         return pb.NodeGetCapabilitiesResponse(capabilities=found)
 
     async def stage(self, request: pb.NodeStageVolumeRequest) -> pb.NodeStageVolumeResponse:
-        """Mount the volume once for the whole node."""
+        """Mount the volume once for the whole node; attach the device of a block volume."""
         volume_id = required(request.volume_id, "volume_id")
-        target = required(request.staging_target_path, "staging_target_path")
+        target = path_of(request.staging_target_path, "staging_target_path")
         options = _mount_options(request.volume_capability)
         async with self._volumes.alone(volume_id):
-            await self._volumes.mount(await self._volumes.get(volume_id), target, options)
+            volume = await self._volumes.get(volume_id)
+            _check_access(volume, request.volume_capability)
+            if volume.is_block:
+                await self._volumes.attach(volume)
+            else:
+                await self._volumes.mount(volume, target, options)
         return pb.NodeStageVolumeResponse()
 
     async def unstage(self, request: pb.NodeUnstageVolumeRequest) -> pb.NodeUnstageVolumeResponse:
-        """Unmount the staged volume. One that is not staged is no error."""
+        """Unmount the staged volume, or detach its device. One that is not staged is no error."""
         volume_id = required(request.volume_id, "volume_id")
-        target = required(request.staging_target_path, "staging_target_path")
+        target = path_of(request.staging_target_path, "staging_target_path")
         async with self._volumes.alone(volume_id):
             await self._volumes.unmount(volume_id, target)
+            volume = await self._found(volume_id)
+            if volume is not None and volume.is_block:
+                await self._volumes.detach(volume_id)
         return pb.NodeUnstageVolumeResponse()
 
     async def publish(self, request: pb.NodePublishVolumeRequest) -> pb.NodePublishVolumeResponse:
         """Bind the staged volume for one pod, or create and mount the pod's ephemeral volume."""
         volume_id = required(request.volume_id, "volume_id")
-        target = required(request.target_path, "target_path")
+        target = path_of(request.target_path, "target_path")
         options = _mount_options(request.volume_capability)
         async with self._volumes.alone(volume_id):
             if request.volume_context.get(EPHEMERAL) == "true":
+                if request.volume_capability.WhichOneof("access_type") == "block":
+                    raise RpcError(Code.INVALID_ARGUMENT, "ephemeral volumes are mounted, they are no block volumes")
                 volume = await self._volumes.create(_ephemeral(volume_id, request.volume_context))
                 await self._volumes.mount(volume, target, options)
                 if request.readonly:
                     await self._volumes.make_read_only(volume_id, target)
                 return pb.NodePublishVolumeResponse()
-            await self._volumes.get(volume_id)
-            staged = required(request.staging_target_path, "staging_target_path")
+            volume = await self._volumes.get(volume_id)
+            _check_access(volume, request.volume_capability)
+            if volume.is_block:
+                if request.readonly:
+                    raise RpcError(Code.INVALID_ARGUMENT, "readonly: block volumes are writable")
+                await self._volumes.bind_device(volume, target)
+                return pb.NodePublishVolumeResponse()
+            staged = path_of(request.staging_target_path, "staging_target_path")
             if not await self._volumes.is_mounted(volume_id, staged):
                 raise RpcError(Code.FAILED_PRECONDITION, f"volume {volume_id} is not staged at {staged}")
             await self._volumes.bind(volume_id, staged, target, request.readonly)
@@ -104,26 +120,33 @@ class NodeService:
     async def unpublish(self, request: pb.NodeUnpublishVolumeRequest) -> pb.NodeUnpublishVolumeResponse:
         """Unmount the volume from one pod and delete it if it is ephemeral. One that is not published is no error."""
         volume_id = required(request.volume_id, "volume_id")
-        target = required(request.target_path, "target_path")
+        target = path_of(request.target_path, "target_path")
         async with self._volumes.alone(volume_id):
             await self._volumes.unmount(volume_id, target)
             await self._volumes.remove_target(volume_id, target)
-            try:
-                is_kept = not (await self._volumes.get(volume_id)).is_ephemeral
-            except RpcError as error:
-                if error.code is not Code.NOT_FOUND:
-                    raise
-                is_kept = False  # what an interrupted deletion has left goes now
-            if not is_kept:
+            volume = await self._found(volume_id)
+            if volume is None or volume.is_ephemeral:  # what an interrupted deletion has left goes now
                 await self._volumes.delete(volume_id)
         return pb.NodeUnpublishVolumeResponse()
+
+    async def _found(self, volume_id: str) -> LocalVolume | None:
+        """The volume; None if it does not exist."""
+        try:
+            return await self._volumes.get(volume_id)
+        except RpcError as error:
+            if error.code is not Code.NOT_FOUND:
+                raise
+            return None
 
     async def stats(self, request: pb.NodeGetVolumeStatsRequest) -> pb.NodeGetVolumeStatsResponse:
         """How full the volume's file system is."""
         volume_id = required(request.volume_id, "volume_id")
-        await self._volumes.get(volume_id)
-        found = await self._volumes.usage(volume_id, required(request.volume_path, "volume_path"))
-        usage = pb.VolumeUsage
+        volume = await self._volumes.get(volume_id)
+        path, usage = path_of(request.volume_path, "volume_path"), pb.VolumeUsage
+        if volume.is_block:
+            size = await self._volumes.device_bytes(volume_id, path)
+            return pb.NodeGetVolumeStatsResponse(usage=[usage(unit=usage.BYTES, total=size)])
+        found = await self._volumes.usage(volume_id, path)
         return pb.NodeGetVolumeStatsResponse(
             usage=[
                 usage(
@@ -137,21 +160,23 @@ class NodeService:
         )
 
     async def expand(self, request: pb.NodeExpandVolumeRequest) -> pb.NodeExpandVolumeResponse:
-        """Grow the file system of a mounted volume."""
+        """Grow the device of a block volume, or the file system of a mounted one."""
         volume_id = required(request.volume_id, "volume_id")
-        path = required(request.volume_path, "volume_path")
+        path = path_of(request.volume_path, "volume_path")
         async with self._volumes.alone(volume_id):
             volume = await self._volumes.set_capacity(volume_id, request.capacity_range.required_bytes)
-            if not await self._volumes.is_mounted(volume_id, path):
+            if not volume.is_block and not await self._volumes.is_mounted(volume_id, path):
                 raise RpcError(Code.NOT_FOUND, f"volume {volume_id} is not mounted at {path}")
             await self._volumes.grow(volume)
         return pb.NodeExpandVolumeResponse(capacity_bytes=volume.capacity_bytes)
 
 
-def read_backing(parameters: Mapping[str, str], size: int) -> LocalVolume:
+def read_backing(parameters: Mapping[str, str], size: int, *, is_block: bool = False) -> LocalVolume:
     """A volume without an id, as asked for by `parameters` (`backing`: directory or image). Raises RpcError."""
+    if size < 0:
+        raise RpcError(Code.INVALID_ARGUMENT, "the size must not be negative")
     try:
-        backing = Backing(parameters.get(BACKING, str(Backing.DIRECTORY)))
+        backing = Backing(parameters.get(BACKING, str(Backing.IMAGE if is_block else Backing.DIRECTORY)))
     except ValueError:
         known = " or ".join(Backing)
         raise RpcError(
@@ -159,7 +184,9 @@ def read_backing(parameters: Mapping[str, str], size: int) -> LocalVolume:
         ) from None
     if backing is Backing.IMAGE and size == 0:
         size = DEFAULT_IMAGE_BYTES
-    return LocalVolume("", backing, size)
+    if is_block and backing is not Backing.IMAGE:
+        raise RpcError(Code.INVALID_ARGUMENT, f"parameter {BACKING}: a block volume needs an image")
+    return LocalVolume("", backing, size, is_block=is_block)
 
 
 def _ephemeral(volume_id: str, context: Mapping[str, str]) -> LocalVolume:
@@ -172,9 +199,16 @@ def _ephemeral(volume_id: str, context: Mapping[str, str]) -> LocalVolume:
 
 
 def _mount_options(capability: pb.VolumeCapability) -> tuple[str, ...]:
-    """The mount options. Raises RpcError for access that this driver does not offer."""
-    if capability.WhichOneof("access_type") != "mount":
-        raise RpcError(Code.INVALID_ARGUMENT, "volume_capability: only mounted volumes are offered, no block volumes")
+    """The mount options; none for block volumes. Raises RpcError for access that this driver does not offer."""
+    if capability.WhichOneof("access_type") is None:
+        raise RpcError(Code.INVALID_ARGUMENT, "volume_capability is missing in the request")
     if capability.mount.fs_type not in ("", "ext4"):
         raise RpcError(Code.INVALID_ARGUMENT, f"file system {capability.mount.fs_type!r} is not offered: use ext4")
     return tuple(capability.mount.mount_flags)
+
+
+def _check_access(volume: LocalVolume, capability: pb.VolumeCapability) -> None:
+    """Raise RpcError if a block volume is to be mounted, or another one to be a device."""
+    if volume.is_block != (capability.WhichOneof("access_type") == "block"):
+        text = f"volume {volume.id} was created {'as a block volume' if volume.is_block else 'to be mounted'}"
+        raise RpcError(Code.INVALID_ARGUMENT, text)

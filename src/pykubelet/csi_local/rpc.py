@@ -19,6 +19,9 @@ log = Log("csi-local")
 T = TypeVar("T")
 R = TypeVar("R", bound=PluginMessage)
 WORK_S = 100.0
+MAX_PATH = 4095
+#: Characters of an error's message.
+MAX_MESSAGE = 4096
 
 
 def method(request: type[R], handler: Callable[[R], Awaitable[PluginMessage]]) -> Method:
@@ -33,12 +36,25 @@ def method(request: type[R], handler: Callable[[R], Awaitable[PluginMessage]]) -
             return (await handler(decoded)).SerializeToString()
         except HostError as error:
             log.warning("call failed", call=request.__name__.removesuffix("Request"), error=error)
-            raise RpcError(Code.INTERNAL, str(error)) from error
+            raise RpcError(Code.INTERNAL, _as_text(str(error))) from error
         except RpcError as error:
             log.info("call refused", call=request.__name__.removesuffix("Request"), error=error.message)
-            raise
+            raise RpcError(error.code, _as_text(error.message)) from error
 
     return call
+
+
+def _as_text(message: str) -> str:
+    """The message without what cannot be sent: names of files may have bytes that are no UTF-8."""
+    return message.encode("utf-8", "backslashreplace").decode()[:MAX_MESSAGE]
+
+
+def path_of(value: str, name: str) -> str:
+    """The absolute path in a field. Raises RpcError for any other value."""
+    path = required(value, name)
+    if not path.startswith("/") or "\0" in path or len(path.encode()) > MAX_PATH:
+        raise RpcError(Code.INVALID_ARGUMENT, f"{name} must be an absolute path of at most {MAX_PATH} bytes")
+    return path
 
 
 def required(value: str, name: str) -> str:
@@ -60,9 +76,9 @@ async def blocking(flight: SingleFlight, volume_id: str, work: Callable[[], T]) 
             raise RpcError(Code.ABORTED, f"earlier work on volume {volume_id} is still under way")
 
 
-async def run_tool(*argv: str) -> None:
-    """Run a program of the host. Raises HostError with its output if it fails or is missing."""
+async def run_tool(*argv: str, good: tuple[int, ...] = (0,)) -> None:
+    """Run a program of the host. Raises HostError with its output if its exit status is none of `good`, or it is missing."""
     result = await run_program(argv, timeout_s=WORK_S, limit=8 << 10)
-    if result.code != 0:
+    if result.code not in good:
         output = (result.err or result.out).decode(errors="replace").strip()
         raise HostError("exec", " ".join(argv), "", f"exit status {result.code}: {output}")

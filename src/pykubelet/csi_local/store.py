@@ -12,10 +12,12 @@ import re
 from enum import StrEnum
 
 from pykubelet.base.kit.values import Value
+from pykubelet.csi_local import ext4
 from pykubelet.edges.host.devices.loops import find_loops
 from pykubelet.edges.host.fs import files, trees
-from pykubelet.edges.host.fs.errors import translating
+from pykubelet.edges.host.fs.errors import HostError, translating
 from pykubelet.edges.host.fs.mounts import mounts_of
+from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.net.grpc.status import Code, RpcError
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
@@ -30,19 +32,21 @@ class Backing(StrEnum):
 
 
 class LocalVolume(Value):
-    """One volume. `capacity_bytes`: 0 for no limit; only an image has one. `is_ephemeral`: it ends with its pod."""
+    """One volume. `capacity_bytes`: 0 for no limit. `is_ephemeral`: it ends with its pod. `is_block`: an image without a file system."""
 
     id: str
     backing: Backing
     capacity_bytes: int = 0
     is_ephemeral: bool = False
+    is_block: bool = False
 
 
 class VolumeStore:
-    """The volumes below `directory`."""
+    """The volumes below `directory`. `quotas`: they limit directories where the file system has project quotas."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, quotas: VolumeQuotas) -> None:
         self.directory = directory
+        self._quotas = quotas
 
     def path(self, volume_id: str) -> str:
         """The directory of a volume. Raises RpcError for an id that the driver does not make."""
@@ -61,10 +65,8 @@ class VolumeStore:
             return None
         try:
             notes = json.loads(files.read_text(path, MAX_NOTES))
-            return LocalVolume(
-                volume_id, Backing(notes["backing"]), int(notes["capacityBytes"]), bool(notes["ephemeral"])
-            )
-        except (ValueError, KeyError, TypeError) as error:
+            return _read_notes(volume_id, notes)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise RpcError(Code.INTERNAL, f"{path} is damaged: {error}; remove it if the data can go") from error
 
     def get(self, volume_id: str) -> LocalVolume:
@@ -74,6 +76,29 @@ class VolumeStore:
             raise RpcError(Code.NOT_FOUND, f"volume {volume_id} does not exist")
         return found
 
+    def list(self) -> list[LocalVolume]:
+        """All volumes, sorted by id. Those that cannot be read are left out."""
+        found = []
+        for name in sorted(files.names_in(self.directory)):
+            try:
+                volume = self.find(name)
+            except (RpcError, HostError):
+                continue
+            if volume is not None:
+                found.append(volume)
+        return found
+
+    def limit(self, volume: LocalVolume) -> bool:
+        """Limit a directory to its capacity. Returns whether the file system can do that."""
+        return self._quotas.limit(self.source(volume), volume.capacity_bytes)
+
+    def is_image_unused(self, volume: LocalVolume) -> bool:
+        """Whether the file system of an image is smaller than the image, because an earlier growth was interrupted."""
+        source = self.source(volume)
+        with translating("read", source), open(source, "rb") as image:
+            image.seek(ext4.OFFSET)
+            return ext4.is_smaller(image.read(ext4.LENGTH), os.stat(source).st_size)
+
     def prepare(self, volume: LocalVolume) -> None:
         """Make the directory, or the empty image, of a new volume."""
         self._refuse_mounted(self.path(volume.id))
@@ -82,6 +107,8 @@ class VolumeStore:
         source = self.source(volume)
         if volume.backing is Backing.DIRECTORY:
             files.make_dirs(source, 0o777)
+            if volume.capacity_bytes:
+                self.limit(volume)
         else:
             files.create_file(source, 0o600)
             self.resize_image(volume)
@@ -101,6 +128,7 @@ class VolumeStore:
             "backing": str(volume.backing),
             "capacityBytes": volume.capacity_bytes,
             "ephemeral": volume.is_ephemeral,
+            "block": volume.is_block,
         }
         data = json.dumps(notes, sort_keys=True).encode() + b"\n"
         files.write_atomic(f"{self.path(volume.id)}/volume.json", data, 0o600, durable=True)
@@ -113,6 +141,7 @@ class VolumeStore:
         self._refuse_mounted(path)
         files.remove_file(f"{path}/volume.json")
         trees.remove_tree(path)
+        self._quotas.release(f"{path}/data")
 
     def _refuse_mounted(self, path: str) -> None:
         """Raise RpcError if the directory, the image, or anything in them is mounted or attached."""
@@ -121,3 +150,13 @@ class VolumeStore:
         users = [mount.target for mount in mounts_of(path)] + find_loops(f"{path}/image")
         if users:
             raise RpcError(Code.FAILED_PRECONDITION, f"the volume is still in use at {users[0]}")
+
+
+def _read_notes(volume_id: str, notes: object) -> LocalVolume:
+    """The volume that `volume.json` describes. Raises ValueError, KeyError, TypeError."""
+    if not isinstance(notes, dict):
+        raise TypeError("it has no object")
+    backing, capacity = Backing(notes["backing"]), notes["capacityBytes"]
+    if not isinstance(capacity, int) or not 0 <= capacity < 1 << 63:
+        raise ValueError("capacityBytes is no size")
+    return LocalVolume(volume_id, backing, capacity, notes["ephemeral"] is True, notes.get("block") is True)

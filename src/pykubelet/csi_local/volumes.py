@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -9,19 +10,24 @@ from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.values import replace
 from pykubelet.csi_local.rpc import blocking, run_tool
 from pykubelet.csi_local.store import Backing, LocalVolume, VolumeStore
-from pykubelet.edges.host.devices.loops import find_loops
+from pykubelet.edges.host.devices.block_devices import device_size, is_block_device
+from pykubelet.edges.host.devices.loops import attach_loop, detach_loop, find_loops
 from pykubelet.edges.host.fs import files, mounts
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.net.grpc.status import Code, RpcError
 
-#: The smallest image that gets a file system.
-MIN_IMAGE_BYTES = 1 << 20
+#: The smallest image that gets a file system, and the largest that ext4 can have as a file.
+MIN_IMAGE_BYTES, MAX_IMAGE_BYTES = 1 << 20, (16 << 40) - 4096
+#: Exit codes of e2fsck after which the file system is whole: nothing was wrong, or all errors were corrected.
+WHOLE = (0, 1)
 
 
 class LocalVolumes:
     """The volumes below `directory`, and what is done with them. One operation for each volume at a time."""
 
-    def __init__(self, directory: str) -> None:
-        self._store = VolumeStore(directory)
+    def __init__(self, directory: str, quotas: VolumeQuotas | None = None) -> None:
+        self._store = VolumeStore(directory, quotas or VolumeQuotas(is_on=True))
         self._flight = SingleFlight("csi-local")
         self._busy: set[str] = set()
 
@@ -42,17 +48,16 @@ class LocalVolumes:
 
     async def create(self, wanted: LocalVolume) -> LocalVolume:
         """The volume, created if it is missing. Raises RpcError (ALREADY_EXISTS) if it exists with other properties."""
-        if wanted.backing is Backing.IMAGE and wanted.capacity_bytes < MIN_IMAGE_BYTES:
-            raise RpcError(Code.OUT_OF_RANGE, f"an image needs a size of at least {MIN_IMAGE_BYTES} bytes")
+        _check_size(wanted)
         found = await blocking(self._flight, wanted.id, lambda: self._store.find(wanted.id))
         if found is not None:
             is_large = found.capacity_bytes >= wanted.capacity_bytes
-            if (found.backing, found.is_ephemeral) != (wanted.backing, wanted.is_ephemeral) or not is_large:
+            if replace(found, capacity_bytes=wanted.capacity_bytes) != wanted or not is_large:
                 raise RpcError(Code.ALREADY_EXISTS, f"volume {wanted.id} exists with another size or backing")
             return found
         await blocking(self._flight, wanted.id, lambda: self._store.prepare(wanted))
-        if wanted.backing is Backing.IMAGE:
-            await run_tool("mkfs.ext4", "-q", "-F", "-m0", self._store.source(wanted))
+        if wanted.backing is Backing.IMAGE and not wanted.is_block:
+            await run_tool("mkfs.ext4", "-q", "-F", "-m0", "--", self._store.source(wanted))
         await blocking(self._flight, wanted.id, lambda: self._store.save(wanted))
         return wanted
 
@@ -60,44 +65,111 @@ class LocalVolumes:
         """Delete the volume. A missing one is no error. Raises RpcError while it is in use."""
         await blocking(self._flight, volume_id, lambda: self._store.delete(volume_id))
 
+    async def list(self) -> list[LocalVolume]:
+        """All volumes, sorted by id."""
+        return await blocking(self._flight, "", self._store.list)
+
     async def set_capacity(self, volume_id: str, capacity_bytes: int) -> LocalVolume:
-        """Give the volume a capacity that is not below the present one. Its file system grows with `grow` or `mount`."""
+        """Give the volume a capacity that is not below the present one. Its file system grows with `grow` or `mount`.
+
+        The limit of a directory is set again in any case: an earlier call may have been interrupted.
+        """
         volume = await self.get(volume_id)
         if capacity_bytes > volume.capacity_bytes:
             volume = replace(volume, capacity_bytes=capacity_bytes)
+            _check_size(volume)
             wanted = volume
             await blocking(self._flight, volume_id, lambda: self._store.save(wanted))
+        if volume.backing is Backing.DIRECTORY and volume.capacity_bytes:
+            limited = volume
+            await blocking(self._flight, volume_id, lambda: self._store.limit(limited))
         return volume
 
     async def grow(self, volume: LocalVolume) -> None:
-        """Make the file system of a mounted image as large as its capacity."""
+        """Make the device and the file system of an image in use as large as its capacity.
+
+        Raises RpcError (FAILED_PRECONDITION) if the kernel grows no file system in use.
+        """
         if volume.backing is not Backing.IMAGE:
             return
         await blocking(self._flight, volume.id, lambda: self._store.resize_image(volume))
         for device in await blocking(self._flight, volume.id, lambda: find_loops(self._store.source(volume))):
             await run_tool("losetup", "-c", device)
-            await run_tool("resize2fs", device)
+            if volume.is_block:
+                continue
+            try:
+                await run_tool("resize2fs", device)
+            except HostError as error:
+                text = (
+                    f"the file system cannot grow while it is in use: {error}; it grows when the volume is staged next"
+                )
+                raise RpcError(Code.FAILED_PRECONDITION, text) from error
 
     async def mount(self, volume: LocalVolume, target: str, options: tuple[str, ...] = ()) -> None:
-        """Mount the volume at `target`, unless something is mounted there. An image that is to be larger grows before."""
+        """Mount the volume at `target`, unless something is mounted there. An image that is to be larger grows before.
+
+        Raises RpcError (FAILED_PRECONDITION) if the image is in use elsewhere: two mounts of one image would damage it.
+        """
         source = self._store.source(volume)
 
         def bind() -> bool:
             files.make_dirs(target, 0o750)
-            if mounts.is_mount_point(target):
-                return True
-            if volume.backing is Backing.DIRECTORY:
-                mounts.bind(source, target)
-                return True
-            return False
+            is_mounted = mounts.is_mount_point(target)
+            if volume.backing is Backing.DIRECTORY and is_mounted:
+                mounts.apply_bind_options(target, options)  # an earlier call may have been interrupted before this
+            elif volume.backing is Backing.DIRECTORY:
+                mounts.bind_with_options(source, target, options)
+            return is_mounted or volume.backing is Backing.DIRECTORY
 
         if await blocking(self._flight, volume.id, bind):
             return
-        grew = await blocking(self._flight, volume.id, lambda: self._store.resize_image(volume))
-        if grew:
-            await run_tool("e2fsck", "-f", "-p", source)
+        await self._refuse_in_use(volume)
+        await blocking(self._flight, volume.id, lambda: self._store.resize_image(volume))
+        is_small = await blocking(self._flight, volume.id, lambda: self._store.is_image_unused(volume))
+        await run_tool("e2fsck", *(("-f",) if is_small else ()), "-p", source, good=WHOLE)
+        if is_small:
             await run_tool("resize2fs", source)
-        await run_tool("mount", "-o", ",".join(("loop", *options)), source, target)
+        await run_tool("mount", "-o", ",".join(("loop", *options)), "--", source, target)
+
+    async def _refuse_in_use(self, volume: LocalVolume) -> None:
+        found = await blocking(self._flight, volume.id, lambda: find_loops(self._store.source(volume)))
+        if found:
+            raise RpcError(Code.FAILED_PRECONDITION, f"volume {volume.id} is already in use as {found[0]}")
+
+    async def attach(self, volume: LocalVolume) -> str:
+        """Attach the image of a block volume to a loop device, unless it is, and return the device."""
+
+        def attach() -> str:
+            self._store.resize_image(volume)
+            source = self._store.source(volume)
+            found = find_loops(source)
+            return found[0] if found else attach_loop(source)
+
+        return await blocking(self._flight, volume.id, attach)
+
+    async def detach(self, volume_id: str) -> None:
+        """Detach the image of a block volume. One that is in use is detached by its last user."""
+
+        def detach() -> None:
+            for device in find_loops(f"{self._store.path(volume_id)}/image"):
+                detach_loop(device)
+
+        await blocking(self._flight, volume_id, detach)
+
+    async def bind_device(self, volume: LocalVolume, target: str) -> None:
+        """Bind the device of an attached block volume on the file `target`, which is created. Raises RpcError if it is not attached."""
+
+        def bind() -> None:
+            found = find_loops(self._store.source(volume))
+            if not found:
+                raise RpcError(Code.FAILED_PRECONDITION, f"volume {volume.id} is not staged")
+            files.make_dirs(os.path.dirname(target), 0o750)
+            if files.stat_file(target) is None:
+                files.create_file(target, 0o600)
+            if not mounts.is_mount_point(target):
+                mounts.bind(found[0], target)
+
+        await blocking(self._flight, volume.id, bind)
 
     async def bind(self, volume_id: str, source: str, target: str, read_only: bool) -> None:
         """Bind the staged volume at `target`, or make an earlier bind read-only."""
@@ -125,8 +197,16 @@ class LocalVolumes:
         await blocking(self._flight, volume_id, unmount)
 
     async def remove_target(self, volume_id: str, target: str) -> None:
-        """Remove the empty directory at `target`."""
-        await blocking(self._flight, volume_id, lambda: files.remove_dir(target))
+        """Remove the empty directory, or the file of a block volume, at `target`."""
+
+        def remove() -> None:
+            found = files.stat_file(target)
+            if found is not None and found.is_file:
+                files.remove_file(target)
+            elif found is not None:
+                files.remove_dir(target)
+
+        await blocking(self._flight, volume_id, remove)
 
     async def is_mounted(self, volume_id: str, target: str) -> bool:
         """Whether something is mounted at `target`."""
@@ -142,6 +222,16 @@ class LocalVolumes:
 
         return await blocking(self._flight, volume_id, read)
 
+    async def device_bytes(self, volume_id: str, path: str) -> int:
+        """The size of the device at `path`. Raises RpcError (NOT_FOUND) if there is none."""
+
+        def read() -> int:
+            if not is_block_device(path):
+                raise RpcError(Code.NOT_FOUND, f"volume {volume_id} is not published at {path}")
+            return device_size(path)
+
+        return await blocking(self._flight, volume_id, read)
+
     async def available_bytes(self) -> int:
         """The bytes that are free for new volumes."""
 
@@ -150,3 +240,9 @@ class LocalVolumes:
             return mounts.read_fs_usage(self._store.directory).available_bytes
 
         return await blocking(self._flight, "", read)
+
+
+def _check_size(volume: LocalVolume) -> None:
+    if volume.backing is Backing.IMAGE and not MIN_IMAGE_BYTES <= volume.capacity_bytes <= MAX_IMAGE_BYTES:
+        text = f"the size of an image must be between {MIN_IMAGE_BYTES} and {MAX_IMAGE_BYTES} bytes"
+        raise RpcError(Code.OUT_OF_RANGE, text)

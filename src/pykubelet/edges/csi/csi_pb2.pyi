@@ -392,6 +392,27 @@ class ValidateVolumeCapabilitiesResponse(_message.Message):
     message: str
     def __init__(self, confirmed: _Optional[_Union[ValidateVolumeCapabilitiesResponse.Confirmed, _Mapping]] = ..., message: _Optional[str] = ...) -> None: ...
 
+class ListVolumesRequest(_message.Message):
+    __slots__ = ("max_entries", "starting_token")
+    MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    STARTING_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    max_entries: int
+    starting_token: str
+    def __init__(self, max_entries: _Optional[int] = ..., starting_token: _Optional[str] = ...) -> None: ...
+
+class ListVolumesResponse(_message.Message):
+    __slots__ = ("entries", "next_token")
+    class Entry(_message.Message):
+        __slots__ = ("volume",)
+        VOLUME_FIELD_NUMBER: _ClassVar[int]
+        volume: Volume
+        def __init__(self, volume: _Optional[_Union[Volume, _Mapping]] = ...) -> None: ...
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    entries: _containers.RepeatedCompositeFieldContainer[ListVolumesResponse.Entry]
+    next_token: str
+    def __init__(self, entries: _Optional[_Iterable[_Union[ListVolumesResponse.Entry, _Mapping]]] = ..., next_token: _Optional[str] = ...) -> None: ...
+
 class GetCapacityRequest(_message.Message):
     __slots__ = ("volume_capabilities", "parameters", "accessible_topology")
     class ParametersEntry(_message.Message):

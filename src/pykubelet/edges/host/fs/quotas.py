@@ -171,14 +171,23 @@ class VolumeQuotas:
         except HostError as error:
             self._report(error)
 
-    def _assign(self, path: str, *, is_limited: bool) -> None:
+    def limit(self, path: str, limit_bytes: int) -> bool:
+        """Limit what a directory may hold; 0: no limit. Returns whether that is possible; the first time that it is not is logged."""
+        try:
+            self._assign(path, is_limited=False, limit=limit_bytes)
+        except HostError as error:
+            self._report(error)
+            return False
+        return True
+
+    def _assign(self, path: str, *, is_limited: bool, limit: int = 0) -> None:
         calls = self._calls
         largest = calls.largest_limit(path)
         if not largest:
             raise HostError("use project quotas", path, "", "the file system does not count what projects use")
         project = claim_id(self._files, path, lambda number: calls.use_of(path, number) != (0, 0))
         try:
-            calls.limit(path, project, largest if is_limited else 0)
+            calls.limit(path, project, largest if is_limited else min(limit, largest))
             if calls.project_of(path) != project:
                 calls.move_tree(path, project)
         except HostError:
@@ -226,4 +235,6 @@ class VolumeQuotas:
     def _report(self, error: HostError) -> None:
         if not self._has_failed:
             self._has_failed = True
-            log.warning("project quotas cannot be used; files of volumes are counted one by one", cause=error)
+            log.warning(
+                "project quotas cannot be used: directories are not limited, and their files are counted", cause=error
+            )
