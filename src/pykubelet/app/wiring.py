@@ -39,6 +39,8 @@ from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
 from pykubelet.act.runtime.lifecycle.userns import UserNamespaceManager
 from pykubelet.act.runtime.render.container_hash import container_hash
 from pykubelet.act.runtime.render.context import render_settings
+from pykubelet.act.volumes.execute import VolumeEdges
+from pykubelet.act.volumes.expand import ApiClaims, Expander
 from pykubelet.act.volumes.loop import VolumeInputs, Volumes
 from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.act.volumes.subpath import Subpaths
@@ -84,6 +86,7 @@ from pykubelet.edges.host.proc.kmsg import KernelLog, open_kernel_log
 from pykubelet.edges.host.proc.machine import Machine
 from pykubelet.edges.host.proc.procfs import read_default_routes, read_hostname
 from pykubelet.edges.host.services.logind import Logind
+from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.plugins.credential_config import Providers, load_providers
 from pykubelet.edges.plugins.credential_provider import run_provider
 from pykubelet.edges.plugins.pull_credentials import read_docker_configs
@@ -285,7 +288,12 @@ def wire_images(m: Machinery, cells: Cells, tokens: TokenSource | None) -> tuple
 
 
 def wire_act(
-    m: Machinery, cells: Cells, puller: ImagePuller, pod_cgroups: PodCgroups, devices: NodeDevicePlugins
+    m: Machinery,
+    cells: Cells,
+    puller: ImagePuller,
+    pod_cgroups: PodCgroups,
+    devices: NodeDevicePlugins,
+    client: ApiClient | None,
 ) -> Loops:
     """act: the volumes write Mounts, the pods write Lifecycles; the cgroups and the garbage collectors read them."""
     settings, paths = m.settings, m.settings.paths
@@ -293,7 +301,9 @@ def wire_act(
     mounts, node, runtime = cells.mounts.cell, cells.node.cell, cells.runtime.cell
     content = cells.content.cell
     inputs = VolumeInputs(roster, lifecycles, observed, node, content, cells.plugins.cell, cells.api_node.cell)
-    volumes = Volumes(paths, inputs, cells.mounts.writer, m.quotas, m.flight, m.clock, m.recorder)
+    expander = Expander(ApiClaims(client) if client is not None else None, node.get().name, m.clock, m.recorder)
+    edges = VolumeEdges(m.quotas, m.flight, expander)
+    volumes = Volumes(paths, inputs, cells.mounts.writer, edges, m.clock, m.recorder)
     v2 = m.cgroups.version is CgroupVersion.V2
     swap = can_limit_swap(m.cgroups.version)
     render = render_settings(settings, node.get(), cgroup_v2=v2, swap_controller=swap, machine=m.machine)
@@ -475,7 +485,7 @@ class Agent:
         reclaims = collector.answer_reclaims(m.images_reclaim, cells.images_reclaimed.writer)
         self._begin([("image-gc", collector.run_gc_loop()), ("image-reclaim", reclaims)])
         self._begin(wire_claims(m, cells, claims, cluster.client if cluster else None))
-        self._begin(wire_act(m, cells, puller, pod_cgroups, devices))
+        self._begin(wire_act(m, cells, puller, pod_cgroups, devices, cluster.client if cluster else None))
 
     async def _run_pleg(self, pleg: Pleg, pod_cgroups: PodCgroups) -> None:
         """Run the PLEG. If the runtime did not answer at the start, ask for its cgroup driver first (`driver.py`)."""

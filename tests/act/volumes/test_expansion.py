@@ -20,7 +20,7 @@ from pykubelet.testing.kubeapi.fake_patch import merge
 
 GI = 1 << 30
 POD = PodRef("shop", "web", PodUID("u1"))
-WANTED = Expansion(("shop", "data"), "c1", "pv", 2 * GI, "2Gi")
+WANTED = Expansion(("shop", "data"), "c1", "pv", 2 * GI, "2Gi", pod=POD)
 GROWS = ("grown", 2 * GI)
 
 
@@ -67,7 +67,7 @@ class Cluster:
         return size
 
     async def expand(self, expansion: Expansion = WANTED) -> int:
-        return await self.expander.expand(expansion, POD, self.grow)
+        return await self.expander.expand(expansion, self.grow)
 
     @property
     def status(self) -> dict[str, Any]:
@@ -161,7 +161,7 @@ async def test_a_volume_of_many_nodes_grows_on_each_of_them() -> None:
 
 async def test_a_claim_that_is_mounted_read_only_is_reported_and_left() -> None:
     cluster = Cluster(recovering("NodeResizePending"))
-    only_read = Expansion(WANTED.claim, WANTED.uid, "pv", 2 * GI, "2Gi", read_only=True)
+    only_read = Expansion(WANTED.claim, WANTED.uid, "pv", 2 * GI, "2Gi", read_only=True, pod=POD)
 
     assert await cluster.expand(only_read) == 2 * GI
     assert cluster.log == []
@@ -269,5 +269,5 @@ async def test_without_an_api_server_nothing_is_expanded() -> None:
         grown.append(size)
         return size
 
-    assert await Expander(None, "n1", ManualClock(), events).expand(WANTED, POD, grow) == 2 * GI
+    assert await Expander(None, "n1", ManualClock(), events).expand(WANTED, grow) == 2 * GI
     assert (grown, events.events) == ([], [])

@@ -13,6 +13,8 @@ import pytest
 from act.volumes.samples import NODE, empty_dir, lifecycles, make_pod, roster, running
 from support.quotas import FORMATS, LARGEST, MemoryQuotas, listed_in, quota_disk, volume_quotas
 
+from pykubelet.act.volumes.execute import VolumeEdges
+from pykubelet.act.volumes.expand import Expander
 from pykubelet.act.volumes.loop import VolumeInputs, Volumes
 from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.base.api.core import (
@@ -93,7 +95,9 @@ class Agent:
             plugins_cell,
             make_cell("api-node", ApiNode())[0],
         )
-        self.loop = Volumes(self.paths, inputs, writer, quotas, flight, SystemClock(), self.recorded)
+        clock = SystemClock()
+        edges = VolumeEdges(quotas, flight, Expander(None, "n1", clock, self.recorded))
+        self.loop = Volumes(self.paths, inputs, writer, edges, clock, self.recorded)
 
     async def wait(self, condition: Callable[[Mounts], bool], limit_s: float = 30.0) -> Mounts:
         async with asyncio.timeout(limit_s):

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import assert_never
 
-from pykubelet.act.volumes import decide_devices, decide_mounts
+from pykubelet.act.volumes import decide_devices, decide_expansions, decide_mounts
 from pykubelet.act.volumes.decide_mounts import advance, content_keys, is_again_due
 from pykubelet.act.volumes.model import (
     Command,
@@ -46,6 +46,7 @@ from pykubelet.act.volumes.model import (
     State,
     TearDownEnded,
     TimerFired,
+    VolumeExpanded,
     VolumeNeed,
 )
 from pykubelet.act.volumes.needs import affected, attachments_changed, changed_pods, served
@@ -71,6 +72,9 @@ def step(state: State, event: Event, now: Moment, paths: Paths) -> tuple[State, 
             _inputs_changed(work, event.inputs)
         case SetUpEnded():
             decide_mounts.set_up_ended(work, event)
+        case VolumeExpanded():
+            decide_expansions.expanded(work, event)
+            advance(work, event.uid, "expanded")
         case TearDownEnded():
             decide_mounts.tear_down_ended(work, event)
         case DeviceStaged():
@@ -147,7 +151,7 @@ def _timer_fired(work: Work, scan: bool) -> None:
         if (
             pod.remind_at is not None
             or pod.directory_failure is not None
-            or any(v.failure or is_again_due(v, work.now) for v in pod.volumes.values())
+            or any(v.failure or v.expand_failure or is_again_due(v, work.now) for v in pod.volumes.values())
         ):
             advance(work, uid, "retry")
 
@@ -261,7 +265,8 @@ def _timed(work: Work) -> Mapping[PodUID, tuple[float, ...]]:
 
 def _times(pod: PodVolumes) -> tuple[float, ...]:
     """When the pod's retries, its repeated set-ups and its next Event about missing volumes are due, in monotonic seconds."""
-    failures = (pod.directory_failure, *(volume.failure for volume in pod.volumes.values()))
+    of_volumes = (failure for volume in pod.volumes.values() for failure in (volume.failure, volume.expand_failure))
+    failures = (pod.directory_failure, *of_volumes)
     again = (volume.again_at for volume in pod.volumes.values())
     times = (pod.remind_at, *again, *(failure.retry_at for failure in failures if failure is not None))
     return tuple(time for time in times if time is not None)

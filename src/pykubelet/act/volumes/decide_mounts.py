@@ -7,6 +7,7 @@ from typing import assert_never
 
 from pykubelet.act.volumes.claims import claim_of
 from pykubelet.act.volumes.decide_devices import release
+from pykubelet.act.volumes.decide_expansions import expand_mounted, first_expansion
 from pykubelet.act.volumes.kind import InPlacePlan, Plan, RefusedPlan, UndecidedPlan, VolumePlan
 from pykubelet.act.volumes.model import (
     BUSY,
@@ -101,6 +102,7 @@ def set_up_ended(work: Work, event: SetUpEnded) -> None:
         assert isinstance(volume.plan, VolumePlan)
         again = work.now.mono + volume.plan.repeat_s if volume.plan.repeat_s else None
         volume = replace(volume, phase=MountPhase.MOUNTED, mounted=volume.plan.mounted, failure=None, again_at=again)
+        volume = replace(volume, size=event.size or volume.size, expand_failure=None)
         if pod.directory is PodDirectory.UNKNOWN and _makes_directory(volume):
             pod = replace(pod, directory=PodDirectory.MADE, directory_failure=None)
     else:
@@ -186,6 +188,10 @@ def _provide_volume(
     if not is_due(state.failure, work.now) and not (refused and afresh):
         return state
     again = is_again_due(state, work.now)
+    if state.phase is MountPhase.MOUNTED:
+        state = expand_mounted(work, pod, wanted, state)
+        if state.phase is MountPhase.EXPANDING:
+            return state
     if state.phase is MountPhase.MOUNTED and not _may_refresh(state, again=again, afresh=afresh):
         return state
     plan = plan_volume(pod.pod, wanted, work.inputs, work.paths)
@@ -236,7 +242,8 @@ def _begin_set_up(
         return state
     if isinstance(plan, InPlacePlan):
         return replace(state, phase=MountPhase.MOUNTED, mounted=plan.mounted, failure=None)
-    work.commands.append(SetUp(pod.uid, wanted.name, plan, cause))
+    state, expansion = first_expansion(work, pod, wanted, state)
+    work.commands.append(SetUp(pod.uid, wanted.name, plan, cause, expansion))
     return replace(state, phase=MountPhase.SETTING_UP, before=state.phase)
 
 

@@ -12,7 +12,10 @@ from typing import TypeVar, assert_never
 
 from pykubelet.act.volumes import disk
 from pykubelet.act.volumes.directories import VolumeDirs
+from pykubelet.act.volumes.expand import Expander
+from pykubelet.act.volumes.expansion import Expansion
 from pykubelet.act.volumes.kind import (
+    EXPANDING,
     SET_UP,
     CallContext,
     DevicePlan,
@@ -22,7 +25,7 @@ from pykubelet.act.volumes.kind import (
     UncertainError,
     VolumesError,
 )
-from pykubelet.act.volumes.metrics import count_found, count_operation
+from pykubelet.act.volumes.metrics import count_expansion, count_found, count_operation
 from pykubelet.act.volumes.model import (
     Command,
     DeviceCommand,
@@ -31,6 +34,7 @@ from pykubelet.act.volumes.model import (
     DirectoryMade,
     DirectoryRemoved,
     Event,
+    ExpandVolume,
     FoundPod,
     MakePodDirectory,
     RecordEvent,
@@ -45,6 +49,7 @@ from pykubelet.act.volumes.model import (
     TearDown,
     TearDownEnded,
     UnstageDevice,
+    VolumeExpanded,
 )
 from pykubelet.act.volumes.registry import kind_in, kind_named
 from pykubelet.base.kit.clock import Clock
@@ -52,6 +57,7 @@ from pykubelet.base.kit.flight import Done, Failed, Outcome, SingleFlight, Uncer
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import Plugins
@@ -76,22 +82,30 @@ def _result_of(error: Exception) -> Result:
     return Result.UNCERTAIN
 
 
+class VolumeEdges(Value):
+    """What work on volumes uses besides the host. `flight`: runs it in threads."""
+
+    quotas: VolumeQuotas
+    flight: SingleFlight
+    expander: Expander
+
+
 class Executor:
     """Carries out commands and posts their results."""
 
     def __init__(
         self,
         paths: Paths,
-        quotas: VolumeQuotas,
-        flight: SingleFlight,
+        edges: VolumeEdges,
         clock: Clock,
         tasks: Supervisor,
         ended: Post[Event],
         events: Post[KubeEvent],
     ) -> None:
         self._paths = paths
-        self._quotas = quotas
-        self._flight = flight
+        self._edges = edges
+        self._quotas = edges.quotas
+        self._flight = edges.flight
         self._clock = clock
         self._tasks = tasks
         self._ended = ended
@@ -105,16 +119,17 @@ class Executor:
             self._tasks.start_child(f"volumes {type(command).__name__}", self._carry_out(command, plugins))
 
     async def _carry_out(
-        self, command: SetUp | TearDown | DeviceCommand | MakePodDirectory | RemovePodDirectory | Scan, plugins: Plugins
+        self,
+        command: SetUp | ExpandVolume | TearDown | DeviceCommand | MakePodDirectory | RemovePodDirectory | Scan,
+        plugins: Plugins,
     ) -> None:
         paths = self._paths
         match command:
-            case SetUp(uid, key):
-                began = self._clock.monotonic()
-                steps: list[str] = []
-                result, error = await self._mount(command, plugins, steps)
-                count_operation(command, result, self._clock.monotonic() - began)
-                self._ended.post(SetUpEnded(uid, key, result, error, steps[0] if steps else SET_UP))
+            case SetUp():
+                self._ended.post(await self._set_up_and_expand(command, plugins))
+            case ExpandVolume(uid, key):
+                result, error, size = await self._expand(command, command.expansion, plugins)
+                self._ended.post(VolumeExpanded(uid, key, result, size, error))
             case TearDown(uid, key):
                 began = self._clock.monotonic()
                 result, error = await self._unmount(command, plugins)
@@ -138,6 +153,35 @@ class Executor:
                 self._ended.post(ScanFailed(error) if found is None else Scanned(*found))
             case _:
                 assert_never(command)
+
+    async def _set_up_and_expand(self, command: SetUp, plugins: Plugins) -> SetUpEnded:
+        """Set a volume up, then expand it. A volume that cannot be expanded is mounted, but must not be used yet."""
+        began = self._clock.monotonic()
+        steps: list[str] = []
+        result, error = await self._mount(command, plugins, steps)
+        count_operation(command, result, self._clock.monotonic() - began)
+        ended = SetUpEnded(command.uid, command.key, result, error, steps[0] if steps else SET_UP)
+        if result is not Result.DONE or command.expansion is None:
+            return ended
+        result, error, size = await self._expand(command, command.expansion, plugins)
+        if result is not Result.DONE:
+            return replace(ended, result=Result.UNCERTAIN, error=error, step=EXPANDING)
+        return replace(ended, size=size)
+
+    async def _expand(
+        self, command: SetUp | ExpandVolume, expansion: Expansion, plugins: Plugins
+    ) -> tuple[Result, str, int]:
+        """Expand a mounted volume. The number is that of `Expander.expand`."""
+        plan, began = command.plan, self._clock.monotonic()
+        grow, sizes = kind_named(plan.kind).expand, [0]
+        assert grow is not None, f"{plan.kind} volumes cannot be expanded"
+
+        async def work(context: CallContext) -> None:
+            sizes[0] = await self._edges.expander.expand(expansion, lambda size: grow(plan, size, context))
+
+        result, error = await self._call(f"volume/{command.uid}/{command.key}", work, plugins)
+        count_expansion(plan, result, self._clock.monotonic() - began)
+        return result, error, sizes[0]
 
     async def _mount(self, command: SetUp, plugins: Plugins, steps: list[str]) -> tuple[Result, str]:
         """Set a volume up, by its driver or in a thread. `steps`: as in `_set_up`."""

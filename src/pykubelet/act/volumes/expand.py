@@ -30,7 +30,6 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
-from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.kube_events import EventObject, KubeEvent, normal, warning
 from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
@@ -80,7 +79,7 @@ class Expander:
         self._clock = clock
         self._events = events
 
-    async def expand(self, expansion: Expansion, pod: PodRef | None, grow: Callable[[int], Awaitable[int]]) -> int:
+    async def expand(self, expansion: Expansion, grow: Callable[[int], Awaitable[int]]) -> int:
         """Expand a mounted volume. Returns the bytes that now count as its size, 0 if it is to be looked at again later.
 
         `grow`: has the driver or tool grow the volume to at least so many bytes. VolumesError, or what `grow` raises.
@@ -94,11 +93,11 @@ class Expander:
                 if isinstance(decided, Skip):
                     return expansion.size if decided.is_known else 0
                 if expansion.read_only:
-                    self._report_read_only(expansion, pod)
+                    self._report_read_only(expansion)
                     return expansion.size
                 begun = await self._begin(self._claims, claim, decided)
                 if begun is not None:
-                    return await self._grow(self._claims, begun, decided, expansion, pod, grow)
+                    return await self._grow(self._claims, begun, decided, expansion, grow)
         except ApiError as error:
             raise VolumesError(f"the claim {'/'.join(expansion.claim)} cannot be read or changed: {error}") from error
         raise VolumesError(f"the claim {'/'.join(expansion.claim)} is changed too often")
@@ -122,7 +121,6 @@ class Expander:
         claim: PersistentVolumeClaim,
         decided: Expand,
         expansion: Expansion,
-        pod: PodRef | None,
         grow: Callable[[int], Awaitable[int]],
     ) -> int:
         try:
@@ -136,7 +134,7 @@ class Expander:
             raise
         if decided.is_already:
             return expansion.size
-        self._report_success(expansion, pod)
+        self._report_success(expansion)
         try:
             await claims.patch_status(claim, done_patch(claim, decided.text))
         except ApiError as error:
@@ -157,13 +155,13 @@ class Expander:
 
     # Events
 
-    def _report_success(self, expansion: Expansion, pod: PodRef | None) -> None:
+    def _report_success(self, expansion: Expansion) -> None:
         text = f'MountVolume.NodeExpandVolume succeeded for volume "{expansion.volume}" {self._node}'
-        self._report(normal(reasons.EVENT_FILE_SYSTEM_RESIZED, text, pod), expansion)
+        self._report(normal(reasons.EVENT_FILE_SYSTEM_RESIZED, text, expansion.pod), expansion)
 
-    def _report_read_only(self, expansion: Expansion, pod: PodRef | None) -> None:
+    def _report_read_only(self, expansion: Expansion) -> None:
         text = f'MountVolume.NodeExpandVolume failed for volume "{expansion.volume}" requested read-only file system'
-        self._report(warning(reasons.EVENT_FILE_SYSTEM_RESIZE_FAILED, text, pod), expansion)
+        self._report(warning(reasons.EVENT_FILE_SYSTEM_RESIZE_FAILED, text, expansion.pod), expansion)
 
     def _report(self, kube_event: KubeEvent, expansion: Expansion) -> None:
         """Record an Event of the pod and of the claim."""

@@ -29,6 +29,7 @@ from pykubelet.base.api.storage import (
 )
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.values import Value
+from pykubelet.base.model.ids import PodRef
 
 STORAGE = "storage"
 PENDING, IN_PROGRESS, INFEASIBLE = "NodeResizePending", "NodeResizeInProgress", "NodeResizeInfeasible"
@@ -59,7 +60,7 @@ class Expansion(Value):
     """A volume that is larger than the node knows. `size`: the bytes of its PersistentVolume, which `text` is in the API's spelling.
 
     `claim`, `uid`: namespace and name, and the UID, of its claim. `volume`: the name of the PersistentVolume. `read_only`: the pod
-    has the claim read-only, so that nothing can be expanded.
+    has the claim read-only, so that nothing can be expanded. `pod`: the one whose volume it is.
     """
 
     claim: tuple[str, str]
@@ -68,6 +69,7 @@ class Expansion(Value):
     size: int
     text: str
     read_only: bool = False
+    pod: PodRef | None = None
 
 
 class Skip(Value):

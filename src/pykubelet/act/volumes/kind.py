@@ -35,6 +35,8 @@ GROUP_ANNOTATION = "pv.beta.kubernetes.io/gid"
 MAX_GROUP = 2**31 - 1
 #: The last step of mounting, in which most errors occur.
 SET_UP = "SetUp"
+#: The step of expansion, which Events name so.
+EXPANDING = "Setup failed while expanding volume"
 #: The step in which a device is staged.
 MOUNT_DEVICE = "MountDevice"
 
@@ -336,6 +338,8 @@ class VolumeKind(Value, Generic[P]):
     `stage`, `unstage`: for kinds whose plans have a `device`: carry out its plan and undo that, once for all pods. Both may be
     repeated and interrupted like the others, and a device that is not there is no error. They run with a deadline and never
     at the same time as an operation on a volume with this device.
+    `expand`: grows a mounted volume to at least so many bytes, and returns its size; one that has the size is left alone.
+    ExpandError, or as `mount`. None: volumes of the kind do not grow.
     `find_devices`: the devices of the kind on disk. `device_of`: the unique name of the device of a pod's volume on disk, ""
     if it has none. Both block.
     """
@@ -357,6 +361,7 @@ class VolumeKind(Value, Generic[P]):
     unmount: Callable[[VolumeDirs, CallContext], Awaitable[None]] | None = None
     stage: Callable[[Any, CallContext], Awaitable[None]] | None = None
     unstage: Callable[[FoundDevice, CallContext], Awaitable[None]] | None = None
+    expand: Callable[[P, int, CallContext], Awaitable[int]] | None = None
     find_devices: Callable[[Paths], Iterable[FoundDevice]] = no_devices
     device_of: Callable[[Paths, VolumeDirs], str] = no_device
 

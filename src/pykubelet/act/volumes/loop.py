@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from pykubelet.act.volumes.decide import next_timer, step
-from pykubelet.act.volumes.execute import Executor
+from pykubelet.act.volumes.execute import Executor, VolumeEdges
 from pykubelet.act.volumes.model import (
     DeviceStaged,
     DeviceUnstaged,
@@ -25,7 +25,6 @@ from pykubelet.act.volumes.model import (
 )
 from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
@@ -39,7 +38,6 @@ from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.roster import Roster
-from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
 log = Log("act.volumes")
 SCAN_PERIOD_S = 120.0
@@ -77,16 +75,14 @@ class Volumes:
         paths: Paths,
         inputs: VolumeInputs,
         mounts: CellWriter[Mounts],
-        quotas: VolumeQuotas,
-        flight: SingleFlight,
+        edges: VolumeEdges,
         clock: Clock,
         recorder: Post[KubeEvent],
     ) -> None:
         self._paths = paths
         self._inputs = inputs
         self._mounts = mounts
-        self._quotas = quotas
-        self._flight = flight
+        self._edges = edges
         self._clock = clock
         self._recorder = recorder
         self._state = State(mounts=mounts.get())
@@ -98,8 +94,7 @@ class Volumes:
     async def run(self) -> None:
         """Scan the disk, then follow the cells. Never returns."""
         async with Supervisor("act.volumes") as tasks:
-            paths, quotas, flight, clock = self._paths, self._quotas, self._flight, self._clock
-            executor = Executor(paths, quotas, flight, clock, tasks, self._mailbox, self._recorder)
+            executor = Executor(self._paths, self._edges, self._clock, tasks, self._mailbox, self._recorder)
             cells = self._inputs
             try:
                 with set_on_change(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pykubelet.act.volumes.kind import VolumePlan
 from pykubelet.act.volumes.model import FoundPod, Result, SetUp, TearDown
 from pykubelet.act.volumes.registry import kind_named
 from pykubelet.base.kit.metrics import Counter, Histogram
@@ -40,9 +41,20 @@ def count_operation(command: SetUp | TearDown, result: Result, took_s: float) ->
     OPERATIONS.observe(took_s, plugin_of(command), operation, status, str(is_migrated).lower())
 
 
+def count_expansion(plan: VolumePlan, result: Result, took_s: float) -> None:
+    """Count an expansion that took `took_s` seconds."""
+    status = "success" if result is Result.DONE else "fail-unknown"
+    OPERATIONS.observe(took_s, plugin_of_plan(plan), "volume_fs_resize", status, str(plan.mounted.is_migrated).lower())
+
+
+def plugin_of_plan(plan: VolumePlan) -> str:
+    """The Kubernetes name of the volume plugin, with that of its driver if it has one. Pure."""
+    plugin = kind_named(plan.kind).plugin
+    return f"{plugin}:{plan.driver}" if plan.driver else plugin
+
+
 def plugin_of(command: SetUp | TearDown) -> str:
     """The Kubernetes name of the volume plugin, such as `kubernetes.io/empty-dir`. Pure."""
     if isinstance(command, SetUp):
-        plugin, driver = kind_named(command.plan.kind).plugin, command.plan.driver
-        return f"{plugin}:{driver}" if driver else plugin
+        return plugin_of_plan(command.plan)
     return command.plugin.replace("~", "/")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
+from pykubelet.act.volumes.expansion import Expansion
 from pykubelet.act.volumes.kind import (
     MOUNT_DEVICE,
     SET_UP,
@@ -45,11 +46,12 @@ class MountPhase(StrEnum):
     FAILED = "failed"
     MOUNTED = "mounted"
     REFRESHING = "refreshing"
+    EXPANDING = "expanding"
     UNCERTAIN = "uncertain"
     TEARING_DOWN = "tearing down"
 
 
-BUSY = frozenset({MountPhase.SETTING_UP, MountPhase.REFRESHING, MountPhase.TEARING_DOWN})
+BUSY = frozenset({MountPhase.SETTING_UP, MountPhase.REFRESHING, MountPhase.EXPANDING, MountPhase.TEARING_DOWN})
 
 
 class VolumeFailure(Value):
@@ -72,7 +74,9 @@ class VolumeState(Value):
     `is_late`: something that its plan depends on may have changed since the running operation was planned. `again_at`: when a
     mounted volume is set up again (monotonic). `before`: the phase before the operation that runs.
     `device`: the unique name of its device, "" if it has none. `is_claimed`: it is known to be a persistent volume. `is_block`:
-    it is a block device without a file system.
+    it is a block device without a file system. `size`: the bytes of a persistent volume that counts as expanded so far, 0 if that
+    is not known. `looked_at`: the versions of claim and PersistentVolume that an expansion was last decided from.
+    `expand_failure`: of the last expansion while mounted.
     """
 
     name: str
@@ -88,6 +92,9 @@ class VolumeState(Value):
     device: str = ""
     is_claimed: bool = False
     is_block: bool = False
+    size: int = 0
+    looked_at: tuple[str, str] = ("", "")
+    expand_failure: VolumeFailure | None = None
 
 
 class DevicePhase(StrEnum):
@@ -217,13 +224,24 @@ class Result(StrEnum):
 
 
 class SetUpEnded(Value):
-    """A set-up or refresh has ended. `step`: the step that failed."""
+    """A set-up or refresh has ended. `step`: the step that failed. `size`: the bytes that the volume was expanded to, 0: not expanded."""
 
     uid: PodUID
     key: str
     result: Result
     error: str = ""
     step: str = SET_UP
+    size: int = 0
+
+
+class VolumeExpanded(Value):
+    """The expansion of a mounted volume has ended. `size`: as in `SetUpEnded`."""
+
+    uid: PodUID
+    key: str
+    result: Result
+    size: int = 0
+    error: str = ""
 
 
 class TearDownEnded(Value):
@@ -307,6 +325,7 @@ class TimerFired(Value):
 Event = (
     InputsChanged
     | SetUpEnded
+    | VolumeExpanded
     | TearDownEnded
     | DeviceStaged
     | DeviceUnstaged
@@ -322,11 +341,25 @@ Event = (
 
 
 class SetUp(Value):
-    """Set the volume up as planned. Does no harm to a volume that is already set up."""
+    """Set the volume up as planned. Does no harm to a volume that is already set up.
+
+    `expansion`: the volume is expanded then.
+    """
 
     uid: PodUID
     key: str
     plan: VolumePlan
+    cause: str
+    expansion: Expansion | None = None
+
+
+class ExpandVolume(Value):
+    """Expand a mounted volume."""
+
+    uid: PodUID
+    key: str
+    plan: VolumePlan
+    expansion: Expansion
     cause: str
 
 
@@ -382,4 +415,4 @@ class RecordEvent(Value):
 
 
 DeviceCommand = StageDevice | UnstageDevice
-Command = SetUp | TearDown | DeviceCommand | MakePodDirectory | RemovePodDirectory | Scan | RecordEvent
+Command = SetUp | ExpandVolume | TearDown | DeviceCommand | MakePodDirectory | RemovePodDirectory | Scan | RecordEvent

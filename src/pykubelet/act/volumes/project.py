@@ -149,7 +149,7 @@ def _wait_for(pod: PodVolumes, state: VolumeState) -> Wait | None:
             return None
         return _failure_wait("volume", state.name, "", state.failure, "try to unmount again")
     match state.phase:
-        case MountPhase.MOUNTED | MountPhase.REFRESHING:
+        case MountPhase.MOUNTED | MountPhase.REFRESHING | MountPhase.EXPANDING:
             return None
         case MountPhase.NEW | MountPhase.FAILED | MountPhase.UNCERTAIN:
             if pod.need is not VolumeNeed.NEEDED or state.plan is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pykubelet.act.volumes.kind import SET_UP, DevicePlan, FoundDevice, VolumePlan
+from pykubelet.act.volumes.kind import EXPANDING, SET_UP, DevicePlan, FoundDevice, VolumePlan
 from pykubelet.act.volumes.model import (
     BUSY,
     Command,
@@ -173,7 +173,8 @@ class Work:
 
     def record_failed_mount(self, pod: PodVolumes, name: str, error: str, step: str = SET_UP) -> None:
         """Record that mounting the volume has failed."""
-        text = f'MountVolume.{step} failed for volume "{name}" : {error}'
+        what = step if step == EXPANDING else f"{step} failed"
+        text = f'MountVolume.{what} for volume "{name}" : {error}'
         self.commands.append(RecordEvent(warning(reasons.EVENT_FAILED_MOUNT, text, pod.ref)))
 
 
