@@ -141,8 +141,10 @@ class Cluster(Value):
         """desired/content: the API objects that pods refer to; writes Content."""
         config, writer = m.settings.config, cells.content.writer
         strategy = Strategy(config.configMapAndSecretChangeDetectionStrategy)
-        settings = ContentSettings(strategy, reread_s=m.settings.sync_frequency_s, watch=m.periods.watch)
-        roster, node = cells.roster.cell, cells.node.cell
+        settings = ContentSettings(
+            strategy, reread_s=m.settings.sync_frequency_s, watch=m.periods.watch, node=cells.node.cell.get().name
+        )
+        roster, node = cells.roster.cell, cells.api_node.cell
         content = ContentLoop(
             roster, writer, self.client, m.clock, settings, node, partial(pod_needs, volume_keys=volume_keys)
         )

@@ -17,9 +17,10 @@ from act.volumes.test_loop import UID, Agent, set_roster, started, stop_pod
 from support.csi import DRIVER, CsiProcess, csi_driver, unmount_all
 
 from pykubelet.act.volumes.csi_data import CsiPlan, VolumeData, read_data
+from pykubelet.act.volumes.csi_objects import TOKENS
+from pykubelet.act.volumes.csi_plan import needs_refresh
 from pykubelet.act.volumes.decide import next_timer
 from pykubelet.act.volumes.kind import Plan, RefusedPlan, UndecidedPlan
-from pykubelet.act.volumes.kinds.csi import TOKENS, needs_refresh
 from pykubelet.act.volumes.model import Inputs, InputsChanged, Result, SetUp, SetUpEnded, TimerFired
 from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.act.volumes.registry import volume_keys
@@ -76,10 +77,10 @@ def planned(volume: Volume, content: Content, **security: Any) -> CsiPlan:
 
 def test_what_the_driver_is_asked_for() -> None:
     made = planned(csi_volume(fsType="xfs", readOnly=True, volumeAttributes={"a": "1"}), known())
-    assert (made.path, made.mounted.read_only, made.fs_type) == (TARGET, True, "xfs")
-    assert made.context == {"a": "1"}
+    assert (made.path, made.mounted.read_only, made.access.fs_type) == (TARGET, True, "xfs")
+    assert made.access.context == {"a": "1"}
     assert made.data.handle == f"csi-{sha256(b'u1data').hexdigest()}"
-    info = planned(csi_volume(volumeAttributes={"a": "1"}), known(podInfoOnMount=True)).context
+    info = planned(csi_volume(volumeAttributes={"a": "1"}), known(podInfoOnMount=True)).access.context
     head = "csi.storage.k8s.io/"
     assert info == {
         "a": "1",
@@ -184,7 +185,7 @@ def test_a_new_token_reaches_drivers_that_ask_for_it() -> None:
 def test_who_applies_the_group(policy: str, fs_type: str, read_only: bool, applied: bool) -> None:
     volume = csi_volume(fsType=fs_type, readOnly=read_only)
     made = planned(volume, known(fsGroupPolicy=policy), fsGroup=4321)
-    assert (made.fs_group, made.is_group_applied, made.only_on_mismatch) == (4321, applied, False)
+    assert (made.access.fs_group, made.is_group_applied, made.only_on_mismatch) == (4321, applied, False)
     assert planned(volume, known(), fsGroupChangePolicy="OnRootMismatch").only_on_mismatch
 
 

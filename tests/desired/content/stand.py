@@ -33,7 +33,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.content import Content, ContentKey, ContentKind, Found, ObjectKey, Present
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import pod_needs
-from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.desired.content.loop import ContentLoop
 from pykubelet.desired.content.model import ContentSettings
@@ -97,6 +97,7 @@ class Stand:
     client: ApiClient
     content: Cell[Content]
     roster: CellWriter[Roster]
+    node: CellWriter[ApiNode]
     published: list[Content] = field(default_factory=list)
 
     def want(self, *pods: Pod, rejected: bool = False) -> None:
@@ -152,12 +153,12 @@ async def stand(
         await server.start()
     client = ApiClient(server.access(), server.clock, ClientLimits(deadline_s=deadline_s))
     roster, roster_writer = make_cell("roster", Roster())
-    node, _ = make_cell("node", NodeView("n", "n", object_ttl_s=object_ttl_s))
+    node, node_writer = make_cell("api-node", ApiNode(object_ttl_s=object_ttl_s))
     content, writer = make_cell("content", Content())
-    settings = settings or ContentSettings()
+    settings = settings or ContentSettings(node="n")
     needs = partial(pod_needs, volume_keys=volume_keys)
     loop = ContentLoop(roster, writer, client, server.clock, settings, node, needs)
-    made = Stand(server, client, content, roster_writer)
+    made = Stand(server, client, content, roster_writer, node_writer)
 
     async def record() -> None:
         async for now in content.changes():

@@ -1,6 +1,9 @@
 """Plans, names and `vol_data.json` of CSI volumes, as every kubelet writes and reads them. Pure.
 
-Owns: the layout below a volume's directory: `vol_data.json` beside `mount`, which the driver makes and mounts.
+Owns the layout. Of a pod's volume: `vol_data.json` beside `mount`, which the driver makes and mounts. Of a device, below
+`plugins/kubernetes.io/csi`: `<driver>/<sha256 of the volume's handle>/vol_data.json` beside `globalmount`, which the driver
+mounts; of a block volume `volumeDevices/<persistent volume>/data/vol_data.json` beside `dev`, the agent's map, and
+`volumeDevices/staging/<persistent volume>` and `volumeDevices/publish/<persistent volume>/<pod uid>`, which the driver fills.
 Source: the Kubernetes documentation "Volumes", csi; layout and names are those of the reference kubelet.
 """
 
@@ -11,16 +14,20 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import ClassVar
 
-from pykubelet.act.volumes.kind import VolumePlan
+from pykubelet.act.volumes.kind import DevicePlan, VolumePlan
 from pykubelet.base.kit.values import RedactedValue, Value, field
+from pykubelet.base.model.attachments import attachment_name, unique_csi_name
 from pykubelet.base.model.ids import PodUID
 
 DATA = "vol_data.json"
 MOUNT = "mount"
+GLOBAL_MOUNT = "globalmount"
+BLOCK_DATA, BLOCK_MAP = "data", "dev"
 PERSISTENT, EPHEMERAL = "Persistent", "Ephemeral"
 #: The reference calls such drivers at each sync of a pod.
 REPUBLISH_S = 60.0
 NO_CLIENT = "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: "
+NO_DEVICE_CLIENT = "kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: "
 
 
 class VolumeData(Value):
@@ -32,17 +39,35 @@ class VolumeData(Value):
     node: str = ""
     mode: str = EPHEMERAL
 
+    @property
+    def unique_name(self) -> str:
+        """The name of the volume's device; "" for a volume of a pod's own, which has none."""
+        return unique_csi_name(self.driver, self.handle) if self.mode != EPHEMERAL else ""
+
     def text(self) -> bytes:
-        """The content of `vol_data.json`."""
-        fields = {
+        """The content of `vol_data.json` beside a pod's mount."""
+        return _line({**self._named(), "volumeLifecycleMode": self.mode})
+
+    def device_text(self) -> bytes:
+        """The content of `vol_data.json` beside a device's mount."""
+        return _line({"driverName": self.driver, "volumeHandle": self.handle})
+
+    def block_text(self) -> bytes:
+        """The content of `vol_data.json` of a block volume."""
+        return _line(self._named())
+
+    def _named(self) -> dict[str, str]:
+        return {
             "attachmentID": attachment_name(self.handle, self.driver, self.node),
             "driverName": self.driver,
             "nodeName": self.node,
             "specVolID": self.spec_name,
             "volumeHandle": self.handle,
-            "volumeLifecycleMode": self.mode,
         }
-        return compact_json(fields).encode() + b"\n"
+
+
+def _line(fields: Mapping[str, str]) -> bytes:
+    return compact_json(fields).encode() + b"\n"
 
 
 def read_data(text: str) -> VolumeData | None:
@@ -53,11 +78,21 @@ def read_data(text: str) -> VolumeData | None:
         return None
     if not isinstance(found, dict):
         return None
-    driver, handle, name, node, mode = (
-        str(found.get(key, ""))
-        for key in ("driverName", "volumeHandle", "specVolID", "nodeName", "volumeLifecycleMode")
-    )
+    names = ("driverName", "volumeHandle", "specVolID", "nodeName", "volumeLifecycleMode")
+    values = [found.get(name, "") for name in names]
+    if not all(isinstance(value, str) and _is_text(value) for value in values):
+        return None
+    driver, handle, name, node, mode = values
     return VolumeData(driver, handle, name, node, mode or PERSISTENT) if driver and handle else None
+
+
+def _is_text(value: str) -> bool:
+    """Whether the text has no lone surrogates, which JSON may have and no call can send."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def compact_json(fields: Mapping[str, object]) -> str:
@@ -75,9 +110,40 @@ def inline_handle(uid: PodUID, volume: str) -> str:
     return f"csi-{sha256(f'{uid}{volume}'.encode()).hexdigest()}"
 
 
-def attachment_name(handle: str, driver: str, node: str) -> str:
-    """The name of the VolumeAttachment of a volume."""
-    return f"csi-{sha256(f'{handle}{driver}{node}'.encode()).hexdigest()}"
+class DevicePaths(Value):
+    """Where a device of the CSI driver is staged. `plugins`: the agent's directory of plugins."""
+
+    plugins: str
+
+    @property
+    def top(self) -> str:
+        """The directory of all CSI devices."""
+        return f"{self.plugins}/kubernetes.io/csi"
+
+    @property
+    def block(self) -> str:
+        """The directory of all block devices."""
+        return f"{self.top}/volumeDevices"
+
+    def mounted(self, driver: str, handle: str) -> str:
+        """Where the device is mounted for all pods."""
+        return f"{self.top}/{driver}/{sha256(handle.encode()).hexdigest()}/{GLOBAL_MOUNT}"
+
+    def block_map(self, name: str) -> str:
+        """The directory of the maps of a block volume. `name`: of the persistent volume."""
+        return f"{self.block}/{name}/{BLOCK_MAP}"
+
+    def block_data(self, name: str) -> str:
+        """The directory of a block volume's `vol_data.json`."""
+        return f"{self.block}/{name}/{BLOCK_DATA}"
+
+    def block_staging(self, name: str) -> str:
+        """The directory that the driver stages a block volume in."""
+        return f"{self.block}/staging/{name}"
+
+    def block_published(self, name: str, uid: str = "") -> str:
+        """What the driver publishes a block volume at for a pod; without `uid`, the directory of all of them."""
+        return f"{self.block}/publish/{name}" + (f"/{uid}" if uid else "")
 
 
 class HiddenFields(RedactedValue):
@@ -88,19 +154,53 @@ class HiddenFields(RedactedValue):
     context: Mapping[str, str] = field(default_factory=dict)
 
 
-class CsiPlan(VolumePlan):
-    """The plan of a CSI volume. `directory`: the volume's, which the target is in.
+class CsiAccess(Value):
+    """What staging and publishing a volume have in common. `access_mode`: the first of the persistent volume.
 
-    `is_group_applied`: the agent gives all files the group `fs_group`, unless the driver does; `only_on_mismatch`: not if the
-    top directory has it already. `republishes`: the driver wants to be called again from time to time, and when tokens change.
+    `publish_context`: what the driver's controller has reported when it attached the volume.
+    """
+
+    fs_type: str = ""
+    mount_flags: tuple[str, ...] = ()
+    access_mode: str = "ReadWriteOnce"
+    fs_group: int | None = None
+    is_block: bool = False
+    publish_context: Mapping[str, str] = field(default_factory=dict)
+    context: Mapping[str, str] = field(default_factory=dict)
+
+
+class CsiDevicePlan(DevicePlan, kw_only=True):
+    """The plan to stage a CSI volume. `problem`: why the secrets are unknown, "" if they are known or there are none.
+
+    `staging`: the path that the driver stages the volume at.
+    """
+
+    data: VolumeData
+    access: CsiAccess
+    staging: str
+    hidden: HiddenFields = field(default_factory=HiddenFields)
+    problem: str = ""
+
+    @property
+    def progress(self) -> str:
+        """What is being done, for users."""
+        return f"the CSI driver {self.data.driver} stages it"
+
+
+class CsiPlan(VolumePlan):
+    """The plan of a CSI volume. `directory`: the volume's, which the target is in. `target`: what the driver publishes.
+
+    `staged`: the device of a persistent volume. `is_group_applied`: the agent gives all files the group of `access`, unless
+    the driver does; `only_on_mismatch`: not if the top directory has it already. `republishes`: the driver wants to be called
+    again from time to time, and when tokens change.
     """
 
     directory: str
+    target: str
     data: VolumeData
-    fs_type: str = ""
-    context: Mapping[str, str] = field(default_factory=dict)
+    access: CsiAccess = field(default_factory=CsiAccess)
+    staged: CsiDevicePlan | None = None
     hidden: HiddenFields = field(default_factory=HiddenFields)
-    fs_group: int | None = None
     is_group_applied: bool = False
     only_on_mismatch: bool = False
     republishes: bool = False
@@ -116,11 +216,16 @@ class CsiPlan(VolumePlan):
         return self.data.driver
 
     @property
+    def device(self) -> CsiDevicePlan | None:
+        """The device of a persistent volume."""
+        return self.staged
+
+    @property
     def repeat_s(self) -> float:
         """Seconds until the driver is called again."""
         return REPUBLISH_S if self.republishes else 0.0
 
 
-def driver_missing(name: str) -> str:
-    """Why a volume of a driver that is not registered cannot be mounted."""
-    return f"{NO_CLIENT}driver name {name} not found in the list of registered CSI drivers"
+def driver_missing(name: str, head: str = NO_CLIENT) -> str:
+    """Why a volume of a driver that is not registered cannot be mounted. `head`: what was tried."""
+    return f"{head}driver name {name} not found in the list of registered CSI drivers"

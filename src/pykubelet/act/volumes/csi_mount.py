@@ -2,6 +2,7 @@
 
 Rules:
  1. `vol_data.json` is written before the driver is called: whatever the driver has mounted can be unpublished after a restart.
+    That of a block volume is written when the volume is staged.
  2. An error that leaves open what the driver has done makes the volume uncertain. After any other error nothing is mounted,
     and what was prepared is removed, unless the volume was mounted before.
  3. Directories are only removed when they are empty and nothing is mounted at them.
@@ -10,41 +11,39 @@ Source: Container Storage Interface 1.9, and the behavior of the reference kubel
 
 from __future__ import annotations
 
-from pykubelet.act.volumes.csi_data import DATA, MOUNT, CsiPlan, VolumeData, driver_missing, read_data
+import posixpath
+
+from pykubelet.act.volumes.csi_calls import call_failed, is_final, publish_request, registered_driver
+from pykubelet.act.volumes.csi_data import MOUNT, CsiPlan, DevicePaths, VolumeData, driver_missing
+from pykubelet.act.volumes.csi_files import load_data, remove_around, remove_empty, write_data
 from pykubelet.act.volumes.directories import VolumeDirs
-from pykubelet.act.volumes.kind import CallContext, UncertainError, VolumesError
-from pykubelet.base.model.plugins import Plugin, Plugins
-from pykubelet.edges.csi import csi_pb2 as pb
+from pykubelet.act.volumes.kind import SET_UP, CallContext, UncertainError, VolumesError
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.csi.node import Capability, CsiNode
 from pykubelet.edges.host.fs import files, mounts, trees
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.plugins.rpc import PluginCallError
-from pykubelet.net.grpc.status import Code
 
-MAX_DATA = 64 << 10
 #: Seconds for changing the group of all files of a volume.
 GROUP_S = 600.0
-#: After these, the driver may have mounted the volume.
-UNCERTAIN = (Code.CANCELED, Code.DEADLINE_EXCEEDED, Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED, Code.ABORTED)
-_MODE = pb.VolumeCapability.AccessMode
 
 
 async def mount(plan: CsiPlan, context: CallContext) -> None:
     """Have the driver publish the volume, then apply the group. Repeating it does no harm."""
-    driver = _driver(context.plugins, plan.data.driver)
+    driver = registered_driver(context.plugins, plan.data.driver, driver_missing(plan.data.driver), SET_UP)
     try:
         with CsiNode(driver.name, driver.endpoint) as node:
             capabilities = await node.capabilities()
             was_mounted = await context.blocking(lambda: _prepare(plan))
             try:
-                await node.publish(_request(plan, capabilities))
+                await node.publish(publish_request(plan, capabilities))
             except PluginCallError as error:
-                if error.code not in UNCERTAIN and not was_mounted:
-                    await context.blocking(lambda: _remove_directories(plan.directory))
+                if is_final(error) and not was_mounted:
+                    await context.blocking(lambda: _remove(_Published.of(plan)))
                 raise
     except PluginCallError as error:
-        raise (UncertainError if error.code in UNCERTAIN else VolumesError)(str(error)) from error
-    group = plan.fs_group
+        raise call_failed(error, SET_UP) from error
+    group = plan.access.fs_group
     if group is None or not plan.is_group_applied or Capability.VOLUME_MOUNT_GROUP in capabilities:
         return
     try:
@@ -55,43 +54,44 @@ async def mount(plan: CsiPlan, context: CallContext) -> None:
 
 async def unmount(dirs: VolumeDirs, context: CallContext) -> None:
     """Have the driver unpublish the volume, and remove its directories. A volume that is not there is no error."""
-    data = await context.blocking(lambda: _read(dirs.path))
+    published = published_at(dirs)
+    data = await context.blocking(lambda: _read(published))
     if data is None:
         return
-    driver = _driver(context.plugins, data.driver)
+    driver = registered_driver(context.plugins, data.driver, driver_missing(data.driver), SET_UP)
     try:
         with CsiNode(driver.name, driver.endpoint) as node:
-            await node.unpublish(data.handle, f"{dirs.path}/{MOUNT}")
+            await node.unpublish(data.handle, published.target)
     except PluginCallError as error:
         raise VolumesError(str(error)) from error
-    if not await context.blocking(lambda: _remove_directories(dirs.path)):
-        raise VolumesError(
-            f"the CSI driver {data.driver} has unpublished the volume, but {dirs.path}/{MOUNT} is in use"
-        )
+    if not await context.blocking(lambda: _remove(published)):
+        raise VolumesError(f"the CSI driver {data.driver} has unpublished the volume, but {published.target} is in use")
 
 
-def _driver(plugins: Plugins, name: str) -> Plugin:
-    found = plugins.csi_driver(name)
-    if found is None:
-        raise VolumesError(driver_missing(name))
-    return found
+class _Published(Value):
+    """What the driver publishes for a pod: `target`. `directory`: has its `vol_data.json`."""
+
+    directory: str
+    target: str
+    is_block: bool
+
+    @classmethod
+    def of(cls, plan: CsiPlan) -> _Published:
+        """The place of a plan."""
+        if not plan.access.is_block:
+            return cls(plan.directory, plan.target, False)
+        return cls(posixpath.dirname(plan.target), plan.target, True)
 
 
-def _request(plan: CsiPlan, capabilities: frozenset[int]) -> pb.NodePublishVolumeRequest:
-    group = str(plan.fs_group) if plan.fs_group is not None and Capability.VOLUME_MOUNT_GROUP in capabilities else ""
-    several = Capability.SINGLE_NODE_MULTI_WRITER in capabilities
-    mode = _MODE.SINGLE_NODE_MULTI_WRITER if several else _MODE.SINGLE_NODE_WRITER
-    return pb.NodePublishVolumeRequest(
-        volume_id=plan.data.handle,
-        target_path=plan.path,
-        volume_capability=pb.VolumeCapability(
-            mount=pb.VolumeCapability.MountVolume(fs_type=plan.fs_type, volume_mount_group=group),
-            access_mode=_MODE(mode=mode),
-        ),
-        readonly=plan.mounted.read_only,
-        secrets=dict(plan.hidden.secrets),
-        volume_context={**plan.context, **plan.hidden.context},
-    )
+def published_at(dirs: VolumeDirs) -> _Published:
+    """What is published for a pod's volume below `volumes` or `volumeDevices`."""
+    above, _, name = dirs.path.rpartition("/")
+    pod, _, folder = posixpath.dirname(above).rpartition("/")
+    if folder != "volumeDevices":
+        return _Published(dirs.path, f"{dirs.path}/{MOUNT}", False)
+    pods, _, uid = pod.rpartition("/")
+    paths = DevicePaths(f"{posixpath.dirname(pods)}/plugins")
+    return _Published(paths.block_data(name), paths.block_published(name, uid), True)
 
 
 # Blocking work
@@ -99,42 +99,32 @@ def _request(plan: CsiPlan, capabilities: frozenset[int]) -> pb.NodePublishVolum
 
 def _prepare(plan: CsiPlan) -> bool:
     """Make the volume's directory and `vol_data.json`. Returns whether the volume is mounted already."""
-    files.make_dirs(plan.directory, 0o750)
-    files.write_atomic(f"{plan.directory}/{DATA}", plan.data.text(), 0o644, durable=True)
-    return mounts.is_mount_point(plan.path)
+    if plan.access.is_block:
+        files.make_dirs(posixpath.dirname(plan.target), 0o750)
+        return files.stat_file(plan.target, follow=False) is not None
+    write_data(plan.directory, plan.data.text())
+    return mounts.is_mount_point(plan.target)
 
 
-def _read(path: str) -> VolumeData | None:
-    """What is known about the volume at `path`; None if there is nothing to unpublish. VolumesError if that is not known."""
-    if files.stat_file(path, follow=False) is None:
+def _read(published: _Published) -> VolumeData | None:
+    """What is known about the volume; None if there is nothing to unpublish. VolumesError if that is not known."""
+    if published.is_block and files.stat_file(published.target, follow=False) is None:
         return None
-    if files.stat_file(f"{path}/{DATA}", follow=False) is None:
-        if _remove_directories(path):
-            return None
-        raise VolumesError(f"{path}/{DATA} is missing, so its CSI driver is unknown: unmount {path}/{MOUNT}")
-    data = read_data(files.read_text(f"{path}/{DATA}", MAX_DATA))
-    if data is None:
-        raise VolumesError(f"{path}/{DATA} is damaged: unmount {path}/{MOUNT} and remove the file")
-    return data
+    return load_data(published.directory, published.target)
 
 
-def _remove_directories(path: str) -> bool:
-    """Remove the volume's directories and `vol_data.json`. Returns False, and keeps all, if something is mounted or stored there."""
-    target = f"{path}/{MOUNT}"
-    if mounts.is_mount_point(target):
+def _remove(published: _Published) -> bool:
+    """Remove what the agent has made. Returns False, and keeps all, if something is mounted or stored there."""
+    if not published.is_block:
+        return remove_around(published.directory, published.target)
+    if mounts.is_mount_point(published.target):
         return False
-    try:
-        files.remove_dir(target)
-    except HostError as error:
-        if not error.is_busy and not error.is_not_found:
-            raise
-        if error.is_busy:
-            return False
-    files.remove_temporaries(path)
-    if set(files.names_in(path)) - {DATA}:
-        return False
-    files.remove_file(f"{path}/{DATA}")
-    files.remove_dir(path)
+    found = files.stat_file(published.target, follow=False)
+    return remove_empty(published.target) if found is not None and found.is_dir else _remove_node(published.target)
+
+
+def _remove_node(target: str) -> bool:
+    files.remove_file(target)
     return True
 
 

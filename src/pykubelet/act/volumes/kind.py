@@ -303,6 +303,11 @@ def no_further_keys(_pod: Pod, _volume: Volume, _content: Content) -> Iterable[C
     return ()
 
 
+def no_claimed_keys(_pod: Pod, _claimed: ResolvedVolume, _content: Content) -> Iterable[ContentKey]:
+    """The default of `VolumeKind.claimed_keys`: persistent volumes of the kind refer to no object of the API server."""
+    return ()
+
+
 def no_devices(_paths: Paths) -> Iterable[FoundDevice]:
     """The default of `VolumeKind.find_devices`: the kind has none."""
     return ()
@@ -323,7 +328,7 @@ class VolumeKind(Value, Generic[P]):
     `driver_directory`: the directory of an inline volume, for a kind whose directories have the names of drivers. Directories
     that no other kind has belong to it.
     `keys`: the objects of the API server that the plan reads from `Content`. `further_keys`: those that are named by objects of
-    `Content`.
+    `Content`. `claimed_keys`: both, for the persistent volume behind a pod's claim.
     `plan`: a VolumesError or QuantityError refuses the volume with its text. None: no volume of this kind is set up, but one
     that another kubelet has left on disk is removed.
     `set_up`: carries out the plan; repeating it does no harm. After a HostError or VolumesError it is tried again later.
@@ -350,6 +355,7 @@ class VolumeKind(Value, Generic[P]):
     driver_directory: Callable[[Volume], str] | None = None
     keys: Callable[[Pod, Volume], Iterable[ContentKey]] = no_keys
     further_keys: Callable[[Pod, Volume, Content], Iterable[ContentKey]] = no_further_keys
+    claimed_keys: Callable[[Pod, ResolvedVolume, Content], Iterable[ContentKey]] = no_claimed_keys
     plan: Callable[[PlanInputs], P | InPlacePlan | RefusedPlan | UndecidedPlan] | None = None
     set_up: Callable[[P, SetUpContext], None] | None = None
     needs_refresh: Callable[[P, P], bool] | None = None

@@ -39,10 +39,6 @@ def _plan_persistent(pod: Pod, volume: Volume, inputs: Inputs, paths: Paths) -> 
     if not isinstance(claimed, ResolvedVolume):
         return claimed
     kind, spec = kind_of_persistent(claimed.volume.spec), claimed.volume.spec
-    if spec.csi is not None:
-        return RefusedPlan(
-            f"persistent volumes of CSI drivers ({spec.csi.driver}) are not supported yet", spec_name=claimed.name
-        )
     if kind is None:
         return _refused_kind(claimed.name, next((name for name in _REMOVED if getattr(spec, name, None)), ""))
     required = spec.nodeAffinity.required if spec.nodeAffinity is not None else None

@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import Any, Final
 
 from pykubelet.act.volumes import kinds
-from pykubelet.act.volumes.claims import claim_keys
-from pykubelet.act.volumes.kind import VolumeKind
+from pykubelet.act.volumes.claims import claim_keys, is_persistent, resolve
+from pykubelet.act.volumes.kind import ResolvedVolume, VolumeKind
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.api.storage import PersistentVolumeSpec
 from pykubelet.base.model.content import Content, ContentKey
@@ -68,3 +68,6 @@ def volume_keys(pod: Pod, volume: Volume, content: Content) -> Iterable[ContentK
     yield from kind.keys(pod, volume)
     yield from kind.further_keys(pod, volume, content)
     yield from claim_keys(pod, volume, content)
+    claimed = resolve(pod, volume, content) if is_persistent(pod, volume) else None
+    if isinstance(claimed, ResolvedVolume) and (persistent := kind_of_persistent(claimed.volume.spec)) is not None:
+        yield from persistent.claimed_keys(pod, claimed, content)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from pykubelet.base.api.core import ConfigMap, RuntimeClass, Secret, Service
-from pykubelet.base.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim
+from pykubelet.base.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim, VolumeAttachment
 from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.values import RedactedValue, Value, field
 from pykubelet.base.model.ids import PodUID
@@ -22,6 +22,7 @@ class ContentKind(StrEnum):
     CSI_DRIVER = "CSIDriver"
     VOLUME_CLAIM = "PersistentVolumeClaim"
     VOLUME = "PersistentVolume"
+    ATTACHMENT = "VolumeAttachment"
 
 
 #: Kinds that manifests may define on a node without an API server.
@@ -66,7 +67,15 @@ class Token(RedactedValue):
 
 class Present(Value):
     value: (
-        ConfigMap | Secret | RuntimeClass | TrustBundle | Token | CSIDriver | PersistentVolumeClaim | PersistentVolume
+        ConfigMap
+        | Secret
+        | RuntimeClass
+        | TrustBundle
+        | Token
+        | CSIDriver
+        | PersistentVolumeClaim
+        | PersistentVolume
+        | VolumeAttachment
     )
 
 
@@ -117,6 +126,7 @@ _SPOKEN = {
     ContentKind.CSI_DRIVER: "CSIDriver",
     ContentKind.VOLUME_CLAIM: "PersistentVolumeClaim",
     ContentKind.VOLUME: "PersistentVolume",
+    ContentKind.ATTACHMENT: "VolumeAttachment",
 }
 
 

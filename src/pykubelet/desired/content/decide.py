@@ -5,7 +5,7 @@ Rules:
   tokens that were requested together are not replaced together.
 - A failed request is repeated after a delay that doubles. The delay has a random factor of 0.5 to 1.5, and is not shorter
   than the server's Retry-After.
-- A claim or volume that is missing or not bound yet is read again soon.
+- A claim or volume that is missing or not bound yet is read again soon, and so is a VolumeAttachment that is not attached.
 - A refusal (403) right after a pod was bound is retried: the server's authorizer may not know yet that the pod is on this
   node.
 Source: KEP-1205 (bound service account tokens), KEP-279 (node authorizer).
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim
+from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim, VolumeAttachment
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.model.content import Found, Present
 
@@ -26,13 +26,18 @@ def retry_delay_s(failures: int, first_s: float, cap_s: float, chance: float, as
 
 
 def is_settled(found: Found | None) -> bool:
-    """Whether an object that is read periodically can be used as it is: it exists, and a claim and its volume are bound."""
+    """Whether an object that is read periodically can be used as it is: it exists, and a claim and its volume are bound.
+
+    A VolumeAttachment is attached, and not being deleted.
+    """
     value = found.value if isinstance(found, Present) else None
     match value:
         case PersistentVolumeClaim(status=status, spec=spec):
             return status is not None and status.phase == "Bound" and bool(spec.volumeName)
         case PersistentVolume(spec=volume):
             return volume.claimRef is not None and bool(volume.claimRef.uid)
+        case VolumeAttachment(status=attachment, metadata=metadata):
+            return attachment is not None and attachment.attached and not metadata.deletionTimestamp
     return value is not None
 
 

@@ -1,9 +1,9 @@
 """Fetches and keeps the API objects that the desired pods refer to. Owns the cell `Content`.
 
-Reads `Roster`, and `NodeView` for how long a read object may be used. Owns the reference counts: a key is requested when
-the first pod that needs it is in the roster, before volumes and containers need the answer. It is dropped when the last
-such pod is gone. ConfigMaps are kept a while longer, because the next pod of the namespace usually needs the same; Secrets
-and tokens are not. Answers that arrive together are published together.
+Reads `Roster`, and `ApiNode` for how long a read object may be used and for which volumes are attached. Owns the reference
+counts: a key is requested when the first pod that needs it is in the roster, before volumes and containers need the answer.
+It is dropped when the last such pod is gone. ConfigMaps are kept a while longer, because the next pod of the namespace
+usually needs the same; Secrets and tokens are not. Answers that arrive together are published together.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pykubelet.base.model.content import (
 )
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import Needs
-from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.desired.content.bundles import TrustBundles
@@ -62,7 +62,7 @@ class ContentLoop:
         client: ApiClient,
         clock: Clock,
         settings: ContentSettings,
-        node: Cell[NodeView],
+        node: Cell[ApiNode],
         needs: Callable[[Pod, Content], Needs],
     ) -> None:
         self._needs_of = needs

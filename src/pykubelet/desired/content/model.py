@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from pykubelet.base.api.core import ConfigMap, RuntimeClass, Secret, Service
-from pykubelet.base.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim
+from pykubelet.base.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim, VolumeAttachment
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import ContentKey, ContentKind, Found, ObjectKey
 from pykubelet.edges.kubeapi.listwatch import WatchPeriods
@@ -23,7 +23,7 @@ class ContentSettings(Value):
     """The settings of this package, in seconds. `reread`: between two reads of an object that is not watched; with Cache at
     least the Node's annotation `node.alpha.kubernetes.io/ttl`. `patience`: a key without an answer for this long is published
     as unreadable. `linger`: how long an object is still watched after the last pod that refers to it. `refresh_retry`: the
-    first delay before a token is replaced again, doubling. `watch`: the periods of watches."""
+    first delay before a token is replaced again, doubling. `watch`: the periods of watches. `node`: the name of the node."""
 
     strategy: Strategy = Strategy.WATCH
     reread_s: float = 60.0
@@ -31,6 +31,7 @@ class ContentSettings(Value):
     linger_s: float = 60.0
     refresh_retry_s: float = 1.0
     watch: WatchPeriods = WatchPeriods()
+    node: str = ""
 
 
 class Answered(Value):
@@ -54,15 +55,19 @@ class Lapsed(Value):
 
 Event = Answered | ServicesListed | Lapsed
 
-ApiObject = ConfigMap | Secret | RuntimeClass | CSIDriver | PersistentVolumeClaim | PersistentVolume
+ApiObject = ConfigMap | Secret | RuntimeClass | CSIDriver | PersistentVolumeClaim | PersistentVolume | VolumeAttachment
 
 
 class Access(StrEnum):
-    """How objects of a kind are kept up to date: by `Strategy`, by a watch, or, as nodes may do no more, by reading them."""
+    """How objects of a kind are kept up to date: by `Strategy`, by a watch, or, as nodes may do no more, by reading them.
+
+    ATTACHED: as READ, for as long as the Node lists the volume as attached; before, there is no object to read.
+    """
 
     STRATEGY = "strategy"
     WATCH = "watch"
     READ = "read"
+    ATTACHED = "attached"
 
 
 class Resource(Value):
@@ -88,6 +93,13 @@ RESOURCES = {
         "/api/v1", "persistentvolumeclaims", PersistentVolumeClaim, "persistentvolumeclaims", Access.READ
     ),
     ContentKind.VOLUME: Resource("/api/v1", "persistentvolumes", PersistentVolume, "persistentvolumes", Access.READ),
+    ContentKind.ATTACHMENT: Resource(
+        "/apis/storage.k8s.io/v1",
+        "volumeattachments",
+        VolumeAttachment,
+        "volumeattachments.storage.k8s.io",
+        Access.ATTACHED,
+    ),
 }
 
 

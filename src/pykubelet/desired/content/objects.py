@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from contextlib import aclosing
 
-from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.cells import Cell, set_on_change
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.attachments import attachment_names
 from pykubelet.base.model.content import Absent, Found, ObjectKey, Present, Unreadable
 from pykubelet.base.model.ids import is_object_name
-from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.node import ApiNode
 from pykubelet.desired.content.decide import is_settled, retry_delay_s
 from pykubelet.desired.content.model import (
     RESOURCES,
@@ -51,7 +53,7 @@ class ObjectKeeper:
         clock: Clock,
         settings: ContentSettings,
         answers: Post[Answered],
-        node: Cell[NodeView],
+        node: Cell[ApiNode],
     ) -> None:
         self._node = node
         self._key = key
@@ -87,17 +89,21 @@ class ObjectKeeper:
         if not is_object_name(self._key.name):
             self._answer(self._absent())
             return
-        self._wait_patiently()
         try:
+            if self._resource.access is Access.ATTACHED:
+                await self._read_while_attached()
+            self._wait_patiently()
             await (self._watch() if self._is_watched else self._read_for_ever())
         finally:
-            if self._patience is not None:
-                self._patience.cancel()
+            self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
 
     def _wait_patiently(self) -> None:
         """Restart the patience timer."""
-        if self._patience is not None:
-            self._patience.cancel()
+        self._stop_waiting()
         self._patience = asyncio.get_running_loop().call_later(self._settings.patience_s, self._lose_patience)
 
     # Watched
@@ -138,9 +144,24 @@ class ObjectKeeper:
 
     # Read
 
-    async def _read_for_ever(self) -> None:
+    async def _read_while_attached(self) -> None:
+        """Read the object as long as the Node lists its volume as attached. Without that there is no answer. Never returns."""
+        with set_on_change(self._again, self._node):
+            while True:
+                await self._node.wait_for(lambda _: self._is_attached())
+                self._wait_patiently()
+                await self._read_for_ever(self._is_attached)
+                self._stop_waiting()
+                self._answered = None
+                self._answers.post(Answered(self._key, None))
+
+    def _is_attached(self) -> bool:
+        return self._key.name in attachment_names(self._node.get().volumes_attached, self._settings.node)
+
+    async def _read_for_ever(self, while_: Callable[[], bool] = lambda: True) -> None:
+        """Read the object, again after a pause or when `_again` is set, as long as `while_` holds."""
         failures = unsettled = 0
-        while True:
+        while while_():
             self._again.clear()
             pause = self._settings.reread_s * random.uniform(1.0, 1.5)
             if (self._resource.access, self._settings.strategy) == (Access.STRATEGY, Strategy.CACHE):
@@ -158,7 +179,7 @@ class ObjectKeeper:
             else:
                 failures = 0
                 self._answer(Present(value))
-            if not failures and self._resource.access is Access.READ:
+            if not failures and self._resource.access in (Access.READ, Access.ATTACHED):
                 unsettled = 0 if is_settled(self._answered) else unsettled + 1
                 if unsettled:
                     pause = retry_delay_s(unsettled, UNSETTLED_S, UNSETTLED_CAP_S, random.random())

@@ -1,0 +1,65 @@
+"""The directories and `vol_data.json` around what a CSI driver mounts. Blocks.
+
+Directories are only removed when they are empty and nothing is mounted at them; `vol_data.json` goes last, because only it
+states which driver has to be called.
+"""
+
+from __future__ import annotations
+
+from pykubelet.act.volumes.csi_data import DATA, VolumeData, read_data
+from pykubelet.act.volumes.kind import VolumesError
+from pykubelet.edges.host.fs import files, mounts
+from pykubelet.edges.host.fs.errors import HostError
+
+MAX_DATA = 64 << 10
+
+
+def write_data(directory: str, text: bytes) -> None:
+    """Make the directory, and `vol_data.json` in it."""
+    files.make_dirs(directory, 0o750)
+    files.write_atomic(f"{directory}/{DATA}", text, 0o644, durable=True)
+
+
+def load_data(directory: str, target: str) -> VolumeData | None:
+    """What `vol_data.json` states; None if nothing is left of the volume. VolumesError if what is left is unknown.
+
+    `target`: what the driver mounts.
+    """
+    if files.stat_file(directory, follow=False) is None:
+        return None
+    path = f"{directory}/{DATA}"
+    if files.stat_file(path, follow=False) is None:
+        if remove_around(directory, target):
+            return None
+        raise VolumesError(f"{path} is missing, so its CSI driver is unknown: unmount {target}")
+    data = read_data(files.read_text(path, MAX_DATA))
+    if data is None:
+        raise VolumesError(f"{path} is damaged: unmount {target} and remove the file")
+    return data
+
+
+def remove_around(directory: str, target: str) -> bool:
+    """Remove the target and the directory with `vol_data.json`. Returns False, and keeps all, if something is mounted or stored there."""
+    if not remove_empty(target):
+        return False
+    files.remove_temporaries(directory)
+    if set(files.names_in(directory)) - {DATA}:
+        return False
+    files.remove_file(f"{directory}/{DATA}")
+    files.remove_dir(directory)
+    return True
+
+
+def remove_empty(target: str) -> bool:
+    """Remove an empty directory, if it is there. Returns False if something is mounted or stored there."""
+    if mounts.is_mount_point(target):
+        return False
+    try:
+        files.remove_dir(target)
+    except HostError as error:
+        if error.is_not_found:
+            return True
+        if error.is_busy:
+            return False
+        raise
+    return True

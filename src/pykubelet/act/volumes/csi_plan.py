@@ -1,0 +1,232 @@
+"""Plans CSI volumes: of a pod's own (inline, ephemeral), and persistent ones. Pure.
+
+Rules:
+ 1. The driver must have registered with the agent, and its CSIDriver object must offer the volume's mode. A driver without
+    such an object offers persistent volumes, which need to be attached.
+ 2. A volume that needs to be attached is first reported as in use. The Node's status must then list it as attached, and
+    its VolumeAttachment must agree.
+ 3. What is needed to stage the volume only counts if the driver stages volumes: a missing secret for that is no refusal.
+Source: the Kubernetes CSI documentation, "CSIDriver Object"; KEP-1682 (fsGroup policy); KEP-2317 (fsGroup by the driver).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykubelet.act.volumes.csi_data import (
+    EPHEMERAL,
+    MOUNT,
+    NO_DEVICE_CLIENT,
+    PERSISTENT,
+    CsiAccess,
+    CsiDevicePlan,
+    CsiPlan,
+    DevicePaths,
+    HiddenFields,
+    VolumeData,
+    driver_missing,
+    inline_handle,
+)
+from pykubelet.act.volumes.csi_objects import (
+    Awaited,
+    attachment_context,
+    claimed_secret,
+    driver_spec,
+    inline_secret,
+    needs_attachment,
+    pod_info,
+    tokens_of,
+)
+from pykubelet.act.volumes.kind import (
+    MOUNT_DEVICE,
+    SET_UP,
+    DevicePlan,
+    PlanInputs,
+    RefusedPlan,
+    ResolvedVolume,
+    UndecidedPlan,
+    VolumesError,
+)
+from pykubelet.base.api.storage import CSIDriverSpec, CSIPersistentVolumeSource
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.mounts import DrivenVolume
+
+_OF_ONE_NODE = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
+Planned = CsiPlan | RefusedPlan | UndecidedPlan
+
+
+def plan(inputs: PlanInputs) -> Planned:
+    """What to ask of the driver; undecided while plugins register or an object is awaited. VolumesError."""
+    return _plan_inline(inputs) if inputs.claimed is None else _plan_persistent(inputs, inputs.claimed)
+
+
+def needs_refresh(present: CsiPlan, wanted: CsiPlan) -> bool:
+    """Whether the driver wants to be called again, and gets other secrets or tokens."""
+    return wanted.republishes and present.hidden != wanted.hidden
+
+
+def _plan_inline(inputs: PlanInputs) -> Planned:
+    source, pod, content = inputs.volume.csi, inputs.pod, inputs.content
+    assert source is not None
+    if (missing := _missing_driver(inputs, source.driver)) is not None:
+        return missing
+    spec = driver_spec(source.driver, EPHEMERAL, content)
+    if isinstance(spec, Awaited):
+        return UndecidedPlan("", spec.keys)
+    reference = source.nodePublishSecretRef
+    secrets = inline_secret(pod, reference.name if reference is not None else "", content)
+    tokens = tokens_of(pod, spec, content)
+    if isinstance(secrets, Awaited) or isinstance(tokens, Awaited):
+        return _awaiting(secrets, tokens)
+    uid, read_only = PodUID(pod.metadata.uid), bool(source.readOnly)
+    data = VolumeData(source.driver, inline_handle(uid, inputs.volume.name), inputs.volume.name, inputs.node.name)
+    access = CsiAccess(
+        fs_type=source.fsType,
+        fs_group=inputs.fs_group,
+        context={**source.volumeAttributes, **pod_info(pod, spec, EPHEMERAL)},
+    )
+    applied = not read_only and _applies_group(spec, source.fsType, ("ReadWriteOnce",))
+    return _plan_mount(inputs, spec, data, access, read_only, _hidden(spec, secrets, tokens), applied)
+
+
+def _plan_persistent(inputs: PlanInputs, claimed: ResolvedVolume) -> Planned:
+    source, pod, content = claimed.volume.spec.csi, inputs.pod, inputs.content
+    assert source is not None
+    spec = driver_spec(source.driver, PERSISTENT, content)
+    if isinstance(spec, Awaited):
+        return UndecidedPlan("", spec.keys)
+    data = VolumeData(source.driver, source.volumeHandle, claimed.name, inputs.node.name, PERSISTENT)
+    device = _device(inputs, claimed, data, is_attachable=needs_attachment(spec, content))
+    attached = _attached(inputs, data, device)
+    if isinstance(attached, UndecidedPlan):
+        return attached
+    if (missing := _missing_driver(inputs, source.driver)) is not None:
+        return missing
+    secrets = claimed_secret(source.nodePublishSecretRef, "NodePublishSecretRef", content)
+    tokens = tokens_of(pod, spec, content) if not claimed.is_block else {}
+    staging, problem = _staging_secrets(inputs, source)
+    if isinstance(secrets, Awaited) or isinstance(tokens, Awaited) or isinstance(staging, Awaited):
+        return replace(_awaiting(secrets, tokens, staging), device=device if device.is_attachable else None)
+    access = _access(inputs, claimed, source, attached)
+    plugins = DevicePaths(inputs.paths.plugins)
+    staged = CsiDevicePlan(
+        name=device.name,
+        kind=device.kind,
+        directory=device.directory,
+        is_attachable=device.is_attachable,
+        data=data,
+        access=access,
+        staging=plugins.block_staging(claimed.name) if claimed.is_block else device.directory,
+        hidden=HiddenFields(staging),
+        problem=problem,
+    )
+    published = replace(access, context={**access.context, **pod_info(pod, spec, PERSISTENT)})
+    modes = claimed.volume.spec.accessModes
+    applied = not claimed.read_only and not claimed.is_block and _applies_group(spec, source.fsType, modes)
+    hidden = _hidden(spec, secrets, tokens)
+    return replace(_plan_mount(inputs, spec, data, published, claimed.read_only, hidden, applied), staged=staged)
+
+
+def _plan_mount(
+    inputs: PlanInputs,
+    spec: CSIDriverSpec,
+    data: VolumeData,
+    access: CsiAccess,
+    read_only: bool,
+    hidden: HiddenFields,
+    is_group_applied: bool,
+) -> CsiPlan:
+    security, directory = inputs.pod.spec.securityContext, inputs.dirs.path
+    path = f"{directory}/{MOUNT}"
+    mounted = inputs.mounted(path, read_only=read_only, supports_relabel=True, is_measured=False)
+    target = path
+    if access.is_block:
+        target = DevicePaths(inputs.paths.plugins).block_published(data.spec_name, inputs.pod.metadata.uid)
+    return CsiPlan(
+        replace(mounted, csi=DrivenVolume(data.driver, data.handle)),
+        directory=directory,
+        target=target,
+        data=data,
+        access=access,
+        hidden=hidden,
+        is_group_applied=is_group_applied,
+        only_on_mismatch=security is not None and security.fsGroupChangePolicy == "OnRootMismatch",
+        republishes=bool(spec.requiresRepublish),
+    )
+
+
+# Parts of plans
+
+
+def _missing_driver(inputs: PlanInputs, name: str) -> RefusedPlan | UndecidedPlan | None:
+    """Why there is no plan while the driver is not registered; None if it is."""
+    if inputs.plugins.csi_driver(name) is not None:
+        return None
+    if not inputs.plugins.is_settled:
+        return UndecidedPlan("the plugins of the node are being registered")
+    until = f"the CSI driver {name} has registered"
+    if inputs.claimed is None:
+        return RefusedPlan(driver_missing(name), until=until)
+    is_block = inputs.claimed.is_block
+    text = driver_missing(name) if is_block else driver_missing(name, NO_DEVICE_CLIENT)
+    return RefusedPlan(text, until, SET_UP if is_block else MOUNT_DEVICE, inputs.claimed.name)
+
+
+def _awaiting(*parts: Mapping[str, str] | Awaited) -> UndecidedPlan:
+    return UndecidedPlan("", tuple(key for part in parts if isinstance(part, Awaited) for key in part.keys))
+
+
+def _hidden(spec: CSIDriverSpec, secrets: Mapping[str, str], tokens: Mapping[str, str]) -> HiddenFields:
+    if spec.serviceAccountTokenInSecrets:
+        return HiddenFields({**secrets, **tokens})
+    return HiddenFields(secrets, tokens)
+
+
+def _device(inputs: PlanInputs, claimed: ResolvedVolume, data: VolumeData, *, is_attachable: bool) -> DevicePlan:
+    paths = DevicePaths(inputs.paths.plugins)
+    mapped = paths.block_map(claimed.name) if claimed.is_block else paths.mounted(data.driver, data.handle)
+    return DevicePlan(data.unique_name, inputs.kind.name, mapped, is_attachable)
+
+
+def _attached(inputs: PlanInputs, data: VolumeData, device: DevicePlan) -> Mapping[str, str] | UndecidedPlan:
+    """The context of an attached volume; undecided until it is attached. VolumesError if its VolumeAttachment contradicts."""
+    if not device.is_attachable:
+        return {}
+    if device.name not in inputs.node_volumes.in_use:
+        return UndecidedPlan("the node's status does not report it as in use yet", device=device)
+    if device.name not in inputs.node_volumes.attached:
+        return UndecidedPlan(f"volume {device.name} is not yet in node's status", device=device)
+    found = attachment_context(data, inputs.content)
+    return UndecidedPlan("", found.keys, device) if isinstance(found, Awaited) else found
+
+
+def _staging_secrets(inputs: PlanInputs, source: CSIPersistentVolumeSource) -> tuple[Mapping[str, str] | Awaited, str]:
+    """The secrets for staging, or why they are unknown."""
+    try:
+        found = claimed_secret(source.nodeStageSecretRef, "NodeStageSecretRef", inputs.content)
+    except VolumesError as error:
+        return {}, str(error)
+    return found, ""
+
+
+def _access(
+    inputs: PlanInputs, claimed: ResolvedVolume, source: CSIPersistentVolumeSource, attached: Mapping[str, str]
+) -> CsiAccess:
+    spec = claimed.volume.spec
+    return CsiAccess(
+        fs_type=source.fsType,
+        mount_flags=spec.mountOptions,
+        access_mode=spec.accessModes[0] if spec.accessModes else "ReadWriteOnce",
+        fs_group=inputs.fs_group,
+        is_block=claimed.is_block,
+        publish_context=attached,
+        context=source.volumeAttributes,
+    )
+
+
+def _applies_group(spec: CSIDriverSpec, fs_type: str, modes: tuple[str, ...]) -> bool:
+    """Whether the agent gives the files of a volume with these access modes to the pod's group."""
+    if spec.fsGroupPolicy == "File":
+        return True
+    return spec.fsGroupPolicy != "None" and bool(fs_type) and not _OF_ONE_NODE.isdisjoint(modes)
