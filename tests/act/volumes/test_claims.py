@@ -168,12 +168,9 @@ def test_a_volume_that_no_kind_provides_or_that_is_elsewhere_is_refused() -> Non
     assert plan(volume=a_volume(hostPath=None, glusterfs={"path": "x"})) == RefusedPlan(
         f'{text}: Kubernetes has no "glusterfs" volumes any more', step=""
     )
-    driven = plan(volume=a_volume(hostPath=None, csi={"driver": "d.example.com", "volumeHandle": "h"}))
-    assert driven == RefusedPlan(
-        "persistent volumes of CSI drivers (d.example.com) are not supported yet", spec_name="pv"
-    )
     cloud = plan(volume=a_volume(hostPath=None, gcePersistentDisk={"pdName": "d"}))
-    assert isinstance(cloud, RefusedPlan) and "pd.csi.storage.gke.io" in cloud.error
+    driver = ObjectKey(ContentKind.CSI_DRIVER, "", "pd.csi.storage.gke.io")
+    assert isinstance(cloud, UndecidedPlan) and cloud.awaited == (driver,)
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
     elsewhere = a_volume(nodeAffinity={"required": {"nodeSelectorTerms": terms}})
     assert plan(volume=elsewhere) == RefusedPlan(

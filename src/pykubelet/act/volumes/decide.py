@@ -49,7 +49,7 @@ from pykubelet.act.volumes.model import (
     VolumeExpanded,
     VolumeNeed,
 )
-from pykubelet.act.volumes.needs import affected, attachments_changed, changed_pods, served
+from pykubelet.act.volumes.needs import affected, attachments_changed, changed_pods, plugins_changed, served
 from pykubelet.act.volumes.project import is_ready, project_pod
 from pykubelet.act.volumes.work import Work, is_due, next_failure, wants
 from pykubelet.base.kit.values import replace
@@ -120,7 +120,8 @@ def _concerns(state: State, new: Inputs) -> bool:
 
 
 def _concerns_devices(old: Inputs, new: Inputs) -> bool:
-    return old.roster.sources_ready != new.roster.sources_ready or attachments_changed(old, new)
+    changed = attachments_changed(old, new) or plugins_changed(old, new)
+    return changed or old.roster.sources_ready != new.roster.sources_ready
 
 
 def _inputs_changed(work: Work, new: Inputs) -> None:
@@ -134,6 +135,8 @@ def _inputs_changed(work: Work, new: Inputs) -> None:
     again = served(state, new)
     for uid in again:
         work.pods[uid] = _with_due_failures(work.pods[uid], work.now)
+    if plugins_changed(state.inputs, new):
+        decide_devices.retry_now(work)
     attachments = attachments_changed(state.inputs, new)
     for uid in sorted(changed):
         advance(work, uid, "changed", afresh=node_changed or attachments or uid in remade or uid in again)

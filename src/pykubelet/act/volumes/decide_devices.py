@@ -98,6 +98,13 @@ def retry(work: Work) -> None:
             work.touch_device(name)
 
 
+def retry_now(work: Work) -> None:
+    """Try the operations that have failed again without a delay, because a driver may have come."""
+    for name, device in list(work.devices.items()):
+        if device.failure is not None:
+            work.devices[name] = replace(device, failure=replace(device.failure, retry_at=work.now.mono))
+
+
 def volumes_in_use(work: Work) -> tuple[str, ...] | None:
     """The unique names of attachable devices for the Node's status; None until the disk was read.
 

@@ -98,11 +98,16 @@ def affected(state: State, new: Inputs) -> set[PodUID]:
 
 def served(state: State, new: Inputs) -> set[PodUID]:
     """The pods with volumes of drivers, or with volumes that cannot be planned, if a plugin has come, changed or gone."""
-    before, after = state.inputs.plugins, new.plugins
-    is_same = before.is_settled == after.is_settled and before.flex == after.flex
-    if before.plugins == after.plugins and is_same:
+    if not plugins_changed(state.inputs, new):
         return set()
     return {uid for uid, pod in state.pods.items() if any(_is_driven(volume) for volume in pod.volumes.values())}
+
+
+def plugins_changed(old: Inputs, new: Inputs) -> bool:
+    """Whether a plugin has come, changed or gone."""
+    before, after = old.plugins, new.plugins
+    is_same = before.is_settled == after.is_settled and before.flex == after.flex
+    return before.plugins != after.plugins or not is_same
 
 
 def attachments_changed(old: Inputs, new: Inputs) -> bool:
