@@ -13,9 +13,13 @@ from typing import Any
 
 from support.drivers import TESTS, DriverProcess
 
+from pykubelet.edges.csi import csi_pb2 as pb
+from pykubelet.edges.csi.node import LIMITS
 from pykubelet.edges.host.fs.mounts import mounts_below, unmount
+from pykubelet.edges.plugins.rpc import call_plugin, plugin_channel
 
 DRIVER = "local.csi.pykubelet"
+WRITER = pb.VolumeCapability.AccessMode(mode="SINGLE_NODE_WRITER")
 
 
 class CsiProcess(DriverProcess):
@@ -35,12 +39,27 @@ class CsiProcess(DriverProcess):
 
     def names(self, what: str = "begun") -> list[str]:
         """The names of the calls that have begun, are `done`, or have `failed`, in order; without queries."""
-        queries = ("NodeGetCapabilities", "NodeGetInfo", "NodeGetVolumeStats")
+        queries = ("NodeGetCapabilities", "NodeGetInfo", "NodeGetVolumeStats", "CreateVolume")
         return [one["call"] for one in self.calls() if one["is"] == what and one["call"] not in queries]
 
     def requests(self, call: str) -> list[dict[str, Any]]:
         """The requests of one method."""
         return [one["request"] for one in self.calls(call) if one["is"] == "begun"]
+
+    async def create(self, name: str, **parameters: str) -> str:
+        """Have the driver create a volume of 8 MiB. Returns its id."""
+        request = pb.CreateVolumeRequest(
+            name=name,
+            capacity_range=pb.CapacityRange(required_bytes=8 << 20),
+            volume_capabilities=[pb.VolumeCapability(mount=pb.VolumeCapability.MountVolume(), access_mode=WRITER)],
+            parameters=parameters,
+        )
+        channel = plugin_channel(str(self.endpoint), LIMITS)
+        try:
+            method = "/csi.v1.Controller/CreateVolume"
+            return (await call_plugin(channel, method, request, pb.CreateVolumeResponse, 60)).volume.volume_id
+        finally:
+            channel.close()
 
     def volumes(self) -> list[str]:
         """The ids of the volumes that the driver keeps."""

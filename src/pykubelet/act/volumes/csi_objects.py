@@ -101,7 +101,7 @@ def driver_spec(name: str, mode: str, content: Content) -> CSIDriverSpec | Await
     refused = f'{MODE_FAILED}volume mode "{mode}" not supported by driver {name}'
     key = driver_key(name)
     found = content.find(key)
-    if found is None and not content.available:
+    if found is None and not content.may_answer(key):
         if mode == EPHEMERAL:
             raise VolumesError(MODE_FAILED + NO_API)
         return CSIDriverSpec()
@@ -143,7 +143,7 @@ def _secret(key: ObjectKey | None, field: str, content: Content) -> Mapping[str,
         return {}
     failed = f"fetching {field} {key.namespace}/{key.name} failed: "
     found = content.find(key)
-    if found is None and not content.available:
+    if found is None and not content.may_answer(key):
         raise VolumesError(failed + NO_API)
     match found:
         case Present(Secret(data=data)):

@@ -35,6 +35,7 @@ _KINDS = {
     "persistentvolumeclaims": "PersistentVolumeClaim",
     "persistentvolumes": "PersistentVolume",
     "csidrivers": "CSIDriver",
+    "volumeattachments": "VolumeAttachment",
     "clustertrustbundles": "ClusterTrustBundle",
     "certificatesigningrequests": "CertificateSigningRequest",
     "resourceclaims": "ResourceClaim",
