@@ -17,6 +17,7 @@ from typing import Any
 
 from pykubelet.app.amounts import render_amount
 from pykubelet.app.placement_map import map_lines, pod_lines
+from pykubelet.app.volumes_shown import volume_lines
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.terminal import escape_controls
 
@@ -301,6 +302,10 @@ def _print_pod(pod: Document) -> None:
         print("\nContainers:")
         for line in _table([_container_row(container, now) for container in pod["containers"]]):
             print(f"  {line}")
+    if pod["volumes"]:
+        print("\nVolumes:")
+        for line in volume_lines(pod["volumes"], now, render_age):
+            print("  " + line.replace("\n", "\n        "))
     if placement is not None and placement["containers"]:
         print("\nPlacement:")
         print("\n".join(pod_lines(placement)))

@@ -35,7 +35,15 @@ from pykubelet.serve.endpoints.routes import api_router, health_routes, read_onl
 from pykubelet.serve.endpoints.syncloop import SyncLoopInputs, syncloop_check
 from pykubelet.serve.endpoints.table import ENDPOINTS, EndpointInputs
 from pykubelet.serve.endpoints.watchdog import notify_service_manager
-from pykubelet.serve.explain.documents import AskInputs, EvictionCells, ExplainRoute, PlacementCells, ask_routes
+from pykubelet.serve.explain.documents import (
+    AskInputs,
+    EvictionCells,
+    ExplainRoute,
+    PlacementCells,
+    StorageCells,
+    ask_routes,
+)
+from pykubelet.serve.explain.volumes import VolumeSearch
 from pykubelet.serve.listen import (
     ListenError,
     keep_serving_port,
@@ -178,6 +186,7 @@ def explain_inputs(m: Machinery, cells: Cells) -> AskInputs:
         eviction=EvictionCells(cells.signals.cell, cells.evictions.cell, cells.usage.cell, m.usage_wanted),
         placement=PlacementCells(cells.placements.cell, cells.claims.cell),
         plugins=cells.plugins.cell,
+        storage=StorageCells(cells.api_node.cell, VolumeSearch(m.settings.paths, m.flight)),
         more_waits=partial(further_waits, cells),
     )
 

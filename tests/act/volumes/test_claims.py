@@ -16,6 +16,7 @@ from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present, Unreadable
 from pykubelet.base.model.paths import Paths
 
@@ -88,7 +89,21 @@ def test_a_claim_that_cannot_be_used_is_refused_before_anything_is_mounted(
     claim: Found, volume: Found | None, text: str
 ) -> None:
     failed = next((found.message for found in (claim, volume) if isinstance(found, (Absent, Unreadable))), "")
-    assert plan(claim=claim, volume=volume) == RefusedPlan(PREFIX + text.format(failed), step="")
+    refused = plan(claim=claim, volume=volume)
+    assert isinstance(refused, RefusedPlan)
+    assert replace(refused, until="") == RefusedPlan(PREFIX + text.format(failed), step="")
+
+
+@pytest.mark.parametrize(
+    ("claim", "until"),
+    [
+        (a_claim(phase="Pending", volume=""), "is bound (Pending, no storage class; its Events say more)"),
+        (a_claim(phase="Lost"), "is bound again (Lost: its volume pv is gone)"),
+    ],
+)
+def test_what_a_claim_waits_for_is_reported(claim: Found, until: str) -> None:
+    refused = plan(claim=claim, volume=None)
+    assert isinstance(refused, RefusedPlan) and refused.until == f"the claim shop/data {until}"
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,11 @@ MOUNT_OPTIONS = "volume.beta.kubernetes.io/mount-options"
 
 
 class _RefusedError(Exception):
-    """The volume is refused; the text is shown to users."""
+    """The volume is refused; the text is shown to users. `until`: as in `RefusedPlan`."""
+
+    def __init__(self, text: str, until: str = "") -> None:
+        super().__init__(text)
+        self.until = until
 
 
 class _AwaitedError(Exception):
@@ -69,7 +73,9 @@ def resolve(pod: Pod, volume: Volume, content: Content) -> ResolvedVolume | Refu
     key = claim_of(pod, volume)
     try:
         return _resolve_inline(pod, volume) if key is None else _resolve(pod, volume, content, key)
-    except (_RefusedError, MigrationError) as error:
+    except _RefusedError as error:
+        return RefusedPlan(str(error), error.until, step="")
+    except MigrationError as error:
         return RefusedPlan(str(error), step="")
     except _AwaitedError as error:
         return UndecidedPlan(f"nothing is known of the {error.key.kind} yet", (error.key,))
@@ -116,7 +122,7 @@ def _check_claim(pod: Pod, volume: Volume, claim: PersistentVolumeClaim) -> None
     if metadata.deletionTimestamp and PROTECTION not in metadata.finalizers:
         raise _RefusedError(f"{prefix}PVC is being deleted")
     if claim.status is None or claim.status.phase != "Bound":
-        raise _RefusedError(f"{prefix}PVC is not bound")
+        raise _RefusedError(f"{prefix}PVC is not bound", _until_bound(claim))
     if not claim.spec.volumeName:
         raise _RefusedError(f"{prefix}PVC has empty pvc.Spec.VolumeName")
     owner = next((reference.uid for reference in metadata.ownerReferences if reference.controller), "")
@@ -125,6 +131,17 @@ def _check_claim(pod: Pod, volume: Volume, claim: PersistentVolumeClaim) -> None
             f"PVC {metadata.namespace}/{metadata.name} was not created for pod {wanted.namespace}/{wanted.name} "
             "(pod is not owner)"
         )
+
+
+def _until_bound(claim: PersistentVolumeClaim) -> str:
+    """What has to happen before the claim can be used."""
+    name = f"the claim {claim.metadata.namespace}/{claim.metadata.name} is bound"
+    phase = claim.status.phase if claim.status is not None else ""
+    if phase == "Lost":
+        return f"{name} again (Lost: its volume {claim.spec.volumeName} is gone)"
+    waits_for = f" for volume {claim.spec.volumeName}" if claim.spec.volumeName else ""
+    of_class = f", storage class {claim.spec.storageClassName}" if claim.spec.storageClassName else ", no storage class"
+    return f"{name} ({phase or 'Pending'}{waits_for}{of_class}; its Events say more)"
 
 
 def _volume_key(claim: PersistentVolumeClaim) -> ObjectKey:

@@ -18,6 +18,7 @@ from pykubelet.act.volumes.model import (
     VolumeState,
 )
 from pykubelet.act.volumes.registry import kind_named
+from pykubelet.act.volumes.standing import volume_standing
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
 from pykubelet.base.model.content import TokenKey, wait_for_key
@@ -80,7 +81,8 @@ def project_pod(pod: PodVolumes, now_wall: float, devices: Mapping[str, DeviceSt
     mounted = {state.mounted.name: state.mounted for state in pod.volumes.values() if state.mounted is not None}
     ready = not gives_up and is_ready(pod)
     mounting = not gives_up and not ready and is_mounting(pod)
-    return PodMounts(mounted, ready, tuple(waits), mounting)
+    standings = tuple(volume_standing(pod, state, key, devices.get(state.device)) for key, state in pod.volumes.items())
+    return PodMounts(mounted, ready, tuple(waits), mounting, standings)
 
 
 def _directory_waits(pod: PodVolumes, now_wall: float) -> list[Wait]:

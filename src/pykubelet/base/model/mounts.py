@@ -49,16 +49,56 @@ class MountedVolume(Value):
     claim: tuple[str, str] | None = None
 
 
+class DeviceStanding(Value):
+    """Where the device of a volume stands, which all its pods share. `name`: its unique name. `directory`: where it is mounted.
+
+    `state`: in words. `since`: wall seconds. `is_attachable`: the Node's `volumesAttached` must list it. `is_leaving`: it is
+    being unmounted.
+    """
+
+    name: str
+    state: str
+    since: float
+    directory: str
+    is_attachable: bool = False
+    is_leaving: bool = False
+    error: str = ""
+    next_at: float | None = None
+
+
+class VolumeStanding(Value):
+    """Where one volume of a pod stands, for explanations.
+
+    `name`: that in the pod; `spec_name`: that of its directory. `kind`: as in `MountedVolume`; "" if it is only known from the
+    disk. `directory`: below the pod's own, "" if it has none. `state`: in words. `since`: wall seconds; 0 for one in use.
+    `error`: the last failure, or why it cannot be mounted. `is_leaving`: it is to be unmounted. `driver`: the CSI driver that
+    mounts it.
+    """
+
+    name: str
+    spec_name: str
+    state: str
+    since: float = 0.0
+    kind: str = ""
+    directory: str = ""
+    driver: str = ""
+    error: str = ""
+    is_leaving: bool = False
+    device: DeviceStanding | None = None
+
+
 class PodMounts(Value):
     """A pod's volumes. `ready`: all that its containers need are mounted. `waits`: which are missing, and why.
 
     `mounting`: the missing ones are being mounted or are about to be, so the pod's sandbox need not wait for them.
+    `standings`: all volumes, for explanations.
     """
 
     volumes: Mapping[str, MountedVolume] = field(default_factory=dict)
     ready: bool = False
     waits: tuple[Wait, ...] = ()
     mounting: bool = False
+    standings: tuple[VolumeStanding, ...] = ()
 
     @property
     def groups(self) -> tuple[int, ...]:

@@ -31,7 +31,7 @@ from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.labels import CONFIG_SOURCE, SOURCE_API
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle
 from pykubelet.base.model.mounts import Mounts
-from pykubelet.base.model.node import NodeView, RuntimeReady
+from pykubelet.base.model.node import ApiNode, NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.plugins import Plugins
@@ -47,6 +47,7 @@ from pykubelet.serve.explain.columns import columns_of
 from pykubelet.serve.explain.eviction import eviction_document
 from pykubelet.serve.explain.placement import device_documents, map_document, pod_placement_document
 from pykubelet.serve.explain.plugins import plugins_document
+from pykubelet.serve.explain.volumes import VolumeContext, VolumeSearch, volume_documents
 from pykubelet.serve.explain.waits import node_waits, pod_waits
 
 Document = dict[str, Any]
@@ -74,6 +75,13 @@ class PlacementCells(Value):
     claims: Cell[Claims]
 
 
+class StorageCells(Value):
+    """The cell about attached volumes, and the search for what happens to volumes on this machine."""
+
+    api_node: Cell[ApiNode]
+    search: VolumeSearch
+
+
 class AskInputs(Value):
     """The cells from which the answers are made. `more_waits`: returns further waits of a pod, which these cells do not have.
 
@@ -94,6 +102,7 @@ class AskInputs(Value):
     eviction: EvictionCells | None = None
     placement: PlacementCells | None = None
     plugins: Cell[Plugins] | None = None
+    storage: StorageCells | None = None
 
 
 def ask_routes(inputs: AskInputs, clock: Clock) -> ExplainRoute:
@@ -121,9 +130,10 @@ def ask_routes(inputs: AskInputs, clock: Clock) -> ExplainRoute:
             if recording is not None:
                 return _json(recording)
         elif uid != request.path and not part:
+            volumes = await _volumes(inputs, uid, clock)
             document = pod_document(inputs, uid, clock.wall())
             if document is not None:
-                return _json(document)
+                return _json({**document, "volumes": volumes})
         return text(404, "not found\n")
 
     return route
@@ -147,6 +157,17 @@ async def _placement(inputs: AskInputs) -> Document | None:
         devices.append(document)
         await asyncio.sleep(0)
     return {**map_document(placements, inputs.placement.claims.get(), names), "devices": devices}
+
+
+async def _volumes(inputs: AskInputs, uid: PodUID, clock: Clock) -> list[Document]:
+    """The volumes of a pod. Waits for the search of processes, at most `ANSWER_S` seconds."""
+    if inputs.storage is None:
+        return []
+    facts = await inputs.storage.search.find(uid, inputs.mounts.get().pods.get(uid))
+    mounts, plugins = inputs.mounts.get(), inputs.plugins.get() if inputs.plugins is not None else Plugins()
+    node, in_use = inputs.storage.api_node.get(), mounts.in_use or ()
+    context = VolumeContext(node, plugins, _names(inputs), clock.monotonic(), in_use, facts)
+    return volume_documents(mounts.pods.get(uid), context)
 
 
 def _placement_recording(inputs: AskInputs) -> Document | None:

@@ -1,0 +1,71 @@
+"""States of volumes in words, for `pykubelet explain`. Pure."""
+
+from __future__ import annotations
+
+from pykubelet.act.volumes.kind import UndecidedPlan, VolumePlan
+from pykubelet.act.volumes.model import BUSY, DevicePhase, DeviceState, MountPhase, PodVolumes, VolumeNeed, VolumeState
+from pykubelet.base.model.mounts import DeviceStanding, VolumeStanding
+
+_VOLUME = {
+    MountPhase.NEW: "not mounted",
+    MountPhase.SETTING_UP: "being mounted",
+    MountPhase.FAILED: "not mounted",
+    MountPhase.MOUNTED: "mounted",
+    MountPhase.REFRESHING: "mounted",
+    MountPhase.UNCERTAIN: "uncertain: it may be mounted",
+    MountPhase.TEARING_DOWN: "being unmounted",
+}
+_DEVICE = {
+    DevicePhase.WANTED: "not mounted",
+    DevicePhase.STAGING: "being mounted for the node",
+    DevicePhase.STAGED: "mounted for the node",
+    DevicePhase.UNCERTAIN: "uncertain: it may be mounted for the node",
+    DevicePhase.UNSTAGING: "being unmounted from the node",
+}
+_IN_USE = (MountPhase.MOUNTED, MountPhase.REFRESHING)
+
+
+def volume_standing(pod: PodVolumes, state: VolumeState, key: str, device: DeviceState | None) -> VolumeStanding:
+    """Where a volume stands. `key`: its name in the pod, or that of its directory."""
+    is_given_up = pod.need in (VolumeNeed.RELEASED, VolumeNeed.ORPHANED)
+    words = _VOLUME[state.phase]
+    since = 0.0 if state.phase in _IN_USE else state.since
+    if state.failure is not None and state.phase not in _IN_USE:
+        since = state.failure.since
+    if is_given_up and state.phase not in BUSY:
+        words = "not unmounted" if state.failure is not None else "mounted, to be unmounted"
+    elif pod.need is VolumeNeed.KEPT and state.phase in _IN_USE:
+        words = "mounted until the pod's containers have ended"
+    plan = state.plan if isinstance(state.plan, VolumePlan) else None
+    parent = "volumeDevices" if state.is_block else "volumes"
+    return VolumeStanding(
+        key,
+        state.name,
+        words,
+        since,
+        kind=plan.kind if plan is not None else "",
+        directory=f"{parent}/{state.plugin}/{state.name}" if state.plugin else "",
+        driver=plan.driver if plan is not None else "",
+        error=state.failure.error if state.failure is not None else "",
+        is_leaving=is_given_up,
+        device=_device_standing(state, device),
+    )
+
+
+def _device_standing(state: VolumeState, device: DeviceState | None) -> DeviceStanding | None:
+    if device is None:
+        plan = state.plan.device if isinstance(state.plan, UndecidedPlan | VolumePlan) else None
+        if plan is None:
+            return None
+        return DeviceStanding(plan.name, "not mounted", state.since, plan.directory, plan.is_attachable)
+    failure = device.failure
+    return DeviceStanding(
+        device.found.name,
+        _DEVICE[device.phase],
+        failure.since if failure is not None else device.since,
+        device.found.directory,
+        is_attachable=device.plan is not None and device.plan.is_attachable,
+        is_leaving=device.last is DevicePhase.UNSTAGING and device.phase is not DevicePhase.STAGED,
+        error=failure.error if failure is not None else "",
+        next_at=failure.retry_wall if failure is not None else None,
+    )
