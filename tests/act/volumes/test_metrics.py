@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pykubelet.act.volumes.kind import VolumePlan
-from pykubelet.act.volumes.metrics import OPERATIONS, count_operation, plugin_of
-from pykubelet.act.volumes.model import Result, SetUp, TearDown
+from pykubelet.act.volumes.kind import FoundDevice, VolumePlan
+from pykubelet.act.volumes.metrics import OPERATIONS, TOTAL, count_mounted, count_operation, count_unstaging, plugin_of
+from pykubelet.act.volumes.model import MountPhase, Result, SetUp, TearDown, VolumeState
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume
 
@@ -54,3 +54,35 @@ def test_volumes_of_in_tree_cloud_plugins_are_marked_as_migrated() -> None:
     mounted = MountedVolume("v", "csi", "/p", is_migrated=True)
     count_operation(SetUp(UID, "v", VolumePlan(mounted), "wanted"), Result.DONE, 0.01)
     assert OPERATIONS.count(*labels) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "directory", "plugin", "operation"),
+    [
+        ("kubernetes.io/csi/d.example.com^h/1", "csi", "/k/plugins/x/globalmount", "kubernetes.io/csi:d.example.com", "unmount_device"),
+        ("kubernetes.io/csi/d^h", "csi", "/k/plugins/kubernetes.io/csi/volumeDevices/pv/dev", "kubernetes.io/csi:d", "unmap_device"),
+        ("kubernetes.io/local-volume/pv", "local", "/k/plugins/x/mounts/pv", "kubernetes.io/local-volume", "unmount_device"),
+    ],
+)  # fmt: skip
+def test_devices_that_are_given_back(name: str, kind: str, directory: str, plugin: str, operation: str) -> None:
+    labels = (plugin, operation, "success", "false")
+    before = OPERATIONS.count(*labels)
+    count_unstaging(FoundDevice(name, kind, directory), Result.DONE, 0.01)
+    assert OPERATIONS.count(*labels) == before + 1
+
+
+def test_block_devices_are_mapped_and_not_mounted() -> None:
+    labels = [("kubernetes.io/local-volume", name, "success", "false") for name in ("map_volume", "unmap_volume")]
+    before = [OPERATIONS.count(*one) for one in labels]
+    mounted = MountedVolume("v", "local", "/p", is_block=True)
+    count_operation(SetUp(UID, "v", VolumePlan(mounted), "wanted"), Result.DONE, 0.01)
+    count_operation(TearDown(UID, "v", "kubernetes.io~local-volume", "v", "over", is_block=True), Result.DONE, 0.01)
+    assert [OPERATIONS.count(*one) for one in labels] == [count + 1 for count in before]
+
+
+def test_the_whole_time_until_a_volume_is_mounted() -> None:
+    labels = ("kubernetes.io/nfs", "overall_volume_mount")
+    before = TOTAL.count(*labels)
+    plan = VolumePlan(MountedVolume("v", "nfs", "/p"))
+    count_mounted(VolumeState("v", MountPhase.SETTING_UP, 100.0, plan=plan), 103.0)
+    assert TOTAL.count(*labels) == before + 1

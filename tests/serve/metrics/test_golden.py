@@ -36,6 +36,7 @@ from pykubelet.base.model.usage import (
     PsiData,
     PsiStats,
     Usage,
+    VolumeUse,
 )
 from pykubelet.edges.host.proc.self_stats import read_self
 from pykubelet.net.http.server import Request, Response
@@ -115,13 +116,14 @@ def everything_used() -> Usage:
     container = ContainerUse("app", "id", "busybox", "/p/app", NOW, group("/p/app"), files, files)
     ref = PodRef("default", "web", PodUID("uid-1"))
     pod = PodUse(ref, "/p", NOW, group("/p"), (container,), network, "sandbox", group("/p/sandbox"))
+    claimed = VolumeUse("data", files, ("default", "data"), is_local=False)
     node = NodeUse(group=group("/"), memory_capacity=1 << 30, booted_at=NOW, network=network, fs=files)
     details = Details(
         {"/p/app": GroupDetail((DeviceIo("254:0", 1, 1, 1, 1),), ProcessesUse(2, 9, 4, 1024), 50)},
         (DiskUse("vda", "254:0", 100, 5, 64, 2500, 40, 6, 8, 1500, 3, 4000, 9000),),
         "254:0",
     )
-    return Usage(1.0, node, {ref.uid: pod}, True, details)
+    return Usage(1.0, node, {ref.uid: replace(pod, volumes=(claimed,))}, True, details)
 
 
 def reported() -> MetricsInputs:

@@ -25,7 +25,7 @@ from pykubelet.act.volumes.kind import (
     UncertainError,
     VolumesError,
 )
-from pykubelet.act.volumes.metrics import count_expansion, count_found, count_operation
+from pykubelet.act.volumes.metrics import count_expansion, count_found, count_operation, count_unstaging
 from pykubelet.act.volumes.model import (
     Command,
     DeviceCommand,
@@ -139,7 +139,9 @@ class Executor:
                 result, error = await self._stage(plan, plugins)
                 self._ended.post(DeviceStaged(plan.name, result, error))
             case UnstageDevice(device):
+                began = self._clock.monotonic()
                 result, error = await self._unstage(device, plugins)
+                count_unstaging(device, result, self._clock.monotonic() - began)
                 self._ended.post(DeviceUnstaged(device.name, result, error))
             case MakePodDirectory(uid):
                 result, error, _ = await self._fly(f"pod/{uid}", lambda: disk.make_tree(paths, uid), SET_UP_S)

@@ -9,6 +9,7 @@ import asyncio
 
 from pykubelet.act.volumes.decide import next_timer, step
 from pykubelet.act.volumes.execute import Executor, VolumeEdges
+from pykubelet.act.volumes.metrics import count_mounted
 from pykubelet.act.volumes.model import (
     DeviceStaged,
     DeviceUnstaged,
@@ -17,6 +18,7 @@ from pykubelet.act.volumes.model import (
     Inputs,
     InputsChanged,
     Moment,
+    MountPhase,
     Result,
     SetUpEnded,
     State,
@@ -139,6 +141,7 @@ class Volumes:
             old, (self._state, more) = self._state, step(self._state, event, now, self._paths)
             commands.extend(more)
             _log_change(event, old)
+            _count_change(event, old, now)
         if self._state.mounts is not before.mounts:
             self._mounts.publish(self._state.mounts)
         for command in commands:
@@ -159,6 +162,14 @@ class Volumes:
     def _on_timer(self) -> None:
         self._timer_at = None
         self._mailbox.post(TimerFired())
+
+
+def _count_change(event: Event, before: State, now: Moment) -> None:
+    """Count a volume that was not mounted before, and is."""
+    if isinstance(event, SetUpEnded) and event.result is Result.DONE:
+        volume = before.pods[event.uid].volumes[event.key]
+        if volume.phase is MountPhase.SETTING_UP:
+            count_mounted(volume, now.wall)
 
 
 def _log_change(event: Event, before: State) -> None:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from pykubelet.act.volumes.kind import VolumePlan
-from pykubelet.act.volumes.model import FoundPod, Result, SetUp, TearDown
+from pykubelet.act.volumes.kind import FoundDevice, VolumePlan
+from pykubelet.act.volumes.model import FoundPod, Result, SetUp, TearDown, VolumeState
 from pykubelet.act.volumes.registry import kind_named
 from pykubelet.base.kit.metrics import Counter, Histogram
 
+#: The directory that has the maps of block devices.
+BLOCK_DEVICES = "volumeDevices"
+_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600)
 OPERATIONS = Histogram(
     "storage_operation_duration_seconds",
     "Storage operation duration",
     ("volume_plugin", "operation_name", "status", "migrated"),
-    (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600),
+    _BUCKETS_S,
+)
+TOTAL = Histogram(
+    "volume_operation_total_seconds",
+    "Storage operation end to end duration in seconds",
+    ("plugin_name", "operation_name"),
+    _BUCKETS_S,
 )
 FOUND = Counter(
     "reconstruct_volume_operations_total",
@@ -34,17 +43,42 @@ def count_found(found: tuple[FoundPod, ...] | None) -> None:
 
 
 def count_operation(command: SetUp | TearDown, result: Result, took_s: float) -> None:
-    """Count a mount or unmount that took `took_s` seconds."""
-    operation = "volume_mount" if isinstance(command, SetUp) else "volume_unmount"
-    status = "success" if result is Result.DONE else "fail-unknown"
-    is_migrated = isinstance(command, SetUp) and command.plan.mounted.is_migrated
-    OPERATIONS.observe(took_s, plugin_of(command), operation, status, str(is_migrated).lower())
+    """Count a mount or unmount that took `took_s` seconds; of block devices, their map and unmap."""
+    if isinstance(command, SetUp):
+        mounted = command.plan.mounted
+        operation, is_migrated = "map_volume" if mounted.is_block else "volume_mount", mounted.is_migrated
+    else:
+        operation, is_migrated = "unmap_volume" if command.is_block else "volume_unmount", False
+    _count(plugin_of(command), operation, result, took_s, is_migrated=is_migrated)
 
 
 def count_expansion(plan: VolumePlan, result: Result, took_s: float) -> None:
     """Count an expansion that took `took_s` seconds."""
+    _count(plugin_of_plan(plan), "volume_fs_resize", result, took_s, is_migrated=plan.mounted.is_migrated)
+
+
+def count_unstaging(device: FoundDevice, result: Result, took_s: float) -> None:
+    """Count an unstaging of a device that took `took_s` seconds."""
+    operation = "unmap_device" if BLOCK_DEVICES in device.directory.split("/") else "unmount_device"
+    _count(plugin_of_device(device), operation, result, took_s)
+
+
+def count_mounted(volume: VolumeState, now_wall: float) -> None:
+    """Count a volume that is mounted for the first time, with the seconds since its pod has needed it."""
+    assert isinstance(volume.plan, VolumePlan)
+    TOTAL.observe(max(now_wall - volume.since, 0.0), plugin_of_plan(volume.plan), "overall_volume_mount")
+
+
+def _count(plugin: str, operation: str, result: Result, took_s: float, *, is_migrated: bool = False) -> None:
     status = "success" if result is Result.DONE else "fail-unknown"
-    OPERATIONS.observe(took_s, plugin_of_plan(plan), "volume_fs_resize", status, str(plan.mounted.is_migrated).lower())
+    OPERATIONS.observe(took_s, plugin, operation, status, str(is_migrated).lower())
+
+
+def plugin_of_device(device: FoundDevice) -> str:
+    """As `plugin_of_plan`, from the unique name of a device, which is `<plugin>/<driver>^<handle>` for volumes of drivers. Pure."""
+    plugin = kind_named(device.kind).plugin
+    driver, mark, _ = device.name.removeprefix(f"{plugin}/").partition("^")
+    return f"{plugin}:{driver}" if mark else plugin
 
 
 def plugin_of_plan(plan: VolumePlan) -> str:

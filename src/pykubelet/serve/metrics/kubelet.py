@@ -206,23 +206,33 @@ def _resizes(inputs: MetricsInputs) -> Iterator[MetricFamily]:
 
 
 def _volumes(inputs: MetricsInputs) -> Iterator[MetricFamily]:
-    """The numbers of volumes that pods need and of mounted volumes, by plugin."""
+    """The numbers of volumes that pods need and of mounted volumes, by plugin. A claim counts as needed once its volume is mounted."""
     wanted = Counter(
-        plugin
+        _plugin_name(plugin, volume.csi.driver if volume.csi is not None else "")
         for life in inputs.lifecycles.pods.values()
         if life.stage is Stage.SYNCING
         for volume in life.pod.spec.volumes
         for kind, plugin in inputs.volume_plugins.items()
         if getattr(volume, kind, None) is not None
     )
-    mounted = (volume.kind for mounts in inputs.mounts.pods.values() for volume in mounts.volumes.values())
-    actual = Counter(inputs.volume_plugins[kind] for kind in mounted if kind in inputs.volume_plugins)
+    actual: Counter[str] = Counter()
+    for mounts in inputs.mounts.pods.values():
+        for volume in mounts.volumes.values():
+            if volume.kind in inputs.volume_plugins:
+                driver = volume.csi.driver if volume.csi is not None else ""
+                name = _plugin_name(inputs.volume_plugins[volume.kind], driver)
+                actual[name] += 1
+                wanted[name] += volume.spec_name != ""  # the pod's spec names a claim only
     samples = [
         MetricSample(number, (("plugin_name", plugin), ("state", state)))
         for state, counts in (("actual_state_of_world", actual), ("desired_state_of_world", wanted))
         for plugin, number in sorted(counts.items())
     ]
     yield _gauge("volume_manager_total_volumes", "Number of volumes in Volume Manager", samples)
+
+
+def _plugin_name(plugin: str, driver: str) -> str:
+    return f"{plugin}:{driver}" if driver else plugin
 
 
 def _logs(usage: Usage) -> MetricFamily:
