@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import re
+import time
 
 from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.errors import HostError, translated, translating
@@ -19,6 +20,9 @@ _SET_FD, _CLEAR_FD, _GET_FREE = 0x4C00, 0x4C01, 0x4C82
 _LOOP = re.compile(r"loop\d+")
 _DELETED = " (deleted)"
 _TRIES = 64
+#: How long a device may stay attached because another program has it open: seconds.
+DETACH_S = 5.0
+_STEP_S = 0.02
 
 
 def find_loops(backing: str, sys_block: str = "/sys/block") -> list[str]:
@@ -78,7 +82,10 @@ def _attach(backing: str, file: int) -> str:
 
 
 def detach_loop(path: str) -> bool:
-    """Detach a loop device. False if it was not attached. One that is in use is detached when its last user closes it."""
+    """Detach a loop device. False if it was not attached.
+
+    One that another program has open is detached when that closes it, which is waited for up to `DETACH_S`.
+    """
     with translating("open", path):
         try:
             loop = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -87,11 +94,22 @@ def detach_loop(path: str) -> bool:
                 return False
             raise
     try:
-        fcntl.ioctl(loop, _CLEAR_FD, 0)
+        if not _clear(path, loop):
+            return False
+        until = time.monotonic() + DETACH_S
+        while _clear(path, loop) and time.monotonic() < until:
+            time.sleep(_STEP_S)  # noqa: TID251 - a worker thread
         return True
+    finally:
+        os.close(loop)
+
+
+def _clear(path: str, loop: int) -> bool:
+    """Ask the kernel to detach the device. False if it is detached."""
+    try:
+        fcntl.ioctl(loop, _CLEAR_FD, 0)
     except OSError as error:
         if error.errno == errno.ENXIO:
             return False
         raise translated("detach", path, error) from error
-    finally:
-        os.close(loop)
+    return True
