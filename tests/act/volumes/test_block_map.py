@@ -11,7 +11,8 @@ import pytest
 from support.block import block_device, clean_folder
 
 from pykubelet.act.volumes import block_map
-from pykubelet.act.volumes.block_map import BlockMap, map_device, mapped_size, remove_link, remove_map, unmap_device
+from pykubelet.act.volumes.block_map import map_device, mapped_size, remove_link, remove_map, unmap_device
+from pykubelet.act.volumes.block_paths import BlockMap
 from pykubelet.act.volumes.kind import UncertainError, VolumesError
 from pykubelet.base.model.ids import PodUID
 from pykubelet.edges.host.devices import loops

@@ -195,7 +195,7 @@ def test_a_volume_that_no_kind_provides_or_that_is_elsewhere_is_refused() -> Non
 
 def test_a_local_volume_is_bound_below_the_pod_under_its_own_name() -> None:
     planned = plan(volume=a_volume(hostPath=None, local={"path": "/disks/one"}))
-    assert isinstance(planned, LocalPlan) and planned.directory == "/disks/one"
+    assert isinstance(planned, LocalPlan) and planned.source.path == "/disks/one"
     assert planned.path == "/k/pods/u1/volumes/kubernetes.io~local-volume/pv"
     refused = plan(volume=a_volume(hostPath=None, local={"path": "/disks/../etc"}))
     assert isinstance(refused, RefusedPlan) and refused.step == "NewMounter initialization"

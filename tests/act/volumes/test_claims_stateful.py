@@ -41,7 +41,7 @@ from pykubelet.base.model.roster import Roster, RosterPod
 
 PATHS = Paths("/k", "/logs")
 UIDS = tuple(PodUID(f"u{n}") for n in range(3))
-PLUGIN = "kubernetes.io~local-volume"
+PLUGIN = "kubernetes.io~nfs"
 POD = st.sampled_from(UIDS)
 RESULT = st.sampled_from((Result.DONE, Result.DONE, Result.FAILED, Result.UNCERTAIN))
 CLAIM = ObjectKey(ContentKind.VOLUME_CLAIM, "shop", "data")
@@ -53,7 +53,7 @@ CLAIM_BODY = {
 }
 VOLUME_BODY = {
     "metadata": {"name": "pv"},
-    "spec": {"claimRef": {"uid": "c1"}, "local": {"path": "/disk"}, "accessModes": ["ReadWriteOncePod"]},
+    "spec": {"claimRef": {"uid": "c1"}, "nfs": {"server": "s", "path": "/e"}, "accessModes": ["ReadWriteOncePod"]},
 }
 KNOWN = {
     CLAIM: Present(from_object(PersistentVolumeClaim, CLAIM_BODY)),

@@ -359,7 +359,12 @@ def test_a_private_file_belongs_to_its_user_before_it_is_visible(paths: Paths) -
 
 def local_plan(paths: Paths, source: Path, group: int | None = None, *options: str) -> local.LocalPlan:
     mounted = MountedVolume("v", "local", paths.volume(UID, "kubernetes.io/local-volume", "pv"), spec_name="pv")
-    return local.LocalPlan(mounted, str(source), options, group)
+    return local.LocalPlan(mounted, local_device(paths, source), options, group)
+
+
+def local_device(paths: Paths, source: Path) -> local.LocalDevice:
+    name = "kubernetes.io/local-volume"
+    return local.LocalDevice(f"{name}/pv", "local", f"{paths.plugins}/{name}/mounts/pv", path=str(source))
 
 
 def test_a_local_volume_is_a_bind_with_its_options_and_keeps_its_data(paths: Paths, tmp_path: Path) -> None:
@@ -404,7 +409,7 @@ def test_a_bind_whose_options_were_not_applied_gets_them_at_the_next_try(paths: 
     path = paths.volume(UID, "kubernetes.io/local-volume", "pv")
     os.makedirs(path)
     mounts.bind(f"{tmp_path}/disk", path)  # the agent ended here
-    plan = local.LocalPlan(at(path, "local"), f"{tmp_path}/disk", ("noexec", "nosuid"))
+    plan = local.LocalPlan(at(path, "local"), local_device(paths, tmp_path / "disk"), ("noexec", "nosuid"))
     local.set_up(plan, NOW)
     assert os.statvfs(path).f_flag & (os.ST_NOEXEC | os.ST_NOSUID) == os.ST_NOEXEC | os.ST_NOSUID
     disk.tear_down(paths, UID, "kubernetes.io~local-volume", "pv")

@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 import posixpath
 
+from pykubelet.act.volumes.block_paths import BlockMap
 from pykubelet.act.volumes.directories import list_entries
 from pykubelet.act.volumes.kind import UncertainError, VolumesError
-from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import PodUID
 from pykubelet.edges.host.devices.block_devices import device_size, is_block_device, open_device
 from pykubelet.edges.host.devices.loops import attach_loop, detach_loop, find_loops
@@ -23,19 +23,6 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import FileKind
 
 MAP_DEVICE, EVAL_LINKS, MAP_VOLUME = "MapPodDevice", "EvalHostSymlinks", "MapBlockVolume"
-
-
-class BlockMap(Value):
-    """Where a device is mapped for one pod. `directory`: the device's global map. `link`: the path that the pod's containers get."""
-
-    directory: str
-    uid: PodUID
-    link: str
-
-    @property
-    def file(self) -> str:
-        """The file on which the device is bind-mounted."""
-        return f"{self.directory}/{self.uid}"
 
 
 def map_device(device: str, map: BlockMap) -> None:

@@ -35,6 +35,7 @@ from pykubelet.act.volumes.model import (
     Inputs,
     InputsChanged,
     Moment,
+    Noted,
     PodDirectory,
     PodVolumes,
     RecordEvent,
@@ -92,6 +93,9 @@ def step(state: State, event: Event, now: Moment, paths: Paths) -> tuple[State, 
             work.scanning = False
         case TimerFired():
             _timer_fired(work, event.scan)
+        case Noted(uid, note):
+            if uid in work.pods:
+                work.commands.append(RecordEvent(warning(note.reason, note.message, work.pods[uid].ref)))
         case _:
             assert_never(event)
     decide_mounts.use_devices(work)

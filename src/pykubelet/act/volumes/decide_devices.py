@@ -18,13 +18,17 @@ from pykubelet.act.volumes.model import (
     DeviceState,
     DeviceUnstaged,
     FoundPod,
+    RecordEvent,
     Result,
     StageDevice,
     UnstageDevice,
 )
 from pykubelet.act.volumes.work import Work, is_due, next_failure, wants
+from pykubelet.base.api.storage import PersistentVolume
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.content import ContentKind, ObjectKey, Present
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.kube_events import EventObject, EventType, KubeEvent
 
 
 def found_on_disk(work: Work, found: tuple[FoundDevice, ...], pods: tuple[FoundPod, ...]) -> None:
@@ -58,9 +62,24 @@ def staged(work: Work, event: DeviceStaged) -> None:
         device = replace(device, failure=next_failure(device.failure, event.error, work.now))
         for pod, volume in work.users(event.name):
             if wants(pod) and volume.mounted is None:
-                work.record_failed_mount(pod, volume.name, event.error, event.step)
+                work.record_failed_mount(pod, volume.name, event.error, event.step, is_block=volume.is_block)
+        if event.volume_reason:
+            _record_at_volumes(work, event)
     work.devices[event.name] = device
     work.free_device(event.name)
+
+
+def _record_at_volumes(work: Work, event: DeviceStaged) -> None:
+    """Record the failure at the PersistentVolumes behind the device."""
+    users = {volume.name: pod.ref for pod, volume in work.users(event.name) if volume.is_claimed}
+    for name, pod in sorted(users.items()):
+        found = work.inputs.content.find(ObjectKey(ContentKind.VOLUME, "", name))
+        uid = (
+            found.value.metadata.uid if isinstance(found, Present) and isinstance(found.value, PersistentVolume) else ""
+        )
+        text = f'MountVolume failed for volume "{name}" : {event.error}'
+        about = EventObject("PersistentVolume", "", name, uid)
+        work.commands.append(RecordEvent(KubeEvent(EventType.WARNING, event.volume_reason, text, pod, about=about)))
 
 
 def unstaged(work: Work, event: DeviceUnstaged) -> None:

@@ -99,16 +99,19 @@ def set_up_ended(work: Work, event: SetUpEnded) -> None:
     refreshing, is_late = volume.phase is MountPhase.REFRESHING, volume.is_late
     volume = replace(volume, is_late=False)
     if event.result is Result.DONE:
-        assert isinstance(volume.plan, VolumePlan)
-        again = work.now.mono + volume.plan.repeat_s if volume.plan.repeat_s else None
-        volume = replace(volume, phase=MountPhase.MOUNTED, mounted=volume.plan.mounted, failure=None, again_at=again)
+        plan = volume.plan
+        assert isinstance(plan, VolumePlan)
+        again = work.now.mono + plan.repeat_s if plan.repeat_s else None
+        volume = replace(volume, phase=MountPhase.MOUNTED, mounted=plan.mounted, failure=None, again_at=again)
         volume = replace(volume, size=event.size or volume.size, expand_failure=None)
+        if volume.is_block and not refreshing:
+            work.record_mapped(pod, plan)
         if pod.directory is PodDirectory.UNKNOWN and _makes_directory(volume):
             pod = replace(pod, directory=PodDirectory.MADE, directory_failure=None)
     else:
         phase = MountPhase.MOUNTED if refreshing else _phase_after(event.result, volume.before)
         volume = replace(volume, phase=phase, failure=next_failure(volume.failure, event.error, work.now))
-        work.record_failed_mount(pod, volume.name, event.error, event.step)
+        work.record_failed_mount(pod, volume.name, event.error, event.step, is_block=volume.is_block)
     work.put(pod, event.key, volume)
     work.free_device(volume.device)
     advance(work, event.uid, "set up", afresh=is_late)
@@ -284,7 +287,7 @@ def _refused(work: Work, pod: PodVolumes, state: VolumeState, plan: RefusedPlan)
     if state.failure is not None and state.failure.error == plan.error and state.failure.retry_at is None:
         return state.failure
     if plan.step:
-        work.record_failed_mount(pod, plan.spec_name or state.name, plan.error, plan.step)
+        work.record_failed_mount(pod, plan.spec_name or state.name, plan.error, plan.step, is_block=plan.is_block)
     else:
         work.record_missing(pod, [state.name], plan.error)
     return VolumeFailure(plan.error, work.now.wall)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import posixpath
 
 from pykubelet.act.volumes.directories import make_empty_volume_dir
-from pykubelet.act.volumes.kind import UncertainError, VolumesError
+from pykubelet.act.volumes.kind import MOUNT_DEVICE, UncertainError, VolumesError
+from pykubelet.base.model import reasons
 from pykubelet.edges.host.devices.disk_formats import (
     FORMAT_AND_MOUNT_S,
     FilesystemMismatchError,
@@ -18,7 +19,6 @@ from pykubelet.edges.host.devices.disk_formats import (
 from pykubelet.edges.host.fs import files, mounts
 from pykubelet.edges.host.fs.errors import HostError
 
-MOUNT_DEVICE = "MountDevice"
 #: The deadline for `mount_device`: mkfs and fsck of a large device may take long.
 STAGE_S = FORMAT_AND_MOUNT_S + 60.0
 _PLUGINS = "/plugins/kubernetes.io/"
@@ -26,6 +26,8 @@ _PLUGINS = "/plugins/kubernetes.io/"
 
 class MismatchError(VolumesError):
     """The device carries another file system than the volume names: reported by an Event on the PersistentVolume."""
+
+    volume_reason = reasons.EVENT_FILESYSTEM_MISMATCH
 
 
 def mount_device(device: str, directory: str, fs_type: str = "", options: tuple[str, ...] = ()) -> None:

@@ -20,15 +20,32 @@ _CSI_DATA = "vol_data.json"  # lies beside the mount of a CSI volume
 
 
 class VolumeDirs(Value):
-    """A volume's directories. `path`: what containers see, below the pod's `volumes`. `private`: the agent's notes, below `plugins`."""
+    """A volume's directories. `path`: what containers see, below the pod's `volumes`. `private`: the agent's notes, below `plugins`.
+
+    `is_block`: the volume is a block device; then `path` is a link below the pod's `volumeDevices`. `plugins`: the directory
+    of all plugins on this node.
+    """
 
     path: str
     private: str
+    is_block: bool = False
+    plugins: str = ""
 
     @classmethod
-    def of(cls, paths: Paths, uid: PodUID, directory: str, name: str) -> VolumeDirs:
+    def of(cls, paths: Paths, uid: PodUID, directory: str, name: str, *, is_block: bool = False) -> VolumeDirs:
         """The directories of one volume. `directory`: that of its kind, such as `kubernetes.io~empty-dir`."""
-        return cls(paths.volume(uid, directory, name), f"{paths.pod_plugins(uid)}/{directory}/{name}")
+        path = f"{paths.pod_devices(uid)}/{directory}/{name}" if is_block else paths.volume(uid, directory, name)
+        return cls(path, f"{paths.pod_plugins(uid)}/{directory}/{name}", is_block, paths.plugins)
+
+    @property
+    def name(self) -> str:
+        """The volume's name, which is that of the PersistentVolume if it is claimed."""
+        return posixpath.basename(self.path)
+
+    @property
+    def uid(self) -> PodUID:
+        """The pod that has the volume."""
+        return PodUID(self.path.split("/")[-4])
 
 
 def list_entries(path: str) -> tuple[DirEntry, ...]:

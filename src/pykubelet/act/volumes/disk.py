@@ -47,23 +47,24 @@ def _readable_volumes(paths: Paths, uid: PodUID) -> tuple[FoundVolume, ...]:
 def read_volumes(paths: Paths, uid: PodUID) -> tuple[FoundVolume, ...]:
     """The volumes that have a directory, and those of which only sub-path binds are left."""
     found = [
-        _found_volume(paths, uid, plugin.name, volume.name)
-        for plugin in list_directories(paths.pod_volumes(uid))
-        for volume in list_entries(f"{paths.pod_volumes(uid)}/{plugin.name}")
+        _found_volume(paths, uid, plugin.name, volume.name, is_block=is_block)
+        for is_block, top in ((False, paths.pod_volumes(uid)), (True, paths.pod_devices(uid)))
+        for plugin in list_directories(top)
+        for volume in list_entries(f"{top}/{plugin.name}")
     ]
     names = {volume.name for volume in found}
     found.extend(FoundVolume("", e.name) for e in list_directories(paths.subpaths(uid)) if e.name not in names)
     return tuple(found)
 
 
-def _found_volume(paths: Paths, uid: PodUID, plugin: str, name: str) -> FoundVolume:
+def _found_volume(paths: Paths, uid: PodUID, plugin: str, name: str, *, is_block: bool) -> FoundVolume:
     """A volume on disk, with its device. A note about the device that cannot be read counts as none."""
     try:
-        device = kind_in(plugin).device_of(paths, VolumeDirs.of(paths, uid, plugin, name))
+        device = kind_in(plugin).device_of(paths, VolumeDirs.of(paths, uid, plugin, name, is_block=is_block))
     except (HostError, VolumesError) as error:
         log.warning("it cannot be read which device a volume uses", uid=uid, volume=name, error=error)
         device = ""
-    return FoundVolume(plugin, name, device)
+    return FoundVolume(plugin, name, device, is_block)
 
 
 def scan_devices(paths: Paths) -> tuple[FoundDevice, ...]:
@@ -77,14 +78,15 @@ def scan_devices(paths: Paths) -> tuple[FoundDevice, ...]:
     return tuple(found)
 
 
-def tear_down(paths: Paths, uid: PodUID, plugin: str, name: str) -> None:
+def tear_down(paths: Paths, uid: PodUID, plugin: str, name: str, *, is_block: bool = False) -> None:
     """Unmount a volume's sub-path binds, then tear the volume down as its kind does. A missing volume is no error.
 
-    `plugin`: its directory below `volumes`; the kind may be unknown to this agent. "" when it has no directory.
+    `plugin`: its directory below `volumes`, or below `volumeDevices` for a block device; the kind may be unknown to this
+    agent. "" when it has no directory.
     """
     clean_subpaths(paths, uid, name)
     if plugin:
-        dirs = VolumeDirs.of(paths, uid, plugin, name)
+        dirs = VolumeDirs.of(paths, uid, plugin, name, is_block=is_block)
         _refuse_mounted_parents(paths, dirs.path)
         _refuse_mounted_parents(paths, dirs.private)
         kind_in(plugin).tear_down(dirs)

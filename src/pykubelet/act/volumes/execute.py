@@ -16,14 +16,17 @@ from pykubelet.act.volumes.expand import Expander
 from pykubelet.act.volumes.expansion import Expansion
 from pykubelet.act.volumes.kind import (
     EXPANDING,
+    MOUNT_DEVICE,
     SET_UP,
     CallContext,
     DevicePlan,
     FoundDevice,
+    Note,
     SetUpContext,
     TransientError,
     UncertainError,
     VolumesError,
+    drop_note,
 )
 from pykubelet.act.volumes.metrics import count_expansion, count_found, count_operation, count_unstaging
 from pykubelet.act.volumes.model import (
@@ -37,6 +40,7 @@ from pykubelet.act.volumes.model import (
     ExpandVolume,
     FoundPod,
     MakePodDirectory,
+    Noted,
     RecordEvent,
     RemovePodDirectory,
     Result,
@@ -90,6 +94,15 @@ class VolumeEdges(Value):
     expander: Expander
 
 
+class _Ended(Value):
+    """How work ended. Fields as in `SetUpEnded` and `DeviceStaged`; `step` None: the usual one."""
+
+    result: Result
+    error: str = ""
+    step: str | None = None
+    volume_reason: str = ""
+
+
 class Executor:
     """Carries out commands and posts their results."""
 
@@ -128,51 +141,52 @@ class Executor:
             case SetUp():
                 self._ended.post(await self._set_up_and_expand(command, plugins))
             case ExpandVolume(uid, key):
-                result, error, size = await self._expand(command, command.expansion, plugins)
-                self._ended.post(VolumeExpanded(uid, key, result, size, error))
+                ended, size = await self._expand(command, command.expansion, plugins)
+                self._ended.post(VolumeExpanded(uid, key, ended.result, size, ended.error))
             case TearDown(uid, key):
                 began = self._clock.monotonic()
-                result, error = await self._unmount(command, plugins)
-                count_operation(command, result, self._clock.monotonic() - began)
-                self._ended.post(TearDownEnded(uid, key, result, error))
+                ended = await self._unmount(command, plugins)
+                count_operation(command, ended.result, self._clock.monotonic() - began)
+                self._ended.post(TearDownEnded(uid, key, ended.result, ended.error))
             case StageDevice(plan):
-                result, error = await self._stage(plan, plugins)
-                self._ended.post(DeviceStaged(plan.name, result, error))
+                ended = await self._stage(plan, plugins)
+                step = ended.step if ended.step is not None and ended.step != SET_UP else MOUNT_DEVICE
+                self._ended.post(DeviceStaged(plan.name, ended.result, ended.error, step, ended.volume_reason))
             case UnstageDevice(device):
                 began = self._clock.monotonic()
-                result, error = await self._unstage(device, plugins)
-                count_unstaging(device, result, self._clock.monotonic() - began)
-                self._ended.post(DeviceUnstaged(device.name, result, error))
+                ended = await self._unstage(device, plugins)
+                count_unstaging(device, ended.result, self._clock.monotonic() - began)
+                self._ended.post(DeviceUnstaged(device.name, ended.result, ended.error))
             case MakePodDirectory(uid):
-                result, error, _ = await self._fly(f"pod/{uid}", lambda: disk.make_tree(paths, uid), SET_UP_S)
-                self._ended.post(DirectoryMade(uid, result, error))
+                ended, _ = await self._fly(f"pod/{uid}", lambda: disk.make_tree(paths, uid), SET_UP_S)
+                self._ended.post(DirectoryMade(uid, ended.result, ended.error))
             case RemovePodDirectory(uid):
-                result, error, left = await self._fly(f"pod/{uid}", lambda: disk.remove_pod(paths, uid), TEAR_DOWN_S)
-                self._ended.post(DirectoryRemoved(uid, result, error, left or ()))
+                ended, left = await self._fly(f"pod/{uid}", lambda: disk.remove_pod(paths, uid), TEAR_DOWN_S)
+                self._ended.post(DirectoryRemoved(uid, ended.result, ended.error, left or ()))
             case Scan():
-                result, error, found = await self._fly("pods", self._scan, SET_UP_S)
+                ended, found = await self._fly("pods", self._scan, SET_UP_S)
                 count_found(found[0] if found is not None else None)
-                self._ended.post(ScanFailed(error) if found is None else Scanned(*found))
+                self._ended.post(ScanFailed(ended.error) if found is None else Scanned(*found))
             case _:
                 assert_never(command)
 
     async def _set_up_and_expand(self, command: SetUp, plugins: Plugins) -> SetUpEnded:
         """Set a volume up, then expand it. A volume that cannot be expanded is mounted, but must not be used yet."""
         began = self._clock.monotonic()
-        steps: list[str] = []
-        result, error = await self._mount(command, plugins, steps)
-        count_operation(command, result, self._clock.monotonic() - began)
-        ended = SetUpEnded(command.uid, command.key, result, error, steps[0] if steps else SET_UP)
-        if result is not Result.DONE or command.expansion is None:
-            return ended
-        result, error, size = await self._expand(command, command.expansion, plugins)
-        if result is not Result.DONE:
-            return replace(ended, result=Result.UNCERTAIN, error=error, step=EXPANDING)
-        return replace(ended, size=size)
+        ended = await self._mount(command, plugins)
+        count_operation(command, ended.result, self._clock.monotonic() - began)
+        step = SET_UP if ended.step is None else ended.step
+        result = SetUpEnded(command.uid, command.key, ended.result, ended.error, step)
+        if ended.result is not Result.DONE or command.expansion is None:
+            return result
+        ended, size = await self._expand(command, command.expansion, plugins)
+        if ended.result is not Result.DONE:
+            return replace(result, result=Result.UNCERTAIN, error=ended.error, step=EXPANDING)
+        return replace(result, size=size)
 
     async def _expand(
         self, command: SetUp | ExpandVolume, expansion: Expansion, plugins: Plugins
-    ) -> tuple[Result, str, int]:
+    ) -> tuple[_Ended, int]:
         """Expand a mounted volume. The number is that of `Expander.expand`."""
         plan, began = command.plan, self._clock.monotonic()
         grow, sizes = kind_named(plan.kind).expand, [0]
@@ -181,57 +195,66 @@ class Executor:
         async def work(context: CallContext) -> None:
             sizes[0] = await self._edges.expander.expand(expansion, lambda size: grow(plan, size, context))
 
-        result, error = await self._call(f"volume/{command.uid}/{command.key}", work, plugins)
-        count_expansion(plan, result, self._clock.monotonic() - began)
-        return result, error, sizes[0]
+        ended = await self._call(f"volume/{command.uid}/{command.key}", work, plugins)
+        count_expansion(plan, ended.result, self._clock.monotonic() - began)
+        return ended, sizes[0]
 
-    async def _mount(self, command: SetUp, plugins: Plugins, steps: list[str]) -> tuple[Result, str]:
-        """Set a volume up, by its driver or in a thread. `steps`: as in `_set_up`."""
+    async def _mount(self, command: SetUp, plugins: Plugins) -> _Ended:
+        """Set a volume up, by its driver or in a thread."""
         key, mount = f"volume/{command.uid}/{command.key}", kind_named(command.plan.kind).mount
+        loop = asyncio.get_running_loop()
+
+        def note(wanted: Note) -> None:
+            loop.call_soon_threadsafe(self._ended.post, Noted(command.uid, wanted))
+
         if mount is None:
-            result, error, _ = await self._fly(key, lambda: self._set_up(command, steps), SET_UP_S)
-            return result, error
+            ended, _ = await self._fly(key, lambda: self._set_up(command, note), SET_UP_S)
+            return ended
 
         async def work(context: CallContext) -> None:
             await context.blocking(lambda: disk.make_tree(self._paths, command.uid))
             await mount(command.plan, context)
 
-        return await self._call(key, work, plugins)
+        return await self._call(key, work, plugins, note)
 
-    async def _unmount(self, command: TearDown, plugins: Plugins) -> tuple[Result, str]:
+    async def _unmount(self, command: TearDown, plugins: Plugins) -> _Ended:
         """Tear a volume down, by its driver or in a thread."""
         paths, uid, plugin, name = self._paths, command.uid, command.plugin, command.name
         key, unmount = f"volume/{uid}/{command.key}", kind_in(plugin).unmount if plugin else None
 
         def tear_down() -> None:
-            disk.tear_down(paths, uid, plugin, name)
+            disk.tear_down(paths, uid, plugin, name, is_block=command.is_block)
             if plugin:
                 self._quotas.release(f"{paths.pod_volumes(uid)}/{plugin}/{name}")
 
         if unmount is None:
-            result, error, _ = await self._fly(key, tear_down, TEAR_DOWN_S)
-            return result, error
+            ended, _ = await self._fly(key, tear_down, TEAR_DOWN_S)
+            return ended
 
         async def work(context: CallContext) -> None:
-            dirs = VolumeDirs.of(paths, uid, plugin, name)
+            dirs = VolumeDirs.of(paths, uid, plugin, name, is_block=command.is_block)
             await context.blocking(lambda: disk.prepare_tear_down(paths, uid, name, dirs.path))
             await unmount(dirs, context)
 
         return await self._call(key, work, plugins)
 
-    async def _stage(self, plan: DevicePlan, plugins: Plugins) -> tuple[Result, str]:
+    async def _stage(self, plan: DevicePlan, plugins: Plugins) -> _Ended:
         stage = kind_named(plan.kind).stage
         assert stage is not None, f"{plan.kind} volumes have devices, but these cannot be staged"
         return await self._call(f"device/{plan.name}", lambda context: stage(plan, context), plugins)
 
-    async def _unstage(self, found: FoundDevice, plugins: Plugins) -> tuple[Result, str]:
+    async def _unstage(self, found: FoundDevice, plugins: Plugins) -> _Ended:
         unstage = kind_named(found.kind).unstage
         assert unstage is not None, f"{found.kind} volumes have devices, but these cannot be unstaged"
         return await self._call(f"device/{found.name}", lambda context: unstage(found, context), plugins)
 
     async def _call(
-        self, key: str, calls: Callable[[CallContext], Awaitable[None]], plugins: Plugins
-    ) -> tuple[Result, str]:
+        self,
+        key: str,
+        calls: Callable[[CallContext], Awaitable[None]],
+        plugins: Plugins,
+        note: Callable[[Note], None] = drop_note,
+    ) -> _Ended:
         async def blocking(work: Callable[[], T], deadline_s: float = SET_UP_S) -> T:
             match outcome := await self._flight.run(key, work, deadline_s):
                 case Done(value):
@@ -241,45 +264,44 @@ class Executor:
             raise UncertainError(self._no_answer(outcome.since))
 
         try:
-            await calls(CallContext(plugins, blocking))
+            await calls(CallContext(plugins, blocking, note))
         except Exception as error:  # noqa: BLE001 - work of a kind never ends the agent
-            return _result_of(error), self._text_of(error, key)
-        return Result.DONE, ""
+            return self._failed(error, key)
+        return _Ended(Result.DONE)
 
     @staticmethod
-    def _text_of(error: Exception, key: str) -> str:
-        """The text for users. An error that nothing expects is logged."""
+    def _failed(error: Exception, key: str) -> _Ended:
+        """The end of work that raised `error`. One that nothing expects is logged."""
         if not isinstance(error, (HostError, VolumesError)):
             log.error("work on a volume crashed", key=key, error=repr(error), exc_info=error)
-        return str(error) or repr(error)
+        result, text = _result_of(error), str(error) or repr(error)
+        if isinstance(error, VolumesError):
+            return _Ended(result, text, error.step, error.volume_reason)
+        return _Ended(result, text)
 
     def _no_answer(self, since: float) -> str:
         waited = asyncio.get_running_loop().time() - since
         text = f"no answer after {waited:.0f}s" if waited >= 1 else "work begun earlier has not come back"
         return f"{text}; it may still be under way"
 
-    async def _fly(self, key: str, work: Callable[[], T], deadline_s: float) -> tuple[Result, str, T | None]:
+    async def _fly(self, key: str, work: Callable[[], T], deadline_s: float) -> tuple[_Ended, T | None]:
         outcome: Outcome[T] = await self._flight.run(key, work, deadline_s)
         match outcome:
             case Done(value):
-                return Result.DONE, "", value
+                return _Ended(Result.DONE), value
             case Failed(error):
-                return _result_of(error), self._text_of(error, key), None
+                return self._failed(error, key), None
             case Uncertain(since):
-                return Result.UNCERTAIN, self._no_answer(since), None
+                return _Ended(Result.UNCERTAIN, self._no_answer(since)), None
         assert_never(outcome)
 
-    def _set_up(self, command: SetUp, steps: list[str]) -> None:
-        """Carry out the plan. On failure, the step that failed is appended to `steps`."""
+    def _set_up(self, command: SetUp, note: Callable[[Note], None]) -> None:
+        """Carry out the plan."""
         kind = kind_named(command.plan.kind)
         assert kind.set_up is not None, f"{kind.name} volumes are planned, but cannot be set up"
         if kind.has_directory:
             disk.make_tree(self._paths, command.uid)
-        try:
-            kind.set_up(command.plan, SetUpContext(self._clock.wall(), self._quotas))
-        except VolumesError as error:
-            steps.append(error.step)
-            raise
+        kind.set_up(command.plan, SetUpContext(self._clock.wall(), self._quotas, note))
 
     def _scan(self) -> tuple[tuple[FoundPod, ...], tuple[FoundDevice, ...]]:
         self._quotas.prune(self._paths.pods)

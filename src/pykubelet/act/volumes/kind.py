@@ -39,13 +39,18 @@ SET_UP = "SetUp"
 EXPANDING = "Setup failed while expanding volume"
 #: The step in which a device is staged.
 MOUNT_DEVICE = "MountDevice"
+#: The step in which the PersistentVolume is compared with the node.
+NODE_AFFINITY = "NodeAffinity check"
 
 
 class VolumesError(Exception):
     """Planning, setting up, tearing down or checking a volume failed; the text is shown to users.
 
-    `step`: the step of mounting that failed, as Events name it.
+    `step`: the step of mounting that failed, as Events name it. `volume_reason`: the reason of an Event about the
+    PersistentVolume, "" for none.
     """
+
+    volume_reason = ""
 
     def __init__(self, text: str, step: str = SET_UP) -> None:
         super().__init__(text)
@@ -149,13 +154,14 @@ class RefusedPlan(Value):
     a volume that is mounted needs nothing of that.
 
     `step`: as in `VolumesError`; "" when it is not even known what to mount. `spec_name`: the name of the PersistentVolume that
-    is refused, "" for other volumes.
+    is refused, "" for other volumes. `is_block`: it is a block device.
     """
 
     error: str
     until: str = ""
     step: str = SET_UP
     spec_name: str = ""
+    is_block: bool = False
 
 
 class UndecidedPlan(Value):
@@ -236,7 +242,13 @@ class PlanInputs(Value):
     @property
     def dirs(self) -> VolumeDirs:
         """The volume's directories below the pod's own."""
-        return VolumeDirs.of(self.paths, PodUID(self.pod.metadata.uid), self.kind.directory, self.spec_name)
+        uid, is_block = PodUID(self.pod.metadata.uid), self.is_block
+        return VolumeDirs.of(self.paths, uid, self.kind.directory, self.spec_name, is_block=is_block)
+
+    @property
+    def is_block(self) -> bool:
+        """Whether the pod gets the device itself, without a file system."""
+        return self.claimed is not None and self.claimed.is_block
 
     @property
     def fs_group(self) -> int | None:
@@ -262,6 +274,7 @@ class PlanInputs(Value):
             read_only=read_only,
             supports_relabel=supports_relabel,
             is_measured=is_measured,
+            is_block=self.is_block,
             spec_name=self.claimed.name if self.claimed is not None else "",
             is_of_one_pod=self.claimed is not None and self.claimed.is_of_one_pod,
             is_migrated=self.claimed is not None and self.claimed.is_migrated,
@@ -271,11 +284,23 @@ class PlanInputs(Value):
         )
 
 
+class Note(Value):
+    """An Event of type Warning about the pod, which work on its volume asks for."""
+
+    reason: str
+    message: str
+
+
+def drop_note(_note: Note) -> None:
+    """Record no Event."""
+
+
 class SetUpContext(Value):
-    """What `set_up` may use besides its plan. `wall`: seconds now. `quotas`: count what a directory uses."""
+    """What `set_up` may use besides its plan. `wall`: seconds now. `quotas`: count what a directory uses. `note`: records an Event."""
 
     wall: float
     quotas: VolumeQuotas
+    note: Callable[[Note], None] = drop_note
 
 
 class BlockingWork(Protocol):
@@ -287,10 +312,11 @@ class BlockingWork(Protocol):
 
 
 class CallContext(Value):
-    """What `mount` and `unmount` may use. `plugins`: those that are registered now."""
+    """What `mount` and `unmount` may use. `plugins`: those that are registered now. `note`: records an Event; `mount` alone has it."""
 
     plugins: Plugins
     blocking: BlockingWork
+    note: Callable[[Note], None] = drop_note
 
 
 def no_keys(_pod: Pod, _volume: Volume) -> Iterable[ContentKey]:
@@ -338,6 +364,8 @@ class VolumeKind(Value, Generic[P]):
     volume may have mount options.
     `delays_sandbox`: whether the pod's sandbox waits until the volume is set up. False for kinds that are set up in a moment.
     `tear_down`: unmounts and removes the volume. `delete_volume` deletes its data with the pod; the default keeps the data.
+    `maps_devices`: a PersistentVolume of volumeMode Block may be of the kind. `plan` then looks at `PlanInputs.is_block`, and
+    `tear_down` or `unmount` at `VolumeDirs.is_block`.
     `mount`, `unmount`: in place of `set_up` and `tear_down`, for kinds that call a driver: they are awaited, and run blocking
     work in threads by themselves. Such volumes are planned again when plugins change.
     `stage`, `unstage`: for kinds whose plans have a `device`: carry out its plan and undo that, once for all pods. Both may be
@@ -361,6 +389,7 @@ class VolumeKind(Value, Generic[P]):
     needs_refresh: Callable[[P, P], bool] | None = None
     is_persistent: bool = False
     mount_options: bool = False
+    maps_devices: bool = False
     delays_sandbox: bool = True
     tear_down: Callable[[VolumeDirs], None] = release_volume
     mount: Callable[[P, CallContext], Awaitable[None]] | None = None

@@ -15,6 +15,7 @@ from pykubelet.act.volumes.kind import (
     DevicePlan,
     FoundDevice,
     NodeVolumes,
+    Note,
     Plan,
     VolumePlan,
 )
@@ -244,6 +245,13 @@ class VolumeExpanded(Value):
     error: str = ""
 
 
+class Noted(Value):
+    """Work on a volume of the pod asks for an Event."""
+
+    uid: PodUID
+    note: Note
+
+
 class TearDownEnded(Value):
     """A tear-down has ended."""
 
@@ -294,12 +302,13 @@ class Scanned(Value):
 
 
 class DeviceStaged(Value):
-    """Staging the device `name` has ended. `step`: the step that failed."""
+    """Staging the device `name` has ended. `step`: the step that failed. `volume_reason`: as in `VolumesError`."""
 
     name: str
     result: Result
     error: str = ""
     step: str = MOUNT_DEVICE
+    volume_reason: str = ""
 
 
 class DeviceUnstaged(Value):
@@ -334,6 +343,7 @@ Event = (
     | Scanned
     | ScanFailed
     | TimerFired
+    | Noted
 )
 
 
@@ -364,7 +374,7 @@ class ExpandVolume(Value):
 
 
 class TearDown(Value):
-    """Unmount the volume's sub-path binds, then the volume, and remove its directories."""
+    """Unmount the volume's sub-path binds, then the volume, and remove its directories. `is_block`: it is a block device."""
 
     uid: PodUID
     key: str

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pykubelet.act.volumes.claims import is_persistent, resolve
-from pykubelet.act.volumes.kind import Plan, PlanInputs, RefusedPlan, ResolvedVolume, VolumesError
+from pykubelet.act.volumes.kind import NODE_AFFINITY, Plan, PlanInputs, RefusedPlan, ResolvedVolume, VolumesError
 from pykubelet.act.volumes.model import Inputs
 from pykubelet.act.volumes.registry import AnyKind, kind_of, kind_of_persistent
 from pykubelet.base.api.core import Container, Pod, Volume
@@ -43,12 +43,17 @@ def _plan_persistent(pod: Pod, volume: Volume, inputs: Inputs, paths: Paths) -> 
         return _refused_kind(claimed.name, next((name for name in _REMOVED if getattr(spec, name, None)), ""))
     required = spec.nodeAffinity.required if spec.nodeAffinity is not None else None
     if required is not None and not matches_node_selector(required, inputs.node):
-        return RefusedPlan("no matching NodeSelectorTerms", step="NodeAffinity check", spec_name=claimed.name)
-    if claimed.is_block:
         return RefusedPlan(
-            f'volumeMode Block is not supported yet for volume kind "{kind.name}"', spec_name=claimed.name
+            "no matching NodeSelectorTerms", step=NODE_AFFINITY, spec_name=claimed.name, is_block=claimed.is_block
         )
-    if claimed.mount_options and not kind.mount_options:
+    if claimed.is_block and not kind.maps_devices:
+        return RefusedPlan(
+            f"volumes of kind {kind.name} cannot be passed to pods as block devices",
+            step="FindMapperPluginBySpec",
+            spec_name=claimed.name,
+            is_block=True,
+        )
+    if claimed.mount_options and not claimed.is_block and not kind.mount_options:
         return RefusedPlan(
             "mount options are not supported for this volume type",
             step="MountOptionSupport check",
@@ -69,9 +74,8 @@ def _plan(inputs: PlanInputs) -> Plan:
     try:
         plan: Plan = inputs.kind.plan(inputs)
     except VolumesError as error:
-        return RefusedPlan(
-            str(error), step=error.step, spec_name=inputs.claimed.name if inputs.claimed is not None else ""
-        )
+        name = inputs.claimed.name if inputs.claimed is not None else ""
+        return RefusedPlan(str(error), step=error.step, spec_name=name, is_block=inputs.is_block)
     except QuantityError as error:
         return RefusedPlan(str(error))
     return plan

@@ -5,9 +5,18 @@ Owns: the back-off of failed operations, and the texts of Events about volumes.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable
 
-from pykubelet.act.volumes.kind import EXPANDING, SET_UP, DevicePlan, FoundDevice, VolumePlan
+from pykubelet.act.volumes.kind import (
+    EXPANDING,
+    MOUNT_DEVICE,
+    NODE_AFFINITY,
+    SET_UP,
+    DevicePlan,
+    FoundDevice,
+    VolumePlan,
+)
 from pykubelet.act.volumes.model import (
     BUSY,
     Command,
@@ -29,10 +38,16 @@ from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.kube_events import warning
+from pykubelet.base.model.kube_events import normal, warning
 from pykubelet.base.model.paths import Paths
 
 RETRY = BackoffPolicy(initial_s=0.5, cap_s=122.0)
+#: How Events about block devices name the steps.
+_BLOCK_STEPS = {
+    SET_UP: "MapPodDevice",
+    MOUNT_DEVICE: "SetUpDevice",
+    "NewMounter initialization": "NewBlockVolumeMapper initialization",
+}
 
 
 def next_failure(last: VolumeFailure | None, error: str, now: Moment) -> VolumeFailure:
@@ -97,7 +112,7 @@ class Work:
         volumes = dict(pod.volumes)
         for one in found:
             key = one.name if one.name not in volumes else f"{one.plugin}/{one.name}"
-            same = any(v.name == one.name and v.plugin == one.plugin for v in volumes.values())
+            same = any((v.name, v.plugin, v.is_block) == (one.name, one.plugin, one.is_block) for v in volumes.values())
             if not same and key not in volumes:
                 volumes[key] = VolumeState(
                     one.name,
@@ -171,11 +186,23 @@ class Work:
         wanted = (key for key, volume in pod.volumes.items() if volume.device in names and volume.mounted is None)
         return sorted(key for key in wanted if pod.volumes[key].device not in attached)
 
-    def record_failed_mount(self, pod: PodVolumes, name: str, error: str, step: str = SET_UP) -> None:
-        """Record that mounting the volume has failed."""
-        what = step if step == EXPANDING else f"{step} failed"
-        text = f'MountVolume.{what} for volume "{name}" : {error}'
-        self.commands.append(RecordEvent(warning(reasons.EVENT_FAILED_MOUNT, text, pod.ref)))
+    def record_failed_mount(
+        self, pod: PodVolumes, name: str, error: str, step: str = SET_UP, *, is_block: bool = False
+    ) -> None:
+        """Record that mounting the volume, or mapping a block device, has failed."""
+        step = _BLOCK_STEPS.get(step, step) if is_block else step
+        what = f"{'MapVolume' if is_block else 'MountVolume'}{f'.{step}' if step else ''}"
+        what = what if step == EXPANDING else f"{what} failed"
+        is_map = is_block and step != NODE_AFFINITY
+        reason = reasons.EVENT_FAILED_MAP_VOLUME if is_map else reasons.EVENT_FAILED_MOUNT
+        self.commands.append(RecordEvent(warning(reason, f'{what} for volume "{name}" : {error}', pod.ref)))
+
+    def record_mapped(self, pod: PodVolumes, plan: VolumePlan) -> None:
+        """Record where a block device was mapped."""
+        done, link = f'MapVolume.MapPodDevice succeeded for volume "{plan.spec_name}"', plan.path
+        global_map = plan.device.directory if plan.device is not None else ""
+        for text in (f'{done} globalMapPath "{global_map}"', f'{done} volumeMapPath "{posixpath.dirname(link)}"'):
+            self.commands.append(RecordEvent(normal(reasons.EVENT_SUCCESSFUL_MOUNT_VOLUME, text, pod.ref)))
 
 
 def wants(pod: PodVolumes) -> bool:

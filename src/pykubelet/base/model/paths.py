@@ -58,6 +58,10 @@ class Paths(Value):
         """The directory of one volume. `plugin`: as in `kubernetes.io/empty-dir`; its slash becomes a tilde on disk."""
         return f"{self.pod(uid)}/volumes/{plugin.replace('/', '~')}/{name}"
 
+    def pod_devices(self, uid: PodUID) -> str:
+        """The directory of the links to the pod's block volumes, with one directory for each plugin."""
+        return f"{self.pod(uid)}/volumeDevices"
+
     def pod_plugins(self, uid: PodUID) -> str:
         """The directory of the volume plugins' own files for the pod."""
         return f"{self.pod(uid)}/plugins"

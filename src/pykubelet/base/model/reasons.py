@@ -109,6 +109,12 @@ EVENT_FAILED_MOUNT = "FailedMount"
 EVENT_FILE_SYSTEM_RESIZED = "FileSystemResizeSuccessful"
 EVENT_FILE_SYSTEM_RESIZE_FAILED = "FileSystemResizeFailed"
 EVENT_VOLUME_RESIZE_FAILED = "VolumeResizeFailed"
+EVENT_FAILED_MAP_VOLUME = "FailedMapVolume"
+EVENT_SUCCESSFUL_MOUNT_VOLUME = "SuccessfulMountVolume"
+EVENT_ALREADY_MOUNTED_VOLUME = "AlreadyMountedVolume"
+#: About a PersistentVolume.
+EVENT_FILESYSTEM_MISMATCH = "FailedMountOnFilesystemMismatch"
+EVENT_PERMISSION_CHANGE = "VolumePermissionChangeInProgress"
 EVENT_FAILED_PREPARE_DYNAMIC_RESOURCES = "FailedPrepareDynamicResources"
 #: Only in waits: the reference has no Event for it.
 FAILED_UNPREPARE_DYNAMIC_RESOURCES = "FailedUnprepareDynamicResources"

@@ -1,81 +1,211 @@
-"""local persistent volumes: a directory of this node, bound below the pod's directory. The data outlive the pods.
+"""local persistent volumes: a directory or block device of this node. The data outlive the pods.
 
-Not here: block devices, which would have to be mounted before they are bound.
+A directory is bound below the pod's own. The file system of a block device is mounted once on the node and that mount bound
+for each pod; an empty device is formatted before. A volume of mode Block is mapped for the pod as it is.
 Source: the Kubernetes documentation "Volumes", local.
 """
 
 from __future__ import annotations
 
-from pykubelet.act.volumes.directories import make_empty_volume_dir, release_volume
-from pykubelet.act.volumes.kind import PlanInputs, SetUpContext, VolumeKind, VolumePlan, VolumesError
-from pykubelet.base.api.storage import PersistentVolumeSpec
-from pykubelet.edges.host.fs import files, mounts, trees
-from pykubelet.edges.host.fs.files import FileKind
+from collections.abc import Iterable
 
+from pykubelet.act.volumes.block_map import map_device, remove_link, remove_map, unmap_device
+from pykubelet.act.volumes.block_paths import BlockMap, map_of
+from pykubelet.act.volumes.device_mount import STAGE_S, mount_device, unmount_device
+from pykubelet.act.volumes.directories import VolumeDirs, list_entries, make_empty_volume_dir, release_volume
+from pykubelet.act.volumes.kind import (
+    CallContext,
+    DevicePlan,
+    FoundDevice,
+    Note,
+    PlanInputs,
+    SetUpContext,
+    VolumeKind,
+    VolumePlan,
+    VolumesError,
+)
+from pykubelet.base.api.storage import PersistentVolumeSpec
+from pykubelet.base.model import reasons
+from pykubelet.base.model.paths import Paths
+from pykubelet.edges.host.fs import files, mounts, trees
+from pykubelet.edges.host.fs.files import FileKind, FileStat
+
+_NAME, _PLUGIN, _DIRECTORY = "local", "kubernetes.io/local-volume", "kubernetes.io~local-volume"
 _NEW_MOUNTER = "NewMounter initialization"
 
 
-class LocalPlan(VolumePlan):
-    """A plan to bind `directory`. `fs_group` None: files keep their group. `is_group_lasting`: `OnRootMismatch`."""
+class LocalDevice(DevicePlan):
+    """The directory or device at `path`. `fs_type`: "" is ext4. `options`: those of the device's mount."""
 
-    directory: str
+    path: str = ""
+    fs_type: str = ""
+    options: tuple[str, ...] = ()
+    is_block: bool = False
+
+
+class LocalPlan(VolumePlan):
+    """A plan to bind `source.path`, or to map it. `fs_group` None: files keep their group. `is_group_lasting`: `OnRootMismatch`."""
+
+    source: LocalDevice
     options: tuple[str, ...] = ()
     fs_group: int | None = None
     is_group_lasting: bool = False
+    map: BlockMap | None = None
+
+    @property
+    def device(self) -> LocalDevice:
+        """A directory has one too: what the path leads to is known on the host only."""
+        return self.source
 
 
 def plan(inputs: PlanInputs) -> LocalPlan:
-    """The bind of the directory. VolumesError for a path with `..`."""
+    """The bind or map of the path. VolumesError for a path with `..`."""
     source, claimed = inputs.source, inputs.claimed
     assert claimed is not None and isinstance(source, PersistentVolumeSpec) and source.local is not None
-    path = source.local.path
-    if ".." in path.split("/"):
-        raise VolumesError(f"invalid local path `{path}`: must not contain '..'", _NEW_MOUNTER)
-    options = tuple(sorted({*claimed.mount_options, *(("ro",) if claimed.read_only else ())}))
-    context = inputs.pod.spec.securityContext
-    lasting = context is not None and context.fsGroupChangePolicy == "OnRootMismatch"
+    local, dirs, name, is_block = source.local, inputs.dirs, f"{_PLUGIN}/{inputs.spec_name}", inputs.is_block
+    if ".." in local.path.split("/"):
+        raise VolumesError(f"invalid local path `{local.path}`: must not contain '..'", _NEW_MOUNTER)
     mounted = inputs.mounted(
-        inputs.dirs.path,
+        dirs.path,
         read_only=claimed.read_only,
-        supports_relabel=not claimed.read_only,
+        supports_relabel=not claimed.read_only and not is_block,
         is_measured=False,
         has_stats=True,
     )
-    return LocalPlan(mounted, path, options, None if claimed.read_only else inputs.fs_group, lasting)
+    if is_block:
+        map = map_of(f"{_maps(inputs.paths.plugins)}/{inputs.spec_name}", dirs)
+        return LocalPlan(mounted, LocalDevice(name, _NAME, map.directory, path=local.path, is_block=True), map=map)
+    options = tuple(sorted({*claimed.mount_options, *(("ro",) if claimed.read_only else ())}))
+    directory = f"{_mounts(inputs.paths.plugins)}/{inputs.spec_name}"
+    device = LocalDevice(name, _NAME, directory, path=local.path, fs_type=local.fsType or "", options=options)
+    context = inputs.pod.spec.securityContext
+    lasting = context is not None and context.fsGroupChangePolicy == "OnRootMismatch"
+    return LocalPlan(mounted, device, options, None if claimed.read_only else inputs.fs_group, lasting)
 
 
-def set_up(plan: LocalPlan, _context: SetUpContext) -> None:
-    """Bind the directory unless it is bound, and give its files to the pod's group. VolumesError if it is no directory."""
+def _mounts(plugins: str) -> str:
+    return f"{plugins}/{_PLUGIN}/mounts"
+
+
+def _maps(plugins: str) -> str:
+    return f"{plugins}/{_DIRECTORY}/volumeDevices"
+
+
+def _stat(path: str) -> FileStat:
+    """What is at the path: a directory or a block device. VolumesError otherwise."""
+    found = files.stat_file(path)
+    if found is None:
+        raise VolumesError(f'path "{path}" does not exist', _NEW_MOUNTER)
+    if not found.is_dir and found.kind is not FileKind.BLOCK_DEVICE:
+        raise VolumesError("only directory and block device are supported", _NEW_MOUNTER)
+    return found
+
+
+# Devices
+
+
+async def stage(plan: LocalDevice, context: CallContext) -> None:
+    """Mount the file system of a block device. For a directory and in block mode there is nothing to do."""
+    if not plan.is_block:
+        await context.blocking(lambda: _mount_device(plan), STAGE_S)
+
+
+def _mount_device(plan: LocalDevice) -> None:
+    if _is_bound(plan.name.removeprefix(f"{_PLUGIN}/")):
+        return  # without asking the path, which may be on a file system that hangs
+    if not _stat(plan.path).is_dir:
+        mount_device(plan.path, plan.directory, plan.fs_type, plan.options)
+
+
+async def unstage(found: FoundDevice, context: CallContext) -> None:
+    """Unmount the file system of a block device, or remove its global map."""
+    name = found.name.removeprefix(f"{_PLUGIN}/")
+    is_map = found.directory.endswith(f"/{_DIRECTORY}/volumeDevices/{name}")
+    await context.blocking(
+        lambda: remove_map(found.directory) if is_map else unmount_device(found.directory, name), UNSTAGE_S
+    )
+
+
+def find_devices(paths: Paths) -> Iterable[FoundDevice]:
+    """The mounted and the mapped devices."""
+    for top in (_mounts(paths.plugins), _maps(paths.plugins)):
+        for entry in list_entries(top):
+            yield FoundDevice(f"{_PLUGIN}/{entry.name}", _NAME, f"{top}/{entry.name}")
+
+
+def device_of(_paths: Paths, dirs: VolumeDirs) -> str:
+    """The unique name of the volume."""
+    return f"{_PLUGIN}/{dirs.name}"
+
+
+# Pods
+
+
+def set_up(plan: LocalPlan, context: SetUpContext) -> None:
+    """Bind the directory or the mounted device unless it is bound, and give its files to the pod's group; or map the device."""
+    if plan.map is not None:
+        map_device(plan.source.path, plan.map)
+        return
     if mounts.is_mount_point(plan.path):
         mounts.apply_bind_options(plan.path, plan.options)  # an earlier set-up may have been cut short before it did
-        return  # without asking the directory, which may be on a file system that hangs
-    found = files.stat_file(plan.directory)
-    if found is None:
-        raise VolumesError(f'path "{plan.directory}" does not exist', _NEW_MOUNTER)
-    if found.kind is FileKind.BLOCK_DEVICE:
-        raise VolumesError("block devices are not supported yet", _NEW_MOUNTER)
-    if not found.is_dir:
-        raise VolumesError("only directory and block device are supported", _NEW_MOUNTER)
-    _apply_group(plan)  # before the bind, which is the mark of a finished volume
+        return  # without asking the path, which may be on a file system that hangs
+    source, options = plan.source.path, plan.options
+    if not _stat(source).is_dir:
+        source = plan.source.directory
+        options = tuple(one for one in options if one in mounts.BIND_OPTIONS)  # others are the file system's
+        if not mounts.is_mount_point(source):
+            raise VolumesError(f"the device {plan.source.path} is not mounted at {source}")
+    _apply_group(plan, source, context)  # before the bind, which is the mark of a finished volume
     make_empty_volume_dir(plan.path)
-    mounts.bind_with_options(plan.directory, plan.path, plan.options)
+    mounts.bind_with_options(source, plan.path, options)
 
 
-def _apply_group(plan: LocalPlan) -> None:
+def _apply_group(plan: LocalPlan, source: str, context: SetUpContext) -> None:
     """Give the files to the pod's group, unless another pod uses them."""
-    if plan.fs_group is None or (plan.is_group_lasting and trees.group_is_applied(plan.directory, plan.fs_group)):
+    group = plan.fs_group
+    if group is None:
         return
-    below_pod = f"/volumes/{KIND.directory}/{plan.spec_name}"
-    if not any(mount.target.endswith(below_pod) for mount in mounts.read_mounts()):
-        trees.apply_group(plan.directory, plan.fs_group)
+    if not _is_bound(plan.spec_name):
+        if not (plan.is_group_lasting and trees.group_is_applied(source, group)):
+            trees.apply_group(source, group)
+        return
+    found = files.stat_file(source)
+    if found is not None and found.gid != group:
+        text = (
+            f"The requested fsGroup is {group}, but the volume {plan.spec_name} has GID {found.gid}. "
+            "The volume may not be shareable."
+        )
+        context.note(Note(reasons.EVENT_ALREADY_MOUNTED_VOLUME, text))
 
 
+def _is_bound(name: str) -> bool:
+    """Whether the volume is bound for any pod."""
+    below_pod = f"/volumes/{_DIRECTORY}/{name}"
+    return any(mount.target.endswith(below_pod) for mount in mounts.read_mounts())
+
+
+def tear_down(dirs: VolumeDirs) -> None:
+    """Unmount the volume, or undo the map."""
+    if not dirs.is_block:
+        release_volume(dirs)
+        return
+    map = map_of(f"{_maps(dirs.plugins)}/{dirs.name}", dirs)
+    unmap_device(map)
+    remove_link(map)
+
+
+UNSTAGE_S = 120.0
 KIND = VolumeKind(
-    name="local",
-    plugin="kubernetes.io/local-volume",
+    name=_NAME,
+    plugin=_PLUGIN,
     plan=plan,
     set_up=set_up,
     is_persistent=True,
     mount_options=True,
-    tear_down=release_volume,
+    maps_devices=True,
+    tear_down=tear_down,
+    stage=stage,
+    unstage=unstage,
+    find_devices=find_devices,
+    device_of=device_of,
 )

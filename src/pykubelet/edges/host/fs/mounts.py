@@ -32,6 +32,8 @@ _FLAG_OPTIONS = {
     "nodiratime": libc.MS_NODIRATIME,
     "relatime": libc.MS_RELATIME,
 }
+#: The options that concern one mount alone, not its file system.
+BIND_OPTIONS = frozenset((*_FLAG_OPTIONS, "rw", "defaults", "bind"))
 
 
 class Mount(Value):
@@ -191,7 +193,7 @@ def bind_with_options(source: str, target: str, options: tuple[str, ...]) -> Non
     HostError for other options, before anything is mounted.
     """
     for option in options:
-        if option not in _FLAG_OPTIONS and option not in ("rw", "defaults", "bind"):
+        if option not in BIND_OPTIONS:
             raise HostError("mount", target, "EINVAL", f'the option "{option}" does not apply to a bind mount')
     libc.mount(source, target, None, libc.MS_BIND, None)
     try:

@@ -23,7 +23,7 @@ from pykubelet.edges.host.fs.errors import HostError
 OUTPUT_BYTES = 4096
 #: Where Debian keeps the tools; a service's PATH may leave them out.
 _DIRECTORIES = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-_STEP_S = 0.1
+_STEP_S, _END_S, _PAUSE_S = 0.1, 2.0, 0.01
 _PACKAGES = {
     "blkid": "util-linux",
     "fsck": "util-linux",
@@ -173,9 +173,19 @@ def _read_until_end(
         return True
     finally:
         if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            _kill_group(process)
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill the program and its children, and wait for their end; for that of the children `_END_S` at most."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    until = time.monotonic() + _END_S
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < until:
+            os.killpg(process.pid, 0)
+            time.sleep(_PAUSE_S)  # noqa: TID251 - a worker thread
 
 
 def _read_some(pipe: IO[bytes], output: bytearray, limit: int) -> bool:
