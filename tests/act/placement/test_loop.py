@@ -12,6 +12,7 @@ import pytest
 from act.placement.cpu_pods import container, make_pod
 from act.placement.stand import GPU, FakeDevices, FakePlugins, cpu_managers, placing, single_numa, view
 from support.machines import Shape
+from testbed.fuse import HangingFileSystem
 
 from pykubelet.act.placement.cpu_manager import CpuState
 from pykubelet.act.placement.cpu_state import decode
@@ -260,6 +261,13 @@ async def test_without_a_state_file_running_containers_keep_their_memory(tmp_pat
         assert (await stand.placed(late)).containers["c0"].mems == "0"
 
 
+async def written(root: Path, *uids: str) -> None:
+    """Wait until the file has the CPUs of these pods alone."""
+    async with asyncio.timeout(60):
+        while not (root / "cpu_manager_state").exists() or read_cpus(root).get("entries", {}).keys() != {*uids}:  # noqa: ASYNC110 - a file has no event
+            await asyncio.sleep(0.02)
+
+
 async def test_state_that_could_not_be_written_is_written_later_though_nothing_changes(tmp_path: Path) -> None:
     root, away = tmp_path / "root", tmp_path / "away"
     root.mkdir()
@@ -271,10 +279,23 @@ async def test_state_that_could_not_be_written_is_written_later_though_nothing_c
         stand.desire(pod)
         assert await stand.cpus(pod) == {"c0": "1-2"}
         away.rename(root)
-        async with asyncio.timeout(30):
-            while "entries" not in read_cpus(root):
-                await plugins.saves.get()
+        await written(root, "a")
         assert read_cpus(root)["entries"] == {"a": {"c0": "1-2"}}
+
+
+async def test_a_disk_that_hangs_does_not_hold_up_pods_for_long(tmp_path: Path) -> None:
+    """What could not be written is written when the disk answers again."""
+    with HangingFileSystem(tmp_path / "root", tmp_path / "data") as disk:
+        async with placing(with_devices(cpu_managers(FOUR)), disk.path, FakePlugins()) as stand:
+            early, late = make_pod("a", "1"), make_pod("b", "1")
+            stand.desire(early)
+            await stand.placed(early)
+            disk.stop()
+            async with asyncio.timeout(25):
+                stand.desire(early, late)
+                assert await stand.cpus(late) == {"c0": "2"}
+            disk.answer()
+            await written(disk.directory, "a", "b")
 
 
 async def test_state_that_changes_back_after_a_failed_write_is_written(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykubelet.desired.content.decide import pem_text, retry_delay_s, trust_anchors
+from pykubelet.desired.content.decide import pem_text, retry_delay_s, trust_anchors, unsettled_delay_s
 from pykubelet.edges.kubeapi.tokens import refresh_after_s
 
 A = "-----BEGIN CERTIFICATE-----\nQUFB\nQUFB\n-----END CERTIFICATE-----\n"
@@ -21,6 +21,13 @@ def test_tries_come_later_and_later_but_never_before_the_server_wants_them() -> 
     assert retry_delay_s(1000, 0.05, 10, 0.5) == 10
     assert (retry_delay_s(2, 1, 10, 0.0), retry_delay_s(2, 1, 10, 1.0)) == (1.0, 3.0)
     assert retry_delay_s(1, 0.05, 10, 0.5, asked_s=7.0) == 7.0
+
+
+def test_what_is_not_settled_is_read_again_after_a_fifth_of_the_time_it_has_taken() -> None:
+    assert [unsettled_delay_s(waited, 0.1, 15, 0.5) for waited in (0.0, 0.4, 1.0, 20.0, 75.0, 4000.0)] == [
+        *(0.1, 0.1, 0.2, 4.0, 15.0, 15.0)
+    ]
+    assert (unsettled_delay_s(10, 0.1, 15, 0.0), unsettled_delay_s(10, 0.1, 15, 1.0)) == (1.5, 2.5)
 
 
 def test_bundles_are_joined_without_doubles_and_without_what_stands_beside_the_certificates() -> None:

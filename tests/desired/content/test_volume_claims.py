@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from desired.content.stand import stand
 
@@ -47,3 +49,27 @@ async def test_a_claim_leads_to_its_volume_and_both_are_only_read() -> None:
         assert asked == {("GET", f"{CLAIMS}/data"), ("GET", f"{VOLUMES}/pv")}
         s.want()
         await s.until(lambda content: not content.objects)
+
+
+async def test_a_claim_that_stays_unbound_is_read_ever_more_seldom() -> None:
+    """Ten minutes of it cost few requests; one that is bound within seconds is noticed at once."""
+    async with stand(ContentSettings(reread_s=1000.0)) as s:
+        loop, bound = asyncio.get_running_loop(), {"spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}}
+        s.want(claiming("u1"))
+        await s.found(CLAIM)
+        await asyncio.sleep(2.0)
+        s.server.create(CLAIMS, {"metadata": {"name": "data"}, **bound})
+        created = loop.time()
+        await s.value(CLAIM)
+        assert loop.time() - created < 1.0
+        s.want()
+        await s.until(lambda content: not content.objects)
+        s.server.update(f"{CLAIMS}/data", lambda claim: claim.update(status={"phase": "Pending"}))
+        before = s.server.count("GET", f"{CLAIMS}/data")
+        s.want(claiming("u2"))
+        await asyncio.sleep(600.0)
+        assert s.server.count("GET", f"{CLAIMS}/data") - before < 80
+        s.server.update(f"{CLAIMS}/data", lambda claim: claim.update(**bound))
+        changed = loop.time()
+        await s.until(lambda content: is_settled(content.find(CLAIM)))
+        assert loop.time() - changed < 20.0

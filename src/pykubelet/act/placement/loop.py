@@ -358,9 +358,10 @@ class PlacementLoop:
     async def _save(self) -> None:
         """Write the state files. If that fails, it is tried again later, even if nothing changes until then."""
         self._is_save_due = False
-        is_saved = await self._files.save(self._managers)
+        saves = [self._files.save(self._managers)]
         if self._plugins is not None and self._managers.devices is not None:
-            is_saved = await self._plugins.save(self._managers.devices) and is_saved
+            saves.append(self._plugins.save(self._managers.devices))
+        is_saved = all(await asyncio.gather(*saves))
         if self._save_timer is not None:
             self._save_timer.cancel()
             self._save_timer = None

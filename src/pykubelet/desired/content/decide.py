@@ -5,7 +5,8 @@ Rules:
   tokens that were requested together are not replaced together.
 - A failed request is repeated after a delay that doubles. The delay has a random factor of 0.5 to 1.5, and is not shorter
   than the server's Retry-After.
-- A claim or volume that is missing or not bound yet is read again soon, and so is a VolumeAttachment that is not attached.
+- A claim or volume that is missing or not bound yet is read again, and so is a VolumeAttachment that is not attached: at first
+  soon, later after a fifth of the time that it has been so. The binding of a claim is therefore noticed late by a fifth of what it took.
 - A refusal (403) right after a pod was bound is retried: the server's authorizer may not know yet that the pod is on this
   node.
 Source: KEP-1205 (bound service account tokens), KEP-279 (node authorizer).
@@ -23,6 +24,11 @@ from pykubelet.base.model.content import Found, Present
 def retry_delay_s(failures: int, first_s: float, cap_s: float, chance: float, asked_s: float | None = None) -> float:
     """The delay in seconds after a number of failures in a row (from 1 on). `asked_s`: the server's Retry-After."""
     return max(BackoffPolicy(first_s, cap_s).delay_s(failures) * (0.5 + chance), asked_s or 0.0)
+
+
+def unsettled_delay_s(waited_s: float, first_s: float, cap_s: float, chance: float) -> float:
+    """The seconds until an object is read again that has not been settled for `waited_s`."""
+    return min(max(first_s, waited_s / 5), cap_s) * (0.75 + chance / 2)
 
 
 def is_settled(found: Found | None) -> bool:

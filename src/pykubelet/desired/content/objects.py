@@ -21,7 +21,7 @@ from pykubelet.base.model.attachments import attachment_names
 from pykubelet.base.model.content import Absent, Found, ObjectKey, Present, Unreadable
 from pykubelet.base.model.ids import is_object_name
 from pykubelet.base.model.node import ApiNode
-from pykubelet.desired.content.decide import is_settled, retry_delay_s
+from pykubelet.desired.content.decide import is_settled, retry_delay_s, unsettled_delay_s
 from pykubelet.desired.content.model import (
     RESOURCES,
     Access,
@@ -37,9 +37,10 @@ from pykubelet.edges.kubeapi.listwatch import Listed, follow
 
 RETRY_S = 0.05
 RETRY_CAP_S = 10.0
-#: Between two reads of a claim or volume that is missing or not bound yet; the binding controller needs about a second.
+#: Between two reads of a claim or volume that is missing or not bound yet: at first, because the binding controller needs about a
+#: second, and at most.
 UNSETTLED_S = 0.1
-UNSETTLED_CAP_S = 2.0
+UNSETTLED_CAP_S = 15.0
 TIMED_OUT = "timed out waiting for the condition"
 
 
@@ -160,7 +161,7 @@ class ObjectKeeper:
 
     async def _read_for_ever(self, while_: Callable[[], bool] = lambda: True) -> None:
         """Read the object, again after a pause or when `_again` is set, as long as `while_` holds."""
-        failures = unsettled = 0
+        failures, settled_at = 0, self._clock.monotonic()
         while while_():
             self._again.clear()
             pause = self._settings.reread_s * random.uniform(1.0, 1.5)
@@ -180,9 +181,11 @@ class ObjectKeeper:
                 failures = 0
                 self._answer(Present(value))
             if not failures and self._resource.access in (Access.READ, Access.ATTACHED):
-                unsettled = 0 if is_settled(self._answered) else unsettled + 1
-                if unsettled:
-                    pause = retry_delay_s(unsettled, UNSETTLED_S, UNSETTLED_CAP_S, random.random())
+                now = self._clock.monotonic()
+                if is_settled(self._answered):
+                    settled_at = now
+                else:
+                    pause = unsettled_delay_s(now - settled_at, UNSETTLED_S, UNSETTLED_CAP_S, random.random())
             try:
                 async with asyncio.timeout(None if _is_immutable(self._answered) else pause):
                     await self._again.wait()

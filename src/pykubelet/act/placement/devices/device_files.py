@@ -13,7 +13,8 @@ from pykubelet.edges.host.fs.files import FileKind
 
 log = Log("device-plugins")
 _LIMIT = 256 << 20
-_DEADLINE_S = 30.0
+#: As long as this, a disk that hangs delays the placement of pods once. What could not be written is written later.
+_DEADLINE_S = 5.0
 
 
 class DeviceFiles:
