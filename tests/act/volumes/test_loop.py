@@ -14,7 +14,7 @@ from act.volumes.samples import NODE, empty_dir, lifecycles, make_pod, roster, r
 from support.quotas import FORMATS, LARGEST, MemoryQuotas, listed_in, quota_disk, volume_quotas
 
 from pykubelet.act.volumes.execute import VolumeEdges
-from pykubelet.act.volumes.expand import Expander
+from pykubelet.act.volumes.expand import Claims, Expander
 from pykubelet.act.volumes.loop import VolumeInputs, Volumes
 from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.base.api.core import (
@@ -73,7 +73,13 @@ def free_space(root: Path) -> None:
 class Agent:
     """`Volumes` with the cells that it reads and writes."""
 
-    def __init__(self, root: Path, flight: SingleFlight | None = None, quotas: VolumeQuotas | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        flight: SingleFlight | None = None,
+        quotas: VolumeQuotas | None = None,
+        claims: Claims | None = None,
+    ) -> None:
         self.paths = Paths(str(root), str(root / "logs"))
         roster_cell, self.roster = make_cell("roster", Roster())
         life_cell, self.lifecycles = make_cell("lifecycles", Lifecycles())
@@ -96,7 +102,7 @@ class Agent:
             make_cell("api-node", ApiNode())[0],
         )
         clock = SystemClock()
-        edges = VolumeEdges(quotas, flight, Expander(None, "n1", clock, self.recorded))
+        edges = VolumeEdges(quotas, flight, Expander(claims, "n1", clock, self.recorded))
         self.loop = Volumes(self.paths, inputs, writer, edges, clock, self.recorded)
 
     async def wait(self, condition: Callable[[Mounts], bool], limit_s: float = 30.0) -> Mounts:
@@ -116,9 +122,12 @@ class Agent:
 
 @asynccontextmanager
 async def started(
-    root: Path, flight: SingleFlight | None = None, quotas: VolumeQuotas | None = None
+    root: Path,
+    flight: SingleFlight | None = None,
+    quotas: VolumeQuotas | None = None,
+    claims: Claims | None = None,
 ) -> AsyncIterator[Agent]:
-    agent = Agent(root, flight, quotas)
+    agent = Agent(root, flight, quotas, claims)
     async with Supervisor("test") as tasks:
         work = tasks.start_child("volumes", agent.loop.run())
         await agent.wait(lambda now: now.reconstructed)

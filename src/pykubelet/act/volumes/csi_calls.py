@@ -75,6 +75,18 @@ def publish_request(plan: CsiPlan, capabilities: frozenset[int]) -> pb.NodePubli
     )
 
 
+def expand_request(plan: CsiPlan, size: int, capabilities: frozenset[int]) -> pb.NodeExpandVolumeRequest:
+    """The call to grow a published volume to at least `size` bytes."""
+    return pb.NodeExpandVolumeRequest(
+        volume_id=plan.data.handle,
+        volume_path=plan.target,
+        capacity_range=pb.CapacityRange(required_bytes=size),
+        staging_target_path=plan.staged.staging if plan.staged is not None else "",
+        volume_capability=_capability(plan.access, capabilities),
+        secrets=dict(plan.expand_hidden.secrets),
+    )
+
+
 def _capability(access: CsiAccess, capabilities: frozenset[int]) -> pb.VolumeCapability:
     modes = _FINER_MODES if Capability.SINGLE_NODE_MULTI_WRITER in capabilities else _MODES
     mode = _MODE(mode=modes.get(access.access_mode, _MODE.UNKNOWN))

@@ -192,7 +192,8 @@ class CsiPlan(VolumePlan):
 
     `staged`: the device of a persistent volume. `is_group_applied`: the agent gives all files the group of `access`, unless
     the driver does; `only_on_mismatch`: not if the top directory has it already. `republishes`: the driver wants to be called
-    again from time to time, and when tokens change.
+    again from time to time, and when tokens change. `expand_hidden`: the secrets for the call that grows the volume;
+    `expand_problem`: why they are unknown, "" if they are known or there are none.
     """
 
     directory: str
@@ -204,6 +205,8 @@ class CsiPlan(VolumePlan):
     is_group_applied: bool = False
     only_on_mismatch: bool = False
     republishes: bool = False
+    expand_hidden: HiddenFields = field(default_factory=HiddenFields)
+    expand_problem: str = ""
 
     @property
     def progress(self) -> str:

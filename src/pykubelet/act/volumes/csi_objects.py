@@ -75,7 +75,7 @@ def claimed_keys(pod: Pod, claimed: ResolvedVolume, content: Content) -> Iterato
         return
     key = driver_key(source.driver)
     yield key
-    for reference in (source.nodeStageSecretRef, source.nodePublishSecretRef):
+    for reference in (source.nodeStageSecretRef, source.nodePublishSecretRef, source.nodeExpandSecretRef):
         if reference is not None and reference.name:
             yield _secret_of(reference)
     match content.find(key):

@@ -5,7 +5,7 @@ Rules:
     such an object offers persistent volumes, which need to be attached.
  2. A volume that needs to be attached is first reported as in use. The Node's status must then list it as attached, and
     its VolumeAttachment must agree.
- 3. What is needed to stage the volume only counts if the driver stages volumes: a missing secret for that is no refusal.
+ 3. What is needed to stage or grow the volume only counts if that is done: a missing secret for it is no refusal.
 Source: the Kubernetes CSI documentation, "CSIDriver Object"; KEP-1682 (fsGroup policy); KEP-2317 (fsGroup by the driver).
 """
 
@@ -47,7 +47,7 @@ from pykubelet.act.volumes.kind import (
     UndecidedPlan,
     VolumesError,
 )
-from pykubelet.base.api.storage import CSIDriverSpec, CSIPersistentVolumeSource
+from pykubelet.base.api.storage import CSIDriverSpec, CSIPersistentVolumeSource, SecretReference
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import DrivenVolume
@@ -105,9 +105,16 @@ def _plan_persistent(inputs: PlanInputs, claimed: ResolvedVolume) -> Planned:
         return missing
     secrets = claimed_secret(source.nodePublishSecretRef, "NodePublishSecretRef", content)
     tokens = tokens_of(pod, spec, content) if not claimed.is_block else {}
-    staging, problem = _staging_secrets(inputs, source)
-    if isinstance(secrets, Awaited) or isinstance(tokens, Awaited) or isinstance(staging, Awaited):
-        return replace(_awaiting(secrets, tokens, staging), device=device if device.is_attachable else None)
+    staging, problem = _optional_secrets(inputs, source.nodeStageSecretRef, "NodeStageSecretRef")
+    growing, expand_problem = _optional_secrets(inputs, source.nodeExpandSecretRef, "NodeExpandSecretRef")
+    awaited = _awaiting(secrets, tokens, staging, growing)
+    if (
+        isinstance(secrets, Awaited)
+        or isinstance(tokens, Awaited)
+        or isinstance(staging, Awaited)
+        or isinstance(growing, Awaited)
+    ):
+        return replace(awaited, device=device if device.is_attachable else None)
     access = _access(inputs, claimed, source, attached)
     plugins = DevicePaths(inputs.paths.plugins)
     staged = CsiDevicePlan(
@@ -125,7 +132,12 @@ def _plan_persistent(inputs: PlanInputs, claimed: ResolvedVolume) -> Planned:
     modes = claimed.volume.spec.accessModes
     applied = not claimed.read_only and not claimed.is_block and _applies_group(spec, source.fsType, modes)
     hidden = _hidden(spec, secrets, tokens)
-    return replace(_plan_mount(inputs, spec, data, published, claimed.read_only, hidden, applied), staged=staged)
+    return replace(
+        _plan_mount(inputs, spec, data, published, claimed.read_only, hidden, applied),
+        staged=staged,
+        expand_hidden=HiddenFields(growing),
+        expand_problem=expand_problem,
+    )
 
 
 def _plan_mount(
@@ -201,10 +213,12 @@ def _attached(inputs: PlanInputs, data: VolumeData, device: DevicePlan) -> Mappi
     return UndecidedPlan("", found.keys, device) if isinstance(found, Awaited) else found
 
 
-def _staging_secrets(inputs: PlanInputs, source: CSIPersistentVolumeSource) -> tuple[Mapping[str, str] | Awaited, str]:
-    """The secrets for staging, or why they are unknown."""
+def _optional_secrets(
+    inputs: PlanInputs, reference: SecretReference | None, field: str
+) -> tuple[Mapping[str, str] | Awaited, str]:
+    """The secrets for a call that may not be needed, or why they are unknown."""
     try:
-        found = claimed_secret(source.nodeStageSecretRef, "NodeStageSecretRef", inputs.content)
+        found = claimed_secret(reference, field, inputs.content)
     except VolumesError as error:
         return {}, str(error)
     return found, ""

@@ -19,6 +19,7 @@ from pykubelet.act.volumes.model import (
     VolumeExpanded,
     VolumeState,
 )
+from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.act.volumes.registry import kind_named
 from pykubelet.act.volumes.sharing import is_directory_busy
 from pykubelet.act.volumes.work import Work, is_due, next_failure
@@ -51,10 +52,11 @@ def expand_mounted(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeSta
         return state
     if not is_due(state.expand_failure, work.now) or is_directory_busy(pod.volumes, wanted.name, state):
         return state
-    assert isinstance(state.plan, VolumePlan)
-    if not work.is_staged(state.plan):
+    assert pod.pod is not None
+    plan = plan_volume(pod.pod, wanted, work.inputs, work.paths)  # that of the mount may have old secrets
+    if not isinstance(plan, VolumePlan) or not work.is_staged(plan):
         return state
-    work.commands.append(ExpandVolume(pod.uid, wanted.name, state.plan, expansion, "the volume has grown"))
+    work.commands.append(ExpandVolume(pod.uid, wanted.name, plan, expansion, "the volume has grown"))
     return replace(state, phase=MountPhase.EXPANDING, looked_at=version)
 
 

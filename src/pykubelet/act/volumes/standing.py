@@ -12,6 +12,7 @@ _VOLUME = {
     MountPhase.FAILED: "not mounted",
     MountPhase.MOUNTED: "mounted",
     MountPhase.REFRESHING: "mounted",
+    MountPhase.EXPANDING: "mounted, being expanded",
     MountPhase.UNCERTAIN: "uncertain: it may be mounted",
     MountPhase.TEARING_DOWN: "being unmounted",
 }
@@ -22,7 +23,7 @@ _DEVICE = {
     DevicePhase.UNCERTAIN: "uncertain: it may be mounted for the node",
     DevicePhase.UNSTAGING: "being unmounted from the node",
 }
-_IN_USE = (MountPhase.MOUNTED, MountPhase.REFRESHING)
+_IN_USE = (MountPhase.MOUNTED, MountPhase.REFRESHING, MountPhase.EXPANDING)
 
 
 def volume_standing(pod: PodVolumes, state: VolumeState, key: str, device: DeviceState | None) -> VolumeStanding:
@@ -36,6 +37,9 @@ def volume_standing(pod: PodVolumes, state: VolumeState, key: str, device: Devic
         words = "not unmounted" if state.failure is not None else "mounted, to be unmounted"
     elif pod.need is VolumeNeed.KEPT and state.phase in _IN_USE:
         words = "mounted until the pod's containers have ended"
+    failure = state.failure or state.expand_failure
+    if state.failure is None and failure is not None and state.phase is MountPhase.MOUNTED:
+        words = "mounted, not expanded"
     plan = state.plan if isinstance(state.plan, VolumePlan) else None
     parent = "volumeDevices" if state.is_block else "volumes"
     return VolumeStanding(
@@ -46,7 +50,7 @@ def volume_standing(pod: PodVolumes, state: VolumeState, key: str, device: Devic
         kind=plan.kind if plan is not None else "",
         directory=f"{parent}/{state.plugin}/{state.name}" if state.plugin else "",
         driver=plan.driver if plan is not None else "",
-        error=state.failure.error if state.failure is not None else "",
+        error=failure.error if failure is not None else "",
         is_leaving=is_given_up,
         device=_device_standing(state, device),
     )

@@ -5,6 +5,7 @@ Source: the Kubernetes documentation "Volumes", csi; KEP-178 (CSI); KEP-596 (eph
 
 from __future__ import annotations
 
+from pykubelet.act.volumes.csi_expand import expand
 from pykubelet.act.volumes.csi_mount import mount, unmount
 from pykubelet.act.volumes.csi_objects import claimed_keys, inline_further_keys, inline_keys
 from pykubelet.act.volumes.csi_plan import needs_refresh, plan
@@ -27,4 +28,5 @@ KIND = VolumeKind(
     unstage=unstage,
     find_devices=find_devices,
     device_of=device_of,
+    expand=expand,
 )

@@ -1,0 +1,39 @@
+"""Expands mounted CSI volumes on the node: a call to the driver, which grows the file system, or only takes notice of a new size.
+
+Source: Container Storage Interface 1.9, NodeExpandVolume; the classes of errors are those of the reference kubelet.
+"""
+
+from __future__ import annotations
+
+from pykubelet.act.volumes.csi_calls import expand_request, registered_driver
+from pykubelet.act.volumes.csi_data import CsiPlan, driver_missing
+from pykubelet.act.volumes.expansion import ExpandError, ExpandFault
+from pykubelet.act.volumes.kind import EXPANDING, CallContext, VolumesError
+from pykubelet.edges.csi.node import Capability, CsiNode
+from pykubelet.edges.plugins.rpc import PluginCallError
+from pykubelet.net.grpc.status import Code
+
+FAILED = "Expander.NodeExpand failed to expand the volume : "
+_FAULTS = {
+    Code.INVALID_ARGUMENT: ExpandFault.INFEASIBLE,
+    Code.OUT_OF_RANGE: ExpandFault.INFEASIBLE,
+    Code.NOT_FOUND: ExpandFault.INFEASIBLE,
+    Code.FAILED_PRECONDITION: ExpandFault.IN_USE,
+}
+
+
+async def expand(plan: CsiPlan, size: int, context: CallContext) -> int:
+    """Have the driver grow the volume to at least `size` bytes. Returns its size. ExpandError; TransientError without a driver."""
+    if plan.expand_problem:
+        raise VolumesError(plan.expand_problem, EXPANDING)
+    name = plan.data.driver
+    driver = registered_driver(context.plugins, name, driver_missing(name, ""), EXPANDING)
+    try:
+        with CsiNode(driver.name, driver.endpoint) as node:
+            capabilities = await node.capabilities()
+            if Capability.EXPAND_VOLUME not in capabilities:
+                text = f"NodeExpand is not supported by the CSI driver {name}"
+                raise ExpandError(text, ExpandFault.NOT_SUPPORTED)
+            return await node.expand(expand_request(plan, size, capabilities)) or size
+    except PluginCallError as error:
+        raise ExpandError(FAILED + str(error), _FAULTS.get(error.code, ExpandFault.FINAL)) from error
