@@ -15,7 +15,7 @@ import posixpath
 from pykubelet.act.volumes.block_paths import BlockMap
 from pykubelet.act.volumes.directories import list_entries
 from pykubelet.act.volumes.kind import UncertainError, VolumesError
-from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.ids import PodUID, is_pod_uid
 from pykubelet.edges.host.devices.block_devices import device_size, is_block_device, open_device
 from pykubelet.edges.host.devices.loops import attach_loop, detach_loop, find_loops
 from pykubelet.edges.host.fs import files, mounts
@@ -71,6 +71,7 @@ def unmap_device(map: BlockMap) -> None:
 
     VolumesError if a file with content, or something else than a file, is in the place of the device: it is not removed.
     """
+    _refuse_mounts_above(map.file)
     for loop in find_loops(map.file):
         detach_loop(loop)
     while mounts.unmount(map.file):
@@ -95,7 +96,8 @@ def remove_link(map: BlockMap) -> None:
 
 def remove_map(directory: str) -> None:
     """Remove a device's global map. VolumesError while the device is mapped for a pod. A directory that is not there is no error."""
-    names = [entry.name for entry in list_entries(directory)]
+    _refuse_mounts_above(f"{directory}/")
+    names = [entry.name for entry in list_entries(directory) if is_pod_uid(entry.name)]
     mapped = [name for name in names if mounts.is_mount_point(f"{directory}/{name}")]
     if mapped:
         raise VolumesError(f'the device "{directory}" is still referenced from other Pods [{" ".join(mapped)}]')
@@ -103,6 +105,15 @@ def remove_map(directory: str) -> None:
         unmap_device(BlockMap(directory, PodUID(name), ""))
     if files.stat_file(directory, follow=False) is not None:
         files.remove_dir(directory)
+
+
+def _refuse_mounts_above(path: str) -> None:
+    """Raise VolumesError if anything is mounted between the directory of all plugins and `path`: what is there is not the agent's."""
+    parent = posixpath.dirname(path)
+    while parent not in ("", "/") and posixpath.basename(parent) != "plugins":
+        if mounts.is_mount_point(parent):
+            raise VolumesError(f"something is mounted at {parent}, so nothing below it is removed: unmount it")
+        parent = posixpath.dirname(parent)
 
 
 def mapped_size(map: BlockMap) -> int:

@@ -114,6 +114,9 @@ def _delete(path: str) -> None:
 
 
 def _release(path: str) -> None:
+    found = files.stat_file(path, follow=False)
+    if found is not None and not found.is_dir:  # nothing is removed behind a link
+        raise HostError("rmdir", path, "ENOTDIR", f"it is no directory but a {found.kind}: remove it")
     files.remove_file(f"{path}/{_CSI_DATA}")
     for entry in list_directories(path):
         while mounts.unmount(f"{path}/{entry.name}"):

@@ -101,8 +101,11 @@ def prepare_tear_down(paths: Paths, uid: PodUID, name: str, directory: str) -> N
 def clean_subpaths(paths: Paths, uid: PodUID, name: str) -> None:
     """Unmount and remove the sub-path binds of a volume."""
     top = f"{paths.subpaths(uid)}/{name}"
-    if files.stat_file(top, follow=False) is None:
+    found = files.stat_file(top, follow=False)
+    if found is None:
         return
+    if not found.is_dir:  # nothing is removed behind a link
+        raise VolumesError(f"{top} is no directory but a {found.kind}: remove it")
     _refuse_mounted_parents(paths, f"{top}/")
     for container in list_directories(top):
         _refuse_mounted_parents(paths, f"{top}/{container.name}/")
