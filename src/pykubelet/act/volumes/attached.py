@@ -1,4 +1,4 @@
-"""What plans of iscsi, fc and flexVolume volumes need beside their source: the attachment to the node, and a secret. Pure.
+"""What plans of attachable volumes need beside their source: the attachment to the node, and a secret. Pure.
 
 Without an API server nothing is attached: the node reaches such volumes by itself.
 Source: the Kubernetes documentation "Node Status" (volumes in use), "Secrets" (types).

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pykubelet.act.volumes.attached import await_attachment
 from pykubelet.act.volumes.csi_data import (
     EPHEMERAL,
     MOUNT,
@@ -205,10 +206,8 @@ def _attached(inputs: PlanInputs, data: VolumeData, device: DevicePlan) -> Mappi
     """The context of an attached volume; undecided until it is attached. VolumesError if its VolumeAttachment contradicts."""
     if not device.is_attachable:
         return {}
-    if device.name not in inputs.node_volumes.in_use:
-        return UndecidedPlan("the node's status does not report it as in use yet", device=device)
-    if device.name not in inputs.node_volumes.attached:
-        return UndecidedPlan(f"volume {device.name} is not yet in node's status", device=device)
+    if (missing := await_attachment(inputs, device)) is not None:
+        return missing
     found = attachment_context(data, inputs.content)
     return UndecidedPlan("", found.keys, device) if isinstance(found, Awaited) else found
 
