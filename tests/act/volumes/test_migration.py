@@ -5,14 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from act.volumes.samples import NODE
 
 from pykubelet.act.volumes.claims import resolve
+from pykubelet.act.volumes.csi_data import CsiPlan
 from pykubelet.act.volumes.kind import RefusedPlan, ResolvedVolume
 from pykubelet.act.volumes.migration import MigrationError, migrate, migrate_inline
+from pykubelet.act.volumes.model import Inputs
+from pykubelet.act.volumes.plan import plan_volume
+from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.base.api.codec import from_object, to_object
 from pykubelet.base.api.core import Pod, Volume
-from pykubelet.base.api.storage import PersistentVolume
-from pykubelet.base.model.content import Content
+from pykubelet.base.api.storage import CSIDriver, PersistentVolume
+from pykubelet.base.model.content import Content, ContentKind, ObjectKey, Present
+from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins, PluginType
 
 SECRET = {"name": "s", "namespace": "n"}
 GA, BETA = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
@@ -249,3 +256,25 @@ def test_volume_of_a_pod_needs_no_api_object() -> None:
 def test_volume_of_a_pod_that_cannot_be_translated_is_refused_with_the_reason() -> None:
     text = "failed to translate in-tree pv to CSI: Invalid format for AWS volume (aws://)"
     assert in_a_pod({"awsElasticBlockStore": {"volumeID": "aws://"}}) == RefusedPlan(text, step="")
+
+
+def test_volumes_need_the_objects_of_their_driver_and_are_planned_as_its_volumes() -> None:
+    body = {
+        "metadata": {"name": "web", "namespace": "shop", "uid": "u1"},
+        "spec": {"nodeName": "node", "volumes": [{"name": "v", "cinder": {"volumeID": "c"}}]},
+    }
+    pod, driver = from_object(Pod, body), "cinder.csi.openstack.org"
+    (volume,) = pod.spec.volumes
+    key = ObjectKey(ContentKind.CSI_DRIVER, "", driver)
+    assert key in set(volume_keys(pod, volume, Content(True)))
+    spec = {"metadata": {"name": driver}, "spec": {"attachRequired": False}}
+    plugin = Plugin(PluginType.CSI, driver, "/r", "/p", ("1.0.0",), 1.0, CsiNodeInfo("n"))
+    inputs = Inputs(
+        node=NODE,
+        content=Content(True, {key: Present(from_object(CSIDriver, spec))}),
+        plugins=Plugins({plugin.socket: plugin}, is_settled=True),
+    )
+    made = plan_volume(pod, volume, inputs, Paths("/k", "/logs"))
+    assert isinstance(made, CsiPlan)
+    assert (made.data.handle, made.mounted.is_migrated) == ("c", True)
+    assert made.mounted.host_path == "/k/pods/u1/volumes/kubernetes.io~csi/cinder.csi.openstack.org-c/mount"

@@ -157,7 +157,7 @@ def _plan_mount(
     if access.is_block:
         target = DevicePaths(inputs.paths.plugins).block_published(data.spec_name, inputs.pod.metadata.uid)
     return CsiPlan(
-        replace(mounted, csi=DrivenVolume(data.driver, data.handle)),
+        replace(mounted, csi=DrivenVolume(data.driver, data.handle, target if access.is_block else "")),
         directory=directory,
         target=target,
         data=data,

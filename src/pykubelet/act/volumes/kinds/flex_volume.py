@@ -59,7 +59,9 @@ def plan(inputs: PlanInputs) -> FlexPlan | RefusedPlan | UndecidedPlan:
     path = inputs.paths.volume(PodUID(inputs.pod.metadata.uid), source.driver, inputs.spec_name)
     context = inputs.pod.spec.securityContext
     return FlexPlan(
-        inputs.mounted(path, read_only=read_only, supports_relabel=driver.relabels, is_measured=False),
+        inputs.mounted(
+            path, read_only=read_only, supports_relabel=driver.relabels, is_measured=False, has_stats=driver.is_measured
+        ),
         driver,
         {**_options(inputs, source, read_only), **_pod_options(inputs), **source.options},
         secrets,

@@ -13,6 +13,7 @@ from pykubelet.act.volumes.block_map import map_device, remove_link, remove_map,
 from pykubelet.act.volumes.block_paths import BlockMap, map_of
 from pykubelet.act.volumes.device_mount import STAGE_S, mount_device, unmount_device
 from pykubelet.act.volumes.directories import VolumeDirs, list_entries, make_empty_volume_dir, release_volume
+from pykubelet.act.volumes.expansion import ExpandError
 from pykubelet.act.volumes.kind import (
     CallContext,
     DevicePlan,
@@ -27,7 +28,9 @@ from pykubelet.act.volumes.kind import (
 from pykubelet.base.api.storage import PersistentVolumeSpec
 from pykubelet.base.model import reasons
 from pykubelet.base.model.paths import Paths
+from pykubelet.edges.host.devices.disk_formats import GROW_S, grow_file_system
 from pykubelet.edges.host.fs import files, mounts, trees
+from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import FileKind, FileStat
 
 _NAME, _PLUGIN, _DIRECTORY = "local", "kubernetes.io/local-volume", "kubernetes.io~local-volume"
@@ -184,6 +187,21 @@ def _is_bound(name: str) -> bool:
     return any(mount.target.endswith(below_pod) for mount in mounts.read_mounts())
 
 
+async def expand(plan: LocalPlan, size: int, context: CallContext) -> int:
+    """Grow the file system of a block device to the size of the device. A directory and a device without one have their size."""
+    if not plan.source.is_block:
+        await context.blocking(lambda: _grow(plan.source), GROW_S)
+    return size
+
+
+def _grow(device: LocalDevice) -> None:
+    try:
+        if not _stat(device.path).is_dir:
+            grow_file_system(device.path, device.directory)
+    except HostError as error:
+        raise ExpandError(str(error)) from error
+
+
 def tear_down(dirs: VolumeDirs) -> None:
     """Unmount the volume, or undo the map."""
     if not dirs.is_block:
@@ -208,4 +226,5 @@ KIND = VolumeKind(
     unstage=unstage,
     find_devices=find_devices,
     device_of=device_of,
+    expand=expand,
 )
