@@ -34,16 +34,16 @@ def referenced_secret(pod: Pod, reference: LocalObjectReference | SecretReferenc
 
 
 def secret_data(
-    inputs: PlanInputs, key: ObjectKey, type_: str, step: str = SET_UP
+    inputs: PlanInputs, key: ObjectKey, type_: str = "", step: str = SET_UP
 ) -> Mapping[str, bytes] | UndecidedPlan:
-    """The data of the volume's secret, which must be of a type. VolumesError if there is no such secret."""
+    """The data of the volume's secret, which must be of the type, if one is given. VolumesError if there is no such secret."""
     failed = f'failed to get secret from ["{key.namespace}"/"{key.name}"]: '
     found = inputs.content.find(key)
     if found is None and not inputs.content.available:
         raise VolumesError(f"{failed}kube client is not configured", step)
     match found:
         case Present(Secret(type=actual, data=data)):
-            if actual != type_:
+            if type_ and actual != type_:
                 raise VolumesError(f"{failed}cannot get secret of type {type_}", step)
             return data
         case Absent(message) | Unreadable(message):

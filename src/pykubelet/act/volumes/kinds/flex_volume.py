@@ -136,6 +136,7 @@ KIND = VolumeKind(
     has_directory=False,
     driver_directory=directory,
     keys=keys,
+    claimed_keys=claimed_keys,
     plan=plan,
     is_persistent=True,
     mount=mount,

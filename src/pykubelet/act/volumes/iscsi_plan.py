@@ -1,0 +1,112 @@
+"""The plan of an iscsi volume, its names, and `iscsi.json`, as every kubelet writes and reads it. Pure.
+
+Source: the Kubernetes documentation "Volumes", iscsi; layout and names are those of the reference kubelet.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from pykubelet.act.volumes.disk_plan import DiskDevice
+from pykubelet.act.volumes.kind import VolumesError
+from pykubelet.base.api.core import ISCSIVolumeSource
+from pykubelet.base.api.storage import ISCSIPersistentVolumeSource
+from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.edges.host.devices.iscsi_target import Chap, IscsiTarget
+
+NAME, PLUGIN = "iscsi", "kubernetes.io/iscsi"
+DATA = "iscsi.json"
+_PORT = "3260"
+#: What may be part of a directory's name and of an argument of iscsiadm.
+_PLAIN = re.compile(r"[A-Za-z0-9_.:\[\]%][A-Za-z0-9_.:\[\]%-]*")
+_DIRECTORY = re.compile(r"(.+?)-((?:iqn|eui|naa)\..+)-lun-([0-9]+)")
+IscsiSource = ISCSIVolumeSource | ISCSIPersistentVolumeSource
+
+
+class IscsiDevice(DiskDevice, kw_only=True):
+    """The plan to log in to the target and mount its disk. `volume`: the name of the PersistentVolume or of the pod's volume."""
+
+    volume: str
+    target: IscsiTarget
+    chap: Chap = Chap()
+
+    @property
+    def progress(self) -> str:
+        """What is being done, for users."""
+        return f"the node logs in to {self.target.iqn} and mounts its disk"
+
+
+def target_of(source: IscsiSource, volume: str) -> IscsiTarget:
+    """The target with its ports. VolumesError for names that cannot be those of targets."""
+    portals = tuple(dict.fromkeys(with_port(portal) for portal in (source.targetPortal, *source.portals)))
+    interface = source.iscsiInterface or "default"
+    for text in (*portals, source.iqn, interface):
+        if not _PLAIN.fullmatch(text):
+            raise VolumesError(f'iscsi: "{text}" is no name of a portal, target or interface')
+    if not source.initiatorName:
+        return IscsiTarget(portals, source.iqn, source.lun, interface)
+    own = f"{portals[0]}:{volume}"
+    return IscsiTarget(portals, source.iqn, source.lun, own, copied=interface, initiator=source.initiatorName)
+
+
+def with_port(portal: str) -> str:
+    """The portal with the port of iSCSI, if it has none."""
+    has_port = "]:" in portal if portal.startswith("[") else ":" in portal
+    return portal if has_port else f"{portal}:{_PORT}"
+
+
+def unique_name(source: IscsiSource) -> str:
+    """The volume's name in the Node's status."""
+    return f"{PLUGIN}/{source.targetPortal}:{source.iqn}:{source.lun}"
+
+
+def disks(plugins: str) -> str:
+    """The directory with one directory for each interface, and in it one for each disk."""
+    return f"{plugins}/{PLUGIN}"
+
+
+def disk_directory(plugins: str, target: IscsiTarget) -> str:
+    """The directory on which the disk is mounted."""
+    return f"{disks(plugins)}/iface-{target.interface}/{target.portals[0]}-{target.iqn}-lun-{target.lun}"
+
+
+def name_from(directory: str) -> str:
+    """The unique name by the directory, for one that another kubelet has made; "" if it is no disk's."""
+    found = _DIRECTORY.fullmatch(directory.rpartition("/")[2])
+    return f"{PLUGIN}/{found[1]}:{found[2]}:{found[3]}" if found is not None else ""
+
+
+def is_of_target(directory: str, iqn: str) -> bool:
+    """Whether the directory is that of a disk of this target."""
+    found = _DIRECTORY.fullmatch(directory.rpartition("/")[2])
+    return found is not None and found[2] == iqn
+
+
+def write_target(volume: str, target: IscsiTarget) -> bytes:
+    """The content of `iscsi.json`."""
+    fields = {
+        "VolName": volume,
+        "Portals": list(target.portals),
+        "Iqn": target.iqn,
+        "Lun": str(target.lun),
+        "InitIface": target.copied or target.interface,
+        "Iface": target.interface,
+        "InitiatorName": target.initiator,
+    }
+    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+
+
+def read_target(text: str) -> IscsiTarget | None:
+    """The target of an `iscsi.json`; None if it names none."""
+    try:
+        found = json.loads(text)
+        portals, iqn, lun = found["Portals"], found["Iqn"], parse_decimal(found["Lun"])
+        interface, initiator = found["Iface"], found.get("InitiatorName", "")
+        copied = found.get("InitIface", "") if initiator else ""
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        return None
+    words = (*portals, iqn, interface) if isinstance(portals, list) and portals else ("",)
+    if lun is None or not all(isinstance(word, str) and _PLAIN.fullmatch(word) for word in words):
+        return None
+    return IscsiTarget(tuple(portals), iqn, lun, interface, str(copied), str(initiator))
