@@ -94,6 +94,6 @@ class IscsiTools:
         return (self.folder / "sys/block" / Path(disk).name / "device/delete").read_text() == "1"
 
     def scanned(self) -> dict[str, str]:
-        """What hosts were told to look for."""
+        """What each host was made to look for."""
         hosts = (self.folder / "sys/class/scsi_host").iterdir()
         return {host.name: (host / "scan").read_text() for host in hosts}

@@ -278,7 +278,7 @@ def test_one_portal_of_two_is_enough(tools: IscsiTools, folder: Path) -> None:
     assert not os.path.exists(device.directory)
 
 
-def test_a_login_that_fails_says_why_and_leaves_nothing_after_the_pod(tools: IscsiTools, folder: Path) -> None:
+def test_a_login_that_fails_has_its_reason_and_leaves_nothing_after_the_pod(tools: IscsiTools, folder: Path) -> None:
     tools.fail(("--login", 24, "authorization failure"))
     _, device = planned(folder / "root")
     with pytest.raises(UncertainError) as failed:

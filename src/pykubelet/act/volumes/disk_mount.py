@@ -1,6 +1,6 @@
 """Binds the mount of a network disk for pods, and notes which volume a disk belongs to. Blocks.
 
-The note lies beside the disk's directory and has the volume's unique name: the directory alone does not tell it, and a
+The note lies beside the disk's directory and has the volume's unique name: the directory alone does not contain it, and a
 restarted agent must know the same name as before.
 """
 

@@ -1,6 +1,6 @@
 """SCSI disks that the node reaches over a network: their links below /dev/disk, rescans of hosts, multipath, and removal.
 
-Blocks; a disk whose target is gone may hang: use `base.kit.flight`. `Machine` says where /dev and /sys are, for tests.
+Blocks; a disk whose target is gone may hang: use `base.kit.flight`. `Machine` holds where /dev and /sys are, for tests.
 Source: the kernel's "SCSI Interfaces Guide"; udev(7) (persistent links); multipath(8).
 """
 
@@ -73,10 +73,10 @@ def scan_all_hosts(machine: Machine) -> None:
             continue
 
 
-def remove_disks(machine: Machine, disks: Sequence[str]) -> None:
+def remove_disks(machine: Machine, disks: Sequence[str], *, flush: bool = False) -> None:
     """Take the disks off the node, after they were unmounted: the multipath device over them first. One that is gone is no error.
 
-    HostError if they are still in use.
+    `flush`: write what the kernel still has for them, first. HostError if they are in use.
     """
     for parent in sorted({parent for disk in disks if (parent := multipath_of(machine, disk))}):
         _run("multipath", "-f", parent)
@@ -84,7 +84,8 @@ def remove_disks(machine: Machine, disks: Sequence[str]) -> None:
         name = posixpath.basename(disk)
         if files.stat_file(f"{machine.sys}/block/{name}/device/delete") is None:
             continue
-        _run("blockdev", "--flushbufs", disk)
+        if flush:
+            _run("blockdev", "--flushbufs", disk)
         files.write_value(f"{machine.sys}/block/{name}/device/delete", "1")
 
 

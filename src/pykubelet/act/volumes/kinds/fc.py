@@ -1,0 +1,48 @@
+"""fc volumes: a disk that the node's Fibre Channel adapters reach.
+
+The disk is mounted once for the node, an empty one is formatted before; pods get binds.
+Source: the Kubernetes documentation "Volumes", fc.
+"""
+
+from __future__ import annotations
+
+from pykubelet.act.volumes.attached import await_attachment
+from pykubelet.act.volumes.directories import release_volume
+from pykubelet.act.volumes.disk_mount import set_up
+from pykubelet.act.volumes.disk_plan import DiskPlan, is_read_only, mount_options, plan_bind
+from pykubelet.act.volumes.fc_disk import device_of, find_devices, stage, unstage
+from pykubelet.act.volumes.fc_plan import NAME, PLUGIN, FcDevice, disk_of_source, disks
+from pykubelet.act.volumes.kind import PlanInputs, UndecidedPlan, VolumeKind
+
+
+def plan(inputs: PlanInputs) -> DiskPlan | UndecidedPlan:
+    """The disk and its bind; undecided until it is attached. VolumesError."""
+    source = inputs.source.fc
+    assert source is not None
+    read_only = is_read_only(inputs, source.readOnly)
+    disk = disk_of_source(source)
+    device = FcDevice(
+        name=disk.unique_name,
+        kind=NAME,
+        directory=f"{disks(inputs.paths.plugins)}/{disk.directory_name}",
+        is_attachable=inputs.content.available,
+        fs_type=source.fsType,
+        options=mount_options(inputs, read_only),
+        disk=disk,
+    )
+    return await_attachment(inputs, device) or plan_bind(inputs, device, read_only, has_stats=False)
+
+
+KIND = VolumeKind(
+    name=NAME,
+    plugin=PLUGIN,
+    plan=plan,
+    set_up=set_up,
+    is_persistent=True,
+    mount_options=True,
+    tear_down=release_volume,
+    stage=stage,
+    unstage=unstage,
+    find_devices=find_devices,
+    device_of=device_of,
+)
