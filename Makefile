@@ -2,6 +2,7 @@
 PYTHON ?= python3
 RUN_DIR ?= .run
 CLUSTER_DIR ?= .run-cluster
+STORAGE_DIR ?= .run-storage
 MANIFESTS ?= examples
 VENV := .venv/bin
 # A file of tests stays on one worker: its tests may share an agent or a control plane. tests/conftest.py orders the files.
@@ -11,7 +12,7 @@ TESTBED := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testbed
 VM_DIR ?= .vm
 TESTVM := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testvm --folder $(VM_DIR)
 
-.PHONY: help env packages programs run run-cluster down test test-cluster test-crash test-vm vm-shell lint unit coverage integration bench bench-cluster docs gen python
+.PHONY: help env packages programs run run-cluster run-storage down test test-cluster test-crash test-vm vm-shell lint unit coverage integration bench bench-cluster docs gen python
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -31,9 +32,13 @@ run: python ## Start a node on examples/ and show its pods until Ctrl-C (root)
 run-cluster: python ## Start a control plane and a node joined to it, until Ctrl-C (root; the first time builds for 5 minutes)
 	@$(TESTBED) run-cluster --folder $(CLUSTER_DIR)
 
-down: python ## Remove everything that `make run` and `make run-cluster` made (root)
+run-storage: python ## Start such a cluster with a CSI driver and a StatefulSet with claims, until Ctrl-C (root)
+	@$(TESTBED) run-storage --folder $(STORAGE_DIR)
+
+down: python ## Remove everything that `make run`, `run-cluster` and `run-storage` made (root)
 	@$(TESTBED) down --folder $(RUN_DIR)
 	@$(TESTBED) down --folder $(CLUSTER_DIR)
+	@$(TESTBED) down --folder $(STORAGE_DIR)
 
 test: packages lint ## Lint, types, architecture, all tests with real containers (root)
 	$(PYTEST) -m "not cluster and not crash"

@@ -1,4 +1,4 @@
-"""What the Makefile calls: `python3 -m testbed env|packages|programs|run|run-cluster|down|up|control-plane` with `tools` on PYTHONPATH."""
+"""What the Makefile calls: `python3 -m testbed COMMAND` with `tools` on PYTHONPATH; `--help` lists the commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed import cluster, containerd, controlplane, controlplane_programs, en
 from testbed.host import TestbedError
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-OF_A_CLUSTER = ("run-cluster", "control-plane")
+STORAGE = "run-storage"
 
 
 def main() -> int:
@@ -24,18 +24,22 @@ def main() -> int:
     for name, text in (
         ("run", "start the node and show its pods until Ctrl-C"),
         ("run-cluster", "start a cluster of one node and show its pods until Ctrl-C"),
+        (STORAGE, "start a cluster of one node with a CSI driver, and show its pods until Ctrl-C"),
         ("control-plane", "start only a control plane; prints its administrator's kubeconfig"),
         ("up", "start only the private containerd, with all images; prints its socket"),
         ("down", "remove the node and everything it made"),
     ):
         command = commands.add_parser(name, help=text)
-        command.add_argument(
-            "--folder", type=Path, default=CHECKOUT / (".run-cluster" if name in OF_A_CLUSTER else ".run")
+        folder = (
+            f".{name}" if name in ("run-cluster", STORAGE) else ".run-cluster" if name == "control-plane" else ".run"
         )
+        command.add_argument("--folder", type=Path, default=CHECKOUT / folder)
         if name == "run":
             command.add_argument("--manifests", type=Path, default=CHECKOUT / "examples")
         if name == "run-cluster":
             command.add_argument("--examples", type=Path, default=CHECKOUT / "examples" / "cluster")
+        if name == STORAGE:
+            command.add_argument("--examples", type=Path, default=CHECKOUT / "examples" / "storage")
     options = parser.parse_args()
     try:
         return _do(options)
@@ -65,6 +69,11 @@ def _do(options: argparse.Namespace) -> int:
             _need_root()
             packages.ensure(packages.NODE, packages.CLUSTER)
             return cluster.run(environment.ensure(CHECKOUT), options.folder, options.examples)
+        case "run-storage":
+            _need_root()
+            packages.ensure(packages.NODE, packages.CLUSTER)
+            again = f"make {STORAGE}"
+            return cluster.run(environment.ensure(CHECKOUT), options.folder, options.examples, again, has_storage=True)
         case "programs":
             print(f"control plane 1.{controlplane_programs.find().minor}")
         case "control-plane":

@@ -1,6 +1,7 @@
-"""`make run-cluster`: a cluster of one machine for trying it: control plane, node, and an example Deployment.
+"""`make run-cluster` and `make run-storage`: a cluster of one machine for trying it: control plane, node, and example objects.
 
-Owns the order of starts and ends. Containers and the cluster's objects outlive this program; only `down` ends them.
+Owns the order of starts and ends, and the process of the CSI driver. Containers, volumes and the cluster's objects outlive this
+program; only `down` ends them.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from testbed.controlplane import ControlPlane
 from testbed.host import TestbedError
 
 
-def run(program: Path, folder: Path, examples: Path) -> int:
+def run(program: Path, folder: Path, examples: Path, again: str = "make run-cluster", has_storage: bool = False) -> int:
     """Bring the cluster up with the objects of `examples`, show the node's pods until Ctrl-C; returns the exit code.
 
-    Ctrl-C ends the agent and the control plane. What runs already is shown, and ended only if no other `run` shows it.
+    `again`: the command that takes up where this one stops. `has_storage`: `pykubelet csi-local` provisions volumes.
+    Ctrl-C ends the agent, the driver and the control plane. What runs already is shown, and ended only if no other `run` shows it.
     """
     folder, examples = folder.resolve(), examples.resolve()
     with node.owning(folder) as ours:
@@ -24,17 +26,18 @@ def run(program: Path, folder: Path, examples: Path) -> int:
             raise TestbedError(f"another run on {folder} is starting or stopping: try again")
         try:
             if ours:
-                _start(program, folder, examples)
-            return node.watch(folder, program, ours, _about(folder, examples), "make run-cluster")
+                _start(program, folder, examples, has_storage)
+            return node.watch(folder, program, ours, _about(folder, examples), again)
         except KeyboardInterrupt:
             return 0
         finally:
             if ours:
+                node.stop_driver(folder)
                 node.stop_agent(folder)
                 controlplane.stop(folder)
 
 
-def _start(program: Path, folder: Path, examples: Path) -> None:
+def _start(program: Path, folder: Path, examples: Path, has_storage: bool) -> None:
     plane = controlplane.up(folder)
     testbed = containerd.up(folder, (images.BUSYBOX,))
     if node.agent_pid(folder) is None:
@@ -42,6 +45,8 @@ def _start(program: Path, folder: Path, examples: Path) -> None:
         manifests.mkdir(exist_ok=True)
         joined = node.Joined(controlplane.node_kubeconfig(plane, node.NODE_NAME), plane.authority)
         node.start_agent(testbed, program, manifests, joined)
+    if has_storage and node.driver_pid(folder) is None:
+        node.start_driver(folder, program, plane.admin)
     _apply(plane, examples)
 
 

@@ -172,11 +172,37 @@ def stop_agent(folder: Path) -> None:
     (folder / "agent.pid").unlink(missing_ok=True)
 
 
+def driver_pid(folder: Path) -> int | None:
+    """The running CSI driver of the node in `folder`."""
+    try:
+        pid = int((folder / "driver.pid").read_text())
+    except (OSError, ValueError):
+        return None
+    process = host.read_process(pid)
+    return pid if process is not None and str(folder / "volumes") in process.argv else None
+
+
+def start_driver(folder: Path, program: Path, kubeconfig: Path) -> None:
+    """Start `pykubelet csi-local`, which also provisions volumes for the claims of the cluster."""
+    argv = [str(program), "csi-local", "--root-dir", str(folder / "kubelet"), "--data-dir", str(folder / "volumes")]
+    argv += ["--node-id", NODE_NAME, "--kubeconfig", str(kubeconfig)]
+    pid = host.spawn(argv, folder / "driver.log", dict(os.environ))
+    (folder / "driver.pid").write_text(str(pid))
+
+
+def stop_driver(folder: Path) -> None:
+    """End the CSI driver below `folder`, if there is one. Its volumes stay mounted."""
+    if (pid := driver_pid(folder)) is not None:
+        host.end_process(pid, _STOP_S)
+    (folder / "driver.pid").unlink(missing_ok=True)
+
+
 def down(folder: Path) -> None:
-    """Remove the node: agent, control plane, pods, containerd, cgroups, network, mounts, files. After crashes, too."""
+    """Remove the node: agent, driver, control plane, pods, containerd, cgroups, network, mounts, files. After crashes, too."""
     folder = folder.resolve()
     if not folder.exists():
         return
+    stop_driver(folder)
     stop_agent(folder)
     controlplane.down(folder)
     testbed = containerd.load(folder)

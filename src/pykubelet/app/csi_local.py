@@ -15,13 +15,17 @@ import sys
 from collections.abc import Sequence
 
 from pykubelet.app.version import FULL
+from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.log import Log, set_up_logging
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.csi_local.controller import ControllerService
 from pykubelet.csi_local.node import NodeIdentity, NodeService
+from pykubelet.csi_local.provisioner import Provisioner
 from pykubelet.csi_local.registration import RegistrationService
 from pykubelet.csi_local.volumes import LocalVolumes
+from pykubelet.edges.kubeapi.client import ApiClient
+from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, KubeconfigError, load_access
 from pykubelet.edges.plugins.rpc import MAX_SOCKET_PATH
 from pykubelet.net.grpc.server import Method, RpcServer
 from pykubelet.serve.listen import serve_rpc_socket
@@ -39,6 +43,7 @@ class DriverOptions(Value):
     data_dir: str
     node_id: str
     max_volumes: int = 0
+    kubeconfig: str = ""
 
     @property
     def endpoint(self) -> str:
@@ -68,23 +73,33 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     parsed = _parser().parse_args(argv)
     root, data = parsed.root_dir.rstrip("/"), parsed.data_dir.rstrip("/")
-    options = DriverOptions(parsed.driver_name, root, data, parsed.node_id, parsed.max_volumes)
+    options = DriverOptions(parsed.driver_name, root, data, parsed.node_id, parsed.max_volumes, parsed.kubeconfig)
     if problem := options.problem():
         print(f"Error: {problem}", file=sys.stderr)
         return 1
+    try:
+        access = load_access(options.kubeconfig) if options.kubeconfig else None
+    except KubeconfigError as error:
+        print(f"Error: --kubeconfig: {error}", file=sys.stderr)
+        return 1
     set_up_logging(parsed.v)
     log.info("starting", version=FULL, driver=options.name, data_dir=options.data_dir)
-    asyncio.run(_serve(options))
+    asyncio.run(_serve(options, access))
     return 0
 
 
 def build_methods(options: DriverOptions) -> dict[str, Method]:
     """All methods of the driver's own socket."""
+    return build_services(options)[1]
+
+
+def build_services(options: DriverOptions) -> tuple[ControllerService, dict[str, Method]]:
+    """The Controller service, and all methods of the driver's own socket."""
     volumes = LocalVolumes(f"{options.data_dir}/volumes")
     topology = {f"topology.{options.name}/node": options.node_id}
     identity = NodeIdentity(options.node_id, options.max_volumes, topology)
     controller = ControllerService(volumes, options.name, FULL, topology)
-    return controller.methods() | NodeService(volumes, identity).methods()
+    return controller, controller.methods() | NodeService(volumes, identity).methods()
 
 
 async def serve_driver(options: DriverOptions, methods: dict[str, Method]) -> None:
@@ -98,12 +113,18 @@ async def serve_driver(options: DriverOptions, methods: dict[str, Method]) -> No
         raise await tasks.wait_failed()
 
 
-async def _serve(options: DriverOptions) -> None:
+async def _serve(options: DriverOptions, access: ClusterAccess | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Supervisor("driver") as tasks:
-        tasks.start_root("serve", serve_driver(options, build_methods(options)))
+        controller, methods = build_services(options)
+        tasks.start_root("serve", serve_driver(options, methods))
+        if access is not None:
+            clock = SystemClock()
+            client = ApiClient(access, clock, user_agent=options.name)
+            provisioner = Provisioner(client, controller, options.name, options.node_id, clock)
+            tasks.start_root("provision", provisioner.run())
         await stop.wait()
     log.info("stopped; volumes stay mounted")
 
@@ -129,6 +150,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--max-volumes", metavar="N", type=int, default=0, help="the most volumes on this machine (default: no limit)"
+    )
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        default="",
+        help="create and delete volumes for the claims of this cluster, whose only node is this machine (--node-id: its name)",
     )
     parser.add_argument("-v", metavar="LEVEL", type=int, default=0, help="verbosity of the log")
     return parser

@@ -1,0 +1,165 @@
+"""Claims of an API server in memory get volumes of the driver, and lose them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykubelet.app.csi_local import DriverOptions, build_services
+from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.csi_local.provisioner import CLASSES, VOLUMES, Provisioner
+from pykubelet.edges.kubeapi.client import ApiClient
+from pykubelet.testing.kubeapi.fake import FakeApiServer
+
+DRIVER = "local.csi.pykubelet"
+CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+PROVISIONER = "volume.kubernetes.io/storage-provisioner"
+SELECTED = "volume.kubernetes.io/selected-node"
+Json = dict[str, Any]
+
+
+class Stand:
+    """A provisioner between an API server in memory and a driver whose volumes are below `data`."""
+
+    def __init__(self, server: FakeApiServer, data: Path) -> None:
+        self.server = server
+        self.data = data
+
+    def storage_class(self, name: str, mode: str = "Immediate", policy: str = "Delete", **parameters: str) -> None:
+        body = {"provisioner": DRIVER, "volumeBindingMode": mode, "reclaimPolicy": policy, "parameters": parameters}
+        self.server.create(CLASSES, {"metadata": {"name": name}, **body})
+
+    def claim(self, name: str, storage_class: str, size: str = "1Mi", **annotations: str) -> str:
+        """Create a claim that the control plane has given to the driver. Returns the name of its volume."""
+        spec = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": size}},
+            "storageClassName": storage_class,
+        }
+        metadata = {"name": name, "annotations": {PROVISIONER: DRIVER, **annotations}}
+        made = self.server.create(CLAIMS, {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
+        return f"pvc-{made['metadata']['uid']}"
+
+    def volumes(self) -> dict[str, Json]:
+        return {one["metadata"]["name"]: one for one in self._all("persistentvolumes")}
+
+    def _all(self, plural: str) -> list[Json]:
+        return [one for place, one in self.server.store.objects.items() if place.plural == plural]
+
+    def on_disk(self) -> list[str]:
+        return sorted(path.parent.name for path in (self.data / "volumes").glob("*/volume.json"))
+
+    def messages(self) -> list[str]:
+        return [one["message"] for one in self._all("events")]
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        for _ in range(2000):
+            if holds():
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"volumes {self.volumes()}, on disk {self.on_disk()}, Events {self.messages()}")
+
+
+@asynccontextmanager
+async def provisioning(server: FakeApiServer, data: Path) -> AsyncIterator[Stand]:
+    controller, _ = build_services(DriverOptions(DRIVER, "/unused", str(data), "node-1"))
+    clock = SystemClock()
+    client = ApiClient(server.access(), clock)
+    async with Supervisor("test") as tasks:
+        tasks.start_root("provisioner", Provisioner(client, controller, DRIVER, "node-1", clock).run())
+        try:
+            yield Stand(server, data)
+        finally:
+            await tasks.stop()
+            await client.close()
+
+
+@pytest.fixture
+async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
+    async with FakeApiServer() as server, provisioning(server, tmp_path) as made:
+        yield made
+
+
+async def test_a_claim_gets_a_volume_that_is_reserved_for_it(stand: Stand) -> None:
+    stand.storage_class("now", backing="directory", **{"csi.storage.k8s.io/fstype": "ext4"})
+    name = stand.claim("data", "now", "5Mi")
+    await stand.until(lambda: name in stand.volumes())
+    spec = stand.volumes()[name]["spec"]
+    assert spec["claimRef"]["name"] == "data" and f"pvc-{spec['claimRef']['uid']}" == name
+    assert spec["capacity"] == {"storage": str(5 << 20)}
+    assert (spec["storageClassName"], spec["persistentVolumeReclaimPolicy"]) == ("now", "Delete")
+    assert spec["csi"] == {
+        "driver": DRIVER,
+        "fsType": "ext4",
+        "volumeHandle": name,
+        "volumeAttributes": {"backing": "directory"},
+    }
+    (term,) = spec["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [{"key": f"topology.{DRIVER}/node", "operator": "In", "values": ["node-1"]}]
+    assert stand.on_disk() == [name]
+    await stand.until(lambda: stand.messages() == [f"Successfully provisioned volume {name}"])
+
+
+async def test_a_claim_that_waits_for_its_pod_gets_its_volume_on_the_chosen_node(stand: Stand) -> None:
+    stand.storage_class("later", "WaitForFirstConsumer")
+    stand.claim("waiting", "later")
+    stand.claim("elsewhere", "later", **{SELECTED: "node-2"})
+    chosen = stand.claim("chosen", "later", **{SELECTED: "node-1"})
+    await stand.until(lambda: chosen in stand.volumes())
+    stand.server.update(
+        f"{CLAIMS}/waiting", lambda claim: claim["metadata"]["annotations"].update({SELECTED: "node-1"})
+    )
+    await stand.until(lambda: len(stand.volumes()) == 2)
+    assert len(stand.on_disk()) == 2
+
+
+async def test_claims_of_others_are_left_alone(stand: Stand) -> None:
+    stand.storage_class("now")
+    stand.server.create(CLASSES, {"metadata": {"name": "other"}, "provisioner": "other.example.com"})
+    stand.claim("a", "other")
+    stand.claim("b", "now", **{PROVISIONER: "other.example.com"})
+    own = stand.claim("own", "now")
+    await stand.until(lambda: own in stand.volumes())
+    assert list(stand.volumes()) == stand.on_disk() == [own]
+
+
+async def test_a_released_volume_goes_with_its_data_if_its_class_wants_that(stand: Stand) -> None:
+    stand.storage_class("goes")
+    stand.storage_class("stays", policy="Retain")
+    goes, stays = stand.claim("a", "goes"), stand.claim("b", "stays")
+    await stand.until(lambda: {goes, stays} == set(stand.volumes()))
+    for name in (goes, stays):
+        stand.server.update(f"{VOLUMES}/{name}", lambda volume: volume.update(status={"phase": "Released"}))
+    for name in ("a", "b"):
+        stand.server.delete(f"{CLAIMS}/{name}")
+    await stand.until(lambda: set(stand.volumes()) == {stays} and stand.on_disk() == [stays])
+
+
+async def test_a_claim_that_cannot_be_served_is_told_why_and_holds_up_no_other(stand: Stand) -> None:
+    stand.storage_class("bad", backing="tape")
+    stand.storage_class("good")
+    bad = stand.claim("bad", "bad")
+    good = stand.claim("good", "good")
+    await stand.until(lambda: good in stand.volumes())
+    await stand.until(lambda: any("parameter backing is 'tape'" in text for text in stand.messages()))
+    stand.server.delete(f"{CLASSES}/bad")
+    stand.storage_class("bad", backing="directory")
+    await stand.until(lambda: bad in stand.volumes())
+
+
+async def test_a_creation_that_was_interrupted_is_found_again(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        async with provisioning(server, tmp_path) as stand:
+            stand.storage_class("now")
+            name = stand.claim("data", "now")
+            await stand.until(lambda: name in stand.volumes())
+        server.delete(f"{VOLUMES}/{name}")  # as if the driver was killed before it had created the object
+        async with provisioning(server, tmp_path) as stand:
+            await stand.until(lambda: name in stand.volumes())
+            assert stand.on_disk() == [name]
