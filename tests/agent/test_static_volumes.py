@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from csi_local.test_driver import control
 from support.agent import Agent, Json, make_container, make_pod
 from support.csi import csi_driver
+
+from pykubelet.edges.csi import csi_pb2 as pb
 
 pytestmark = pytest.mark.integration
 
@@ -108,6 +111,31 @@ async def test_an_inline_csi_volume_needs_no_api_server(agent: Agent) -> None:
         agent.remove("inline")
         await agent.wait_gone("inline")
         await agent.wait_for("the volume is deleted", lambda: driver.volumes() == [])
+
+
+async def test_a_persistent_volume_of_a_csi_driver_needs_no_api_server(agent: Agent, tmp_path: Path) -> None:
+    body = volume("disk-1", tmp_path, storageClassName="csi")
+    del body["spec"]["hostPath"]
+    body["spec"]["csi"] = {"driver": "local.csi.pykubelet", "volumeHandle": "disk-1"}
+    async with csi_driver(agent.root, agent.folder / "csi-2") as driver:
+        capability = pb.VolumeCapability(
+            mount=pb.VolumeCapability.MountVolume(),
+            access_mode=pb.VolumeCapability.AccessMode(mode="SINGLE_NODE_WRITER"),
+        )
+        await control(driver, "CreateVolume", name="disk-1", volume_capabilities=[capability])
+        agent.put(body, claim("on-csi", storageClassName="csi"))
+        for life in ("first", "second"):
+            agent.put(claiming(life, f"echo {life} >> /store/log; {WAITS}", "on-csi"))
+            await agent.wait_running(life)
+            agent.kill9()
+            agent.start()
+            agent.remove(life)
+            await agent.wait_gone(life)
+        await agent.wait_for("it is unstaged", lambda: driver.names("done")[-1] == "NodeUnstageVolume")
+        assert "NodeStageVolume" in driver.names("done")
+        log = driver.data / "volumes/disk-1/data/log"
+        assert log.read_text() == "first\nsecond\n"
+        agent.remove("disk-1", "on-csi")
 
 
 def text(document: Json) -> str:

@@ -48,7 +48,8 @@ def start_run(folder: Path) -> subprocess.Popen[str]:
         "signal.signal(signal.SIGINT, signal.default_int_handler); "
         f"sys.exit(cluster.run(P({str(PROGRAM)!r}), P({str(folder)!r}), P({str(EXAMPLES)!r}), has_storage=True))"
     )
-    env = os.environ | {"PYTHONPATH": str(TOOLS), "PYTHONUNBUFFERED": "1"}
+    paths = os.pathsep.join((str(TOOLS), str(TOOLS.parent / "src")))
+    env = os.environ | {"PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"}
     run = subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE, text=True)
     assert run.stdout is not None
     if not any("healthz" in line for line in run.stdout):

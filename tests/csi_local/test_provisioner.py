@@ -92,7 +92,7 @@ async def test_a_claim_gets_a_volume_that_is_reserved_for_it(stand: Stand) -> No
     await stand.until(lambda: name in stand.volumes())
     spec = stand.volumes()[name]["spec"]
     assert spec["claimRef"]["name"] == "data" and f"pvc-{spec['claimRef']['uid']}" == name
-    assert spec["capacity"] == {"storage": str(5 << 20)}
+    assert spec["capacity"] == {"storage": "5Mi"}
     assert (spec["storageClassName"], spec["persistentVolumeReclaimPolicy"]) == ("now", "Delete")
     assert spec["csi"] == {
         "driver": DRIVER,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pykubelet.base.api import core
-from pykubelet.base.api.quantity import value
+from pykubelet.base.api.quantity import Amount, Format, value
 from pykubelet.base.api.storage import (
     CSIPersistentVolumeSource,
     PersistentVolume,
@@ -146,7 +146,7 @@ def persistent_volume(task: Provision, made: pb.Volume, driver: str) -> Persiste
         metadata=core.ObjectMeta(name=task.name, annotations={PROVISIONED_BY: driver}),
         spec=PersistentVolumeSpec(
             accessModes=spec.accessModes,
-            capacity={"storage": str(size)},
+            capacity={"storage": str(Amount(size * 1_000_000_000, Format.BINARY_SI))},
             claimRef=reference,
             csi=source,
             mountOptions=chosen.mountOptions,

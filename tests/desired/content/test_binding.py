@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim
-from pykubelet.base.model.content import Absent, ContentKind, Found, ObjectKey, Present
+from pykubelet.base.model.content import Absent, ContentKind, Found, ManifestObject, ObjectKey, Present
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.roster import ManifestObject
 from pykubelet.desired.content.binding import Bindings, Bound, bind, missing
 
 NODE = NodeView("n", "n", labels={"kubernetes.io/hostname": "n"})

@@ -9,8 +9,8 @@ import yaml
 
 from pykubelet.base.api import core
 from pykubelet.base.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim
-from pykubelet.base.model.content import ContentKind, ObjectKey
-from pykubelet.base.model.roster import ManifestObject, ManifestProblem
+from pykubelet.base.model.content import ContentKind, ManifestObject, ObjectKey
+from pykubelet.base.model.roster import ManifestProblem
 from pykubelet.desired.sources.decode import ManifestRules, decode_manifest
 from pykubelet.desired.sources.static import file_origin
 from pykubelet.desired.sources.url import url_origin

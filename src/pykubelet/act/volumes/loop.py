@@ -45,6 +45,9 @@ log = Log("act.volumes")
 SCAN_PERIOD_S = 120.0
 
 
+_BEING_MADE = Content(has_manifests=True)
+
+
 class VolumeInputs(Value):
     """The cells that decisions about volumes read."""
 
@@ -57,13 +60,16 @@ class VolumeInputs(Value):
     api_node: Cell[ApiNode]
 
     def read(self) -> Inputs:
-        """The current snapshots of all cells."""
+        """The current snapshots of all cells. Content from other manifests than those of the roster is being made anew."""
+        roster, content = self.roster.get(), self.content.get()
+        if content.has_manifests and content.made_from != roster.objects:
+            content = _BEING_MADE
         return Inputs(
-            self.roster.get(),
+            roster,
             self.lifecycles.get(),
             self.observed.get(),
             self.node.get(),
-            self.content.get(),
+            content,
             self.plugins.get(),
             self.api_node.get(),
         )

@@ -40,6 +40,14 @@ class ObjectKey(Value, order=True):
     name: str
 
 
+class ManifestObject(Value):
+    """An object of a manifest that pods refer to, on a node without an API server. `origin`: where it was read, as shown to users."""
+
+    key: ObjectKey
+    value: PersistentVolume | PersistentVolumeClaim | CSIDriver
+    origin: str
+
+
 class TrustBundle(Value):
     """The PEM text of one ClusterTrustBundle, or of all that a signer and selector choose."""
 
@@ -100,7 +108,7 @@ class Content(Value):
     """The answers of the API server by key. A key that is missing here was not answered yet.
 
     `available`: whether the node has an API server at all. `services`: None until they were listed once. `has_manifests`: whether
-    manifests take the API server's place for the kinds in `BY_MANIFEST`.
+    manifests take the API server's place for the kinds in `BY_MANIFEST`. `made_from`: the objects of these manifests.
     """
 
     available: bool = False
@@ -108,6 +116,7 @@ class Content(Value):
     tokens: Mapping[TokenKey, Found] = field(default_factory=dict)
     services: tuple[Service, ...] | None = None
     has_manifests: bool = False
+    made_from: tuple[ManifestObject, ...] = ()
 
     def may_answer(self, key: ContentKey) -> bool:
         """Whether there is anything that may answer the key."""

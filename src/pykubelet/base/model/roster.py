@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim
 from pykubelet.base.kit.values import Value, field
-from pykubelet.base.model.content import ObjectKey
+from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR, CONFIG_SOURCE, SOURCE_API
 from pykubelet.base.model.sizing import PendingResize, SizeChange
@@ -24,14 +23,6 @@ class ManifestProblem(Value):
     origin: str
     field_path: str
     reason: str
-
-
-class ManifestObject(Value):
-    """An object of a manifest that pods refer to, on a node without an API server. `origin`: where it was read, as shown to users."""
-
-    key: ObjectKey
-    value: PersistentVolume | PersistentVolumeClaim | CSIDriver
-    origin: str
 
 
 class SourceChanged(Value):

@@ -30,10 +30,9 @@ from pykubelet.base.api.storage import (
     PersistentVolumeStatus,
 )
 from pykubelet.base.kit.values import Value, field, replace
-from pykubelet.base.model.content import Absent, ContentKind, Found, ObjectKey, Present
+from pykubelet.base.model.content import Absent, ContentKind, Found, ManifestObject, ObjectKey, Present
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.node_selector import matches_node_selector
-from pykubelet.base.model.roster import ManifestObject
 
 T = TypeVar("T", PersistentVolume, PersistentVolumeClaim)
 #: Volumes that are named when none satisfies a claim.
@@ -50,11 +49,13 @@ class Bindings(Value):
 
 
 class Bound(Value):
-    """The answers by key, and what is to be remembered. `is_complete`: keys without an answer have no manifest."""
+    """The answers by key, and what is to be remembered. `is_complete`: keys without an answer have no manifest.
+    `made_from`: all objects."""
 
     answers: Mapping[ObjectKey, Found]
     bindings: Bindings
     is_complete: bool
+    made_from: tuple[ManifestObject, ...]
 
 
 def bind(objects: tuple[ManifestObject, ...], before: Bindings, node: NodeView, *, is_complete: bool) -> Bound:
@@ -68,7 +69,7 @@ def bind(objects: tuple[ManifestObject, ...], before: Bindings, node: NodeView, 
     origins = {_text(key): one.origin for key, one in chosen.items()}
     if not is_complete:  # what is missing may come
         origins = {**before.origins, **origins}
-    return Bound(answers, Bindings(binder.remembered(), origins), is_complete)
+    return Bound(answers, Bindings(binder.remembered(), origins), is_complete, objects)
 
 
 def missing(key: ObjectKey) -> Found:

@@ -15,11 +15,11 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
-from pykubelet.base.model.content import BY_MANIFEST, Content, Found, ObjectKey
+from pykubelet.base.model.content import BY_MANIFEST, Content, Found, ManifestObject, ObjectKey
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import Needs
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.roster import ManifestObject, Roster, RosterPod
+from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.desired.content.binding import Bindings, Bound, bind, missing
 from pykubelet.edges.host.fs.checkpoint import Checkpoint
 from pykubelet.edges.host.fs.errors import HostError
@@ -57,7 +57,7 @@ class ManifestContent:
         wakeup = asyncio.Event()
         seen: tuple[tuple[ManifestObject, ...], bool, Mapping[str, str]] | None = None
         pods: Mapping[PodUID, RosterPod] | None = None
-        bound = Bound({}, self._bindings, is_complete=False)
+        bound = Bound({}, self._bindings, is_complete=False, made_from=())
         with set_on_change(wakeup, self._roster, self._node):
             while True:
                 roster, node = self._roster.get(), self._node.get()
@@ -91,8 +91,8 @@ class ManifestContent:
                     if key.kind in BY_MANIFEST and key not in answers:
                         answers[key] = missing(key)
         objects = {key: _same(before.objects.get(key), found) for key, found in answers.items()}
-        if objects != before.objects:
-            self._content.publish(Content(objects=objects, has_manifests=True))
+        if objects != before.objects or bound.made_from != before.made_from:
+            self._content.publish(Content(objects=objects, has_manifests=True, made_from=bound.made_from))
 
     # The file
 

@@ -25,13 +25,13 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.changes import changed_keys, missing_keys
 from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.labels import CONFIG_SEEN, SOURCE_API
 from pykubelet.base.model.pod_changes import is_same, is_same_mirror
 from pykubelet.base.model.reasons import EVENT_FAILED_VALIDATION
 from pykubelet.base.model.roster import (
-    ManifestObject,
     ManifestProblem,
     Roster,
     RosterPod,

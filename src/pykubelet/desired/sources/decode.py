@@ -15,8 +15,9 @@ from pykubelet.base.api.documents import DocumentError, load_document
 from pykubelet.base.api.strict import huge_numbers, unknown_fields
 from pykubelet.base.api.validation import validate_pod
 from pykubelet.base.kit.values import Value
+from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.ids import is_pod_uid
-from pykubelet.base.model.roster import ManifestObject, ManifestProblem
+from pykubelet.base.model.roster import ManifestProblem
 from pykubelet.desired.sources.references import api_reference
 from pykubelet.desired.sources.static import Origin, make_static
 from pykubelet.desired.sources.storage import KINDS, decode_object

@@ -22,8 +22,9 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
+from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.labels import SOURCE_FILE
-from pykubelet.base.model.roster import ManifestObject, ManifestProblem, SourceChanged
+from pykubelet.base.model.roster import ManifestProblem, SourceChanged
 from pykubelet.desired.sources.decode import ManifestRules
 from pykubelet.desired.sources.manifests import SETTLE_S, Manifests, ManifestScan
 from pykubelet.desired.sources.seen import FirstSeen

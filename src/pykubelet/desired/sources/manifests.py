@@ -17,7 +17,8 @@ from collections.abc import Set
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.roster import ManifestObject, ManifestProblem
+from pykubelet.base.model.content import ManifestObject
+from pykubelet.base.model.roster import ManifestProblem
 from pykubelet.desired.sources.decode import MAX_BYTES, ManifestRules, problem, too_large
 from pykubelet.desired.sources.reading import read_manifest
 from pykubelet.desired.sources.static import file_origin

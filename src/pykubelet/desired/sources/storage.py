@@ -18,8 +18,7 @@ from pykubelet.base.api.strict import huge_numbers, unknown_fields
 from pykubelet.base.api.validation.errors import Errors, forbidden
 from pykubelet.base.api.validation.storage import validate_claim, validate_driver, validate_volume
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.model.content import ContentKind, ObjectKey
-from pykubelet.base.model.roster import ManifestObject
+from pykubelet.base.model.content import ContentKind, ManifestObject, ObjectKey
 
 StorageObject: TypeAlias = PersistentVolume | PersistentVolumeClaim | CSIDriver
 

@@ -17,8 +17,9 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.labels import SOURCE_HTTP
-from pykubelet.base.model.roster import ManifestObject, ManifestProblem, SourceChanged
+from pykubelet.base.model.roster import ManifestProblem, SourceChanged
 from pykubelet.desired.sources.decode import MAX_BYTES, Items, ManifestRules, Problems, is_usable, problem
 from pykubelet.desired.sources.reading import read_manifest
 from pykubelet.desired.sources.seen import FirstSeen
