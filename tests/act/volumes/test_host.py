@@ -379,7 +379,9 @@ def test_a_local_volume_is_a_bind_with_its_options_and_keeps_its_data(paths: Pat
     assert os.stat(source / "old").st_gid == 2000
     (source / "old").touch()  # the directory itself is still writable
     os.chown(source / "old", 0, 0)
-    second = local_plan(Paths(f"{paths.root}-2", paths.logs), source, 3000)
+    path = paths.volume(PodUID("0f1e2d3d"), "kubernetes.io/local-volume", "pv")
+    other = MountedVolume("v", "local", path, spec_name="pv")
+    second = local.LocalPlan(other, local_device(paths, source), (), 3000)
     local.set_up(second, NOW)
     assert os.stat(source / "old").st_gid == 0  # another pod uses it: its group is left alone
     mounts.unmount(second.path)

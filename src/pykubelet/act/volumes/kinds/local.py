@@ -114,7 +114,7 @@ async def stage(plan: LocalDevice, context: CallContext) -> None:
 
 
 def _mount_device(plan: LocalDevice) -> None:
-    if _is_bound(plan.name.removeprefix(f"{_PLUGIN}/")):
+    if _is_bound(plan):
         return  # without asking the path, which may be on a file system that hangs
     if not _stat(plan.path).is_dir:
         mount_device(plan.path, plan.directory, plan.fs_type, plan.options)
@@ -168,7 +168,7 @@ def _apply_group(plan: LocalPlan, source: str, context: SetUpContext) -> None:
     group = plan.fs_group
     if group is None:
         return
-    if not _is_bound(plan.spec_name):
+    if not _is_bound(plan.source):
         if not (plan.is_group_lasting and trees.group_is_applied(source, group)):
             trees.apply_group(source, group)
         return
@@ -181,10 +181,11 @@ def _apply_group(plan: LocalPlan, source: str, context: SetUpContext) -> None:
         context.note(Note(reasons.EVENT_ALREADY_MOUNTED_VOLUME, text))
 
 
-def _is_bound(name: str) -> bool:
-    """Whether the volume is bound for any pod."""
+def _is_bound(device: LocalDevice) -> bool:
+    """Whether the volume is bound for any pod of this node."""
+    root, _, name = device.directory.removesuffix("/").partition(f"/plugins/{_PLUGIN}/mounts/")
     below_pod = f"/volumes/{_DIRECTORY}/{name}"
-    return any(mount.target.endswith(below_pod) for mount in mounts.read_mounts())
+    return any(mount.target.endswith(below_pod) for mount in mounts.mounts_below(f"{root}/pods"))
 
 
 async def expand(plan: LocalPlan, size: int, context: CallContext) -> int:
