@@ -141,7 +141,7 @@ async def test_a_released_volume_goes_with_its_data_if_its_class_wants_that(stan
     await stand.until(lambda: set(stand.volumes()) == {stays} and stand.on_disk() == [stays])
 
 
-async def test_a_claim_that_cannot_be_served_is_told_why_and_holds_up_no_other(stand: Stand) -> None:
+async def test_a_claim_that_cannot_be_served_is_reported_why_and_holds_up_no_other(stand: Stand) -> None:
     stand.storage_class("bad", backing="tape")
     stand.storage_class("good")
     bad = stand.claim("bad", "bad")
