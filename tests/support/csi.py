@@ -46,12 +46,14 @@ class CsiProcess(DriverProcess):
         """The requests of one method."""
         return [one["request"] for one in self.calls(call) if one["is"] == "begun"]
 
-    async def create(self, name: str, **parameters: str) -> str:
+    async def create(self, name: str, *, is_block: bool = False, **parameters: str) -> str:
         """Have the driver create a volume of 8 MiB. Returns its id."""
+        capability = pb.VolumeCapability(access_mode=WRITER)
+        (capability.block if is_block else capability.mount).SetInParent()
         request = pb.CreateVolumeRequest(
             name=name,
             capacity_range=pb.CapacityRange(required_bytes=8 << 20),
-            volume_capabilities=[pb.VolumeCapability(mount=pb.VolumeCapability.MountVolume(), access_mode=WRITER)],
+            volume_capabilities=[capability],
             parameters=parameters,
         )
         channel = plugin_channel(str(self.endpoint), LIMITS)

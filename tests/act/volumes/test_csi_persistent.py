@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import stat
+import subprocess
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -23,7 +25,7 @@ from pykubelet.act.volumes.model import Inputs
 from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.base.api.codec import from_object
-from pykubelet.base.api.core import Pod, Secret
+from pykubelet.base.api.core import Pod, PodSecurityContext, Secret, VolumeDevice
 from pykubelet.base.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim, VolumeAttachment
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.attachments import attachment_key, unique_csi_name
@@ -455,3 +457,114 @@ async def test_a_device_whose_driver_is_unknown_is_left_alone(top: Path, notes: 
         (found,) = find_devices(agent.paths)
         assert found.directory == str(global_mount(agent)) and found.name != NAME
         assert (global_mount(agent) / "file").read_text() == "kept"
+
+
+# Block volumes
+
+BLOCK = {"volumeMode": "Block"}
+
+
+def a_block_pod(uid: str = "u1") -> Pod:
+    pod = a_pod(uid)
+    (container,) = pod.spec.containers
+    device = (VolumeDevice(name="v", devicePath="/dev/x"),)
+    return replace(pod, spec=replace(pod.spec, containers=(replace(container, volumeMounts=(), volumeDevices=device),)))
+
+
+def test_what_the_driver_is_asked_for_a_block_volume() -> None:
+    content = known(volume=BLOCK, fsGroupPolicy="File", tokenRequests=[{"audience": "vault"}], podInfoOnMount=True)
+    pod = a_block_pod()
+    made = planned(content, pod=replace(pod, spec=replace(pod.spec, securityContext=PodSecurityContext(fsGroup=4321))))
+    top = "/k/plugins/kubernetes.io/csi/volumeDevices"
+    stage = stage_request(device_of_plan(made), frozenset({Capability.STAGE_UNSTAGE_VOLUME}))
+    assert stage.staging_target_path == f"{top}/staging/pv"
+    assert stage.volume_capability.WhichOneof("access_type") == "block"
+    publish = publish_request(made, frozenset({Capability.VOLUME_MOUNT_GROUP}))
+    assert (publish.target_path, publish.staging_target_path) == (f"{top}/publish/pv/u1", f"{top}/staging/pv")
+    assert publish.volume_capability.WhichOneof("access_type") == "block"
+    assert "csi.storage.k8s.io/pod.uid" in publish.volume_context
+    assert not any("serviceAccount.tokens" in key for key in publish.volume_context)
+    assert (made.mounted.is_block, made.is_group_applied) == (True, False)
+    assert made.path == "/k/pods/u1/volumeDevices/kubernetes.io~csi/pv"
+    assert device_of_plan(made).directory == f"{top}/pv/dev"
+
+
+def block_devices(agent: Agent) -> list[Path]:
+    """What is there of block volumes, but for directories that all of them share."""
+    top = Path(agent.paths.plugins) / "kubernetes.io/csi/volumeDevices"
+    found = [Path(folder, name) for folder, folders, files in os.walk(top) for name in (*folders, *files)]
+    return [path for path in found if path.relative_to(top).parts not in (("staging",), ("publish",))]
+
+
+def open_devices(top: Path) -> tuple[str, ...]:
+    """The loop devices on the driver's images and on the agent's maps."""
+    files = subprocess.run(["losetup", "-a"], capture_output=True, check=True, text=True).stdout
+    return tuple(line for line in files.splitlines() if str(top) in line)
+
+
+@needs_root
+async def test_a_block_volume_is_mapped_for_two_pods_and_taken_apart(top: Path) -> None:
+    pods = a_block_pod(), a_block_pod("u2")
+    async with csi_driver(top / "root", top / "data") as driver, started(top / "root") as agent:
+        await driver.create(HANDLE, is_block=True)
+        begin(agent, driver, known(volume=BLOCK), *pods)
+        for uid in ("u1", "u2"):
+            volume = (await agent.wait_ready(uid)).volumes["v"]
+            assert volume.is_block and stat.S_ISBLK(Path(volume.host_path).stat().st_mode)
+            assert volume.csi is not None and Path(volume.csi.path).name == uid
+        data = Path(agent.paths.plugins) / "kubernetes.io/csi/volumeDevices/pv/data/vol_data.json"
+        assert sorted(json.loads(data.read_text())) == [
+            "attachmentID",
+            "driverName",
+            "nodeName",
+            "specVolID",
+            "volumeHandle",
+        ]
+        (found,) = find_devices(agent.paths)
+        assert (found.name, Path(found.directory)) == (NAME, data.parents[1] / "dev")
+        set_roster(agent)
+        for uid in ("u1", "u2"):
+            await agent.wait_gone(agent.paths.pod(PodUID(uid)))
+        await until(lambda: block_devices(agent) == [])
+        assert driver.names() == [LIFE[0], LIFE[1], LIFE[1], LIFE[2], LIFE[2], LIFE[3]]
+        assert open_devices(top) == ()
+
+
+@needs_root
+@pytest.mark.parametrize("stays", [True, False])
+async def test_a_restarted_agent_knows_a_block_volume(top: Path, stays: bool) -> None:
+    pod = a_block_pod()
+    async with csi_driver(top / "root", top / "data") as driver:
+        await driver.create(HANDLE, is_block=True)
+        async with started(top / "root") as agent:
+            begin(agent, driver, known(volume=BLOCK), pod)
+            await agent.wait_ready()
+        async with started(top / "root") as agent:
+            if stays:
+                begin(agent, driver, known(volume=BLOCK), pod, runs=("u1",))
+                await agent.wait_ready()
+            begin(agent, driver, known(volume=BLOCK))
+            await agent.wait_gone(agent.paths.pod(UID))
+            await until(lambda: block_devices(agent) == [])
+            assert open_devices(top) == ()
+
+
+@needs_root
+@pytest.mark.parametrize("code", ["INVALID_ARGUMENT", "ABORTED"])
+async def test_a_block_volume_whose_publishing_fails(top: Path, code: str) -> None:
+    pod = a_block_pod()
+    failed = {"NodePublishVolume": f"fail {code} no device"}
+    async with csi_driver(top / "root", top / "data", behavior=failed) as driver, started(top / "root") as agent:
+        await driver.create(HANDLE, is_block=True)
+        begin(agent, driver, known(volume=BLOCK), pod)
+        await agent.wait(lambda now: failing(now, "desc = no device"))
+        event = next(one for one in agent.recorded.events if "no device" in one.message)
+        assert (event.reason, event.message[:52]) == (
+            "FailedMapVolume",
+            'MapVolume.MapPodDevice failed for volume "pv" : rpc ',
+        )
+        await stop_pod(agent, pod)
+        await agent.wait_gone(agent.paths.pod(UID))
+        await until(lambda: block_devices(agent) == [])
+        assert (driver.names("done")) == ([LIFE[0], LIFE[3]] if code == "INVALID_ARGUMENT" else [LIFE[0], *LIFE[2:]])
+        assert open_devices(top) == ()

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import ClassVar
 
+from pykubelet.act.volumes.block_paths import BlockMap
 from pykubelet.act.volumes.kind import DevicePlan, VolumePlan
 from pykubelet.base.kit.values import RedactedValue, Value, field
 from pykubelet.base.model.attachments import attachment_name, unique_csi_name
@@ -190,10 +191,10 @@ class CsiDevicePlan(DevicePlan, kw_only=True):
 class CsiPlan(VolumePlan):
     """The plan of a CSI volume. `directory`: the volume's, which the target is in. `target`: what the driver publishes.
 
-    `staged`: the device of a persistent volume. `is_group_applied`: the agent gives all files the group of `access`, unless
-    the driver does; `only_on_mismatch`: not if the top directory has it already. `republishes`: the driver wants to be called
-    again from time to time, and when tokens change. `expand_hidden`: the secrets for the call that grows the volume;
-    `expand_problem`: why they are unknown, "" if they are known or there are none.
+    `staged`: the device of a persistent volume. `map`: that of a block volume for the pod. `is_group_applied`: the agent gives
+    all files the group of `access`, unless the driver does; `only_on_mismatch`: not if the top directory has it already.
+    `republishes`: the driver wants to be called again from time to time, and when tokens change. `expand_hidden`: the secrets
+    for the call that grows the volume; `expand_problem`: why they are unknown, "" if they are known or there are none.
     """
 
     directory: str
@@ -201,6 +202,7 @@ class CsiPlan(VolumePlan):
     data: VolumeData
     access: CsiAccess = field(default_factory=CsiAccess)
     staged: CsiDevicePlan | None = None
+    map: BlockMap | None = None
     hidden: HiddenFields = field(default_factory=HiddenFields)
     is_group_applied: bool = False
     only_on_mismatch: bool = False

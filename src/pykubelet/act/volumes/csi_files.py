@@ -20,6 +20,11 @@ def write_data(directory: str, text: bytes) -> None:
     files.write_atomic(f"{directory}/{DATA}", text, 0o644, durable=True)
 
 
+def has_data(directory: str) -> bool:
+    """Whether there is a `vol_data.json`."""
+    return files.stat_file(f"{directory}/{DATA}", follow=False) is not None
+
+
 def load_data(directory: str, target: str) -> VolumeData | None:
     """What `vol_data.json` states; None if nothing is left of the volume. VolumesError if what is left is unknown.
 
@@ -28,7 +33,7 @@ def load_data(directory: str, target: str) -> VolumeData | None:
     if files.stat_file(directory, follow=False) is None:
         return None
     path = f"{directory}/{DATA}"
-    if files.stat_file(path, follow=False) is None:
+    if not has_data(directory):
         if remove_around(directory, target):
             return None
         raise VolumesError(f"{path} is missing, so its CSI driver is unknown: unmount {target}")

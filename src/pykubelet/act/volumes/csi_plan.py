@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.act.volumes.attached import await_attachment
+from pykubelet.act.volumes.block_paths import map_of
 from pykubelet.act.volumes.csi_data import (
     EPHEMERAL,
     MOUNT,
@@ -151,15 +152,16 @@ def _plan_mount(
     is_group_applied: bool,
 ) -> CsiPlan:
     security, directory = inputs.pod.spec.securityContext, inputs.dirs.path
-    path = f"{directory}/{MOUNT}"
-    mounted = inputs.mounted(path, read_only=read_only, supports_relabel=True, is_measured=False)
-    target = path
-    if access.is_block:
-        target = DevicePaths(inputs.paths.plugins).block_published(data.spec_name, inputs.pod.metadata.uid)
+    paths, name = DevicePaths(inputs.paths.plugins), data.spec_name
+    target = paths.block_published(name, inputs.dirs.uid) if access.is_block else f"{directory}/{MOUNT}"
+    map = map_of(paths.block_map(name), inputs.dirs) if access.is_block else None
+    path, relabels = directory if access.is_block else target, not access.is_block
+    mounted = inputs.mounted(path, read_only=read_only, supports_relabel=relabels, is_measured=False)
     return CsiPlan(
         replace(mounted, csi=DrivenVolume(data.driver, data.handle, target if access.is_block else "")),
         directory=directory,
         target=target,
+        map=map,
         data=data,
         access=access,
         hidden=hidden,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Iterator
 
+from pykubelet.act.volumes.block_map import remove_map
 from pykubelet.act.volumes.csi_calls import call_failed, is_final, registered_driver, stage_request
 from pykubelet.act.volumes.csi_data import (
     BLOCK_DATA,
@@ -28,7 +29,6 @@ from pykubelet.act.volumes.csi_data import (
     read_data,
 )
 from pykubelet.act.volumes.csi_files import MAX_DATA, load_data, remove_around, remove_empty, write_data
-from pykubelet.act.volumes.csi_mount import published_at
 from pykubelet.act.volumes.directories import VolumeDirs, list_directories
 from pykubelet.act.volumes.kind import (
     MOUNT_DEVICE,
@@ -81,6 +81,8 @@ async def unstage(found: FoundDevice, context: CallContext) -> None:
     data = await context.blocking(lambda: _load(staged))
     if data is None:
         return
+    if staged.name:
+        await context.blocking(lambda: remove_map(found.directory))
     problem = driver_missing(data.driver, "")
     driver = registered_driver(context.plugins, data.driver, problem, MOUNT_DEVICE)
     try:
@@ -117,7 +119,7 @@ def _find_block_devices(where: DevicePaths) -> Iterator[FoundDevice]:
 
 def device_of(_paths: Paths, dirs: VolumeDirs) -> str:
     """The unique name of the device of a pod's volume; "" for a volume of the pod's own, and for one that is not known."""
-    return _name_in(published_at(dirs).directory)
+    return _name_in(DevicePaths(dirs.plugins).block_data(dirs.name) if dirs.is_block else dirs.path)
 
 
 def _name_in(directory: str) -> str:

@@ -24,6 +24,7 @@ KIND = VolumeKind(
     needs_refresh=needs_refresh,
     is_persistent=True,
     mount_options=True,
+    maps_devices=True,
     stage=stage,
     unstage=unstage,
     find_devices=find_devices,
