@@ -40,3 +40,48 @@ def silenced(port: int) -> Iterator[None]:
         yield
     finally:
         run("iptables", "-w", "-D", *rule)
+
+
+class IscsiTarget:
+    """The user-space iSCSI target of the machine: disks that are sparse files, from logical unit 1 on."""
+
+    IQN = "iqn.2026-11.com.example:storage"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def add_disk(self, lun: int, size: int = 64 << 20) -> None:
+        """One more logical unit."""
+        image = self._folder / f"disk-{lun}"
+        with image.open("wb") as file:
+            file.truncate(size)
+        self._admin("new", "logicalunit", "--lun", str(lun), "-b", str(image))
+
+    def require(self, user: str, password: str) -> None:
+        """Ask who logs in for this name and password."""
+        account = ("--user", user, "--password", password)
+        run("tgtadm", "--lld", "iscsi", "--op", "new", "--mode", "account", *account)
+        self._admin("bind", "account", "--user", user)
+
+    def sessions(self) -> list[str]:
+        """The sessions of this node with the target."""
+        done = subprocess.run(["iscsiadm", "-m", "session"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        return [line for line in done.stdout.splitlines() if self.IQN in line]
+
+    @contextmanager
+    def running(self) -> Iterator[IscsiTarget]:
+        """The target answers on loopback, for everybody; stopped at the end, with all sessions ended."""
+        self._folder.mkdir(parents=True)
+        run("modprobe", "iscsi_tcp")
+        run("systemctl", "start", "tgt.service", "iscsid.socket")
+        try:
+            self._admin("new", "target", "-T", self.IQN)
+            self._admin("bind", "target", "-I", "ALL")
+            yield self
+        finally:
+            subprocess.run(["iscsiadm", "-m", "node", "-u"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            subprocess.run(["iscsiadm", "-m", "node", "-o", "delete"], stdin=subprocess.DEVNULL, check=False)
+            run("systemctl", "stop", "tgt.service")
+
+    def _admin(self, operation: str, mode: str, *words: str) -> None:
+        run("tgtadm", "--lld", "iscsi", "--op", operation, "--mode", mode, "--tid", "1", *words)
