@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pykubelet.act.volumes import disk
-from pykubelet.act.volumes.kind import SetUpContext, UncertainError, VolumesError
+from pykubelet.act.volumes.kind import UncertainError, VolumesError
 from pykubelet.act.volumes.kinds import nfs
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume
@@ -20,11 +20,9 @@ from pykubelet.base.model.paths import Paths
 from pykubelet.edges.host.fs import mounts
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.programs import running_program
-from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
 UID = PodUID("0f1e2d3c")
 PLUGIN = "kubernetes.io~nfs"
-NOW = SetUpContext(1_700_000_000.0, VolumeQuotas(is_on=False))
 HELPER = Path("/sbin/mount.nfs")  # mount(8) starts helpers from /sbin alone
 
 
@@ -63,13 +61,13 @@ def test_an_export_is_mounted_by_the_hosts_program_and_only_unmounted(paths: Pat
     (tmp_path / "export").mkdir()
     (tmp_path / "export" / "old").touch()
     wanted = plan(paths, f"server:{tmp_path}/export", "hard")
-    nfs.set_up(wanted, NOW)
-    nfs.set_up(wanted, NOW)
+    nfs.mount_export(wanted)
+    nfs.mount_export(wanted)
     assert os.listdir(wanted.path) == ["old"] and len(mounts.mounts_below(wanted.path)) == 1
     disk.tear_down(paths, UID, PLUGIN, "v")
     assert (tmp_path / "export" / "old").exists() and not os.path.exists(wanted.path)
     with pytest.raises(VolumesError) as failed:
-        nfs.set_up(plan(paths, "bad:/x", "hard", "ro"), NOW)
+        nfs.mount_export(plan(paths, "bad:/x", "hard", "ro"))
     assert not isinstance(failed.value, UncertainError)
     assert str(failed.value) == (
         "mount failed: exit status 32\nMounting command: mount\n"
@@ -98,7 +96,7 @@ def test_a_mount_that_hangs_names_its_helper_and_ends_uncertain(
 
     def set_up() -> None:
         try:
-            nfs.set_up(wanted, NOW)
+            nfs.mount_export(wanted)
         except UncertainError as error:
             errors.append(error)
 
@@ -121,7 +119,7 @@ def test_a_server_that_does_not_answer_is_given_up(
 ) -> None:
     (tmp_path / "export").mkdir()
     wanted = plan(paths, f"server:{tmp_path}/export")
-    nfs.set_up(wanted, NOW)
+    nfs.mount_export(wanted)
     (tmp_path / "bin").mkdir()
     stand_in = tmp_path / "bin" / "umount"
     stand_in.write_text(
@@ -139,7 +137,7 @@ def test_a_server_that_does_not_answer_is_given_up(
 def test_an_export_in_use_stays_mounted(paths: Paths, tmp_path: Path) -> None:
     (tmp_path / "export").mkdir()
     wanted = plan(paths, f"server:{tmp_path}/export")
-    nfs.set_up(wanted, NOW)
+    nfs.mount_export(wanted)
     with open(f"{wanted.path}/open", "w"), pytest.raises(HostError, match="target is busy") as failed:
         disk.tear_down(paths, UID, PLUGIN, "v")
     assert failed.value.is_busy and f"Unmounting arguments: {wanted.path}" in str(failed.value)

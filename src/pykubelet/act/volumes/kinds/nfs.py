@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pykubelet.act.volumes.directories import VolumeDirs, make_empty_volume_dir, release_volume
 from pykubelet.act.volumes.kind import (
+    CallContext,
     PlanInputs,
-    SetUpContext,
     UncertainError,
     VolumeKind,
     VolumePlan,
@@ -18,8 +18,9 @@ from pykubelet.act.volumes.kind import (
 from pykubelet.edges.host.fs import mounts
 from pykubelet.edges.host.fs.errors import HostError
 
-#: Shorter than the deadline of set-ups, so that the program has ended when the next one starts.
-MOUNT_S = 25.0
+#: How long mount.nfs may take; it gives up by itself after two minutes. The program is ended when the next one starts.
+MOUNT_S = 110.0
+_WORK_S = MOUNT_S + 20.0
 #: How long an unmount waits for the server; then it is given up.
 UNMOUNT_S = 60.0
 
@@ -44,7 +45,12 @@ def plan(inputs: PlanInputs) -> NfsPlan:
     return NfsPlan(mounted, f"{server}:{source.path}", tuple(sorted(options)))
 
 
-def set_up(plan: NfsPlan, _context: SetUpContext) -> None:
+async def mount(plan: NfsPlan, context: CallContext) -> None:
+    """Mount the export unless it is mounted."""
+    await context.blocking(lambda: mount_export(plan), _WORK_S)
+
+
+def mount_export(plan: NfsPlan) -> None:
     """Mount the export unless it is mounted. VolumesError with the output of the program; UncertainError if it does not end."""
     if mounts.is_mount_point(plan.path):
         return
@@ -69,7 +75,7 @@ KIND = VolumeKind(
     name="nfs",
     plugin="kubernetes.io/nfs",
     plan=plan,
-    set_up=set_up,
+    mount=mount,
     is_persistent=True,
     mount_options=True,
     tear_down=tear_down,
