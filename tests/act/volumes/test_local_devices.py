@@ -111,7 +111,9 @@ async def test_two_pods_share_the_file_system_of_a_device_through_a_restart(root
         agent.observed.publish(running())
         await stop_pod(agent, one)
         await agent.wait_gone(f"{root}/{MOUNTS}")
-        assert events(agent) == [] and not is_device_in_use(device)
+        assert events(agent) == []
+    # a container of another test that starts meanwhile has a copy of the mount for a moment
+    await until(lambda: not is_device_in_use(device))
     await asyncio.to_thread(disk_formats.format_and_mount, device, str(root))
     assert (root / "kept").read_text() == "data"
 
