@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
 import signal
 import subprocess
 import time
@@ -64,6 +63,8 @@ class Ran(Value):
 
 def find_program(name: str) -> str:
     """The path of a program, in PATH or where Debian has such tools. HostError that names the package if there is none."""
+    import shutil  # imported late, because it loads compressors that the agent does not need
+
     path = os.pathsep.join((os.environ.get("PATH", ""), *_DIRECTORIES))
     found = shutil.which(name, path=path)
     if found is None:
