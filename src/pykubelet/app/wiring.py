@@ -86,7 +86,6 @@ from pykubelet.edges.host.proc.kmsg import KernelLog, open_kernel_log
 from pykubelet.edges.host.proc.machine import Machine
 from pykubelet.edges.host.proc.procfs import read_default_routes, read_hostname
 from pykubelet.edges.host.services.logind import Logind
-from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.plugins.credential_config import Providers, load_providers
 from pykubelet.edges.plugins.credential_provider import run_provider
 from pykubelet.edges.plugins.pull_credentials import read_docker_configs
@@ -117,6 +116,7 @@ from pykubelet.serve.auth.auth_filter import Reviewers
 
 if TYPE_CHECKING:
     from pykubelet.app.wiring_cluster import Cluster
+    from pykubelet.edges.kubeapi.client import ApiClient
 
 log = Log("app")
 EXEC_PROBES_PER_CPU = 2

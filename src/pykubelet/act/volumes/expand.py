@@ -8,7 +8,7 @@ Source: KEP-284, KEP-1790; `expansion.py` decides.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pykubelet.act.volumes.expansion import (
     IN_PROGRESS,
@@ -31,8 +31,10 @@ from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
 from pykubelet.base.model.kube_events import EventObject, KubeEvent, normal, warning
-from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
+
+if TYPE_CHECKING:  # a node that stands alone does not need it
+    from pykubelet.edges.kubeapi.client import ApiClient
 
 log = Log("act.volumes")
 CONFLICTS = 5
@@ -62,6 +64,8 @@ class ApiClaims:
 
     async def patch_status(self, claim: PersistentVolumeClaim, body: dict[str, Any]) -> PersistentVolumeClaim:
         """Apply a JSON merge patch to the claim's status. ApiError."""
+        from pykubelet.edges.kubeapi.client import PatchKind
+
         path = f"{_path(claim.metadata.namespace, claim.metadata.name)}/status"
         return await self._client.patch(path, body, PatchKind.MERGE, PersistentVolumeClaim)
 
