@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,6 +49,15 @@ def user_of(storage: HangingFileSystem, name: str, *, sub_path: str = "", **spec
     return make_pod(name, make_container(volumeMounts=[mount], **spec), volumes=[volume])
 
 
+def kill(agent: Agent) -> subprocess.Popen[bytes]:
+    """SIGKILL, without waiting for the end of the process."""
+    process = agent.process
+    assert process is not None
+    process.kill()
+    agent.process = None
+    return process
+
+
 async def the_node_goes_on(agent: Agent, tag: str, beside: str) -> None:
     """Others start and end; a pod that runs beside is measured, can be looked into, and its log read."""
     await others_go_on(agent, tag)
@@ -85,15 +95,18 @@ async def test_a_file_system_that_hangs_under_running_pods(
                 await agent.wait_pod(name, "not ready", lambda pod: not is_ready(pod))
         await the_node_goes_on(agent, "first", "beside")
         before = (await agent.look()).of("beside-node").running[0].id
-        if mode == "stop":  # else the process cannot end before the file system answers
-            agent.kill9()
-            agent.start()
-            await the_node_goes_on(agent, "restarted", "beside")
-            assert (await agent.look()).of("beside-node").running[0].id == before
+        killed = kill(agent)
+        agent.start()
+        await the_node_goes_on(agent, "restarted", "beside")
+        assert (await agent.look()).of("beside-node").running[0].id == before
+        assert (killed.poll() is None) == (mode == "hang"), (
+            "a process that waits for a file system that hangs cannot end"
+        )
         agent.remove(*names, *late)
         await the_node_goes_on(agent, "removed", "beside")
     finally:
         storage.answer()
+    killed.wait()
     await agent.wait_gone(*names, *late)
     agent.remove("beside")
     await agent.wait_gone("beside")

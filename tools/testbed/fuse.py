@@ -140,7 +140,7 @@ class Daemon:
                     if error.errno in (errno.EINTR, errno.ENOENT, errno.ECONNABORTED):
                         continue
                     raise
-                if waiting is not None:
+                if waiting is not None and _IN.unpack_from(request)[1] != _INIT:
                     waiting.append(request)
                 else:
                     self._answer(request)

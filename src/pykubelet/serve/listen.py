@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import FileKind, change_mode, make_dirs, remove_file, stat_file
+from pykubelet.edges.host.proc.dead_sockets import peer_is_dying, release_port
 from pykubelet.net.grpc.server import RpcServer
 from pykubelet.net.http.admission import HANDSHAKE_S, keep_alive, keep_open
 from pykubelet.net.http.client_hello import ContextsByGroup
@@ -102,7 +103,23 @@ def open_required_port(setting: str, address: str, port: int) -> socket.socket:
 
 
 def open_port(address: str, port: int) -> socket.socket:
-    """Open a listening socket; if no address is given, for all addresses of both families. Raises OSError."""
+    """Open a listening socket; if no address is given, for all addresses of both families. Raises OSError.
+
+    A port of an agent that was killed, but cannot end because a file system hangs, is taken over.
+    """
+    try:
+        return _open_port(address, port)
+    except OSError as error:
+        try:
+            if error.errno != errno.EADDRINUSE or not release_port(port):
+                raise
+        except HostError as refused:
+            log.warning("the port of a process that cannot end is not released", port=port, error=refused)
+            raise error from None
+    return _open_port(address, port)
+
+
+def _open_port(address: str, port: int) -> socket.socket:
     if address in ("", "0.0.0.0", "::") and socket.has_dualstack_ipv6():
         made = socket.create_server(("::", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
     else:
@@ -189,7 +206,7 @@ def _is_answered(path: str) -> bool:
             return False
         except OSError:
             return True  # a process listens but is busy
-        return True
+        return not peer_is_dying(probe)
 
 
 def _until_the_end(serve: Serve) -> Serve:
