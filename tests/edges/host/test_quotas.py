@@ -100,7 +100,9 @@ def test_what_fails_is_logged_once_and_walked(
     for _ in range(3):
         quotas.assign(volume, is_limited=True)
         assert quotas.read_use(volume) is None
-    assert warnings(caplog) == ["project quotas cannot be used; files of volumes are counted one by one"]
+    assert warnings(caplog) == [
+        "project quotas cannot be used: directories are not limited, and their files are counted"
+    ]
     assert read_projects(listed_in(tmp_path)) == [], "no id is kept for a volume that has no project"
 
 
