@@ -5,7 +5,6 @@ Nothing is timed here: the others have to get on while the fault lasts. How fast
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -192,11 +191,11 @@ async def test_a_driver_that_does_not_answer(make_agent: MakeAgent, tmp_path: Pa
 
 
 async def test_a_mount_program_that_does_not_end(make_agent: MakeAgent, tmp_path: Path) -> None:
-    """A stand-in for mount(8), as it waits for an NFS server that is away."""
-    program = tmp_path / "bin" / "mount"
+    """A stand-in for mount(8), as it waits for an NFS server that is away, until the server refuses the mounts."""
+    program, refused = tmp_path / "bin" / "mount", tmp_path / "refused"
     program.parent.mkdir()
-    script = f'case " $* " in *" nfs "*) echo $$ >> {tmp_path}/pids; exec sleep 600 ;; esac'
-    program.write_text(f'#!/bin/sh\n{script}\nexec /usr/bin/mount "$@"\n')
+    hangs = f"while [ ! -e {refused} ]; do sleep 0.2; done; echo access denied; exit 32"
+    program.write_text(f'#!/bin/sh\ncase " $* " in *" nfs "*) {hangs} ;; esac\nexec /usr/bin/mount "$@"\n')
     program.chmod(0o755)
     agent = make_agent(**SETTINGS)
     agent.environment["PATH"] = f"{program.parent}:{agent.testbed.env['PATH']}"
@@ -204,16 +203,16 @@ async def test_a_mount_program_that_does_not_end(make_agent: MakeAgent, tmp_path
     agent.put(make_pod("beside", make_container(script=BESIDE, readinessProbe=READY)))
     names = [f"user-{n}" for n in range(10)]
     agent.put(*(claiming(name, "", nfs={"server": "away", "path": "/"}) for name in names))
-    await agent.wait_running("beside")
-    await the_node_goes_on(agent, "hung", "beside")
-    agent.remove(*names[:5])
-    await the_node_goes_on(agent, "removed", "beside")
-    agent.kill9()
-    agent.start()
-    await the_node_goes_on(agent, "restarted", "beside")
-    agent.remove("beside", *names[5:])
-    await agent.wait_gone("beside", *names)
+    try:
+        await agent.wait_running("beside")
+        await the_node_goes_on(agent, "hung", "beside")
+        agent.remove(*names[:5])
+        await the_node_goes_on(agent, "removed", "beside")
+        agent.kill9()
+        agent.start()
+        await the_node_goes_on(agent, "restarted", "beside")
+        agent.remove("beside", *names[5:])
+        await agent.wait_gone("beside", *names)
+    finally:
+        refused.touch()
     await agent.wait_nothing_left()
-    for pid in (tmp_path / "pids").read_text().split():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)  # those of the agent that was killed
