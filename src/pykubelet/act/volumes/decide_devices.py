@@ -125,11 +125,11 @@ def retry_now(work: Work) -> None:
 
 
 def volumes_in_use(work: Work) -> tuple[str, ...] | None:
-    """The unique names of attachable devices for the Node's status; None until the disk was read.
+    """The unique names of attachable devices for the Node's status; None until the disk and the Node were read.
 
     It is not known of a device from the disk whether it is attachable: one that the Node lists as attached is.
     """
-    if not work.reconstructed:
+    if not (work.reconstructed and work.inputs.api_node.registered):
         return None
     attached = work.inputs.node_volumes.attached
     return tuple(
