@@ -1,8 +1,9 @@
 """A FUSE file system in a process of its own, which shows a directory until it is made to hang.
 
 `python -m testbed.fuse MOUNTPOINT DIRECTORY` mounts it, writes `ready`, and obeys lines on its standard input: after `hang` it takes
-requests and answers none, so that not even SIGKILL ends a process that waits; after `answer` it answers them all. Stopped by
-SIGSTOP, it does not even take them: waiting processes can be killed then. At the end of its input it unmounts and ends.
+requests and answers none, so that not even SIGKILL ends a process that waits; after `answer` it answers them all. A line,
+also `take`, is obeyed once all requests before it are taken. Stopped by SIGSTOP, it does not even take them: waiting processes can be
+killed then. At the end of its input it unmounts and ends.
 Owns the mount. Source: the kernel's include/uapi/linux/fuse.h.
 """
 
@@ -52,6 +53,10 @@ class HangingFileSystem:
     def hang(self) -> None:
         """Take requests from now on, and answer none: whoever waits cannot even be killed."""
         self._order("hang")
+
+    def take(self) -> None:
+        """Return when the process has taken all requests that wait: from then on whoever waits cannot be killed."""
+        self._order("take")
 
     def answer(self) -> None:
         """Answer all requests that wait, and those that come, also after `stop`."""
@@ -120,17 +125,6 @@ class Daemon:
         waiting: list[bytes] | None = None
         while True:
             ready, _, _ = select.select([self._device, 0], [], [])
-            if 0 in ready:
-                line = os.read(0, 100).decode().strip()
-                if not line:
-                    return
-                if line == "hang":
-                    waiting = []
-                else:
-                    held, waiting = waiting or [], None
-                    for request in held:
-                        self._answer(request)
-                print("done", flush=True)
             if self._device in ready:
                 try:
                     request = os.read(self._device, 1 << 18)
@@ -144,6 +138,17 @@ class Daemon:
                     waiting.append(request)
                 else:
                     self._answer(request)
+            elif 0 in ready:
+                line = os.read(0, 100).decode().strip()
+                if not line:
+                    return
+                if line == "hang":
+                    waiting = []
+                elif line == "answer":
+                    held, waiting = waiting or [], None
+                    for request in held:
+                        self._answer(request)
+                print("done", flush=True)
 
     def _answer(self, request: bytes) -> None:
         _, opcode, unique, node, uid, gid, *_ = _IN.unpack_from(request)

@@ -40,12 +40,13 @@ def listener(
             disk.answer()
 
 
-def wait_until_it_waits(pid: int) -> None:
-    """Until a thread of the process waits for the file system."""
+def wait_until_it_waits(pid: int, disk: HangingFileSystem) -> None:
+    """Until a thread of the process waits for the file system, and SIGKILL would not end it."""
     deadline = time.monotonic() + 20
     while not any(path.read_text() == "request_wait_answer" for path in Path(f"/proc/{pid}/task").glob("*/wchan")):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+    disk.take()
 
 
 @pytest.mark.parametrize(("family", "address"), [("AF_INET", "127.0.0.1"), ("AF_INET6", "::"), ("AF_INET", "0.0.0.0")])
@@ -53,7 +54,7 @@ def test_a_killed_process_that_cannot_end_gives_up_its_port(tmp_path: Path, fami
     with HangingFileSystem(tmp_path / "mounted", tmp_path / "data") as disk:
         disk.hang()
         with listener(disk, family, address) as (process, port):
-            wait_until_it_waits(process.pid)
+            wait_until_it_waits(process.pid, disk)
             process.kill()
             deadline = time.monotonic() + 20
             while not is_dying(process.pid):
@@ -71,7 +72,7 @@ def test_a_process_that_runs_keeps_its_port(tmp_path: Path) -> None:
     with HangingFileSystem(tmp_path / "mounted", tmp_path / "data") as disk:
         disk.hang()
         with listener(disk) as (process, port):
-            wait_until_it_waits(process.pid)
+            wait_until_it_waits(process.pid, disk)
             assert not is_dying(process.pid)
             assert not release_port(port)
             with pytest.raises(OSError, match="in use"):
