@@ -46,11 +46,8 @@ async def registered(agent: Agent, *plugins: PluginProcess) -> None:
     """The node knows the devices of these plugins."""
 
     def known() -> bool:
-        file = agent.root / "device-plugins" / "kubelet_internal_checkpoint"
-        if not file.exists():
-            return False
-        resources = json.loads(file.read_text())["Data"]["RegisteredDevices"]
-        return all(resources.get(plugin.name) for plugin in plugins)
+        allocatable = agent.ask_json("explain", "node")["allocatable"]
+        return all(allocatable.get(plugin.name) for plugin in plugins)
 
     await agent.wait_for("devices", known)
 
