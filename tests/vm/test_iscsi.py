@@ -13,7 +13,7 @@ from support.storage_servers import IscsiTarget
 from support.unit import LONG_S, UnitAgent
 
 from pykubelet.act.volumes import iscsi_stage
-from pykubelet.act.volumes.iscsi_plan import IscsiDevice, disk_directory
+from pykubelet.act.volumes.iscsi_plan import IscsiDevice, disk_directory, disks
 from pykubelet.act.volumes.kind import UncertainError
 from pykubelet.edges.host.devices.iscsi import find_disks
 from pykubelet.edges.host.devices.iscsi_target import Chap
@@ -47,7 +47,7 @@ def device(
     return IscsiDevice(
         name=f"kubernetes.io/iscsi/{portal}:{IscsiTarget.IQN}:{lun}",
         kind="iscsi",
-        directory=disk_directory(str(folder / "plugins"), address),
+        directory=disk_directory(disks(str(folder / "plugins")), address),
         fs_type=fs_type,
         options=("rw",),
         volume="pv",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from pykubelet.act.volumes.model import Inputs, Moment
+from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import (
     Container,
     EmptyDirVolumeSource,
@@ -13,8 +15,12 @@ from pykubelet.base.api.core import (
     PodSecurityContext,
     PodSpec,
     Volume,
+    VolumeDevice,
     VolumeMount,
 )
+from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.content import Content, ContentKind, ObjectKey, Present
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.node import NodeView
@@ -51,6 +57,28 @@ def make_pod(
             securityContext=PodSecurityContext(fsGroup=fs_group),
         ),
     )
+
+
+def with_devices(pod: Pod) -> Pod:
+    """The pod with its volumes as block devices of its container."""
+    (container,) = pod.spec.containers
+    devices = tuple(VolumeDevice(name=volume.name, devicePath=f"/dev/{volume.name}") for volume in pod.spec.volumes)
+    container = replace(container, volumeMounts=(), volumeDevices=devices)
+    return replace(pod, spec=replace(pod.spec, containers=(container,)))
+
+
+def claimed(*, read_only: bool = False, **spec: Any) -> tuple[Volume, Content]:
+    """The volume `data` of a pod, which claims the volume `pv`, and the content that shows both. `spec`: of the volume `pv`."""
+    source = {"claimName": "c", "readOnly": read_only}
+    volume = from_object(Volume, {"name": "data", "persistentVolumeClaim": source})
+    about = {"name": "c", "namespace": "shop", "uid": "c1"}
+    claim = {"metadata": about, "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}}
+    persistent = {"metadata": {"name": "pv"}, "spec": {"claimRef": {"uid": "c1"}, **spec}}
+    found = {
+        ObjectKey(ContentKind.VOLUME_CLAIM, "shop", "c"): Present(from_object(PersistentVolumeClaim, claim)),
+        ObjectKey(ContentKind.VOLUME, "", "pv"): Present(from_object(PersistentVolume, persistent)),
+    }
+    return volume, Content(True, found)
 
 
 def empty_dir(name: str = "data", medium: str = "", size_limit: str | None = None) -> Volume:

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from act.volumes.samples import NODE, make_pod
+from act.volumes.samples import NODE, claimed, make_pod, with_devices
 from support.block import block_device, clean_folder
 
 from pykubelet.act.volumes import fc_disk
-from pykubelet.act.volumes.directories import VolumeDirs, release_volume
+from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.disk_mount import set_up
 from pykubelet.act.volumes.disk_plan import DiskPlan
 from pykubelet.act.volumes.fc_plan import FcDevice, FcDisk, disk_from, name_from
-from pykubelet.act.volumes.kind import Plan, RefusedPlan, SetUpContext, UndecidedPlan, VolumesError
+from pykubelet.act.volumes.kind import Plan, RefusedPlan, UndecidedPlan, VolumesError
 from pykubelet.act.volumes.model import Inputs
 from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.base.api.codec import from_object
@@ -27,9 +27,7 @@ from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.host.devices.scsi import Machine
 from pykubelet.edges.host.fs import mounts
-from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
-NOW = SetUpContext(1_700_000_000.0, VolumeQuotas(is_on=False))
 WWN, OTHER = "500a0981891b8dc5", "500a0982991b8dc5"
 NAME = f"kubernetes.io/fc/[{WWN} {OTHER}]:2"
 
@@ -111,7 +109,7 @@ def test_a_disk_is_mounted_bound_and_taken_off(machine: Machine, folder: Path, f
         delete = link(machine, f"by-path/{form.format(WWN)}", disk)
         fc_disk.mount_disk(device, machine)
         fc_disk.mount_disk(device, machine)
-        set_up(made, NOW)
+        set_up(made, "")
         Path(made.path, "kept").touch()
         (mount,) = mounts.mounts_below(device.directory)
         assert (mount.source, mount.fs_type) == (disk, "ext4") and os.stat(made.path).st_gid == 2000
@@ -120,7 +118,7 @@ def test_a_disk_is_mounted_bound_and_taken_off(machine: Machine, folder: Path, f
         assert [one.name for one in fc_disk.find_devices(paths)] == [NAME]
         with pytest.raises(VolumesError, match="still mounted by other references"):
             fc_disk.unmount(device.directory, NAME, machine)
-        release_volume(dirs)
+        fc_disk.tear_down(dirs)
         fc_disk.unmount(device.directory, NAME, machine)
         fc_disk.unmount(device.directory, NAME, machine)
         assert delete.read_text() == "1" and not os.path.exists(device.directory)
@@ -147,6 +145,39 @@ def test_the_multipath_device_over_several_disks_is_mounted(machine: Machine, fo
         fc_disk.mount_disk(device, machine)
         assert mounts.mounts_below(device.directory)[0].source in (over, f"{machine.dev}/dm-0")
         mounts.unmount(device.directory)
+
+
+def block_volume(root: Path | str = "/k") -> tuple[DiskPlan, FcDevice]:
+    """The plan for a PersistentVolume of mode Block."""
+    source = {"targetWWNs": [WWN, OTHER], "lun": 2}
+    volume, content = claimed(volumeMode="Block", fc=source)
+    node = ApiNode(volumes_in_use=frozenset({NAME}), volumes_attached={NAME: ""})
+    inputs = Inputs(node=NODE, content=content, api_node=node)
+    made = plan_volume(with_devices(make_pod(volume)), volume, inputs, Paths(str(root), "/logs"))
+    assert isinstance(made, DiskPlan) and isinstance(made.device, FcDevice), made
+    return made, made.device
+
+
+def test_a_volume_of_mode_block_is_mapped_and_taken_off(machine: Machine, folder: Path) -> None:
+    made, device = block_volume(folder / "root")
+    paths = Paths(str(folder / "root"), "/logs")
+    assert device.directory == f"{folder}/root/plugins/kubernetes.io/fc/volumeDevices/{WWN}-{OTHER}-lun-2"
+    assert made.path == f"{folder}/root/pods/u1/volumeDevices/kubernetes.io~fc/pv" and made.mounted.has_stats
+    with block_device() as disk:
+        delete = link(machine, f"by-path/fc-0x{WWN}-lun-2", disk)
+        for _ in range(2):
+            fc_disk.mount_disk(device, machine)
+            set_up(made, fc_disk.disk_path(machine, device.disk))
+        assert os.readlink(made.path) == disk and not mounts.is_mount_point(device.directory)
+        dirs = VolumeDirs.of(paths, PodUID("u1"), "kubernetes.io~fc", "pv", is_block=True)
+        assert fc_disk.device_of(paths, dirs) == NAME
+        assert [(one.name, one.directory) for one in fc_disk.find_devices(paths)] == [(NAME, device.directory)]
+        with pytest.raises(VolumesError, match="still referenced from other Pods"):
+            fc_disk.unmount(device.directory, NAME, machine)
+        fc_disk.tear_down(dirs)
+        fc_disk.unmount(device.directory, NAME, machine)
+        assert delete.read_text() == "1" and not os.path.exists(device.directory)
+        assert list(fc_disk.find_devices(paths)) == []
 
 
 def test_no_disk_after_a_rescan(machine: Machine, folder: Path) -> None:

@@ -10,34 +10,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from act.volumes.samples import NODE, make_pod
+from act.volumes.samples import NODE, claimed, make_pod, with_devices
 from support.block import block_device, clean_folder
 from support.iscsi_tools import IQN, IscsiTools
 
 from pykubelet.act.volumes import iscsi_stage
 from pykubelet.act.volumes.device_mount import MismatchError
-from pykubelet.act.volumes.directories import VolumeDirs, release_volume
+from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.disk_mount import set_up
 from pykubelet.act.volumes.disk_plan import DiskPlan
 from pykubelet.act.volumes.iscsi_plan import IscsiDevice, name_from, read_target, target_of, write_target
-from pykubelet.act.volumes.kind import Plan, RefusedPlan, SetUpContext, UncertainError, UndecidedPlan, VolumesError
+from pykubelet.act.volumes.kind import Plan, RefusedPlan, UncertainError, UndecidedPlan, VolumesError
 from pykubelet.act.volumes.model import Inputs
 from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import ISCSIVolumeSource, Secret, Volume
-from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content, ContentKind, ObjectKey, Present
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.paths import Paths
+from pykubelet.edges.host.devices.loops import detach_loop, find_loops
 from pykubelet.edges.host.fs import mounts
-from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
 SECRET = ObjectKey(ContentKind.SECRET, "shop", "chap")
-NOW = SetUpContext(1_700_000_000.0, VolumeQuotas(is_on=False))
 NAME = f"kubernetes.io/iscsi/10.0.0.1:{IQN}:0"
 CHAP = {
     "node.session.auth.username": "clerk",
@@ -51,9 +48,17 @@ def iscsi_volume(**source: Any) -> Volume:
     return from_object(Volume, {"name": "data", "iscsi": iscsi})
 
 
-def plan(volume: Volume, content: Content | None = None, node: ApiNode | None = None, root: str = "/k") -> Plan:
+def plan(
+    volume: Volume,
+    content: Content | None = None,
+    node: ApiNode | None = None,
+    root: str = "/k",
+    *,
+    is_block: bool = False,
+) -> Plan:
     inputs = Inputs(node=NODE, content=content or Content(), api_node=node or ApiNode())
-    return plan_volume(make_pod(volume, fs_group=2000), volume, inputs, Paths(root, "/logs"))
+    pod = make_pod(volume, fs_group=2000)
+    return plan_volume(with_devices(pod) if is_block else pod, volume, inputs, Paths(root, "/logs"))
 
 
 def planned(root: Path, lun: int = 0, **source: Any) -> tuple[DiskPlan, IscsiDevice]:
@@ -140,8 +145,10 @@ def test_the_node_waits_until_the_volume_is_attached_and_the_secret_known() -> N
     assert isinstance(refused, RefusedPlan) and "kube client is not configured" in refused.error
 
 
+ATTACHED = ApiNode(volumes_in_use=frozenset({NAME}), volumes_attached={NAME: ""})
+
+
 def test_a_claimed_volume_has_its_own_secret_and_options() -> None:
-    volume = from_object(Volume, {"name": "data", "persistentVolumeClaim": {"claimName": "c", "readOnly": True}})
     source = {
         "targetPortal": "10.0.0.1",
         "iqn": IQN,
@@ -149,22 +156,11 @@ def test_a_claimed_volume_has_its_own_secret_and_options() -> None:
         "chapAuthDiscovery": True,
         "secretRef": {"name": "chap", "namespace": "storage"},
     }
-    claim = {"metadata": {"name": "c", "namespace": "shop", "uid": "c1"}, "spec": {"volumeName": "pv"}}
-    spec = {"claimRef": {"uid": "c1"}, "iscsi": source, "mountOptions": ["noatime"]}
-    persistent = {"metadata": {"name": "pv"}, "spec": spec}
+    volume, content = claimed(read_only=True, iscsi=source, mountOptions=["noatime"])
     key = ObjectKey(ContentKind.SECRET, "storage", "chap")
-    content = Content(
-        True,
-        {
-            ObjectKey(ContentKind.VOLUME_CLAIM, "shop", "c"): Present(
-                from_object(PersistentVolumeClaim, {**claim, "status": {"phase": "Bound"}})
-            ),
-            ObjectKey(ContentKind.VOLUME, "", "pv"): Present(from_object(PersistentVolume, persistent)),
-            key: Present(from_object(Secret, {"metadata": {"name": "chap"}})),
-        },
-    )
+    content = Content(True, {**content.objects, key: Present(from_object(Secret, {"metadata": {"name": "chap"}}))})
     assert key in set(volume_keys(make_pod(volume), volume, content))
-    made = plan(volume, content, ApiNode(volumes_in_use=frozenset({NAME}), volumes_attached={NAME: ""}))
+    made = plan(volume, content, ATTACHED)
     assert isinstance(made, DiskPlan) and made.device.options == ("noatime", "ro")
     assert made.path.endswith("/kubernetes.io~iscsi/pv")
 
@@ -188,6 +184,8 @@ def tools(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IscsiTools]
         monkeypatch.setattr(iscsi_stage, "MULTIPATH_S", 0.5)
         yield made
         for mount in mounts.mounts_below(str(folder)):
+            for loop in find_loops(mount.target):
+                detach_loop(loop)
             mounts.unmount(mount.target)
 
 
@@ -207,8 +205,8 @@ def test_a_disk_from_login_to_logout(tools: IscsiTools, folder: Path) -> None:
     (found,) = mounts.mounts_below(device.directory)
     assert (found.fs_type, found.source) == ("ext4", disk(tools))
 
-    set_up(made, NOW)
-    set_up(made, NOW)
+    set_up(made, "")
+    set_up(made, "")
     Path(made.path, "kept").write_text("data")
     assert os.stat(made.path).st_gid == 2000 and Path(device.directory, "kept").exists()
     paths, uid = Paths(str(folder / "root"), "/logs"), PodUID("u1")
@@ -218,7 +216,7 @@ def test_a_disk_from_login_to_logout(tools: IscsiTools, folder: Path) -> None:
     with pytest.raises(VolumesError, match="still mounted by other references"):
         iscsi_stage.unmount(device.directory, NAME, tools.machine)
 
-    release_volume(dirs)
+    iscsi_stage.tear_down(dirs)
     iscsi_stage.unmount(device.directory, NAME, tools.machine)
     iscsi_stage.unmount(device.directory, NAME, tools.machine)
     assert tools.verbs()[2:] == ["logout 10.0.0.1:3260"] and tools.removed(disk(tools))
@@ -333,6 +331,89 @@ def test_a_host_without_iscsiadm(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     if os.path.exists("/usr/sbin/iscsiadm"):
         pytest.skip("this machine has an iscsiadm of its own")
     _, device = planned(folder / "root")
-    with pytest.raises(HostError, match="on Debian, install the package open-iscsi"):
+    with pytest.raises(VolumesError, match="on Debian, install the package open-iscsi") as failed:
         iscsi_stage.mount_disk(device, IscsiTools(folder / "tools", {}).machine)
+    assert failed.value.step == "WaitForAttach"
     assert not os.path.exists(device.directory)
+
+
+# Block mode
+
+
+def mapped(root: Path | str, *luns: int) -> list[tuple[DiskPlan, IscsiDevice]]:
+    """The plans for volumes of mode Block, one for each logical unit, of a pod."""
+    made = []
+    for lun in luns:
+        source = {"targetPortal": "10.0.0.1", "iqn": IQN, "lun": lun}
+        volume, content = claimed(iscsi=source, volumeMode="Block", mountOptions=["noatime"])
+        name = NAME.removesuffix("0") + str(lun)
+        node = ApiNode(volumes_in_use=frozenset({name}), volumes_attached={name: ""})
+        one = plan(volume, content, node, root=str(root), is_block=True)
+        assert isinstance(one, DiskPlan) and isinstance(one.device, IscsiDevice), one
+        made.append((one, one.device))
+    return made
+
+
+def test_a_volume_of_mode_block_is_mapped() -> None:
+    ((made, device),) = mapped("/k", 0)
+    top = f"/k/plugins/kubernetes.io/iscsi/volumeDevices/iface-default/10.0.0.1:3260-{IQN}-lun-0"
+    assert (device.directory, device.name, device.is_block) == (top, NAME, True)
+    assert made.map is not None and made.map.file == f"{top}/u1"
+    assert made.path == made.map.link == "/k/pods/u1/volumeDevices/kubernetes.io~iscsi/pv"
+    assert made.mounted.is_block and made.mounted.has_stats and made.fs_group is None
+    assert not made.mounted.supports_relabel
+
+
+def test_a_mapped_disk_from_login_to_logout(tools: IscsiTools, folder: Path) -> None:
+    ((made, device),) = mapped(folder / "root", 0)
+    assert made.map is not None
+    iscsi_stage.mount_disk(device, tools.machine)
+    with pytest.raises(VolumesError, match="device path of the volume is empty"):
+        set_up(made, "")
+    for _ in range(2):
+        iscsi_stage.mount_disk(device, tools.machine)
+        set_up(made, iscsi_stage.disk_path(tools.machine, device.target))
+    assert tools.verbs() == ["discover 10.0.0.1:3260", "login 10.0.0.1:3260"]
+    assert os.readlink(made.path) == disk(tools) and len(find_loops(made.map.file)) == 1
+    assert read_target(Path(device.directory, "iscsi.json").read_text()) == device.target
+
+    paths, uid = Paths(str(folder / "root"), "/logs"), PodUID("u1")
+    dirs = VolumeDirs.of(paths, uid, "kubernetes.io~iscsi", "pv", is_block=True)
+    assert iscsi_stage.device_of(paths, dirs) == NAME
+    assert [(one.name, one.directory) for one in iscsi_stage.find_devices(paths)] == [(NAME, device.directory)]
+    with pytest.raises(VolumesError, match=r"still referenced from other Pods \[u1\]"):
+        iscsi_stage.unmount(device.directory, NAME, tools.machine)
+    iscsi_stage.tear_down(dirs)
+    iscsi_stage.tear_down(dirs)
+    assert not os.path.lexists(made.path) and find_loops(made.map.file) == []
+    iscsi_stage.unmount(device.directory, NAME, tools.machine)
+    iscsi_stage.unmount(device.directory, NAME, tools.machine)
+    assert tools.verbs()[2:] == ["logout 10.0.0.1:3260"] and tools.removed(disk(tools))
+    assert list(iscsi_stage.find_devices(paths)) == [] and not os.path.exists(device.directory)
+
+
+def test_mapped_and_mounted_disks_of_a_target_share_its_sessions(tools: IscsiTools, folder: Path) -> None:
+    ((_, first),), second = mapped(folder / "root", 0), planned(folder / "root", 1)[1]
+    for device in (first, second):
+        iscsi_stage.mount_disk(device, tools.machine)
+    iscsi_stage.unmount(second.directory, second.name, tools.machine)
+    assert "logout 10.0.0.1:3260" not in tools.verbs()
+    iscsi_stage.unmount(first.directory, first.name, tools.machine)
+    assert tools.verbs()[-1] == "logout 10.0.0.1:3260"
+
+
+def test_disks_that_one_pod_has_mapped_are_told_apart_after_a_restart(tools: IscsiTools, folder: Path) -> None:
+    both = mapped(folder / "root", 0, 1)
+    paths = Paths(str(folder / "root"), "/logs")
+    dirs = [VolumeDirs.of(paths, PodUID("u1"), "kubernetes.io~iscsi", name, is_block=True) for name in ("pv", "other")]
+    for (made, device), one in zip(both, dirs, strict=True):
+        assert made.map is not None
+        made = replace(made, map=replace(made.map, link=one.path))
+        iscsi_stage.mount_disk(device, tools.machine)
+        set_up(made, iscsi_stage.disk_path(tools.machine, device.target))
+    names = [device.name for _, device in both]
+    assert [iscsi_stage.device_of(paths, one) for one in dirs] == names
+    for one, (_, device) in zip(dirs, both, strict=True):
+        iscsi_stage.tear_down(one)
+        iscsi_stage.unmount(device.directory, device.name, tools.machine)
+    assert list(iscsi_stage.find_devices(paths)) == []

@@ -94,8 +94,8 @@ def remove_link(map: BlockMap) -> None:
     files.remove_file(map.link)
 
 
-def remove_map(directory: str) -> None:
-    """Remove a device's global map. VolumesError while the device is mapped for a pod. A directory that is not there is no error."""
+def close_map(directory: str) -> None:
+    """Undo what interrupted maps have left in a device's global map. VolumesError while the device is mapped for a pod."""
     _refuse_mounts_above(f"{directory}/")
     names = [entry.name for entry in list_entries(directory) if is_pod_uid(entry.name)]
     mapped = [name for name in names if mounts.is_mount_point(f"{directory}/{name}")]
@@ -103,6 +103,11 @@ def remove_map(directory: str) -> None:
         raise VolumesError(f'the device "{directory}" is still referenced from other Pods [{" ".join(mapped)}]')
     for name in names:  # a map that was interrupted
         unmap_device(BlockMap(directory, PodUID(name), ""))
+
+
+def remove_map(directory: str) -> None:
+    """As `close_map`, and remove the directory, which must be empty then. One that is not there is no error."""
+    close_map(directory)
     if files.stat_file(directory, follow=False) is not None:
         files.remove_dir(directory)
 

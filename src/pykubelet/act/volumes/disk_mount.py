@@ -1,4 +1,4 @@
-"""Binds the mount of a network disk for pods, and notes which volume a disk belongs to. Blocks.
+"""Binds the mount of a network disk for pods, or maps the disk, and notes which volume a disk belongs to. Blocks.
 
 The note lies beside the disk's directory and has the volume's unique name: the directory alone does not contain it, and a
 restarted agent must know the same name as before.
@@ -6,18 +6,34 @@ restarted agent must know the same name as before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import posixpath
+from collections.abc import Iterable, Iterator
 
-from pykubelet.act.volumes.directories import VolumeDirs, list_directories, make_empty_volume_dir
+from pykubelet.act.volumes.block_map import map_device, remove_link, unmap_device
+from pykubelet.act.volumes.block_paths import map_of
+from pykubelet.act.volumes.directories import VolumeDirs, list_directories, make_empty_volume_dir, release_volume
 from pykubelet.act.volumes.disk_plan import DiskPlan
-from pykubelet.act.volumes.kind import SetUpContext, VolumesError
+from pykubelet.act.volumes.kind import VolumesError
 from pykubelet.edges.host.fs import files, mounts, trees
 from pykubelet.edges.host.fs.errors import HostError
 
+#: The directory, beside those of mounted disks, with the directories of mapped ones.
+MAPS = "volumeDevices"
 _NOTE = ".volume"
 
 
-def set_up(plan: DiskPlan, _context: SetUpContext) -> None:
+# Pods
+
+
+def set_up(plan: DiskPlan, disk: str) -> None:
+    """Bind the disk's mount for the pod, or map `disk`, the path of its device; "" if there is none now. VolumesError."""
+    if plan.map is not None:
+        map_device(disk, plan.map)
+    else:
+        _bind(plan)
+
+
+def _bind(plan: DiskPlan) -> None:
     """Bind the disk's mount unless it is bound, and give its files to the pod's group. VolumesError if it is not mounted."""
     options = ("ro",) if plan.mounted.read_only else ()
     if mounts.is_mount_point(plan.path):
@@ -32,6 +48,45 @@ def set_up(plan: DiskPlan, _context: SetUpContext) -> None:
     mounts.bind_with_options(source, plan.path, options)
 
 
+def tear_down(dirs: VolumeDirs, directories: Iterable[str]) -> None:
+    """Unmount the volume, or undo the map. `directories`: of all disks of the kind that may be mapped."""
+    if not dirs.is_block:
+        release_volume(dirs)
+        return
+    map = map_of(mapped_in(dirs, directories), dirs)
+    if map.directory:
+        unmap_device(map)
+    remove_link(map)
+
+
+def mapped_in(dirs: VolumeDirs, directories: Iterable[str]) -> str:
+    """The one of the directories in which the pod's volume is mapped; "" if it is not mapped.
+
+    Several disks of one pod are told apart by the name of the device, which the kernel knows even of one that is gone.
+    """
+    found = [one for one in directories if files.stat_file(f"{one}/{dirs.uid}", follow=False) is not None]
+    if len(found) > 1:
+        device = posixpath.basename(files.read_link(dirs.path) or "")
+        shown = {
+            mount.target: posixpath.basename(mount.root.removesuffix("//deleted")) for mount in mounts.read_mounts()
+        }
+        found = [one for one in found if shown.get(f"{one}/{dirs.uid}") == device]
+    return found[0] if found else ""
+
+
+# The node
+
+
+def trees_of(top: str) -> tuple[str, str]:
+    """The directory of mounted disks, and that of mapped ones."""
+    return top, f"{top}/{MAPS}"
+
+
+def is_map(directory: str, plugin: str) -> bool:
+    """Whether the disk of this directory of a plugin, such as `kubernetes.io/fc`, is mapped and not mounted."""
+    return f"/{plugin}/{MAPS}/" in directory
+
+
 def make_disk_directory(directory: str, name: str) -> None:
     """Make the directory that a disk is mounted on, with the note of the volume's unique name."""
     make_empty_volume_dir(directory)
@@ -44,11 +99,12 @@ def remove_disk_directory(directory: str) -> None:
     files.remove_file(f"{directory}{_NOTE}")
 
 
-def disk_directories(top: str) -> Iterable[tuple[str, str]]:
+def disk_directories(top: str) -> Iterator[tuple[str, str]]:
     """The directories of disks in a directory, and the unique name of each: "" if nothing is noted."""
     for entry in list_directories(top):
-        directory = f"{top}/{entry.name}"
-        yield directory, _noted(directory)
+        if entry.name != MAPS:
+            directory = f"{top}/{entry.name}"
+            yield directory, _noted(directory)
 
 
 def _noted(directory: str) -> str:

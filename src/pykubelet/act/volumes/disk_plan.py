@@ -1,26 +1,35 @@
 """The plans of volumes on disks that the node reaches over a network: iscsi and fc. Pure.
 
-The disk's file system is mounted once for the node; pods get binds of that mount.
+The disk's file system is mounted once for the node; pods get binds of that mount. A volume of mode Block is mapped for its pods.
 """
 
 from __future__ import annotations
 
+from pykubelet.act.volumes.block_paths import BlockMap, map_of
 from pykubelet.act.volumes.kind import DevicePlan, PlanInputs, VolumePlan
 
 
 class DiskDevice(DevicePlan, kw_only=True):
-    """The plan to mount a disk for the node. `fs_type` "": ext4. `options`: those of the mount."""
+    """The plan to mount a disk for the node. `fs_type` "": ext4. `options`: those of the mount.
+
+    `is_block`: the disk is not mounted, but mapped for pods in `directory`.
+    """
 
     fs_type: str = ""
     options: tuple[str, ...] = ()
+    is_block: bool = False
 
 
 class DiskPlan(VolumePlan):
-    """The plan to bind the disk's mount for a pod. `fs_group` None: files keep their group. `is_group_lasting`: `OnRootMismatch`."""
+    """The plan to bind the disk's mount for a pod, or to map the disk.
+
+    `fs_group` None: files keep their group. `is_group_lasting`: `OnRootMismatch`.
+    """
 
     staged: DiskDevice
     fs_group: int | None = None
     is_group_lasting: bool = False
+    map: BlockMap | None = None
 
     @property
     def device(self) -> DiskDevice:
@@ -40,14 +49,16 @@ def mount_options(inputs: PlanInputs, read_only: bool) -> tuple[str, ...]:
 
 
 def plan_bind(inputs: PlanInputs, device: DiskDevice, read_only: bool, *, has_stats: bool) -> DiskPlan:
-    """The bind of the disk's mount for the pod."""
+    """The bind of the disk's mount for the pod, or the map of the disk."""
     context = inputs.pod.spec.securityContext
     mounted = inputs.mounted(
         inputs.dirs.path,
         read_only=read_only,
-        supports_relabel=not read_only,
+        supports_relabel=not read_only and not inputs.is_block,
         is_measured=False,
-        has_stats=has_stats,
+        has_stats=has_stats or inputs.is_block,
     )
+    if inputs.is_block:
+        return DiskPlan(mounted, device, map=map_of(device.directory, inputs.dirs))
     lasting = context is not None and context.fsGroupChangePolicy == "OnRootMismatch"
     return DiskPlan(mounted, device, None if read_only else inputs.fs_group, lasting)

@@ -1,4 +1,4 @@
-"""Finds Fibre Channel disks, mounts them for the node, and undoes that. Blocks, but for `stage` and `unstage`.
+"""Finds Fibre Channel disks, mounts or maps them for the node, and undoes that. Blocks, but for `stage` and `unstage`.
 
 The unique name of a volume names its disk fully, so nothing else has to be noted for a restarted agent.
 """
@@ -8,17 +8,30 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterable
 
+from pykubelet.act.volumes import disk_mount
+from pykubelet.act.volumes.block_map import close_map
 from pykubelet.act.volumes.device_mount import STAGE_S, MismatchError, refuse_references
 from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.disk_mount import (
     disk_directories,
     disk_of,
+    is_map,
     make_disk_directory,
+    mapped_in,
     remove_disk_directory,
+    trees_of,
     unmount_disk,
 )
-from pykubelet.act.volumes.fc_plan import NAME, FcDevice, FcDisk, disk_from, disks, name_from
-from pykubelet.act.volumes.kind import MOUNT_DEVICE, CallContext, FoundDevice, UncertainError, VolumesError
+from pykubelet.act.volumes.disk_plan import DiskPlan
+from pykubelet.act.volumes.fc_plan import NAME, PLUGIN, FcDevice, FcDisk, disk_from, disks, name_from
+from pykubelet.act.volumes.kind import (
+    MOUNT_DEVICE,
+    CallContext,
+    FoundDevice,
+    SetUpContext,
+    UncertainError,
+    VolumesError,
+)
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.host.devices.disk_formats import FilesystemMismatchError, format_and_mount
 from pykubelet.edges.host.devices.scsi import (
@@ -49,8 +62,14 @@ def find_disks(machine: Machine, disk: FcDisk) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def disk_path(machine: Machine, disk: FcDisk) -> str:
+    """The disk, or the multipath device over it; "" if the node has none now."""
+    found = find_disks(machine, disk)
+    return next((over for one in found if (over := multipath_of(machine, one))), found[0] if found else "")
+
+
 async def stage(plan: FcDevice, context: CallContext) -> None:
-    """Find the disk and mount it, unless it is mounted."""
+    """Find the disk and mount it, unless it is mounted. In block mode it is only found."""
     await context.blocking(lambda: mount_disk(plan, Machine()), STAGE_S)
 
 
@@ -64,10 +83,11 @@ def mount_disk(plan: FcDevice, machine: Machine) -> None:
         found = list(wait_for(lambda: find_disks(machine, plan.disk), 1, RESCAN_S))
     if not found:
         raise VolumesError("no fc disk found", WAIT_FOR_ATTACH)
-    device = next((over for disk in found if (over := multipath_of(machine, disk))), found[0])
     make_disk_directory(plan.directory, plan.name)
+    if plan.is_block:
+        return
     try:
-        format_and_mount(device, plan.directory, plan.fs_type, plan.options)
+        format_and_mount(disk_path(machine, plan.disk), plan.directory, plan.fs_type, plan.options)
     except FilesystemMismatchError as error:
         remove_disk_directory(plan.directory)
         raise MismatchError(error.message, MOUNT_DEVICE) from error
@@ -76,13 +96,15 @@ def mount_disk(plan: FcDevice, machine: Machine) -> None:
 
 
 async def unstage(found: FoundDevice, context: CallContext) -> None:
-    """Unmount the disk and take it off the node."""
+    """Unmount the disk, or undo its map, and take it off the node."""
     await context.blocking(lambda: unmount(found.directory, found.name, Machine()), UNSTAGE_S)
 
 
 def unmount(directory: str, name: str, machine: Machine) -> None:
-    """As `unstage`. VolumesError as long as the disk is mounted elsewhere too."""
-    if mounts.is_mount_point(directory):
+    """As `unstage`. VolumesError as long as the disk is mounted elsewhere too, or mapped."""
+    if is_map(directory, PLUGIN):
+        close_map(directory)
+    elif mounts.is_mount_point(directory):
         refuse_references(directory, name)
         unmount_disk(directory)
     disk = disk_from(name)
@@ -93,12 +115,28 @@ def unmount(directory: str, name: str, machine: Machine) -> None:
 
 def find_devices(paths: Paths) -> Iterable[FoundDevice]:
     """The disks that have a directory."""
-    for directory, noted in disk_directories(disks(paths.plugins)):
-        if name := noted or name_from(directory):
-            yield FoundDevice(name, NAME, directory)
+    for tree in trees_of(disks(paths.plugins)):
+        for directory, noted in disk_directories(tree):
+            if name := noted or name_from(directory):
+                yield FoundDevice(name, NAME, directory)
 
 
 def device_of(paths: Paths, dirs: VolumeDirs) -> str:
-    """The unique name of the disk that is bound for a pod's volume."""
-    directory = disk_of(dirs, disks(paths.plugins))
+    """The unique name of the disk that is bound or mapped for a pod's volume."""
+    directory = mapped_in(dirs, _maps(dirs)) if dirs.is_block else disk_of(dirs, disks(paths.plugins))
     return next((found.name for found in find_devices(paths) if found.directory == directory), "")
+
+
+def _maps(dirs: VolumeDirs) -> list[str]:
+    return [directory for directory, _ in disk_directories(trees_of(disks(dirs.plugins))[1])]
+
+
+def set_up(plan: DiskPlan, _context: SetUpContext) -> None:
+    """Bind the disk's mount, or map the disk, for the pod."""
+    assert isinstance(plan.staged, FcDevice)
+    disk_mount.set_up(plan, disk_path(Machine(), plan.staged.disk) if plan.staged.is_block else "")
+
+
+def tear_down(dirs: VolumeDirs) -> None:
+    """Undo `set_up`."""
+    disk_mount.tear_down(dirs, _maps(dirs))

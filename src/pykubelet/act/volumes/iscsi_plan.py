@@ -66,9 +66,9 @@ def disks(plugins: str) -> str:
     return f"{plugins}/{PLUGIN}"
 
 
-def disk_directory(plugins: str, target: IscsiTarget) -> str:
-    """The directory on which the disk is mounted."""
-    return f"{disks(plugins)}/iface-{target.interface}/{target.portals[0]}-{target.iqn}-lun-{target.lun}"
+def disk_directory(top: str, target: IscsiTarget) -> str:
+    """The directory on which the disk is mounted, or in which it is mapped. `top`: that of all disks of which this is so."""
+    return f"{top}/iface-{target.interface}/{target.portals[0]}-{target.iqn}-lun-{target.lun}"
 
 
 def name_from(directory: str) -> str:

@@ -1,25 +1,32 @@
-"""Logs in to iSCSI targets and mounts their disks for the node, and undoes that.
+"""Logs in to iSCSI targets and mounts or maps their disks for the node, and undoes that.
 
-Owns: `iscsi.json` in the disk's directory, hidden while the disk is mounted: with it a restarted agent can log out. It is
+Owns: `iscsi.json` in the disk's directory, hidden while a disk is mounted there: with it a restarted agent can log out. It is
 written before the first login and removed after the last logout. A target with several disks is logged out with the last one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
+from pykubelet.act.volumes import disk_mount
+from pykubelet.act.volumes.block_map import close_map
 from pykubelet.act.volumes.device_mount import STAGE_S, MismatchError, refuse_references
 from pykubelet.act.volumes.directories import VolumeDirs, list_directories
 from pykubelet.act.volumes.disk_mount import (
     disk_directories,
     disk_of,
+    is_map,
     make_disk_directory,
+    mapped_in,
     remove_disk_directory,
+    trees_of,
     unmount_disk,
 )
+from pykubelet.act.volumes.disk_plan import DiskPlan
 from pykubelet.act.volumes.iscsi_plan import (
     DATA,
     NAME,
+    PLUGIN,
     IscsiDevice,
     disks,
     is_of_target,
@@ -27,7 +34,14 @@ from pykubelet.act.volumes.iscsi_plan import (
     read_target,
     write_target,
 )
-from pykubelet.act.volumes.kind import MOUNT_DEVICE, CallContext, FoundDevice, UncertainError
+from pykubelet.act.volumes.kind import (
+    MOUNT_DEVICE,
+    CallContext,
+    FoundDevice,
+    SetUpContext,
+    UncertainError,
+    VolumesError,
+)
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.host.devices.disk_formats import FilesystemMismatchError, format_and_mount
 from pykubelet.edges.host.devices.iscsi import find_disks, locked_target, log_in, log_out
@@ -44,18 +58,21 @@ UNSTAGE_S = 300.0
 
 
 async def stage(plan: IscsiDevice, context: CallContext) -> None:
-    """Log in and mount the disk, unless it is mounted."""
+    """Log in and mount the disk, unless it is mounted. In block mode the node only logs in."""
     await context.blocking(lambda: mount_disk(plan, Machine()), STAGE_S + UNSTAGE_S)
 
 
 def mount_disk(plan: IscsiDevice, machine: Machine) -> None:
-    """Log in and mount the disk, unless it is mounted. UncertainError: there may be a session, so it must be undone.
+    """As `stage`. UncertainError: there may be a session, so it must be undone. VolumesError if there is no iscsiadm.
 
-    HostError if there is no iscsiadm. MismatchError: see there; the node is logged out then.
+    MismatchError: see there; the node is logged out then.
     """
     if mounts.is_mount_point(plan.directory):
         return
-    find_program("iscsiadm")
+    try:
+        find_program("iscsiadm")
+    except HostError as error:
+        raise VolumesError(error.message, WAIT_FOR_ATTACH) from error
     make_disk_directory(plan.directory, plan.name)
     files.write_atomic(f"{plan.directory}/{DATA}", write_target(plan.volume, plan.target), 0o640, durable=True)
     try:
@@ -63,6 +80,8 @@ def mount_disk(plan: IscsiDevice, machine: Machine) -> None:
             disk = _log_in(plan, machine)
     except HostError as error:
         raise UncertainError(str(error), WAIT_FOR_ATTACH) from error
+    if plan.is_block:
+        return
     try:
         format_and_mount(disk, plan.directory, plan.fs_type, plan.options)
     except FilesystemMismatchError as error:
@@ -89,13 +108,15 @@ def _log_in(plan: IscsiDevice, machine: Machine) -> str:
 
 
 async def unstage(found: FoundDevice, context: CallContext) -> None:
-    """Unmount the disk, take it off the node, and log out unless other disks of the target are used."""
+    """Unmount the disk, or undo its map, take it off the node, and log out unless other disks of the target are used."""
     await context.blocking(lambda: unmount(found.directory, found.name, Machine()), UNSTAGE_S)
 
 
 def unmount(directory: str, name: str, machine: Machine) -> None:
-    """As `unstage`. VolumesError as long as the disk is mounted elsewhere too."""
-    if mounts.is_mount_point(directory):
+    """As `unstage`. VolumesError as long as the disk is mounted elsewhere too, or mapped."""
+    if is_map(directory, PLUGIN):
+        close_map(directory)
+    elif mounts.is_mount_point(directory):
         refuse_references(directory, name)
         unmount_disk(directory)
     if (target := _read(directory)) is not None:
@@ -118,25 +139,48 @@ def _read(directory: str) -> IscsiTarget | None:
 
 def _is_used(directory: str, iqn: str) -> bool:
     """Whether there is a directory of another disk of the target."""
-    top = directory.rsplit("/", 2)[0]
-    others = (f"{interface.name}/{disk}" for interface in list_directories(top) for disk in _names(top, interface.name))
-    return any(is_of_target(other, iqn) for other in others if f"{top}/{other}" != directory)
+    top = directory.rsplit("/", 2)[0].removesuffix(f"/{disk_mount.MAPS}")
+    others = (other for tree in trees_of(top) for other, _ in _directories(tree))
+    return any(is_of_target(other, iqn) for other in others if other != directory)
 
 
-def _names(top: str, interface: str) -> Iterable[str]:
-    return [entry.name for entry in list_directories(f"{top}/{interface}")]
+def _directories(tree: str) -> Iterator[tuple[str, str]]:
+    """The directories of disks in a tree, with the unique names that are noted."""
+    for interface in list_directories(tree):
+        if interface.name.startswith("iface-"):
+            yield from disk_directories(f"{tree}/{interface.name}")
 
 
-def find_devices(paths: Paths) -> Iterable[FoundDevice]:
+def find_devices(paths: Paths) -> Iterator[FoundDevice]:
     """The disks that have a directory."""
-    top = disks(paths.plugins)
-    for interface in list_directories(top):
-        for directory, noted in disk_directories(f"{top}/{interface.name}"):
+    for tree in trees_of(disks(paths.plugins)):
+        for directory, noted in _directories(tree):
             if name := noted or name_from(directory):
                 yield FoundDevice(name, NAME, directory)
 
 
 def device_of(paths: Paths, dirs: VolumeDirs) -> str:
-    """The unique name of the disk that is bound for a pod's volume."""
-    directory = disk_of(dirs, disks(paths.plugins))
+    """The unique name of the disk that is bound or mapped for a pod's volume."""
+    directory = mapped_in(dirs, _maps(dirs)) if dirs.is_block else disk_of(dirs, disks(paths.plugins))
     return next((found.name for found in find_devices(paths) if found.directory == directory), "")
+
+
+def _maps(dirs: VolumeDirs) -> list[str]:
+    return [directory for directory, _ in _directories(trees_of(disks(dirs.plugins))[1])]
+
+
+def set_up(plan: DiskPlan, _context: SetUpContext) -> None:
+    """Bind the disk's mount, or map the disk, for the pod."""
+    assert isinstance(plan.staged, IscsiDevice)
+    disk_mount.set_up(plan, disk_path(Machine(), plan.staged.target) if plan.staged.is_block else "")
+
+
+def disk_path(machine: Machine, target: IscsiTarget) -> str:
+    """The disk, or the multipath device over several; "" if the node has none now."""
+    found = find_disks(machine, target)
+    return next((over for one in found if (over := multipath_of(machine, one))), found[0] if found else "")
+
+
+def tear_down(dirs: VolumeDirs) -> None:
+    """Undo `set_up`."""
+    disk_mount.tear_down(dirs, _maps(dirs))

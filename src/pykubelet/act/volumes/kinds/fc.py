@@ -1,16 +1,16 @@
 """fc volumes: a disk that the node's Fibre Channel adapters reach.
 
-The disk is mounted once for the node, an empty one is formatted before; pods get binds.
+The disk is mounted once for the node, an empty one is formatted before; pods get binds. A volume of mode Block is mapped for
+the pod as it is.
 Source: the Kubernetes documentation "Volumes", fc.
 """
 
 from __future__ import annotations
 
 from pykubelet.act.volumes.attached import await_attachment
-from pykubelet.act.volumes.directories import release_volume
-from pykubelet.act.volumes.disk_mount import set_up
+from pykubelet.act.volumes.disk_mount import trees_of
 from pykubelet.act.volumes.disk_plan import DiskPlan, is_read_only, mount_options, plan_bind
-from pykubelet.act.volumes.fc_disk import device_of, find_devices, stage, unstage
+from pykubelet.act.volumes.fc_disk import device_of, find_devices, set_up, stage, tear_down, unstage
 from pykubelet.act.volumes.fc_plan import NAME, PLUGIN, FcDevice, disk_of_source, disks
 from pykubelet.act.volumes.kind import PlanInputs, UndecidedPlan, VolumeKind
 
@@ -24,10 +24,11 @@ def plan(inputs: PlanInputs) -> DiskPlan | UndecidedPlan:
     device = FcDevice(
         name=disk.unique_name,
         kind=NAME,
-        directory=f"{disks(inputs.paths.plugins)}/{disk.directory_name}",
+        directory=f"{trees_of(disks(inputs.paths.plugins))[inputs.is_block]}/{disk.directory_name}",
         is_attachable=inputs.content.available,
         fs_type=source.fsType,
         options=mount_options(inputs, read_only),
+        is_block=inputs.is_block,
         disk=disk,
     )
     return await_attachment(inputs, device) or plan_bind(inputs, device, read_only, has_stats=False)
@@ -40,7 +41,8 @@ KIND = VolumeKind(
     set_up=set_up,
     is_persistent=True,
     mount_options=True,
-    tear_down=release_volume,
+    maps_devices=True,
+    tear_down=tear_down,
     stage=stage,
     unstage=unstage,
     find_devices=find_devices,

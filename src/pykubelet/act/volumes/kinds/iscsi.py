@@ -1,6 +1,7 @@
 """iscsi volumes: a disk of an iSCSI target, which the node logs in to with the host's iscsiadm.
 
-The disk is mounted once for the node, an empty one is formatted before; pods get binds.
+The disk is mounted once for the node, an empty one is formatted before; pods get binds. A volume of mode Block is mapped for
+the pod as it is.
 Source: the Kubernetes documentation "Volumes", iscsi.
 """
 
@@ -9,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykubelet.act.volumes.attached import await_attachment, referenced_secret, secret_data
-from pykubelet.act.volumes.directories import release_volume
-from pykubelet.act.volumes.disk_mount import set_up
+from pykubelet.act.volumes.disk_mount import trees_of
 from pykubelet.act.volumes.disk_plan import DiskPlan, is_read_only, mount_options, plan_bind
 from pykubelet.act.volumes.iscsi_plan import (
     NAME,
@@ -18,10 +18,11 @@ from pykubelet.act.volumes.iscsi_plan import (
     IscsiDevice,
     IscsiSource,
     disk_directory,
+    disks,
     target_of,
     unique_name,
 )
-from pykubelet.act.volumes.iscsi_stage import device_of, find_devices, stage, unstage
+from pykubelet.act.volumes.iscsi_stage import device_of, find_devices, set_up, stage, tear_down, unstage
 from pykubelet.act.volumes.kind import PlanInputs, ResolvedVolume, UndecidedPlan, VolumeKind, VolumesError
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.values import replace
@@ -55,10 +56,11 @@ def plan(inputs: PlanInputs) -> DiskPlan | UndecidedPlan:
     device = IscsiDevice(
         name=unique_name(source),
         kind=NAME,
-        directory=disk_directory(inputs.paths.plugins, target),
+        directory=disk_directory(trees_of(disks(inputs.paths.plugins))[inputs.is_block], target),
         is_attachable=inputs.content.available,
         fs_type=source.fsType,
         options=mount_options(inputs, read_only),
+        is_block=inputs.is_block,
         volume=inputs.spec_name,
         target=target,
     )
@@ -93,7 +95,8 @@ KIND = VolumeKind(
     set_up=set_up,
     is_persistent=True,
     mount_options=True,
-    tear_down=release_volume,
+    maps_devices=True,
+    tear_down=tear_down,
     stage=stage,
     unstage=unstage,
     find_devices=find_devices,
