@@ -181,6 +181,23 @@ async def test_the_options_of_a_file_system_are_not_those_of_a_bind(root: Path, 
         assert os.statvfs(path).f_flag & os.ST_NOEXEC
 
 
+async def test_a_directory_takes_the_mount_options_of_its_storage_class(root: Path, tmp_path: Path) -> None:
+    """One StorageClass may serve devices and directories: what concerns file systems only has no effect on a bind."""
+    (tmp_path / "data").mkdir()
+    async with started(root) as agent:
+        options = ["discard", "nofail", "noexec", "nosymfollow"]
+        agent.content.publish(content(f"{tmp_path}/data", mountOptions=options))
+        agent.observed.publish(running())
+        set_roster(agent, make_pod("u1"))
+        path = (await agent.wait_ready("u1")).volumes["v"].host_path
+        (mounted,) = mounts.mounts_below(path)
+        assert {"noexec", "nosymfollow"} <= set(mounted.options)
+        set_roster(agent, make_pod("u1"), make_pod("u2", read_only=True))
+        path = (await agent.wait_ready("u2")).volumes["v"].host_path
+        (mounted,) = mounts.mounts_below(path)
+        assert {"ro", "noexec", "nosymfollow"} <= set(mounted.options)
+
+
 async def test_a_block_volume_is_mapped_for_pods_through_a_restart(root: Path, device: str) -> None:
     one, two = make_pod("u1", is_block=True), make_pod("u2", is_block=True, read_only=True)
     link = f"{root}/pods/u1/volumeDevices/kubernetes.io~local-volume/pv"

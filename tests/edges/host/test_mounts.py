@@ -147,6 +147,15 @@ def test_read_only_remount_keeps_the_other_flags(place: Path) -> None:
 
 
 @pytest.mark.integration
+def test_a_file_system_that_the_kernel_has_not_is_named(place: Path) -> None:
+    (place / "m").mkdir()
+    with pytest.raises(
+        HostError, match="the kernel of this node has no file system nosuchfs, or its module is not installed"
+    ):
+        mounts.mount_by_program("none", str(place / "m"), "nosuchfs", (), 20.0)
+
+
+@pytest.mark.integration
 def test_shared_root_directory_propagates(place: Path) -> None:
     (place / "root").mkdir()
     mounts.make_shared(str(place / "root"))

@@ -152,15 +152,14 @@ def set_up(plan: LocalPlan, context: SetUpContext) -> None:
     if mounts.is_mount_point(plan.path):
         mounts.apply_bind_options(plan.path, plan.options)  # an earlier set-up may have been cut short before it did
         return  # without asking the path, which may be on a file system that hangs
-    source, options = plan.source.path, plan.options
+    source = plan.source.path
     if not _stat(source).is_dir:
         source = plan.source.directory
-        options = tuple(one for one in options if one in mounts.BIND_OPTIONS)  # others are the file system's
         if not mounts.is_mount_point(source):
             raise VolumesError(f"the device {plan.source.path} is not mounted at {source}")
     _apply_group(plan, source, context)  # before the bind, which is the mark of a finished volume
     make_empty_volume_dir(plan.path)
-    mounts.bind_with_options(source, plan.path, options)
+    mounts.bind_with_options(source, plan.path, plan.options)
 
 
 def _apply_group(plan: LocalPlan, source: str, context: SetUpContext) -> None:

@@ -17,7 +17,7 @@ from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs import libc
 from pykubelet.edges.host.fs.errors import HostError, translating
-from pykubelet.edges.host.fs.programs import run_program
+from pykubelet.edges.host.fs.programs import missing_helper, run_program
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 _PROBE_S = 5.0
@@ -31,9 +31,10 @@ _FLAG_OPTIONS = {
     "noatime": libc.MS_NOATIME,
     "nodiratime": libc.MS_NODIRATIME,
     "relatime": libc.MS_RELATIME,
+    "nosymfollow": libc.MS_NOSYMFOLLOW,
 }
-#: The options that concern one mount alone, not its file system.
-BIND_OPTIONS = frozenset((*_FLAG_OPTIONS, "rw", "defaults", "bind"))
+#: In the flags of statvfs(3), as in `linux/statfs.h`.
+_ST_NOSYMFOLLOW = 0x2000
 
 
 class Mount(Value):
@@ -190,11 +191,8 @@ def bind(source: str, target: str, *, read_only: bool = False, recursive: bool =
 def bind_with_options(source: str, target: str, options: tuple[str, ...]) -> None:
     """Bind-mount `source` at `target` with options that concern this mount alone, such as `ro` and `noexec`.
 
-    HostError for other options, before anything is mounted.
+    Others have no effect, as with mount(8): `discard` is one of the file system, `nofail` one for the boot.
     """
-    for option in options:
-        if option not in BIND_OPTIONS:
-            raise HostError("mount", target, "EINVAL", f'the option "{option}" does not apply to a bind mount')
     libc.mount(source, target, None, libc.MS_BIND, None)
     try:
         apply_bind_options(target, options)
@@ -232,7 +230,17 @@ def mount_by_program(
     if ran.status != 0:
         shown = " ".join(argument for argument in arguments if argument != "--" or program != "mount")
         text = f"mount failed: {ran.reason}\nMounting command: {program}\nMounting arguments: {shown}\nOutput: {ran.output}\n"
-        raise HostError("mount", target, "EIO", text)
+        raise HostError("mount", target, "EIO", f"{text}{_lack(fs_type)}")
+
+
+def _lack(fs_type: str, proc: str = "/proc") -> str:
+    """What the node lacks for file systems of this type: a helper of mount(8), or support in the kernel; "" if it has both."""
+    if missing := missing_helper(fs_type):
+        return missing
+    with contextlib.suppress(OSError), open(f"{proc}/filesystems", encoding="ascii", errors="replace") as table:
+        if fs_type not in table.read().split():  # mounting has loaded the module, if there is one
+            return f"the kernel of this node has no file system {fs_type}, or its module is not installed"
+    return ""
 
 
 def unmount_by_program(target: str, deadline_s: float) -> None:
@@ -285,6 +293,7 @@ def _locked_flags(target: str) -> int:
         (os.ST_NOATIME, libc.MS_NOATIME),
         (os.ST_NODIRATIME, libc.MS_NODIRATIME),
         (os.ST_RELATIME, libc.MS_RELATIME),
+        (_ST_NOSYMFOLLOW, libc.MS_NOSYMFOLLOW),
     )
     for have, flag in pairs:
         if present & have:

@@ -40,6 +40,7 @@ _PACKAGES = {
     "mkfs.f2fs": "f2fs-tools",
     "mkfs.ntfs": "ntfs-3g",
     "mount.nfs": "nfs-common",
+    "mount.nfs4": "nfs-common",
     "iscsiadm": "open-iscsi",
     "multipath": "multipath-tools",
     "blockdev": "util-linux",
@@ -72,6 +73,17 @@ def find_program(name: str) -> str:
         hint = f": on Debian, install the package {package}" if package else ""
         raise HostError(name, "", "ENOENT", f"the program {name} is not installed{hint}")
     return found
+
+
+def missing_helper(fs_type: str) -> str:
+    """That the helper of mount(8) for file systems of this type is missing; "" if it is there, or if none is known."""
+    if f"mount.{fs_type}" not in _PACKAGES:
+        return ""
+    try:
+        find_program(f"mount.{fs_type}")
+    except HostError as error:
+        return error.message
+    return ""
 
 
 class RunningProgram(Value):
