@@ -67,15 +67,15 @@ def with_devices(pod: Pod) -> Pod:
     return replace(pod, spec=replace(pod.spec, containers=(container,)))
 
 
-def claimed(*, read_only: bool = False, **spec: Any) -> tuple[Volume, Content]:
+def claimed(*, claim_name: str = "c", read_only: bool = False, **spec: Any) -> tuple[Volume, Content]:
     """The volume `data` of a pod, which claims the volume `pv`, and the content that shows both. `spec`: of the volume `pv`."""
-    source = {"claimName": "c", "readOnly": read_only}
+    source = {"claimName": claim_name, "readOnly": read_only}
     volume = from_object(Volume, {"name": "data", "persistentVolumeClaim": source})
-    about = {"name": "c", "namespace": "shop", "uid": "c1"}
+    about = {"name": claim_name, "namespace": "shop", "uid": "c1"}
     claim = {"metadata": about, "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}}
     persistent = {"metadata": {"name": "pv"}, "spec": {"claimRef": {"uid": "c1"}, **spec}}
     found = {
-        ObjectKey(ContentKind.VOLUME_CLAIM, "shop", "c"): Present(from_object(PersistentVolumeClaim, claim)),
+        ObjectKey(ContentKind.VOLUME_CLAIM, "shop", claim_name): Present(from_object(PersistentVolumeClaim, claim)),
         ObjectKey(ContentKind.VOLUME, "", "pv"): Present(from_object(PersistentVolume, persistent)),
     }
     return volume, Content(True, found)

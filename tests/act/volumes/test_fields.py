@@ -122,7 +122,8 @@ def test_kinds_that_are_refused() -> None:
     )
     repository = GitRepoVolumeSource(repository="https://example.com/x")
     assert plan(Volume(name="v", gitRepo=repository)) == RefusedPlan(
-        "git-repo volume plugin has been disabled", step="NewMounter initialization"
+        "git-repo volume plugin has been disabled; let an init container clone the repository into an emptyDir volume",
+        step="NewMounter initialization",
     )
     assert plan(Volume(name="v", hostPath=HostPathVolumeSource(path="/a/../b", type=""))) == RefusedPlan(
         "invalid HostPath `/a/../b`: must not contain '..'"

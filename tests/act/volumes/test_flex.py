@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from act.volumes.samples import NODE, make_pod, running
+from act.volumes.samples import NODE, claimed, make_pod, running
+from act.volumes.test_expansion import Cluster
 from act.volumes.test_loop import UID, Agent, set_roster, started, stop_pod, until
 from support.flex_driver import DRIVER, NOT_SUPPORTED, FlexScript
 
@@ -22,7 +23,8 @@ from pykubelet.act.volumes.model import Inputs
 from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.act.volumes.registry import kind_in, volume_keys
 from pykubelet.base.api.codec import from_object
-from pykubelet.base.api.core import Secret, Volume
+from pykubelet.base.api.core import Pod, Secret, Volume
+from pykubelet.base.api.storage import PersistentVolumeClaim
 from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present
 from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.paths import Paths
@@ -72,12 +74,14 @@ def test_the_options_of_a_call() -> None:
         "kubernetes.io/fsType": "xfs",
         "kubernetes.io/readwrite": "ro",
         "kubernetes.io/pvOrVolumeName": "data",
+        "share": "a",
+    }
+    assert made.pod_options == {
         "kubernetes.io/mounterArgs.FsGroup": "2000",
         "kubernetes.io/pod.name": "web",
         "kubernetes.io/pod.namespace": "shop",
         "kubernetes.io/pod.uid": "u1",
         "kubernetes.io/serviceAccount.name": "",
-        "share": "a",
     }
     assert made.secrets.data == {"key": b"pass"} and "pass" not in repr(made)
     assert made.device is None and made.fs_group is None, "read-only files keep their group"
@@ -85,7 +89,7 @@ def test_the_options_of_a_call() -> None:
 
 def test_a_secret_must_be_there_and_of_the_drivers_type() -> None:
     volume = flex_volume(secretRef={"name": "s"})
-    head = 'failed to get secret from ["shop"/"s"]: '
+    head = "couldn't get secret shop/s err: "
     for found, words in (
         (secret("Opaque"), f"cannot get secret of type {DRIVER}"),
         (Absent('secrets "s" not found'), 'secrets "s" not found'),
@@ -233,3 +237,75 @@ async def test_a_driver_that_hangs_delays_no_other_volume(
         set_roster(agent)
         await agent.wait_gone(agent.paths.pod(UID))
     assert "unmount" in driver.calls(), "it may have mounted the volume"
+
+
+# Expansion
+
+
+def small() -> Cluster:
+    return Cluster({"capacity": {"storage": "8Mi"}}, {"volumeName": "pv"})
+
+
+def grown(store: Cluster) -> tuple[Pod, Content]:
+    """A pod with a claim whose volume is larger than the claim's status says."""
+    source = {"driver": DRIVER, "options": {"share": "a"}}
+    volume, content = claimed(claim_name="data", flexVolume=source, capacity={"storage": "16Mi"})
+    claim = Present(from_object(PersistentVolumeClaim, store.claim))
+    key = ObjectKey(ContentKind.VOLUME_CLAIM, "shop", "data")
+    return make_pod(volume), Content(True, {**content.objects, key: claim})
+
+
+async def test_the_driver_grows_the_file_system(root: Path, tmp_path: Path) -> None:
+    driver, store = FlexScript(tmp_path / "exec"), small()
+    driver.say("expandfs", {"status": "Failure", "message": "no such luck"})
+    pod, content = grown(store)
+    async with started(root, claims=store) as agent:
+        agent.content.publish(content)
+        agent.observed.publish(running())
+        agent.plugins.publish(usable(str(driver.program)))
+        set_roster(agent, pod)
+        await until(lambda: bool(agent.recorded.events))
+        failed = 'MountVolume.Setup failed while expanding volume for volume "pv" : expandfs command failed'
+        assert failed in agent.recorded.events[0].message and "no such luck" in agent.recorded.events[0].message
+        driver.say("expandfs", {"status": "Success"})
+        path = (await agent.wait_ready()).volumes["data"].host_path
+        options = {
+            "kubernetes.io/fsType": "",
+            "kubernetes.io/pvOrVolumeName": "pv",
+            "kubernetes.io/readwrite": "rw",
+            "share": "a",
+        }
+        words = json.dumps(options, separators=(",", ":"))
+        assert driver.lines()[-1] == f"expandfs {words} tmpfs {path} {16 << 20} {8 << 20}"
+        assert store.status["capacity"] == {"storage": "16Mi"}
+        set_roster(agent)
+        await agent.wait_gone(agent.paths.pod(UID))
+
+
+async def test_a_file_system_that_neither_driver_nor_node_can_grow(root: Path, tmp_path: Path) -> None:
+    driver, store = FlexScript(tmp_path / "exec"), small()
+    pod, content = grown(store)
+    async with started(root, claims=store) as agent:
+        agent.content.publish(content)
+        agent.observed.publish(running())
+        agent.plugins.publish(usable(str(driver.program)))
+        set_roster(agent, pod)
+        await until(lambda: bool(agent.recorded.events))
+        assert "expandfs" in driver.calls() and "tmpfs" in agent.recorded.events[0].message
+        set_roster(agent)
+        await agent.wait_gone(agent.paths.pod(UID))
+
+
+async def test_a_driver_without_growing_file_systems_is_not_asked(root: Path, tmp_path: Path) -> None:
+    driver, store = FlexScript(tmp_path / "exec"), small()
+    fixed = FlexDriver(DRIVER, str(driver.program), attaches=False, grows=False)
+    pod, content = grown(store)
+    async with started(root, claims=store) as agent:
+        agent.content.publish(content)
+        agent.observed.publish(running())
+        agent.plugins.publish(Plugins(flex=FlexDrivers({DRIVER: fixed}, is_settled=True)))
+        set_roster(agent, pod)
+        await agent.wait_ready()
+        assert driver.calls() == ["mount"] and store.status["capacity"] == {"storage": "8Mi"}
+        set_roster(agent)
+        await agent.wait_gone(agent.paths.pod(UID))

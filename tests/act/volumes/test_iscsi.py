@@ -142,7 +142,8 @@ def test_the_node_waits_until_the_volume_is_attached_and_the_secret_known() -> N
     assert made.device.chap.secret == {"node.session.auth.password": "pass"} and made.device.chap.session
     assert "pass" not in repr(made).replace("password", "")
     refused = plan(volume)
-    assert isinstance(refused, RefusedPlan) and "kube client is not configured" in refused.error
+    assert isinstance(refused, RefusedPlan) and "cannot get kube client" in refused.error
+    assert refused.step == "NewMounter initialization"
 
 
 ATTACHED = ApiNode(volumes_in_use=frozenset({NAME}), volumes_attached={NAME: ""})

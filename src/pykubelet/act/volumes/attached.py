@@ -34,13 +34,16 @@ def referenced_secret(pod: Pod, reference: LocalObjectReference | SecretReferenc
 
 
 def secret_data(
-    inputs: PlanInputs, key: ObjectKey, type_: str = "", step: str = SET_UP
+    inputs: PlanInputs, key: ObjectKey, type_: str = "", step: str = SET_UP, word: str = "err"
 ) -> Mapping[str, bytes] | UndecidedPlan:
-    """The data of the volume's secret, which must be of the type, if one is given. VolumesError if there is no such secret."""
-    failed = f'failed to get secret from ["{key.namespace}"/"{key.name}"]: '
+    """The data of the volume's secret, which must be of the type, if one is given. VolumesError if there is no such secret.
+
+    `word`: what stands before the cause in the error, as kinds differ in that.
+    """
+    failed = f"couldn't get secret {key.namespace}/{key.name} {word}: "
     found = inputs.content.find(key)
     if found is None and not inputs.content.available:
-        raise VolumesError(f"{failed}kube client is not configured", step)
+        raise VolumesError(f"cannot get kube client, so the secret {key.namespace}/{key.name} cannot be read", step)
     match found:
         case Present(Secret(type=actual, data=data)):
             if type_ and actual != type_:

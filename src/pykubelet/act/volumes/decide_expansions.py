@@ -97,6 +97,7 @@ def _expansion(pod: PodVolumes, resolved: ResolvedVolume, known: int) -> Expansi
         canonical(spec.capacity["storage"]),
         resolved.read_only,
         pod.ref,
+        known,
     )
 
 

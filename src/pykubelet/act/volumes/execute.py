@@ -193,6 +193,7 @@ class Executor:
         assert grow is not None, f"{plan.kind} volumes cannot be expanded"
 
         async def work(context: CallContext) -> None:
+            context = replace(context, size=expansion.known)
             sizes[0] = await self._edges.expander.expand(expansion, lambda size: grow(plan, size, context))
 
         ended = await self._call(f"volume/{command.uid}/{command.key}", work, plugins)

@@ -58,6 +58,7 @@ class ExpandError(VolumesError):
 
 class Expansion(Value):
     """A volume that is larger than the node knows. `size`: the bytes of its PersistentVolume, which `text` is in the API's spelling.
+    `known`: the bytes that the node knows.
 
     `claim`, `uid`: namespace and name, and the UID, of its claim. `volume`: the name of the PersistentVolume. `read_only`: the pod
     has the claim read-only, so that nothing can be expanded. `pod`: the one whose volume it is.
@@ -70,6 +71,7 @@ class Expansion(Value):
     text: str
     read_only: bool = False
     pod: PodRef | None = None
+    known: int = 0
 
 
 class Skip(Value):

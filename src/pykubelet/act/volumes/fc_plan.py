@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from pykubelet.act.volumes.disk_plan import DiskDevice
-from pykubelet.act.volumes.kind import VolumesError
+from pykubelet.act.volumes.kind import NEW_MOUNTER, VolumesError
 from pykubelet.base.api.core import FCVolumeSource
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import Value
@@ -55,12 +55,12 @@ def disk_of_source(source: FCVolumeSource) -> FcDisk:
     """The disk. VolumesError for names that cannot be those of disks, or if there are none."""
     for name in (*source.targetWWNs, *source.wwids):
         if not _PLAIN.fullmatch(name) or name.startswith("."):
-            raise VolumesError(f'fc: "{name}" is no name of a port or disk')
+            raise VolumesError(f'fc: "{name}" is no name of a port or disk', NEW_MOUNTER)
     if source.targetWWNs and source.lun is not None:
         return FcDisk(source.targetWWNs, source.lun)
     if source.wwids:
         return FcDisk(wwids=source.wwids)
-    raise VolumesError("fc: no fc disk information found. failed to make a new mounter")
+    raise VolumesError("fc: no fc disk information found. failed to make a new mounter", NEW_MOUNTER)
 
 
 def disks(plugins: str) -> str:

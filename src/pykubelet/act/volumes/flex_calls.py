@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from pykubelet.act.volumes.device_mount import mount_device
 from pykubelet.act.volumes.directories import VolumeDirs, list_directories, make_empty_volume_dir, release_volume
+from pykubelet.act.volumes.expansion import ExpandError, ExpandFault
 from pykubelet.act.volumes.flex_plan import KIND_NAME, FlexDevicePlan, FlexPlan, devices_of
 from pykubelet.act.volumes.kind import (
     MOUNT_DEVICE,
@@ -24,8 +25,9 @@ from pykubelet.act.volumes.kind import (
 )
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import FlexDriver
-from pykubelet.edges.host.devices.disk_formats import FORMAT_AND_MOUNT_S
+from pykubelet.edges.host.devices.disk_formats import FORMAT_AND_MOUNT_S, GROW_S, grow_file_system
 from pykubelet.edges.host.fs import files, mounts, trees
+from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.plugins.flexvolume import FlexAnswer, FlexCallError, call_driver
 
 #: How long a driver may take for one command: seconds.
@@ -49,7 +51,7 @@ def _mount(plan: FlexPlan) -> None:
         return
     make_empty_volume_dir(plan.path)
     secrets = {f"{_SECRET}{name}": base64.b64encode(value).decode() for name, value in plan.secrets.data.items()}
-    arguments = (plan.path, _as_json({**secrets, **plan.options}))
+    arguments = (plan.path, _as_json({**secrets, **plan.pod_options, **plan.options}))
     if _call(plan.flex, "mount", arguments, plan.path, SET_UP) is None:
         if plan.staged is None:
             files.remove_dir(plan.path)
@@ -58,6 +60,37 @@ def _mount(plan: FlexPlan) -> None:
     if plan.fs_group is None or (plan.is_group_lasting and trees.group_is_applied(plan.path, plan.fs_group)):
         return
     trees.apply_group(plan.path, plan.fs_group)
+
+
+async def expand(plan: FlexPlan, size: int, context: CallContext) -> int:
+    """Have the driver grow the file system, or grow it by the file system's own tool. ExpandError."""
+    if not plan.flex.grows:
+        text = f"the file systems of the flexVolume driver {plan.flex.name} do not grow on the node"
+        raise ExpandError(text, ExpandFault.NOT_SUPPORTED)
+    await context.blocking(lambda: _expand(plan, size, context.size), CALL_S + GROW_S + 30.0)
+    return size
+
+
+def _expand(plan: FlexPlan, size: int, before: int) -> None:
+    device = _device_below(plan)
+    try:
+        arguments = (_as_json(plan.options), device, plan.path, str(size), str(before))
+        call_driver(plan.flex.program, "expandfs", arguments, CALL_S, plan.path)
+        return
+    except FlexCallError as error:
+        if not error.is_unsupported:
+            raise ExpandError(str(error)) from error
+    try:
+        grow_file_system(device, plan.path)
+    except HostError as error:
+        raise ExpandError(str(error)) from error
+
+
+def _device_below(plan: FlexPlan) -> str:
+    """The device of the volume: as the Node's status names it, or else as the mount table does."""
+    if plan.staged is not None and plan.staged.device:
+        return plan.staged.device
+    return next((mount.source for mount in reversed(mounts.read_mounts()) if mount.target == plan.path), "")
 
 
 async def unmount(dirs: VolumeDirs, context: CallContext) -> None:

@@ -39,10 +39,14 @@ class FlexDevicePlan(DevicePlan, kw_only=True):
 
 
 class FlexPlan(VolumePlan):
-    """The plan to mount the volume for a pod. `fs_group` None: files keep their group. `is_group_lasting`: `OnRootMismatch`."""
+    """The plan to mount the volume for a pod. `options`: what the driver gets. `pod_options`: in addition, when it mounts.
+
+    `fs_group` None: files keep their group. `is_group_lasting`: `OnRootMismatch`.
+    """
 
     flex: FlexDriver
     options: Mapping[str, str]
+    pod_options: Mapping[str, str]
     secrets: FlexSecrets
     staged: FlexDevicePlan | None = None
     fs_group: int | None = None

@@ -9,7 +9,7 @@ import json
 import re
 
 from pykubelet.act.volumes.disk_plan import DiskDevice
-from pykubelet.act.volumes.kind import VolumesError
+from pykubelet.act.volumes.kind import NEW_MOUNTER, VolumesError
 from pykubelet.base.api.core import ISCSIVolumeSource
 from pykubelet.base.api.storage import ISCSIPersistentVolumeSource
 from pykubelet.base.kit.digits import parse_decimal
@@ -43,7 +43,7 @@ def target_of(source: IscsiSource, volume: str) -> IscsiTarget:
     interface = source.iscsiInterface or "default"
     for text in (*portals, source.iqn, interface):
         if not _PLAIN.fullmatch(text):
-            raise VolumesError(f'iscsi: "{text}" is no name of a portal, target or interface')
+            raise VolumesError(f'iscsi: "{text}" is no name of a portal, target or interface', NEW_MOUNTER)
     if not source.initiatorName:
         return IscsiTarget(portals, source.iqn, source.lun, interface)
     own = f"{portals[0]}:{volume}"

@@ -35,6 +35,8 @@ GROUP_ANNOTATION = "pv.beta.kubernetes.io/gid"
 MAX_GROUP = 2**31 - 1
 #: The last step of mounting, in which most errors occur.
 SET_UP = "SetUp"
+#: The step before anything is done on the host.
+NEW_MOUNTER = "NewMounter initialization"
 #: The step of expansion, which Events name so.
 EXPANDING = "Setup failed while expanding volume"
 #: The step in which a device is staged.
@@ -312,11 +314,15 @@ class BlockingWork(Protocol):
 
 
 class CallContext(Value):
-    """What `mount` and `unmount` may use. `plugins`: those that are registered now. `note`: records an Event; `mount` alone has it."""
+    """What `mount` and `unmount` may use. `plugins`: those that are registered now. `note`: records an Event; `mount` alone has it.
+
+    `size`: the bytes that the volume has, as far as it is known; `expand` alone has it.
+    """
 
     plugins: Plugins
     blocking: BlockingWork
     note: Callable[[Note], None] = drop_note
+    size: int = 0
 
 
 def no_keys(_pod: Pod, _volume: Volume) -> Iterable[ContentKey]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pykubelet.act.volumes.kind import (
     EXPANDING,
     MOUNT_DEVICE,
+    NEW_MOUNTER,
     NODE_AFFINITY,
     SET_UP,
     DevicePlan,
@@ -46,7 +47,7 @@ RETRY = BackoffPolicy(initial_s=0.5, cap_s=122.0)
 _BLOCK_STEPS = {
     SET_UP: "MapPodDevice",
     MOUNT_DEVICE: "SetUpDevice",
-    "NewMounter initialization": "NewBlockVolumeMapper initialization",
+    NEW_MOUNTER: "NewBlockVolumeMapper initialization",
 }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykubelet.act.volumes.attached import await_attachment, referenced_secret, secret_data
-from pykubelet.act.volumes.flex_calls import device_of, find_devices, mount, stage, unmount, unstage
+from pykubelet.act.volumes.flex_calls import device_of, expand, find_devices, mount, stage, unmount, unstage
 from pykubelet.act.volumes.flex_plan import (
     KIND_NAME,
     FlexDevicePlan,
@@ -63,7 +63,8 @@ def plan(inputs: PlanInputs) -> FlexPlan | RefusedPlan | UndecidedPlan:
             path, read_only=read_only, supports_relabel=driver.relabels, is_measured=False, has_stats=driver.is_measured
         ),
         driver,
-        {**_options(inputs, source, read_only), **_pod_options(inputs), **source.options},
+        _options(inputs, source, read_only),
+        _pod_options(inputs),
         secrets,
         staged,
         inputs.fs_group if driver.applies_group and not read_only else None,
@@ -89,7 +90,7 @@ def _device(inputs: PlanInputs, source: Source, driver: FlexDriver, read_only: b
         directory=f"{devices_of(inputs.paths)}/{driver.name}/mounts/{inputs.spec_name}",
         is_attachable=inputs.content.available,
         driver=driver,
-        options={**_options(inputs, source, read_only), **source.options},
+        options=_options(inputs, source, read_only),
         device=inputs.node_volumes.attached.get(name, ""),
         fs_type=source.fsType,
         read_only=read_only,
@@ -101,6 +102,7 @@ def _options(inputs: PlanInputs, source: Source, read_only: bool) -> dict[str, s
         "kubernetes.io/fsType": source.fsType,
         "kubernetes.io/readwrite": "ro" if read_only else "rw",
         "kubernetes.io/pvOrVolumeName": inputs.spec_name,
+        **source.options,
     }
 
 
@@ -145,4 +147,5 @@ KIND = VolumeKind(
     unstage=unstage,
     find_devices=find_devices,
     device_of=device_of,
+    expand=expand,
 )

@@ -23,7 +23,7 @@ from pykubelet.act.volumes.iscsi_plan import (
     unique_name,
 )
 from pykubelet.act.volumes.iscsi_stage import device_of, find_devices, set_up, stage, tear_down, unstage
-from pykubelet.act.volumes.kind import PlanInputs, ResolvedVolume, UndecidedPlan, VolumeKind, VolumesError
+from pykubelet.act.volumes.kind import NEW_MOUNTER, PlanInputs, ResolvedVolume, UndecidedPlan, VolumeKind, VolumesError
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content, ContentKey
@@ -77,13 +77,13 @@ def _chap(inputs: PlanInputs, source: IscsiSource) -> Chap | UndecidedPlan:
     key = referenced_secret(inputs.pod, source.secretRef)
     if key is None or not (discovery or session):
         return Chap()
-    data = secret_data(inputs, key)
+    data = secret_data(inputs, key, step=NEW_MOUNTER, word="error")
     if isinstance(data, UndecidedPlan):
         return data
     try:
         return Chap({name: value.decode() for name, value in data.items()}, discovery, session)
     except UnicodeDecodeError as error:
-        raise VolumesError(f"the values of secret {key.namespace}/{key.name} are not all text") from error
+        raise VolumesError(f"the values of secret {key.namespace}/{key.name} are not all text", NEW_MOUNTER) from error
 
 
 KIND = VolumeKind(

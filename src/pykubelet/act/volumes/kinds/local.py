@@ -15,6 +15,7 @@ from pykubelet.act.volumes.device_mount import STAGE_S, mount_device, unmount_de
 from pykubelet.act.volumes.directories import VolumeDirs, list_entries, make_empty_volume_dir, release_volume
 from pykubelet.act.volumes.expansion import ExpandError
 from pykubelet.act.volumes.kind import (
+    NEW_MOUNTER,
     CallContext,
     DevicePlan,
     FoundDevice,
@@ -34,7 +35,6 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import FileKind, FileStat
 
 _NAME, _PLUGIN, _DIRECTORY = "local", "kubernetes.io/local-volume", "kubernetes.io~local-volume"
-_NEW_MOUNTER = "NewMounter initialization"
 
 
 class LocalDevice(DevicePlan):
@@ -67,7 +67,7 @@ def plan(inputs: PlanInputs) -> LocalPlan:
     assert claimed is not None and isinstance(source, PersistentVolumeSpec) and source.local is not None
     local, dirs, name, is_block = source.local, inputs.dirs, f"{_PLUGIN}/{inputs.spec_name}", inputs.is_block
     if ".." in local.path.split("/"):
-        raise VolumesError(f"invalid local path `{local.path}`: must not contain '..'", _NEW_MOUNTER)
+        raise VolumesError(f"invalid local path `{local.path}`: must not contain '..'", NEW_MOUNTER)
     mounted = inputs.mounted(
         dirs.path,
         read_only=claimed.read_only,
@@ -98,9 +98,9 @@ def _stat(path: str) -> FileStat:
     """What is at the path: a directory or a block device. VolumesError otherwise."""
     found = files.stat_file(path)
     if found is None:
-        raise VolumesError(f'path "{path}" does not exist', _NEW_MOUNTER)
+        raise VolumesError(f'path "{path}" does not exist', NEW_MOUNTER)
     if not found.is_dir and found.kind is not FileKind.BLOCK_DEVICE:
-        raise VolumesError("only directory and block device are supported", _NEW_MOUNTER)
+        raise VolumesError("only directory and block device are supported", NEW_MOUNTER)
     return found
 
 
