@@ -11,7 +11,7 @@ IQN = "iqn.2026-11.com.example:disks"
 #: The host with the session at a portal, in the order of logins.
 FIRST_HOST = 3
 _SCRIPT = """#!/usr/bin/env python3
-import json, pathlib, shutil, sys
+import ipaddress, json, pathlib, shutil, sys
 here = pathlib.Path(__file__).parent.parent
 args = sys.argv[1:]
 with (here / "calls").open("a") as calls:
@@ -25,6 +25,7 @@ if args[:2] == ["-m", "iface"] and args[-1] == "show":
 portal = args[args.index("-p") + 1] if "-p" in args else ""
 iqn = args[args.index("-T") + 1] if "-T" in args else ""
 address, _, port = portal.rpartition(":")
+plain = f"{ipaddress.ip_address(address.strip('[]'))}:{port}" if address else ""
 if "--login" in args:
     number = 3 + len(list((here / "sys/class/iscsi_session").iterdir()))
     top = here / f"sys/devices/platform/host{number}/session{number}"
@@ -40,10 +41,10 @@ if "--login" in args:
     scan.parent.mkdir(parents=True, exist_ok=True)
     scan.touch()
     for lun, disk in json.loads((here / "disks").read_text()).items():
-        link = here / f"dev/disk/by-path/ip-{portal}-iscsi-{iqn}-lun-{lun}"
+        link = here / f"dev/disk/by-path/ip-{plain}-iscsi-{iqn}-lun-{lun}"
         link.symlink_to(disk)
 if "--logout" in args:
-    gone = [link for link in (here / "dev/disk/by-path").iterdir() if f"ip-{portal}-iscsi-{iqn}-" in link.name]
+    gone = [link for link in (here / "dev/disk/by-path").iterdir() if f"ip-{plain}-iscsi-{iqn}-" in link.name]
     for link in gone:
         link.unlink()
     for session in (here / "sys/class/iscsi_session").iterdir():

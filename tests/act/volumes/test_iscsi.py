@@ -227,6 +227,15 @@ def test_a_disk_from_login_to_logout(tools: IscsiTools, folder: Path) -> None:
     iscsi_stage.unmount(device.directory, NAME, tools.machine)
 
 
+def test_a_portal_with_an_ipv6_address(tools: IscsiTools, folder: Path) -> None:
+    """udev names the disk, and the kernel the session, without brackets and in the short form."""
+    _, device = planned(folder / "root", targetPortal="[fd00:0::1]")
+    iscsi_stage.mount_disk(device, tools.machine)
+    assert mounts.is_mount_point(device.directory) and device.directory.endswith(f"/[fd00:0::1]:3260-{IQN}-lun-0")
+    iscsi_stage.unmount(device.directory, device.name, tools.machine)
+    assert tools.verbs()[-1] == "logout [fd00:0::1]:3260" and tools.removed(disk(tools))
+
+
 def test_an_agent_that_ended_at_any_step_finds_the_disk_and_logs_out(tools: IscsiTools, folder: Path) -> None:
     _, device = planned(folder / "root")
     paths = Paths(str(folder / "root"), "/logs")

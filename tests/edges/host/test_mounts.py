@@ -165,6 +165,18 @@ def test_shared_root_directory_propagates(place: Path) -> None:
 
 
 @pytest.mark.integration
+def test_a_directory_of_a_shared_file_system_stays_as_it_is(place: Path) -> None:
+    (place / "shared").mkdir()
+    mounts.make_shared(str(place / "shared"))
+    (place / "shared/root/volume").mkdir(parents=True)
+    mounts.make_shared(str(place / "shared/root"))
+    assert not mounts.is_mount_point(str(place / "shared/root"))
+    mounts.mount_tmpfs(str(place / "shared/root/volume"))
+    (found,) = mounts.mounts_below(str(place / "shared/root"))
+    assert found.shared is not None
+
+
+@pytest.mark.integration
 def test_busy_mount_is_an_error_and_can_be_detached(place: Path) -> None:
     (place / "m").mkdir()
     mounts.mount_tmpfs(str(place / "m"))

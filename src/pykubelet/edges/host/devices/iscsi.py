@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from ipaddress import ip_address
 
 from pykubelet.edges.host.devices.iscsi_target import Chap, IscsiTarget
 from pykubelet.edges.host.devices.scsi import PROGRAM_S, Machine, disks_by_path, scan_host
@@ -52,9 +53,9 @@ def log_in(machine: Machine, target: IscsiTarget, chap: Chap) -> list[HostError]
     errors: list[HostError] = []
     for portal in target.portals:
         try:
-            if portal not in sessions(machine, target.iqn):
+            if _plain(portal) not in sessions(machine, target.iqn):
                 _log_in(target, portal, chap)
-            host = sessions(machine, target.iqn).get(portal)
+            host = sessions(machine, target.iqn).get(_plain(portal))
             if host is not None:
                 scan_host(machine, host, target.lun)
         except HostError as error:
@@ -68,13 +69,23 @@ def find_disks(machine: Machine, target: IscsiTarget) -> list[str]:
     """The disks of the logical unit, one for each portal at most."""
     found: list[str] = []
     for portal in target.portals:
-        name = glob.escape(f"ip-{portal}-iscsi-{target.iqn}-lun-{target.lun}")
+        name = glob.escape(f"ip-{_plain(portal)}-iscsi-{target.iqn}-lun-{target.lun}")
         found += disks_by_path(machine, name) or disks_by_path(machine, f"pci-*-{name}")
     return list(dict.fromkeys(found))
 
 
+def _plain(portal: str) -> str:
+    """The portal as udev names its disks: an IPv6 address is in its short form, and without brackets."""
+    host, _, port = portal.rpartition(":")
+    try:
+        host = str(ip_address(host.strip("[]")))
+    except ValueError:
+        pass  # the name of a host
+    return f"{host}:{port}"
+
+
 def sessions(machine: Machine, iqn: str) -> dict[str, int]:
-    """The number of the SCSI host by portal, for each session with the target."""
+    """The number of the SCSI host by portal, which is in the form of `_plain`, for each session with the target."""
     found: dict[str, int] = {}
     for path in sorted(glob.glob(f"{machine.sys}/class/iscsi_session/session*")):
         real = files.real_path(path)
@@ -85,7 +96,7 @@ def sessions(machine: Machine, iqn: str) -> dict[str, int]:
             for kind in ("persistent_address", "address"):
                 address, port = _read(f"{connection}/{kind}"), _read(f"{connection}/{kind.replace('address', 'port')}")
                 if address and port:
-                    found[f"[{address}]:{port}" if ":" in address else f"{address}:{port}"] = int(host[1])
+                    found[_plain(f"{address}:{port}")] = int(host[1])
     return found
 
 

@@ -157,14 +157,19 @@ def mounts_below(path: str, mounts: tuple[Mount, ...] | None = None) -> tuple[Mo
     return tuple(below)
 
 
+def _mount_over(path: str, table: tuple[Mount, ...]) -> Mount | None:
+    """The mount that `path`, which has no links, belongs to."""
+    over = [mount for mount in table if path == mount.target or path.startswith(mount.target.rstrip("/") + "/")]
+    return max(over, key=lambda mount: (len(mount.target), mount.id), default=None)
+
+
 def mounts_of(path: str) -> list[Mount]:
     """The mounts that show `path` or something below it, wherever they are; a mount at `path` itself too."""
     table = read_mounts()
     real = os.path.realpath(path)
-    over = [mount for mount in table if real == mount.target or real.startswith(mount.target.rstrip("/") + "/")]
-    if not over:
+    last = _mount_over(real, table)
+    if last is None:
         return []
-    last = max(over, key=lambda mount: (len(mount.target), mount.id))
     root = os.path.normpath(os.path.join(last.root, os.path.relpath(real, last.target)))
     return [m for m in table if m.device == last.device and f"{m.root}/".startswith(f"{root.rstrip('/')}/")]
 
@@ -304,8 +309,12 @@ def _locked_flags(target: str) -> int:
 def make_shared(path: str) -> None:
     """Make mounts below `path` propagate to containers that ask for it (`mount --make-rshared`).
 
-    If `path` is not a mount point, it is bind-mounted onto itself first.
+    Nothing is done if they do already, as where systemd runs. If `path` is not a mount point, it is bind-mounted onto itself
+    first; in a shared file system, each mount below it would then be made twice.
     """
+    over = _mount_over(os.path.realpath(path), read_mounts())
+    if over is not None and over.shared is not None:
+        return
     if not is_mount_point(path):
         bind(path, path, recursive=True)
     libc.mount(None, path, None, libc.MS_SHARED | libc.MS_REC, None)
