@@ -68,6 +68,11 @@ class IscsiTarget:
         done = subprocess.run(["iscsiadm", "-m", "session"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
         return [line for line in done.stdout.splitlines() if self.IQN in line]
 
+    def records(self) -> list[str]:
+        """The node's records of the target."""
+        done = subprocess.run(["iscsiadm", "-m", "node"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        return [line for line in done.stdout.splitlines() if self.IQN in line]
+
     @contextmanager
     def running(self) -> Iterator[IscsiTarget]:
         """The target answers on loopback, for everybody; stopped at the end, with all sessions ended."""

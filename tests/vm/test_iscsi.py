@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from support.agent import Json, container_status, make_container, make_pod
-from support.storage_servers import IscsiTarget
+from support.storage_servers import IscsiTarget, silenced
 from support.unit import LONG_S, UnitAgent
 
 from pykubelet.act.volumes import iscsi_stage
@@ -26,6 +28,7 @@ pytestmark = pytest.mark.vm
 MakeUnit = Callable[..., UnitAgent]
 SLEEPS = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
 MACHINE = Machine()
+PORT = 3260
 
 
 @pytest.fixture
@@ -40,12 +43,11 @@ def target(folder: Path) -> Iterator[IscsiTarget]:
         yield made
 
 
-def device(
-    folder: Path, lun: int, portal: str = "127.0.0.1:3260", fs_type: str = "", chap: Chap | None = None
-) -> IscsiDevice:
-    address = Address((portal,), IscsiTarget.IQN, lun)
+def device(folder: Path, lun: int, *portals: str, fs_type: str = "", chap: Chap | None = None) -> IscsiDevice:
+    portals = portals or ("127.0.0.1:3260",)
+    address = Address(portals, IscsiTarget.IQN, lun)
     return IscsiDevice(
-        name=f"kubernetes.io/iscsi/{portal}:{IscsiTarget.IQN}:{lun}",
+        name=f"kubernetes.io/iscsi/{portals[0]}:{IscsiTarget.IQN}:{lun}",
         kind="iscsi",
         directory=disk_directory(disks(str(folder / "plugins")), address),
         fs_type=fs_type,
@@ -69,7 +71,7 @@ def test_disks_are_mounted_and_taken_off(folder: Path, target: IscsiTarget) -> N
     assert find_disks(MACHINE, first.target) == [] and len(target.sessions()) == 1
     iscsi_stage.unmount(second.directory, second.name, MACHINE)
     assert target.sessions() == [] and not os.path.exists(second.directory)
-    again = device(folder, 1, portal="[::1]:3260")
+    again = device(folder, 1, "[::1]:3260")
     iscsi_stage.mount_disk(again, MACHINE)
     assert Path(again.directory, "kept").read_text() == "data"
     iscsi_stage.unmount(again.directory, again.name, MACHINE)
@@ -89,6 +91,17 @@ def test_a_password_is_asked_for(folder: Path, target: IscsiTarget) -> None:
     assert mounts.is_mount_point(right.directory)
     iscsi_stage.unmount(right.directory, right.name, MACHINE)
     assert target.sessions() == [] and not os.path.exists(right.directory)
+
+
+def test_a_disk_at_two_portals_is_reached_at_both(folder: Path, target: IscsiTarget) -> None:
+    target.add_disk(1)
+    both = device(folder, 1, "127.0.0.1:3260", "[::1]:3260")
+    iscsi_stage.mount_disk(both, MACHINE)
+    disks_found = find_disks(MACHINE, both.target)
+    assert len(disks_found) == len(target.sessions()) == 2
+    assert mounts.mounts_below(both.directory)[0].source in disks_found
+    iscsi_stage.unmount(both.directory, both.name, MACHINE)
+    assert target.sessions() == [] and find_disks(MACHINE, both.target) == []
 
 
 def iscsi_pod(name: str, script: str) -> Json:
@@ -118,4 +131,90 @@ async def test_pods_share_a_disk(make_unit: MakeUnit, target: IscsiTarget) -> No
     agent.remove("reader")
     await agent.wait_gone("reader", within=LONG_S)
     await agent.wait_for("the node has logged out", lambda: not target.sessions(), LONG_S)
+    await agent.wait_nothing_left(within=LONG_S)
+
+
+def disk_claim(**spec: Any) -> tuple[Json, Json]:
+    """A PersistentVolume with the target's first disk, and a claim for it."""
+    source = {"targetPortal": "127.0.0.1:3260", "iqn": IscsiTarget.IQN, "lun": 1}
+    about = {"accessModes": ["ReadWriteOnce"], **spec}
+    persistent = {"capacity": {"storage": "64Mi"}, "iscsi": source, **about}
+    wanted = {"resources": {"requests": {"storage": "64Mi"}}, **about}
+    return (
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "disk"}, "spec": persistent},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": wanted},
+    )
+
+
+def block_pod(name: str, script: str, *, read_only: bool = False) -> Json:
+    use: Json = {"volumeDevices": [{"name": "disk", "devicePath": "/dev/disk"}]}
+    source = {"claimName": "data", "readOnly": read_only}
+    container = make_container(script=f"{script}; {SLEEPS}", **use)
+    return make_pod(name, container, volumes=[{"name": "disk", "persistentVolumeClaim": source}])
+
+
+async def test_a_pod_gets_the_disk_itself(make_unit: MakeUnit, target: IscsiTarget) -> None:
+    target.add_disk(1)
+    agent = make_unit().start()
+    agent.put(*disk_claim(volumeMode="Block"), block_pod("writer", "printf written > /dev/disk; sync; echo done"))
+    await agent.wait_for("the writer", lambda: "done" in agent.output("writer", "main"), LONG_S)
+    old = agent.main_pid()
+    agent.kill9()
+    agent.wait_restarted(old)
+    refused = "head -c7 /dev/disk; if printf x > /dev/disk; then echo ' changed'; else echo ' kept'; fi"
+    agent.put(block_pod("reader", refused, read_only=True))
+    await agent.wait_for("the reader", lambda: "written kept" in agent.output("reader", "main"), LONG_S)
+    assert len(target.sessions()) == 1
+    agent.remove("writer", "reader")
+    await agent.wait_gone("writer", "reader", within=LONG_S)
+    await agent.wait_for("the node has logged out", lambda: not target.sessions(), LONG_S)
+    assert not list(agent.root.glob("plugins/kubernetes.io/iscsi/volumeDevices/*/*"))
+    await agent.wait_nothing_left(within=LONG_S)
+
+
+async def test_an_agent_that_is_killed_while_it_logs_in_leaves_no_record(
+    make_unit: MakeUnit, target: IscsiTarget
+) -> None:
+    target.add_disk(1)
+    agent = make_unit().start()
+    with silenced(PORT):
+        agent.put(iscsi_pod("late", "true"))
+        notes = "plugins/kubernetes.io/iscsi/iface-default/*/iscsi.json"
+        await agent.wait_for("the login", lambda: list(agent.root.glob(notes)), LONG_S)
+        old = agent.main_pid()
+        agent.kill9()
+        agent.remove("late")
+        agent.wait_restarted(old)
+    await agent.wait_for("the directory is removed", lambda: not list(agent.root.glob(notes)), LONG_S)
+    assert target.sessions() == [] and target.records() == []
+    await agent.wait_nothing_left(within=LONG_S)
+
+
+async def test_a_target_that_hangs_costs_only_the_pods_that_use_it(make_unit: MakeUnit, target: IscsiTarget) -> None:
+    target.add_disk(1)
+    agent = make_unit().start()
+    agent.put(iscsi_pod("hung", "while :; do date > /data/now; sync; sleep 1; done"))
+    await agent.wait_running("hung", within=LONG_S)
+    with silenced(PORT):
+        began = time.monotonic()
+        agent.put(make_pod("other"))
+        await agent.wait_running("other", within=LONG_S)
+        print(f"another pod started in {time.monotonic() - began:.0f} s")
+        old = agent.main_pid()
+        agent.kill9()
+        agent.wait_restarted(old)
+        began = time.monotonic()
+        agent.put(make_pod("another"))
+        await agent.wait_running("another", "other", "hung", within=LONG_S)
+        print(f"a pod after the agent's restart: {time.monotonic() - began:.0f} s")
+        assert agent.summary()["pods"]
+        agent.remove("hung", "other")
+        await agent.wait_gone("other", within=LONG_S)
+        await agent.wait_running("another", within=LONG_S)
+    began = time.monotonic()
+    await agent.wait_gone("hung", within=LONG_S)
+    await agent.wait_for("the node has logged out", lambda: not target.sessions(), LONG_S)
+    print(f"all was undone {time.monotonic() - began:.0f} s after the target was back")
+    agent.remove("another")
+    await agent.wait_gone("another", within=LONG_S)
     await agent.wait_nothing_left(within=LONG_S)
