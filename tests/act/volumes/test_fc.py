@@ -180,6 +180,21 @@ def test_a_volume_of_mode_block_is_mapped_and_taken_off(machine: Machine, folder
         assert list(fc_disk.find_devices(paths)) == []
 
 
+def test_a_disk_that_the_node_no_longer_reaches_is_taken_off(
+    machine: Machine, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "blockdev"
+    tool.write_text("#!/bin/sh\necho input/output error\nexit 1\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    _, device = planned(folder / "root")
+    with block_device() as disk:
+        delete = link(machine, f"by-path/fc-0x{WWN}-lun-2", disk)
+        fc_disk.mount_disk(device, machine)
+        fc_disk.unmount(device.directory, NAME, machine)
+        assert delete.read_text() == "1" and not os.path.exists(device.directory)
+
+
 def test_no_disk_after_a_rescan(machine: Machine, folder: Path) -> None:
     _, device = planned(folder / "root")
     with pytest.raises(VolumesError, match="no fc disk found") as failed:

@@ -11,11 +11,13 @@ import posixpath
 import time
 from collections.abc import Callable, Sequence
 
+from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.programs import run_program
 
+log = Log("edges.host.devices")
 _STEP_S = 0.2
 #: How long one program may take for one disk.
 PROGRAM_S = 30.0
@@ -76,7 +78,7 @@ def scan_all_hosts(machine: Machine) -> None:
 def remove_disks(machine: Machine, disks: Sequence[str], *, flush: bool = False) -> None:
     """Take the disks off the node, after they were unmounted: the multipath device over them first. One that is gone is no error.
 
-    `flush`: write what the kernel still has for them, first. HostError if they are in use.
+    `flush`: write what the kernel still has for them, first, as far as they take it. HostError if they are in use.
     """
     for parent in sorted({parent for disk in disks if (parent := multipath_of(machine, disk))}):
         _run("multipath", "-f", parent)
@@ -85,8 +87,16 @@ def remove_disks(machine: Machine, disks: Sequence[str], *, flush: bool = False)
         if files.stat_file(f"{machine.sys}/block/{name}/device/delete") is None:
             continue
         if flush:
-            _run("blockdev", "--flushbufs", disk)
+            _flush(disk)
         files.write_value(f"{machine.sys}/block/{name}/device/delete", "1")
+
+
+def _flush(disk: str) -> None:
+    """A disk that the node no longer reaches takes nothing: it is removed all the same."""
+    try:
+        _run("blockdev", "--flushbufs", disk)
+    except HostError as error:
+        log.warning("a disk is removed unflushed", disk=disk, cause=error.message)
 
 
 def _run(program: str, *arguments: str) -> None:
