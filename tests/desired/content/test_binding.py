@@ -77,17 +77,17 @@ def test_what_a_volume_lacks_is_stated() -> None:
         (volume("a", storageClassName="fast"), '"a" has the storage class "fast"'),
         (volume("a", accessModes=["ReadOnlyMany"]), '"a" has the access modes ReadOnlyMany'),
         (volume("a", volumeMode="Block"), '"a" has the volumeMode Block'),
-        (volume("a", **others), '"a" is of another node'),
+        (volume("a", **others), '"a" has a nodeAffinity without this node'),
         (volume("a", claimRef={"name": "y", "namespace": "z"}), '"a" is reserved by its claimRef for z/y'),
     ):
         text = why(decide(lacking, claim("x")), "x")
         assert text == (
-            'PVC is not bound: no PersistentVolume is of at least 1Gi, with ReadWriteOnce, of the storage class "": '
+            "PVC is not bound: no free PersistentVolume has 1Gi or more, the access modes ReadWriteOnce, no storage class: "
             + words
         )
     assert why(decide(claim("x")), "x").endswith("no manifest has a PersistentVolume")
     picky = claim("x", selector={"matchLabels": {"disk": "ssd"}})
-    assert why(decide(volume("a"), picky), "x").endswith('"a" has not the labels that the selector wants')
+    assert why(decide(volume("a"), picky), "x").endswith('"a" lacks labels that the selector wants')
     assert volume_of(decide(volume("a"), volume("b", labels={"disk": "ssd"}), picky), "x") == "b"
 
 
@@ -139,6 +139,21 @@ def test_a_volume_with_the_data_of_a_claim_goes_to_no_other_by_itself() -> None:
     assert taken.bindings.volumes == {"default/y": "a"}
 
 
+def test_a_claim_takes_no_volume_from_another_by_naming_it() -> None:
+    first = decide(volume("a"), claim("x"))
+    for size in ("1Gi", "9Gi"):
+        later = decide(volume("a"), claim("x", size), claim("w", volumeName="a"), before=first.bindings)
+        assert volume_of(later, "x") == "a"
+        assert why(later, "w") == 'PVC is not bound: the PersistentVolume "a" is bound to the claim default/x'
+    early = decide(volume("a"), claim("w", volumeName="a"), before=first.bindings, is_complete=False)
+    assert found(early, "w") is None, "the claim x may come"
+    assert early.bindings.volumes == first.bindings.volumes
+    free = decide(
+        volume("a"), volume("b"), claim("x", volumeName="b"), claim("w", volumeName="a"), before=first.bindings
+    )
+    assert (volume_of(free, "x"), volume_of(free, "w")) == ("b", "a")
+
+
 def test_nothing_is_decided_anew_before_all_manifests_are_known() -> None:
     first = decide(volume("b"), claim("x"))
     early = decide(volume("a"), volume("b"), claim("x"), claim("w"), before=first.bindings, is_complete=False)
@@ -167,8 +182,11 @@ def test_an_object_without_a_manifest() -> None:
 
 
 SIZES = st.sampled_from(["1Gi", "2Gi", "3Gi"])
+NAMED = st.sampled_from(["", "", "a", "b"])
 MANIFESTS = st.tuples(
-    st.dictionaries(st.sampled_from("abcd"), SIZES), st.dictionaries(st.sampled_from("wxyz"), SIZES), st.booleans()
+    st.dictionaries(st.sampled_from("abcd"), SIZES),
+    st.dictionaries(st.sampled_from("wxyz"), st.tuples(SIZES, NAMED)),
+    st.booleans(),
 )
 
 
@@ -177,14 +195,13 @@ def test_no_two_claims_ever_share_a_volume_and_none_changes_while_both_stand(his
     bindings, held = Bindings(), dict[str, str]()
     for volumes, claims, is_complete in history:
         objects = [volume(name, size) for name, size in volumes.items()]
-        objects += [claim(name, size) for name, size in claims.items()]
+        objects += [claim(name, size, volumeName=named) for name, (size, named) in claims.items()]
         bound = decide(*objects, before=bindings, is_complete=is_complete)
         again = decide(*objects, before=bound.bindings, is_complete=is_complete)
         assert again == bound
         now = {name: volume_of(bound, name) for name in claims if isinstance(found(bound, name), Present)}
         assert len(set(now.values())) == len(now)
-        for name, had in held.items():
-            if name in claims and had in volumes:
-                assert now[name] == had
-        held = {name: had for name, had in held.items() if name in claims and had in volumes} | now
+        keeps = {n: had for n, had in held.items() if n in claims and had in volumes and claims[n][1] in ("", had)}
+        assert now | keeps == now
+        held = keeps | now
         bindings = bound.bindings

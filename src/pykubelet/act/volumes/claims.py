@@ -21,6 +21,7 @@ from pykubelet.base.model.needs import claim_key
 
 T = TypeVar("T", PersistentVolumeClaim, PersistentVolume)
 PROTECTION = "kubernetes.io/pvc-protection"
+UNTIL_MANIFESTS = "a manifest of a PersistentVolumeClaim or PersistentVolume is added, changed or removed"
 MOUNT_OPTIONS = "volume.beta.kubernetes.io/mount-options"
 
 
@@ -158,7 +159,7 @@ def _read(content: Content, key: ObjectKey, kind: type[T], failed: str) -> T:
             raise _RefusedError(f"{failed}kube client is not configured")
         raise _AwaitedError(key)
     if isinstance(found, Absent) and content.has_manifests:
-        raise _RefusedError(f"error processing PVC {key.namespace}/{key.name}: {found.message}")
+        raise _RefusedError(f"error processing PVC {key.namespace}/{key.name}: {found.message}", UNTIL_MANIFESTS)
     raise _RefusedError(failed + (f"unexpected {key.kind}" if isinstance(found, Present) else found.message))
 
 

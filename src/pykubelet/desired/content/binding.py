@@ -1,7 +1,7 @@
 """Binds claims of manifests to persistent volumes of manifests, on a node without an API server. Pure.
 
 Rules:
-- A claim gets the volume that its `volumeName` names, or whose `claimRef` names it, or the one that it had, or else the smallest one
+- A claim gets the volume that it had, or that its `volumeName` names, or whose `claimRef` names it, or else the smallest one
   that satisfies it: mode, storage class, access modes, selector, size, and node affinity. Equal volumes are taken by name, claims in
   the order of namespace and name.
 - A claim keeps its volume while both have manifests, whatever is added or edited. A claim whose volume has lost its manifest waits
@@ -129,6 +129,7 @@ class _Binder:
         self._had = {volume: claim for claim, volume in self._before.items()}
         self._owners: dict[str, str] = {}
         self._bound: dict[str, str] = {}
+        self._refused: dict[str, PersistentVolume] = {}
         self._why: dict[str, str] = {}
 
     def answers(self) -> dict[ObjectKey, Found]:
@@ -153,29 +154,31 @@ class _Binder:
         return dict(sorted({**away, **self._bound}.items()))
 
     def _bind_all(self) -> None:
-        """Bind the claims that name a volume, then those that a volume names, then those that had one, then the others."""
-        waiting: list[str] = []
-        for name, claim in self._claims.items():
-            if claim.spec.volumeName:
-                self._bind_named(name, claim)
+        """Bind the claims that keep their volume, then those that name one, then those that a volume names, then the others."""
+        waiting = [name for name, claim in self._claims.items() if not self._keep(name, claim)]
+        for name in waiting:
+            if self._claims[name].spec.volumeName:
+                self._bind_named(name, self._claims[name])
         reserved = {
             f"{volume.spec.claimRef.namespace or 'default'}/{volume.spec.claimRef.name}": volume
             for volume in reversed(self._volumes.values())
             if volume.spec.claimRef is not None
         }
-        for name, claim in self._claims.items():
-            if claim.spec.volumeName:
+        free: list[str] = []
+        for name in waiting:
+            if self._claims[name].spec.volumeName:
                 continue
-            if name in self._before and self._before[name] not in self._owners:
-                self._bind_again(name, claim)
-            elif name in reserved and reserved[name].metadata.name not in self._owners:
-                self._try(name, claim, reserved[name])
+            if name in reserved and reserved[name].metadata.name not in self._owners:
+                self._try(name, self._claims[name], reserved[name])
             else:
-                waiting.append(name)
-        if self._is_complete:
-            left = [name for name in waiting if not self._choose(name, self._claims[name])]
-            for name in left:  # when all others have their volumes, so that the text stays the same
-                self._why[name] = self._explain(name, self._claims[name])
+                free.append(name)
+        left = [name for name in free if self._is_complete and not self._choose(name, self._claims[name])]
+        # when all others have their volumes, so that the texts stay the same
+        for name in left:
+            self._why[name] = self._explain(name, self._claims[name])
+        for name, volume in self._refused.items():
+            why = self._misfit(name, self._claims[name], volume, is_named=True)
+            self._why[name] = f'PVC is not bound: the PersistentVolume "{volume.metadata.name}" {why}'
 
     def _bind_named(self, name: str, claim: PersistentVolumeClaim) -> None:
         wanted = claim.spec.volumeName
@@ -183,33 +186,38 @@ class _Binder:
         if volume is None:
             if self._is_complete:
                 self._why[name] = f'PVC is not bound: no manifest has the PersistentVolume "{wanted}", which it names'
-        elif self._before.get(name) == wanted and wanted not in self._owners:
-            self._bind_again(name, claim)
         else:
             self._try(name, claim, volume)
 
-    def _bind_again(self, name: str, claim: PersistentVolumeClaim) -> None:
-        """Bind a claim to the volume that it had."""
-        had = self._before[name]
+    def _keep(self, name: str, claim: PersistentVolumeClaim) -> bool:
+        """Bind a claim to the volume that it had. Returns False for a claim that had none, or that names another one."""
+        had = self._before.get(name)
+        if had is None or claim.spec.volumeName not in ("", had) or had in self._owners:
+            return False
         volume = self._volumes.get(had)
         if volume is None:
+            if claim.spec.volumeName:
+                return False
             if self._is_complete:
                 self._why[name] = (
                     f'PVC is lost: its PersistentVolume "{had}" has no manifest any more. Put that back, or name another volume in '
                     "the claim's spec.volumeName"
                 )
-            return
-        if (why := _reserved(claim, volume)) or (why := _mode_misfit(claim, volume)):
+        elif (why := _reserved(claim, volume)) or (why := _mode_misfit(claim, volume)):
             self._why[name] = f'PVC is not bound: its PersistentVolume "{had}" {why}'
-            return
-        self._take(name, had)
+        else:
+            self._take(name, had)
+        return True
 
     def _try(self, name: str, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
-        """Bind a claim to a volume that one of both names."""
-        if why := self._misfit(name, claim, volume, is_named=True):
-            self._why[name] = f'PVC is not bound: the PersistentVolume "{volume.metadata.name}" {why}'
+        """Bind a claim to a volume that one of both names. It waits if the volume's last claim may still come."""
+        before = self._had.get(volume.metadata.name, name)
+        if before != name and before not in self._claims and not self._is_complete:
             return
-        self._take(name, volume.metadata.name)
+        if self._misfit(name, claim, volume, is_named=True):
+            self._refused[name] = volume
+        else:
+            self._take(name, volume.metadata.name)
 
     def _choose(self, name: str, claim: PersistentVolumeClaim) -> bool:
         """Bind a claim to the smallest volume that satisfies it. Returns whether there is one."""
@@ -225,7 +233,7 @@ class _Binder:
         if len(self._volumes) > len(first):
             listed.append(f"{len(self._volumes) - len(first)} more")
         words = "; ".join(listed) or "no manifest has a PersistentVolume"
-        return f"PVC is not bound: no PersistentVolume is {_wish(claim)}: {words}"
+        return f"PVC is not bound: no free PersistentVolume has {_wish(claim)}: {words}"
 
     def _take(self, name: str, volume: str) -> None:
         self._bound[name] = volume
@@ -243,7 +251,7 @@ class _Binder:
             if before != name:
                 return f"has the data of the claim {before}; name it in spec.volumeName to take it"
         if _class_of(claim) != _class_of(volume):
-            return f'has the storage class "{_class_of(volume)}"'
+            return f"has {_class_words(volume)}"
         if not set(wanted.accessModes) <= set(spec.accessModes):
             return f"has the access modes {', '.join(spec.accessModes)}"
         if _capacity(volume) < parse(_size(claim)).nano:
@@ -251,10 +259,10 @@ class _Binder:
         if is_named:
             return ""
         if wanted.selector is not None and not matches_selector(wanted.selector, volume.metadata.labels):
-            return "has not the labels that the selector wants"
+            return "lacks labels that the selector wants"
         required = spec.nodeAffinity.required if spec.nodeAffinity is not None else None
         if required is not None and not matches_node_selector(required, self._node):
-            return "is of another node"
+            return "has a nodeAffinity without this node"
         return ""
 
 
@@ -288,16 +296,17 @@ def _size(claim: PersistentVolumeClaim) -> Quantity:
 def _wish(claim: PersistentVolumeClaim) -> str:
     """What the claim wants, as users read it."""
     spec = claim.spec
-    parts = [
-        f"of at least {_size(claim)}",
-        f"with {', '.join(spec.accessModes)}",
-        f'of the storage class "{_class_of(claim)}"',
-    ]
+    parts = [f"{_size(claim)} or more", f"the access modes {', '.join(spec.accessModes)}", _class_words(claim)]
     if spec.volumeMode != "Filesystem":
-        parts.append(f"with the volumeMode {spec.volumeMode}")
+        parts.append(f"the volumeMode {spec.volumeMode}")
     if spec.selector is not None:
-        parts.append("with the labels of its selector")
+        parts.append("the labels of its selector")
     return ", ".join(parts)
+
+
+def _class_words(owner: PersistentVolume | PersistentVolumeClaim) -> str:
+    name = _class_of(owner)
+    return f'the storage class "{name}"' if name else "no storage class"
 
 
 def _bound_claim(claim: PersistentVolumeClaim, volume: PersistentVolume) -> PersistentVolumeClaim:
