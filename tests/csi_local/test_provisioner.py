@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +22,11 @@ DRIVER = "local.csi.pykubelet"
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 SELECTED = "volume.kubernetes.io/selected-node"
+IN_PROGRESS = {
+    "allocatedResources": {"storage": "5Mi"},
+    "allocatedResourceStatuses": {"storage": "ControllerResizeInProgress"},
+    "conditions": [{"type": "Resizing", "status": "True"}],
+}
 Json = dict[str, Any]
 
 
@@ -46,6 +52,33 @@ class Stand:
         made = self.server.create(CLAIMS, {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
         return f"pvc-{made['metadata']['uid']}"
 
+    async def bound(self, name: str, storage_class: str, size: str = "2Mi") -> str:
+        """As `claim`, when its volume is there; the claim is bound to it, as the control plane does that."""
+        volume = self.claim(name, storage_class, size)
+        await self.until(lambda: volume in self.volumes())
+        self.server.update(f"{CLAIMS}/{name}", lambda one: _bind(one, volume, size))
+        return volume
+
+    def ask(self, name: str, size: str) -> None:
+        """Ask for another size of a claim."""
+
+        def change(claim: Json) -> None:
+            claim["spec"]["resources"]["requests"]["storage"] = size
+
+        self.server.update(f"{CLAIMS}/{name}", change)
+
+    def status(self, name: str) -> Json:
+        (found,) = [one for one in self._all("persistentvolumeclaims") if one["metadata"]["name"] == name]
+        status: Json = found["status"]
+        return status
+
+    def conditions(self, name: str) -> list[str]:
+        return [one["type"] for one in self.status(name).get("conditions", [])]
+
+    def capacity(self, volume: str) -> str:
+        size: str = self.volumes()[volume]["spec"]["capacity"]["storage"]
+        return size
+
     def volumes(self) -> dict[str, Json]:
         return {one["metadata"]["name"]: one for one in self._all("persistentvolumes")}
 
@@ -64,6 +97,11 @@ class Stand:
                 return
             await asyncio.sleep(0.01)
         raise AssertionError(f"volumes {self.volumes()}, on disk {self.on_disk()}, Events {self.messages()}")
+
+
+def _bind(claim: Json, volume: str, size: str) -> None:
+    claim["spec"]["volumeName"] = volume
+    claim["status"] = {"phase": "Bound", "capacity": {"storage": size}}
 
 
 @asynccontextmanager
@@ -163,3 +201,69 @@ async def test_a_creation_that_was_interrupted_is_found_again(tmp_path: Path) ->
         async with provisioning(server, tmp_path) as stand:
             await stand.until(lambda: name in stand.volumes())
             assert stand.on_disk() == [name]
+
+
+async def test_a_directory_grows_with_its_claim(stand: Stand) -> None:
+    stand.storage_class("now")
+    volume = await stand.bound("data", "now")
+    other = await stand.bound("other", "now")
+    stand.ask("data", "5Mi")
+    await stand.until(lambda: stand.status("data")["capacity"] == {"storage": "5Mi"})
+    assert (stand.capacity(volume), stand.capacity(other)) == ("5Mi", "2Mi")
+    assert stand.conditions("data") == [] and stand.status("data")["allocatedResources"] == {"storage": "5Mi"}
+    assert stand.status("data").get("allocatedResourceStatuses", {}) == {}
+    await stand.until(lambda: "Resize volume succeeded" in stand.messages())
+    assert json.loads((stand.data / f"volumes/{volume}/volume.json").read_text())["capacityBytes"] == 5 << 20
+
+
+async def test_the_node_is_asked_to_grow_the_file_system_of_an_image(stand: Stand) -> None:
+    stand.storage_class("images", backing="image")
+    volume = await stand.bound("data", "images")
+    stand.ask("data", "5Mi")
+    await stand.until(lambda: stand.conditions("data") == ["FileSystemResizePending"])
+    assert (stand.capacity(volume), stand.status("data")["capacity"]) == ("5Mi", {"storage": "2Mi"})
+    assert stand.status("data")["allocatedResourceStatuses"] == {"storage": "NodeResizePending"}
+    await stand.until(lambda: "Require file system resize of volume on node" in stand.messages())
+    stand.server.update(f"{CLAIMS}/data", lambda claim: _bind(claim, volume, "5Mi"))  # as the node does
+    stand.ask("data", "6Mi")
+    await stand.until(lambda: stand.capacity(volume) == "6Mi")
+
+
+async def test_an_expansion_that_was_interrupted_goes_on(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        async with provisioning(server, tmp_path) as stand:
+            stand.storage_class("now")
+            volumes = [await stand.bound(name, "now") for name in ("a", "b")]
+        for name in ("a", "b"):  # as if the driver was killed after the claim was marked
+            stand.ask(name, "5Mi")
+            stand.server.update(f"{CLAIMS}/{name}", lambda claim: claim["status"].update(IN_PROGRESS))
+        capacity = {"storage": "5Mi"}  # and of the second one after the volume had its capacity
+        stand.server.update(f"{VOLUMES}/{volumes[1]}", lambda volume: volume["spec"].update(capacity=capacity))
+        async with provisioning(server, tmp_path) as stand:
+            for name, volume in zip(("a", "b"), volumes, strict=True):
+                await stand.until(lambda name=name: stand.status(name)["capacity"] == {"storage": "5Mi"})  # type: ignore[misc]
+                assert (stand.capacity(volume), stand.conditions(name)) == ("5Mi", [])
+
+
+async def test_a_size_that_is_impossible_is_reported_and_can_be_taken_back(stand: Stand) -> None:
+    stand.storage_class("images", backing="image")
+    volume = await stand.bound("data", "images")
+    stand.ask("data", "17Ti")
+    await stand.until(lambda: "ControllerResizeError" in stand.conditions("data"))
+    assert stand.status("data")["allocatedResourceStatuses"] == {"storage": "ControllerResizeInfeasible"}
+    assert any("the size of an image must be between" in text for text in stand.messages())
+    assert stand.capacity(volume) == "2Mi"
+    stand.ask("data", "5Mi")
+    await stand.until(lambda: stand.conditions("data") == ["FileSystemResizePending"])
+    assert stand.capacity(volume) == "5Mi"
+
+
+async def test_volumes_of_others_do_not_grow(stand: Stand) -> None:
+    stand.storage_class("now")
+    volume = await stand.bound("data", "now")
+    foreign = await stand.bound("foreign", "now")
+    stand.server.update(f"{VOLUMES}/{foreign}", lambda one: one["spec"]["csi"].update(driver="other.example.com"))
+    stand.ask("foreign", "5Mi")
+    stand.ask("data", "5Mi")
+    await stand.until(lambda: stand.capacity(volume) == "5Mi")
+    assert stand.capacity(foreign) == "2Mi" and stand.conditions("foreign") == []

@@ -59,18 +59,15 @@ class Remove(Value):
     volume: PersistentVolume
 
 
-Task = Provision | Remove
-
-
 def tasks(
     claims: Iterable[PersistentVolumeClaim],
     volumes: Iterable[PersistentVolume],
     classes: Mapping[str, StorageClass],
     driver: str,
     node_name: str,
-) -> list[Task]:
+) -> list[Provision | Remove]:
     """What there is to do, in a stable order. `classes`: by name."""
-    found: list[Task] = []
+    found: list[Provision | Remove] = []
     for claim in claims:
         chosen = classes.get(_class_of(claim))
         if chosen is not None and _is_wanted(claim, chosen, driver, node_name):

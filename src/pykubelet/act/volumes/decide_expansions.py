@@ -8,7 +8,7 @@ looked at once, unless the last try has failed.
 from __future__ import annotations
 
 from pykubelet.act.volumes.claims import is_persistent, resolve
-from pykubelet.act.volumes.expansion import Expansion, claim_size, volume_size
+from pykubelet.act.volumes.expansion import Expansion
 from pykubelet.act.volumes.kind import ResolvedVolume, VolumePlan
 from pykubelet.act.volumes.model import (
     ExpandVolume,
@@ -27,6 +27,7 @@ from pykubelet.base.api.core import Volume
 from pykubelet.base.api.quantity import canonical
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
+from pykubelet.base.model.claim_sizes import claim_size, volume_size
 from pykubelet.base.model.kube_events import warning
 
 

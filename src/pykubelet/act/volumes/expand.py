@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pykubelet.act.volumes.expansion import (
-    IN_PROGRESS,
     Expand,
     ExpandError,
     ExpandFault,
@@ -19,9 +18,7 @@ from pykubelet.act.volumes.expansion import (
     Skip,
     begun_patch,
     decide_expansion,
-    done_patch,
     failed_patch,
-    resize_state,
 )
 from pykubelet.act.volumes.kind import VolumesError
 from pykubelet.base.api.storage import PersistentVolumeClaim
@@ -30,6 +27,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
+from pykubelet.base.model.claim_sizes import IN_PROGRESS, done_patch, resize_state
 from pykubelet.base.model.kube_events import EventObject, KubeEvent, normal, warning
 from pykubelet.edges.kubeapi.errors import ApiError
 

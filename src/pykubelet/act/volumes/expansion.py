@@ -13,29 +13,31 @@ Source: KEP-284 (resize on the node), KEP-1790 (recovery from failed expansion).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
 from pykubelet.act.volumes.kind import VolumesError
-from pykubelet.base.api.codec import to_object
-from pykubelet.base.api.core import Quantity
-from pykubelet.base.api.quantity import QuantityError, canonical, value
-from pykubelet.base.api.storage import (
-    PersistentVolumeClaim,
-    PersistentVolumeClaimCondition,
-    PersistentVolumeClaimStatus,
-    PersistentVolumeSpec,
-)
+from pykubelet.base.api.quantity import canonical
+from pykubelet.base.api.storage import PersistentVolumeClaim
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.values import Value
+from pykubelet.base.model.claim_sizes import (
+    IN_PROGRESS,
+    INFEASIBLE,
+    NODE_ERROR,
+    PENDING,
+    STORAGE,
+    claim_size,
+    condition_now,
+    conditions_without,
+    requested_size,
+    resize_state,
+    size_of,
+    status_of,
+    status_patch,
+)
 from pykubelet.base.model.ids import PodRef
 
-STORAGE = "storage"
-PENDING, IN_PROGRESS, INFEASIBLE = "NodeResizePending", "NodeResizeInProgress", "NodeResizeInfeasible"
-NODE_ERROR = "NodeResizeError"
-#: The conditions that end with a successful expansion.
-_ENDED = frozenset({"FileSystemResizePending", "Resizing", "ControllerResizeError", NODE_ERROR})
 NOT_REQUIRED = "volume.kubernetes.io/node-expansion-not-required"
 
 
@@ -89,26 +91,16 @@ class Expand(Value):
     is_already: bool = False
 
 
-def claim_size(claim: PersistentVolumeClaim | None) -> int:
-    """The size in the claim's status in bytes; 0 if it has none that can be read."""
-    return _bytes(_status(claim).capacity.get(STORAGE))
-
-
-def volume_size(spec: PersistentVolumeSpec) -> int:
-    """The capacity of a persistent volume in bytes; 0 if it has none that can be read."""
-    return _bytes(spec.capacity.get(STORAGE))
-
-
 def decide_expansion(claim: PersistentVolumeClaim, expansion: Expansion) -> Skip | Expand:
     """What to do about a volume, from its claim as it is now."""
     if claim.metadata.uid != expansion.uid:
         return Skip(is_known=True)
-    status, state = _status(claim), resize_state(claim)
+    status, state = status_of(claim), resize_state(claim)
     is_recovery = bool(state or status.allocatedResources)
     allocated = status.allocatedResources.get(STORAGE)
     size, text = expansion.size, expansion.text
-    if is_recovery and allocated is not None and _bytes(allocated):
-        size, text = _bytes(allocated), canonical(allocated)
+    if is_recovery and allocated is not None and (allocated_size := size_of(status.allocatedResources)):
+        size, text = allocated_size, canonical(allocated)
     is_already = claim_size(claim) >= size and not state
     if is_already:
         is_shared = "ReadWriteMany" in claim.spec.accessModes and NOT_REQUIRED not in claim.metadata.annotations
@@ -118,28 +110,12 @@ def decide_expansion(claim: PersistentVolumeClaim, expansion: Expansion) -> Skip
     return Expand(size, text, is_recovery)
 
 
-def resize_state(claim: PersistentVolumeClaim) -> str:
-    """The state of the resize that the claim reports, such as `NodeResizePending`; "" for none."""
-    return _status(claim).allocatedResourceStatuses.get(STORAGE, "")
-
-
 # Patches of the claim's status, as JSON merge patches
 
 
 def begun_patch(claim: PersistentVolumeClaim) -> dict[str, Any]:
     """The patch before the driver is called."""
-    return _patch(claim, {"allocatedResourceStatuses": {STORAGE: IN_PROGRESS}})
-
-
-def done_patch(claim: PersistentVolumeClaim, text: str) -> dict[str, Any]:
-    """The patch after the expansion to the size `text`. The size and the end of the conditions are in one patch."""
-    status = _status(claim)
-    body: dict[str, Any] = {"capacity": {STORAGE: text}}
-    if STORAGE in status.allocatedResourceStatuses:
-        body["allocatedResourceStatuses"] = {STORAGE: None}
-    if any(condition.type in _ENDED for condition in status.conditions):
-        body["conditions"] = [to_object(one) for one in status.conditions if one.type not in _ENDED]
-    return _patch(claim, body)
+    return status_patch(claim, {"allocatedResourceStatuses": {STORAGE: IN_PROGRESS}})
 
 
 def failed_patch(
@@ -149,35 +125,11 @@ def failed_patch(
 
     The resize is infeasible too when the user has asked for another size since an earlier refusal.
     """
-    conditions = _status(claim).conditions
-    failed_before = any(one.type == NODE_ERROR and one.status == "True" for one in conditions)
-    wanted = claim.spec.resources.requests.get(STORAGE) if claim.spec.resources is not None else None
-    has_changed = failed_before and wanted is not None and _bytes(wanted) != target
-    condition = PersistentVolumeClaimCondition(
-        type=NODE_ERROR,
-        status="True",
-        lastTransitionTime=format_time(wall),
-        message=f"failed to expand pvc with {error}",
-    )
-    body: dict[str, Any] = {
-        "conditions": [to_object(one) for one in (*(c for c in conditions if c.type != NODE_ERROR), condition)]
-    }
+    failed_before = any(one.type == NODE_ERROR and one.status == "True" for one in status_of(claim).conditions)
+    wanted = requested_size(claim)
+    has_changed = failed_before and wanted not in (0, target)
+    condition = condition_now(NODE_ERROR, f"failed to expand pvc with {error}", format_time(wall))
+    body: dict[str, Any] = {"conditions": [*conditions_without(claim, {NODE_ERROR}), condition]}
     if fault is ExpandFault.INFEASIBLE or has_changed:
         body["allocatedResourceStatuses"] = {STORAGE: INFEASIBLE}
-    return _patch(claim, body)
-
-
-def _patch(claim: PersistentVolumeClaim, status: Mapping[str, Any]) -> dict[str, Any]:
-    return {"metadata": {"resourceVersion": claim.metadata.resourceVersion}, "status": dict(status)}
-
-
-def _status(claim: PersistentVolumeClaim | None) -> PersistentVolumeClaimStatus:
-    found = claim.status if claim is not None else None
-    return found if found is not None else PersistentVolumeClaimStatus()
-
-
-def _bytes(quantity: Quantity | None) -> int:
-    try:
-        return value(quantity)
-    except QuantityError:
-        return 0
+    return status_patch(claim, body)
