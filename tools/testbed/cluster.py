@@ -60,7 +60,8 @@ def _apply(plane: ControlPlane, examples: Path) -> None:
 def _about(folder: Path, examples: Path) -> list[str]:
     plane = controlplane.load(folder)
     kubeconfig = plane.admin if plane else "(starting)"
+    driver = f" {folder}/driver.log" if (folder / "driver.log").exists() else ""
     return [
-        f"examples {examples}   logs {folder}/agent.log {folder}/controlplane/*.log",
+        f"examples {examples}   logs {folder}/agent.log{driver} {folder}/controlplane/*.log",
         f"export KUBECONFIG={kubeconfig}",
     ]
