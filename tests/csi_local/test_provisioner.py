@@ -185,7 +185,8 @@ async def test_a_claim_that_cannot_be_served_is_reported_why_and_holds_up_no_oth
     bad = stand.claim("bad", "bad")
     good = stand.claim("good", "good")
     await stand.until(lambda: good in stand.volumes())
-    await stand.until(lambda: any("parameter backing is 'tape'" in text for text in stand.messages()))
+    words = "rpc error: code = InvalidArgument desc = parameter backing is 'tape'"
+    await stand.until(lambda: any(words in text for text in stand.messages()))
     stand.server.delete(f"{CLASSES}/bad")
     stand.storage_class("bad", backing="directory")
     await stand.until(lambda: bad in stand.volumes())

@@ -35,6 +35,7 @@ from pykubelet.csi_local.resize import (
     resizes,
     volume_patch,
 )
+from pykubelet.edges.cri.errors import translated
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
@@ -200,7 +201,7 @@ class Provisioner:
         return format_time(self._clock.wall())
 
     async def _failed(self, key: str, task: Task, failure: Exception) -> None:
-        before, error = self._failures.get(key), str(failure)
+        before, error = self._failures.get(key), _text(failure)
         count = before.count + 1 if before is not None else 1
         self._failures[key] = _Failure(error, count, self._clock.monotonic() + RETRY.delay_s(count))
         if before is not None and before.error == error:
@@ -211,15 +212,14 @@ class Provisioner:
             await self._report(task.claim, "Warning", "ProvisioningFailed", words)
         elif isinstance(task, Resize):
             log.warning("volume not expanded", volume=task.name, claim=_claim_name(task.claim), error=error)
-            await self._resize_failed(task, failure)
+            await self._resize_failed(task, error, is_infeasible=_is_infeasible(failure))
         else:
             log.warning("volume not deleted", volume=task.volume.metadata.name, error=error)
             await self._report_volume(task.volume, "VolumeFailedDelete", error)
 
-    async def _resize_failed(self, task: Resize, failure: Exception) -> None:
+    async def _resize_failed(self, task: Resize, failure: str, *, is_infeasible: bool) -> None:
         words = f'resize volume "{task.name}" by resizer "{self._driver}" failed: {failure}'
         await self._report(task.claim, "Warning", "VolumeResizeFailed", words)
-        is_infeasible = isinstance(failure, RpcError) and failure.code in INFEASIBLE_CODES
         meta = task.claim.metadata
         path = f"/api/v1/namespaces/{meta.namespace}/persistentvolumeclaims/{meta.name}"
         try:
@@ -272,6 +272,15 @@ def _key(task: Task) -> str:
         case Resize(claim):
             return f"{task.name} {requested_size(claim)}"
     assert_never(task)
+
+
+def _text(failure: Exception) -> str:
+    """The failure as users know those of drivers: `rpc error: code = InvalidArgument desc = ...`."""
+    return str(translated(failure.code, failure.message, "") if isinstance(failure, RpcError) else failure)
+
+
+def _is_infeasible(failure: Exception) -> bool:
+    return isinstance(failure, RpcError) and failure.code in INFEASIBLE_CODES
 
 
 def _claim_name(claim: PersistentVolumeClaim) -> str:
