@@ -50,6 +50,7 @@ class Work:
     recorder: Sink[KubeEvent] = field(default_factory=Sink)
     post_starting: frozenset[str] = frozenset()
     is_stopped: bool = False
+    holds_volumes: bool = False
     pulled: PullTime = field(default_factory=PullTime)
 
     def book(self, mailbox: Post[WaitsChanged]) -> WaitBook:
@@ -88,9 +89,11 @@ class Work:
 
 
 @asynccontextmanager
-async def worker(work: Work, of: Pod | None = None, since: float = 0.0) -> AsyncIterator[PodWorker]:
+async def worker(
+    work: Work, of: Pod | None = None, since: float = 0.0, touched: Sink[PodTouched] | None = None
+) -> AsyncIterator[PodWorker]:
     lifecycles: Sink[PodLifecycle | WorkerCrashed] = Sink()
-    touched: Sink[PodTouched] = Sink()
+    touched = touched if touched is not None else Sink()
     async with Supervisor("test") as supervisor:
         state = PodWorkerState(REF, of or pod(), Stage.SYNCING, WALL, since)
         made = PodWorker(state, lambda: RULES, cast(PodExecution, work), lifecycles, touched, supervisor)
@@ -120,6 +123,19 @@ async def test_a_pod_that_is_killed_in_the_moment_it_is_taken_up_is_stopped() ->
         work.stop_gate.set()
         await settle()
         assert it.state.stage is Stage.FINISHED
+
+
+@pytest.mark.parametrize("holds_volumes", [True, False])
+async def test_a_removed_pod_is_read_when_it_has_stopped_only_if_volumes_wait_for_that(holds_volumes: bool) -> None:
+    """Volumes are unmounted once the pod's view shows that nothing runs."""
+    work, touched = Work(holds_volumes=holds_volumes), Sink[PodTouched]()
+    async with worker(work, touched=touched) as it:
+        it.mailbox.post(KillRequested(REMOVED, "removed"))
+        await settle()
+        work.stop_gate.set()
+        await settle()
+        assert it.state.stage is Stage.FINISHED
+    assert ("stopped" in [one.cause for one in touched.events]) == holds_volumes
 
 
 async def test_a_shorter_grace_that_crosses_the_end_of_the_stop_stops_nothing_twice() -> None:

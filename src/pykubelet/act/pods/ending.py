@@ -46,6 +46,12 @@ class PodEnding:
         """Record that the pod was changed now, so that views read earlier are outdated."""
         self._acted_at = self._tools.clock.monotonic()
 
+    @property
+    def holds_volumes(self) -> bool:
+        """Whether volumes of the pod are mounted, or may be."""
+        mounts = self._tools.cells.mounts.get().pods.get(self._ref.uid)
+        return mounts is not None and any(volume.directory for volume in mounts.standings)
+
     def _view(self) -> PodView | None:
         return self._tools.cells.observed.get().pods.get(self._ref.uid)
 

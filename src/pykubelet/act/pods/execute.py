@@ -102,6 +102,11 @@ class PodExecution:
         """The mailbox that takes Kubernetes Events."""
         return self._tools.recorder
 
+    @property
+    def holds_volumes(self) -> bool:
+        """Whether volumes of the pod are mounted, or may be."""
+        return self._ending.holds_volumes
+
     def book(self, mailbox: Post[WaitsChanged]) -> WaitBook:
         """A new, empty wait book that posts its changes to `mailbox`."""
         return WaitBook(self._tools.clock, mailbox)

@@ -212,7 +212,8 @@ class PodWorker:
             error = await self._execution.stop(command, self._waits, for_good=self._is_removed_at_once)
         except Exception as bug:  # noqa: BLE001 - as above
             error = self._report_bug("stop", bug).message
-        if error or not self._is_removed_at_once:
+        # volumes are unmounted once the pod's view shows that nothing runs; of other pods, only the removal matters
+        if error or not self._is_removed_at_once or self._execution.holds_volumes:
             is_sure = not (error or self._abandoned)
             answer = Stopped(self._clock.monotonic()) if is_sure else None
             self._touched.post(PodTouched(self.ref, "stopped", answer=answer))
