@@ -16,17 +16,37 @@ def volume_lines(volumes: list[Document], now: float, age: Callable[[float], str
     """A block of lines for each volume. `now`: wall seconds. `age`: renders seconds."""
     for one in volumes:
         label = f" ({one['kind']})" if one["kind"] else ""
-        other = f", directory {one['spec_name']}" if one["spec_name"] != one["name"] else ""
-        yield f"{one['name']}{label}{other}: {one['state']}{_since(one, now, age)}"
+        yield f"{one['name']}{label}: {one['state']}{_since(one, now, age)}"
+        yield from _claim_lines(one)
         if one["error"]:
             yield f"  why   {one['error'].strip()}"
         yield from _device_lines(one["device"], now, age)
         if one["program"] is not None:
             program = one["program"]
             yield f"  runs  {program['name']}, pid {program['pid']}, for {age(program['seconds'])}"
+        for call in one["calls"]:
+            what = f"{call['name']} of {call['driver']}, for {age(call['seconds'])}"
+            yield f"  calls {what}; given up in {age(call['left'])}"
         for note in one["notes"]:
             yield f"  note  {note}"
         yield from _holder_lines(one)
+        if one["next_step"]:
+            yield f"  next  {one['next_step']}{_until(one['next_at'], now, age)}"
+
+
+def _claim_lines(volume: Document) -> Iterator[str]:
+    """The claim and its PersistentVolume. Without a claim, the name is that of a directory."""
+    if volume["claim"]:
+        name = f", PersistentVolume {volume['spec_name']}" if volume["spec_name"] != volume["name"] else ""
+        yield f"  claim {volume['claim']}{name}"
+    elif volume["spec_name"] != volume["name"]:
+        yield f"  named {volume['spec_name']}"
+
+
+def _until(at: float | None, now: float, age: Callable[[float], str]) -> str:
+    if at is None:
+        return ""
+    return f" in {age(at - now)}" if at - now >= 1 else " now"
 
 
 def _since(state: Document, now: float, age: Callable[[float], str]) -> str:
@@ -41,8 +61,7 @@ def _device_lines(device: Document | None, now: float, age: Callable[[float], st
     if device["error"]:
         yield f"    why   {device['error'].strip()}"
     if device["next_at"] is not None:
-        left = device["next_at"] - now
-        yield f"    next  try again {f'in {age(left)}' if left >= 1 else 'now'}"
+        yield f"    next  try again{_until(device['next_at'], now, age)}"
 
 
 def _holder_lines(volume: Document) -> Iterator[str]:

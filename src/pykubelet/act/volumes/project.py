@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, assert_never
 
-from pykubelet.act.volumes.kind import RefusedPlan, UndecidedPlan, VolumePlan
+from pykubelet.act.volumes.kind import UndecidedPlan, VolumePlan
 from pykubelet.act.volumes.model import (
     BUSY,
     DevicePhase,
@@ -18,7 +18,7 @@ from pykubelet.act.volumes.model import (
     VolumeState,
 )
 from pykubelet.act.volumes.registry import kind_named
-from pykubelet.act.volumes.standing import volume_standing
+from pykubelet.act.volumes.standing import NOTHING_BY_ITSELF, next_step_of, volume_standing
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
 from pykubelet.base.model.content import TokenKey, wait_for_key
@@ -27,7 +27,6 @@ from pykubelet.base.model.needs import used_volumes
 from pykubelet.base.model.waits import Owner, Wait
 
 NO_DEVICES: Final[Mapping[str, DeviceState]] = {}
-NOTHING_BY_ITSELF = "nothing until the pod or the node is changed"
 
 
 def missing_volumes(pod: PodVolumes) -> list[str]:
@@ -144,9 +143,8 @@ def _device_wait(state: VolumeState, device: DeviceState) -> Wait | None:
 def _wait_for(pod: PodVolumes, state: VolumeState) -> Wait | None:
     if state.failure is not None:
         if pod.need is VolumeNeed.NEEDED:
-            wait = _failure_wait("volume", state.name, reasons.EVENT_FAILED_MOUNT, state.failure, "try again")
-            until = state.plan.until if isinstance(state.plan, RefusedPlan) else ""
-            return replace(wait, next_step=f"try again when {until}") if until else wait
+            wait = _failure_wait("volume", state.name, reasons.EVENT_FAILED_MOUNT, state.failure, "")
+            return replace(wait, next_step=next_step_of(state, state.failure, "try again"))
         if pod.need is VolumeNeed.KEPT:
             return None
         return _failure_wait("volume", state.name, "", state.failure, "try to unmount again")

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from pykubelet.act.volumes.kind import UndecidedPlan, VolumePlan
-from pykubelet.act.volumes.model import BUSY, DevicePhase, DeviceState, MountPhase, PodVolumes, VolumeNeed, VolumeState
+from pykubelet.act.volumes.claims import claim_of
+from pykubelet.act.volumes.kind import RefusedPlan, UndecidedPlan, VolumePlan
+from pykubelet.act.volumes.model import (
+    BUSY,
+    DevicePhase,
+    DeviceState,
+    MountPhase,
+    PodVolumes,
+    VolumeFailure,
+    VolumeNeed,
+    VolumeState,
+)
 from pykubelet.base.model.mounts import DeviceStanding, VolumeStanding
 
 _VOLUME = {
@@ -13,16 +23,18 @@ _VOLUME = {
     MountPhase.MOUNTED: "mounted",
     MountPhase.REFRESHING: "mounted",
     MountPhase.EXPANDING: "mounted, being expanded",
-    MountPhase.UNCERTAIN: "uncertain: it may be mounted",
+    MountPhase.UNCERTAIN: "uncertain, it may be mounted: an operation had no clear result",
     MountPhase.TEARING_DOWN: "being unmounted",
 }
 _DEVICE = {
     DevicePhase.WANTED: "not mounted",
     DevicePhase.STAGING: "being mounted for the node",
     DevicePhase.STAGED: "mounted for the node",
-    DevicePhase.UNCERTAIN: "uncertain: it may be mounted for the node",
+    DevicePhase.UNCERTAIN: "uncertain, it may be mounted for the node: an operation had no clear result",
     DevicePhase.UNSTAGING: "being unmounted from the node",
 }
+#: The next step of a failure that nothing is done about until something changes.
+NOTHING_BY_ITSELF = "nothing until the pod or the node is changed"
 _IN_USE = (MountPhase.MOUNTED, MountPhase.REFRESHING, MountPhase.EXPANDING)
 
 
@@ -53,7 +65,34 @@ def volume_standing(pod: PodVolumes, state: VolumeState, key: str, device: Devic
         error=failure.error if failure is not None else "",
         is_leaving=is_given_up,
         device=_device_standing(state, device),
+        claim=_claim(pod, key),
+        is_busy=state.phase in BUSY,
+        next_step=_next_step(pod, state, failure),
+        next_at=failure.retry_wall if failure is not None else None,
     )
+
+
+def next_step_of(state: VolumeState, failure: VolumeFailure, again: str) -> str:
+    """What the agent does after a failure. `again`: what it does if it tries again by itself."""
+    until = state.plan.until if isinstance(state.plan, RefusedPlan) else ""
+    if until:
+        return f"try again when {until}"
+    return again if failure.retry_wall else NOTHING_BY_ITSELF
+
+
+def _next_step(pod: PodVolumes, state: VolumeState, failure: VolumeFailure | None) -> str:
+    if failure is None or state.phase in BUSY:
+        return ""
+    if pod.need is VolumeNeed.NEEDED:
+        return next_step_of(state, failure, "try again")
+    return "" if pod.need is VolumeNeed.KEPT else "try to unmount again"
+
+
+def _claim(pod: PodVolumes, key: str) -> str:
+    """`namespace/name` of the claim of the pod's volume `key`."""
+    volumes = pod.pod.spec.volumes if pod.pod is not None else ()
+    found = next((claim for one in volumes if one.name == key and pod.pod and (claim := claim_of(pod.pod, one))), None)
+    return f"{found.namespace}/{found.name}" if found is not None else ""
 
 
 def _device_standing(state: VolumeState, device: DeviceState | None) -> DeviceStanding | None:
@@ -72,4 +111,5 @@ def _device_standing(state: VolumeState, device: DeviceState | None) -> DeviceSt
         is_leaving=device.last is DevicePhase.UNSTAGING and device.phase is not DevicePhase.STAGED,
         error=failure.error if failure is not None else "",
         next_at=failure.retry_wall if failure is not None else None,
+        is_busy=device.phase in (DevicePhase.STAGING, DevicePhase.UNSTAGING),
     )

@@ -57,6 +57,7 @@ class SingleFlight:
         self._made = 0
         self._running: dict[str, float] = {}
         self._begun: dict[str, float] = {}
+        self._threads: dict[str, int] = {}
         self._aside: set[str] = set()
         self._marked: set[str] = set()
 
@@ -64,6 +65,10 @@ class SingleFlight:
         """The keys whose work missed its deadline and still runs, with the loop time at which `run` was called."""
         with self._lock:
             return {key: self._running[key] for key in self._marked if key in self._running}
+
+    def thread(self, key: str) -> int | None:
+        """The kernel's number of the thread that runs the work of `key`; None if none does."""
+        return self._threads.get(key)
 
     async def run(self, key: str, work: Callable[[], T], deadline_s: float) -> Outcome[T]:
         """Run `work` in a thread and await it for `deadline_s` seconds at most; at most one piece runs per key."""
@@ -74,6 +79,7 @@ class SingleFlight:
             outcome: Outcome[T]
             with self._lock:
                 self._begun[key] = loop.time()
+                self._threads[key] = threading.get_native_id()
             try:
                 outcome = Done(work())
             except Exception as error:  # noqa: BLE001 - handed to the caller as a value
@@ -110,7 +116,7 @@ class SingleFlight:
 
     def _end(self, key: str) -> None:
         with self._lock:
-            del self._running[key], self._begun[key]
+            del self._running[key], self._begun[key], self._threads[key]
             self._aside.discard(key)
             self._marked.discard(key)
 

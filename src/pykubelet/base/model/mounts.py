@@ -53,7 +53,7 @@ class DeviceStanding(Value):
     """Where the device of a volume stands, which all its pods share. `name`: its unique name. `directory`: where it is mounted.
 
     `state`: in words. `since`: wall seconds. `is_attachable`: the Node's `volumesAttached` must list it. `is_leaving`: it is
-    being unmounted.
+    being unmounted. `is_busy`: an operation runs.
     """
 
     name: str
@@ -64,6 +64,7 @@ class DeviceStanding(Value):
     is_leaving: bool = False
     error: str = ""
     next_at: float | None = None
+    is_busy: bool = False
 
 
 class VolumeStanding(Value):
@@ -72,7 +73,8 @@ class VolumeStanding(Value):
     `name`: that in the pod; `spec_name`: that of its directory. `kind`: as in `MountedVolume`; "" if it is only known from the
     disk. `directory`: below the pod's own, "" if it has none. `state`: in words. `since`: wall seconds; 0 for one in use.
     `error`: the last failure, or why it cannot be mounted. `is_leaving`: it is to be unmounted. `driver`: the CSI driver that
-    mounts it.
+    mounts it. `claim`: `namespace/name`, "" without one. `is_busy`: an operation runs. `next_step`: what the agent does next by
+    itself after a failure, `next_at` (wall seconds) when.
     """
 
     name: str
@@ -85,6 +87,10 @@ class VolumeStanding(Value):
     error: str = ""
     is_leaving: bool = False
     device: DeviceStanding | None = None
+    claim: str = ""
+    is_busy: bool = False
+    next_step: str = ""
+    next_at: float | None = None
 
 
 class PodMounts(Value):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.plugins import CsiNodeInfo
 from pykubelet.edges.cri.errors import translated
 from pykubelet.edges.csi import csi_pb2 as pb
@@ -95,8 +96,41 @@ class CsiNode:
 
     async def _call(self, name: str, request: PluginMessage, answer: type[R]) -> R:
         method = SERVICE + name
-        with _measured(self._driver, method):
+        with _measured(self._driver, method), _listed(self._driver, name, request, self._timeout_s):
             return await call_plugin(self._channel, method, request, answer, self._timeout_s)
+
+
+class RunningCall(Value):
+    """A call that the driver has not answered. `paths`: those that it names. `since`, `until`: when it began and is given up, in
+    seconds of the event loop."""
+
+    driver: str
+    name: str
+    paths: tuple[str, ...]
+    since: float
+    until: float
+
+
+_running: list[RunningCall] = []
+
+
+def running_calls(driver: str) -> tuple[RunningCall, ...]:
+    """The calls of this process that the driver has not answered yet."""
+    return tuple(call for call in _running if call.driver == driver)
+
+
+@contextmanager
+def _listed(driver: str, name: str, request: PluginMessage, timeout_s: float) -> Iterator[None]:
+    """Keep the call among those that run."""
+    fields = ("staging_target_path", "target_path", "volume_path")
+    paths = tuple(path for field in fields if (path := getattr(request, field, "")))
+    now = asyncio.get_running_loop().time()
+    call = RunningCall(driver, name, paths, now, now + timeout_s)
+    _running.append(call)
+    try:
+        yield
+    finally:
+        _running.remove(call)
 
 
 @contextmanager

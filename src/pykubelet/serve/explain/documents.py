@@ -166,7 +166,7 @@ async def _volumes(inputs: AskInputs, uid: PodUID, clock: Clock) -> list[Documen
     facts = await inputs.storage.search.find(uid, inputs.mounts.get().pods.get(uid))
     mounts, plugins = inputs.mounts.get(), inputs.plugins.get() if inputs.plugins is not None else Plugins()
     node, in_use = inputs.storage.api_node.get(), mounts.in_use or ()
-    context = VolumeContext(node, plugins, _names(inputs), clock.monotonic(), in_use, facts)
+    context = VolumeContext(node, plugins, _names(inputs), clock.monotonic(), in_use, mounts.pods, facts)
     return volume_documents(mounts.pods.get(uid), context)
 
 

@@ -6,7 +6,7 @@ what it has found by then is shown. Holders are searched only for volumes that a
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,27 +19,42 @@ from pykubelet.base.model.mounts import DeviceStanding, PodMounts, VolumeStandin
 from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import Plugins, PluginType
+from pykubelet.edges.csi.node import RunningCall, running_calls
 from pykubelet.edges.host.fs.programs import RunningProgram, running_program
 from pykubelet.edges.host.proc.holders import Holder, HolderSearch
+from pykubelet.edges.host.proc.kernel_waits import ProcessState, kernel_wait
+from pykubelet.edges.plugins.peer import serving_process
+from pykubelet.edges.plugins.rpc import UNIX
 
 Document = dict[str, Any]
 #: How long the search may take, and how long its answer is awaited: seconds.
 SEARCH_S, ANSWER_S = 2.0, 3.0
+_STATES = {
+    "T": ", which a signal has stopped: it goes on after SIGCONT",
+    "t": ", which a debugger has stopped",
+    "D": ", which waits in the kernel",
+    "Z": ", which has ended",
+}
 #: Part of the error of a volume whose driver has not registered.
 DRIVER_MISSING = "not found in the list of registered CSI drivers"
 
 
 class VolumeFacts(Value):
-    """What was found out about one volume on this machine. `search`: None if holders were not searched."""
+    """What was found out about one volume on this machine. `search`: None if holders were not searched.
+
+    `calls`: those that its driver has not answered. `kernel_wait`: what the agent waits for in the kernel, in words.
+    """
 
     program: RunningProgram | None = None
     search: HolderSearch | None = None
+    calls: tuple[RunningCall, ...] = ()
+    kernel_wait: str = ""
 
 
 class VolumeContext(Value):
     """What the texts are made with. `names`: `namespace/name` of the pods of the node. `mono`: monotonic seconds now.
 
-    `in_use`: the devices that the agent wants in the Node's `volumesInUse`.
+    `in_use`: the devices that the agent wants in the Node's `volumesInUse`. `all`: the volumes of all pods.
     """
 
     node: ApiNode
@@ -47,6 +62,7 @@ class VolumeContext(Value):
     names: Mapping[PodUID, str]
     mono: float
     in_use: tuple[str, ...] = ()
+    all: Mapping[PodUID, PodMounts] = field(default_factory=dict)
     facts: Mapping[str, VolumeFacts] = field(default_factory=dict)
 
 
@@ -61,31 +77,63 @@ class VolumeSearch:
         """The facts by name of the volume, for those that are neither mounted nor simply waiting."""
         standings = mounts.standings if mounts is not None else ()
         watched = [one for one in standings if one.is_leaving or one.since]
-        found = await asyncio.gather(*(self._find(uid, one) for one in watched))
-        return {one.name: facts for one, facts in zip(watched, found, strict=True)}
+        found = {one.name: self._facts(uid, one) for one in watched}
+        searches = [facts.search for facts in found.values() if facts.search is not None]
+        if searches:
+            await self._flight.run(f"holders/{uid}", lambda: _run_all(searches), ANSWER_S)
+        return found
 
-    async def _find(self, uid: PodUID, standing: VolumeStanding) -> VolumeFacts:
+    def _facts(self, uid: PodUID, standing: VolumeStanding) -> VolumeFacts:
+        """What is known without a search, and the search that is to be made."""
+        device, key = standing.device, f"volume/{uid}/{standing.name}"
         directories = [f"{self._paths.pod(uid)}/{standing.directory}"] if standing.directory else []
-        device = standing.device
+        keys = [key]
         if device is not None:
             directories.append(device.directory)
+            keys.append(f"device/{device.name}")
         program = next((found for one in directories if (found := running_program(one)) is not None), None)
+        threads = [thread for one in keys if (thread := self._flight.thread(one)) is not None]
+        waits = [words for thread in threads if (words := kernel_wait(thread))] if program is None else []
         is_leaving = standing.is_leaving or (device is not None and device.is_leaving)
-        if not is_leaving or not directories:
-            return VolumeFacts(program)
-        search = HolderSearch(tuple(directories))
-        await self._flight.run(f"holders/{uid}/{standing.name}", lambda: search.run(SEARCH_S), ANSWER_S)
-        return VolumeFacts(program, search)
+        search = HolderSearch(tuple(directories)) if is_leaving and directories else None
+        return VolumeFacts(program, search, self._calls(standing, directories), waits[0] if waits else "")
+
+    def _calls(self, standing: VolumeStanding, directories: list[str]) -> tuple[RunningCall, ...]:
+        """The calls about the volume: those with a path below its directories. Block volumes have paths of their own, with its name."""
+
+        def is_about(path: str) -> bool:
+            if any(path == one or path.startswith(f"{one}/") for one in directories):
+                return True
+            parts = path.removeprefix(f"{self._paths.plugins}/").split("/")
+            return path.startswith(f"{self._paths.plugins}/") and standing.spec_name in parts
+
+        calls = running_calls(standing.driver) if standing.driver else ()
+        return tuple(call for call in calls if any(is_about(path) for path in call.paths))
+
+
+def _run_all(searches: list[HolderSearch]) -> None:
+    """Search for all within `SEARCH_S`, one after the other, so that no more than one thread is busy."""
+    until = time.monotonic() + SEARCH_S
+    for search in searches:
+        search.run(until - time.monotonic())
 
 
 def volume_documents(mounts: PodMounts | None, context: VolumeContext) -> list[Document]:
     """One document for each volume of the pod, in the order of its spec."""
     standings = mounts.standings if mounts is not None else ()
-    return [_document(one, context.facts.get(one.name, VolumeFacts()), context) for one in standings]
+    return [_document(mounts, one, context.facts.get(one.name, VolumeFacts()), context) for one in standings]
 
 
-def _document(standing: VolumeStanding, facts: VolumeFacts, context: VolumeContext) -> Document:
+def _document(
+    mounts: PodMounts | None, standing: VolumeStanding, facts: VolumeFacts, context: VolumeContext
+) -> Document:
     search = facts.search
+    notes = [
+        *_attachment_notes(standing.device, context),
+        *_driver_notes(standing, facts, context.plugins),
+        *_other_pod_notes(mounts, standing, context),
+        *([f"the agent waits for {facts.kernel_wait}"] if facts.kernel_wait else ()),
+    ]
     return {
         "name": standing.name,
         "spec_name": standing.spec_name,
@@ -95,7 +143,11 @@ def _document(standing: VolumeStanding, facts: VolumeFacts, context: VolumeConte
         "driver": standing.driver,
         "error": standing.error,
         "device": asdict(standing.device) if standing.device is not None else None,
-        "notes": [*_attachment_notes(standing.device, context), *_driver_notes(standing, context.plugins)],
+        "claim": standing.claim,
+        "next_step": standing.next_step,
+        "next_at": standing.next_at,
+        "notes": notes,
+        "calls": [_call(call, context.mono) for call in facts.calls],
         "program": _program(facts.program, context.mono),
         "holders": [_holder(one, context.names) for one in search.holders] if search is not None else [],
         "mounts": [asdict(one) for one in search.mounts] if search is not None else [],
@@ -107,6 +159,26 @@ def _program(program: RunningProgram | None, mono: float) -> Document | None:
     if program is None:
         return None
     return {"name": program.name, "pid": program.pid, "seconds": max(0.0, mono - program.since)}
+
+
+def _call(call: RunningCall, mono: float) -> Document:
+    """`seconds`: since the call. `left`: the seconds after which it is given up."""
+    seconds, left = max(0.0, mono - call.since), max(0.0, call.until - mono)
+    return {"driver": call.driver, "name": call.name, "seconds": seconds, "left": left}
+
+
+def _other_pod_notes(mounts: PodMounts | None, standing: VolumeStanding, context: VolumeContext) -> list[str]:
+    """The operations for other pods that an operation on the same device has to wait for."""
+    device = standing.device
+    if device is None or standing.is_busy or device.is_busy or not (standing.is_leaving or standing.since):
+        return []
+    return [
+        f"waits for an operation on the same volume, for pod {context.names.get(uid, uid)}: {one.state}"
+        for uid, other in context.all.items()
+        if other is not mounts
+        for one in other.standings
+        if one.is_busy and one.device is not None and one.device.name == device.name
+    ]
 
 
 def _holder(holder: Holder, names: Mapping[PodUID, str]) -> Document:
@@ -129,11 +201,22 @@ def _attachment_notes(device: DeviceStanding | None, context: VolumeContext) -> 
     ]
 
 
-def _driver_notes(standing: VolumeStanding, plugins: Plugins) -> list[str]:
-    """Which drivers have registered, if the one that is needed has not."""
-    is_missing = standing.driver != "" and plugins.csi_driver(standing.driver) is None
+def _driver_notes(standing: VolumeStanding, facts: VolumeFacts, plugins: Plugins) -> list[str]:
+    """Which drivers have registered, if the one that is needed has not; else its process, if it does not answer or has failed."""
+    driver = plugins.csi_driver(standing.driver) if standing.driver else None
+    is_failing = standing.error or (standing.device is not None and standing.device.error)
+    if driver is not None and (facts.calls or is_failing):
+        return [_process_note(standing.driver, serving_process(driver.endpoint.removeprefix(UNIX)))]
+    is_missing = standing.driver != "" and driver is None
     if not is_missing and DRIVER_MISSING not in standing.error:
         return []
     others = ", ".join(sorted({plugin.name for plugin in plugins.of(PluginType.CSI)})) or "none"
     notes = [f"the CSI drivers that are registered on this node: {others}"]
     return notes + [f"not registered: {socket}: {problem}" for socket, problem in sorted(plugins.problems.items())]
+
+
+def _process_note(driver: str, found: ProcessState | str) -> str:
+    if isinstance(found, str):
+        return f"the driver {driver}: {found}"
+    state = _STATES.get(found.state, "")
+    return f"the driver {driver} is process {found.pid} ({found.name}){state}"
