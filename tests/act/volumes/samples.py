@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pykubelet.act.volumes.kind import SetUpContext
 from pykubelet.act.volumes.model import Inputs, Moment
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import (
@@ -26,8 +27,12 @@ from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodView, SandboxView
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod, pod_ref
+from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
 NODE = NodeView("node", "node", allocatable={"cpu": 2000, "memory": 1 << 30, "ephemeral-storage": 10 << 30})
+
+#: For the set-up of a volume: nothing is counted, and no Event recorded.
+CONTEXT = SetUpContext(0.0, VolumeQuotas(is_on=False))
 
 
 def moment(seconds: float = 0.0) -> Moment:

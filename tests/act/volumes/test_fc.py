@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from act.volumes.samples import NODE, claimed, make_pod, with_devices
+from act.volumes.samples import CONTEXT, NODE, claimed, make_pod, with_devices
 from support.block import block_device, clean_folder
 
 from pykubelet.act.volumes import fc_disk
@@ -109,7 +109,7 @@ def test_a_disk_is_mounted_bound_and_taken_off(machine: Machine, folder: Path, f
         delete = link(machine, f"by-path/{form.format(WWN)}", disk)
         fc_disk.mount_disk(device, machine)
         fc_disk.mount_disk(device, machine)
-        set_up(made, "")
+        set_up(made, "", CONTEXT)
         Path(made.path, "kept").touch()
         (mount,) = mounts.mounts_below(device.directory)
         assert (mount.source, mount.fs_type) == (disk, "ext4") and os.stat(made.path).st_gid == 2000
@@ -167,7 +167,7 @@ def test_a_volume_of_mode_block_is_mapped_and_taken_off(machine: Machine, folder
         delete = link(machine, f"by-path/fc-0x{WWN}-lun-2", disk)
         for _ in range(2):
             fc_disk.mount_disk(device, machine)
-            set_up(made, fc_disk.disk_path(machine, device.disk))
+            set_up(made, fc_disk.disk_path(machine, device.disk), CONTEXT)
         assert os.readlink(made.path) == disk and not mounts.is_mount_point(device.directory)
         dirs = VolumeDirs.of(paths, PodUID("u1"), "kubernetes.io~fc", "pv", is_block=True)
         assert fc_disk.device_of(paths, dirs) == NAME

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from act.volumes.samples import NODE, claimed, make_pod, with_devices
+from act.volumes.samples import CONTEXT, NODE, claimed, make_pod, with_devices
 from support.block import block_device, clean_folder
 from support.iscsi_tools import IQN, IscsiTools
 
@@ -206,8 +206,8 @@ def test_a_disk_from_login_to_logout(tools: IscsiTools, folder: Path) -> None:
     (found,) = mounts.mounts_below(device.directory)
     assert (found.fs_type, found.source) == ("ext4", disk(tools))
 
-    set_up(made, "")
-    set_up(made, "")
+    set_up(made, "", CONTEXT)
+    set_up(made, "", CONTEXT)
     Path(made.path, "kept").write_text("data")
     assert os.stat(made.path).st_gid == 2000 and Path(device.directory, "kept").exists()
     paths, uid = Paths(str(folder / "root"), "/logs"), PodUID("u1")
@@ -379,10 +379,10 @@ def test_a_mapped_disk_from_login_to_logout(tools: IscsiTools, folder: Path) -> 
     assert made.map is not None
     iscsi_stage.mount_disk(device, tools.machine)
     with pytest.raises(VolumesError, match="device path of the volume is empty"):
-        set_up(made, "")
+        set_up(made, "", CONTEXT)
     for _ in range(2):
         iscsi_stage.mount_disk(device, tools.machine)
-        set_up(made, iscsi_stage.disk_path(tools.machine, device.target))
+        set_up(made, iscsi_stage.disk_path(tools.machine, device.target), CONTEXT)
     assert tools.verbs() == ["discover 10.0.0.1:3260", "login 10.0.0.1:3260"]
     assert os.readlink(made.path) == disk(tools) and len(find_loops(made.map.file)) == 1
     assert read_target(Path(device.directory, "iscsi.json").read_text()) == device.target
@@ -420,7 +420,7 @@ def test_disks_that_one_pod_has_mapped_are_told_apart_after_a_restart(tools: Isc
         assert made.map is not None
         made = replace(made, map=replace(made.map, link=one.path))
         iscsi_stage.mount_disk(device, tools.machine)
-        set_up(made, iscsi_stage.disk_path(tools.machine, device.target))
+        set_up(made, iscsi_stage.disk_path(tools.machine, device.target), CONTEXT)
     names = [device.name for _, device in both]
     assert [iscsi_stage.device_of(paths, one) for one in dirs] == names
     for one, (_, device) in zip(dirs, both, strict=True):

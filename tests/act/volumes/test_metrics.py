@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pykubelet.act.volumes.kind import FoundDevice, VolumePlan
-from pykubelet.act.volumes.metrics import OPERATIONS, TOTAL, count_mounted, count_operation, count_unstaging, plugin_of
+from pykubelet.act.volumes.metrics import TOTAL, count_mounted, count_operation, count_unstaging, plugin_of
 from pykubelet.act.volumes.model import MountPhase, Result, SetUp, TearDown, VolumeState
+from pykubelet.act.volumes.operations import OPERATIONS
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume
 

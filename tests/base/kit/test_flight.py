@@ -51,6 +51,22 @@ async def test_deadline_leaves_it_uncertain_until_the_thread_is_back() -> None:
     assert await flight.run("nfs", lambda: 1, 60) == Done(1)
 
 
+async def test_work_that_makes_progress_does_not_miss_its_deadline() -> None:
+    flight = SingleFlight("test")
+    gate = threading.Event()
+    loop = asyncio.get_running_loop()
+    work = loop.create_task(flight.run("walk", gate.wait, 0.02))
+    late = loop.create_task(flight.run("hung", gate.wait, 0.02))
+    until = loop.time() + 60
+    while not late.done() and loop.time() < until:
+        flight.renew("walk")
+        await asyncio.sleep(0)
+    assert isinstance(await late, Uncertain) and not work.done()
+    outcome = await asyncio.wait_for(work, 60)
+    assert isinstance(outcome, Uncertain), "it made no progress any more"
+    gate.set()
+
+
 async def test_slow_work_keeps_others_waiting_for_a_moment_only() -> None:
     """A dead file system must not hold up the living ones until its deadline, which may be minutes away."""
     flight = SingleFlight("test", workers=2)

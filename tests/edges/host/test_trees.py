@@ -182,6 +182,35 @@ def test_fs_group_of_a_read_only_volume(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "v").stat().st_mode) == 0o2750
 
 
+@needs_root
+def test_fs_group_keeps_the_set_uid_bit_and_counts_files(tmp_path: Path) -> None:
+    (tmp_path / "v").mkdir()
+    program = tmp_path / "v" / "program"
+    program.touch()
+    program.chmod(0o4755)
+    counted: list[int] = []
+    trees.apply_group(str(tmp_path / "v"), 2000, progress=counted.append)
+    assert (program.stat().st_gid, stat.S_IMODE(program.stat().st_mode)) == (2000, 0o4775)
+    assert counted == [0, 1]
+
+
+@needs_root
+def test_fs_group_passes_over_files_that_cannot_be_changed(tmp_path: Path) -> None:
+    volume = tmp_path / "volume"
+    (volume / "locked").mkdir(parents=True)
+    (volume / "locked" / "file").touch(mode=0o600)
+    (volume / "file").touch(mode=0o600)
+    mounts.bind(str(volume / "locked"), str(volume / "locked"), read_only=True)
+    try:
+        trees.apply_group(str(volume / "locked"), 2000)
+        assert not trees.group_is_applied(str(volume / "locked"), 2000)
+        trees.apply_group(str(volume), 2000)
+    finally:
+        mounts.unmount(str(volume / "locked"))
+    assert (volume / "file").stat().st_gid == 2000 and trees.group_is_applied(str(volume), 2000)
+    assert (volume / "locked" / "file").stat().st_gid == 0
+
+
 def test_disk_usage_is_exact_without_remembering_every_hard_link(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()

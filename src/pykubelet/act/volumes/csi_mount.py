@@ -16,12 +16,13 @@ from pykubelet.act.volumes.csi_data import MOUNT, CsiPlan, driver_missing
 from pykubelet.act.volumes.csi_files import load_data, remove_around, write_data
 from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.kind import SET_UP, CallContext, UncertainError, VolumesError
+from pykubelet.act.volumes.ownership import GroupChange, change_group
 from pykubelet.edges.csi.node import Capability, CsiNode
-from pykubelet.edges.host.fs import mounts, trees
+from pykubelet.edges.host.fs import mounts
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.plugins.rpc import PluginCallError
 
-#: Seconds for changing the group of all files of a volume.
+#: Seconds without progress after which a change of the group of all files is given up.
 GROUP_S = 600.0
 
 
@@ -47,7 +48,7 @@ async def mount(plan: CsiPlan, context: CallContext) -> None:
     if group is None or not plan.is_group_applied or Capability.VOLUME_MOUNT_GROUP in capabilities:
         return
     try:
-        await context.blocking(lambda: _apply_group(plan, group), GROUP_S)
+        await context.blocking(lambda: change_group(_group_change(plan, group), context), GROUP_S)
     except (HostError, VolumesError) as error:
         raise UncertainError(f"applyFSGroup failed for vol {plan.data.handle}: {error}") from error
 
@@ -80,6 +81,7 @@ def _prepare(plan: CsiPlan) -> bool:
     return mounts.is_mount_point(plan.target)
 
 
-def _apply_group(plan: CsiPlan, group: int) -> None:
-    if not (plan.only_on_mismatch and trees.group_is_applied(plan.path, group)):
-        trees.apply_group(plan.path, group)
+def _group_change(plan: CsiPlan, group: int) -> GroupChange:
+    mounted = plan.mounted
+    plugin = f"kubernetes.io/csi:{plan.driver}"
+    return GroupChange(plan.path, group, plan.path, plugin, plan.only_on_mismatch, mounted.is_migrated)

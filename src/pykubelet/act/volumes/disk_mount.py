@@ -13,8 +13,9 @@ from pykubelet.act.volumes.block_map import map_device, remove_link, unmap_devic
 from pykubelet.act.volumes.block_paths import map_of
 from pykubelet.act.volumes.directories import VolumeDirs, list_directories, make_empty_volume_dir, release_volume
 from pykubelet.act.volumes.disk_plan import DiskPlan
-from pykubelet.act.volumes.kind import VolumesError
-from pykubelet.edges.host.fs import files, mounts, trees
+from pykubelet.act.volumes.kind import Reports, VolumesError
+from pykubelet.act.volumes.ownership import GroupChange, change_group
+from pykubelet.edges.host.fs import files, mounts
 from pykubelet.edges.host.fs.errors import HostError
 
 #: The directory, beside those of mounted disks, with the directories of mapped ones.
@@ -25,15 +26,15 @@ _NOTE = ".volume"
 # Pods
 
 
-def set_up(plan: DiskPlan, disk: str) -> None:
+def set_up(plan: DiskPlan, disk: str, reports: Reports) -> None:
     """Bind the disk's mount for the pod, or map `disk`, the path of its device; "" if there is none now. VolumesError."""
     if plan.map is not None:
         map_device(disk, plan.map)
     else:
-        _bind(plan)
+        _bind(plan, reports)
 
 
-def _bind(plan: DiskPlan) -> None:
+def _bind(plan: DiskPlan, reports: Reports) -> None:
     """Bind the disk's mount unless it is bound, and give its files to the pod's group. VolumesError if it is not mounted."""
     options = ("ro",) if plan.mounted.read_only else ()
     if mounts.is_mount_point(plan.path):
@@ -42,8 +43,9 @@ def _bind(plan: DiskPlan) -> None:
     source = plan.staged.directory
     if not mounts.is_mount_point(source):
         raise VolumesError(f"the disk is not mounted at {source}")
-    if plan.fs_group is not None and not (plan.is_group_lasting and trees.group_is_applied(source, plan.fs_group)):
-        trees.apply_group(source, plan.fs_group)  # before the bind, which is the mark of a finished volume
+    if plan.fs_group is not None:  # before the bind, which is the mark of a finished volume
+        plugin = f"kubernetes.io/{plan.kind}"
+        change_group(GroupChange(source, plan.fs_group, plan.path, plugin, plan.is_group_lasting), reports)
     make_empty_volume_dir(plan.path)
     mounts.bind_with_options(source, plan.path, options)
 

@@ -209,7 +209,8 @@ class Executor:
             loop.call_soon_threadsafe(self._ended.post, Noted(command.uid, wanted))
 
         if mount is None:
-            ended, _ = await self._fly(key, lambda: self._set_up(command, note), SET_UP_S)
+            context = SetUpContext(self._clock.wall(), self._quotas, note, lambda: self._flight.renew(key))
+            ended, _ = await self._fly(key, lambda: self._set_up(command, context), SET_UP_S)
             return ended
 
         async def work(context: CallContext) -> None:
@@ -265,7 +266,7 @@ class Executor:
             raise UncertainError(self._no_answer(outcome.since))
 
         try:
-            await calls(CallContext(plugins, blocking, note))
+            await calls(CallContext(plugins, blocking, note, progress=lambda: self._flight.renew(key)))
         except Exception as error:  # noqa: BLE001 - work of a kind never ends the agent
             return self._failed(error, key)
         return _Ended(Result.DONE)
@@ -296,13 +297,13 @@ class Executor:
                 return _Ended(Result.UNCERTAIN, self._no_answer(since)), None
         assert_never(outcome)
 
-    def _set_up(self, command: SetUp, note: Callable[[Note], None]) -> None:
+    def _set_up(self, command: SetUp, context: SetUpContext) -> None:
         """Carry out the plan."""
         kind = kind_named(command.plan.kind)
         assert kind.set_up is not None, f"{kind.name} volumes are planned, but cannot be set up"
         if kind.has_directory:
             disk.make_tree(self._paths, command.uid)
-        kind.set_up(command.plan, SetUpContext(self._clock.wall(), self._quotas, note))
+        kind.set_up(command.plan, context)
 
     def _scan(self) -> tuple[tuple[FoundPod, ...], tuple[FoundDevice, ...]]:
         self._quotas.prune(self._paths.pods)

@@ -131,10 +131,10 @@ def _maps(dirs: VolumeDirs) -> list[str]:
     return [directory for directory, _ in disk_directories(trees_of(disks(dirs.plugins))[1])]
 
 
-def set_up(plan: DiskPlan, _context: SetUpContext) -> None:
+def set_up(plan: DiskPlan, context: SetUpContext) -> None:
     """Bind the disk's mount, or map the disk, for the pod."""
     assert isinstance(plan.staged, FcDevice)
-    disk_mount.set_up(plan, disk_path(Machine(), plan.staged.disk) if plan.staged.is_block else "")
+    disk_mount.set_up(plan, disk_path(Machine(), plan.staged.disk) if plan.staged.is_block else "", context)
 
 
 def tear_down(dirs: VolumeDirs) -> None:

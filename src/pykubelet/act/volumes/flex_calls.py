@@ -19,14 +19,16 @@ from pykubelet.act.volumes.kind import (
     SET_UP,
     CallContext,
     FoundDevice,
+    Reports,
     TransientError,
     UncertainError,
     VolumesError,
 )
+from pykubelet.act.volumes.ownership import GroupChange, change_group
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import FlexDriver
 from pykubelet.edges.host.devices.disk_formats import FORMAT_AND_MOUNT_S, GROW_S, grow_file_system
-from pykubelet.edges.host.fs import files, mounts, trees
+from pykubelet.edges.host.fs import files, mounts
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.plugins.flexvolume import FlexAnswer, FlexCallError, call_driver
 
@@ -43,10 +45,10 @@ _SECRET = "kubernetes.io/secret/"
 async def mount(plan: FlexPlan, context: CallContext) -> None:
     """Mount the volume for its pod, unless it is mounted. TransientError while there is no such driver."""
     _require(context, plan.flex.name)
-    await context.blocking(lambda: _mount(plan), _WORK_S)
+    await context.blocking(lambda: _mount(plan, context), _WORK_S)
 
 
-def _mount(plan: FlexPlan) -> None:
+def _mount(plan: FlexPlan, reports: Reports) -> None:
     if mounts.is_mount_point(plan.path):
         return
     make_empty_volume_dir(plan.path)
@@ -57,9 +59,9 @@ def _mount(plan: FlexPlan) -> None:
             files.remove_dir(plan.path)
             raise VolumesError("mount command is not supported by the driver")
         mounts.bind(plan.staged.directory, plan.path)
-    if plan.fs_group is None or (plan.is_group_lasting and trees.group_is_applied(plan.path, plan.fs_group)):
-        return
-    trees.apply_group(plan.path, plan.fs_group)
+    if plan.fs_group is not None:
+        change = GroupChange(plan.path, plan.fs_group, plan.path, plan.flex.name, plan.is_group_lasting)
+        change_group(change, reports)
 
 
 async def expand(plan: FlexPlan, size: int, context: CallContext) -> int:

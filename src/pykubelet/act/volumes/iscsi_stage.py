@@ -169,10 +169,10 @@ def _maps(dirs: VolumeDirs) -> list[str]:
     return [directory for directory, _ in _directories(trees_of(disks(dirs.plugins))[1])]
 
 
-def set_up(plan: DiskPlan, _context: SetUpContext) -> None:
+def set_up(plan: DiskPlan, context: SetUpContext) -> None:
     """Bind the disk's mount, or map the disk, for the pod."""
     assert isinstance(plan.staged, IscsiDevice)
-    disk_mount.set_up(plan, disk_path(Machine(), plan.staged.target) if plan.staged.is_block else "")
+    disk_mount.set_up(plan, disk_path(Machine(), plan.staged.target) if plan.staged.is_block else "", context)
 
 
 def disk_path(machine: Machine, target: IscsiTarget) -> str:

@@ -297,12 +297,31 @@ def drop_note(_note: Note) -> None:
     """Record no Event."""
 
 
+def no_progress() -> None:
+    """Report no progress."""
+
+
+class Reports(Protocol):
+    """What work on a volume may report while it runs."""
+
+    @property
+    def note(self) -> Callable[[Note], None]:
+        """Records an Event."""
+        ...
+
+    @property
+    def progress(self) -> Callable[[], None]:
+        """Reports progress: the work misses its deadline only if it makes none for that long."""
+        ...
+
+
 class SetUpContext(Value):
-    """What `set_up` may use besides its plan. `wall`: seconds now. `quotas`: count what a directory uses. `note`: records an Event."""
+    """What `set_up` may use besides its plan. `wall`: seconds now. `quotas`: count what a directory uses. Others: `Reports`."""
 
     wall: float
     quotas: VolumeQuotas
     note: Callable[[Note], None] = drop_note
+    progress: Callable[[], None] = no_progress
 
 
 class BlockingWork(Protocol):
@@ -314,7 +333,7 @@ class BlockingWork(Protocol):
 
 
 class CallContext(Value):
-    """What `mount` and `unmount` may use. `plugins`: those that are registered now. `note`: records an Event; `mount` alone has it.
+    """What `mount` and `unmount` may use. `plugins`: those that are registered now. Others: `Reports`; `mount` alone records Events.
 
     `size`: the bytes that the volume has, as far as it is known; `expand` alone has it.
     """
@@ -323,6 +342,7 @@ class CallContext(Value):
     blocking: BlockingWork
     note: Callable[[Note], None] = drop_note
     size: int = 0
+    progress: Callable[[], None] = no_progress
 
 
 def no_keys(_pod: Pod, _volume: Volume) -> Iterable[ContentKey]:

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from pykubelet.act.volumes.kind import FoundDevice, VolumePlan
 from pykubelet.act.volumes.model import FoundPod, Result, SetUp, TearDown, VolumeState
+from pykubelet.act.volumes.operations import BUCKETS_S, count
 from pykubelet.act.volumes.registry import kind_named
 from pykubelet.base.kit.metrics import Counter, Histogram
 
 #: The directory that has the maps of block devices.
 BLOCK_DEVICES = "volumeDevices"
-_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600)
-OPERATIONS = Histogram(
-    "storage_operation_duration_seconds",
-    "Storage operation duration",
-    ("volume_plugin", "operation_name", "status", "migrated"),
-    _BUCKETS_S,
-)
 TOTAL = Histogram(
     "volume_operation_total_seconds",
     "Storage operation end to end duration in seconds",
     ("plugin_name", "operation_name"),
-    _BUCKETS_S,
+    BUCKETS_S,
 )
 FOUND = Counter(
     "reconstruct_volume_operations_total",
@@ -70,8 +64,7 @@ def count_mounted(volume: VolumeState, now_wall: float) -> None:
 
 
 def _count(plugin: str, operation: str, result: Result, took_s: float, *, is_migrated: bool = False) -> None:
-    status = "success" if result is Result.DONE else "fail-unknown"
-    OPERATIONS.observe(took_s, plugin, operation, status, str(is_migrated).lower())
+    count(plugin, operation, took_s, is_done=result is Result.DONE, is_migrated=is_migrated)
 
 
 def plugin_of_device(device: FoundDevice) -> str:

@@ -4,7 +4,7 @@ A thread cannot be cancelled: a `mount` or `stat` on a dead file system hangs. S
 most one per key. The waiter gives up at its deadline with `Uncertain`. Until the stuck thread returns, every further call
 for that key is `Uncertain` at once, so that two pieces of work never overlap. Threads that are stuck, or merely slow while
 others wait for a worker, do not count against the limit of workers: volumes that hang never delay others, not even before
-their deadline. Daemon threads do not hold up the end of the process.
+their deadline. Work that may take long calls `renew`. Daemon threads do not hold up the end of the process.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class SingleFlight:
         self._threads: dict[str, int] = {}
         self._aside: set[str] = set()
         self._marked: set[str] = set()
+        self._renewed: set[str] = set()
 
     def stuck(self) -> dict[str, float]:
         """The keys whose work missed its deadline and still runs, with the loop time at which `run` was called."""
@@ -99,11 +100,17 @@ class SingleFlight:
             is_served = len(self._running) <= self._live or self._grow()
         if not is_served:
             loop.call_later(HOLD_S, self._relieve, loop, key)
-        timer = loop.call_later(deadline_s, self._expire, key, since, future)
+        timer = loop.call_later(deadline_s, self._expire, loop, key, since, future, deadline_s)
         try:
             return await future
         finally:
             timer.cancel()
+
+    def renew(self, key: str) -> None:
+        """Note that the work of `key` makes progress: it misses its deadline only if it makes none for that long. Thread-safe."""
+        with self._lock:
+            if key in self._running:
+                self._renewed.add(key)
 
     async def run_next(self, key: str, work: Callable[[], T], deadline_s: float) -> Outcome[T]:
         """As `run`, but retry for up to `deadline_s` while earlier work, whose caller has given up, still runs under the key."""
@@ -119,11 +126,23 @@ class SingleFlight:
             del self._running[key], self._begun[key], self._threads[key]
             self._aside.discard(key)
             self._marked.discard(key)
+            self._renewed.discard(key)
 
-    def _expire(self, key: str, since: float, future: asyncio.Future[Outcome[T]]) -> None:
-        """Let the waiter give up, unless the work has just ended and its outcome is already scheduled."""
+    def _expire(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        key: str,
+        since: float,
+        future: asyncio.Future[Outcome[T]],
+        deadline_s: float,
+    ) -> None:
+        """Let the waiter give up, unless the work makes progress, or has just ended and its outcome is already scheduled."""
         with self._lock:
-            if self._running.get(key) != since:
+            if self._running.get(key) != since or future.done():
+                return
+            if key in self._renewed:
+                self._renewed.discard(key)
+                loop.call_later(deadline_s, self._expire, loop, key, since, future, deadline_s)
                 return
             self._marked.add(key)
             self._aside.add(key)

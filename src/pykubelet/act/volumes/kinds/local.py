@@ -26,11 +26,12 @@ from pykubelet.act.volumes.kind import (
     VolumePlan,
     VolumesError,
 )
+from pykubelet.act.volumes.ownership import GroupChange, change_group
 from pykubelet.base.api.storage import PersistentVolumeSpec
 from pykubelet.base.model import reasons
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.host.devices.disk_formats import GROW_S, grow_file_system
-from pykubelet.edges.host.fs import files, mounts, trees
+from pykubelet.edges.host.fs import files, mounts
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import FileKind, FileStat
 
@@ -168,8 +169,7 @@ def _apply_group(plan: LocalPlan, source: str, context: SetUpContext) -> None:
     if group is None:
         return
     if not _is_bound(plan.source):
-        if not (plan.is_group_lasting and trees.group_is_applied(source, group)):
-            trees.apply_group(source, group)
+        change_group(GroupChange(source, group, plan.path, _PLUGIN, plan.is_group_lasting), context)
         return
     found = files.stat_file(source)
     if found is not None and found.gid != group:

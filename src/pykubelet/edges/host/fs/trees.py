@@ -13,11 +13,14 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from typing import Any
 
+from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs import libc
 from pykubelet.edges.host.fs.errors import HostError, translated, translating
 from pykubelet.edges.host.fs.mounts import mounts_below
 
+log = Log("fs")
 _MAX_DEPTH = 100
 _BATCH = 1000
 _WITHIN = libc.RESOLVE_NO_XDEV | libc.RESOLVE_NO_SYMLINKS | libc.RESOLVE_BENEATH
@@ -213,31 +216,70 @@ def _skip_vanished() -> Iterator[None]:
             raise
 
 
-def apply_group(path: str, gid: int, *, read_only: bool = False) -> None:
+def apply_group(
+    path: str, gid: int, *, read_only: bool = False, progress: Callable[[int], None] = lambda _files: None
+) -> None:
     """Apply `fsGroup`: the group owns and may use all files, and new files inherit it.
 
     Files get rw (or r) for the group, directories also x and the set-gid bit. The top directory comes last, so that its state
-    shows whether the change was completed (`fsGroupChangePolicy: OnRootMismatch`).
+    shows whether the change was completed (`fsGroupChangePolicy: OnRootMismatch`). Files that cannot be changed are logged, and
+    stay as they are. `progress` is called before each file, with the number of files so far.
     """
     access = 0o440 if read_only else 0o660
+    seen, refused = 0, _Refused()
 
     def own(dir_fd: int, name: str, found: os.stat_result) -> None:
-        os.chown(name, -1, gid, dir_fd=dir_fd, follow_symlinks=False)
-        if stat.S_ISLNK(found.st_mode):
+        nonlocal seen
+        progress(seen)
+        seen += 1
+        is_link = stat.S_ISLNK(found.st_mode)
+        mask = 0 if is_link else access | (stat.S_ISGID | 0o110 if stat.S_ISDIR(found.st_mode) else 0)
+        if found.st_gid == gid and found.st_mode & mask == mask:
             return
-        mask = access | (stat.S_ISGID | 0o110 if stat.S_ISDIR(found.st_mode) else 0)
-        _change_mode(dir_fd, name, mask)
+        with refused.noting(name):
+            os.chown(name, -1, gid, dir_fd=dir_fd, follow_symlinks=False)
+        if not is_link:
+            with refused.noting(name):
+                _change_mode(dir_fd, name, found, mask)
 
     walk_tree(path, own)
+    if refused.number:
+        log.warning("not all files could be given to the group", path=path, group=gid, **refused.fields())
 
 
-def _change_mode(dir_fd: int, name: str, mask: int) -> None:
-    """Add bits to a mode through a descriptor, because chmod by name would follow a link that was put there in the meantime."""
+class _Refused:
+    """The changes of files that have failed: their number, and the first error."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._first = ""
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of a log line."""
+        return {"changes": self.number, "first": self._first}
+
+    @contextmanager
+    def noting(self, name: str) -> Iterator[None]:
+        """Note an error, unless the file has vanished or is another one now."""
+        try:
+            with _skip_vanished():
+                yield
+        except OSError as error:
+            self.number += 1
+            self._first = self._first or f"{name}: {error.strerror}"
+
+
+def _change_mode(dir_fd: int, name: str, before: os.stat_result, mask: int) -> None:
+    """Add bits to a mode through a descriptor, because chmod by name would follow a link that was put there in the meantime.
+
+    `before`: the file as it was found. The change of the group may have taken bits such as set-uid, which are set again.
+    """
     descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISLNK(mode) and mode & mask != mask:
-            os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IMODE(mode) | mask)
+        found = os.fstat(descriptor)
+        wanted = (before if os.path.samestat(found, before) else found).st_mode | mask
+        if not stat.S_ISLNK(found.st_mode) and found.st_mode != wanted:
+            os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IMODE(wanted))
     finally:
         os.close(descriptor)
 
