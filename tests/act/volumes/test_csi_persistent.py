@@ -36,7 +36,7 @@ from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins, PluginType
 from pykubelet.edges.csi.node import Capability
-from pykubelet.edges.host.fs.mounts import is_mount_point
+from pykubelet.edges.host.fs.mounts import bind, is_mount_point, unmount
 
 HANDLE = "pvc-1"
 NAME = unique_csi_name(DRIVER, HANDLE)
@@ -315,6 +315,24 @@ async def test_a_volume_is_staged_once_for_two_pods_and_outlives_them(top: Path)
         set_roster(agent, one)
         assert Path((await agent.wait_ready()).volumes["v"].host_path, "file").read_text() == "shared"
         await stop_pod(agent, one)
+        await is_unstaged(agent)
+
+
+@needs_root
+async def test_a_volume_that_is_mounted_elsewhere_too_is_not_unstaged(
+    top: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pod, elsewhere = a_pod(), top / "elsewhere"
+    elsewhere.mkdir()
+    async with csi_driver(top / "root", top / "data") as driver, started(top / "root") as agent:
+        await driver.create(HANDLE)
+        begin(agent, driver, known(), pod)
+        await agent.wait_ready()
+        bind(str(global_mount(agent)), str(elsewhere))
+        await stop_pod(agent, pod)
+        await until(lambda: "device not unstaged" in caplog.text)
+        assert is_mount_point(str(global_mount(agent))) and "NodeUnstageVolume" not in driver.names()
+        unmount(str(elsewhere))
         await is_unstaged(agent)
 
 

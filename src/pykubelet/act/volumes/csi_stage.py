@@ -4,7 +4,8 @@ Rules:
  1. Nothing is done for a driver that does not stage volumes, except that the `vol_data.json` of a block volume is written.
  2. `vol_data.json` is written before the driver is called, and removed last: whatever the driver has staged can be unstaged
     after a restart, from this file alone.
- 3. After a final error nothing is staged, and what was prepared is removed. If something is mounted all the same, and after an
+ 3. A volume whose mount is visible elsewhere too, for a pod for example, is not unstaged.
+ 4. After a final error nothing is staged, and what was prepared is removed. If something is mounted all the same, and after an
     error that leaves open what the driver has done, all is kept, and the device is uncertain.
 Source: Container Storage Interface 1.9, and the behavior of the reference kubelet.
 """
@@ -29,6 +30,7 @@ from pykubelet.act.volumes.csi_data import (
     read_data,
 )
 from pykubelet.act.volumes.csi_files import MAX_DATA, load_data, remove_around, remove_empty, write_data
+from pykubelet.act.volumes.device_mount import refuse_references
 from pykubelet.act.volumes.directories import VolumeDirs, list_directories
 from pykubelet.act.volumes.kind import (
     MOUNT_DEVICE,
@@ -83,6 +85,8 @@ async def unstage(found: FoundDevice, context: CallContext) -> None:
         return
     if staged.name:
         await context.blocking(lambda: remove_map(found.directory))
+    else:
+        await context.blocking(lambda: refuse_references(staged.target, data.handle))
     problem = driver_missing(data.driver, "")
     driver = registered_driver(context.plugins, data.driver, problem, MOUNT_DEVICE)
     try:
