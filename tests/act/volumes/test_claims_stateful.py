@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from act.volumes.samples import NODE, lifecycles, moment, running
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -33,7 +34,8 @@ from pykubelet.act.volumes.model import (
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim
-from pykubelet.base.model.content import Content, ContentKind, ObjectKey, Present
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.content import Absent, Content, ContentKind, ObjectKey, Present
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.paths import Paths
@@ -258,3 +260,55 @@ def test_a_started_agent_gives_the_volume_to_the_pod_that_runs_with_it() -> None
         'MountVolume.SetUp failed for volume "pv" : volume uses the ReadWriteOncePod access mode and is already in use'
         " by another pod"
     }
+
+
+def test_a_volume_whose_claim_is_gone_is_unmounted_before_its_pod_has_ended() -> None:
+    machine = ClaimsMachine()
+    machine.desired, machine.there, machine.known, machine.listed = {UIDS[0]}, {UIDS[0]}, 0, True
+    gone = {CLAIM: Absent('persistentvolumeclaims "data" not found')}
+    inputs = replace(machine.inputs(), content=Content(True, gone))
+    state, _ = step(State(), InputsChanged(inputs), moment(), PATHS)
+    state, _ = step(state, Scanned((FoundPod(UIDS[0], machine.found(UIDS[0])),)), moment(), PATHS)
+    machine.desired, machine.stages = set(), {UIDS[0]: Stage.TERMINATED}
+    inputs = replace(machine.inputs(), content=Content(True, gone))
+    state, commands = step(state, InputsChanged(inputs), moment(), PATHS)
+    (command,) = [command for command in commands if isinstance(command, TearDown)]
+    assert (command.plugin, command.name) == (PLUGIN, "pv")
+    assert UIDS[0] in state.mounts.pods, "the pod has not ended yet"
+    state, _ = step(state, TearDownEnded(UIDS[0], command.key, Result.DONE), moment(), PATHS)
+    assert UIDS[0] not in state.mounts.pods
+
+
+@pytest.mark.parametrize("result", [Result.FAILED, Result.UNCERTAIN])
+def test_what_an_earlier_agent_has_mounted_stays_with_its_pod_whatever_the_next_set_up_says(result: Result) -> None:
+    machine = ClaimsMachine()
+    machine.desired, machine.there, machine.listed = {UIDS[0]}, {UIDS[0]}, True
+    state, _ = step(State(), InputsChanged(machine.inputs()), moment(), PATHS)
+    state, commands = step(state, Scanned((FoundPod(UIDS[0], machine.found(UIDS[0])),)), moment(), PATHS)
+    while begun := [command for command in commands if isinstance(command, SetUp)]:
+        assert set(state.pods[UIDS[0]].volumes) == {"a", "b"}
+        state, commands = step(state, SetUpEnded(UIDS[0], begun[0].key, result, "broken"), moment(), PATHS)
+    machine.desired = set(UIDS[:2])
+    state, commands = step(state, InputsChanged(machine.inputs()), moment(0.1), PATHS)
+    assert set_ups(commands) == [], "the volume may be mounted for the first pod"
+
+
+HOST_PATH = {
+    "metadata": {"name": "pv"},
+    "spec": {"claimRef": {"uid": "c1"}, "hostPath": {"path": "/srv"}, "accessModes": ["ReadWriteOncePod"]},
+}
+
+
+def test_a_pod_gets_a_host_path_of_one_pod_as_soon_as_the_pod_before_has_ended() -> None:
+    """After a restart of the agent, only the runtime shows that the pod before uses the volume."""
+    machine = ClaimsMachine()
+    machine.desired, machine.alive, machine.listed = {UIDS[0]}, {UIDS[1]}, True
+    machine.stages = {UIDS[0]: Stage.SYNCING, UIDS[1]: Stage.TERMINATING}
+    content = Content(True, {**KNOWN, VOLUME: Present(from_object(PersistentVolume, HOST_PATH))})
+    inputs = replace(machine.inputs(), content=content)
+    state, _ = step(State(), InputsChanged(inputs), moment(), PATHS)
+    state, _ = step(state, Scanned((FoundPod(UIDS[1]),)), moment(), PATHS)
+    assert not state.mounts.pods[UIDS[0]].ready and "already in use" in state.mounts.pods[UIDS[0]].waits[0].detail
+    machine.alive, machine.stages[UIDS[1]] = set(), Stage.TERMINATED
+    state, _ = step(state, InputsChanged(replace(machine.inputs(), content=content)), moment(0.1), PATHS)
+    assert state.mounts.pods[UIDS[0]].ready

@@ -230,6 +230,31 @@ async def test_the_group_is_applied_by_the_agent_or_by_the_driver(top: Path, del
         assert driver.volumes() == []
 
 
+@pytest.mark.parametrize("republishes", [False, True])
+def test_a_driver_that_restarts_records_no_event_for_a_mounted_volume(republishes: bool) -> None:
+    content, pod, driver = known(requiresRepublish=republishes), pod_of(csi_volume()), Driver()
+    cells = replace(inputs(roster(pod)), content=content, plugins=registered())
+    driver.see(InputsChanged(cells))
+    driver.see(SetUpEnded(UID, "data", Result.DONE))
+    for plugins in (Plugins(is_settled=True), registered("/again"), Plugins(is_settled=True)):
+        for after in (0.0, 70.0):
+            assert driver.messages(InputsChanged(replace(cells, plugins=plugins)), after) == []
+            assert driver.up().ready and driver.up().waits == ()
+
+
+@pytest.mark.parametrize("republishes", [False, True])
+def test_a_secret_that_is_gone_concerns_mounted_volumes_that_are_published_again_alone(republishes: bool) -> None:
+    volume, driver = csi_volume(nodePublishSecretRef={"name": "s"}), Driver()
+    there = known(secret=Present(Secret()), requiresRepublish=republishes)
+    cells = replace(inputs(roster(pod_of(volume))), content=there, plugins=registered())
+    driver.see(InputsChanged(cells))
+    driver.see(SetUpEnded(UID, "data", Result.DONE))
+    gone = known(secret=Absent("no such secret"), requiresRepublish=republishes)
+    text = 'MountVolume.SetUp failed for volume "data" : fetching NodePublishSecretRef shop/s failed: no such secret'
+    assert driver.messages(InputsChanged(replace(cells, content=gone))) == ([text] if republishes else [])
+    assert driver.up().ready
+
+
 @needs_root
 async def test_after_a_final_error_nothing_is_left_and_nothing_is_unpublished(top: Path) -> None:
     pod = pod_of(csi_volume())

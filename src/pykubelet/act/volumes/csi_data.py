@@ -226,6 +226,11 @@ class CsiPlan(VolumePlan):
         return self.staged
 
     @property
+    def is_refreshed(self) -> bool:
+        """Whether the driver is called again."""
+        return self.republishes
+
+    @property
     def repeat_s(self) -> float:
         """Seconds until the driver is called again."""
         return REPUBLISH_S if self.republishes else 0.0

@@ -65,7 +65,7 @@ def plan(inputs: PlanInputs) -> Planned:
 
 def needs_refresh(present: CsiPlan, wanted: CsiPlan) -> bool:
     """Whether the driver wants to be called again, and gets other secrets or tokens."""
-    return wanted.republishes and present.hidden != wanted.hidden
+    return wanted.republishes and (not present.republishes or present.hidden != wanted.hidden)
 
 
 def _plan_inline(inputs: PlanInputs) -> Planned:

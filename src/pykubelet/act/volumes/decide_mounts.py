@@ -30,8 +30,8 @@ from pykubelet.act.volumes.model import (
 from pykubelet.act.volumes.needs import is_alive, is_running, is_same_pod, need_of, spec_of
 from pykubelet.act.volumes.plan import has_subpaths, plan_volume
 from pykubelet.act.volumes.registry import directory_of, kind_named, volume_keys
-from pykubelet.act.volumes.sharing import IN_USE, is_directory_busy, is_used_by_other, waiting_for_volume
-from pykubelet.act.volumes.work import Work, is_due, next_failure, wants
+from pykubelet.act.volumes.sharing import IN_USE, is_directory_busy, is_used_by_other, waiting_for_volumes
+from pykubelet.act.volumes.work import Work, as_left, is_due, is_found, next_failure, wants
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import ContentKey
@@ -65,9 +65,11 @@ def advance(work: Work, uid: PodUID, cause: str, afresh: bool = False) -> None:
             assert_never(need)
     work.pods[uid] = pod
     work.touched.add(uid)
-    for key, state in before.items():
-        if key not in pod.volumes:
-            _free(work, state)
+    for key in before.keys() - pod.volumes.keys():
+        work.touch_device(before[key].device)
+    may_free = before.keys() - pod.volumes.keys() or pod.keys
+    if need in (VolumeNeed.RELEASED, VolumeNeed.ORPHANED) and may_free and not is_running(uid, work.inputs):
+        _wake_waiting(work, uid)
 
 
 def content_keys(work: Work, spec: Pod) -> frozenset[ContentKey]:
@@ -83,7 +85,7 @@ def found_on_disk(work: Work, found: tuple[FoundPod, ...], *, first: bool) -> No
         if pod is None:
             pod = PodVolumes(one.uid, VolumeNeed.KEPT, directory=PodDirectory.MADE)
             work.pods[one.uid] = work.with_found(pod, one.volumes)
-        elif first and not wants(pod) and pod.directory is not PodDirectory.REMOVING:
+        elif first and pod.directory is not PodDirectory.REMOVING:
             work.pods[one.uid] = work.with_found(pod, one.volumes)
         else:
             continue
@@ -103,13 +105,14 @@ def set_up_ended(work: Work, event: SetUpEnded) -> None:
         assert isinstance(plan, VolumePlan)
         again = work.now.mono + plan.repeat_s if plan.repeat_s else None
         volume = replace(volume, phase=MountPhase.MOUNTED, mounted=plan.mounted, failure=None, again_at=again)
+        volume = replace(volume, is_left=False)
         volume = replace(volume, size=event.size or volume.size, expand_failure=None)
         if volume.is_block and not refreshing:
             work.record_mapped(pod, plan)
         if pod.directory is PodDirectory.UNKNOWN and _makes_directory(volume):
             pod = replace(pod, directory=PodDirectory.MADE, directory_failure=None)
     else:
-        phase = MountPhase.MOUNTED if refreshing else _phase_after(event.result, volume.before)
+        phase = MountPhase.MOUNTED if refreshing else _phase_after(event.result, volume)
         volume = replace(volume, phase=phase, failure=next_failure(volume.failure, event.error, work.now))
         work.record_failed_mount(pod, volume.name, event.error, event.step, is_block=volume.is_block)
     work.put(pod, event.key, volume)
@@ -122,8 +125,9 @@ def tear_down_ended(work: Work, event: TearDownEnded) -> None:
     pod, volume = work.busy_volume(event.uid, event.key, (MountPhase.TEARING_DOWN,))
     if event.result is Result.DONE:
         work.put(pod, event.key, None)
-        _free(work, volume)
+        work.touch_device(volume.device)
         release(work, volume.device, event.uid)
+        _wake_waiting(work, event.uid)
     else:
         failure = None if wants(pod) else next_failure(volume.failure, event.error, work.now)
         work.put(pod, event.key, replace(volume, phase=MountPhase.UNCERTAIN, mounted=None, failure=failure))
@@ -143,21 +147,21 @@ def is_again_due(volume: VolumeState, now: Moment) -> bool:
     return volume.again_at is not None and now.mono >= volume.again_at
 
 
-def _phase_after(result: Result, before: MountPhase) -> MountPhase:
+def _phase_after(result: Result, volume: VolumeState) -> MountPhase:
     """The phase of a volume that is not mounted and whose set-up has failed."""
     if result is Result.TRANSIENT:
-        return before
-    return MountPhase.FAILED if result is Result.FAILED else MountPhase.UNCERTAIN
+        return volume.before
+    return MountPhase.FAILED if result is Result.FAILED and not volume.is_left else MountPhase.UNCERTAIN
 
 
-def _free(work: Work, volume: VolumeState) -> None:
-    """Try the pods again that were refused the volume because another pod had it."""
-    work.touch_device(volume.device)
-    waiting = waiting_for_volume(work.pods, volume)
-    for uid, key in waiting:
-        work.put(work.pods[uid], key, replace(work.pods[uid].volumes[key], failure=None))
-    for uid in {uid for uid, _ in waiting}:
-        advance(work, uid, "volume is free")
+def _wake_waiting(work: Work, uid: PodUID) -> None:
+    """Try the pods again that were refused a volume because the pod `uid` had it, if that holds no more."""
+    for other, key in waiting_for_volumes(work.pods, uid):
+        pod = work.pods[other]
+        wanted = next((one for one in used_volumes(pod.pod) if one.name == key), None) if pod.pod is not None else None
+        if wanted is not None and not _is_in_use(work, pod, wanted, pod.volumes[key]):
+            work.put(pod, key, replace(pod.volumes[key], failure=None))
+            advance(work, other, "volume is free")
 
 
 # Set-up
@@ -173,11 +177,23 @@ def _provide(work: Work, pod: PodVolumes, cause: str, afresh: bool) -> PodVolume
     for wanted in used_volumes(pod.pod):
         present = volumes.get(wanted.name) or VolumeState(wanted.name, MountPhase.NEW, work.now.wall)
         volumes[wanted.name] = _provide_volume(work, pod, wanted, present, cause, afresh)
+        _drop_found(pod.pod, volumes, wanted.name)
     comes_with_one = any(_brings_directory(v) for v in volumes.values())
     if pod.directory is PodDirectory.UNKNOWN and not comes_with_one and is_due(pod.directory_failure, work.now):
         work.commands.append(MakePodDirectory(pod.uid, cause))
         pod = replace(pod, directory=PodDirectory.MAKING)
     return pod
+
+
+def _drop_found(pod: Pod, volumes: dict[str, VolumeState], key: str) -> None:
+    """Forget a volume that was only known from the disk, because it is now known to be the pod's volume `key`."""
+    known = volumes[key]
+    if not known.plugin or not isinstance(known.plan, VolumePlan):
+        return
+    names = {one.name for one in used_volumes(pod)}
+    for other in [other for other, one in volumes.items() if other not in names and is_found(one, known)]:
+        del volumes[other]
+        volumes[key] = as_left(volumes[key])
 
 
 def _provide_volume(
@@ -199,12 +215,12 @@ def _provide_volume(
         return state
     plan = plan_volume(pod.pod, wanted, work.inputs, work.paths)
     if state.phase is MountPhase.MOUNTED:
-        return _refresh_volume(work, pod, state, plan)
+        return _refresh_volume(work, pod, wanted, state, plan)
     if state.phase is MountPhase.NEW:  # so that scans recognize it even without a plan
         state = replace(state, name=wanted.name, plugin=directory_of(wanted))
     match plan:
         case RefusedPlan():
-            return replace(state, plan=plan, failure=_refused(work, pod, state, plan))
+            return replace(state, plan=plan, failure=_refused(work, pod, wanted, state, plan))
         case UndecidedPlan():
             if plan.device is not None:
                 state = replace(state, device=plan.device.name)
@@ -263,13 +279,17 @@ def _may_refresh(state: VolumeState, *, again: bool, afresh: bool) -> bool:
     return _needs_refresh(state) is not None and (afresh or again or state.failure is not None)
 
 
-def _refresh_volume(work: Work, pod: PodVolumes, state: VolumeState, plan: Plan) -> VolumeState:
+def _is_refreshed(state: VolumeState) -> bool:
+    return isinstance(state.plan, VolumePlan) and state.plan.is_refreshed
+
+
+def _refresh_volume(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState, plan: Plan) -> VolumeState:
     """Set a mounted volume up again if its kind asks for that. A refused plan leaves the volume mounted as it is (rule 6)."""
     match plan:
-        case RefusedPlan(until=until) if until:
+        case RefusedPlan(until=until) if until or not _is_refreshed(state):
             return replace(state, failure=None)
         case RefusedPlan():
-            return replace(state, failure=_refused(work, pod, state, plan))
+            return replace(state, failure=_refused(work, pod, wanted, state, plan))
         case VolumePlan() if isinstance(state.plan, VolumePlan) and state.plan.kind == plan.kind:
             failed = state.failure is not None and state.failure.retry_at is not None
             needs_refresh, again = _needs_refresh(state), is_again_due(state, work.now)
@@ -282,14 +302,14 @@ def _refresh_volume(work: Work, pod: PodVolumes, state: VolumeState, plan: Plan)
     return state
 
 
-def _refused(work: Work, pod: PodVolumes, state: VolumeState, plan: RefusedPlan) -> VolumeFailure:
+def _refused(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState, plan: RefusedPlan) -> VolumeFailure:
     """The failure of a refused volume. Repeated refusals with the same error record one Event."""
     if state.failure is not None and state.failure.error == plan.error and state.failure.retry_at is None:
         return state.failure
     if plan.step:
         work.record_failed_mount(pod, plan.spec_name or state.name, plan.error, plan.step, is_block=plan.is_block)
     else:
-        work.record_missing(pod, [state.name], plan.error)
+        work.record_missing(pod, [wanted.name], plan.error)
     return VolumeFailure(plan.error, work.now.wall)
 
 

@@ -142,6 +142,11 @@ class VolumePlan(Value):
         return None
 
     @property
+    def is_refreshed(self) -> bool:
+        """Whether a mounted volume follows what it is made from. If not, a later refusal does not concern it."""
+        return True
+
+    @property
     def repeat_s(self) -> float:
         """Seconds after which a mounted volume is set up again; 0: never."""
         return 0.0

@@ -77,7 +77,8 @@ class VolumeState(Value):
     `device`: the unique name of its device, "" if it has none. `is_claimed`: it is known to be a persistent volume. `is_block`:
     it is a block device without a file system. `size`: the bytes of a persistent volume that counts as expanded so far, 0 if that
     is not known. `looked_at`: the versions of claim and PersistentVolume that an expansion was last decided from.
-    `expand_failure`: of the last expansion while mounted.
+    `expand_failure`: of the last expansion while mounted. `is_left`: an earlier agent has left it, and it was not set up since, so
+    that even after a final error it may be mounted.
     """
 
     name: str
@@ -96,6 +97,7 @@ class VolumeState(Value):
     size: int = 0
     looked_at: tuple[str, str] = ("", "")
     expand_failure: VolumeFailure | None = None
+    is_left: bool = False
 
 
 class DevicePhase(StrEnum):

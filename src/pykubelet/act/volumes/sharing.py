@@ -34,13 +34,14 @@ def is_used_by_other(pods: Mapping[PodUID, PodVolumes], uid: PodUID, volume: Vol
     )
 
 
-def waiting_for_volume(pods: Mapping[PodUID, PodVolumes], volume: VolumeState) -> list[tuple[PodUID, str]]:
-    """The pods that have been refused `volume` because another pod had it, and the keys of their volumes."""
-    return [(uid, key) for uid, pod in pods.items() for key, other in pod.volumes.items() if _waits_for(other, volume)]
-
-
-def _waits_for(other: VolumeState, volume: VolumeState) -> bool:
-    return other.failure is not None and other.failure.error == IN_USE and _is_same_volume(other, volume)
+def waiting_for_volumes(pods: Mapping[PodUID, PodVolumes], uid: PodUID) -> list[tuple[PodUID, str]]:
+    """The pods other than `uid` that have been refused a volume because another pod had it, and the keys of their volumes."""
+    return [
+        (other, key)
+        for other, pod in pods.items()
+        for key, volume in pod.volumes.items()
+        if other != uid and volume.failure is not None and volume.failure.error == IN_USE
+    ]
 
 
 def _is_same_volume(one: VolumeState, other: VolumeState) -> bool:

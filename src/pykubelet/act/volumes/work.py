@@ -109,11 +109,13 @@ class Work:
         return pod
 
     def with_found(self, pod: PodVolumes, found: Iterable[FoundVolume]) -> PodVolumes:
-        """The pod with volumes that were found on disk and that it does not know yet."""
+        """The pod with volumes that were found on disk. Those that it knows but has not mounted may be mounted."""
         volumes = dict(pod.volumes)
         for one in found:
             key = one.name if one.name not in volumes else f"{one.plugin}/{one.name}"
-            same = any((v.name, v.plugin, v.is_block) == (one.name, one.plugin, one.is_block) for v in volumes.values())
+            same = [k for k, v in volumes.items() if is_found(v, one)]
+            for known in same:
+                volumes[known] = as_left(volumes[known])
             if not same and key not in volumes:
                 volumes[key] = VolumeState(
                     one.name,
@@ -122,6 +124,7 @@ class Work:
                     one.plugin,
                     device=one.device,
                     is_block=one.is_block,
+                    is_left=True,
                 )
                 self.touch_device(one.device)
         return replace(pod, volumes=volumes)
@@ -204,6 +207,21 @@ class Work:
         global_map = plan.device.directory if plan.device is not None else ""
         for text in (f'{done} globalMapPath "{global_map}"', f'{done} volumeMapPath "{posixpath.dirname(link)}"'):
             self.commands.append(RecordEvent(normal(reasons.EVENT_SUCCESSFUL_MOUNT_VOLUME, text, pod.ref)))
+
+
+def is_found(volume: VolumeState, found: FoundVolume | VolumeState) -> bool:
+    """Whether both are the same volume on disk."""
+    return (volume.name, volume.plugin, volume.is_block) == (found.name, found.plugin, found.is_block)
+
+
+def as_left(volume: VolumeState) -> VolumeState:
+    """A volume that was found on disk, where an earlier agent has left it."""
+    phase, before = MountPhase.UNCERTAIN, MountPhase.UNCERTAIN
+    if volume.phase in (MountPhase.NEW, MountPhase.FAILED):
+        return replace(volume, phase=phase, before=before, is_left=True)
+    if volume.phase is MountPhase.SETTING_UP:
+        return replace(volume, before=before, is_left=True)
+    return volume
 
 
 def wants(pod: PodVolumes) -> bool:
