@@ -40,7 +40,7 @@ from pykubelet.act.runtime.lifecycle.userns import UserNamespaceManager
 from pykubelet.act.runtime.render.container_hash import container_hash
 from pykubelet.act.runtime.render.context import render_settings
 from pykubelet.act.volumes.execute import VolumeEdges
-from pykubelet.act.volumes.expand import ApiClaims, Expander
+from pykubelet.act.volumes.expand import ApiAttachments, ApiClaims, Expander
 from pykubelet.act.volumes.loop import VolumeInputs, Volumes
 from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.act.volumes.subpath import Subpaths
@@ -158,6 +158,7 @@ def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
         m.node_wanted,
         cells.roster_heartbeat.writer,
         cells.placements.cell,
+        cells.mounts.cell,
     )
     roster = RosterLoop(m.sources, expected, inputs, rules, cells.roster.writer, m.recorder, m.clock)
     memory: Loops = [("pod-sizes", sizes.follow(cells.roster.cell))] if in_cluster else []
@@ -302,7 +303,7 @@ def wire_act(
     content = cells.content.cell
     inputs = VolumeInputs(roster, lifecycles, observed, node, content, cells.plugins.cell, cells.api_node.cell)
     expander = Expander(ApiClaims(client) if client is not None else None, node.get().name, m.clock, m.recorder)
-    edges = VolumeEdges(m.quotas, m.flight, expander)
+    edges = VolumeEdges(m.quotas, m.flight, expander, ApiAttachments(client) if client is not None else None)
     volumes = Volumes(paths, inputs, cells.mounts.writer, edges, m.clock, m.recorder)
     v2 = m.cgroups.version is CgroupVersion.V2
     swap = can_limit_swap(m.cgroups.version)

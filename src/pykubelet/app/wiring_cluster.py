@@ -134,7 +134,9 @@ class Cluster(Value):
         others = (self.client, self.events, self.token_reviews, self.access_reviews)
         lease = LeaseLoop(self.heartbeat, about.name, api_node.cell, state, m.clock, lease_periods, others)
         m.recorder.post(normal(EVENT_STARTING, "Starting kubelet."))
-        csi_node = CsiNodeKeeper(self.client, about.name, api_node.cell, cells.plugins.cell, m.clock, m.periods.watch)
+        csi_node = CsiNodeKeeper(
+            self.client, about.name, api_node.cell, cells.plugins.cell, m.clock, m.periods.watch, cells.mounts.cell
+        )
         return [("node-report", reporter.run()), ("lease", lease.run()), ("csi-node", csi_node.run())]
 
     def wire_content(self, m: Machinery, cells: Cells) -> Loops:

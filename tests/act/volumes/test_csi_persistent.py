@@ -13,15 +13,27 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from act.volumes.samples import NODE, running
+from act.volumes.samples import NODE, inputs, roster, running
+from act.volumes.test_decide import Driver
 from act.volumes.test_loop import UID, Agent, set_roster, started, stop_pod, until
 from support.csi import DRIVER, CsiProcess, csi_driver, unmount_all
 
+from pykubelet.act.volumes.attach_limit import is_at_limit
 from pykubelet.act.volumes.csi_calls import publish_request, stage_request
 from pykubelet.act.volumes.csi_data import CsiDevicePlan, CsiPlan
 from pykubelet.act.volumes.csi_stage import find_devices
 from pykubelet.act.volumes.kind import DevicePlan, FoundDevice, Plan, RefusedPlan, UndecidedPlan
-from pykubelet.act.volumes.model import Inputs
+from pykubelet.act.volumes.model import (
+    AttachmentsRead,
+    DeviceStaged,
+    DirectoryRemoved,
+    Inputs,
+    InputsChanged,
+    ReadAttachments,
+    Result,
+    SetUpEnded,
+    TimerFired,
+)
 from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.base.api.codec import from_object
@@ -31,7 +43,7 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.attachments import attachment_key, unique_csi_name
 from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present, TokenKey, Unreadable
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.mounts import Mounts
+from pykubelet.base.model.mounts import AttachLimit, Mounts
 from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins, PluginType
@@ -203,6 +215,50 @@ def test_a_volume_is_attached_before_anything_else() -> None:
 def test_an_attachment_that_contradicts_the_node(found: Found, text: str) -> None:
     refused = plan(known(attachRequired=True, more={ATTACHMENT: found}), LISTED)
     assert refused == RefusedPlan(text, step="WaitForAttach", spec_name="pv")
+
+
+ATTACHED: dict[ObjectKey, Found] = {ATTACHMENT: Present(from_object(VolumeAttachment, {"status": {"attached": True}}))}
+EXHAUSTED = from_object(VolumeAttachment, {"status": {"attachError": {"errorCode": 8, "message": "full"}}})
+
+
+@pytest.mark.parametrize(
+    ("period", "read", "attached"), [(60, True, False), (None, False, False), (60, True, True)], ids=str
+)
+def test_a_pod_that_meets_a_limit_of_volumes_is_rejected(period: int | None, read: bool, attached: bool) -> None:
+    driver, pod = Driver(), a_pod()
+    content = known(more=ATTACHED, attachRequired=True, nodeAllocatableUpdatePeriodSeconds=period)
+    cells = replace(inputs(roster(pod)), content=content, plugins=registered(), api_node=ApiNode(True))
+    driver.see(InputsChanged(cells))
+    asked = [command for command in driver.see(TimerFired(), after=123.0) if isinstance(command, ReadAttachments)]
+    assert asked == ([ReadAttachments(PodUID(UID), {ATTACHMENT.name: DRIVER})] if read else [])
+    if attached:
+        driver.see(InputsChanged(replace(cells, api_node=LISTED)))
+        driver.see(DeviceStaged(NAME, Result.DONE))
+        driver.see(SetUpEnded(PodUID(UID), "v", Result.DONE))
+    driver.see(AttachmentsRead(PodUID(UID), (DRIVER,) if is_at_limit(EXHAUSTED) else ()))
+    text = (
+        "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[v], "
+        "unattached volumes=[v], failed to process volumes=[]: context deadline exceeded"
+    )
+    expected = {} if attached else {UID: AttachLimit(text, (DRIVER,))}
+    assert driver.state.mounts.at_limit == expected
+    if not attached:
+        driver.see(InputsChanged(replace(cells, roster=roster())))
+        driver.see(DirectoryRemoved(PodUID(UID), Result.DONE))
+        assert driver.state.mounts.at_limit == {}
+
+
+@pytest.mark.parametrize(
+    ("status", "limited"),
+    [
+        ({}, False),
+        ({"attachError": {"message": "full"}}, False),
+        ({"attachError": {"errorCode": 14}}, False),
+        ({"attachError": {"errorCode": 8}}, True),
+    ],
+)
+def test_which_errors_of_attachments_mean_a_limit(status: dict[str, Any], limited: bool) -> None:
+    assert is_at_limit(from_object(VolumeAttachment, {"status": status})) is limited
 
 
 def test_the_objects_of_a_volume_are_known_by_the_volume() -> None:

@@ -19,12 +19,14 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles, Stage
+from pykubelet.base.model.mounts import AttachLimit, Mounts
 from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.pressure import NodePressure
-from pykubelet.base.model.roster import Roster, SourceChanged
+from pykubelet.base.model.roster import Rejection, Roster, SourceChanged
 from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
+from pykubelet.desired.roster.metrics import REJECTIONS
 from pykubelet.desired.roster.model import AdmissionRules
 
 
@@ -39,6 +41,7 @@ class RosterStand:
     mailbox: Mailbox[SourceChanged] = field(default_factory=lambda: Mailbox("sources"))
     recorder: Sink[KubeEvent] = field(default_factory=Sink)
     node_wanted: Mailbox[NodeWanted] = field(default_factory=lambda: Mailbox("node-wanted"))
+    mounts: CellWriter[Mounts] = field(default_factory=lambda: make_cell("mounts", Mounts())[1])
     heartbeat: Cell[Heartbeat] = field(default_factory=lambda: make_cell("heartbeat", Heartbeat())[0])
 
     def send(self, *pods: Pod, source: str = "file") -> None:
@@ -66,7 +69,8 @@ async def stand() -> AsyncIterator[RosterStand]:
     pressure = make_cell("pressure", NodePressure())[0]
     known = (stand.node.cell, stand.runtime.cell, stand.observed.cell, stand.lifecycles.cell)
     cells_read = (*known, stand.shutdown.cell, pressure)
-    inputs = RosterInputs(*cells_read, node_wanted=stand.node_wanted, heartbeat=heartbeat)
+    mounts, stand.mounts = make_cell("mounts", Mounts())
+    inputs = RosterInputs(*cells_read, node_wanted=stand.node_wanted, heartbeat=heartbeat, mounts=mounts)
     loop = RosterLoop(
         stand.mailbox, frozenset({"file"}), inputs, AdmissionRules(), writer, stand.recorder, SystemClock()
     )
@@ -110,6 +114,19 @@ async def test_no_pod_is_admitted_while_the_machine_goes_down(stand: RosterStand
     stand.shutdown.publish(NodeShutdown(active=False))
     stand.send(make_pod("here"), make_pod("late"), make_pod("later"))
     assert (await stand.until("later-1")).pods[PodUID("later-1")].rejection is None
+
+
+async def test_a_pod_that_meets_a_limit_of_volumes_is_rejected_later(stand: RosterStand) -> None:
+    stand.send(make_pod("here"), make_pod("other"))
+    await stand.until("here-1")
+    limit = AttachLimit("Node has reached its volume attachment limit, rejecting pod. x", ("d.example.com",))
+    before = REJECTIONS.value("VolumeAttachmentLimitExceeded")
+    stand.mounts.publish(Mounts(at_limit={PodUID("here-1"): limit, PodUID("unknown-1"): limit}))
+    roster = await asyncio.wait_for(stand.roster.wait_for(lambda r: r.pods[PodUID("here-1")].rejection is not None), 30)
+    rejection = Rejection("VolumeAttachmentLimitExceeded", limit.message)
+    assert (roster.pods[PodUID("here-1")].rejection, roster.pods[PodUID("other-1")].rejection) == (rejection, None)
+    assert [(e.reason, e.message) for e in stand.recorder.events] == [(rejection.reason, rejection.message)]
+    assert REJECTIONS.value("VolumeAttachmentLimitExceeded") == before + 1
 
 
 async def test_ready_without_sources() -> None:

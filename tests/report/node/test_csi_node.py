@@ -11,6 +11,8 @@ from support.csi import DRIVER, csi_driver
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.mounts import AttachLimit, Mounts
 from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins, PluginType
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
@@ -30,7 +32,8 @@ async def test_a_driver_is_asked_again_as_often_as_it_wants() -> None:
             plugin = Plugin(PluginType.CSI, DRIVER, "/r", str(driver.endpoint), ("1.0.0",), 1.0, info)
             plugins, write = make_cell("plugins", Plugins({plugin.socket: plugin}))
             client = ApiClient(server.access(), SystemClock(), ClientLimits())
-            keeper = CsiNodeKeeper(client, "n", api_node, plugins, SystemClock())
+            mounts, limits = make_cell("mounts", Mounts())
+            keeper = CsiNodeKeeper(client, "n", api_node, plugins, SystemClock(), None, mounts)
 
             async def until(limit: int | None) -> None:
                 async with asyncio.timeout(30):
@@ -46,6 +49,11 @@ async def test_a_driver_is_asked_again_as_often_as_it_wants() -> None:
                 count = len(driver.calls("NodeGetInfo"))
                 await driver.wait_calls("NodeGetInfo", count + 4)
                 assert shown(server) == 3, "a failure changes nothing"
+                slow = {"nodeAllocatableUpdatePeriodSeconds": 3600}
+                server.update(f"{CSI_DRIVERS}/{DRIVER}", lambda found: found["spec"].update(slow))
+                await driver.behave(NodeGetInfo="", info={"max": 2})
+                limits.publish(Mounts(at_limit={PodUID("u1"): AttachLimit("full", (DRIVER, "unknown.example"))}))
+                await until(2)
                 server.update(f"{CSI_DRIVERS}/{DRIVER}", lambda found: found["spec"].clear())
                 write.publish(Plugins())
                 await until(None)

@@ -24,8 +24,10 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from pykubelet.act.volumes import decide_devices, decide_expansions, decide_mounts
+from pykubelet.act.volumes.attach_limit import ask_for_attachments, attachments_read
 from pykubelet.act.volumes.decide_mounts import advance, content_keys, is_again_due
 from pykubelet.act.volumes.model import (
+    AttachmentsRead,
     Command,
     DeviceStaged,
     DeviceUnstaged,
@@ -57,10 +59,11 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import warning
-from pykubelet.base.model.mounts import Mounts, PodMounts
+from pykubelet.base.model.mounts import AttachLimit, Mounts, PodMounts
 from pykubelet.base.model.paths import Paths
 
-REMIND_AFTER_S = 123.0
+#: How long a sync of the reference kubelet waits for volumes.
+WAIT_S = 123.0
 
 
 def step(state: State, event: Event, now: Moment, paths: Paths) -> tuple[State, list[Command]]:
@@ -93,6 +96,8 @@ def step(state: State, event: Event, now: Moment, paths: Paths) -> tuple[State, 
             work.scanning = False
         case TimerFired():
             _timer_fired(work, event.scan)
+        case AttachmentsRead():
+            attachments_read(work, event)
         case Noted(uid, note):
             if uid in work.pods:
                 work.commands.append(RecordEvent(warning(note.reason, note.message, work.pods[uid].ref)))
@@ -224,8 +229,14 @@ def _end(work: Work) -> State:
     mounts = work.state.mounts
     views = _views(work, mounts.pods)
     in_use = decide_devices.volumes_in_use(work)
-    if views is not mounts.pods or work.reconstructed != mounts.reconstructed or in_use != mounts.in_use:
-        mounts = Mounts(views, work.reconstructed, in_use)
+    at_limit = _at_limit(work, mounts.at_limit)
+    if (
+        views is not mounts.pods
+        or work.reconstructed != mounts.reconstructed
+        or in_use != mounts.in_use
+        or at_limit is not mounts.at_limit
+    ):
+        mounts = Mounts(views, work.reconstructed, in_use, at_limit)
     return State(work.pods, work.devices, work.inputs, mounts, work.scan, work.scanning, _timed(work))
 
 
@@ -242,18 +253,27 @@ def _views(work: Work, before: Mapping[PodUID, PodMounts]) -> Mapping[PodUID, Po
     return {uid: view for uid, view in {**before, **changed}.items() if view is not None}
 
 
+def _at_limit(work: Work, before: Mapping[PodUID, AttachLimit]) -> Mapping[PodUID, AttachLimit]:
+    """The pods that cannot start because of a limit of volumes; `before` itself if nothing has changed."""
+    now = {uid: pod.at_limit for uid in work.touched if (pod := work.pods.get(uid)) and pod.at_limit is not None}
+    if not now and before.keys().isdisjoint(work.touched):
+        return before
+    now = {uid: limit for uid, limit in before.items() if uid not in work.touched} | now
+    return before if now == before else now
+
+
 def _with_reminder(work: Work, uid: PodUID) -> PodVolumes | None:
-    """Record the Event about missing volumes if it is due; return the pod with the time of the next one."""
+    """Look for the reason if the pod has waited for long; return the pod with the time when that is done next."""
     pod = work.pods.get(uid)
     if pod is None:
         return None
     if not wants(pod) or is_ready(pod):
         after = None
     elif pod.remind_at is None:
-        after = work.now.mono + REMIND_AFTER_S
+        after = work.now.mono + WAIT_S
     elif work.now.mono >= pod.remind_at:
-        after = work.now.mono + REMIND_AFTER_S
-        work.record_missing(pod, [], "context deadline exceeded")
+        after = work.now.mono + WAIT_S
+        ask_for_attachments(work, pod)
     else:
         after = pod.remind_at
     if after != pod.remind_at:
@@ -271,7 +291,7 @@ def _timed(work: Work) -> Mapping[PodUID, tuple[float, ...]]:
 
 
 def _times(pod: PodVolumes) -> tuple[float, ...]:
-    """When the pod's retries, its repeated set-ups and its next Event about missing volumes are due, in monotonic seconds."""
+    """When the pod's retries, its repeated set-ups and the next look for the reason of its wait are due, in monotonic seconds."""
     of_volumes = (failure for volume in pod.volumes.values() for failure in (volume.failure, volume.expand_failure))
     failures = (pod.directory_failure, *of_volumes)
     again = (volume.again_at for volume in pod.volumes.values())

@@ -7,10 +7,11 @@ further commands for the same volume end as uncertain at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar, assert_never
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol, TypeVar, assert_never
 
 from pykubelet.act.volumes import disk
+from pykubelet.act.volumes.attach_limit import is_at_limit
 from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.expand import Expander
 from pykubelet.act.volumes.expansion import Expansion
@@ -30,6 +31,7 @@ from pykubelet.act.volumes.kind import (
 )
 from pykubelet.act.volumes.metrics import count_expansion, count_found, count_operation, count_unstaging
 from pykubelet.act.volumes.model import (
+    AttachmentsRead,
     Command,
     DeviceCommand,
     DeviceStaged,
@@ -41,6 +43,8 @@ from pykubelet.act.volumes.model import (
     FoundPod,
     MakePodDirectory,
     Noted,
+    PodCommand,
+    ReadAttachments,
     RecordEvent,
     RemovePodDirectory,
     Result,
@@ -56,6 +60,7 @@ from pykubelet.act.volumes.model import (
     VolumeExpanded,
 )
 from pykubelet.act.volumes.registry import kind_in, kind_named
+from pykubelet.base.api.storage import VolumeAttachment
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Outcome, SingleFlight, Uncertain
 from pykubelet.base.kit.log import Log
@@ -67,6 +72,7 @@ from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
+from pykubelet.edges.kubeapi.errors import ApiError
 
 log = Log("act.volumes")
 T = TypeVar("T")
@@ -87,11 +93,20 @@ def _result_of(error: Exception) -> Result:
 
 
 class VolumeEdges(Value):
-    """What work on volumes uses besides the host. `flight`: runs it in threads."""
+    """What work on volumes uses besides the host. `flight`: runs it in threads. `attachments`: None without an API server."""
 
     quotas: VolumeQuotas
     flight: SingleFlight
     expander: Expander
+    attachments: Attachments | None = None
+
+
+class Attachments(Protocol):
+    """The requests about VolumeAttachments."""
+
+    async def get(self, name: str) -> VolumeAttachment:
+        """The VolumeAttachment as it is now. ApiError."""
+        ...
 
 
 class _Ended(Value):
@@ -133,7 +148,7 @@ class Executor:
 
     async def _carry_out(
         self,
-        command: SetUp | ExpandVolume | TearDown | DeviceCommand | MakePodDirectory | RemovePodDirectory | Scan,
+        command: PodCommand | DeviceCommand | Scan,
         plugins: Plugins,
     ) -> None:
         paths = self._paths
@@ -163,12 +178,25 @@ class Executor:
             case RemovePodDirectory(uid):
                 ended, left = await self._fly(f"pod/{uid}", lambda: disk.remove_pod(paths, uid), TEAR_DOWN_S)
                 self._ended.post(DirectoryRemoved(uid, ended.result, ended.error, left or ()))
+            case ReadAttachments(uid, drivers):
+                self._ended.post(AttachmentsRead(uid, await self._drivers_at_limit(drivers)))
             case Scan():
                 ended, found = await self._fly("pods", self._scan, SET_UP_S)
                 count_found(found[0] if found is not None else None)
                 self._ended.post(ScanFailed(ended.error) if found is None else Scanned(*found))
             case _:
                 assert_never(command)
+
+    async def _drivers_at_limit(self, drivers: Mapping[str, str]) -> tuple[str, ...]:
+        """Those drivers whose attachment reports that the node is at its limit. An attachment that cannot be read reports nothing."""
+        found: set[str] = set()
+        for name, driver in drivers.items():
+            try:
+                if self._edges.attachments is not None and is_at_limit(await self._edges.attachments.get(name)):
+                    found.add(driver)
+            except ApiError as error:
+                log.debug("the attachment of a volume cannot be read", name=name, error=error)
+        return tuple(sorted(found))
 
     async def _set_up_and_expand(self, command: SetUp, plugins: Plugins) -> SetUpEnded:
         """Set a volume up, then expand it. A volume that cannot be expanded is mounted, but must not be used yet."""

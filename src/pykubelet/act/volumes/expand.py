@@ -21,7 +21,7 @@ from pykubelet.act.volumes.expansion import (
     failed_patch,
 )
 from pykubelet.act.volumes.kind import VolumesError
-from pykubelet.base.api.storage import PersistentVolumeClaim
+from pykubelet.base.api.storage import PersistentVolumeClaim, VolumeAttachment
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
@@ -66,6 +66,17 @@ class ApiClaims:
 
         path = f"{_path(claim.metadata.namespace, claim.metadata.name)}/status"
         return await self._client.patch(path, body, PatchKind.MERGE, PersistentVolumeClaim)
+
+
+class ApiAttachments:
+    """The requests about VolumeAttachments, sent to the API server."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    async def get(self, name: str) -> VolumeAttachment:
+        """The VolumeAttachment as it is now. ApiError."""
+        return await self._client.get(f"/apis/storage.k8s.io/v1/volumeattachments/{name}", VolumeAttachment)
 
 
 def _path(namespace: str, name: str) -> str:

@@ -25,7 +25,7 @@ from pykubelet.base.model.content import Content, ContentKey
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
-from pykubelet.base.model.mounts import MountedVolume, Mounts
+from pykubelet.base.model.mounts import AttachLimit, MountedVolume, Mounts
 from pykubelet.base.model.node import ApiNode, NodeView
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.plugins import Plugins
@@ -148,9 +148,10 @@ class VolumeNeed(StrEnum):
 
 
 class PodVolumes(Value):
-    """All volumes of one pod. `pod` is None when it is only known from the disk. `remind_at`: when the next Event is due.
+    """All volumes of one pod. `pod` is None when it is only known from the disk. `remind_at`: when the reason
+    of its wait is looked for next.
 
-    `keys`: the keys of `Content` that its volumes are made from.
+    `keys`: the keys of `Content` that its volumes are made from. `at_limit`: why the pod cannot start here.
     """
 
     uid: PodUID
@@ -162,6 +163,7 @@ class PodVolumes(Value):
     directory_failure: VolumeFailure | None = None
     remind_at: float | None = None
     keys: frozenset[ContentKey] = frozenset()
+    at_limit: AttachLimit | None = None
 
 
 class Inputs(Value):
@@ -333,8 +335,16 @@ class TimerFired(Value):
     scan: bool = False
 
 
+class AttachmentsRead(Value):
+    """The VolumeAttachments of volumes that a pod waits for were read. `at_limit`: the CSI drivers that can attach no more here."""
+
+    uid: PodUID
+    at_limit: tuple[str, ...] = ()
+
+
 Event = (
     InputsChanged
+    | AttachmentsRead
     | SetUpEnded
     | VolumeExpanded
     | TearDownEnded
@@ -420,6 +430,13 @@ class Scan(Value):
     cause: str
 
 
+class ReadAttachments(Value):
+    """Read the VolumeAttachments of volumes that a pod waits for. `drivers`: the CSI driver of each, by the attachment's name."""
+
+    uid: PodUID
+    drivers: Mapping[str, str]
+
+
 class RecordEvent(Value):
     """Record a Kubernetes Event."""
 
@@ -427,4 +444,5 @@ class RecordEvent(Value):
 
 
 DeviceCommand = StageDevice | UnstageDevice
-Command = SetUp | ExpandVolume | TearDown | DeviceCommand | MakePodDirectory | RemovePodDirectory | Scan | RecordEvent
+PodCommand = SetUp | ExpandVolume | TearDown | MakePodDirectory | RemovePodDirectory | ReadAttachments
+Command = PodCommand | DeviceCommand | Scan | RecordEvent

@@ -174,15 +174,19 @@ class Work:
 
     def record_missing(self, pod: PodVolumes, unknown: list[str], error: str) -> None:
         """Record which volumes are missing. `unknown`: those of which it is not known what to mount."""
-        names = " ".join(sorted(missing_volumes(pod)))
-        text = (
-            f"Unable to attach or mount volumes: unmounted volumes=[{names}], "
-            f"unattached volumes=[{' '.join(self._unattached(pod))}], "
-            f"failed to process volumes=[{' '.join(unknown)}]: {error}"
-        )
+        text = f"Unable to attach or mount volumes: {self.missing_text(pod, unknown, error)}"
         self.commands.append(RecordEvent(warning(reasons.EVENT_FAILED_MOUNT, text, pod.ref)))
 
-    def _unattached(self, pod: PodVolumes) -> list[str]:
+    def missing_text(self, pod: PodVolumes, unknown: list[str], error: str) -> str:
+        """Which volumes are missing. `unknown`: those of which it is not known what to mount."""
+        return (
+            f"unmounted volumes=[{' '.join(sorted(missing_volumes(pod)))}], "
+            f"unattached volumes=[{' '.join(self.unattached(pod))}], "
+            f"failed to process volumes=[{' '.join(sorted(unknown))}]: {error}"
+        )
+
+    def unattached(self, pod: PodVolumes) -> list[str]:
+        """The names of the pod's volumes that wait until they are attached, sorted."""
         attached = self.inputs.node_volumes.attached
         names = {
             device.name for device in (one.plan for one in self.devices.values()) if device and device.is_attachable

@@ -112,13 +112,22 @@ class PodMounts(Value):
         return tuple(sorted({volume.group for volume in self.volumes.values() if volume.group is not None}))
 
 
+class AttachLimit(Value):
+    """Why the node rejects a pod: no more volumes can be attached to it. `drivers`: the CSI drivers that have reported this."""
+
+    message: str
+    drivers: tuple[str, ...]
+
+
 class Mounts(Value):
     """The volumes by pod. A pod without an entry has nothing mounted, and act/volumes has nothing of it left on disk.
 
     `reconstructed`: the volumes that an earlier agent has left are known. `in_use`: the unique names of the attachable volumes
-    that pods want or that may be mounted, sorted; None until that is known.
+    that pods want or that may be mounted, sorted; None until that is known. `at_limit`: the pods that cannot start here because
+    of a limit of volumes.
     """
 
     pods: Mapping[PodUID, PodMounts] = field(default_factory=dict)
     reconstructed: bool = False
     in_use: tuple[str, ...] | None = None
+    at_limit: Mapping[PodUID, AttachLimit] = field(default_factory=dict)

@@ -114,6 +114,8 @@ EVENT_SUCCESSFUL_MOUNT_VOLUME = "SuccessfulMountVolume"
 EVENT_ALREADY_MOUNTED_VOLUME = "AlreadyMountedVolume"
 #: About a PersistentVolume.
 EVENT_FILESYSTEM_MISMATCH = "FailedMountOnFilesystemMismatch"
+#: Also the reason of the pod's status.
+VOLUME_ATTACHMENT_LIMIT_EXCEEDED = "VolumeAttachmentLimitExceeded"
 EVENT_PERMISSION_CHANGE = "VolumePermissionChangeInProgress"
 EVENT_FAILED_PREPARE_DYNAMIC_RESOURCES = "FailedPrepareDynamicResources"
 #: Only in waits: the reference has no Event for it.

@@ -192,7 +192,7 @@ def _end_placements(entries: Entries, placements: Placements, wall: float) -> li
         if rejection is None:
             entries[uid] = _admitted(entry)
         else:
-            entries[uid] = _rejected(entry, rejection)
+            entries[uid] = rejected(entry, rejection)
             events.append(warning(rejection.reason, rejection.message, entry.ref))
     return events
 
@@ -241,7 +241,8 @@ def _admitted(entry: Entry) -> Entry:
     return replace(entry, item=item, verdict=AdmissionVerdict.ADMITTED, victims=frozenset(), until=0.0)
 
 
-def _rejected(entry: Entry, rejection: Rejection) -> Entry:
+def rejected(entry: Entry, rejection: Rejection) -> Entry:
+    """The entry of a pod that the node rejects."""
     return replace(entry, item=replace(entry.item, rejection=rejection, held=None), verdict=AdmissionVerdict.REJECTED)
 
 
@@ -372,7 +373,7 @@ def _note(
             entries[uid] = _held(entry, wait, wall)
             return []
         case _Refuse(rejection):
-            entries[uid] = _rejected(entry, rejection)
+            entries[uid] = rejected(entry, rejection)
             return [warning(rejection.reason, rejection.message, entry.ref)]
         case _:
             assert_never(judgement)
@@ -399,7 +400,7 @@ def _preempt(
         victim = entries[uid]
         own = victim.item.pod.spec.terminationGracePeriodSeconds
         grace = max(grace, DEFAULT_GRACE_S if own is None else own)
-        entries[uid] = _rejected(victim, Rejection(PREEMPTING, PREEMPTED))
+        entries[uid] = rejected(victim, Rejection(PREEMPTING, PREEMPTED))
         recorder.append(warning(EVENT_PREEMPTING, PREEMPTED, victim.ref))
     names = ", ".join(str(entries[uid].ref) for uid in victims)
     wait = Wait(

@@ -21,6 +21,7 @@ from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import Placements
@@ -28,6 +29,7 @@ from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.reasons import EVENT_PREEMPTING
 from pykubelet.base.model.roster import Roster, RosterPod, SourceChanged
 from pykubelet.base.model.shutdown import NodeShutdown
+from pykubelet.desired.roster.attach_limit import reject_at_limit
 from pykubelet.desired.roster.decide import settle
 from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.merge import roster_of, take
@@ -52,6 +54,7 @@ class RosterInputs(Value):
     node_wanted: Post[NodeWanted] = field(default_factory=Sink)
     heartbeat: CellWriter[Heartbeat] | None = None
     placements: Cell[Placements] = field(default_factory=lambda: Cell("placements", Placements()))
+    mounts: Cell[Mounts] = field(default_factory=lambda: Cell("mounts", Mounts()))
 
 
 class RosterLoop:
@@ -83,6 +86,7 @@ class RosterLoop:
         async with Supervisor("roster") as supervisor:
             supervisor.start_root("roster-sources", self._follow_sources())
             supervisor.start_root("roster-unsettled", self._follow_unsettled())
+            supervisor.start_root("roster-volumes", self._follow_limits())
             if (heartbeat := self._inputs.heartbeat) is not None:
                 supervisor.start_root(
                     "roster-heartbeat", resync_forever(lambda: self._update([]), heartbeat, self._clock)
@@ -110,6 +114,14 @@ class RosterLoop:
                     changed.clear()
                     self._update([])
 
+    async def _follow_limits(self) -> None:
+        """Reject pods that cannot start because of a limit of volumes. Never returns."""
+        known = self._inputs.mounts.get().at_limit
+        async for mounts in self._inputs.mounts.changes():
+            if mounts.at_limit is not known:
+                known = mounts.at_limit
+                self._update([])
+
     def _update(self, events: list[SourceChanged]) -> None:
         wall = self._clock.wall()
         state = self._state
@@ -117,6 +129,8 @@ class RosterLoop:
         for event in events:
             state, recorder = take(state, event, wall)
             kube_events.extend(recorder)
+        state, recorder = reject_at_limit(state, self._inputs.mounts.get().at_limit)
+        kube_events.extend(recorder)
         facts = self._facts()
         state, recorder = settle(state, facts, self._clock.monotonic(), wall)
         kube_events.extend(recorder)

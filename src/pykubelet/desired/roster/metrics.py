@@ -20,6 +20,7 @@ from pykubelet.base.model.reasons import (
     SYSCTL_FORBIDDEN,
     TOPOLOGY_AFFINITY,
     UNEXPECTED_ADMISSION_ERROR,
+    VOLUME_ATTACHMENT_LIMIT_EXCEEDED,
 )
 from pykubelet.base.model.sizing import Amounts, size_of
 from pykubelet.desired.roster.model import AdmissionVerdict, Entry
@@ -56,6 +57,7 @@ _METRIC_REASONS = frozenset(
         SYSCTL_FORBIDDEN,
         TOPOLOGY_AFFINITY,
         UNEXPECTED_ADMISSION_ERROR,
+        VOLUME_ATTACHMENT_LIMIT_EXCEEDED,
         *(f"{_OUT_OF}{name}" for name in ("cpu", "memory", "ephemeral-storage", "pods")),
     }
 )

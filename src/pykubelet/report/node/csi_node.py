@@ -1,7 +1,7 @@
 """Keeps the node's CSINode object, and what the Node shows about CSI drivers.
 
 Owns: the CSINode with its owner, annotation and drivers; of the Node, the annotation with the drivers' ids of this node, and
-their topology labels. Reads: `ApiNode`, `Plugins`, and how often drivers want to be asked
+their topology labels. Reads: `ApiNode`, `Plugins`, the pods in `Mounts` that have met a limit, and how often drivers want to be asked
 again (KEP-4876). Each change is sent at once (`plan_csi_node` decides what); a new
 Node of the name gets all of it again.
 Source: the Kubernetes documentation "CSINode"; KEP-625 (in-tree storage plugins to CSI) for the annotation.
@@ -21,6 +21,7 @@ from pykubelet.base.kit.cells import Cell, set_on_change
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.plugins import CsiNodeInfo, Plugins
 from pykubelet.edges.csi.node import CsiNode
@@ -69,6 +70,7 @@ class CsiNodeKeeper:
         plugins: Cell[Plugins],
         clock: Clock,
         watch: WatchPeriods | None = None,
+        mounts: Cell[Mounts] | None = None,
     ) -> None:
         self._client = client
         self._name = name
@@ -76,6 +78,7 @@ class CsiNodeKeeper:
         self._plugins = plugins
         self._clock = clock
         self._watch = watch or WatchPeriods()
+        self._mounts = mounts or Cell("mounts", Mounts())
         self._changed = asyncio.Event()
         self._answers: dict[str, tuple[float, CsiNodeInfo]] = {}
         self._refreshers: dict[str, tuple[float, asyncio.Task[None]]] = {}
@@ -88,6 +91,7 @@ class CsiNodeKeeper:
         async with Supervisor("csi-node") as tasks:
             tasks.start_root("csi-node changes", self._send_changes())
             tasks.start_root("csi-node refresh", self._refresh(tasks))
+            tasks.start_root("csi-node limits", self._refresh_at_limit())
             raise await tasks.wait_failed()
 
     async def _send_changes(self) -> None:
@@ -139,23 +143,36 @@ class CsiNodeKeeper:
                 del self._refreshers[name]
         for name, period in periods.items():
             if period and name not in self._refreshers:
-                self._refreshers[name] = period, tasks.start_root(f"csi-node {name}", self._ask(name, period))
+                self._refreshers[name] = period, tasks.start_root(f"csi-node {name}", self._ask_again(name, period))
 
-    async def _ask(self, name: str, period: float) -> None:
+    async def _refresh_at_limit(self) -> None:
+        """Ask the drivers again whose volumes cannot be attached because the node is at a limit that it did not know. Never returns."""
+        known = self._mounts.get().at_limit
+        async for mounts in self._mounts.changes():
+            new = [limit for uid, limit in mounts.at_limit.items() if uid not in known]
+            known = mounts.at_limit
+            for name in sorted({driver for limit in new for driver in limit.drivers}):
+                await self._ask(name)
+
+    async def _ask_again(self, name: str, period: float) -> None:
         while True:
             await asyncio.sleep(period)
-            plugin = self._plugins.get().csi_driver(name)
-            if plugin is None:
-                continue
-            try:
-                with CsiNode(plugin.name, plugin.endpoint) as driver:
-                    found = await driver.info()
-            except PluginCallError as error:
-                log.warning("a CSI driver does not report about the node", driver=name, error=error)
-                continue
-            if found.node_id and (plugin.registered_at, found) != self._answers.get(name):
-                self._answers[name] = plugin.registered_at, found
-                self._changed.set()
+            await self._ask(name)
+
+    async def _ask(self, name: str) -> None:
+        """Take what the driver reports about the node now."""
+        plugin = self._plugins.get().csi_driver(name)
+        if plugin is None:
+            return
+        try:
+            with CsiNode(plugin.name, plugin.endpoint) as driver:
+                found = await driver.info()
+        except PluginCallError as error:
+            log.warning("a CSI driver does not report about the node", driver=name, error=error)
+            return
+        if found.node_id and (plugin.registered_at, found) != self._answers.get(name):
+            self._answers[name] = plugin.registered_at, found
+            self._changed.set()
 
     # Requests
 
