@@ -112,6 +112,20 @@ def test_tearing_down_removes_data_and_marker_and_may_be_repeated(paths: Paths) 
     assert not os.path.exists(paths.pod(UID))
 
 
+@pytest.mark.parametrize("place", ["volumes/data", "volumeDevices/data"])
+def test_a_file_among_the_directories_of_volumes_is_not_deleted(paths: Paths, place: str) -> None:
+    file = Path(paths.pod(UID), place)
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("mine")
+    with pytest.raises(VolumesError, match=f'orphaned pod "{UID}" found, but error occurred .* {file} is no directory'):
+        disk.remove_pod(paths, UID)
+    assert file.read_text() == "mine"
+    file.unlink()
+    Path(paths.pod_volumes(UID), "kubernetes.io~nfs").mkdir(parents=True)
+    assert disk.remove_pod(paths, UID) == ()
+    assert not os.path.exists(paths.pod(UID))
+
+
 @pytest.mark.integration
 def test_mounts_are_found_whatever_their_names(paths: Paths) -> None:
     odd = Path(paths.pod(UID), "with space", "back\\slash\ttab")

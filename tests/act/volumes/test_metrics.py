@@ -4,9 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from pykubelet.act.volumes.kind import FoundDevice, VolumePlan
-from pykubelet.act.volumes.metrics import TOTAL, count_mounted, count_operation, count_unstaging, plugin_of
-from pykubelet.act.volumes.model import MountPhase, Result, SetUp, TearDown, VolumeState
+from pykubelet.act.volumes.kind import DevicePlan, FoundDevice, VolumePlan
+from pykubelet.act.volumes.metrics import (
+    ORPHAN_ERRORS,
+    ORPHANS,
+    TOTAL,
+    count_mounted,
+    count_operation,
+    count_orphans,
+    count_staging,
+    count_unstaging,
+    plugin_of,
+)
+from pykubelet.act.volumes.model import (
+    MountPhase,
+    PodVolumes,
+    Result,
+    SetUp,
+    TearDown,
+    VolumeFailure,
+    VolumeNeed,
+    VolumeState,
+)
 from pykubelet.act.volumes.operations import OPERATIONS
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume
@@ -87,3 +106,35 @@ def test_the_whole_time_until_a_volume_is_mounted() -> None:
     plan = VolumePlan(MountedVolume("v", "nfs", "/p"))
     count_mounted(VolumeState("v", MountPhase.SETTING_UP, 100.0, plan=plan), 103.0)
     assert TOTAL.count(*labels) == before + 1
+
+
+def test_a_failed_staging_counts_as_a_failed_mount() -> None:
+    device = DevicePlan("kubernetes.io/csi/d^h", "csi", "/k/plugins/x/globalmount")
+    block = DevicePlan("kubernetes.io/csi/d^h", "csi", "/k/plugins/kubernetes.io/csi/volumeDevices/pv/dev")
+    labels = [("kubernetes.io/csi:d", name, "fail-unknown", "false") for name in ("volume_mount", "map_volume")]
+    before = [OPERATIONS.count(*one) for one in labels]
+    for plan in (device, block):
+        count_staging(plan, Result.DONE, 0.1)
+        count_staging(plan, Result.UNCERTAIN, 0.1)
+    assert [OPERATIONS.count(*one) for one in labels] == [count + 1 for count in before]
+
+
+def test_a_mounted_volume_was_verified_to_be_attached() -> None:
+    plan = VolumePlan(MountedVolume("v", "emptyDir", "/p"))
+    labels = ("kubernetes.io/empty-dir", "verify_controller_attached_volume", "success", "false")
+    before = OPERATIONS.count(*labels)
+    count_mounted(VolumeState("v", MountPhase.MOUNTED, 1.0, plan=plan), 2.0)
+    assert OPERATIONS.count(*labels) == before + 1
+
+
+def test_orphans_are_those_that_the_last_sweep_found() -> None:
+    stuck = {"v": VolumeState("v", MountPhase.UNCERTAIN, 1.0, failure=VolumeFailure("busy", 1.0))}
+    pods = [
+        PodVolumes(UID, VolumeNeed.NEEDED),
+        PodVolumes(UID, VolumeNeed.ORPHANED),
+        PodVolumes(UID, VolumeNeed.ORPHANED, volumes=stuck),
+    ]
+    count_orphans(pods)
+    assert (ORPHANS.value(), ORPHAN_ERRORS.value()) == (2, 1)
+    count_orphans([])
+    assert (ORPHANS.value(), ORPHAN_ERRORS.value()) == (0, 0)

@@ -16,6 +16,7 @@ from pykubelet.base.model.ids import PodUID, is_pod_uid
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.host.fs import files, mounts, trees
 from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import FileKind
 from pykubelet.edges.host.fs.subpath_bind import remove_target
 
 log = Log("act.volumes")
@@ -127,6 +128,19 @@ def _refuse_mounted_parents(paths: Paths, path: str) -> None:
         parent = posixpath.dirname(parent)
 
 
+def _remove_empty(uid: PodUID, top: str) -> None:
+    """Remove a directory of volumes and what is in it, which are empty directories only. VolumesError for anything else."""
+    failed = f'orphaned pod "{uid}" found, but error occurred when trying to remove the volumes dir: '
+    try:
+        for entry in list_entries(top):
+            if entry.kind is not FileKind.DIRECTORY:
+                raise VolumesError(f"{failed}{top}/{entry.name} is no directory: remove it")
+            files.remove_dir(f"{top}/{entry.name}")
+        files.remove_dir(top)
+    except HostError as error:
+        raise VolumesError(f"{failed}{error}") from error
+
+
 def remove_pod(paths: Paths, uid: PodUID) -> tuple[FoundVolume, ...]:
     """Remove the pod's directory, unless volumes are left in it. Returns these volumes; then nothing was removed.
 
@@ -135,10 +149,14 @@ def remove_pod(paths: Paths, uid: PodUID) -> tuple[FoundVolume, ...]:
     left = read_volumes(paths, uid)
     if left:
         return left
+    for top in (paths.pod_volumes(uid), paths.pod_devices(uid)):
+        _remove_empty(uid, top)
     try:
         trees.remove_tree(paths.pod(uid), may_hold_mounts=False)
     except HostError as error:
         if error.is_busy:
-            raise VolumesError(f"orphaned pod {uid} found, but something is still mounted below it: {error}") from error
+            raise VolumesError(
+                f'orphaned pod "{uid}" found, but something is still mounted below it: {error}'
+            ) from error
         raise
     return ()

@@ -29,7 +29,7 @@ from pykubelet.act.volumes.kind import (
     VolumesError,
     drop_note,
 )
-from pykubelet.act.volumes.metrics import count_expansion, count_found, count_operation, count_unstaging
+from pykubelet.act.volumes.metrics import count_expansion, count_found, count_operation, count_staging, count_unstaging
 from pykubelet.act.volumes.model import (
     AttachmentsRead,
     Command,
@@ -164,7 +164,9 @@ class Executor:
                 count_operation(command, ended.result, self._clock.monotonic() - began)
                 self._ended.post(TearDownEnded(uid, key, ended.result, ended.error))
             case StageDevice(plan):
+                began = self._clock.monotonic()
                 ended = await self._stage(plan, plugins)
+                count_staging(plan, ended.result, self._clock.monotonic() - began)
                 step = ended.step if ended.step is not None and ended.step != SET_UP else MOUNT_DEVICE
                 self._ended.post(DeviceStaged(plan.name, ended.result, ended.error, step, ended.volume_reason))
             case UnstageDevice(device):

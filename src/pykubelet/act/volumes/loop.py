@@ -9,7 +9,7 @@ import asyncio
 
 from pykubelet.act.volumes.decide import next_timer, step
 from pykubelet.act.volumes.execute import Executor, VolumeEdges
-from pykubelet.act.volumes.metrics import count_mounted
+from pykubelet.act.volumes.metrics import count_mounted, count_orphans
 from pykubelet.act.volumes.model import (
     DeviceStaged,
     DeviceUnstaged,
@@ -20,6 +20,7 @@ from pykubelet.act.volumes.model import (
     Moment,
     MountPhase,
     Result,
+    Scanned,
     SetUpEnded,
     State,
     TearDownEnded,
@@ -171,7 +172,9 @@ class Volumes:
 
 
 def _count_change(event: Event, before: State, now: Moment) -> None:
-    """Count a volume that was not mounted before, and is."""
+    """Count a volume that was not mounted before, and is, and what the periodic scan finds of unknown pods."""
+    if isinstance(event, Scanned):
+        count_orphans(before.pods.values())
     if isinstance(event, SetUpEnded) and event.result is Result.DONE:
         volume = before.pods[event.uid].volumes[event.key]
         if volume.phase is MountPhase.SETTING_UP:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from pykubelet.act.volumes.kind import FoundDevice, VolumePlan
-from pykubelet.act.volumes.model import FoundPod, Result, SetUp, TearDown, VolumeState
+from collections.abc import Iterable
+
+from pykubelet.act.volumes.kind import DevicePlan, FoundDevice, VolumePlan
+from pykubelet.act.volumes.model import (
+    FoundPod,
+    PodVolumes,
+    Result,
+    SetUp,
+    TearDown,
+    VolumeFailure,
+    VolumeNeed,
+    VolumeState,
+)
 from pykubelet.act.volumes.operations import BUCKETS_S, count
 from pykubelet.act.volumes.registry import kind_named
-from pykubelet.base.kit.metrics import Counter, Histogram
+from pykubelet.base.kit.metrics import Counter, Gauge, Histogram
 
 #: The directory that has the maps of block devices.
 BLOCK_DEVICES = "volumeDevices"
@@ -25,6 +36,27 @@ NOT_FOUND = Counter(
     "reconstruct_volume_operations_errors_total",
     "The number of volumes that failed reconstruction from the operating system during kubelet startup.",
 )
+
+
+ORPHANS = Gauge(
+    "kubelet_orphan_pod_cleaned_volumes",
+    "The total number of orphaned Pods whose volumes were cleaned in the last periodic sweep.",
+)
+ORPHAN_ERRORS = Gauge(
+    "kubelet_orphan_pod_cleaned_volumes_errors",
+    "The number of orphaned Pods whose volumes failed to be cleaned in the last periodic sweep.",
+)
+
+
+def count_orphans(pods: Iterable[PodVolumes]) -> None:
+    """Count the pods that are not known any more and have left volumes or a directory, and those of which they could not be removed."""
+    orphans = [pod for pod in pods if pod.need is VolumeNeed.ORPHANED]
+    ORPHANS.set(len(orphans))
+    ORPHAN_ERRORS.set(sum(any(one for one in _failures(pod)) for pod in orphans))
+
+
+def _failures(pod: PodVolumes) -> Iterable[VolumeFailure | None]:
+    return (pod.directory_failure, *(volume.failure for volume in pod.volumes.values()))
 
 
 def count_found(found: tuple[FoundPod, ...] | None) -> None:
@@ -53,14 +85,30 @@ def count_expansion(plan: VolumePlan, result: Result, took_s: float) -> None:
 
 def count_unstaging(device: FoundDevice, result: Result, took_s: float) -> None:
     """Count an unstaging of a device that took `took_s` seconds."""
-    operation = "unmap_device" if BLOCK_DEVICES in device.directory.split("/") else "unmount_device"
+    operation = "unmap_device" if _is_map(device) else "unmount_device"
     _count(plugin_of_device(device), operation, result, took_s)
 
 
+def _is_map(device: FoundDevice) -> bool:
+    return BLOCK_DEVICES in device.directory.split("/")
+
+
+def count_staging(plan: DevicePlan, result: Result, took_s: float) -> None:
+    """Count a failed staging of a device: it is a part of the mount, which is counted when it ends."""
+    if result is not Result.DONE:
+        found = FoundDevice(plan.name, plan.kind, plan.directory)
+        _count(plugin_of_device(found), "map_volume" if _is_map(found) else "volume_mount", result, took_s)
+
+
 def count_mounted(volume: VolumeState, now_wall: float) -> None:
-    """Count a volume that is mounted for the first time, with the seconds since its pod has needed it."""
+    """Count a volume that is mounted for the first time, with the seconds since its pod has needed it.
+
+    It counts as attached too. The Node is watched, so that to look whether it lists the volume takes no time.
+    """
     assert isinstance(volume.plan, VolumePlan)
-    TOTAL.observe(max(now_wall - volume.since, 0.0), plugin_of_plan(volume.plan), "overall_volume_mount")
+    plugin, is_migrated = plugin_of_plan(volume.plan), volume.plan.mounted.is_migrated
+    TOTAL.observe(max(now_wall - volume.since, 0.0), plugin, "overall_volume_mount")
+    _count(plugin, "verify_controller_attached_volume", Result.DONE, 0.0, is_migrated=is_migrated)
 
 
 def _count(plugin: str, operation: str, result: Result, took_s: float, *, is_migrated: bool = False) -> None:
