@@ -85,6 +85,7 @@ from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.edges.host.proc.kmsg import KernelLog, open_kernel_log
 from pykubelet.edges.host.proc.machine import Machine
 from pykubelet.edges.host.proc.procfs import read_default_routes, read_hostname
+from pykubelet.edges.host.selinux import read_selinux
 from pykubelet.edges.host.services.logind import Logind
 from pykubelet.edges.plugins.credential_config import Providers, load_providers
 from pykubelet.edges.plugins.credential_provider import run_provider
@@ -301,13 +302,16 @@ def wire_act(
     roster, lifecycles, observed = cells.roster.cell, cells.lifecycles.cell, cells.observed.cell
     mounts, node, runtime = cells.mounts.cell, cells.node.cell, cells.runtime.cell
     content = cells.content.cell
-    inputs = VolumeInputs(roster, lifecycles, observed, node, content, cells.plugins.cell, cells.api_node.cell)
+    selinux = replace(read_selinux(), mounts_all=settings.enabled("SELinuxMount"))
+    plugins, api_node = cells.plugins.cell, cells.api_node.cell
+    inputs = VolumeInputs(roster, lifecycles, observed, node, content, plugins, api_node, selinux)
     expander = Expander(ApiClaims(client) if client is not None else None, node.get().name, m.clock, m.recorder)
     edges = VolumeEdges(m.quotas, m.flight, expander, ApiAttachments(client) if client is not None else None)
     volumes = Volumes(paths, inputs, cells.mounts.writer, edges, m.clock, m.recorder)
     v2 = m.cgroups.version is CgroupVersion.V2
     swap = can_limit_swap(m.cgroups.version)
     render = render_settings(settings, node.get(), cgroup_v2=v2, swap_controller=swap, machine=m.machine)
+    render = replace(render, selinux_enabled=selinux.is_enabled)
     supervisor = Supervisor("pod-work")
     userns = UserNamespaceManager(m.cri, paths, settings.user_namespace_ids_per_pod)
     hooks = HookRunner(m.cri, m.recorder)

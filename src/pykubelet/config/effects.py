@@ -78,6 +78,7 @@ EFFECTIVE_GATES = frozenset(
         "ResourceHealthStatusMessage",
         "RestartAllContainersOnContainerExits",
         "RotateKubeletServerCertificate",
+        "SELinuxMount",
         "TopologyManagerPolicyAlphaOptions",
         "TopologyManagerPolicyBetaOptions",
     }

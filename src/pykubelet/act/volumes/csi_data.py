@@ -32,13 +32,14 @@ NO_DEVICE_CLIENT = "kubernetes.io/csi: attacher.MountDevice failed to create new
 
 
 class VolumeData(Value):
-    """What must be known about a volume to unpublish it after a restart."""
+    """What must be known about a volume to unpublish it after a restart. `context`: the SELinux context it is mounted with."""
 
     driver: str
     handle: str
     spec_name: str = ""
     node: str = ""
     mode: str = EPHEMERAL
+    context: str = ""
 
     @property
     def unique_name(self) -> str:
@@ -47,15 +48,18 @@ class VolumeData(Value):
 
     def text(self) -> bytes:
         """The content of `vol_data.json` beside a pod's mount."""
-        return _line({**self._named(), "volumeLifecycleMode": self.mode})
+        return _line({**self._named(), "volumeLifecycleMode": self.mode, **self._labelled()})
 
     def device_text(self) -> bytes:
         """The content of `vol_data.json` beside a device's mount."""
-        return _line({"driverName": self.driver, "volumeHandle": self.handle})
+        return _line({"driverName": self.driver, "volumeHandle": self.handle, **self._labelled()})
 
     def block_text(self) -> bytes:
         """The content of `vol_data.json` of a block volume."""
         return _line(self._named())
+
+    def _labelled(self) -> dict[str, str]:
+        return {"seLinuxMountContext": self.context} if self.context else {}
 
     def _named(self) -> dict[str, str]:
         return {
@@ -79,12 +83,12 @@ def read_data(text: str) -> VolumeData | None:
         return None
     if not isinstance(found, dict):
         return None
-    names = ("driverName", "volumeHandle", "specVolID", "nodeName", "volumeLifecycleMode")
+    names = ("driverName", "volumeHandle", "specVolID", "nodeName", "volumeLifecycleMode", "seLinuxMountContext")
     values = [found.get(name, "") for name in names]
     if not all(isinstance(value, str) and _is_text(value) for value in values):
         return None
-    driver, handle, name, node, mode = values
-    return VolumeData(driver, handle, name, node, mode or PERSISTENT) if driver and handle else None
+    driver, handle, name, node, mode, context = values
+    return VolumeData(driver, handle, name, node, mode or PERSISTENT, context) if driver and handle else None
 
 
 def _is_text(value: str) -> bool:

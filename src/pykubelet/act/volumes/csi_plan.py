@@ -49,6 +49,7 @@ from pykubelet.act.volumes.kind import (
     UndecidedPlan,
     VolumesError,
 )
+from pykubelet.act.volumes.selinux import mount_context, mount_option
 from pykubelet.base.api.storage import CSIDriverSpec, CSIPersistentVolumeSource, SecretReference
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
@@ -98,7 +99,8 @@ def _plan_persistent(inputs: PlanInputs, claimed: ResolvedVolume) -> Planned:
     spec = driver_spec(source.driver, PERSISTENT, content)
     if isinstance(spec, Awaited):
         return UndecidedPlan("", spec.keys)
-    data = VolumeData(source.driver, source.volumeHandle, claimed.name, inputs.node.name, PERSISTENT)
+    context = mount_context(inputs) if spec.seLinuxMount else ""
+    data = VolumeData(source.driver, source.volumeHandle, claimed.name, inputs.node.name, PERSISTENT, context)
     device = _device(inputs, claimed, data, is_attachable=needs_attachment(spec, content))
     attached = _attached(inputs, data, device)
     if isinstance(attached, UndecidedPlan):
@@ -117,13 +119,14 @@ def _plan_persistent(inputs: PlanInputs, claimed: ResolvedVolume) -> Planned:
         or isinstance(growing, Awaited)
     ):
         return replace(awaited, device=device if device.is_attachable else None)
-    access = _access(inputs, claimed, source, attached)
+    access = _access(inputs, claimed, source, attached, mount_option(context))
     plugins = DevicePaths(inputs.paths.plugins)
     staged = CsiDevicePlan(
         name=device.name,
         kind=device.kind,
         directory=device.directory,
         is_attachable=device.is_attachable,
+        context=context,
         data=data,
         access=access,
         staging=plugins.block_staging(claimed.name) if claimed.is_block else device.directory,
@@ -155,7 +158,7 @@ def _plan_mount(
     paths, name = DevicePaths(inputs.paths.plugins), data.spec_name
     target = paths.block_published(name, inputs.dirs.uid) if access.is_block else f"{directory}/{MOUNT}"
     map = map_of(paths.block_map(name), inputs.dirs) if access.is_block else None
-    path, relabels = directory if access.is_block else target, not access.is_block
+    path, relabels = directory if access.is_block else target, not access.is_block and not data.context
     mounted = inputs.mounted(path, read_only=read_only, supports_relabel=relabels, is_measured=False)
     return CsiPlan(
         replace(mounted, csi=DrivenVolume(data.driver, data.handle, target if access.is_block else "")),
@@ -226,12 +229,16 @@ def _optional_secrets(
 
 
 def _access(
-    inputs: PlanInputs, claimed: ResolvedVolume, source: CSIPersistentVolumeSource, attached: Mapping[str, str]
+    inputs: PlanInputs,
+    claimed: ResolvedVolume,
+    source: CSIPersistentVolumeSource,
+    attached: Mapping[str, str],
+    context: tuple[str, ...],
 ) -> CsiAccess:
     spec = claimed.volume.spec
     return CsiAccess(
         fs_type=source.fsType,
-        mount_flags=spec.mountOptions,
+        mount_flags=(*spec.mountOptions, *context),
         access_mode=spec.accessModes[0] if spec.accessModes else "ReadWriteOnce",
         fs_group=inputs.fs_group,
         is_block=claimed.is_block,

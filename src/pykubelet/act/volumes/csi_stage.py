@@ -108,8 +108,10 @@ def find_devices(paths: Paths) -> Iterable[FoundDevice]:
             continue
         for volume in list_directories(f"{where.top}/{driver.name}"):
             directory = f"{where.top}/{driver.name}/{volume.name}"
-            name = _name_in(directory) or unique_csi_name(driver.name, f"?{volume.name}")
-            yield FoundDevice(name, KIND_NAME, f"{directory}/{GLOBAL_MOUNT}")
+            data = _data_in(directory)
+            name = (data.unique_name if data is not None else "") or unique_csi_name(driver.name, f"?{volume.name}")
+            context = data.context if data is not None else ""
+            yield FoundDevice(name, KIND_NAME, f"{directory}/{GLOBAL_MOUNT}", context)
     yield from _find_block_devices(where)
 
 
@@ -128,13 +130,18 @@ def device_of(_paths: Paths, dirs: VolumeDirs) -> str:
 
 def _name_in(directory: str) -> str:
     """The unique name that `vol_data.json` states; "" if it is missing or damaged."""
+    data = _data_in(directory)
+    return data.unique_name if data is not None else ""
+
+
+def _data_in(directory: str) -> VolumeData | None:
+    """What `vol_data.json` states; None if it is missing or damaged."""
     try:
-        data = read_data(files.read_text(f"{directory}/{DATA}", MAX_DATA))
+        return read_data(files.read_text(f"{directory}/{DATA}", MAX_DATA))
     except HostError as error:
         if not error.is_not_found:
             log.warning("the data of a CSI volume cannot be read", path=directory, error=error)
-        return ""
-    return data.unique_name if data is not None else ""
+        return None
 
 
 # Blocking work

@@ -6,6 +6,7 @@ Rules:
  3. A device is unstaged when no pod needs it or may have a volume with it. After a restart, each pod that had such a volume
     on disk counts until its volume is torn down or its directory is removed.
  4. A device that may be staged is staged again for the next pod, or unstaged, like one that is. Drivers take repeated calls.
+ 5. A device that was staged with another SELinux context than the next pod needs is unstaged first.
 Source: the Container Storage Interface specification; the Kubernetes documentation "Node Status" (volumes in use).
 """
 
@@ -38,11 +39,13 @@ def found_on_disk(work: Work, found: tuple[FoundDevice, ...], pods: tuple[FoundP
     """
     for one in found:
         known = work.devices.get(one.name) or DeviceState(one, DevicePhase.WANTED, work.now.wall)
+        context = one.context if known.phase is DevicePhase.WANTED else known.context
         holders = frozenset(pod.uid for pod in pods if any(v.device == one.name for v in pod.volumes))
         phase = DevicePhase.UNCERTAIN if known.phase is DevicePhase.WANTED else known.phase
         is_left = known.phase is not DevicePhase.STAGED
         before = DevicePhase.UNCERTAIN  # if it is being staged
-        work.devices[one.name] = replace(known, phase=phase, before=before, holders=holders, is_left=is_left)
+        known = replace(known, phase=phase, before=before, holders=holders, is_left=is_left, context=context)
+        work.devices[one.name] = known
         work.touch_device(one.name)
 
 
@@ -157,18 +160,29 @@ def _advance(work: Work, device: DeviceState) -> None:
         return
     plans = [volume.plan for pod, volume in users if wants(pod) and isinstance(volume.plan, VolumePlan)]
     plan: DevicePlan | None = next((plan.device for plan in plans if plan.device is not None), None)
-    if plan is None or device.phase is DevicePhase.STAGED:
+    if plan is None:
+        return
+    if device.has_other_context(plan):
+        if not work.may_be_mounted(name):
+            _unstage(work, device, "it is mounted with another SELinux context")
+        return
+    if device.phase is DevicePhase.STAGED:
         return
     if _is_due(work, device, DevicePhase.STAGING) and work.is_device_idle(name):
         work.commands.append(StageDevice(plan, "needed"))
-        work.devices[name] = replace(_begun(work, device, DevicePhase.STAGING), plan=plan)
+        work.devices[name] = replace(_begun(work, device, DevicePhase.STAGING), plan=plan, context=plan.context)
 
 
 def _give_up(work: Work, device: DeviceState) -> None:
     if device.phase is DevicePhase.WANTED:
         del work.devices[device.found.name]
-    elif work.reconstructed and work.inputs.roster.sources_ready and _is_due(work, device, DevicePhase.UNSTAGING):
-        work.commands.append(UnstageDevice(device.found, "no pod uses it"))
+    else:
+        _unstage(work, device, "no pod uses it")
+
+
+def _unstage(work: Work, device: DeviceState, cause: str) -> None:
+    if work.reconstructed and work.inputs.roster.sources_ready and _is_due(work, device, DevicePhase.UNSTAGING):
+        work.commands.append(UnstageDevice(device.found, cause))
         work.devices[device.found.name] = _begun(work, device, DevicePhase.UNSTAGING)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import assert_never
 
-from pykubelet.act.volumes.claims import claim_of
+from pykubelet.act.volumes.claims import claim_of, resolve
 from pykubelet.act.volumes.decide_devices import release
 from pykubelet.act.volumes.decide_expansions import expand_mounted, first_expansion
-from pykubelet.act.volumes.kind import InPlacePlan, Plan, RefusedPlan, UndecidedPlan, VolumePlan
+from pykubelet.act.volumes.kind import InPlacePlan, Plan, RefusedPlan, ResolvedVolume, UndecidedPlan, VolumePlan
 from pykubelet.act.volumes.model import (
     BUSY,
+    ContextOutcome,
+    CountContext,
     FoundPod,
     MakePodDirectory,
     Moment,
@@ -29,7 +31,8 @@ from pykubelet.act.volumes.model import (
 )
 from pykubelet.act.volumes.needs import is_alive, is_running, is_same_pod, need_of, spec_of
 from pykubelet.act.volumes.plan import has_subpaths, plan_volume
-from pykubelet.act.volumes.registry import directory_of, kind_named, volume_keys
+from pykubelet.act.volumes.registry import directory_of, kind_named, kind_of_persistent, volume_keys
+from pykubelet.act.volumes.selinux import MULTIPLE, short_mode
 from pykubelet.act.volumes.sharing import IN_USE, is_directory_busy, is_used_by_other, waiting_for_volumes
 from pykubelet.act.volumes.work import Work, as_left, is_due, is_found, next_failure, wants
 from pykubelet.base.api.core import Pod, Volume
@@ -159,7 +162,11 @@ def _wake_waiting(work: Work, uid: PodUID) -> None:
     for other, key in waiting_for_volumes(work.pods, uid):
         pod = work.pods[other]
         wanted = next((one for one in used_volumes(pod.pod) if one.name == key), None) if pod.pod is not None else None
-        if wanted is not None and not _is_in_use(work, pod, wanted, pod.volumes[key]):
+        if wanted is None:
+            continue
+        plan = pod.volumes[key].plan
+        waits = isinstance(plan, VolumePlan) and work.context_problem(pod, plan) != ""
+        if not waits and not _is_in_use(work, pod, wanted, pod.volumes[key]):
             work.put(pod, key, replace(pod.volumes[key], failure=None))
             advance(work, other, "volume is free")
 
@@ -202,8 +209,7 @@ def _provide_volume(
     assert pod.pod is not None
     if state.phase in BUSY:
         return replace(state, is_late=True) if afresh else state
-    waits_for_change = state.failure is not None and state.failure.retry_at is None
-    refused = waits_for_change or isinstance(state.plan, (RefusedPlan, UndecidedPlan))
+    refused = _waits_for_change(state) or isinstance(state.plan, (RefusedPlan, UndecidedPlan))
     if not is_due(state.failure, work.now) and not (refused and afresh):
         return state
     again = is_again_due(state, work.now)
@@ -226,12 +232,31 @@ def _provide_volume(
                 state = replace(state, device=plan.device.name)
                 work.want_device(plan.device)
             return replace(state, plan=plan, failure=None)
-    return _begin_set_up(work, pod, wanted, _planned(work, state, plan, waits_for_change), plan, cause)
+    return _begin_set_up(work, pod, wanted, _planned(work, pod, wanted, state, plan), plan, cause)
 
 
-def _planned(work: Work, state: VolumeState, plan: VolumePlan, waits_for_change: bool) -> VolumeState:
+def _waits_for_change(state: VolumeState) -> bool:
+    return state.failure is not None and state.failure.retry_at is None
+
+
+def _count_context(work: Work, pod: PodVolumes, wanted: Volume, outcome: ContextOutcome) -> None:
+    """Count a decision about the SELinux context of a persistent volume."""
+    assert pod.pod is not None
+    resolved = resolve(pod.pod, wanted, work.inputs.content)
+    if not isinstance(resolved, ResolvedVolume):
+        return
+    spec = resolved.volume.spec
+    kind = kind_of_persistent(spec)
+    plugin = kind.plugin if kind is not None else ""
+    plugin = f"{plugin}:{spec.csi.driver}" if spec.csi is not None else plugin
+    work.commands.append(CountContext(outcome, plugin, short_mode(spec.accessModes)))
+
+
+def _planned(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState, plan: VolumePlan) -> VolumeState:
     """The state of a volume that can be set up. Its device is wanted."""
     work.touch_device(state.device)
+    if plan.device is not None and plan.device.context and not isinstance(state.plan, VolumePlan):
+        _count_context(work, pod, wanted, ContextOutcome.ADMITTED)
     if plan.device is not None:
         work.want_device(plan.device)
     return replace(
@@ -239,7 +264,7 @@ def _planned(work: Work, state: VolumeState, plan: VolumePlan, waits_for_change:
         name=plan.spec_name,
         plugin=_directory(plan),
         plan=plan,
-        failure=None if waits_for_change else state.failure,
+        failure=None if _waits_for_change(state) else state.failure,
         device=plan.device.name if plan.device is not None else "",
         is_claimed=plan.mounted.spec_name != "",
         is_block=plan.mounted.is_block,
@@ -257,6 +282,11 @@ def _begin_set_up(
     if plan.mounted.is_of_one_pod and _is_in_use(work, pod, wanted, state):
         work.record_failed_mount(pod, state.name, IN_USE)
         return replace(state, failure=next_failure(state.failure, IN_USE, work.now))
+    if problem := work.context_problem(pod, plan):
+        if state.failure is None:
+            _count_context(work, pod, wanted, ContextOutcome.VOLUME_MISMATCH)
+        work.record_missing(pod, [wanted.name], problem)
+        return replace(state, failure=next_failure(state.failure, problem, work.now))
     if not work.is_staged(plan):
         return state
     if isinstance(plan, InPlacePlan):
@@ -310,6 +340,8 @@ def _refused(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState, pl
         work.record_failed_mount(pod, plan.spec_name or state.name, plan.error, plan.step, is_block=plan.is_block)
     else:
         work.record_missing(pod, [wanted.name], plan.error)
+        if plan.error.startswith(MULTIPLE):
+            _count_context(work, pod, wanted, ContextOutcome.POD_MISMATCH)
     return VolumeFailure(plan.error, work.now.wall)
 
 

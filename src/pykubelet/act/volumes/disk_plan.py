@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pykubelet.act.volumes.block_paths import BlockMap, map_of
 from pykubelet.act.volumes.kind import DevicePlan, PlanInputs, VolumePlan
+from pykubelet.act.volumes.selinux import mount_context, mount_option
 
 
 class DiskDevice(DevicePlan, kw_only=True):
@@ -43,9 +44,9 @@ def is_read_only(inputs: PlanInputs, stated: bool | None) -> bool:
 
 
 def mount_options(inputs: PlanInputs, read_only: bool) -> tuple[str, ...]:
-    """The options of the disk's mount, sorted."""
+    """The options of the disk's mount, sorted, then its SELinux context."""
     stated = inputs.claimed.mount_options if inputs.claimed is not None else ()
-    return tuple(sorted({*stated, "ro" if read_only else "rw"}))
+    return (*sorted({*stated, "ro" if read_only else "rw"}), *mount_option(mount_context(inputs)))
 
 
 def plan_bind(inputs: PlanInputs, device: DiskDevice, read_only: bool, *, has_stats: bool) -> DiskPlan:
@@ -54,7 +55,7 @@ def plan_bind(inputs: PlanInputs, device: DiskDevice, read_only: bool, *, has_st
     mounted = inputs.mounted(
         inputs.dirs.path,
         read_only=read_only,
-        supports_relabel=not read_only and not inputs.is_block,
+        supports_relabel=not read_only and not inputs.is_block and not device.context,
         is_measured=False,
         has_stats=has_stats or inputs.is_block,
     )

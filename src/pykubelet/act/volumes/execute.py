@@ -29,10 +29,18 @@ from pykubelet.act.volumes.kind import (
     VolumesError,
     drop_note,
 )
-from pykubelet.act.volumes.metrics import count_expansion, count_found, count_operation, count_staging, count_unstaging
+from pykubelet.act.volumes.metrics import (
+    count_context,
+    count_expansion,
+    count_found,
+    count_operation,
+    count_staging,
+    count_unstaging,
+)
 from pykubelet.act.volumes.model import (
     AttachmentsRead,
     Command,
+    CountContext,
     DeviceCommand,
     DeviceStaged,
     DeviceUnstaged,
@@ -143,6 +151,8 @@ class Executor:
         """Begin to carry out a command; never waits. `plugins`: those that are registered now."""
         if isinstance(command, RecordEvent):
             self._events.post(command.kube_event)
+        elif isinstance(command, CountContext):
+            count_context(command)
         else:
             self._tasks.start_child(f"volumes {type(command).__name__}", self._carry_out(command, plugins))
 

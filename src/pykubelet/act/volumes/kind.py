@@ -28,6 +28,7 @@ from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import Plugins
+from pykubelet.base.model.selinux import SelinuxHost
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
 GROUP_ANNOTATION = "pv.beta.kubernetes.io/gid"
@@ -72,13 +73,15 @@ class DevicePlan(Value):
 
     `name`: the unique name of the volume, such as `kubernetes.io/csi/<driver>^<handle>`. `kind`: the name of the volume kind.
     `directory`: where the device is mounted, or a block device mapped, below the agent's `plugins`. `is_attachable`: the
-    volume must be attached to the node first, and is reported in the Node's `volumesInUse`.
+    volume must be attached to the node first, and is reported in the Node's `volumesInUse`. `context`: the SELinux context that
+    the device is mounted with, "" for none.
     """
 
     name: str
     kind: str
     directory: str
     is_attachable: bool = False
+    context: str = ""
 
     @property
     def progress(self) -> str:
@@ -87,11 +90,15 @@ class DevicePlan(Value):
 
 
 class FoundDevice(Value):
-    """A device that may be staged on this node: all that survives a restart of the agent. Fields as in `DevicePlan`."""
+    """A device that may be staged on this node: all that survives a restart of the agent.
+
+    Fields as in `DevicePlan`; `context` None: not known.
+    """
 
     name: str
     kind: str
     directory: str
+    context: str | None = None
 
 
 class NodeVolumes(Value):
@@ -235,6 +242,7 @@ class PlanInputs(Value):
     plugins: Plugins = field(default_factory=Plugins)
     claimed: ResolvedVolume | None = None
     node_volumes: NodeVolumes = field(default_factory=NodeVolumes)
+    selinux: SelinuxHost = SelinuxHost()
 
     @property
     def source(self) -> Volume | PersistentVolumeSpec:

@@ -41,6 +41,7 @@ from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.roster import Roster
+from pykubelet.base.model.selinux import SelinuxHost
 
 log = Log("act.volumes")
 SCAN_PERIOD_S = 120.0
@@ -50,7 +51,7 @@ _BEING_MADE = Content(has_manifests=True)
 
 
 class VolumeInputs(Value):
-    """The cells that decisions about volumes read."""
+    """What decisions about volumes read: cells, and `selinux`, which never changes."""
 
     roster: Cell[Roster]
     lifecycles: Cell[Lifecycles]
@@ -59,6 +60,7 @@ class VolumeInputs(Value):
     content: Cell[Content]
     plugins: Cell[Plugins]
     api_node: Cell[ApiNode]
+    selinux: SelinuxHost = SelinuxHost()
 
     def read(self) -> Inputs:
         """The current snapshots of all cells. Content from other manifests than those of the roster is being made anew."""
@@ -73,6 +75,7 @@ class VolumeInputs(Value):
             content,
             self.plugins.get(),
             self.api_node.get(),
+            self.selinux,
         )
 
 

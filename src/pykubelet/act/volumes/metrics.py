@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from pykubelet.act.volumes.kind import DevicePlan, FoundDevice, VolumePlan
 from pykubelet.act.volumes.model import (
+    ContextOutcome,
+    CountContext,
     FoundPod,
     PodVolumes,
     Result,
@@ -46,6 +48,33 @@ ORPHAN_ERRORS = Gauge(
     "kubelet_orphan_pod_cleaned_volumes_errors",
     "The number of orphaned Pods whose volumes failed to be cleaned in the last periodic sweep.",
 )
+
+
+_CONTEXTS = {
+    ContextOutcome.ADMITTED: (
+        "Number of volumes whose SELinux context was fine and will be mounted with mount -o context option.",
+        ("volume_plugin", "access_mode"),
+    ),
+    ContextOutcome.POD_MISMATCH: (
+        "Number of errors when a Pod defines different SELinux contexts for its containers that use the same volume."
+        " Kubelet can't start such a Pod then and it will retry.",
+        ("access_mode",),
+    ),
+    ContextOutcome.VOLUME_MISMATCH: (
+        "Number of errors when a Pod uses a volume that is already mounted with a different SELinux context than the Pod"
+        " needs. Kubelet can't start such a Pod then and it will retry.",
+        ("volume_plugin", "access_mode"),
+    ),
+}
+CONTEXTS = {
+    outcome: Gauge(f"volume_manager_selinux_{outcome}", text, labels) for outcome, (text, labels) in _CONTEXTS.items()
+}
+
+
+def count_context(command: CountContext) -> None:
+    """Count a decision about the SELinux context of a volume."""
+    labels = (command.plugin, command.access_mode)
+    CONTEXTS[command.outcome].add(1.0, *labels[-len(_CONTEXTS[command.outcome][1]) :])
 
 
 def count_orphans(pods: Iterable[PodVolumes]) -> None:

@@ -30,6 +30,7 @@ from pykubelet.base.model.node import ApiNode, NodeView
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.roster import Roster
+from pykubelet.base.model.selinux import SelinuxHost
 
 
 class Moment(Value):
@@ -53,6 +54,10 @@ class MountPhase(StrEnum):
 
 
 BUSY = frozenset({MountPhase.SETTING_UP, MountPhase.REFRESHING, MountPhase.EXPANDING, MountPhase.TEARING_DOWN})
+
+
+#: The phases in which nothing of the volume can be mounted.
+UNUSED = frozenset({MountPhase.NEW, MountPhase.FAILED})
 
 
 class VolumeFailure(Value):
@@ -116,6 +121,7 @@ class DeviceState(Value):
     `holders`: pods that had a volume with this device on disk when the agent was started. `before`: as in `VolumeState`.
     `last`: the operation that was begun last; `failure` is of that. `is_left`: an earlier agent has left it, and it was not
     staged since, so that even after a final error it may be staged.
+    `context`: the SELinux context that it may be staged with; None: not known.
     """
 
     found: FoundDevice
@@ -127,6 +133,11 @@ class DeviceState(Value):
     before: DevicePhase = DevicePhase.WANTED
     last: DevicePhase | None = None
     is_left: bool = False
+    context: str | None = None
+
+    def has_other_context(self, plan: DevicePlan) -> bool:
+        """Whether the device may be staged with another SELinux context than `plan` states."""
+        return self.phase is not DevicePhase.WANTED and self.context is not None and self.context != plan.context
 
 
 class PodDirectory(StrEnum):
@@ -167,7 +178,7 @@ class PodVolumes(Value):
 
 
 class Inputs(Value):
-    """The snapshots of other components, read at one time."""
+    """The snapshots of other components, read at one time. `selinux` never changes."""
 
     roster: Roster = field(default_factory=Roster)
     lifecycles: Lifecycles = field(default_factory=Lifecycles)
@@ -176,6 +187,7 @@ class Inputs(Value):
     content: Content = field(default_factory=Content)
     plugins: Plugins = field(default_factory=Plugins)
     api_node: ApiNode = field(default_factory=ApiNode)
+    selinux: SelinuxHost = SelinuxHost()
 
     @property
     def node_volumes(self) -> NodeVolumes:
@@ -437,6 +449,22 @@ class ReadAttachments(Value):
     drivers: Mapping[str, str]
 
 
+class ContextOutcome(StrEnum):
+    """What was decided about the SELinux context of a pod's volume, as metrics name it."""
+
+    ADMITTED = "volumes_admitted_total"
+    POD_MISMATCH = "pod_context_mismatch_errors_total"
+    VOLUME_MISMATCH = "volume_context_mismatch_errors_total"
+
+
+class CountContext(Value):
+    """Count a decision about the SELinux context of a volume. `access_mode`: in short form, such as `RWOP`."""
+
+    outcome: ContextOutcome
+    plugin: str
+    access_mode: str
+
+
 class RecordEvent(Value):
     """Record a Kubernetes Event."""
 
@@ -445,4 +473,4 @@ class RecordEvent(Value):
 
 DeviceCommand = StageDevice | UnstageDevice
 PodCommand = SetUp | ExpandVolume | TearDown | MakePodDirectory | RemovePodDirectory | ReadAttachments
-Command = PodCommand | DeviceCommand | Scan | RecordEvent
+Command = PodCommand | DeviceCommand | Scan | RecordEvent | CountContext

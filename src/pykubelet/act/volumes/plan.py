@@ -66,7 +66,7 @@ def _plan_inputs(
     kind: AnyKind, pod: Pod, volume: Volume, inputs: Inputs, paths: Paths, claimed: ResolvedVolume | None = None
 ) -> PlanInputs:
     node, content, plugins = inputs.node, inputs.content, inputs.plugins
-    return PlanInputs(kind, pod, volume, node, content, paths, plugins, claimed, inputs.node_volumes)
+    return PlanInputs(kind, pod, volume, node, content, paths, plugins, claimed, inputs.node_volumes, inputs.selinux)
 
 
 def _plan(inputs: PlanInputs) -> Plan:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykubelet.act.volumes.model import BUSY, MountPhase, PodVolumes, VolumeState
+from pykubelet.act.volumes.model import BUSY, UNUSED, PodVolumes, VolumeState
+from pykubelet.act.volumes.selinux import is_context_problem
 from pykubelet.base.model.ids import PodUID
 
 IN_USE = "volume uses the ReadWriteOncePod access mode and is already in use by another pod"
-#: The phases in which nothing of the volume can be mounted.
-_UNUSED = frozenset({MountPhase.NEW, MountPhase.FAILED})
 
 
 def is_directory_busy(volumes: Mapping[str, VolumeState], key: str, volume: VolumeState) -> bool:
@@ -27,7 +26,7 @@ def is_directory_busy(volumes: Mapping[str, VolumeState], key: str, volume: Volu
 def is_used_by_other(pods: Mapping[PodUID, PodVolumes], uid: PodUID, volume: VolumeState) -> bool:
     """Whether another pod may have the persistent volume `volume` mounted."""
     return any(
-        other.phase not in _UNUSED and _is_same_volume(other, volume)
+        other.phase not in UNUSED and _is_same_volume(other, volume)
         for other_uid, pod in pods.items()
         if other_uid != uid
         for other in pod.volumes.values()
@@ -40,8 +39,12 @@ def waiting_for_volumes(pods: Mapping[PodUID, PodVolumes], uid: PodUID) -> list[
         (other, key)
         for other, pod in pods.items()
         for key, volume in pod.volumes.items()
-        if other != uid and volume.failure is not None and volume.failure.error == IN_USE
+        if other != uid and volume.failure is not None and _waits_for_other(volume.failure.error)
     ]
+
+
+def _waits_for_other(error: str) -> bool:
+    return error == IN_USE or is_context_problem(error)
 
 
 def _is_same_volume(one: VolumeState, other: VolumeState) -> bool:

@@ -20,6 +20,7 @@ from pykubelet.act.volumes.kind import (
 )
 from pykubelet.act.volumes.model import (
     BUSY,
+    UNUSED,
     Command,
     DevicePhase,
     DeviceState,
@@ -35,6 +36,7 @@ from pykubelet.act.volumes.model import (
     VolumeState,
 )
 from pykubelet.act.volumes.project import missing_volumes
+from pykubelet.act.volumes.selinux import conflict, unmount_awaited
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
@@ -157,7 +159,32 @@ class Work:
         if plan.device is None:
             return True
         state = self.devices.get(plan.device.name)
-        return state is not None and state.phase is DevicePhase.STAGED and self.is_device_idle(plan.device.name)
+        if state is None or state.phase is not DevicePhase.STAGED or state.has_other_context(plan.device):
+            return False
+        return self.is_device_idle(plan.device.name)
+
+    def may_be_mounted(self, name: str) -> bool:
+        """Whether a pod may have a volume with this device mounted."""
+        device = self.devices.get(name)
+        if device is not None and any(uid in self.pods for uid in device.holders):
+            return True
+        return any(volume.phase not in UNUSED for _, volume in self.users(name))
+
+    def context_problem(self, pod: PodVolumes, plan: VolumePlan) -> str:
+        """Why the volume cannot be mounted for the pod with its SELinux context; "" if it can, or need not have one."""
+        wanted = plan.device
+        device = self.devices.get(wanted.name) if wanted is not None else None
+        if wanted is None or device is None:
+            return ""
+        for other, volume in self.users(wanted.name):
+            if other.uid == pod.uid or volume.phase in UNUSED:
+                continue
+            there = volume.plan.device if isinstance(volume.plan, VolumePlan) else None
+            if wants(other) and there is not None and there.context != wanted.context:
+                return conflict(plan.spec_name, there.context, wanted.context)
+            if device.has_other_context(wanted):
+                return unmount_awaited(wanted.name)
+        return ""
 
     def is_device_idle(self, name: str) -> bool:
         """Whether no operation runs on the device or on a pod's volume with this device."""

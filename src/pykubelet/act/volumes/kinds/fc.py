@@ -13,6 +13,7 @@ from pykubelet.act.volumes.disk_plan import DiskPlan, is_read_only, mount_option
 from pykubelet.act.volumes.fc_disk import device_of, find_devices, set_up, stage, tear_down, unstage
 from pykubelet.act.volumes.fc_plan import NAME, PLUGIN, FcDevice, disk_of_source, disks
 from pykubelet.act.volumes.kind import PlanInputs, UndecidedPlan, VolumeKind
+from pykubelet.act.volumes.selinux import mount_context
 
 
 def plan(inputs: PlanInputs) -> DiskPlan | UndecidedPlan:
@@ -29,6 +30,7 @@ def plan(inputs: PlanInputs) -> DiskPlan | UndecidedPlan:
         fs_type=source.fsType,
         options=mount_options(inputs, read_only),
         is_block=inputs.is_block,
+        context=mount_context(inputs),
         disk=disk,
     )
     return await_attachment(inputs, device) or plan_bind(inputs, device, read_only, has_stats=False)

@@ -24,6 +24,7 @@ from pykubelet.act.volumes.iscsi_plan import (
 )
 from pykubelet.act.volumes.iscsi_stage import device_of, find_devices, set_up, stage, tear_down, unstage
 from pykubelet.act.volumes.kind import NEW_MOUNTER, PlanInputs, ResolvedVolume, UndecidedPlan, VolumeKind, VolumesError
+from pykubelet.act.volumes.selinux import mount_context
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content, ContentKey
@@ -61,6 +62,7 @@ def plan(inputs: PlanInputs) -> DiskPlan | UndecidedPlan:
         fs_type=source.fsType,
         options=mount_options(inputs, read_only),
         is_block=inputs.is_block,
+        context=mount_context(inputs),
         volume=inputs.spec_name,
         target=target,
     )
