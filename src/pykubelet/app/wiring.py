@@ -249,7 +249,8 @@ def wire_stats(m: Machinery, cells: Cells) -> StatsLoop:
     interface = routes[0].interface if routes else "eth0"
     usage_sources = UsageSources(detect_reader(), pods_root, capacity, read_boot_time(), system, interface)
     inputs = StatsInputs(m.usage_wanted, cells.observed.cell, cells.mounts.cell, cells.plugins.cell)
-    stats = StatsSettings(settings.paths, m.quotas, config.volumeStatsAggPeriod.s)
+    conditions = m.recorder if settings.enabled("CSIVolumeHealth") else None
+    stats = StatsSettings(settings.paths, m.quotas, config.volumeStatsAggPeriod.s, conditions)
     return StatsLoop(inputs, cells.usage.writer, usage_sources, stats, m.cri, SingleFlight("stats"), m.clock)
 
 

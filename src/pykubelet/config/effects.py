@@ -52,6 +52,7 @@ EFFECTIVE_GATES = frozenset(
         "ContainerStopSignals",
         "CPUManagerPolicyAlphaOptions",
         "CPUManagerPolicyBetaOptions",
+        "CSIVolumeHealth",
         "CustomCPUCFSQuotaPeriod",
         "DRAExtendedResource",
         "DisableCPUQuotaWithExclusiveCPUs",

@@ -280,7 +280,7 @@ def test_a_volume_whose_claim_is_gone_is_unmounted_before_its_pod_has_ended() ->
 
 
 @pytest.mark.parametrize("result", [Result.FAILED, Result.UNCERTAIN])
-def test_what_an_earlier_agent_has_mounted_stays_with_its_pod_whatever_the_next_set_up_says(result: Result) -> None:
+def test_what_an_earlier_agent_has_mounted_stays_with_its_pod_whatever_comes_of_the_next_set_up(result: Result) -> None:
     machine = ClaimsMachine()
     machine.desired, machine.there, machine.listed = {UIDS[0]}, {UIDS[0]}, True
     state, _ = step(State(), InputsChanged(machine.inputs()), moment(), PATHS)

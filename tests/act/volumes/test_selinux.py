@@ -87,7 +87,7 @@ def labelled(uid: str = "u1", level: str = "s0:c1,c2", **security: Any) -> Pod:
     return a_pod(uid, seLinuxOptions={"level": level}, **security)
 
 
-def test_a_driver_gets_the_context_as_a_mount_option_and_nobody_relabels() -> None:
+def test_a_driver_gets_the_context_as_a_mount_option_and_no_file_is_relabeled() -> None:
     made = plan(labelled())
     assert isinstance(made, CsiPlan) and made.device is not None
     assert made.device.context == CONTEXT and not made.mounted.supports_relabel

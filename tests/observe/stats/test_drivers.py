@@ -10,13 +10,15 @@ from tempfile import TemporaryDirectory
 import pytest
 from support.csi import DRIVER, CsiProcess, csi_driver, unmount_all
 
+from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.mounts import DrivenVolume, MountedVolume
 from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins, PluginType
 from pykubelet.base.model.usage import FileSystemUse
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import CsiNode
 from pykubelet.edges.host.fs.mounts import read_fs_usage
-from pykubelet.observe.stats.drivers import file_system_use, measure_volumes
+from pykubelet.observe.stats.drivers import MAX_CONDITION, condition_event, file_system_use, measure_volumes, volume_use
+from pykubelet.observe.stats.volumes import MeasuredVolume
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 
@@ -73,3 +75,31 @@ async def test_a_volume_is_measured_by_its_driver(driver: CsiProcess) -> None:
 
 def test_what_a_driver_does_not_report_is_unknown() -> None:
     assert file_system_use(pb.NodeGetVolumeStatsResponse(), 1.0) == FileSystemUse(1.0)
+
+
+@pytest.mark.parametrize(
+    ("condition", "asked", "expected"),
+    [
+        ({"abnormal": True, "message": "disk is failing"}, True, (True, "disk is failing")),
+        ({"abnormal": False, "message": "all well"}, True, (False, "")),
+        ({"abnormal": True, "message": "x" * 9999}, True, (True, "x" * MAX_CONDITION)),
+        ({"abnormal": True, "message": "disk is failing"}, False, (None, "")),
+        (None, True, (None, "")),
+    ],
+)
+def test_the_condition_of_a_volume(
+    condition: dict[str, bool | str] | None, asked: bool, expected: tuple[bool | None, str]
+) -> None:
+    answer = pb.NodeGetVolumeStatsResponse()
+    if condition is not None:
+        answer.volume_condition.abnormal = bool(condition["abnormal"])
+        answer.volume_condition.message = str(condition["message"])
+    volume = MountedVolume("data", "csi", "/p", csi=DrivenVolume(DRIVER, "csi-1"))
+    use, text = volume_use(volume, answer, 5.0, has_condition=asked)
+    assert (use.is_abnormal, text) == expected
+    found = condition_event(PodRef("shop", "web", PodUID("u1")), MeasuredVolume(use, DRIVER, 0.1, text))
+    if not text:
+        assert found is None
+    else:
+        assert found is not None
+        assert (found.reason, found.message) == ("VolumeConditionAbnormal", f"Volume data: {text}")

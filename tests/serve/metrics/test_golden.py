@@ -116,7 +116,7 @@ def everything_used() -> Usage:
     container = ContainerUse("app", "id", "busybox", "/p/app", NOW, group("/p/app"), files, files)
     ref = PodRef("default", "web", PodUID("uid-1"))
     pod = PodUse(ref, "/p", NOW, group("/p"), (container,), network, "sandbox", group("/p/sandbox"))
-    claimed = VolumeUse("data", files, ("default", "data"), is_local=False)
+    claimed = VolumeUse("data", files, ("default", "data"), is_local=False, is_abnormal=False)
     node = NodeUse(group=group("/"), memory_capacity=1 << 30, booted_at=NOW, network=network, fs=files)
     details = Details(
         {"/p/app": GroupDetail((DeviceIo("254:0", 1, 1, 1, 1),), ProcessesUse(2, 9, 4, 1024), 50)},

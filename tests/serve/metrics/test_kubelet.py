@@ -90,8 +90,10 @@ def test_logs_as_far_as_they_were_looked_at() -> None:
 def test_usage_of_claims_as_the_first_pod_shows_it() -> None:
     usage = everything_used()
     (uid, pod), *_ = usage.pods.items()
-    of_claim = VolumeUse("v", FileSystemUse(1.0, 1000, 500, 400, 50, 40, 10), ("shop", "data"), is_local=False)
-    again = VolumeUse("w", FileSystemUse(1.0, 7), ("shop", "data"), is_local=False)
+    of_claim = VolumeUse(
+        "v", FileSystemUse(1.0, 1000, 500, 400, 50, 40, 10), ("shop", "data"), is_local=False, is_abnormal=True
+    )
+    again = VolumeUse("w", FileSystemUse(1.0, 7), ("shop", "data"), is_local=False, is_abnormal=False)
     block = VolumeUse("b", FileSystemUse(1.0, capacity=8), ("shop", "raw"), is_local=False)
     plain = VolumeUse("p", FileSystemUse(1.0, 1))
     now = replace(REPORTED, usage=replace(usage, pods={uid: replace(pod, volumes=(of_claim, again, block, plain))}))
@@ -102,3 +104,4 @@ def test_usage_of_claims_as_the_first_pod_shows_it() -> None:
     assert values(now, f"{stats}inodes") == {("shop", "data"): 50}
     assert values(now, f"{stats}inodes_free") == {("shop", "data"): 40}
     assert values(now, f"{stats}inodes_used") == {("shop", "data"): 10}
+    assert values(now, f"{stats}health_status_abnormal") == {("shop", "data"): 1}

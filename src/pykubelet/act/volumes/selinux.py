@@ -1,4 +1,4 @@
-"""Decides with which SELinux context a volume is mounted (`-o context=`), so that nobody has to relabel its files. Pure.
+"""Decides with which SELinux context a volume is mounted (`-o context=`), so that its files need not be relabeled. Pure.
 
 Rules:
  1. The host has SELinux, the volume's plugin can mount with a context, and the pod does not ask for `Recursive`.

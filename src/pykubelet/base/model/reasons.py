@@ -114,6 +114,7 @@ EVENT_SUCCESSFUL_MOUNT_VOLUME = "SuccessfulMountVolume"
 EVENT_ALREADY_MOUNTED_VOLUME = "AlreadyMountedVolume"
 #: About a PersistentVolume.
 EVENT_FILESYSTEM_MISMATCH = "FailedMountOnFilesystemMismatch"
+EVENT_VOLUME_CONDITION_ABNORMAL = "VolumeConditionAbnormal"
 #: Also the reason of the pod's status.
 VOLUME_ATTACHMENT_LIMIT_EXCEEDED = "VolumeAttachmentLimitExceeded"
 EVENT_PERMISSION_CHANGE = "VolumePermissionChangeInProgress"

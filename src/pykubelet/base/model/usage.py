@@ -190,12 +190,14 @@ class ContainerUse(Value):
 
 
 class VolumeUse(Value):
-    """A volume's usage. `claim`: namespace and name of its PersistentVolumeClaim."""
+    """A volume's usage. `claim`: namespace and name of its PersistentVolumeClaim. `is_abnormal`: its driver reports that it does
+    not work as it should; None: nothing is known about that."""
 
     name: str
     fs: FileSystemUse
     claim: tuple[str, str] | None = None
     is_local: bool = True
+    is_abnormal: bool | None = None
 
 
 class PodUse(Value):

@@ -9,8 +9,11 @@ import asyncio
 from collections.abc import Iterable
 
 from pykubelet.base.kit.log import Log
+from pykubelet.base.model.ids import PodRef
+from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.plugins import Plugin, Plugins
+from pykubelet.base.model.reasons import EVENT_VOLUME_CONDITION_ABNORMAL
 from pykubelet.base.model.usage import FileSystemUse, VolumeUse
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import Capability, CsiNode
@@ -19,10 +22,14 @@ from pykubelet.observe.stats.volumes import MeasuredVolume
 
 log = Log("stats")
 ANSWER_S = 10.0
+#: Of a driver's text about the condition of a volume, that is all that is reported.
+MAX_CONDITION = 500
 
 
-async def measure_volumes(plugins: Plugins, volumes: Iterable[MountedVolume], at: float) -> list[MeasuredVolume]:
-    """The usage of those volumes whose driver reports it. `at`: wall seconds now."""
+async def measure_volumes(
+    plugins: Plugins, volumes: Iterable[MountedVolume], at: float, *, with_condition: bool = False
+) -> list[MeasuredVolume]:
+    """The usage of those volumes whose driver reports it. `at`: wall seconds now. `with_condition`: also whether they are abnormal."""
     by_driver: dict[str, list[MountedVolume]] = {}
     for volume in volumes:
         if volume.csi is not None and (volume.csi.path or not volume.is_block):
@@ -33,26 +40,44 @@ async def measure_volumes(plugins: Plugins, volumes: Iterable[MountedVolume], at
         if plugin is None:
             continue
         try:
-            found += await _ask(plugin, driven, at)
+            found += await _ask(plugin, driven, at, with_condition)
         except PluginCallError as error:
             log.debug("a CSI driver does not report the usage of volumes", driver=name, error=error)
     return found
 
 
-async def _ask(plugin: Plugin, volumes: list[MountedVolume], at: float) -> list[MeasuredVolume]:
+async def _ask(plugin: Plugin, volumes: list[MountedVolume], at: float, with_condition: bool) -> list[MeasuredVolume]:
     loop, found = asyncio.get_running_loop(), []
     until = loop.time() + ANSWER_S
     with CsiNode(plugin.name, plugin.endpoint, ANSWER_S) as node:
-        if Capability.GET_VOLUME_STATS not in await node.capabilities():
+        capabilities = await node.capabilities()
+        if Capability.GET_VOLUME_STATS not in capabilities:
             return []
+        has_condition = with_condition and Capability.VOLUME_CONDITION in capabilities
         for volume in volumes:
             began = loop.time()
             if volume.csi is None or began >= until:
                 break
             answer = await node.stats(volume.csi.handle, volume.csi.path or volume.host_path)
-            use = VolumeUse(volume.name, file_system_use(answer, at), volume.claim, is_local=False)
-            found.append(MeasuredVolume(use, plugin.name, loop.time() - began))
+            use, condition = volume_use(volume, answer, at, has_condition=has_condition)
+            found.append(MeasuredVolume(use, plugin.name, loop.time() - began, condition))
     return found
+
+
+def volume_use(
+    volume: MountedVolume, answer: pb.NodeGetVolumeStatsResponse, at: float, *, has_condition: bool
+) -> tuple[VolumeUse, str]:
+    """A driver's answer as usage of a volume, and what is wrong with the volume. `has_condition`: the answer states that."""
+    is_abnormal = answer.volume_condition.abnormal if has_condition and answer.HasField("volume_condition") else None
+    use = VolumeUse(volume.name, file_system_use(answer, at), volume.claim, is_local=False, is_abnormal=is_abnormal)
+    return use, answer.volume_condition.message[:MAX_CONDITION] if is_abnormal else ""
+
+
+def condition_event(pod: PodRef, measured: MeasuredVolume) -> KubeEvent | None:
+    """The Event about an abnormal volume of the pod; None for any other."""
+    if not measured.condition:
+        return None
+    return warning(EVENT_VOLUME_CONDITION_ABNORMAL, f"Volume {measured.use.name}: {measured.condition}", pod)
 
 
 def file_system_use(answer: pb.NodeGetVolumeStatsResponse, at: float) -> FileSystemUse:

@@ -17,11 +17,12 @@ from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Mailbox
+from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.metrics import Histogram
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.mounts import MountedVolume, Mounts
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.paths import Paths
@@ -33,7 +34,7 @@ from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.edges.host.proc.procfs import read_pid_limit, read_process_count
-from pykubelet.observe.stats.drivers import measure_volumes
+from pykubelet.observe.stats.drivers import condition_event, measure_volumes
 from pykubelet.observe.stats.sizes import PodSizes, read_file_system, read_pod_sizes
 from pykubelet.observe.stats.tree import (
     UsageSources,
@@ -74,11 +75,15 @@ class StatsInputs(Value):
 
 
 class StatsSettings(Value):
-    """`quotas`: what file systems count. `sizes_period_s`: `volumeStatsAggPeriod`; 0 or less: volumes are not measured."""
+    """`quotas`: what file systems count. `sizes_period_s`: `volumeStatsAggPeriod`; 0 or less: volumes are not measured.
+
+    `conditions`: where Events about abnormal volumes go; None: drivers are not asked about the condition of volumes.
+    """
 
     paths: Paths
     quotas: VolumeQuotas
     sizes_period_s: float = 60.0
+    conditions: Post[KubeEvent] | None = None
 
 
 class _Files(Value):
@@ -322,10 +327,12 @@ class StatsLoop:
         )
         return outcome.value if isinstance(outcome, Done) else None
 
-    async def _measure_apart(self, uid: PodUID, apart: list[MountedVolume], wall: float) -> None:
+    async def _measure_apart(self, ref: PodRef, apart: list[MountedVolume], wall: float) -> None:
         """Replace what is known of the volumes of CSI drivers and those with a file system of their own, as far as they answer."""
+        uid = ref.uid
+        conditions = self._settings.conditions
         asked = (
-            measure_volumes(self._inputs.plugins.get(), apart, wall),
+            measure_volumes(self._inputs.plugins.get(), apart, wall, with_condition=conditions is not None),
             measure_file_systems(self._flight, uid, [one for one in apart if one.has_stats], wall),
         )
         for work in asyncio.as_completed(asked):
@@ -335,6 +342,8 @@ class StatsLoop:
                 self._sizes[uid] = replace(self._sizes[uid], volumes=(*kept, *(one.use for one in found.values())))
             for one in found.values():
                 COLLECTIONS.observe(one.took_s, one.source)
+                if conditions is not None and (kube_event := condition_event(ref, one)) is not None:
+                    conditions.post(kube_event)
 
     async def _measure_pod_files(self, uid: PodUID, observed: Observed, wall: float) -> None:
         view = observed.pods[uid]
@@ -353,6 +362,6 @@ class StatsLoop:
             for source, seconds in outcome.value.took:
                 COLLECTIONS.observe(seconds, source)
             if apart:
-                await self._measure_apart(uid, apart, wall)
+                await self._measure_apart(view.ref, apart, wall)
         elif isinstance(outcome, Failed) and not isinstance(outcome.error, HostError):
             raise outcome.error

@@ -24,11 +24,15 @@ _KEY = "stats-volume:"
 
 
 class MeasuredVolume(Value):
-    """A volume's usage, what measured it (`statfs`, `block` or the name of a driver), and the seconds that it took."""
+    """A volume's usage, what measured it (`statfs`, `block` or the name of a driver), and the seconds that it took.
+
+    `condition`: what is wrong with the volume, as its driver reports it.
+    """
 
     use: VolumeUse
     source: str
     took_s: float
+    condition: str = ""
 
 
 async def measure_file_systems(

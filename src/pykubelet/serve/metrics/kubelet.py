@@ -261,10 +261,13 @@ _CLAIM_STATS: Mapping[str, tuple[str, Callable[[FileSystemUse], int | None]]] = 
 def _claimed_volumes(usage: Usage) -> Iterator[MetricFamily]:
     """The usage of each claim, as the first pod with it shows it."""
     found: dict[tuple[str, str], FileSystemUse] = {}
+    abnormal: dict[tuple[str, str], bool] = {}
     for pod in usage.pods.values():
         for volume in pod.volumes:
             if volume.claim is not None:
                 found.setdefault(volume.claim, volume.fs)
+                if volume.is_abnormal is not None:
+                    abnormal.setdefault(volume.claim, volume.is_abnormal)
     for name, (text, read) in _CLAIM_STATS.items():
         samples = [
             MetricSample(value, (("namespace", namespace), ("persistentvolumeclaim", claim)))
@@ -272,6 +275,15 @@ def _claimed_volumes(usage: Usage) -> Iterator[MetricFamily]:
             if (value := read(fs)) is not None
         ]
         yield _gauge(f"kubelet_volume_stats_{name}", text, samples)
+    samples = [
+        MetricSample(float(is_abnormal), (("namespace", namespace), ("persistentvolumeclaim", claim)))
+        for (namespace, claim), is_abnormal in sorted(abnormal.items(), key=lambda item: item[0])
+    ]
+    text = (
+        "Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume"
+        " is healthy"
+    )
+    yield _gauge("kubelet_volume_stats_health_status_abnormal", text, samples)
 
 
 def _certificates(inputs: MetricsInputs) -> Iterator[MetricFamily]:

@@ -20,6 +20,7 @@ from pykubelet.base.model.usage import (
     PsiData,
     PsiStats,
     Usage,
+    VolumeUse,
     bytes_on_disk,
 )
 
@@ -76,7 +77,7 @@ def _pod(use: PodUse, node: NodeUse, *, brief: bool) -> Json:
         processes = use.group.processes if use.group is not None else None
         document |= {
             "network": _network(use.network),
-            "volume": [_volume(volume.name, volume.fs, volume.claim) for volume in use.volumes] or None,
+            "volume": [_volume(volume) for volume in use.volumes] or None,
             "ephemeral-storage": _ephemeral(use, node),
             "process_stats": {"process_count": processes} if processes is not None else None,
         }
@@ -172,10 +173,12 @@ def _fs(use: FileSystemUse | None) -> Json | None:
     )
 
 
-def _volume(name: str, use: FileSystemUse, claim: tuple[str, str] | None) -> Json:
-    document = {**(_fs(use) or {}), "name": name}
-    if claim is not None:
-        document["pvcRef"] = {"namespace": claim[0], "name": claim[1]}
+def _volume(volume: VolumeUse) -> Json:
+    document = {**(_fs(volume.fs) or {}), "name": volume.name}
+    if volume.claim is not None:
+        document["pvcRef"] = {"namespace": volume.claim[0], "name": volume.claim[1]}
+    if volume.is_abnormal is not None:
+        document["volumeHealthStats"] = {"abnormal": volume.is_abnormal}
     return document
 
 
