@@ -1,14 +1,20 @@
-"""A driver that reports another limit of volumes after a while: a real driver, and an API server that follows its script."""
+"""What the CSINode shows: of a real driver that reports another limit after a while, and of drivers that come back changed.
+
+The API server is a fake that lets no entry of a CSINode be changed, as the real one.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from support.csi import DRIVER, csi_driver
 
-from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.cells import CellWriter, make_cell
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.ids import PodUID
@@ -16,7 +22,7 @@ from pykubelet.base.model.mounts import AttachLimit, Mounts
 from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins, PluginType
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
-from pykubelet.report.node.csi_node import CSI_DRIVERS, CsiNodeKeeper
+from pykubelet.report.node.csi_node import CSI_DRIVERS, CSI_NODES, CsiNodeKeeper
 from pykubelet.testing.kubeapi.fake import FakeApiServer
 
 
@@ -67,3 +73,68 @@ def shown(server: FakeApiServer) -> int | None:
     drivers = found["spec"]["drivers"] if found is not None else []
     limit: int | None = drivers[0]["allocatable"]["count"] if drivers else None
     return limit
+
+
+def entry(server: FakeApiServer, name: str) -> tuple[str, list[str], int] | None:
+    """The id, topology keys and limit of a driver in the CSINode."""
+    nodes = (item for place, item in server.store.objects.items() if place.plural == "csinodes")
+    found = next((one for node in nodes for one in node["spec"]["drivers"] or () if one["name"] == name), None)
+    return found and (found["nodeID"], found.get("topologyKeys", []), found["allocatable"]["count"])
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110 - the server sends no event for it
+            await asyncio.sleep(0.01)
+
+
+def registered(*drivers: tuple[str, CsiNodeInfo]) -> Plugins:
+    return Plugins(
+        {name: Plugin(PluginType.CSI, name, name, f"/{name}", ("1.0.0",), 1.0, info) for name, info in drivers}
+    )
+
+
+@asynccontextmanager
+async def keeping(server: FakeApiServer, plugins: Plugins) -> AsyncIterator[CellWriter[Plugins]]:
+    """A node, new or known to the server, with these drivers."""
+    nodes = (item for place, item in server.store.objects.items() if place.plural == "nodes")
+    node = next(nodes, None) or server.create("/api/v1/nodes", {"metadata": {"name": "n"}})
+    api_node, _ = make_cell("api-node", ApiNode(registered=True, uid=node["metadata"]["uid"]))
+    cell, write = make_cell("plugins", plugins)
+    client = ApiClient(server.access(), SystemClock(), ClientLimits())
+    keeper = CsiNodeKeeper(client, "n", api_node, cell, SystemClock())
+    async with Supervisor("test") as tasks:
+        task = tasks.start_root("keeper", keeper.run())
+        yield write
+        task.cancel()
+    await client.close()
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+async def test_a_driver_that_comes_back_changed_has_a_new_entry_beside_the_others(is_old: bool) -> None:
+    async with FakeApiServer() as server:
+        server.store.limits_are_fixed = is_old
+        first, moved, larger = CsiNodeInfo("id-1", 7, {"t/zone": "a"}), CsiNodeInfo("id-2", 7), CsiNodeInfo("id-2", 9)
+        async with keeping(server, registered(("a", first))):
+            await eventually(lambda: entry(server, "a") == ("id-1", ["t/zone"], 7))
+        # the agent was restarted, and the driver has another id of the node
+        async with keeping(server, registered(("a", moved), ("b", first))) as write:
+            await eventually(lambda: entry(server, "a") == ("id-2", [], 7) and entry(server, "b") is not None)
+            write.publish(registered(("a", larger), ("b", first), ("c", first)))
+            await eventually(lambda: entry(server, "a") == ("id-2", [], 9) and entry(server, "c") is not None)
+            assert entry(server, "b") == ("id-1", ["t/zone"], 7)
+
+
+async def test_the_csi_node_of_an_earlier_node_goes_with_its_drivers() -> None:
+    async with FakeApiServer() as server:
+        owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "another"}
+        gone = {"name": "gone", "nodeID": "x", "topologyKeys": None}
+        made = server.create(
+            CSI_NODES, {"metadata": {"name": "n", "ownerReferences": [owner]}, "spec": {"drivers": [gone]}}
+        )
+        async with keeping(server, registered(("a", CsiNodeInfo("id-1", 7)))):
+            await eventually(lambda: entry(server, "a") is not None)
+        found = next(item for place, item in server.store.objects.items() if place.plural == "csinodes")
+        assert [one["name"] for one in found["spec"]["drivers"]] == ["a"]
+        assert found["metadata"]["uid"] != made["metadata"]["uid"]
+        assert found["metadata"]["ownerReferences"][0]["uid"] != "another"

@@ -10,12 +10,12 @@ Source: the Kubernetes documentation "CSINode"; KEP-625 (in-tree storage plugins
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import aclosing
 from typing import Any
 
 from pykubelet.base.api.core import Node
-from pykubelet.base.api.storage import CSIDriver, CSINode
+from pykubelet.base.api.storage import CSIDriver, CSINode, CSINodeDriver
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell, set_on_change
 from pykubelet.base.kit.clock import Clock
@@ -35,6 +35,7 @@ from pykubelet.report.node.plan_csi_node import (
     NodeChange,
     csi_drivers,
     plan_entries,
+    plan_kept,
     plan_node,
     plan_removal,
     refresh_period_s,
@@ -57,6 +58,7 @@ MIGRATED_PLUGINS = (
 _BACKOFF = BackoffPolicy(0.5, 30.0)
 #: The API server does not accept what a driver reports: it is invalid, or a node may not have such a label.
 _REFUSED = (400, 403, 422)
+_INVALID = (400, 422)
 
 
 class CsiNodeKeeper:
@@ -84,7 +86,7 @@ class CsiNodeKeeper:
         self._refreshers: dict[str, tuple[float, asyncio.Task[None]]] = {}
         self._sent: tuple[str, Drivers] = ("", {})
         self._seen: set[str] = set()
-        self._problems: dict[str, str] = {}
+        self._problems: Mapping[str, str] = {}
 
     async def run(self) -> None:
         """Send each change. Never returns."""
@@ -180,11 +182,19 @@ class CsiNodeKeeper:
         gone = self._seen - drivers.keys()
         csi_node = await self._ensure(uid)
         if self._seen:
-            drivers = await self._update_node(drivers, gone)
-            await self._update_entries(csi_node, drivers, gone)
+            problems = await self._update_node(drivers, gone)
+            shown = {name: info for name, info in drivers.items() if name not in problems}
+            problems |= await self._update_entries(csi_node, shown, gone | problems.keys())
+            self._log_problems(problems)
 
-    async def _update_node(self, drivers: Drivers, gone: set[str]) -> Drivers:
-        """Update annotation and labels of the Node, for each driver by itself. Returns the drivers that it shows."""
+    def _log_problems(self, problems: Mapping[str, str]) -> None:
+        for name, problem in problems.items():
+            if self._problems.get(name) != problem:
+                log.warning("a CSI driver is left out of the Node or the CSINode", driver=name, reason=problem)
+        self._problems = problems
+
+    async def _update_node(self, drivers: Drivers, gone: set[str]) -> dict[str, str]:
+        """Update annotation and labels of the Node, for each driver by itself. Returns why some are left out, by driver."""
         node = await self._client.get(f"{NODES}/{self._name}", Node)
         node = await self._patch_node(node, plan_removal(node, gone))
         problems: dict[str, str] = {}
@@ -198,23 +208,47 @@ class CsiNodeKeeper:
                 change = NodeChange(problem=error.message)
             if change.problem:
                 problems[name] = change.problem
-        for name, problem in problems.items():
-            if self._problems.get(name) != problem:
-                log.warning("a CSI driver is left out of the Node and CSINode", driver=name, reason=problem)
-        self._problems = problems
-        return {name: info for name, info in drivers.items() if name not in problems}
+        return problems
 
     async def _patch_node(self, node: Node, change: NodeChange) -> Node:
         if not change.patch:
             return node
         return await self._client.patch(f"{NODES}/{self._name}/status", change.patch, PatchKind.STRATEGIC, Node)
 
-    async def _update_entries(self, csi_node: CSINode, drivers: Drivers, gone: set[str]) -> None:
-        entries = plan_entries(csi_node.spec.drivers, drivers, gone | self._problems.keys())
-        if entries != csi_node.spec.drivers:
-            version = {"resourceVersion": csi_node.metadata.resourceVersion}
-            body = {"metadata": version, "spec": {"drivers": entries}}
-            await self._client.patch(f"{CSI_NODES}/{self._name}", body, PatchKind.MERGE, CSINode)
+    async def _update_entries(self, csi_node: CSINode, drivers: Drivers, gone: set[str]) -> dict[str, str]:
+        """Update the entries of the CSINode. Returns why some are missing, by driver."""
+        wanted = plan_entries(csi_node.spec.drivers, drivers, gone)
+        csi_node = await self._patch_entries(csi_node, plan_kept(csi_node.spec.drivers, wanted))
+        try:
+            await self._patch_entries(csi_node, wanted)
+        except ApiError as error:
+            if error.status not in _INVALID:
+                raise
+            return await self._update_each(csi_node, wanted)
+        return {}
+
+    async def _update_each(self, csi_node: CSINode, wanted: Iterable[CSINodeDriver]) -> dict[str, str]:
+        """Replace the entries that differ one by one: one of them is refused. Before Kubernetes 1.34, no limit may be changed."""
+        problems: dict[str, str] = {}
+        for entry in wanted:
+            if entry in csi_node.spec.drivers:
+                continue
+            others = tuple(one for one in csi_node.spec.drivers if one.name != entry.name)
+            csi_node = await self._patch_entries(csi_node, others)
+            try:
+                csi_node = await self._patch_entries(csi_node, (*others, entry))
+            except ApiError as error:
+                if error.status not in _INVALID:
+                    raise
+                problems[entry.name] = error.message
+        return problems
+
+    async def _patch_entries(self, csi_node: CSINode, entries: tuple[CSINodeDriver, ...]) -> CSINode:
+        if entries == csi_node.spec.drivers:
+            return csi_node
+        version = {"resourceVersion": csi_node.metadata.resourceVersion}
+        body = {"metadata": version, "spec": {"drivers": entries}}
+        return await self._client.patch(f"{CSI_NODES}/{self._name}", body, PatchKind.MERGE, CSINode)
 
     async def _ensure(self, uid: str) -> CSINode:
         """The CSINode, made if it is missing, with the right owner and annotation."""
@@ -235,7 +269,10 @@ class CsiNodeKeeper:
             if not error.is_not_found:
                 raise
             return await self._client.create(CSI_NODES, body, CSINode)
-        is_ours = [owner.uid for owner in found.metadata.ownerReferences] == [uid]
-        if is_ours and found.metadata.annotations.get(MIGRATED) == annotations[MIGRATED]:
+        owned_by = [owner.uid for owner in found.metadata.ownerReferences]
+        if owned_by and uid not in owned_by:  # of an earlier Node, whose drivers may not be here
+            await self._client.delete(path, {"preconditions": {"uid": found.metadata.uid}})
+            return await self._client.create(CSI_NODES, body, CSINode)
+        if owned_by == [uid] and found.metadata.annotations.get(MIGRATED) == annotations[MIGRATED]:
             return found
         return await self._client.patch(path, {"metadata": metadata}, PatchKind.MERGE, CSINode)

@@ -5,7 +5,8 @@ Rules:
  2. The entry of a driver that has not registered since the agent started stays: after a restart it registers within
     seconds, and without the entry, pods that need it would be placed on other nodes.
  3. A driver that was registered and is gone loses both. Its topology labels stay, because volumes refer to them.
- 4. A driver whose topology contradicts a label of the Node, or that reports what the API server refuses, gets neither; its
+ 4. The id and the topology keys of an entry cannot be changed: the entry is removed and added.
+ 5. A driver whose topology contradicts a label of the Node, or that reports what the API server refuses, gets neither; its
     other labels are not set either. The other drivers do not suffer.
 Source: the Kubernetes documentation "CSINode"; the Kubernetes CSI documentation, "Topology".
 """
@@ -84,6 +85,12 @@ def plan_entries(
             entries.pop(name, None)
             entries[name] = entry
     return tuple(entries.values())
+
+
+def plan_kept(present: tuple[CSINodeDriver, ...], wanted: tuple[CSINodeDriver, ...]) -> tuple[CSINodeDriver, ...]:
+    """The entries without those whose id or topology keys change: the API server has them removed before they are added again."""
+    fixed = {one.name: (one.nodeID, one.topologyKeys) for one in wanted}
+    return tuple(one for one in present if fixed.get(one.name, ()) in ((), (one.nodeID, one.topologyKeys)))
 
 
 def _node_ids(node: Node) -> dict[str, str]:

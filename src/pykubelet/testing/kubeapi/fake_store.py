@@ -102,6 +102,8 @@ class Store:
     wakeups: set[asyncio.Event] = field(default_factory=set)
     #: Status fields that are dropped, to simulate an older server that does not know them.
     unknown: frozenset[str] = frozenset()
+    #: Whether the limit of a driver in a CSINode cannot be changed, as before Kubernetes 1.34.
+    limits_are_fixed: bool = False
 
     # -- reading
 
@@ -210,6 +212,14 @@ class Store:
                 text = f'Operation cannot be fulfilled on {_resource(place)} "{place.name}": {name} is another'
                 raise ApiError(409, "Conflict", text)
 
+    def _check_entries(self, old: Json, new: Json) -> None:
+        """Refuse a change of an entry of a CSINode."""
+        free = {} if self.limits_are_fixed else {"allocatable": None}
+        before = {entry["name"]: {**entry, **free} for entry in old["spec"]["drivers"] or ()}
+        for entry in new["spec"]["drivers"] or ():
+            if before.get(entry["name"], {**entry, **free}) != {**entry, **free}:
+                raise ApiError(422, "Invalid", f"spec.drivers: Invalid value: {entry}: field is immutable")
+
     def _replace(self, place: ResourcePath, old: Json, new: Json, *, deleting: bool = False) -> Json:
         kept = old["metadata"]
         meta = new["metadata"] = dict(new.get("metadata") or {})
@@ -228,6 +238,8 @@ class Store:
             new["status"] = old["status"]
         if new == old:
             return old
+        if place.plural == "csinodes":
+            self._check_entries(old, new)
         if new.get("spec") != old.get("spec") or (deleting and not kept.get("deletionTimestamp")):
             meta["generation"] = kept.get("generation", 0) + 1
         if meta.get("deletionTimestamp") and not meta.get("finalizers") and not meta.get("deletionGracePeriodSeconds"):
