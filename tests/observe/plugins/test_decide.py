@@ -47,7 +47,13 @@ def offer(type_: str = "DRAPlugin", name: str = "gpu.example.com", *versions: st
         ),
         (
             offer("CSIPlugin", "csi.example.com", "2.0.0", "one"),
-            f'{CSI}None of the versions specified ["2.0.0" "one"] are supported. err=could not parse "one" as version',
+            f'{CSI}None of the versions specified ["2.0.0" "one"] are supported. err=could not find a highest supported '
+            'version from versions ([2.0.0 one]) reported: could not parse "one" as version',
+        ),
+        (
+            offer("CSIPlugin", "csi.example.com", "0.3.0", "v0.2", "2.0.0"),
+            f'{CSI}None of the versions specified ["0.3.0" "v0.2" "2.0.0"] are supported. err=highest supported version '
+            "reported is 0.3.0, must be v1.x",
         ),
         (
             offer("GpuPlugin", "csi.example.com", "1.0.0"),

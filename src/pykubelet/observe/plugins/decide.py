@@ -99,9 +99,9 @@ def _csi_head(name: str, endpoint: str) -> str:
 
 
 def _csi_version(versions: tuple[str, ...]) -> tuple[int, ...] | None:
-    """The highest supported version; None if there is none."""
+    """The highest supported version, of the major version 1; None if there is none."""
     found = (_parts(version) for version in versions)
-    return max((parts for parts in found if parts is not None and parts[0] <= 1), default=None)
+    return max((parts for parts in found if parts is not None and parts[0] == 1), default=None)
 
 
 def _parts(version: str) -> tuple[int, ...] | None:
@@ -113,8 +113,13 @@ def _parts(version: str) -> tuple[int, ...] | None:
 
 
 def _version_problem(versions: tuple[str, ...]) -> str:
-    broken = [version for version in versions if _parts(version) is None]
-    return f"could not parse {json.dumps(broken[0])} as version" if broken else "only version 1 is supported"
+    known = [parts for version in versions if (parts := _parts(version)) is not None]
+    old = max((parts for parts in known if not parts[0]), default=None)
+    if old is not None:
+        return f"highest supported version reported is {'.'.join(map(str, old))}, must be v1.x"
+    broken = next((version for version in versions if _parts(version) is None), None)
+    why = "<nil>" if broken is None else f"could not parse {json.dumps(broken)} as version"
+    return f"could not find a highest supported version from versions ([{' '.join(versions)}]) reported: {why}"
 
 
 def _dra_conflict(offer: PluginOffer, other: Plugin) -> str:
