@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from act.volumes.samples import NODE, inputs, make_pod, moment, roster, running
@@ -17,10 +17,11 @@ from act.volumes.test_loop import UID, Agent, set_roster, started, stop_pod
 from support.csi import DRIVER, CsiProcess, csi_driver, unmount_all
 
 from pykubelet.act.volumes.csi_data import CsiPlan, VolumeData, read_data
+from pykubelet.act.volumes.csi_mount import mount
 from pykubelet.act.volumes.csi_objects import TOKENS
 from pykubelet.act.volumes.csi_plan import needs_refresh
 from pykubelet.act.volumes.decide import next_timer
-from pykubelet.act.volumes.kind import Plan, RefusedPlan, UndecidedPlan
+from pykubelet.act.volumes.kind import CallContext, Plan, RefusedPlan, UndecidedPlan, VolumesError
 from pykubelet.act.volumes.model import Inputs, InputsChanged, Result, SetUp, SetUpEnded, TimerFired
 from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.act.volumes.registry import volume_keys
@@ -28,11 +29,22 @@ from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Pod, Secret, Volume
 from pykubelet.base.api.storage import CSIDriver
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present, Token, TokenKey
+from pykubelet.base.model.content import (
+    Absent,
+    Content,
+    ContentKind,
+    Found,
+    ObjectKey,
+    Present,
+    Token,
+    TokenKey,
+    Unreadable,
+)
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins, PluginType
 
+T = TypeVar("T")
 KEY = ObjectKey(ContentKind.CSI_DRIVER, "", DRIVER)
 SECRET = ObjectKey(ContentKind.SECRET, "shop", "s")
 VAULT = TokenKey(UID, "shop", "web", "clerk", "vault", 700)
@@ -119,6 +131,14 @@ def test_the_notes_are_those_of_every_kubelet() -> None:
             "fetching NodePublishSecretRef shop/s failed: its values are not all text",
         ),
         (Content(), f"{HEAD}kube client is not configured"),
+        (
+            known(
+                secret=Present(Secret()),
+                token=Unreadable("forbidden", 1.0),
+                tokenRequests=[{"audience": "vault", "expirationSeconds": 700}],
+            ),
+            "kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token attributes: forbidden",
+        ),
     ],
 )
 def test_refusals(content: Content, error: str) -> None:
@@ -271,6 +291,25 @@ async def test_after_a_final_error_nothing_is_left_and_nothing_is_unpublished(to
         await stop_pod(agent, pod)
         await agent.wait_gone(agent.paths.pod(UID))
         assert driver.names().count("NodeUnpublishVolume") == 0
+
+
+@needs_root
+async def test_a_volume_without_a_mount_outlives_a_final_error_of_a_repeated_call(top: Path) -> None:
+    async with csi_driver(top / "root", top / "data", behavior={"NodePublishVolume": "lie"}) as driver:
+        paths, volume = Paths(f"{top}/root", f"{top}/logs"), csi_volume()
+        made = plan_volume(pod_of(volume), volume, Inputs(node=NODE, content=known(), plugins=registered()), paths)
+        assert isinstance(made, CsiPlan)
+
+        async def at_once(work: Callable[[], T], deadline_s: float = 0.0) -> T:
+            return work()
+
+        context = CallContext(registered(str(driver.endpoint)), at_once)
+        await mount(made, context)
+        Path(made.target).mkdir()  # some drivers only fill the directory
+        await driver.behave(NodePublishVolume="fail INVALID_ARGUMENT no such token")
+        with pytest.raises(VolumesError, match="no such token"):
+            await mount(made, context)
+        assert sorted(path.name for path in Path(made.directory).iterdir()) == ["mount", "vol_data.json"]
 
 
 @needs_root

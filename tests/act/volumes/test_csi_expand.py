@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
-from act.volumes.test_csi_persistent import HANDLE, LIFE, a_pod, begin, global_mount, known, planned
+from act.volumes.test_csi_persistent import HANDLE, LIFE, a_pod, begin, global_mount, known, planned, registered
 from act.volumes.test_expansion import Cluster
 from act.volumes.test_loop import UID, Agent, started, stop_pod, until
 from support.csi import DRIVER, CsiProcess, csi_driver, unmount_all
 
 from pykubelet.act.volumes.csi_calls import expand_request
+from pykubelet.act.volumes.csi_expand import expand
+from pykubelet.act.volumes.expansion import ExpandError, ExpandFault
+from pykubelet.act.volumes.kind import CallContext
 from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Secret
 from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present
+from pykubelet.edges.csi.node import Capability
 
+T = TypeVar("T")
 MI = 1 << 20
 CLAIM, VOLUME = ObjectKey(ContentKind.VOLUME_CLAIM, "shop", "data"), ObjectKey(ContentKind.VOLUME, "", "pv")
 SECRET = ObjectKey(ContentKind.SECRET, "vault", "grow")
@@ -148,8 +153,11 @@ async def test_a_failure_while_in_use_costs_the_pod_nothing_and_is_tried_again(t
 
 
 @needs_root
-@pytest.mark.parametrize("code", ["INVALID_ARGUMENT", "OUT_OF_RANGE", "NOT_FOUND"])
-async def test_a_size_that_the_driver_can_never_give_is_given_up(top: Path, code: str) -> None:
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [("INVALID_ARGUMENT", "InvalidArgument"), ("OUT_OF_RANGE", "OutOfRange"), ("NOT_FOUND", "NotFound")],
+)
+async def test_a_size_that_the_driver_can_never_give_is_given_up(top: Path, code: str, name: str) -> None:
     pod, store = a_pod(), Store()
     async with csi_driver(top / "root", top / "data") as driver, started(top / "root", claims=store) as agent:
         await driver.create(HANDLE)
@@ -159,6 +167,9 @@ async def test_a_size_that_the_driver_can_never_give_is_given_up(top: Path, code
         store.enlarge(agent, 16)
         await until(lambda: bool(events_of(agent, "VolumeResizeFailed")))
         assert store.status["allocatedResourceStatuses"] == {"storage": "NodeResizeInfeasible"}
+        (condition,) = store.status["conditions"]
+        reason = f"Expander.NodeExpand failed to expand the volume rpc error: code = {name} desc = no"
+        assert condition["message"] == f"failed to expand pvc with {reason}"
         agent.content.publish(store.content())
         await driver.behave(NodeExpandVolume="lie")
         store.enlarge(agent, 12)  # the user asks for less
@@ -239,6 +250,29 @@ async def test_a_driver_without_the_capability_is_not_called(top: Path) -> None:
         assert store.status["capacity"] == in_mi(8)
 
 
+def test_the_driver_gets_the_access_that_the_volume_was_published_with() -> None:
+    made = planned(Store().content(), pod=a_pod(fsGroup=4321))
+    capabilities = frozenset({Capability.VOLUME_MOUNT_GROUP, Capability.SINGLE_NODE_MULTI_WRITER})
+    capability = expand_request(made, 5, capabilities).volume_capability
+    assert (capability.mount.volume_mount_group, capability.access_mode.mode) == ("", 7)
+
+
+@needs_root
+@pytest.mark.parametrize("capability", [[3], []])
+async def test_a_missing_secret_only_matters_to_a_driver_that_expands(top: Path, capability: list[int]) -> None:
+    reference = {"nodeExpandSecretRef": {"namespace": "vault", "name": "grow"}}
+    async with csi_driver(top / "root", top / "data", behavior={"hidden": capability}) as driver:
+        made = planned(Store().content({SECRET: Absent("gone")}, **reference))
+
+        async def at_once(work: Callable[[], T], deadline_s: float = 0.0) -> T:
+            return work()
+
+        with pytest.raises(ExpandError) as failed:
+            await expand(made, 5, CallContext(registered(str(driver.endpoint)), at_once))
+        expected = ExpandFault.NOT_SUPPORTED if capability else ExpandFault.FINAL
+        assert failed.value.fault is expected and EXPAND not in driver.names()
+
+
 def test_secrets_of_the_call() -> None:
     reference = {"nodeExpandSecretRef": {"namespace": "vault", "name": "grow"}}
     known_secret: dict[ObjectKey, Found] = {SECRET: Present(Secret(data={"k": b"v"}))}
@@ -248,5 +282,5 @@ def test_secrets_of_the_call() -> None:
     assert (dict(request.secrets), request.capacity_range.required_bytes) == ({"k": "v"}, 5)
     missing: dict[ObjectKey, Found] = {SECRET: Absent("no such secret")}
     made = planned(Store().content(missing, **reference))
-    assert made.expand_problem == "fetching NodeExpandSecretRef vault/grow failed: no such secret"
+    assert made.expand_problem == "expander.NodeExpand failed to get NodeExpandSecretRef vault/grow: no such secret"
     assert made.data.driver == DRIVER, "it can be mounted"

@@ -563,6 +563,29 @@ def test_what_the_driver_is_asked_for_a_block_volume() -> None:
     assert device_of_plan(made).directory == f"{top}/pv/dev"
 
 
+def test_refusals_of_a_block_volume() -> None:
+    missing = {**secrets_of(), PUBLISH_SECRET: Absent("gone"), STAGE_SECRET: Absent("gone")}
+    assert plan(known(csi=SECRETS, more=missing, volume=BLOCK), pod=a_block_pod()) == RefusedPlan(
+        "kubernetes.io/csi: blockMapper.publishVolumeForBlock failed to get NodePublishSecretRef vault/publish: gone",
+        spec_name="pv",
+        is_block=True,
+    )
+    missing[PUBLISH_SECRET] = secrets_of()[PUBLISH_SECRET]
+    for_staging = planned(known(csi=SECRETS, more=missing, volume=BLOCK), pod=a_block_pod())
+    problem = "kubernetes.io/csi: failed to get NodeStageSecretRef vault/stage: gone"
+    assert device_of_plan(for_staging).problem == problem
+    pod = a_block_pod()
+    inputs = Inputs(node=NODE, content=known(volume=BLOCK), plugins=Plugins(is_settled=True))
+    assert plan_volume(pod, pod.spec.volumes[0], inputs, PATHS) == RefusedPlan(
+        "kubernetes.io/csi: blockMapper.SetUpDevice failed to get CSI client: "
+        f"driver name {DRIVER} not found in the list of registered CSI drivers",
+        until=f"the CSI driver {DRIVER} has registered",
+        step="MountDevice",
+        spec_name="pv",
+        is_block=True,
+    )
+
+
 def block_devices(agent: Agent) -> list[Path]:
     """What is there of block volumes, but for directories that all of them share."""
     top = Path(agent.paths.plugins) / "kubernetes.io/csi/volumeDevices"

@@ -15,7 +15,7 @@ import posixpath
 from pykubelet.act.volumes.block_map import map_device, remove_link, unmap_device
 from pykubelet.act.volumes.block_paths import BlockMap, map_of
 from pykubelet.act.volumes.csi_calls import call_failed, is_final, publish_request, registered_driver
-from pykubelet.act.volumes.csi_data import DATA, CsiPlan, DevicePaths, VolumeData, driver_missing
+from pykubelet.act.volumes.csi_data import DATA, NO_MAP_CLIENT, CsiPlan, DevicePaths, VolumeData, driver_missing
 from pykubelet.act.volumes.csi_files import has_data, load_data, remove_empty
 from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.kind import SET_UP, CallContext, VolumesError
@@ -26,7 +26,8 @@ from pykubelet.edges.plugins.rpc import PluginCallError
 
 async def mount_block(plan: CsiPlan, map: BlockMap, context: CallContext) -> None:
     """Have the driver publish the device, then map it for the pod. Repeating it does no harm."""
-    driver = registered_driver(context.plugins, plan.data.driver, driver_missing(plan.data.driver), SET_UP)
+    name = plan.data.driver
+    driver = registered_driver(context.plugins, name, driver_missing(name, NO_MAP_CLIENT), SET_UP)
     try:
         with CsiNode(driver.name, driver.endpoint) as node:
             capabilities = await node.capabilities()

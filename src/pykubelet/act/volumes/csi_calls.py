@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pykubelet.act.volumes.csi_data import CsiAccess, CsiDevicePlan, CsiPlan
 from pykubelet.act.volumes.kind import TransientError, UncertainError, VolumesError
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.plugins import Plugin, Plugins
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import Capability
@@ -82,7 +83,7 @@ def expand_request(plan: CsiPlan, size: int, capabilities: frozenset[int]) -> pb
         volume_path=plan.target,
         capacity_range=pb.CapacityRange(required_bytes=size),
         staging_target_path=plan.staged.staging if plan.staged is not None else "",
-        volume_capability=_capability(plan.access, capabilities),
+        volume_capability=_capability(replace(plan.access, fs_group=None), capabilities),
         secrets=dict(plan.expand_hidden.secrets),
     )
 

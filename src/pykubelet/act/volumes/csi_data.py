@@ -29,6 +29,8 @@ PERSISTENT, EPHEMERAL = "Persistent", "Ephemeral"
 REPUBLISH_S = 60.0
 NO_CLIENT = "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: "
 NO_DEVICE_CLIENT = "kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: "
+NO_BLOCK_CLIENT = "kubernetes.io/csi: blockMapper.SetUpDevice failed to get CSI client: "
+NO_MAP_CLIENT = "kubernetes.io/csi: blockMapper.MapPodDevice failed to get CSI client: "
 
 
 class VolumeData(Value):

@@ -8,12 +8,14 @@ from __future__ import annotations
 from pykubelet.act.volumes.csi_calls import expand_request, registered_driver
 from pykubelet.act.volumes.csi_data import CsiPlan, driver_missing
 from pykubelet.act.volumes.expansion import ExpandError, ExpandFault
-from pykubelet.act.volumes.kind import EXPANDING, CallContext, VolumesError
+from pykubelet.act.volumes.kind import EXPANDING, CallContext
 from pykubelet.edges.csi.node import Capability, CsiNode
 from pykubelet.edges.plugins.rpc import PluginCallError
 from pykubelet.net.grpc.status import Code
 
 FAILED = "Expander.NodeExpand failed to expand the volume : "
+INFEASIBLE = "Expander.NodeExpand failed to expand the volume "
+UNCHECKED = "Expander.NodeExpand failed to check if node supports expansion : "
 _FAULTS = {
     Code.INVALID_ARGUMENT: ExpandFault.INFEASIBLE,
     Code.OUT_OF_RANGE: ExpandFault.INFEASIBLE,
@@ -24,16 +26,24 @@ _FAULTS = {
 
 async def expand(plan: CsiPlan, size: int, context: CallContext) -> int:
     """Have the driver grow the volume to at least `size` bytes. Returns its size. ExpandError; TransientError without a driver."""
-    if plan.expand_problem:
-        raise VolumesError(plan.expand_problem, EXPANDING)
     name = plan.data.driver
     driver = registered_driver(context.plugins, name, driver_missing(name, ""), EXPANDING)
     try:
         with CsiNode(driver.name, driver.endpoint) as node:
-            capabilities = await node.capabilities()
+            capabilities = await _capabilities(node)
             if Capability.EXPAND_VOLUME not in capabilities:
                 text = f"NodeExpand is not supported by the CSI driver {name}"
                 raise ExpandError(text, ExpandFault.NOT_SUPPORTED)
+            if plan.expand_problem:
+                raise ExpandError(plan.expand_problem)
             return await node.expand(expand_request(plan, size, capabilities)) or size
     except PluginCallError as error:
-        raise ExpandError(FAILED + str(error), _FAULTS.get(error.code, ExpandFault.FINAL)) from error
+        fault = _FAULTS.get(error.code, ExpandFault.FINAL)
+        raise ExpandError((INFEASIBLE if fault is ExpandFault.INFEASIBLE else FAILED) + str(error), fault) from error
+
+
+async def _capabilities(node: CsiNode) -> frozenset[int]:
+    try:
+        return await node.capabilities()
+    except PluginCallError as error:
+        raise ExpandError(UNCHECKED + str(error)) from error

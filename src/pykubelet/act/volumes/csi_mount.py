@@ -3,7 +3,7 @@
 Rules:
  1. `vol_data.json` is written before the driver is called: whatever the driver has mounted can be unpublished after a restart.
  2. An error that leaves open what the driver has done makes the volume uncertain. After any other error nothing is mounted,
-    and what was prepared is removed, unless the volume was mounted before.
+    and what was prepared is removed, unless the driver may have published the volume before.
  3. Directories are only removed when they are empty and nothing is mounted at them.
 Source: Container Storage Interface 1.9, and the behavior of the reference kubelet.
 """
@@ -18,7 +18,7 @@ from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.kind import SET_UP, CallContext, UncertainError, VolumesError
 from pykubelet.act.volumes.ownership import GroupChange, change_group
 from pykubelet.edges.csi.node import Capability, CsiNode
-from pykubelet.edges.host.fs import mounts
+from pykubelet.edges.host.fs import files, mounts
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.plugins.rpc import PluginCallError
 
@@ -35,11 +35,11 @@ async def mount(plan: CsiPlan, context: CallContext) -> None:
     try:
         with CsiNode(driver.name, driver.endpoint) as node:
             capabilities = await node.capabilities()
-            was_mounted = await context.blocking(lambda: _prepare(plan))
+            was_there = await context.blocking(lambda: _prepare(plan))
             try:
                 await node.publish(publish_request(plan, capabilities))
             except PluginCallError as error:
-                if is_final(error) and not was_mounted:
+                if is_final(error) and not was_there:
                     await context.blocking(lambda: remove_around(plan.directory, plan.target))
                 raise
     except PluginCallError as error:
@@ -76,9 +76,13 @@ async def unmount(dirs: VolumeDirs, context: CallContext) -> None:
 
 
 def _prepare(plan: CsiPlan) -> bool:
-    """Make the volume's directory and `vol_data.json`. Returns whether the volume is mounted already."""
+    """Make the volume's directory and `vol_data.json`. Returns whether the driver may have published the volume already.
+
+    Some drivers fill the directory without a mount. Before the first call it is not there.
+    """
+    was_there = mounts.is_mount_point(plan.target) or files.stat_file(plan.target, follow=False) is not None
     write_data(plan.directory, plan.data.text())
-    return mounts.is_mount_point(plan.target)
+    return was_there
 
 
 def _group_change(plan: CsiPlan, group: int) -> GroupChange:

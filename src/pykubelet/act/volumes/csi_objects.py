@@ -30,7 +30,9 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import TOKEN_LIFE_S, secret_key
 
 MODE_FAILED = "kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: "
+FETCHING = "fetching NodePublishSecretRef {} failed: "
 NO_API = "kube client is not configured"
+NO_TOKENS = "kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token attributes: "
 INFO = "csi.storage.k8s.io/"
 TOKENS = f"{INFO}serviceAccount.tokens"
 #: The step that waits until a volume is attached.
@@ -125,23 +127,25 @@ def driver_spec(name: str, mode: str, content: Content) -> CSIDriverSpec | Await
 
 def inline_secret(pod: Pod, name: str, content: Content) -> Mapping[str, str] | Awaited:
     """The data of the secret of a volume of the pod's own."""
-    return _secret(secret_key(pod, name) if name else None, "NodePublishSecretRef", content)
+    return _secret(secret_key(pod, name) if name else None, FETCHING, content)
 
 
-def claimed_secret(reference: SecretReference | None, field: str, content: Content) -> Mapping[str, str] | Awaited:
-    """The data of a persistent volume's secret. `field`: the reference's name in errors."""
+def claimed_secret(
+    reference: SecretReference | None, content: Content, failed: str = FETCHING
+) -> Mapping[str, str] | Awaited:
+    """The data of a persistent volume's secret. `failed`: what precedes the reason why there is none, with `{}` for the secret."""
     named = reference is not None and reference.name
-    return _secret(_secret_of(reference) if reference is not None and named else None, field, content)
+    return _secret(_secret_of(reference) if reference is not None and named else None, failed, content)
 
 
 def _secret_of(reference: SecretReference) -> ObjectKey:
     return ObjectKey(ContentKind.SECRET, reference.namespace, reference.name)
 
 
-def _secret(key: ObjectKey | None, field: str, content: Content) -> Mapping[str, str] | Awaited:
+def _secret(key: ObjectKey | None, failed: str, content: Content) -> Mapping[str, str] | Awaited:
     if key is None:
         return {}
-    failed = f"fetching {field} {key.namespace}/{key.name} failed: "
+    failed = failed.format(f"{key.namespace}/{key.name}")
     found = content.find(key)
     if found is None and not content.may_answer(key):
         raise VolumesError(failed + NO_API)
@@ -168,7 +172,7 @@ def tokens_of(pod: Pod, spec: CSIDriverSpec, content: Content) -> Mapping[str, s
             case Present(Token(token=token, expires_at=expires_at)):
                 found[key.audience] = {"expirationTimestamp": format_time(expires_at), "token": token}
             case Absent(message) | Unreadable(message):
-                raise VolumesError(f"failed to get service account token attributes: {message}")
+                raise VolumesError(f"{NO_TOKENS}{message}")
             case _:
                 awaited.append(key)
     if awaited:

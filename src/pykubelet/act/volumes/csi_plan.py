@@ -18,6 +18,7 @@ from pykubelet.act.volumes.block_paths import map_of
 from pykubelet.act.volumes.csi_data import (
     EPHEMERAL,
     MOUNT,
+    NO_BLOCK_CLIENT,
     NO_DEVICE_CLIENT,
     PERSISTENT,
     CsiAccess,
@@ -30,6 +31,7 @@ from pykubelet.act.volumes.csi_data import (
     inline_handle,
 )
 from pykubelet.act.volumes.csi_objects import (
+    FETCHING,
     Awaited,
     attachment_context,
     claimed_secret,
@@ -41,7 +43,6 @@ from pykubelet.act.volumes.csi_objects import (
 )
 from pykubelet.act.volumes.kind import (
     MOUNT_DEVICE,
-    SET_UP,
     DevicePlan,
     PlanInputs,
     RefusedPlan,
@@ -56,6 +57,10 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import DrivenVolume
 
 _OF_ONE_NODE = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
+_NO_STAGE = "fetching NodeStageSecretRef {} failed: "
+_NO_PUBLISH = "kubernetes.io/csi: blockMapper.publishVolumeForBlock failed to get NodePublishSecretRef {}: "
+_NO_BLOCK_STAGE = "kubernetes.io/csi: failed to get NodeStageSecretRef {}: "
+_NO_EXPAND = "expander.NodeExpand failed to get NodeExpandSecretRef {}: "
 Planned = CsiPlan | RefusedPlan | UndecidedPlan
 
 
@@ -107,10 +112,11 @@ def _plan_persistent(inputs: PlanInputs, claimed: ResolvedVolume) -> Planned:
         return attached
     if (missing := _missing_driver(inputs, source.driver)) is not None:
         return missing
-    secrets = claimed_secret(source.nodePublishSecretRef, "NodePublishSecretRef", content)
+    no_publish, no_stage = (_NO_PUBLISH, _NO_BLOCK_STAGE) if claimed.is_block else (FETCHING, _NO_STAGE)
+    secrets = claimed_secret(source.nodePublishSecretRef, content, no_publish)
     tokens = tokens_of(pod, spec, content) if not claimed.is_block else {}
-    staging, problem = _optional_secrets(inputs, source.nodeStageSecretRef, "NodeStageSecretRef")
-    growing, expand_problem = _optional_secrets(inputs, source.nodeExpandSecretRef, "NodeExpandSecretRef")
+    staging, problem = _optional_secrets(inputs, source.nodeStageSecretRef, no_stage)
+    growing, expand_problem = _optional_secrets(inputs, source.nodeExpandSecretRef, _NO_EXPAND)
     awaited = _awaiting(secrets, tokens, staging, growing)
     if (
         isinstance(secrets, Awaited)
@@ -187,8 +193,8 @@ def _missing_driver(inputs: PlanInputs, name: str) -> RefusedPlan | UndecidedPla
     if inputs.claimed is None:
         return RefusedPlan(driver_missing(name), until=until)
     is_block = inputs.claimed.is_block
-    text = driver_missing(name) if is_block else driver_missing(name, NO_DEVICE_CLIENT)
-    return RefusedPlan(text, until, SET_UP if is_block else MOUNT_DEVICE, inputs.claimed.name)
+    text = driver_missing(name, NO_BLOCK_CLIENT if is_block else NO_DEVICE_CLIENT)
+    return RefusedPlan(text, until, MOUNT_DEVICE, inputs.claimed.name, is_block)
 
 
 def _awaiting(*parts: Mapping[str, str] | Awaited) -> UndecidedPlan:
@@ -218,11 +224,11 @@ def _attached(inputs: PlanInputs, data: VolumeData, device: DevicePlan) -> Mappi
 
 
 def _optional_secrets(
-    inputs: PlanInputs, reference: SecretReference | None, field: str
+    inputs: PlanInputs, reference: SecretReference | None, failed: str
 ) -> tuple[Mapping[str, str] | Awaited, str]:
     """The secrets for a call that may not be needed, or why they are unknown."""
     try:
-        found = claimed_secret(reference, field, inputs.content)
+        found = claimed_secret(reference, inputs.content, failed)
     except VolumesError as error:
         return {}, str(error)
     return found, ""

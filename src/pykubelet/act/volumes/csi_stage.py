@@ -22,6 +22,7 @@ from pykubelet.act.volumes.csi_data import (
     BLOCK_MAP,
     DATA,
     GLOBAL_MOUNT,
+    NO_BLOCK_CLIENT,
     NO_DEVICE_CLIENT,
     CsiDevicePlan,
     DevicePaths,
@@ -56,7 +57,8 @@ KIND_NAME = "csi"
 async def stage(plan: CsiDevicePlan, context: CallContext) -> None:
     """Have the driver stage the volume. Repeating it does no harm."""
     name, staged = plan.data.driver, _Staged.of(plan.directory)
-    driver = registered_driver(context.plugins, name, driver_missing(name, NO_DEVICE_CLIENT), MOUNT_DEVICE)
+    no_client = NO_BLOCK_CLIENT if plan.access.is_block else NO_DEVICE_CLIENT
+    driver = registered_driver(context.plugins, name, driver_missing(name, no_client), MOUNT_DEVICE)
     try:
         with CsiNode(driver.name, driver.endpoint) as node:
             capabilities = await node.capabilities()
