@@ -49,7 +49,8 @@ async def test_a_driver_is_shown_and_mounts_a_volume(cluster: Cluster, make_clus
             await asyncio.to_thread(cluster.wait_gone, "web")
             assert driver.volumes() == []
         await asyncio.to_thread(agent.kill9)  # the driver comes back changed while the agent is away
-        async with csi_driver(agent.root, agent.folder / "csi", node="id-2", limit=5) as driver:
+        new = {"info": {"id": "id-2", "max": 5}}
+        async with csi_driver(agent.root, agent.folder / "csi", node="id-1", behavior=new) as driver:
             agent.start()
             changed = {"name": DRIVER, "nodeID": "id-2", "topologyKeys": [topology], "allocatable": {"count": 5}}
             await asyncio.to_thread(cluster.wait, "its new entry", lambda: entry() == changed)
