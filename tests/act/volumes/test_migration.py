@@ -276,5 +276,5 @@ def test_volumes_need_the_objects_of_their_driver_and_are_planned_as_its_volumes
     )
     made = plan_volume(pod, volume, inputs, Paths("/k", "/logs"))
     assert isinstance(made, CsiPlan)
-    assert (made.data.handle, made.mounted.is_migrated) == ("c", True)
+    assert (made.data.handle, made.mounted.is_migrated, made.access.is_migrated) == ("c", True, True)
     assert made.mounted.host_path == "/k/pods/u1/volumes/kubernetes.io~csi/cinder.csi.openstack.org-c/mount"

@@ -29,7 +29,7 @@ async def mount_block(plan: CsiPlan, map: BlockMap, context: CallContext) -> Non
     name = plan.data.driver
     driver = registered_driver(context.plugins, name, driver_missing(name, NO_MAP_CLIENT), SET_UP)
     try:
-        with CsiNode(driver.name, driver.endpoint) as node:
+        with CsiNode(driver.name, driver.endpoint, is_migrated=plan.access.is_migrated) as node:
             capabilities = await node.capabilities()
             was_mapped = await context.blocking(lambda: _prepare(plan.target, map))
             try:

@@ -164,7 +164,8 @@ class HiddenFields(RedactedValue):
 class CsiAccess(Value):
     """What staging and publishing a volume have in common. `access_mode`: the first of the persistent volume.
 
-    `publish_context`: what the driver's controller has reported when it attached the volume.
+    `publish_context`: what the driver's controller has reported when it attached the volume. `is_migrated`: it is of an in-tree
+    cloud plugin.
     """
 
     fs_type: str = ""
@@ -172,6 +173,7 @@ class CsiAccess(Value):
     access_mode: str = "ReadWriteOnce"
     fs_group: int | None = None
     is_block: bool = False
+    is_migrated: bool = False
     publish_context: Mapping[str, str] = field(default_factory=dict)
     context: Mapping[str, str] = field(default_factory=dict)
 

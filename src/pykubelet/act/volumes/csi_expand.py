@@ -29,7 +29,7 @@ async def expand(plan: CsiPlan, size: int, context: CallContext) -> int:
     name = plan.data.driver
     driver = registered_driver(context.plugins, name, driver_missing(name, ""), EXPANDING)
     try:
-        with CsiNode(driver.name, driver.endpoint) as node:
+        with CsiNode(driver.name, driver.endpoint, is_migrated=plan.access.is_migrated) as node:
             capabilities = await _capabilities(node)
             if Capability.EXPAND_VOLUME not in capabilities:
                 text = f"NodeExpand is not supported by the CSI driver {name}"

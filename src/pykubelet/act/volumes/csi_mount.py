@@ -33,7 +33,7 @@ async def mount(plan: CsiPlan, context: CallContext) -> None:
         return
     driver = registered_driver(context.plugins, plan.data.driver, driver_missing(plan.data.driver), SET_UP)
     try:
-        with CsiNode(driver.name, driver.endpoint) as node:
+        with CsiNode(driver.name, driver.endpoint, is_migrated=plan.access.is_migrated) as node:
             capabilities = await node.capabilities()
             was_there = await context.blocking(lambda: _prepare(plan))
             try:

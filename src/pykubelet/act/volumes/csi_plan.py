@@ -248,6 +248,7 @@ def _access(
         access_mode=spec.accessModes[0] if spec.accessModes else "ReadWriteOnce",
         fs_group=inputs.fs_group,
         is_block=claimed.is_block,
+        is_migrated=claimed.is_migrated,
         publish_context=attached,
         context=source.volumeAttributes,
     )

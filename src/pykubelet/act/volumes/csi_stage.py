@@ -60,7 +60,7 @@ async def stage(plan: CsiDevicePlan, context: CallContext) -> None:
     no_client = NO_BLOCK_CLIENT if plan.access.is_block else NO_DEVICE_CLIENT
     driver = registered_driver(context.plugins, name, driver_missing(name, no_client), MOUNT_DEVICE)
     try:
-        with CsiNode(driver.name, driver.endpoint) as node:
+        with CsiNode(driver.name, driver.endpoint, is_migrated=plan.access.is_migrated) as node:
             capabilities = await node.capabilities()
             is_staged = Capability.STAGE_UNSTAGE_VOLUME in capabilities
             if is_staged and plan.problem:

@@ -38,11 +38,12 @@ Capability = pb.NodeServiceCapability.RPC.Type
 class CsiNode:
     """The Node service of the driver `driver` at `endpoint`, on one connection. Use it as a context manager.
 
-    All calls raise PluginCallError.
+    `is_migrated`: the volume is of an in-tree cloud plugin, for metrics. All calls raise PluginCallError.
     """
 
-    def __init__(self, driver: str, endpoint: str, timeout_s: float = CALL_S) -> None:
+    def __init__(self, driver: str, endpoint: str, timeout_s: float = CALL_S, *, is_migrated: bool = False) -> None:
         self._driver = driver
+        self._is_migrated = is_migrated
         self._channel = plugin_channel(endpoint, LIMITS)
         self._timeout_s = timeout_s
 
@@ -96,7 +97,7 @@ class CsiNode:
 
     async def _call(self, name: str, request: PluginMessage, answer: type[R]) -> R:
         method = SERVICE + name
-        with _measured(self._driver, method), _listed(self._driver, name, request, self._timeout_s):
+        with _measured(self._driver, method, self._is_migrated), _listed(self._driver, name, request, self._timeout_s):
             return await call_plugin(self._channel, method, request, answer, self._timeout_s)
 
 
@@ -134,7 +135,7 @@ def _listed(driver: str, name: str, request: PluginMessage, timeout_s: float) ->
 
 
 @contextmanager
-def _measured(driver: str, method: str) -> Iterator[None]:
+def _measured(driver: str, method: str, is_migrated: bool) -> Iterator[None]:
     loop, code = asyncio.get_running_loop(), "OK"
     began = loop.time()
     try:
@@ -143,4 +144,4 @@ def _measured(driver: str, method: str) -> Iterator[None]:
         code = str(translated(error.code, error.message, method).code)
         raise
     finally:
-        CALLS.observe(loop.time() - began, driver, method, code, "false")
+        CALLS.observe(loop.time() - began, driver, method, code, str(is_migrated).lower())
