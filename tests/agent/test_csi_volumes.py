@@ -135,43 +135,6 @@ async def test_a_pod_waits_for_its_driver_to_register(world: World) -> None:
         await ends_without_trace(world, driver)
 
 
-@pytest.mark.parametrize("moment", ["hang", "hang after"])
-@pytest.mark.parametrize("step", STEPS)
-async def test_the_agent_is_killed_at_a_step(world: World, step: str, moment: str) -> None:
-    agent = world.agent
-    offer(world)
-    async with driver_of(agent, **{step: moment}) as driver:
-        run(world, pod_with_volume("web"))
-        if step == "NodeUnpublishVolume":
-            await agent.wait_running("web")
-            delete(world, "web")
-        await driver.wait_calls(step, 2 if moment == "hang after" else 1)
-        agent.kill9()
-        await driver.behave(None, **{step: ""})
-        agent.start()
-        if step == "NodePublishVolume":
-            await agent.wait_running("web")
-            await agent.wait_for("it is read", lambda: text_of(agent, "web") == "written\n")
-        await ends_without_trace(world, driver)
-
-
-@pytest.mark.parametrize("moment", ["crash", "crash after"])
-@pytest.mark.parametrize("step", STEPS)
-async def test_the_driver_is_killed_at_a_step(world: World, step: str, moment: str) -> None:
-    agent = world.agent
-    offer(world)
-    run(world, pod_with_volume("web"))
-    async with driver_of(agent, **{step: moment}) as driver:
-        if step == "NodeUnpublishVolume":
-            await agent.wait_running("web")
-            delete(world, "web")
-        await driver.wait_calls(step, 1)
-    async with driver_of(agent) as driver:
-        if step == "NodePublishVolume":
-            await agent.wait_running("web")
-        await ends_without_trace(world, driver)
-
-
 async def test_a_restarted_agent_leaves_a_running_pod_and_its_volume_alone(world: World) -> None:
     agent = world.agent
     offer(world)

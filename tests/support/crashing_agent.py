@@ -1,11 +1,12 @@
 """The agent with crash points: it kills itself with SIGKILL just before, in the middle of, or just after an effect.
 
-An effect is what the agent does to the machine: a call that changes a file, a directory, a mount or a cgroup, and every
-CRI or CSI call that changes something. A point is a moment of an effect at a site. Coarse sites are distinguished
-by the kind of the effect and the three innermost functions of the agent; fine ones by all lines of the call stack and
-by the kind of the object: a path without what differs from run to run, or the pod and the container of a CRI call.
-This program sees the effects because it puts itself before the functions of `os`, of `edges/host/libc`, and of the clients
-of CRI and CSI; the agent does not know of it. Programs that the agent starts, and calls of the API server, are not seen.
+An effect is what the agent does to the machine: a call that changes a file, a directory, a mount, a loop device or a cgroup,
+every CRI or CSI call that changes something, and every patch of an object of the API server. A point is a moment of an effect
+at a site. Coarse sites are distinguished by the kind of the effect and the three innermost functions of the agent; fine ones by
+all lines of the call stack and by the kind of the object: a path without what differs from run to run, or the pod and the
+container of a CRI call. This program sees the effects because it puts itself before the functions of `os`, of `edges/host/libc`,
+and of the clients of CRI, CSI and the API server; the agent does not know of it. Programs that the agent starts, and other
+calls of the API server, are not seen.
 
 Run it as the agent itself, with the same arguments, and these variables:
 
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import fcntl
 import hashlib
 import json
 import os
@@ -33,10 +35,11 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 BEFORE, HALF, SENT, AFTER = "before", "half", "sent", "after"
 MOMENTS = (BEFORE, HALF, SENT, AFTER)
 #: CRI calls that change nothing: to be killed there is to be killed after the effect before it.
@@ -57,6 +60,9 @@ _VARIABLE = (
     (re.compile(r"^/sys/fs/cgroup/[^/]+/"), "/sys/fs/cgroup/*/"),
     (re.compile(r"\d+"), "<n>"),
 )
+
+#: LOOP_SET_FD and LOOP_CLR_FD of loop(4).
+_LOOP_CHANGES = (0x4C00, 0x4C01)
 
 _open, _write, _close, _kill, _truncate = os.open, os.write, os.close, os.kill, os.ftruncate
 _lock = threading.Lock()
@@ -161,6 +167,7 @@ class Wrapped:
         self._replace(builtins, "open", lambda *a, **k: str(a[0]) if set("wax+") & set(_mode(a, k)) else None)
         self._replace(os, "write", lambda *a, **k: _written(a[0]), half=_half_written)
         self._replace(os, "kill", lambda *a, **k: "process" if a[1] else None)
+        self._replace(fcntl, "ioctl", lambda *a, **k: _name_of(a[0]) if a[1] in _LOOP_CHANGES else None)
 
     def install_libc(self, libc: Any) -> None:
         self._replace(libc, "mount", lambda *a, **k: a[1])
@@ -214,8 +221,6 @@ def _half_written(
 
 
 def _flags(descriptor: int) -> int:
-    import fcntl
-
     return fcntl.fcntl(descriptor, fcntl.F_GETFL)
 
 
@@ -310,19 +315,37 @@ def wrap_csi(points: CrashPoints, node: Any) -> None:
         if name.startswith("NodeGet"):
             return await real(self, name, request, answer)
         stack = stack_of(sys._getframe(1))
-        points.reach(BEFORE, name, "", request.volume_id, stack)
-        task = asyncio.ensure_future(real(self, name, request, answer))
-        try:
-            await asyncio.sleep(0.005)  # the request is written at the first step; the driver has it now
-            points.reach(SENT, name, "", request.volume_id, stack)
-            result = await task
-        except BaseException:
-            task.cancel()
-            raise
-        points.reach(AFTER, name, "", request.volume_id, stack)
-        return result
+        return await _sent(points, name, request.volume_id, stack, real(self, name, request, answer))
 
     node._call = call
+
+
+def wrap_api(points: CrashPoints, client: Any) -> None:
+    """Before, during and after every patch of an object of the API server."""
+    real = client.patch
+
+    async def patch(self: Any, path: str, *arguments: Any, **named: Any) -> Any:
+        stack = stack_of(sys._getframe(1))
+        return await _sent(points, "patch", path, stack, real(self, path, *arguments, **named))
+
+    client.patch = patch
+
+
+async def _sent(
+    points: CrashPoints, name: str, object_: str, stack: tuple[str, ...], sending: Coroutine[Any, Any, T]
+) -> T:
+    """The answer to a request that is about `object_`. The agent may be killed before, during and after it."""
+    points.reach(BEFORE, name, "", object_, stack)
+    task = asyncio.ensure_future(sending)
+    try:
+        await asyncio.sleep(0.005)  # the request is written at the first step; the other side has it now
+        points.reach(SENT, name, "", object_, stack)
+        result = await task
+    except BaseException:
+        task.cancel()
+        raise
+    points.reach(AFTER, name, "", object_, stack)
+    return result
 
 
 def main() -> int:
@@ -333,10 +356,12 @@ def main() -> int:
     from pykubelet.edges.cri.wire import Unary
     from pykubelet.edges.csi.node import CsiNode
     from pykubelet.edges.host.fs import libc
+    from pykubelet.edges.kubeapi.client import ApiClient
 
     wrapped.install_libc(libc)
     wrap_cri(points, Unary)
     wrap_csi(points, CsiNode)
+    wrap_api(points, ApiClient)
     return agent()
 
 

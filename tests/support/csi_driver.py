@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import sys
@@ -27,7 +28,9 @@ from pykubelet.net.grpc.status import Code, RpcError
 
 
 class Observed:
-    """Wraps the methods of the driver. `behavior`: by call (`NodePublishVolume`), how it is answered.
+    """Wraps the methods of the driver. A call is written to `log` when it has `begun`, and when it is `done` or has `failed`.
+
+    `behavior`: by call (`NodePublishVolume`), how it is answered:
 
     `hang`, `crash`, `fail CODE text`, `flood`, `lie` (does nothing); `hang after` and `crash after` do the work before.
     """
@@ -35,6 +38,7 @@ class Observed:
     def __init__(self, log: Path, behavior: dict[str, str]) -> None:
         self.log = log
         self.behavior = behavior
+        self._numbers = itertools.count(1)
         self.info: dict[str, Any] = {}
         self.hidden: list[pb.NodeServiceCapability.RPC.Type] = []
         self.added: list[pb.NodeServiceCapability.RPC.Type] = []
@@ -45,11 +49,12 @@ class Observed:
     def _wrap(self, name: str, call: Method) -> Method:
         async def wrapped(data: bytes) -> bytes:
             request = getattr(pb, f"{name}Request").FromString(data)
-            self._write(name, "begun", MessageToDict(request, preserving_proto_field_name=True))
+            call_id = f"{os.getpid()}-{next(self._numbers)}"
+            self._write(name, "begun", call_id, request=MessageToDict(request, preserving_proto_field_name=True))
             how = self.behavior.get(name, "")
             if how.startswith("fail"):
                 _, code, text = (*how.split(" ", 2), "")[:3]
-                self._write(name, "failed", {})
+                self._write(name, "failed", call_id, code=code)
                 raise RpcError(Code[code], text)
             if how in ("hang", "crash"):
                 await self._end(how)
@@ -59,10 +64,10 @@ class Observed:
                 return b""
             try:
                 answer = await call(data)
-            except RpcError:
-                self._write(name, "failed", {})
+            except RpcError as error:
+                self._write(name, "failed", call_id, code=error.code.name)
                 raise
-            self._write(name, "done", {})
+            self._write(name, "done", call_id)
             if how in ("hang after", "crash after"):
                 await self._end(how)
             return self._changed(name, answer)
@@ -89,9 +94,9 @@ class Observed:
             os._exit(3)
         await asyncio.sleep(3600)
 
-    def _write(self, name: str, what: str, request: dict[str, Any]) -> None:
+    def _write(self, name: str, what: str, call_id: str, **more: Any) -> None:
         with self.log.open("a") as out:
-            out.write(json.dumps({"call": name, "is": what, "request": request}) + "\n")
+            out.write(json.dumps({"call": name, "is": what, "id": call_id, **more}) + "\n")
 
     def take(self, command: dict[str, Any]) -> None:
         """Carry out one command of the test."""
