@@ -76,9 +76,10 @@ async def keep_driver_running(agent: Agent, folder: Path, variables: Mapping[str
                 continue
 
 
-def pod_with_device(name: str, script: str) -> Json:
+def pod_with_device(name: str, script: str, claim: str = "data") -> Json:
+    """A pod that has the claim's block volume at `/dev/disk`."""
     container = make_container(script=script, volumeDevices=[{"name": "data", "devicePath": "/dev/disk"}])
-    return make_pod(name, container, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
+    return make_pod(name, container, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": claim}}])
 
 
 @dataclass
