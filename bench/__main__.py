@@ -27,6 +27,7 @@ from bench.agent import NODE_NAME, PROGRAM, Agent
 from bench.api import Api, Audit, PodWatch
 from bench.baseline import Baseline
 from bench.bulkheads import bulkheads
+from bench.hangs import hangs
 from bench.placement import placement
 from bench.pressure import eviction
 from bench.probes import probes
@@ -34,6 +35,7 @@ from bench.runtime import BenchError, RuntimeWatch
 from bench.scenarios import Bench, burst, crowd, one_by_one, restart
 from bench.server import server
 from bench.table import Figure, render_table, to_object
+from bench.volumes import volumes
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 
@@ -48,9 +50,13 @@ SCENARIOS = {
     "server": server,
     "eviction": eviction,
     "placement": placement,
+    "volumes": volumes,
+    "hangs": hangs,
 }
 # it needs a runtime of its own, whose programs can be made to hang
 _ALONE = "bulkheads"
+#: Scenarios that take long and have to be named.
+_NAMED = (_ALONE, "hangs")
 
 
 def main() -> int:
@@ -108,7 +114,7 @@ async def _run(
     asked: tuple[argparse.Namespace, Faults | None],
 ) -> int:
     options, faults = asked
-    names = options.only or [n for n in (SCENARIOS if plane is None else cluster.SCENARIOS) if n != _ALONE]
+    names = options.only or [n for n in (SCENARIOS if plane is None else cluster.SCENARIOS) if n not in _NAMED]
     async with _prepared(testbed, agent, cgroups, options.quick) as bench:
         bench.faults = faults
         version = (await bench.cri.version()).runtime_version

@@ -51,11 +51,13 @@ class Agent:
         self.log = folder / "agent.log"
         self._staging = folder / "staging"
         self._testbed = testbed
-        self._program = program
+        self.program = program
         self._joined = joined
         self._pid: int | None = None
         self._cgroup = f"/{testbed.name}-agent"
         self._ports = (0, 0, 0)
+        #: A directory in which the agent looks for programs first.
+        self.programs: Path | None = None
         #: The KubeletConfiguration, as it is in the file.
         self.settings: dict[str, object] = {}
 
@@ -117,13 +119,13 @@ class Agent:
 
     def spawn(self) -> int:
         """Start the process; the wall clock in nanoseconds at which that began."""
-        argv = [str(self._program), "--config", str(self.folder / "kubelet.yaml")]
+        argv = [str(self.program), "--config", str(self.folder / "kubelet.yaml")]
         root = self.folder / "kubelet"
         argv += ["--root-dir", str(root), "--cert-dir", str(root / "pki"), "--hostname-override", NODE_NAME]
         argv += ["--kubeconfig", str(self._joined.kubeconfig)] if self._joined else []
         # an installed agent has its bytecode; the first start writes it
         env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        env["PATH"] = self._testbed.env["PATH"]
+        env["PATH"] = ":".join((*([str(self.programs)] if self.programs else []), self._testbed.env["PATH"]))
         began = time.time_ns()
         self._pid = host.spawn(argv, self.log, env, self._cgroup)
         return began
@@ -171,6 +173,14 @@ class Agent:
         if body is None:
             return None
         return {pod["metadata"]["name"]: ids for pod in json.loads(body)["items"] or () if (ids := _ready_ids(pod))}
+
+    async def summary(self) -> dict[str, Any]:
+        """The answer of the Summary API. Raises BenchError if there is none."""
+        body = await self._get(self._ports[1], "/stats/summary")
+        if body is None:
+            raise BenchError("/stats/summary is not answered with 200 within 10 s")
+        found: dict[str, Any] = json.loads(body)
+        return found
 
     async def probe_seconds(self, pod: str) -> tuple[float, int]:
         """By its own metrics: the sum of seconds, and the number of successful readiness probes of this pod."""

@@ -35,11 +35,12 @@ SAMPLES = 60
 
 @dataclass
 class Samples:
-    """Milliseconds: manifest to container started, first good probe to status ready, manifest gone to exit."""
+    """Milliseconds: manifest to container started, first good probe to status ready, manifest gone to exit and to sandbox gone."""
 
     start: list[float] = field(default_factory=list)
     status: list[float] = field(default_factory=list)
     end: list[float] = field(default_factory=list)
+    gone: list[float] = field(default_factory=list)
 
 
 def shell(name: str, script: str, **more: object) -> dict[str, object]:
@@ -219,17 +220,17 @@ async def bulkheads(bench: Bench) -> None:
     size = 4 if bench.quick else SAMPLES
     faults = [entry for entry in FAULTS.items() if not (bench.quick and entry[0] in (CROWD, COMMANDS))]
     async with answering() as answerer:
-        await _block(bench, answerer, 3)
-        before = crowd = await _block(bench, answerer, size)
+        await one_by_one(bench, answerer, 3)
+        before = crowd = await one_by_one(bench, answerer, size)
         for what, fault in faults:
             stage = Stage(bench, bench.faults)
             try:
                 async with fault(stage):
-                    beside = await _block(bench, answerer, size)
+                    beside = await one_by_one(bench, answerer, size)
             finally:
                 bench.faults.release()
                 await bench.remove_all(stage.names)
-            after = await _block(bench, answerer, size)
+            after = await one_by_one(bench, answerer, size)
             without = crowd if what == COMMANDS else _joined(before, after)
             bench.figures += _figures(what, without, beside)
             before, crowd = after, beside
@@ -239,7 +240,8 @@ def _joined(one: Samples, other: Samples) -> Samples:
     return Samples(one.start + other.start, one.status + other.status, one.end + other.end)
 
 
-async def _block(bench: Bench, answerer: Answerer, count: int) -> Samples:
+async def one_by_one(bench: Bench, answerer: Answerer, count: int) -> Samples:
+    """Pods that start, are probed and go, one after the other."""
     found = Samples()
     for _ in range(count):
         name = f"beside-{next(bench.numbers)}"
@@ -254,7 +256,7 @@ async def _block(bench: Bench, answerer: Answerer, count: int) -> Samples:
         found.status.append((ready - answerer.sent_ns[f"/{name} 200"]) / NS_PER_MS)
         removed = bench.agent.withdraw([name])
         found.end.append((await bench.watch.exited_at(container, 60) - removed) / NS_PER_MS)
-        await bench.watch.deleted_at(sandbox, 60)
+        found.gone.append((await bench.watch.deleted_at(sandbox, 60) - removed) / NS_PER_MS)
         await asyncio.sleep(0.2)
     return found
 
