@@ -167,8 +167,9 @@ async def test_a_pod_gets_the_disk_itself(make_unit: MakeUnit, target: IscsiTarg
     assert len(target.sessions()) == 1
     agent.remove("writer", "reader")
     await agent.wait_gone("writer", "reader", within=LONG_S)
-    await agent.wait_for("the node has logged out", lambda: not target.sessions(), LONG_S)
-    assert not list(agent.root.glob("plugins/kubernetes.io/iscsi/volumeDevices/*/*"))
+    maps = "plugins/kubernetes.io/iscsi/volumeDevices/*/*"
+    await agent.wait_for("the map is removed", lambda: not list(agent.root.glob(maps)), LONG_S)
+    assert target.sessions() == [] and target.records() == []
     await agent.wait_nothing_left(within=LONG_S)
 
 

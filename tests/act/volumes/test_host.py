@@ -404,18 +404,13 @@ def test_a_local_volume_is_a_bind_with_its_options_and_keeps_its_data(paths: Pat
     assert not os.path.exists(plan.path) and (source / "old").read_text() == "kept"
 
 
-def test_a_local_volume_needs_a_directory_and_options_that_apply(paths: Paths, tmp_path: Path) -> None:
+def test_a_local_volume_needs_a_directory_or_a_device(paths: Paths, tmp_path: Path) -> None:
     with pytest.raises(VolumesError, match="does not exist") as missing:
         local.set_up(local_plan(paths, tmp_path / "none"), NOW)
     assert missing.value.step == "NewMounter initialization"
     (tmp_path / "file").touch()
     with pytest.raises(VolumesError, match="only directory and block device are supported"):
         local.set_up(local_plan(paths, tmp_path / "file"), NOW)
-    (tmp_path / "disk").mkdir()
-    refused = local_plan(paths, tmp_path / "disk", None, "vers=4")
-    with pytest.raises(HostError, match="vers=4"):
-        local.set_up(refused, NOW)
-    assert not mounts.is_mount_point(refused.path)
     disk.tear_down(paths, UID, "kubernetes.io~local-volume", "pv")
     assert disk.remove_pod(paths, UID) == ()
 

@@ -12,14 +12,12 @@ from collections.abc import Iterable, Iterator
 from pykubelet.act.volumes.block_map import map_device, remove_link, unmap_device
 from pykubelet.act.volumes.block_paths import map_of
 from pykubelet.act.volumes.directories import VolumeDirs, list_directories, make_empty_volume_dir, release_volume
-from pykubelet.act.volumes.disk_plan import DiskPlan
+from pykubelet.act.volumes.disk_plan import MAPS, DiskPlan
 from pykubelet.act.volumes.kind import Reports, VolumesError
 from pykubelet.act.volumes.ownership import GroupChange, change_group
 from pykubelet.edges.host.fs import files, mounts
 from pykubelet.edges.host.fs.errors import HostError
 
-#: The directory, beside those of mounted disks, with the directories of mapped ones.
-MAPS = "volumeDevices"
 _NOTE = ".volume"
 
 
@@ -77,16 +75,6 @@ def mapped_in(dirs: VolumeDirs, directories: Iterable[str]) -> str:
 
 
 # The node
-
-
-def trees_of(top: str) -> tuple[str, str]:
-    """The directory of mounted disks, and that of mapped ones."""
-    return top, f"{top}/{MAPS}"
-
-
-def is_map(directory: str, plugin: str) -> bool:
-    """Whether the disk of this directory of a plugin, such as `kubernetes.io/fc`, is mapped and not mounted."""
-    return f"/{plugin}/{MAPS}/" in directory
 
 
 def make_disk_directory(directory: str, name: str) -> None:

@@ -9,6 +9,9 @@ from pykubelet.act.volumes.block_paths import BlockMap, map_of
 from pykubelet.act.volumes.kind import DevicePlan, PlanInputs, VolumePlan
 from pykubelet.act.volumes.selinux import mount_context, mount_option
 
+#: The directory, beside those of mounted disks, with the directories of mapped ones.
+MAPS = "volumeDevices"
+
 
 class DiskDevice(DevicePlan, kw_only=True):
     """The plan to mount a disk for the node. `fs_type` "": ext4. `options`: those of the mount.
@@ -36,6 +39,16 @@ class DiskPlan(VolumePlan):
     def device(self) -> DiskDevice:
         """The disk."""
         return self.staged
+
+
+def trees_of(top: str) -> tuple[str, str]:
+    """The directory of mounted disks, and that of mapped ones."""
+    return top, f"{top}/{MAPS}"
+
+
+def is_map(directory: str, plugin: str) -> bool:
+    """Whether the disk of this directory of a plugin, such as `kubernetes.io/fc`, is mapped and not mounted."""
+    return f"/{plugin}/{MAPS}/" in directory
 
 
 def is_read_only(inputs: PlanInputs, stated: bool | None) -> bool:

@@ -15,14 +15,12 @@ from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.disk_mount import (
     disk_directories,
     disk_of,
-    is_map,
     make_disk_directory,
     mapped_in,
     remove_disk_directory,
-    trees_of,
     unmount_disk,
 )
-from pykubelet.act.volumes.disk_plan import DiskPlan
+from pykubelet.act.volumes.disk_plan import DiskPlan, is_map, trees_of
 from pykubelet.act.volumes.fc_plan import NAME, PLUGIN, FcDevice, FcDisk, disk_from, disks, name_from
 from pykubelet.act.volumes.kind import (
     MOUNT_DEVICE,

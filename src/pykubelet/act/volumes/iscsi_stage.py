@@ -15,14 +15,12 @@ from pykubelet.act.volumes.directories import VolumeDirs, list_directories
 from pykubelet.act.volumes.disk_mount import (
     disk_directories,
     disk_of,
-    is_map,
     make_disk_directory,
     mapped_in,
     remove_disk_directory,
-    trees_of,
     unmount_disk,
 )
-from pykubelet.act.volumes.disk_plan import DiskPlan
+from pykubelet.act.volumes.disk_plan import MAPS, DiskPlan, is_map, trees_of
 from pykubelet.act.volumes.iscsi_plan import (
     DATA,
     NAME,
@@ -139,7 +137,7 @@ def _read(directory: str) -> IscsiTarget | None:
 
 def _is_used(directory: str, iqn: str) -> bool:
     """Whether there is a directory of another disk of the target."""
-    top = directory.rsplit("/", 2)[0].removesuffix(f"/{disk_mount.MAPS}")
+    top = directory.rsplit("/", 2)[0].removesuffix(f"/{MAPS}")
     others = (other for tree in trees_of(top) for other, _ in _directories(tree))
     return any(is_of_target(other, iqn) for other in others if other != directory)
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykubelet.act.volumes.attached import await_attachment, referenced_secret, secret_data
-from pykubelet.act.volumes.disk_mount import trees_of
-from pykubelet.act.volumes.disk_plan import DiskPlan, is_read_only, mount_options, plan_bind
+from pykubelet.act.volumes.disk_plan import DiskPlan, is_read_only, mount_options, plan_bind, trees_of
 from pykubelet.act.volumes.iscsi_plan import (
     NAME,
     PLUGIN,
