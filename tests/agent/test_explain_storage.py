@@ -12,6 +12,7 @@ import pytest
 from support.agent import Agent, Json, make_container, make_pod
 from support.csi import DRIVER, csi_driver
 from support.world import World
+from testbed.fuse import HangingFileSystem
 
 pytestmark = pytest.mark.integration
 MakeAgent = Callable[..., Agent]
@@ -78,6 +79,34 @@ async def test_the_program_that_mounts(make_agent: MakeAgent, tmp_path: Path) ->
     agent.remove("web")
     os.kill(int(pid), signal.SIGKILL)
     await agent.wait_gone("web")
+    await agent.wait_nothing_left()
+
+
+async def test_a_driver_that_is_stopped_and_a_file_system_that_does_not_answer(
+    make_agent: MakeAgent, tmp_path: Path
+) -> None:
+    agent = make_agent().start()
+    with HangingFileSystem(tmp_path / "mounted", tmp_path / "shown") as system:
+        async with csi_driver(agent.root, agent.folder / "csi") as driver:
+            agent.put(using("first", csi={"driver": DRIVER}))
+            await agent.wait_running("first")
+            os.kill(driver.pid, signal.SIGSTOP)
+            system.hang()
+            agent.put(using("web", csi={"driver": DRIVER}))
+            agent.put(using("file", hostPath={"path": str(tmp_path / "mounted"), "type": "Directory"}))
+            stopped = f"note  the driver {DRIVER} is process {driver.pid} (python), which a signal has stopped"
+            await shown(agent, "web-node", f"calls NodeGetCapabilities of {DRIVER}, for ", "; given up in 1m", stopped)
+            agent.remove("first")
+            await shown(agent, "first-node", "being unmounted", f"calls NodeUnpublishVolume of {DRIVER}, for ", stopped)
+            await shown(agent, "file-node", "being mounted, for ", "waits for the answer of a FUSE file system")
+            system.answer()
+            agent.remove("file")
+            os.kill(driver.pid, signal.SIGKILL)
+            await shown(agent, "web-node", "uncertain", "nothing listens on ", "next  try again")
+        async with csi_driver(agent.root, agent.folder / "csi"):
+            await agent.wait_running("web")
+            agent.remove("web")
+            await agent.wait_gone("first", "web", "file")
     await agent.wait_nothing_left()
 
 

@@ -99,7 +99,11 @@ class VolumeSearch:
         return VolumeFacts(program, search, self._calls(standing, directories), waits[0] if waits else "")
 
     def _calls(self, standing: VolumeStanding, directories: list[str]) -> tuple[RunningCall, ...]:
-        """The calls about the volume: those with a path below its directories. Block volumes have paths of their own, with its name."""
+        """The calls about the volume: those with a path below its directories. Block volumes have paths of their own, with its name.
+
+        While an operation runs, calls without a path, which ask what the driver can do, count too: they come first.
+        """
+        is_busy = standing.is_busy or (standing.device is not None and standing.device.is_busy)
 
         def is_about(path: str) -> bool:
             if any(path == one or path.startswith(f"{one}/") for one in directories):
@@ -108,7 +112,8 @@ class VolumeSearch:
             return path.startswith(f"{self._paths.plugins}/") and standing.spec_name in parts
 
         calls = running_calls(standing.driver) if standing.driver else ()
-        return tuple(call for call in calls if any(is_about(path) for path in call.paths))
+        found = [call for call in calls if any(is_about(path) for path in call.paths) or (is_busy and not call.paths)]
+        return tuple({call.name: call for call in reversed(found)}.values())
 
 
 def _run_all(searches: list[HolderSearch]) -> None:
