@@ -16,7 +16,7 @@ from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins, PluginTyp
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import LIMITS, CsiNode
 from pykubelet.edges.plugins.rpc import PluginCallError
-from pykubelet.observe.stats.drivers import measure_volumes
+from pykubelet.observe.stats.drivers import measurements
 
 CAPABILITY = pb.NodeServiceCapability(rpc=pb.NodeServiceCapability.RPC(type=pb.NodeServiceCapability.RPC.EXPAND_VOLUME))
 SEGMENTS = {f"k{number}": "v" for number in range(LIMITS.message // 14)}
@@ -55,7 +55,8 @@ def test_no_answer_of_a_driver_costs_much(tmp_path: Path, name: str) -> None:
                     continue
         try:
             async with asyncio.timeout(LONGEST_S):
-                await measure_volumes(Plugins({plugin.socket: plugin}), [volume], 1.0)
+                (asked,) = measurements(Plugins({plugin.socket: plugin}), [volume], 1.0)
+                await asked
         except TimeoutError:
             return
 

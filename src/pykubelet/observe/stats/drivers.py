@@ -6,7 +6,8 @@ A driver has `ANSWER_S` for all volumes of one pod. Source: Container Storage In
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
+from typing import Any
 
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodRef
@@ -18,50 +19,68 @@ from pykubelet.base.model.usage import FileSystemUse, VolumeUse
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import Capability, CsiNode
 from pykubelet.edges.plugins.rpc import PluginCallError
+from pykubelet.net.grpc.status import Code
 from pykubelet.observe.stats.volumes import MeasuredVolume
 
 log = Log("stats")
 ANSWER_S = 10.0
+_NO_ANSWER = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.CANCELED)
 #: Of a driver's text about the condition of a volume, that is all that is reported.
 MAX_CONDITION = 500
 
 
-async def measure_volumes(
+def measurements(
     plugins: Plugins, volumes: Iterable[MountedVolume], at: float, *, with_condition: bool = False
-) -> list[MeasuredVolume]:
-    """The usage of those volumes whose driver reports it. `at`: wall seconds now. `with_condition`: also whether they are abnormal."""
+) -> list[Coroutine[Any, Any, list[MeasuredVolume]]]:
+    """For each driver of the volumes, the work that finds the usage which it reports; a driver may never answer.
+
+    `at`: wall seconds now. `with_condition`: also whether volumes are abnormal.
+    """
     by_driver: dict[str, list[MountedVolume]] = {}
     for volume in volumes:
         if volume.csi is not None and (volume.csi.path or not volume.is_block):
             by_driver.setdefault(volume.csi.driver, []).append(volume)
-    found: list[MeasuredVolume] = []
-    for name, driven in by_driver.items():
-        plugin = plugins.csi_driver(name)
-        if plugin is None:
-            continue
-        try:
-            found += await _ask(plugin, driven, at, with_condition)
-        except PluginCallError as error:
-            log.debug("a CSI driver does not report the usage of volumes", driver=name, error=error)
-    return found
+    return [
+        _ask(plugin, driven, at, with_condition)
+        for name, driven in by_driver.items()
+        if (plugin := plugins.csi_driver(name)) is not None
+    ]
 
 
 async def _ask(plugin: Plugin, volumes: list[MountedVolume], at: float, with_condition: bool) -> list[MeasuredVolume]:
-    loop, found = asyncio.get_running_loop(), []
+    loop, found = asyncio.get_running_loop(), list[MeasuredVolume]()
     until = loop.time() + ANSWER_S
-    with CsiNode(plugin.name, plugin.endpoint, ANSWER_S) as node:
-        capabilities = await node.capabilities()
-        if Capability.GET_VOLUME_STATS not in capabilities:
-            return []
-        has_condition = with_condition and Capability.VOLUME_CONDITION in capabilities
-        for volume in volumes:
-            began = loop.time()
-            if volume.csi is None or began >= until:
-                break
-            answer = await node.stats(volume.csi.handle, volume.csi.path or volume.host_path)
-            use, condition = volume_use(volume, answer, at, has_condition=has_condition)
-            found.append(MeasuredVolume(use, plugin.name, loop.time() - began, condition))
+    try:
+        with CsiNode(plugin.name, plugin.endpoint, ANSWER_S) as node:
+            capabilities = await node.capabilities()
+            if Capability.GET_VOLUME_STATS not in capabilities:
+                return []
+            has_condition = with_condition and Capability.VOLUME_CONDITION in capabilities
+            for volume in volumes:
+                if (began := loop.time()) >= until:
+                    break
+                if (answer := await _stats(node, volume, has_condition)) is not None:
+                    use, condition = volume_use(volume, answer, at, has_condition=has_condition)
+                    found.append(MeasuredVolume(use, plugin.name, loop.time() - began, condition))
+    except PluginCallError as error:
+        log.debug("a CSI driver does not report the usage of volumes", driver=plugin.name, error=error)
     return found
+
+
+async def _stats(node: CsiNode, volume: MountedVolume, has_condition: bool) -> pb.NodeGetVolumeStatsResponse | None:
+    """The driver's answer about one volume; None if there is nothing in it. PluginCallError only if the driver does not answer."""
+    assert volume.csi is not None
+    try:
+        answer = await node.stats(volume.csi.handle, volume.csi.path or volume.host_path)
+    except PluginCallError as error:
+        if error.code in _NO_ANSWER:
+            raise
+        log.debug("a CSI driver does not report the usage of a volume", volume=volume.csi.handle, error=error)
+        return None
+    if not answer.usage and not has_condition:
+        log.debug("failed to get usage from response. usage is nil", volume=volume.csi.handle)
+        return None
+    return answer
 
 
 def volume_use(

@@ -34,7 +34,7 @@ from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.edges.host.proc.procfs import read_pid_limit, read_process_count
-from pykubelet.observe.stats.drivers import condition_event, measure_volumes
+from pykubelet.observe.stats.drivers import condition_event, measurements
 from pykubelet.observe.stats.sizes import PodSizes, read_file_system, read_pod_sizes
 from pykubelet.observe.stats.tree import (
     UsageSources,
@@ -332,7 +332,7 @@ class StatsLoop:
         uid = ref.uid
         conditions = self._settings.conditions
         asked = (
-            measure_volumes(self._inputs.plugins.get(), apart, wall, with_condition=conditions is not None),
+            *measurements(self._inputs.plugins.get(), apart, wall, with_condition=conditions is not None),
             measure_file_systems(self._flight, uid, [one for one in apart if one.has_stats], wall),
         )
         for work in asyncio.as_completed(asked):
