@@ -305,7 +305,8 @@ def wire_act(
     content = cells.content.cell
     selinux = replace(read_selinux(), mounts_all=settings.enabled("SELinuxMount"))
     plugins, api_node = cells.plugins.cell, cells.api_node.cell
-    inputs = VolumeInputs(roster, lifecycles, observed, node, content, plugins, api_node, selinux)
+    by_controller = settings.config.enableControllerAttachDetach is not False
+    inputs = VolumeInputs(roster, lifecycles, observed, node, content, plugins, api_node, selinux, by_controller)
     expander = Expander(ApiClaims(client) if client is not None else None, node.get().name, m.clock, m.recorder)
     edges = VolumeEdges(m.quotas, m.flight, expander, ApiAttachments(client) if client is not None else None)
     volumes = Volumes(paths, inputs, cells.mounts.writer, edges, m.clock, m.recorder)

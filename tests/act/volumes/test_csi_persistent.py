@@ -30,6 +30,7 @@ from pykubelet.act.volumes.model import (
     Inputs,
     InputsChanged,
     ReadAttachments,
+    RecordEvent,
     Result,
     SetUpEnded,
     TimerFired,
@@ -194,6 +195,22 @@ def test_a_volume_is_attached_before_anything_else() -> None:
     assert with_all.access.publish_context == {"lun": "7"}
     without = planned(known(attachRequired=False), LISTED)
     assert not without.access.publish_context and not device_of_plan(without).is_attachable
+
+
+@pytest.mark.parametrize("is_block", [False, True])
+def test_without_a_controller_volumes_that_must_be_attached_are_refused(is_block: bool) -> None:
+    pod = a_block_pod() if is_block else a_pod()
+    content = known(attachRequired=True, volume=BLOCK if is_block else {})
+    seen = Inputs(roster=roster(pod), observed=running(), node=NODE, content=content, plugins=registered())
+    seen = replace(seen, by_controller=False)
+    commands = Driver().see(InputsChanged(seen))
+    (event,) = [one.kube_event for one in commands if isinstance(one, RecordEvent)]
+    assert (event.reason, event.message) == (
+        "FailedAttachVolume",
+        'AttachVolume.Attach failed for volume "pv" : kubernetes.io/csi: attaching volumes from the kubelet is not supported',
+    )
+    others = replace(seen, content=known(attachRequired=False))
+    assert isinstance(plan_volume(a_pod(), a_pod().spec.volumes[0], others, PATHS), CsiPlan)
 
 
 @pytest.mark.parametrize(

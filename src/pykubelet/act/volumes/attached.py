@@ -8,16 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykubelet.act.volumes.kind import SET_UP, DevicePlan, PlanInputs, UndecidedPlan, VolumesError
+from pykubelet.act.volumes.kind import ATTACH, SET_UP, DevicePlan, PlanInputs, UndecidedPlan, VolumesError
 from pykubelet.base.api.core import LocalObjectReference, Pod, Secret
 from pykubelet.base.api.storage import SecretReference
 from pykubelet.base.model.content import Absent, ContentKind, ObjectKey, Present, Unreadable
 
+NOT_SUPPORTED = "attaching volumes from the kubelet is not supported"
 
-def await_attachment(inputs: PlanInputs, device: DevicePlan) -> UndecidedPlan | None:
-    """What is missing until the device is attached; None if nothing is."""
+
+def await_attachment(inputs: PlanInputs, device: DevicePlan, *, is_nothing: bool = False) -> UndecidedPlan | None:
+    """What is missing until the device is attached; None if nothing is.
+
+    `is_nothing`: attaching a volume of the kind does nothing. VolumesError for any other if the agent would have to attach it.
+    """
     if not device.is_attachable:
         return None
+    if not inputs.node_volumes.by_controller:
+        if is_nothing:
+            return None
+        raise VolumesError(f"{inputs.kind.plugin}: {NOT_SUPPORTED}", ATTACH)
     if device.name not in inputs.node_volumes.in_use:
         return UndecidedPlan("the node's status does not report it as in use yet", device=device)
     if device.name not in inputs.node_volumes.attached:

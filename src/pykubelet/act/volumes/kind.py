@@ -42,6 +42,8 @@ NEW_MOUNTER = "NewMounter initialization"
 EXPANDING = "Setup failed while expanding volume"
 #: The step in which a device is staged.
 MOUNT_DEVICE = "MountDevice"
+#: The step of attaching a volume, which Events name so.
+ATTACH = "AttachVolume.Attach"
 #: The step in which the PersistentVolume is compared with the node.
 NODE_AFFINITY = "NodeAffinity check"
 
@@ -102,10 +104,14 @@ class FoundDevice(Value):
 
 
 class NodeVolumes(Value):
-    """The volumes in the Node's status. `in_use`: unique names. `attached`: the path of each volume's device, often ""."""
+    """The volumes in the Node's status. `in_use`: unique names. `attached`: the path of each volume's device, often "".
+
+    `by_controller`: a controller attaches volumes; otherwise the agent would have to (`enableControllerAttachDetach`).
+    """
 
     in_use: frozenset[str] = frozenset()
     attached: Mapping[str, str] = field(default_factory=dict)
+    by_controller: bool = True
 
 
 class VolumePlan(Value):

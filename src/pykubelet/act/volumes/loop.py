@@ -51,7 +51,7 @@ _BEING_MADE = Content(has_manifests=True)
 
 
 class VolumeInputs(Value):
-    """What decisions about volumes read: cells, and `selinux`, which never changes."""
+    """What decisions about volumes read: cells, and what never changes: `selinux`, and `by_controller` (see `NodeVolumes`)."""
 
     roster: Cell[Roster]
     lifecycles: Cell[Lifecycles]
@@ -61,6 +61,7 @@ class VolumeInputs(Value):
     plugins: Cell[Plugins]
     api_node: Cell[ApiNode]
     selinux: SelinuxHost = SelinuxHost()
+    by_controller: bool = True
 
     def read(self) -> Inputs:
         """The current snapshots of all cells. Content from other manifests than those of the roster is being made anew."""
@@ -76,6 +77,7 @@ class VolumeInputs(Value):
             self.plugins.get(),
             self.api_node.get(),
             self.selinux,
+            self.by_controller,
         )
 
 

@@ -178,7 +178,7 @@ class PodVolumes(Value):
 
 
 class Inputs(Value):
-    """The snapshots of other components, read at one time. `selinux` never changes."""
+    """The snapshots of other components, read at one time. `selinux` and `by_controller` (see `NodeVolumes`) never change."""
 
     roster: Roster = field(default_factory=Roster)
     lifecycles: Lifecycles = field(default_factory=Lifecycles)
@@ -188,11 +188,12 @@ class Inputs(Value):
     plugins: Plugins = field(default_factory=Plugins)
     api_node: ApiNode = field(default_factory=ApiNode)
     selinux: SelinuxHost = SelinuxHost()
+    by_controller: bool = True
 
     @property
     def node_volumes(self) -> NodeVolumes:
         """The volumes in the status of the API server's Node."""
-        return NodeVolumes(self.api_node.volumes_in_use, self.api_node.volumes_attached)
+        return NodeVolumes(self.api_node.volumes_in_use, self.api_node.volumes_attached, self.by_controller)
 
     def is_same_as(self, other: Inputs) -> bool:
         """Whether no snapshot has changed."""

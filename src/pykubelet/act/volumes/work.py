@@ -9,6 +9,7 @@ import posixpath
 from collections.abc import Iterable
 
 from pykubelet.act.volumes.kind import (
+    ATTACH,
     EXPANDING,
     MOUNT_DEVICE,
     NEW_MOUNTER,
@@ -224,7 +225,11 @@ class Work:
     def record_failed_mount(
         self, pod: PodVolumes, name: str, error: str, step: str = SET_UP, *, is_block: bool = False
     ) -> None:
-        """Record that mounting the volume, or mapping a block device, has failed."""
+        """Record that attaching or mounting the volume, or mapping a block device, has failed."""
+        if step == ATTACH:
+            text = f'{ATTACH} failed for volume "{name}" : {error}'
+            self.commands.append(RecordEvent(warning(reasons.EVENT_FAILED_ATTACH_VOLUME, text, pod.ref)))
+            return
         step = _BLOCK_STEPS.get(step, step) if is_block else step
         what = f"{'MapVolume' if is_block else 'MountVolume'}{f'.{step}' if step else ''}"
         what = what if step == EXPANDING else f"{what} failed"

@@ -32,7 +32,7 @@ def plan(inputs: PlanInputs) -> DiskPlan | UndecidedPlan:
         context=mount_context(inputs),
         disk=disk,
     )
-    return await_attachment(inputs, device) or plan_bind(inputs, device, read_only, has_stats=False)
+    return await_attachment(inputs, device, is_nothing=True) or plan_bind(inputs, device, read_only, has_stats=False)
 
 
 KIND = VolumeKind(

@@ -65,7 +65,7 @@ def plan(inputs: PlanInputs) -> DiskPlan | UndecidedPlan:
         volume=inputs.spec_name,
         target=target,
     )
-    if (awaited := await_attachment(inputs, device)) is not None:
+    if (awaited := await_attachment(inputs, device, is_nothing=True)) is not None:
         return awaited
     chap = _chap(inputs, source)
     if isinstance(chap, UndecidedPlan):
