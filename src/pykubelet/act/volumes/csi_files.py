@@ -1,4 +1,4 @@
-"""The directories and `vol_data.json` around what a CSI driver mounts. Blocks.
+"""The directories and `vol_data.json` around what a CSI driver mounts. All but `call_and_sync` blocks.
 
 Directories are only removed when they are empty and nothing is mounted at them; `vol_data.json` goes last, because only it
 states which driver has to be called.
@@ -6,8 +6,11 @@ states which driver has to be called.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
+
 from pykubelet.act.volumes.csi_data import DATA, VolumeData, read_data
-from pykubelet.act.volumes.kind import VolumesError
+from pykubelet.act.volumes.kind import CallContext, UncertainError, VolumesError
 from pykubelet.edges.host.fs import files, mounts
 from pykubelet.edges.host.fs.errors import HostError
 
@@ -15,9 +18,29 @@ MAX_DATA = 64 << 10
 
 
 def write_data(directory: str, text: bytes) -> None:
-    """Make the directory, and `vol_data.json` in it."""
+    """Make the directory, and `vol_data.json` in it. It outlives the agent at once, and a power cut when it is synced."""
     files.make_dirs(directory, 0o750)
-    files.write_atomic(f"{directory}/{DATA}", text, 0o644, durable=True)
+    files.write_atomic(f"{directory}/{DATA}", text, 0o644)
+
+
+def sync_data(directory: str) -> None:
+    """Bring `vol_data.json` to the disk."""
+    files.sync_file(f"{directory}/{DATA}")
+
+
+async def call_and_sync(call: Awaitable[None], directory: str, context: CallContext) -> None:
+    """Await a call of the driver while `vol_data.json` is brought to the disk, which may take as long. Both end before this returns.
+
+    Raises what the call raises; UncertainError if only the disk has failed.
+    """
+    sync = context.blocking(lambda: sync_data(directory))
+    called, synced = await asyncio.gather(call, sync, return_exceptions=True)
+    if isinstance(called, BaseException):
+        raise called
+    if isinstance(synced, HostError):
+        raise UncertainError(str(synced)) from synced
+    if isinstance(synced, BaseException):
+        raise synced
 
 
 def has_data(directory: str) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pykubelet.act.volumes.csi_block import mount_block, unmount_block
 from pykubelet.act.volumes.csi_calls import call_failed, is_final, publish_request, registered_driver
 from pykubelet.act.volumes.csi_data import MOUNT, CsiPlan, driver_missing
-from pykubelet.act.volumes.csi_files import load_data, remove_around, write_data
+from pykubelet.act.volumes.csi_files import call_and_sync, load_data, remove_around, write_data
 from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.kind import SET_UP, CallContext, UncertainError, VolumesError
 from pykubelet.act.volumes.ownership import GroupChange, change_group
@@ -37,7 +37,7 @@ async def mount(plan: CsiPlan, context: CallContext) -> None:
             capabilities = await node.capabilities()
             was_there = await context.blocking(lambda: _prepare(plan))
             try:
-                await node.publish(publish_request(plan, capabilities))
+                await call_and_sync(node.publish(publish_request(plan, capabilities)), plan.directory, context)
             except PluginCallError as error:
                 if is_final(error) and not was_there:
                     await context.blocking(lambda: remove_around(plan.directory, plan.target))

@@ -30,7 +30,15 @@ from pykubelet.act.volumes.csi_data import (
     driver_missing,
     read_data,
 )
-from pykubelet.act.volumes.csi_files import MAX_DATA, load_data, remove_around, remove_empty, write_data
+from pykubelet.act.volumes.csi_files import (
+    MAX_DATA,
+    call_and_sync,
+    load_data,
+    remove_around,
+    remove_empty,
+    sync_data,
+    write_data,
+)
 from pykubelet.act.volumes.device_mount import refuse_references
 from pykubelet.act.volumes.directories import VolumeDirs, list_directories
 from pykubelet.act.volumes.kind import (
@@ -68,9 +76,11 @@ async def stage(plan: CsiDevicePlan, context: CallContext) -> None:
             if is_staged or plan.access.is_block:
                 await context.blocking(lambda: _prepare(plan, staged, with_target=is_staged))
             if not is_staged:
+                if plan.access.is_block:
+                    await context.blocking(lambda: sync_data(staged.directory))
                 return
             try:
-                await node.stage(stage_request(plan, capabilities))
+                await call_and_sync(node.stage(stage_request(plan, capabilities)), staged.directory, context)
             except PluginCallError as error:
                 if is_final(error) and not await context.blocking(lambda: _remove(staged)):
                     raise UncertainError(str(error), MOUNT_DEVICE) from error

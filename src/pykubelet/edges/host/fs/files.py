@@ -201,6 +201,17 @@ def write_atomic(
         raise
 
 
+def sync_file(path: str) -> None:
+    """Bring a file and its name to the disk: both survive a power cut."""
+    with translating("sync", path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        _sync_directory(os.path.dirname(path) or ".")
+
+
 def _sync_directory(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
