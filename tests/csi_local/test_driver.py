@@ -16,6 +16,10 @@ import grpc
 import pytest
 from support.csi import CsiProcess, csi_driver, unmount_all
 
+from pykubelet.app.csi_local import main
+from pykubelet.base.api.codec import from_object
+from pykubelet.base.api.documents import load_document
+from pykubelet.base.api.storage import CSIPersistentVolumeSource, PersistentVolume
 from pykubelet.base.model.plugins import CsiNodeInfo
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import CsiNode
@@ -327,6 +331,7 @@ async def test_requests_that_it_refuses(top: Path, driver: CsiProcess, node: Csi
         volume_id=volume.volume_id, staging_target_path=str(top / "staged"), volume_capability=BLOCK
     )
     assert await refusal(node.stage(staged_as_block)) is Code.INVALID_ARGUMENT
+    assert await refusal(node.publish(publication(top, volume.volume_id))) is Code.FAILED_PRECONDITION
     unstaged = publication(top, volume.volume_id, staging_target_path=str(top / "nowhere"))
     assert await refusal(node.publish(unstaged)) is Code.FAILED_PRECONDITION
     assert await refusal(node.stats(volume.volume_id, str(top))) is Code.NOT_FOUND
@@ -352,6 +357,23 @@ async def test_requests_that_it_refuses(top: Path, driver: CsiProcess, node: Csi
             {"name": "a", "volume_capabilities": [MOUNT], "parameters": {"backing": "tape"}},
         ),
         (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            {"name": "a", "volume_capabilities": [MOUNT], "parameters": {"bakcing": "image"}},
+        ),
+        (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            {"name": "a", "volume_capabilities": [MOUNT], "volume_content_source": pb.VolumeContentSource()},
+        ),
+        (grpc.StatusCode.INVALID_ARGUMENT, {"name": "a", "volume_capabilities": [pb.VolumeCapability()]}),
+        (
+            grpc.StatusCode.OUT_OF_RANGE,
+            {
+                "name": "a",
+                "volume_capabilities": [MOUNT],
+                "capacity_range": pb.CapacityRange(required_bytes=9 * MIB, limit_bytes=MIB),
+            },
+        ),
+        (
             grpc.StatusCode.ALREADY_EXISTS,
             {
                 "name": "pvc-1",
@@ -363,6 +385,74 @@ async def test_requests_that_it_refuses(top: Path, driver: CsiProcess, node: Csi
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await control(driver, "CreateVolume", **fields)
         assert refused.value.code() is problem
+
+
+async def test_what_is_published_otherwise_is_reported(top: Path, driver: CsiProcess, node: CsiNode) -> None:
+    volume_id, staged = (await create(driver, size=8 * MIB)).volume_id, str(top / "staged")
+    await node.stage(staging(top, volume_id))
+    await node.publish(publication(top, volume_id, staging_target_path=staged, readonly=True))
+    with pytest.raises(PluginCallError, match="is published read-only") as refused:
+        await node.publish(publication(top, volume_id, staging_target_path=staged))
+    assert refused.value.code is Code.ALREADY_EXISTS
+
+
+async def test_expansions_that_it_refuses_change_nothing(top: Path, driver: CsiProcess) -> None:
+    await create(driver, size=8 * MIB)
+    refusals: tuple[tuple[grpc.StatusCode, dict[str, Any]], ...] = (
+        (grpc.StatusCode.INVALID_ARGUMENT, {}),
+        (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            {"capacity_range": pb.CapacityRange(required_bytes=9 * MIB), "volume_capability": BLOCK},
+        ),
+        (
+            grpc.StatusCode.OUT_OF_RANGE,
+            {"capacity_range": pb.CapacityRange(required_bytes=9 * MIB, limit_bytes=MIB)},
+        ),
+        (grpc.StatusCode.OUT_OF_RANGE, {"capacity_range": pb.CapacityRange(limit_bytes=MIB)}),
+        (grpc.StatusCode.NOT_FOUND, {"volume_id": "x", "capacity_range": pb.CapacityRange(required_bytes=MIB)}),
+    )
+    for problem, fields in refusals:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await control(driver, "ControllerExpandVolume", **({"volume_id": "pvc-1"} | fields))
+        assert refused.value.code() is problem
+    (entry,) = (await control(driver, "ListVolumes")).entries
+    assert entry.volume.capacity_bytes == 8 * MIB
+
+
+async def test_people_create_expand_and_delete_volumes(
+    top: Path, driver: CsiProcess, node: CsiNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def run(*argv: str) -> tuple[int, str]:
+        code = await asyncio.to_thread(main, [*argv, "--root-dir", str(top / "root")])
+        told = capsys.readouterr()
+        return code, told.out + told.err
+
+    for name, options in (("data", ("--backing", "image")), ("disk", ("--block",))):
+        code, manifest = await run("create", name, "--size", "8Mi", *options)
+        volume = from_object(PersistentVolume, load_document(manifest.encode()))
+        assert (code, volume.metadata.name, volume.spec.capacity) == (0, name, {"storage": "8Mi"})
+        assert volume.spec.csi == CSIPersistentVolumeSource(driver=driver.name, volumeHandle=name)
+        assert (volume.spec.volumeMode == "Block") == (name == "disk")
+    assert [line.split() for line in (await run("list"))[1].splitlines()] == [
+        ["NAME", "SIZE", "BACKING"],
+        ["data", "8Mi", "image"],
+        ["disk", "8Mi", "image"],
+    ]
+    assert await run("expand", "data", "--size", "16Mi") == (
+        0,
+        "data has 16Mi; its file system grows when it is mounted next\n",
+    )
+    await node.stage(staging(top, "data"))
+    code, text = await run("delete", "data")
+    assert code == 1 and "the volume is still in use at" in text
+    await node.unstage("data", str(top / "staged"))
+    assert await run("delete", "data") == (0, "data deleted\n")
+    assert driver.volumes() == ["disk"]
+    code, text = await run("create", "No Name")
+    assert code == 1 and "lower-case" in text
+    await driver.kill()
+    code, text = await run("list")
+    assert code == 1 and "Does the driver run?" in text
 
 
 @pytest.mark.parametrize("moment", ["crash", "crash after"])

@@ -41,14 +41,22 @@ class Stand:
         body = {"provisioner": DRIVER, "volumeBindingMode": mode, "reclaimPolicy": policy, "parameters": parameters}
         self.server.create(CLASSES, {"metadata": {"name": name}, **body})
 
-    def claim(self, name: str, storage_class: str, size: str = "1Mi", **annotations: str) -> str:
+    def claim(
+        self,
+        name: str,
+        storage_class: str,
+        size: str = "1Mi",
+        annotations: Json | None = None,
+        source: Json | None = None,
+    ) -> str:
         """Create a claim that the control plane has given to the driver. Returns the name of its volume."""
         spec = {
             "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": size}},
             "storageClassName": storage_class,
+            **({"dataSource": source} if source else {}),
         }
-        metadata = {"name": name, "annotations": {PROVISIONER: DRIVER, **annotations}}
+        metadata = {"name": name, "annotations": {PROVISIONER: DRIVER, **(annotations or {})}}
         made = self.server.create(CLAIMS, {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
         return f"pvc-{made['metadata']['uid']}"
 
@@ -147,8 +155,8 @@ async def test_a_claim_gets_a_volume_that_is_reserved_for_it(stand: Stand) -> No
 async def test_a_claim_that_waits_for_its_pod_gets_its_volume_on_the_chosen_node(stand: Stand) -> None:
     stand.storage_class("later", "WaitForFirstConsumer")
     stand.claim("waiting", "later")
-    stand.claim("elsewhere", "later", **{SELECTED: "node-2"})
-    chosen = stand.claim("chosen", "later", **{SELECTED: "node-1"})
+    stand.claim("elsewhere", "later", annotations={SELECTED: "node-2"})
+    chosen = stand.claim("chosen", "later", annotations={SELECTED: "node-1"})
     await stand.until(lambda: chosen in stand.volumes())
     stand.server.update(
         f"{CLAIMS}/waiting", lambda claim: claim["metadata"]["annotations"].update({SELECTED: "node-1"})
@@ -161,7 +169,7 @@ async def test_claims_of_others_are_left_alone(stand: Stand) -> None:
     stand.storage_class("now")
     stand.server.create(CLASSES, {"metadata": {"name": "other"}, "provisioner": "other.example.com"})
     stand.claim("a", "other")
-    stand.claim("b", "now", **{PROVISIONER: "other.example.com"})
+    stand.claim("b", "now", annotations={PROVISIONER: "other.example.com"})
     own = stand.claim("own", "now")
     await stand.until(lambda: own in stand.volumes())
     assert list(stand.volumes()) == stand.on_disk() == [own]
@@ -257,6 +265,13 @@ async def test_a_size_that_is_impossible_is_reported_and_can_be_taken_back(stand
     stand.ask("data", "5Mi")
     await stand.until(lambda: stand.conditions("data") == ["FileSystemResizePending"])
     assert stand.capacity(volume) == "5Mi"
+
+
+async def test_a_claim_with_a_data_source_gets_no_empty_volume(stand: Stand) -> None:
+    stand.storage_class("now")
+    name = stand.claim("copy", "now", source={"kind": "PersistentVolumeClaim", "name": "data"})
+    await stand.until(lambda: any("volumes are made empty" in text for text in stand.messages()))
+    assert name not in stand.volumes() and stand.on_disk() == []
 
 
 async def test_volumes_of_others_do_not_grow(stand: Stand) -> None:

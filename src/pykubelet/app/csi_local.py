@@ -14,6 +14,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
+from pykubelet.app import csi_volumes
 from pykubelet.app.version import FULL
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.log import Log, set_up_logging
@@ -31,7 +32,7 @@ from pykubelet.net.grpc.server import Method, RpcServer
 from pykubelet.serve.listen import serve_rpc_socket
 
 log = Log("csi-local")
-NAME = "local.csi.pykubelet"
+NAME, ROOT_DIR = "local.csi.pykubelet", "/var/lib/kubelet"
 _NAME = re.compile(r"[a-z0-9A-Z]([-a-zA-Z0-9.]{0,61}[a-zA-Z0-9])?")
 
 
@@ -71,6 +72,8 @@ class DriverOptions(Value):
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
+    if argv and argv[0] in csi_volumes.COMMANDS:
+        return csi_volumes.main(argv, NAME, ROOT_DIR)
     parsed = _parser().parse_args(argv)
     root, data = parsed.root_dir.rstrip("/"), parsed.data_dir.rstrip("/")
     options = DriverOptions(parsed.driver_name, root, data, parsed.node_id, parsed.max_volumes, parsed.kubeconfig)
@@ -133,11 +136,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pykubelet csi-local",
         description="Run a CSI driver whose volumes are directories and image files on this machine. Needs root.",
+        epilog=f"Volumes of the running driver: pykubelet csi-local {'|'.join(csi_volumes.COMMANDS)} --help",
         allow_abbrev=False,
     )
     parser.add_argument("--driver-name", metavar="NAME", default=NAME, help=f"the driver's name (default {NAME})")
     parser.add_argument(
-        "--root-dir", metavar="DIR", default="/var/lib/kubelet", help="the agent's root directory (default %(default)s)"
+        "--root-dir", metavar="DIR", default=ROOT_DIR, help="the agent's root directory (default %(default)s)"
     )
     parser.add_argument(
         "--data-dir",

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from google.protobuf.wrappers_pb2 import BoolValue
 
 from pykubelet.base.kit.values import replace
-from pykubelet.csi_local.node import BACKING, read_backing
+from pykubelet.csi_local.node import BACKING, check_access, read_backing
 from pykubelet.csi_local.rpc import method, required
 from pykubelet.csi_local.store import Backing, LocalVolume
 from pykubelet.csi_local.volumes import LocalVolumes
@@ -89,9 +89,12 @@ class ControllerService:
             raise RpcError(Code.INVALID_ARGUMENT, "volume_capabilities is missing in the request")
         if problem := _refusal(request.volume_capabilities):
             raise RpcError(Code.INVALID_ARGUMENT, problem)
+        if request.HasField("volume_content_source"):
+            raise RpcError(Code.INVALID_ARGUMENT, "volume_content_source: volumes are made empty")
+        if request.mutable_parameters:
+            raise RpcError(Code.INVALID_ARGUMENT, "mutable_parameters: volumes have none")
+        _check_range(request.capacity_range)
         size, limit = request.capacity_range.required_bytes, request.capacity_range.limit_bytes
-        if 0 < limit < size:
-            raise RpcError(Code.OUT_OF_RANGE, "capacity_range: limit_bytes is below required_bytes")
         if not self._reaches(request.accessibility_requirements.requisite):
             raise RpcError(Code.RESOURCE_EXHAUSTED, "the volume is wanted where this driver does not run")
         is_block = any(one.WhichOneof("access_type") == "block" for one in request.volume_capabilities)
@@ -142,14 +145,20 @@ class ControllerService:
 
     async def validate(self, request: pb.ValidateVolumeCapabilitiesRequest) -> pb.ValidateVolumeCapabilitiesResponse:
         """Whether a volume can be used as described."""
-        volume = await self._volumes.get(required(request.volume_id, "volume_id"))
+        volume_id = required(request.volume_id, "volume_id")
         if not request.volume_capabilities:
             raise RpcError(Code.INVALID_ARGUMENT, "volume_capabilities is missing in the request")
+        volume = await self._volumes.get(volume_id)
         answer = pb.ValidateVolumeCapabilitiesResponse
         if problem := _refusal(request.volume_capabilities):
             return answer(message=problem)
         if any((one.WhichOneof("access_type") == "block") != volume.is_block for one in request.volume_capabilities):
             return answer(message="the volume was created for the other type of access")
+        if any(
+            fields.get(BACKING, volume.backing) != volume.backing
+            for fields in (request.volume_context, request.parameters)
+        ):
+            return answer(message=f"{BACKING}: the volume has the backing {volume.backing}")
         return answer(
             confirmed=answer.Confirmed(
                 volume_context=dict(request.volume_context),
@@ -160,18 +169,23 @@ class ControllerService:
 
     async def capacity(self, request: pb.GetCapacityRequest) -> pb.GetCapacityResponse:
         """The bytes that are free for new volumes."""
-        if not self._reaches([request.accessible_topology]):
+        if not self._reaches([request.accessible_topology]) or _refusal(request.volume_capabilities):
             return pb.GetCapacityResponse(available_capacity=0)
         return pb.GetCapacityResponse(available_capacity=await self._volumes.available_bytes())
 
     async def expand(self, request: pb.ControllerExpandVolumeRequest) -> pb.ControllerExpandVolumeResponse:
         """Give a volume a larger capacity. The node grows the file system of an image."""
         volume_id = required(request.volume_id, "volume_id")
-        size = request.capacity_range.required_bytes
+        if not request.HasField("capacity_range"):
+            raise RpcError(Code.INVALID_ARGUMENT, "capacity_range is missing in the request")
+        _check_range(request.capacity_range)
         async with self._volumes.alone(volume_id):
-            volume = await self._volumes.set_capacity(volume_id, size)
-        if 0 < request.capacity_range.limit_bytes < volume.capacity_bytes:
-            raise RpcError(Code.OUT_OF_RANGE, "capacity_range: the volume is larger than limit_bytes")
+            volume = await self._volumes.get(volume_id)
+            if request.HasField("volume_capability"):
+                check_access(volume, request.volume_capability)
+            if 0 < request.capacity_range.limit_bytes < volume.capacity_bytes:
+                raise RpcError(Code.OUT_OF_RANGE, "capacity_range: the volume is larger than limit_bytes")
+            volume = await self._volumes.set_capacity(volume_id, request.capacity_range.required_bytes)
         is_image = volume.backing is Backing.IMAGE
         return pb.ControllerExpandVolumeResponse(capacity_bytes=volume.capacity_bytes, node_expansion_required=is_image)
 
@@ -187,11 +201,20 @@ def volume_id_of(name: str) -> str:
     return name if _NAME.fullmatch(name) else f"v-{hashlib.sha256(name.encode()).hexdigest()}"
 
 
+def _check_range(wanted: pb.CapacityRange) -> None:
+    if wanted.required_bytes < 0 or wanted.limit_bytes < 0:
+        raise RpcError(Code.INVALID_ARGUMENT, "capacity_range: sizes must not be negative")
+    if 0 < wanted.limit_bytes < wanted.required_bytes:
+        raise RpcError(Code.OUT_OF_RANGE, "capacity_range: limit_bytes is below required_bytes")
+
+
 def _refusal(capabilities: Sequence[pb.VolumeCapability]) -> str:
     """Why volumes cannot be used as described; empty if they can."""
     if len({one.WhichOneof("access_type") for one in capabilities}) > 1:
         return "a volume is either mounted or a block volume"
     for one in capabilities:
+        if one.WhichOneof("access_type") is None:
+            return "volume_capabilities: each must be either mount or block"
         if one.mount.fs_type not in ("", "ext4"):
             return f"file system {one.mount.fs_type!r} is not offered: use ext4"
         if one.access_mode.mode not in MODES:

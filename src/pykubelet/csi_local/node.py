@@ -16,7 +16,8 @@ from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.net.grpc.server import Method
 from pykubelet.net.grpc.status import Code, RpcError
 
-EPHEMERAL = "csi.storage.k8s.io/ephemeral"
+KUBERNETES = "csi.storage.k8s.io/"
+EPHEMERAL = f"{KUBERNETES}ephemeral"
 BACKING, SIZE = "backing", "size"
 DEFAULT_IMAGE_BYTES = 1 << 30
 _RPC = pb.NodeServiceCapability.RPC
@@ -72,7 +73,7 @@ class NodeService:
         options = _mount_options(request.volume_capability)
         async with self._volumes.alone(volume_id):
             volume = await self._volumes.get(volume_id)
-            _check_access(volume, request.volume_capability)
+            check_access(volume, request.volume_capability)
             if volume.is_block:
                 await self._volumes.attach(volume)
             else:
@@ -105,12 +106,14 @@ class NodeService:
                     await self._volumes.make_read_only(volume_id, target)
                 return pb.NodePublishVolumeResponse()
             volume = await self._volumes.get(volume_id)
-            _check_access(volume, request.volume_capability)
+            check_access(volume, request.volume_capability)
             if volume.is_block:
                 if request.readonly:
                     raise RpcError(Code.INVALID_ARGUMENT, "readonly: block volumes are writable")
                 await self._volumes.bind_device(volume, target)
                 return pb.NodePublishVolumeResponse()
+            if not request.staging_target_path:
+                raise RpcError(Code.FAILED_PRECONDITION, "staging_target_path is missing in the request")
             staged = path_of(request.staging_target_path, "staging_target_path")
             if not await self._volumes.is_mounted(volume_id, staged):
                 raise RpcError(Code.FAILED_PRECONDITION, f"volume {volume_id} is not staged at {staged}")
@@ -162,7 +165,9 @@ class NodeService:
     async def expand(self, request: pb.NodeExpandVolumeRequest) -> pb.NodeExpandVolumeResponse:
         """Grow the device of a block volume, or the file system of a mounted one."""
         volume_id = required(request.volume_id, "volume_id")
-        path = path_of(request.volume_path, "volume_path")
+        path, limit = path_of(request.volume_path, "volume_path"), request.capacity_range.limit_bytes
+        if 0 < limit < request.capacity_range.required_bytes:
+            raise RpcError(Code.OUT_OF_RANGE, "capacity_range: limit_bytes is below required_bytes")
         async with self._volumes.alone(volume_id):
             volume = await self._volumes.set_capacity(volume_id, request.capacity_range.required_bytes)
             if not volume.is_block and not await self._volumes.is_mounted(volume_id, path):
@@ -172,9 +177,15 @@ class NodeService:
 
 
 def read_backing(parameters: Mapping[str, str], size: int, *, is_block: bool = False) -> LocalVolume:
-    """A volume without an id, as asked for by `parameters` (`backing`: directory or image). Raises RpcError."""
+    """A volume without an id, as asked for by `parameters` (`backing`: directory or image). Raises RpcError.
+
+    Parameters with the prefix of Kubernetes are ignored; any other one is refused, since it is a mistake.
+    """
     if size < 0:
         raise RpcError(Code.INVALID_ARGUMENT, "the size must not be negative")
+    unknown = sorted(key for key in parameters if key not in (BACKING, SIZE) and not key.startswith(KUBERNETES))
+    if unknown:
+        raise RpcError(Code.INVALID_ARGUMENT, f"parameter {unknown[0]!r} is not known: use {BACKING}")
     try:
         backing = Backing(parameters.get(BACKING, str(Backing.IMAGE if is_block else Backing.DIRECTORY)))
     except ValueError:
@@ -207,7 +218,7 @@ def _mount_options(capability: pb.VolumeCapability) -> tuple[str, ...]:
     return tuple(capability.mount.mount_flags)
 
 
-def _check_access(volume: LocalVolume, capability: pb.VolumeCapability) -> None:
+def check_access(volume: LocalVolume, capability: pb.VolumeCapability) -> None:
     """Raise RpcError if a block volume is to be mounted, or another one to be a device."""
     if volume.is_block != (capability.WhichOneof("access_type") == "block"):
         text = f"volume {volume.id} was created {'as a block volume' if volume.is_block else 'to be mounted'}"

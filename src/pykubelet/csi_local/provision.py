@@ -104,7 +104,7 @@ def _is_released(volume: PersistentVolume, driver: str) -> bool:
 
 
 def creation(task: Provision) -> pb.CreateVolumeRequest:
-    """The request to the driver. Raises QuantityError."""
+    """The request to the driver. Raises QuantityError. A data source is passed on without its id: the driver refuses any."""
     spec, parameters = task.claim.spec, task.storage_class.parameters
     size = spec.resources.requests.get("storage") if spec.resources is not None else None
     modes = [pb.VolumeCapability.AccessMode(mode=_MODES.get(mode)) for mode in spec.accessModes]
@@ -122,6 +122,7 @@ def creation(task: Provision) -> pb.CreateVolumeRequest:
         capacity_range=pb.CapacityRange(required_bytes=value(size)),
         volume_capabilities=[pb.VolumeCapability(access_mode=mode, **access) for mode in modes],
         parameters={key: text for key, text in parameters.items() if not key.startswith(OWN_PARAMETERS)},
+        volume_content_source=pb.VolumeContentSource() if spec.dataSource or spec.dataSourceRef else None,
     )
 
 

@@ -172,12 +172,17 @@ class LocalVolumes:
         await blocking(self._flight, volume.id, bind)
 
     async def bind(self, volume_id: str, source: str, target: str, read_only: bool) -> None:
-        """Bind the staged volume at `target`, or make an earlier bind read-only."""
+        """Bind the staged volume at `target`, or make an earlier bind read-only.
+
+        Raises RpcError (ALREADY_EXISTS) if the target is read-only and is wanted writable.
+        """
 
         def bind() -> None:
             files.make_dirs(target, 0o750)
             if not mounts.is_mount_point(target):
                 mounts.bind(source, target)
+            elif not read_only and _is_read_only(target) and not _is_read_only(source):
+                raise RpcError(Code.ALREADY_EXISTS, f"volume {volume_id} is published read-only at {target}")
             if read_only:
                 mounts.remount_read_only(target)
 
@@ -240,6 +245,10 @@ class LocalVolumes:
             return mounts.read_fs_usage(self._store.directory).available_bytes
 
         return await blocking(self._flight, "", read)
+
+
+def _is_read_only(target: str) -> bool:
+    return any(mount.is_read_only for mount in mounts.read_mounts() if mount.target == target)
 
 
 def _check_size(volume: LocalVolume) -> None:

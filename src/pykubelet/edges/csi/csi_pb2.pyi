@@ -88,7 +88,7 @@ class ProbeResponse(_message.Message):
     def __init__(self, ready: _Optional[_Union[_wrappers_pb2.BoolValue, _Mapping]] = ...) -> None: ...
 
 class CreateVolumeRequest(_message.Message):
-    __slots__ = ("name", "capacity_range", "volume_capabilities", "parameters", "secrets", "accessibility_requirements", "mutable_parameters")
+    __slots__ = ("name", "capacity_range", "volume_capabilities", "parameters", "secrets", "volume_content_source", "accessibility_requirements", "mutable_parameters")
     class ParametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -115,6 +115,7 @@ class CreateVolumeRequest(_message.Message):
     VOLUME_CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     SECRETS_FIELD_NUMBER: _ClassVar[int]
+    VOLUME_CONTENT_SOURCE_FIELD_NUMBER: _ClassVar[int]
     ACCESSIBILITY_REQUIREMENTS_FIELD_NUMBER: _ClassVar[int]
     MUTABLE_PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     name: str
@@ -122,9 +123,28 @@ class CreateVolumeRequest(_message.Message):
     volume_capabilities: _containers.RepeatedCompositeFieldContainer[VolumeCapability]
     parameters: _containers.ScalarMap[str, str]
     secrets: _containers.ScalarMap[str, str]
+    volume_content_source: VolumeContentSource
     accessibility_requirements: TopologyRequirement
     mutable_parameters: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., capacity_range: _Optional[_Union[CapacityRange, _Mapping]] = ..., volume_capabilities: _Optional[_Iterable[_Union[VolumeCapability, _Mapping]]] = ..., parameters: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., accessibility_requirements: _Optional[_Union[TopologyRequirement, _Mapping]] = ..., mutable_parameters: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., capacity_range: _Optional[_Union[CapacityRange, _Mapping]] = ..., volume_capabilities: _Optional[_Iterable[_Union[VolumeCapability, _Mapping]]] = ..., parameters: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., volume_content_source: _Optional[_Union[VolumeContentSource, _Mapping]] = ..., accessibility_requirements: _Optional[_Union[TopologyRequirement, _Mapping]] = ..., mutable_parameters: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class VolumeContentSource(_message.Message):
+    __slots__ = ("snapshot", "volume")
+    class SnapshotSource(_message.Message):
+        __slots__ = ("snapshot_id",)
+        SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+        snapshot_id: str
+        def __init__(self, snapshot_id: _Optional[str] = ...) -> None: ...
+    class VolumeSource(_message.Message):
+        __slots__ = ("volume_id",)
+        VOLUME_ID_FIELD_NUMBER: _ClassVar[int]
+        volume_id: str
+        def __init__(self, volume_id: _Optional[str] = ...) -> None: ...
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    VOLUME_FIELD_NUMBER: _ClassVar[int]
+    snapshot: VolumeContentSource.SnapshotSource
+    volume: VolumeContentSource.VolumeSource
+    def __init__(self, snapshot: _Optional[_Union[VolumeContentSource.SnapshotSource, _Mapping]] = ..., volume: _Optional[_Union[VolumeContentSource.VolumeSource, _Mapping]] = ...) -> None: ...
 
 class CreateVolumeResponse(_message.Message):
     __slots__ = ("volume",)
