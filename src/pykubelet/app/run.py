@@ -10,7 +10,8 @@ import asyncio
 import gc
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 from pykubelet.app.once import OnceCells, run_once
@@ -18,7 +19,7 @@ from pykubelet.app.prepare import AgentStartError, take_lock
 from pykubelet.app.version import FULL
 from pykubelet.app.wiring import Agent, build_agent
 from pykubelet.base.kit.clock import SystemClock
-from pykubelet.base.kit.log import Log, set_up_logging
+from pykubelet.base.kit.log import Log, flush_log, matches, set_up_logging
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.settings import Settings
 
@@ -29,7 +30,7 @@ GC_THRESHOLDS = (20_000, 20, 50)
 
 def run(settings: Settings) -> int:
     """Run until a signal to stop. Returns the exit code; 0: stopped by a signal, or `--runonce` started all pods."""
-    set_up_logging(settings.verbosity, settings.log_json)
+    set_up_logs(settings)
     log.info("starting", version=FULL, root_dir=settings.root_dir, runtime=settings.runtime_endpoint)
     for warning in settings.warnings:
         log.warning(warning)
@@ -42,6 +43,35 @@ def run(settings: Settings) -> int:
     except (AgentStartError, ConfigError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
+    finally:
+        flush_log()
+
+
+def set_up_logs(settings: Settings) -> None:
+    """Set up the log as the field `logging` configures it, and warn of patterns of `vmodule` that name no module."""
+    vmodule = [(item.filePattern, item.verbosity) for item in settings.config.logging.vmodule]
+    split, buffer_bytes = settings.log_routing.splitStream, settings.log_buffer_bytes
+    set_up_logging(
+        settings.verbosity, settings.log_json, split_stream=split, buffer_bytes=buffer_bytes, vmodule=vmodule
+    )
+    if vmodule:
+        modules = [f"pykubelet.{name}" for name in module_names()]
+        for pattern, _ in vmodule:
+            if not any(matches(pattern, name) for name in modules):
+                log.warning("a pattern of --vmodule names no module of the agent", pattern=pattern)
+
+
+def module_names() -> Iterator[str]:
+    """The modules of the agent, with dots, without the name of the package."""
+    for path in Path(__file__).parents[1].rglob("*.py"):
+        yield ".".join(path.relative_to(Path(__file__).parents[1]).with_suffix("").parts)
+
+
+async def flush_regularly(period_s: float) -> None:
+    """Write the log's buffer at every `logging.flushFrequency`."""
+    while True:
+        await asyncio.sleep(period_s)
+        flush_log()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -63,6 +93,8 @@ async def _serve(settings: Settings) -> int:
             if not await _started(agent, stop):
                 return 0
             _settle()
+            if settings.log_routing.splitStream and settings.log_buffer_bytes:
+                agent.supervisor.start_root("log-flush", flush_regularly(settings.config.logging.flushFrequency.s))
             once = None
             if settings.run_once:
                 cells = agent.cells

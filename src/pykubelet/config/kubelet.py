@@ -110,10 +110,10 @@ class FormatOptions(_Part, frozen=True, kw_only=True):
 
 class Logging(_Part, frozen=True, kw_only=True):
     format: str = "text"
-    flushFrequency: NoEffect[TimeOrDuration] = Duration(5 * SECOND)
+    flushFrequency: TimeOrDuration = Duration(5 * SECOND)
     verbosity: UInt32 = 0
-    vmodule: NoEffect[tuple[VModuleItem, ...]] = ()
-    options: NoEffect[FormatOptions] = FormatOptions()
+    vmodule: tuple[VModuleItem, ...] = ()
+    options: FormatOptions = FormatOptions()
 
 
 class ShutdownGracePeriodByPodPriority(_Part, frozen=True, kw_only=True):

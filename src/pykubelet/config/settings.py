@@ -15,7 +15,7 @@ from pykubelet.base.model.paths import Paths
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.eviction import Threshold, read_thresholds, reserved_by, stall_threshold
 from pykubelet.config.gates import FeatureGates
-from pykubelet.config.kubelet import KubeletConfiguration
+from pykubelet.config.kubelet import KubeletConfiguration, OutputRouting
 from pykubelet.config.reserved import Reserved, read_reserved
 
 #: Gates whose features the node declares, sorted by name.
@@ -130,6 +130,17 @@ class Settings(Value):
     def log_json(self) -> bool:
         """Whether log lines are JSON instead of text."""
         return self.config.logging.format == "json"
+
+    @property
+    def log_routing(self) -> OutputRouting:
+        """The streams of the log, for its format (`logging.options`)."""
+        options = self.config.logging.options
+        return options.json if self.log_json else options.text
+
+    @property
+    def log_buffer_bytes(self) -> int:
+        """How many bytes of the log's messages are kept before they are written; 0: none."""
+        return max(0, parse_text(self.log_routing.infoBufferSize).value())
 
     @property
     def declared_features(self) -> tuple[str, ...]:

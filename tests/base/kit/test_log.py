@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pykubelet.base.kit.log import Log, set_up_logging
+from pykubelet.base.kit.log import Log, flush_log, matches, set_up_logging, set_verbosity
 from pykubelet.base.model.ids import PodRef, PodUID
 
 
@@ -21,6 +22,7 @@ def logging_as_before() -> Iterator[None]:
     root = logging.getLogger("pykubelet")
     before = (root.handlers[:], root.propagate, root.level)
     yield
+    set_verbosity(0)
     root.handlers[:], root.propagate = before[0], before[1]
     root.setLevel(before[2])
 
@@ -28,10 +30,13 @@ def logging_as_before() -> Iterator[None]:
 def test_a_line_has_level_package_message_and_fields(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logging(2)
     ref = PodRef("shop", "web", PodUID("u1"))
-    Log("pods").info("pod is syncing", pod=ref, cause="new pod", detail=None)
+    here = sys._getframe().f_lineno
+    Log("pods").info("pod is syncing", pod=ref, cause="new pod", detail=None, attempt=2, ready=True)
     line = capsys.readouterr().err
-    assert line.startswith("I")
-    assert line.endswith('[pods] "pod is syncing" pod=web_shop(u1) cause="new pod"\n')
+    head = r"I\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ test_log\.py:\d+\] "
+    rest = '"pod is syncing" logger="pods" pod="shop/web" podUID="u1" cause="new pod" attempt=2 ready=true\n'
+    assert re.fullmatch(head + re.escape(rest), line)
+    assert f"test_log.py:{here + 1}]" in line
 
 
 def test_a_value_that_would_break_the_line_is_quoted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,7 +44,7 @@ def test_a_value_that_would_break_the_line_is_quoted(capsys: pytest.CaptureFixtu
     Log("pods").warning("odd", error='two\nlines "quoted"', empty="", equals="a=b")
     line = capsys.readouterr().err
     assert line.count("\n") == 1
-    assert 'error="two\\nlines \\"quoted\\"" empty="" equals="a=b"' in line
+    assert 'err="two\\nlines \\"quoted\\"" empty="" equals="a=b"' in line
 
 
 def test_an_error_brings_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,17 +68,77 @@ def test_details_are_logged_from_verbosity_four_on(capsys: pytest.CaptureFixture
     assert "detail" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("pattern", "is_named"),
+    [
+        ("loop", True),
+        ("lo*", True),
+        ("loop.py", True),
+        ("act/pods/*", True),
+        ("act/*", True),
+        ("pods", False),
+        ("act/pods", False),
+        ("observe/*/loop", False),
+    ],
+)
+def test_patterns_of_modules(pattern: str, is_named: bool) -> None:
+    assert matches(pattern, "pykubelet.act.pods.loop") is is_named
+
+
+def test_the_verbosity_of_single_modules(capsys: pytest.CaptureFixture[str]) -> None:
+    log = Log("pods")
+    set_up_logging(2, vmodule=[("other", 9), ("test_l?g", 5)])
+    log.at(5, "shown")
+    log.at(6, "hidden")
+    set_verbosity(6)
+    log.at(6, "shown now")
+    set_verbosity(0)
+    log.debug("still a detail")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split('"')[1] for line in lines] == ["shown", "shown now", "still a detail"]
+
+
+@pytest.mark.parametrize(("json_format", "failures"), [(False, ["odd", "broken"]), (True, ["broken"])])
+def test_messages_and_failures_on_two_streams(
+    capsys: pytest.CaptureFixture[str], json_format: bool, failures: list[str]
+) -> None:
+    """As in the reference, only errors are failures in JSON."""
+    set_up_logging(2, json_format, split_stream=True)
+    log = Log("pods")
+    log.info("fine")
+    log.warning("odd")
+    log.error("broken")
+    out, err = capsys.readouterr()
+    assert [word for word in ("fine", "odd", "broken") if word in err] == failures
+    assert [word for word in ("fine", "odd", "broken") if word in out] == ["fine", *{"odd"} - set(failures)]
+
+
+def test_messages_are_kept_until_the_buffer_is_full(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(2, split_stream=True, buffer_bytes=200)
+    log = Log("pods")
+    log.info("first")
+    log.error("at once")
+    assert [stream.count("\n") for stream in capsys.readouterr()] == [0, 1]
+    log.info("x" * 100)
+    assert capsys.readouterr().out.count("\n") == 2
+    log.info("third")
+    flush_log()
+    assert "third" in capsys.readouterr().out
+
+
 def test_json_lines_are_json(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logging(2, json_format=True)
     ref = PodRef("shop", "web", PodUID("u1"))
     Log("pods").info("pod is syncing", pod=ref, attempt=3, nothing=None)
     entry = json.loads(capsys.readouterr().err)
     assert entry.pop("ts") > 0
+    assert re.fullmatch(r"kit/test_log\.py:\d+", entry.pop("caller"))
     assert entry == {
-        "level": "info",
         "logger": "pods",
         "msg": "pod is syncing",
-        "pod": "web_shop(u1)",
+        "v": 0,
+        "pod": {"name": "web", "namespace": "shop"},
+        "podUID": "u1",
         "attempt": 3,
     }
 
@@ -81,7 +146,19 @@ def test_json_lines_are_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_json_error_brings_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logging(2, json_format=True)
     Log("pods").error("crashed", exc_info=ValueError("boom"))
-    assert "ValueError: boom" in json.loads(capsys.readouterr().err)["stacktrace"]
+    entry = json.loads(capsys.readouterr().err)
+    assert "ValueError: boom" in entry["stacktrace"]
+    assert entry["err"] == "boom" and "v" not in entry
+
+
+def test_json_shows_verbosity_and_failures(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(6, json_format=True)
+    log = Log("pods")
+    log.at(6, "trace", names=("a", "b"))
+    log.warning("odd", error="why", uid="u1", container="c")
+    trace, odd = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert (trace["v"], trace["names"]) == (6, ["a", "b"])
+    assert (odd["v"], odd["level"], odd["err"], odd["podUID"], odd["containerName"]) == (0, "warning", "why", "u1", "c")
 
 
 def test_setting_up_twice_does_not_double_the_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,4 +206,4 @@ def test_control_characters_of_others_do_not_reach_the_terminal(capsys: pytest.C
         Log("pods").error("odd \x9b31m", error="\x1b[31m", more="\r", last="\x9c", exc_info=error)
     text = capsys.readouterr().err
     assert not any((ord(letter) < 32 and letter != "\n") or 127 <= ord(letter) < 160 for letter in text)
-    assert 'error="\\u001b[31m"' in text and "boom" in text
+    assert 'err="\\u001b[31m"' in text and "boom" in text

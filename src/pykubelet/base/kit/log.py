@@ -1,90 +1,182 @@
-"""Structured logging: one line per event, with `key=value` fields after the message, or JSON.
+"""Structured logging: one line per event, with fields after the message. `log_lines.py` has the formats.
 
-Owns: the format and the verbosity of the agent's log (standard error). Log changes (failed once, recovered once), not
-iterations; pass `pod`, `uid` and `cause` wherever they are known. Levels and logger names are those of `logging`. The agent's
-own lines go straight to the stream, because a record of `logging` costs more than the line itself. If the stream is the
-systemd journal, each line begins with its priority, which the journal strips. Source: sd-daemon(3), systemd.exec(5).
+Owns: the streams and the verbosity of the agent's log. Log changes (failed once, recovered once), not iterations; pass `pod`,
+`uid` and `cause` wherever they are known. Logger names are those of `logging`. The agent's own lines go straight to the
+stream, because a record of `logging` costs more than the line itself. If the stream is the systemd journal, each line begins
+with its priority, which the journal strips. Source: sd-daemon(3), systemd.exec(5).
+
+Verbosity is that of Kubernetes: 0 always, 1 and 2 for operators, 3 served requests, 4 details of decisions, 5 more of them,
+6 requests to the API server, 7 and 8 their headers and bodies, 10 calls to the container runtime.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import re
 import sys
 import time
-import traceback
-from json.encoder import encode_basestring
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from types import FrameType
 from typing import Any, TextIO
 
-from pykubelet.base.kit.terminal import escape_controls, has_controls
+from pykubelet.base.kit.log_lines import Fields, Line, TextLines, json_line
 
 _ROOT = logging.getLogger("pykubelet")
-_BREAKING = re.compile(r'[ "\n\t=]').search
 #: syslog's numbers
 _PRIORITIES = {logging.DEBUG: "<7>", logging.INFO: "<6>", logging.WARNING: "<4>", logging.ERROR: "<3>"}
-_LEVELS = {logging.DEBUG: "D", logging.INFO: "I", logging.WARNING: "W", logging.ERROR: "E"}
-Fields = dict[str, Any]
+#: The verbosity from which `debug` is shown.
+DETAILS = 4
+MAX_BUFFER_BYTES = 2 << 30
+Patterns = tuple[tuple[str, int], ...]
+
+
+class _Verbosity:
+    """The verbosity of the whole agent, and that of modules by patterns."""
+
+    def __init__(self) -> None:
+        self.level = 0
+        self.patterns: Patterns = ()
+        self.changes = 0
+
+    def set(self, level: int, patterns: Patterns) -> None:
+        self.level, self.patterns = level, patterns
+        self.changes += 1
+        _ROOT.setLevel(logging.DEBUG if level >= DETAILS or patterns else logging.INFO)
+
+    def of(self, module: str) -> int:
+        found = next((level for pattern, level in self.patterns if matches(pattern, module)), 0)
+        return max(self.level, found)
+
+
+_VERBOSITY = _Verbosity()
+
+
+def matches(pattern: str, module: str) -> bool:
+    """Whether a pattern of `--vmodule` names a module (with dots).
+
+    A pattern with a slash is compared with the module's path below `pykubelet`; another one with the name of its file. Both are
+    without a suffix and may have the wildcards `*` and `?`.
+    """
+    pattern = pattern.removesuffix(".py")
+    path = module.replace(".", "/").removeprefix("pykubelet/")
+    return fnmatchcase(path if "/" in pattern else path.rpartition("/")[2], pattern)
 
 
 class Log:
-    """A named logger whose calls take fields as keyword arguments."""
+    """A named logger whose calls take fields as keyword arguments. Make one in each module that logs."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._logger = _ROOT.getChild(name)
+        self._module = str(sys._getframe(1).f_globals.get("__name__", ""))
+        self._known = (-1, 0)
+
+    def shows(self, verbosity: int) -> bool:
+        """Whether lines of this verbosity are shown, for lines that are expensive to make."""
+        changes, level = self._known
+        if changes != _VERBOSITY.changes:
+            level = _VERBOSITY.of(self._module)
+            self._known = (_VERBOSITY.changes, level)
+        return verbosity <= level
+
+    def at(self, verbosity: int, message: str, **fields: Any) -> None:
+        """Log what is shown from this verbosity on."""
+        if self.shows(verbosity) or not _ROOT.handlers:  # not set up: `logging` decides
+            level = logging.DEBUG if verbosity >= DETAILS else logging.INFO
+            self._write(level, verbosity, message, fields)
 
     def debug(self, message: str, **fields: Any) -> None:
         """Log a detail, shown from verbosity 4 on."""
-        self._write(logging.DEBUG, message, fields)
+        if self.shows(DETAILS) or not _ROOT.handlers:
+            self._write(logging.DEBUG, DETAILS, message, fields)
 
     def info(self, message: str, **fields: Any) -> None:
         """Log a change in normal operation."""
-        self._write(logging.INFO, message, fields)
+        self._write(logging.INFO, 0, message, fields)
 
     def warning(self, message: str, **fields: Any) -> None:
         """Log a failure that the agent deals with itself, for instance by trying again."""
-        self._write(logging.WARNING, message, fields)
+        self._write(logging.WARNING, 0, message, fields)
 
     def error(self, message: str, *, exc_info: BaseException | None = None, **fields: Any) -> None:
         """Log a failure that needs attention, with the traceback of `exc_info` if it is given."""
-        self._write(logging.ERROR, message, fields, exc_info)
+        self._write(logging.ERROR, 0, message, fields, exc_info)
 
-    def _write(self, level: int, message: str, fields: Fields, error: BaseException | None = None) -> None:
+    def _write(
+        self, level: int, verbosity: int, message: str, fields: Fields, error: BaseException | None = None
+    ) -> None:
         if not self._logger.isEnabledFor(level):
             return
         for handler in _ROOT.handlers:
             if isinstance(handler, _Lines):
-                handler.write(self._name, level, message, fields, error)
+                folder, file, number = _place(sys._getframe(2))
+                line = Line(time.time(), level, verbosity, self._name, folder, file, number, message, fields, error)
+                handler.write(line)
                 return
         self._logger.log(level, message, extra={"fields": fields}, exc_info=error)
 
 
-class _Lines(logging.Handler):
-    """Writes lines to a stream. It is a handler so that records made by `logging` itself are written too."""
+def _place(frame: FrameType) -> tuple[str, str, int]:
+    path, _, file = frame.f_code.co_filename.rpartition("/")
+    return path.rpartition("/")[2], file, frame.f_lineno
 
-    def __init__(self, stream: TextIO, *, json_format: bool) -> None:
-        super().__init__()
+
+class _Stream:
+    """A stream for lines. With `buffer_bytes`, it keeps lines until there are that many bytes or until `flush`."""
+
+    def __init__(self, stream: TextIO, buffer_bytes: int = 0) -> None:
         self._stream = stream
-        self._line = _json_line if json_format else _TextLine().line
-        self._to_journal = _is_journal(stream)
+        self._most = min(buffer_bytes, MAX_BUFFER_BYTES)
+        self._kept: list[str] = []
+        self._size = 0
+        self.is_journal = _is_journal(stream)
 
-    def write(self, name: str, level: int, message: str, fields: Fields, error: BaseException | None) -> None:
-        """Write one line, followed by the traceback of `error` if there is one."""
-        line = self._line(time.time(), name, level, message, fields, error)
-        if self._to_journal:
-            priority = _PRIORITIES.get(level, "<6>")
-            line = priority + line.replace("\n", "\n" + priority)  # each line of a traceback is an entry of its own
+    def write(self, text: str) -> None:
+        self._kept.append(text)
+        self._size += len(text)
+        if self._size >= self._most:
+            self.flush()
+
+    def flush(self) -> None:
+        kept, self._kept, self._size = self._kept, [], 0
         try:
-            self._stream.write(line + "\n")
+            self._stream.write("".join(kept))
+            self._stream.flush()
         except (OSError, ValueError):  # the log cannot be written; there is nothing else to report it to
             return
+
+
+class _Lines(logging.Handler):
+    """Writes lines to streams. It is a handler so that records made by `logging` itself are written too.
+
+    `infos`: the stream of what is less severe than `split_at`.
+    """
+
+    def __init__(self, infos: _Stream, errors: _Stream, split_at: int, *, json_format: bool) -> None:
+        super().__init__()
+        self.infos = infos
+        self._errors = errors
+        self._split_at = split_at
+        self._render = json_line if json_format else TextLines(os.getpid()).render
+
+    def write(self, line: Line) -> None:
+        """Write one line, followed by the traceback of its error if there is one."""
+        stream = self.infos if line.level < self._split_at else self._errors
+        text = self._render(line)
+        if stream.is_journal:
+            priority = _PRIORITIES.get(line.level, "<6>")
+            text = priority + text.replace("\n", "\n" + priority)  # each line of a traceback is an entry of its own
+        stream.write(text + "\n")
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         name = record.name.removeprefix("pykubelet.")
-        self.write(name, record.levelno, record.getMessage(), getattr(record, "fields", {}), error)
+        folder, _, file = record.pathname.rpartition("/")
+        verbosity = DETAILS if record.levelno < logging.INFO else 0
+        fields = getattr(record, "fields", {})
+        folder, number, message = folder.rpartition("/")[2], record.lineno, record.getMessage()
+        self.write(Line(record.created, record.levelno, verbosity, name, folder, file, number, message, fields, error))
 
 
 def _is_journal(stream: TextIO) -> bool:
@@ -99,51 +191,37 @@ def _is_journal(stream: TextIO) -> bool:
     return journal == f"{found.st_dev}:{found.st_ino}"
 
 
-class _TextLine:
-    def __init__(self) -> None:
-        self._second = (0, "")
+def set_up_logging(
+    verbosity: int,
+    json_format: bool = False,
+    *,
+    split_stream: bool = False,
+    buffer_bytes: int = 0,
+    vmodule: Iterable[tuple[str, int]] = (),
+) -> None:
+    """Send the agent's log to standard error.
 
-    def line(self, at: float, name: str, level: int, message: str, fields: Fields, error: BaseException | None) -> str:
-        second = int(at)
-        if second != self._second[0]:
-            self._second = (second, time.strftime("%m%d %H:%M:%S", time.localtime(second)))
-        stamp = f"{self._second[1]}.{int((at - second) * 1000):03d}"
-        tail = "".join(f" {key}={_quoted(value)}" for key, value in fields.items() if value is not None)
-        text = f"{_LEVELS.get(level, 'I')}{stamp} [{name}] {escape_controls(encode_basestring(message))}{tail}"
-        return text if error is None else f"{text}\n{escape_controls(_traceback(error))}"
-
-
-def _json_line(at: float, name: str, level: int, message: str, fields: Fields, error: BaseException | None) -> str:
-    entry: Fields = {
-        "ts": round(at * 1000, 3),
-        "level": logging.getLevelName(level).lower(),
-        "logger": name,
-        "msg": message,
-    }
-    entry.update({key: _plain(value) for key, value in fields.items() if value is not None})
-    if error is not None:
-        entry["stacktrace"] = _traceback(error)
-    return json.dumps(entry)
-
-
-def _traceback(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error)).rstrip("\n")
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
-
-
-def _quoted(value: Any) -> str:
-    text = str(value)
-    return escape_controls(json.dumps(text)) if not text or _BREAKING(text) or has_controls(text) else text
-
-
-def set_up_logging(verbosity: int, json_format: bool = False) -> None:
-    """Send the agent's log to standard error. `verbosity` is `-v`: 0 to 3 logs changes, 4 and up also details."""
+    `verbosity`: `-v`. `vmodule`: the verbosity of modules by pattern (see `matches`). `split_stream`: messages that are no
+    failures go to standard output, up to `buffer_bytes` of them at a time. As in the reference, warnings are failures in text
+    only.
+    """
     # no line shows these, so `logging` need not look them up for each record
-    logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    _ROOT.handlers[:] = [_Lines(sys.stderr, json_format=json_format)]
+    errors = _Stream(sys.stderr)
+    infos = _Stream(sys.stdout, buffer_bytes) if split_stream else errors
+    split_at = logging.ERROR if json_format else logging.WARNING
+    _ROOT.handlers[:] = [_Lines(infos, errors, split_at, json_format=json_format)]
     _ROOT.propagate = False
-    _ROOT.setLevel(logging.DEBUG if verbosity >= 4 else logging.INFO)
+    _VERBOSITY.set(verbosity, tuple(vmodule))
+
+
+def set_verbosity(verbosity: int) -> None:
+    """Change `-v` while the agent runs."""
+    _VERBOSITY.set(verbosity, _VERBOSITY.patterns)
+
+
+def flush_log() -> None:
+    """Write the lines that a buffer holds."""
+    for handler in _ROOT.handlers:
+        if isinstance(handler, _Lines):
+            handler.infos.flush()

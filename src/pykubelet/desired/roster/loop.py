@@ -27,7 +27,7 @@ from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.reasons import EVENT_PREEMPTING
-from pykubelet.base.model.roster import Roster, RosterPod, SourceChanged
+from pykubelet.base.model.roster import Roster, SourceChanged, pod_ref
 from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.desired.roster.attach_limit import reject_at_limit
 from pykubelet.desired.roster.decide import settle
@@ -179,15 +179,12 @@ def _log_change(before: Roster, now: Roster) -> None:
     for uid in changed_keys(before.pods, now.pods):
         old, item = before.pods.get(uid), now.pods.get(uid)
         if old is None and item is not None:
-            log.info("pod is desired", pod=_full_name(item), uid=uid, source=item.source)
+            log.info("pod is desired", pod=pod_ref(item.pod), uid=uid, source=item.source)
         if old is not None and item is None:
-            log.debug("pod is no longer desired", pod=_full_name(old), uid=uid)
+            log.debug("pod is no longer desired", pod=pod_ref(old.pod), uid=uid)
         if item is not None and item.rejection is not None and (old is None or old.rejection is None):
             count_rejection(item.rejection.reason)
-            log.warning("pod is rejected", uid=uid, reason=item.rejection.reason, why=item.rejection.message)
+            why = item.rejection
+            log.warning("pod is rejected", pod=pod_ref(item.pod), uid=uid, reason=why.reason, why=why.message)
     if now.sources_ready and not before.sources_ready:
         log.info("all sources have reported", pods=len(now.pods))
-
-
-def _full_name(item: RosterPod) -> str:
-    return f"{item.pod.metadata.namespace}/{item.pod.metadata.name}"

@@ -215,7 +215,7 @@ class NodeReporter:
             await self._copy.take_answer(await self._client.get(self._copy.path, Node))
             return
         self._expect_node()
-        log.info("node registered", name=self._about.name, uid=made.metadata.uid)
+        log.info("node registered", name=self._about.name, node_uid=made.metadata.uid)
         self._start_timer.note_registered(read_boot_time(), read_self().started_at, self._clock.wall())
         due_at = self._clock.monotonic() + self._periods.report
         self._last = replace(self._last, uid=made.metadata.uid, due_at=due_at)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import Protocol
 
 from pykubelet.base.api.codec import encode
 from pykubelet.base.api.times import format_time
+from pykubelet.base.kit import log
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.flight import Done, SingleFlight
@@ -97,7 +97,7 @@ async def set_verbosity(request: Request) -> Answer:
     verbosity = parse_decimal(given, MAX_INT32)
     if verbosity is None:
         return text(400, f"failed to set the verbosity: must be from 0 to {MAX_INT32}, not {given[:64]!r}\n")
-    logging.getLogger("pykubelet").setLevel(logging.DEBUG if verbosity >= 4 else logging.INFO)
+    log.set_verbosity(verbosity)
     return text(200, f"successfully set klog.logging.verbosity to {verbosity}")
 
 

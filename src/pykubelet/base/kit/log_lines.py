@@ -1,0 +1,127 @@
+"""The text of log lines, in the formats of Kubernetes components: klog's text, and JSON.
+
+Text: `I0102 15:04:05.000000     123 loop.py:9] "message" logger="pods" pod="ns/name" podUID="..." key="value"`. The letter is the
+severity (I, W or E), the number is the process. JSON: an object with `ts` (milliseconds), `logger`, `caller`, `msg` and `v`; a
+failure has no `v` and has `err`. A pod is shown as `namespace/name` in text and as an object in JSON, with its UID in `podUID`.
+Source: the Kubernetes documentation "System Logs", and KEP-1602.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from json.encoder import encode_basestring
+from typing import Any
+
+from pykubelet.base.kit.terminal import escape_controls
+from pykubelet.base.kit.values import Value
+
+_LETTERS = {logging.WARNING: "W", logging.ERROR: "E", logging.CRITICAL: "E"}
+#: The keys that the kubelet uses for fields with a shorter name here.
+_KEYS = {"error": "err", "uid": "podUID", "container": "containerName"}
+Fields = Mapping[str, Any]
+
+
+class Line(Value):
+    """One event. `at`: wall seconds. `level`: a number of `logging`. `verbosity`: the `-v` from which it is shown.
+
+    `file`, `line`: the place in the code; `folder`: the last directory of its path.
+    """
+
+    at: float
+    level: int
+    verbosity: int
+    logger: str
+    folder: str
+    file: str
+    line: int
+    message: str
+    fields: Fields
+    error: BaseException | None = None
+
+
+class TextLines:
+    """Renders lines as text. It keeps the text of the current second."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = f"{pid:7d}"
+        self._second = (0, "")
+
+    def render(self, line: Line) -> str:
+        """The text of a line, without a line feed, followed by the traceback of its error."""
+        second = int(line.at)
+        if second != self._second[0]:
+            self._second = (second, time.strftime("%m%d %H:%M:%S", time.localtime(second)))
+        stamp = f"{self._second[1]}.{int((line.at - second) * 1e6):06d}"
+        head = f"{_LETTERS.get(line.level, 'I')}{stamp} {self._pid} {line.file}:{line.line}]"
+        tail = "".join(f" {key}={_text(value)}" for key, value in _pairs(line.fields))
+        text = f'{head} {_quoted(line.message)} logger="{line.logger}"{tail}'
+        return text if line.error is None else f"{text}\n{escape_controls(_traceback(line.error))}"
+
+
+def json_line(line: Line) -> str:
+    """A line as a JSON object, without a line feed."""
+    entry: dict[str, Any] = {
+        "ts": round(line.at * 1000, 4),
+        "logger": line.logger,
+        "caller": f"{line.folder}/{line.file}:{line.line}",
+        "msg": line.message,
+    }
+    if line.level < logging.ERROR:
+        entry["v"] = line.verbosity
+    if line.level == logging.WARNING:
+        entry["level"] = "warning"
+    entry.update((key, _plain(value)) for key, value in _pairs(line.fields))
+    if line.error is not None:
+        entry.setdefault("err", str(line.error))
+        entry["stacktrace"] = _traceback(line.error)
+    return json.dumps(entry)
+
+
+class _Pod(Value):
+    namespace: str
+    name: str
+
+
+def _pairs(fields: Fields) -> Iterator[tuple[str, Any]]:
+    """The fields by the keys that they are shown with; an object as `pod` becomes its name and its UID."""
+    for key, value in fields.items():
+        if value is None:
+            continue
+        if key == "pod" and hasattr(value, "namespace"):
+            yield key, _Pod(value.namespace, value.name)
+            if "uid" not in fields:
+                yield "podUID", str(value.uid)
+        else:
+            yield _KEYS.get(key, key), value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return _quoted(value)
+    if isinstance(value, (bool, int, float)):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, _Pod):
+        return _quoted(f"{value.namespace}/{value.name}")
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return escape_controls(json.dumps(value, default=str, ensure_ascii=False))
+    return _quoted(str(value))
+
+
+def _quoted(text: str) -> str:
+    return escape_controls(encode_basestring(text))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, _Pod):
+        return {"name": value.name, "namespace": value.namespace}
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+
+
+def _traceback(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error)).rstrip("\n")
