@@ -74,11 +74,10 @@ def test_the_list_of_gates_names_those_that_are_asked() -> None:
 
 
 def test_a_path_covers_what_is_below_it() -> None:
-    fields = ["crashLoopBackOff.maxContainerRestartPeriod", "tracing.endpoint", "podCIDR", "logging.verbosity"]
+    fields = ["crashLoopBackOff.maxContainerRestartPeriod", "podCIDR", "logging.verbosity"]
     assert without_effect(fields, ["root-dir", "exit-on-lock-contention"]) == (
         "--exit-on-lock-contention",
         "podCIDR",
-        "tracing.endpoint",
     )
 
 

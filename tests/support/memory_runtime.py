@@ -136,7 +136,7 @@ class MemoryChannel:
         await self._lost.wait()
         self._lost.clear()
 
-    async def unary(self, method: bytes, message: bytes, timeout_s: float | None) -> bytes:
+    async def unary(self, method: bytes, message: bytes, timeout_s: float | None, fields: bytes = b"") -> bytes:
         """Answered in the loop's next round at the earliest, as over a socket. The runtime ends what it has begun."""
         serve = self._connected(method)
         waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()

@@ -51,6 +51,7 @@ from pykubelet.app.prepare import AgentStartError, app_armor_enabled, kernel_ver
 from pykubelet.app.wiring_claims import load_claims, wire_claims
 from pykubelet.app.wiring_placement import wire_placement
 from pykubelet.app.wiring_server import wire_ports
+from pykubelet.app.wiring_tracing import wire_tracing
 from pykubelet.base.api.core import PodStatus
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell
@@ -458,6 +459,7 @@ class Agent:
         Raises AgentStartError.
         """
         m, cells, cluster = self._m, self.cells, self._cluster
+        self._begin(wire_tracing(m.settings, self._facts.name, self._closing))
         claims = load_claims(m)
         pod_cgroups = make_pod_cgroups(m, self._facts)
         puller, collector = wire_images(m, cells, cluster.pull_identity(m) if cluster and m.providers else None)

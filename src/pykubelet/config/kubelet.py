@@ -268,7 +268,7 @@ class KubeletConfiguration(_Part, frozen=True, kw_only=True):
     memoryReservationPolicy: str = "None"
     registerWithTaints: tuple[RegistrationTaint, ...] = ()
     registerNode: Ptr[bool] = True
-    tracing: NoEffect[Tracing] = Tracing()
+    tracing: Tracing | None = None
     localStorageCapacityIsolation: Ptr[bool] = True
     containerRuntimeEndpoint: str = "unix:///run/containerd/containerd.sock"
     imageServiceEndpoint: str = ""

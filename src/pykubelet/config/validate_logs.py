@@ -10,6 +10,7 @@ from pykubelet.base.kit.durations import SECOND
 from pykubelet.config.errors import ConfigProblem
 from pykubelet.config.gates import FeatureGates
 from pykubelet.config.kubelet import KubeletConfiguration, Logging, Tracing
+from pykubelet.config.trace_target import DEFAULT, TargetError, read_target
 
 MAX_VERBOSITY = 2**31 - 1
 FORMATS = ("text", "json")
@@ -51,8 +52,10 @@ def _logging(logging: Logging) -> Iterator[tuple[str, str]]:
             yield path, f"Invalid value: {item.verbosity}: Must be <= {MAX_VERBOSITY}"
 
 
-def check_tracing(tracing: Tracing) -> list[ConfigProblem]:
+def check_tracing(tracing: Tracing | None) -> list[ConfigProblem]:
     """The problems of the field `tracing`."""
+    if tracing is None:
+        return []
     found = []
     rate = tracing.samplingRatePerMillion
     path = "tracing.samplingRatePerMillion"
@@ -61,15 +64,22 @@ def check_tracing(tracing: Tracing) -> list[ConfigProblem]:
     if rate is not None and rate > 1_000_000:
         text = "sampling rate per million must be less than or equal to one million"
         found.append(ConfigProblem(path, f"{path}: Invalid value: {rate}: {text}"))
-    endpoint = tracing.endpoint
-    if endpoint is not None and "//" in endpoint:
-        scheme = endpoint.partition(":")[0]
-        if scheme not in SCHEMES:
-            path = "tracing.endpoint"
-            text = f"unsupported scheme: {scheme}.  Options are none, dns, unix, or unix-abstract."
-            see = "See https://github.com/grpc/grpc/blob/master/doc/naming.md"
-            found.append(ConfigProblem(path, f'{path}: Invalid value: "{endpoint}": {text}  {see}'))
+    if tracing.endpoint is not None and (text := _wrong_endpoint(tracing.endpoint)):
+        path = "tracing.endpoint"
+        found.append(ConfigProblem(path, f'{path}: Invalid value: "{tracing.endpoint}": {text}'))
     return found
+
+
+def _wrong_endpoint(endpoint: str) -> str:
+    scheme = endpoint.partition(":")[0]
+    if "//" in endpoint and scheme not in SCHEMES:
+        text = f"unsupported scheme: {scheme}.  Options are none, dns, unix, or unix-abstract."
+        return f"{text}  See https://github.com/grpc/grpc/blob/master/doc/naming.md"
+    try:
+        read_target(endpoint or DEFAULT)
+    except TargetError as error:
+        return str(error)
+    return ""
 
 
 def check_pod_logs(config: KubeletConfiguration) -> Iterator[ConfigProblem]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from act.pods.node import WEB, Node, named, node, static
 from act.pods.scenes import IMAGE, container, pod, running_script, sidecar
+from support.tracing import recorded
 
 from pykubelet.act.pods.metrics import RESTARTED, START_DURATIONS, WORK_DURATIONS
 from pykubelet.base.kit.backoff import BackoffPolicy
@@ -20,6 +21,7 @@ from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.roster import Rejection, pod_ref
 from pykubelet.base.model.shutdown import NodeShutdown
+from pykubelet.edges.cri.errors import CriCode
 from pykubelet.observe.pleg.decide import RelistPeriods
 from pykubelet.testing.cri.fake import FakeRuntime, RuntimeFault
 
@@ -48,6 +50,47 @@ async def test_a_pod_comes_up_and_goes_without_a_trace(tmp_path: Path) -> None:
         assert n.log_links() == []
         timeline = ["Created", "Started", "Killing"]
         assert [event.reason for event in n.recorder.events if event.reason in timeline] == timeline
+
+
+async def test_the_spans_of_a_pod_contain_its_calls_to_the_runtime(tmp_path: Path) -> None:
+    with recorded() as kept:
+        async with node(tmp_path) as n:
+            n.want(WEB)
+            await n.wait_running("web")
+            n.unwant("web")
+            await n.wait_gone("web")
+            calls = {call.method: call.traceparent for call in n.fake.calls}
+    sync = kept.named("syncPod")[0]
+    assert sync.attributes == {
+        "k8s.pod": "shop/web",
+        "k8s.pod.name": "web",
+        "k8s.pod.uid": "uid-web",
+        "k8s.namespace.name": "shop",
+        "k8s.pod.update_type": "create",
+    }
+    parents = {
+        "RunPodSandbox": sync,
+        "StartContainer": sync,
+        "StopContainer": kept.named("syncTerminatingPod")[0],
+        "RemovePodSandbox": kept.named("syncTerminatedPod")[0],
+    }
+    for method, parent in parents.items():
+        [called] = kept.named(f"runtime.v1.RuntimeService/{method}")
+        assert (called.parent_id, called.context.trace_id) == (parent.context.span_id, parent.context.trace_id), method
+        assert calls[method] == called.context.traceparent, "the runtime continues the trace"
+        assert called.attributes["rpc.grpc.status_code"] == 0
+
+
+async def test_a_failed_call_marks_its_span_and_that_of_the_pod(tmp_path: Path) -> None:
+    with recorded() as kept:
+        async with node(tmp_path) as n:
+            n.fake.inject(RuntimeFault("CreateContainer", code=CriCode.INTERNAL, message="no disk", times=1))
+            n.want(WEB)
+            await n.wait_for(lambda: bool(kept.named("syncPod")))
+    [call] = kept.named("runtime.v1.RuntimeService/CreateContainer")[:1]
+    assert call.failure == "rpc error: code = Internal desc = no disk"
+    assert call.attributes["rpc.grpc.status_code"] == 13
+    assert "no disk" in (kept.named("syncPod")[0].failure or "")
 
 
 async def test_a_pod_can_come_back_under_the_same_uid(tmp_path: Path) -> None:

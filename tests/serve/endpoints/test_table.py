@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from serve.ports import REACHED, inputs_of, reached, settings_of
 from support.api import endpoint_requests
+from support.tracing import recorded
 
 from pykubelet.base.api.auth import SubjectAccessReview, SubjectAccessReviewStatus
 from pykubelet.base.kit.clock import ManualClock
+from pykubelet.base.kit.tracing import SpanContext, SpanKind
 from pykubelet.base.kit.values import replace
 from pykubelet.config.settings import Settings
 from pykubelet.net.http.server import Request, Response, ServedConnection
@@ -58,6 +60,31 @@ async def ask(router: Router, method: str, path: str) -> tuple[int, str]:
     answer = await router.answer(Request(method, path))
     assert isinstance(answer, Response)
     return answer.status, answer.body.decode()
+
+
+# Tracing
+
+
+@pytest.mark.parametrize("is_read_only", [True, False])
+async def test_a_request_is_traced_as_a_part_of_what_the_client_does(is_read_only: bool) -> None:
+    """On the port that needs no credentials, a client cannot make the node record: its span is only linked."""
+    table = (endpoint("/new/", below=True, read_only=True), endpoint("/bad", read_only=True))
+    router = read_only_router(table, object()) if is_read_only else api_router(table, Settings(), object())
+    remote = SpanContext(b"t" * 16, b"s" * 8, is_sampled=True)
+    headers = {"traceparent": remote.traceparent}
+    with recorded(1_000_000 if is_read_only else 0) as kept:
+        await router.answer(Request("GET", "/new/a/b", headers=headers))
+        await router.answer(Request("GET", "/none", headers=headers))
+    [served] = kept.spans
+    assert (served.name, served.kind) == ("/new/", SpanKind.SERVER)
+    assert served.attributes == {
+        "http.request.method": "GET",
+        "http.route": "/new/",
+        "url.path": "/new/a/b",
+        "http.response.status_code": 200,
+    }
+    assert (served.context.trace_id == remote.trace_id) is (served.parent_id == remote.span_id) is not is_read_only
+    assert served.link == (remote if is_read_only else None)
 
 
 # Authorization

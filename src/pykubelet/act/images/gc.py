@@ -24,6 +24,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
+from pykubelet.base.kit.tracing import span
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
@@ -144,6 +145,10 @@ class ImageCollector:
 
     async def collect(self) -> int:
         """Remove images by age and by disk usage; return the bytes freed. Raises ImageGcError or CriError."""
+        with span("Images/GarbageCollect"):
+            return await self._collect()
+
+    async def _collect(self) -> int:
         async with self._lock:
             inventory = await self._take_inventory()
             candidates = decide_gc.rank_candidates(

@@ -32,6 +32,7 @@ from pykubelet.act.pods.model import (
     WakeAt,
     Woke,
 )
+from pykubelet.act.pods.spans import first_failure, pod_span
 from pykubelet.act.pods.waitbook import WaitsChanged
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -186,11 +187,14 @@ class PodWorker:
     async def _sync(self, command: Sync) -> None:
         began = self._clock.monotonic()
         operation = self._counts.begins(command.pod, command.cause, self._clock.wall())
-        try:
-            ended = await self._execution.sync(command, self._waits)
-            WORK_DURATIONS.observe(self._clock.monotonic() - began, operation)
-        except Exception as error:  # noqa: BLE001 - a bug in one pod's work must not end the others
-            ended = SyncEnded(pod_error=self._report_bug("sync", error))
+        with pod_span("syncPod", self.ref, operation) as traced:
+            try:
+                ended = await self._execution.sync(command, self._waits)
+                WORK_DURATIONS.observe(self._clock.monotonic() - began, operation)
+            except Exception as error:  # noqa: BLE001 - a bug in one pod's work must not end the others
+                ended = SyncEnded(pod_error=self._report_bug("sync", error))
+            if failure := first_failure(ended):
+                traced.fail(failure)
         self._sync_ended(ended)
 
     def _sync_over(self, task: asyncio.Task[None]) -> None:
@@ -208,10 +212,13 @@ class PodWorker:
         return self.state.kill is not None and self.state.kill.reason in REMOVED_AT_ONCE
 
     async def _stop(self, command: StopPod) -> None:
-        try:
-            error = await self._execution.stop(command, self._waits, for_good=self._is_removed_at_once)
-        except Exception as bug:  # noqa: BLE001 - as above
-            error = self._report_bug("stop", bug).message
+        with pod_span("syncTerminatingPod", self.ref) as traced:
+            try:
+                error = await self._execution.stop(command, self._waits, for_good=self._is_removed_at_once)
+            except Exception as bug:  # noqa: BLE001 - as above
+                error = self._report_bug("stop", bug).message
+            if error:
+                traced.fail(error)
         # volumes are unmounted once the pod's view shows that nothing runs; of other pods, only the removal matters
         if error or not self._is_removed_at_once or self._execution.holds_volumes:
             is_sure = not (error or self._abandoned)
@@ -224,10 +231,13 @@ class PodWorker:
         self.mailbox.post(StopEnded(error=error))
 
     async def _clean(self, command: CleanUp) -> None:
-        try:
-            ended = await self._execution.clean(command, self._waits)
-        except Exception as bug:  # noqa: BLE001 - as above
-            ended = CleanEnded(error=self._report_bug("clean-up", bug).message)
+        with pod_span("syncTerminatedPod", self.ref) as traced:
+            try:
+                ended = await self._execution.clean(command, self._waits)
+            except Exception as bug:  # noqa: BLE001 - as above
+                ended = CleanEnded(error=self._report_bug("clean-up", bug).message)
+            if ended.error:
+                traced.fail(ended.error)
         if self._abandoned:
             ended = replace(ended, gone_at=None)  # the runtime may still create what an abandoned call has requested
         self.mailbox.post(ended)

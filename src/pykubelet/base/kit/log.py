@@ -5,8 +5,8 @@ Owns: the streams and the verbosity of the agent's log. Log changes (failed once
 stream, because a record of `logging` costs more than the line itself. If the stream is the systemd journal, each line begins
 with its priority, which the journal strips. Source: sd-daemon(3), systemd.exec(5).
 
-Verbosity is that of Kubernetes: 0 always, 1 and 2 for operators, 3 served requests, 4 details of decisions, 5 more of them,
-6 requests to the API server, 7 and 8 their headers and bodies, 10 calls to the container runtime.
+Verbosity is that of Kubernetes: 0 is always shown; 3 adds served requests, 4 details, 6 requests to the API server, and 10 calls
+to the container runtime. Contents of requests are never logged, because they may be secret.
 """
 
 from __future__ import annotations

@@ -13,12 +13,17 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from google.protobuf.message import DecodeError
 
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.tracing import NO_SPAN, SpanKind, span
 from pykubelet.edges.cri.errors import CriCode, CriError, translated
 from pykubelet.edges.cri.metrics import OPERATION_DURATIONS, OPERATION_ERRORS, OPERATIONS, operation_type
 from pykubelet.net.grpc.channel import Channel, ServerStream, unix_dial
 from pykubelet.net.grpc.limits import Http2Limits
-from pykubelet.net.grpc.status import Code, RpcError
+from pykubelet.net.grpc.status import Code, RpcError, trace_field
 
+log = Log("cri")
+#: The verbosity that shows every call.
+CALLS = 10
 _MAX_SOCKET_PATH_BYTES = 107
 #: High limits, because the container runtime is trusted and sends large messages. The kubelet accepts up to 16 MiB from it.
 RUNTIME_LIMITS = Http2Limits(
@@ -93,6 +98,13 @@ class _Method(Generic[Q, R]):
     def __init__(self, wire: Wire, path: str, request: type[Q], response: type[R], metadata: Metadata = ()) -> None:
         self._wire = wire
         self._name = path.rpartition("/")[2]
+        self._span = path.removeprefix("/")
+        self._attributes = {
+            "rpc.system": "grpc",
+            "rpc.service": self._span.partition("/")[0],
+            "rpc.method": self._name,
+            "network.transport": "unix",
+        }
         self._operation = operation_type(self._name)
         self._method = wire.channel.method(path, metadata)
         self._encode = request.SerializeToString
@@ -107,13 +119,22 @@ class Unary(_Method[Q, R]):
         loop, operation = asyncio.get_running_loop(), self._operation
         began = loop.time()
         OPERATIONS.inc(operation)
-        try:
-            answer = await self._wire.channel.unary(self._method, self._encode(request), timeout_s)
-        except RpcError as error:
-            OPERATION_ERRORS.inc(operation)
-            raise self._wire.error(error, self._name) from error
-        finally:
-            OPERATION_DURATIONS.observe(loop.time() - began, operation)
+        with span(self._span, SpanKind.CLIENT, self._attributes) as traced:
+            fields = b"" if traced is NO_SPAN else trace_field(traced.traceparent)
+            code, message = Code.CANCELED, None
+            try:
+                answer = await self._wire.channel.unary(self._method, self._encode(request), timeout_s, fields)
+                code = Code.OK
+            except RpcError as error:
+                OPERATION_ERRORS.inc(operation)
+                code, message = error.code, error.message
+                raise self._wire.error(error, self._name) from error
+            finally:
+                took_s = loop.time() - began
+                OPERATION_DURATIONS.observe(took_s, operation)
+                traced.set("rpc.grpc.status_code", code)
+                if log.shows(CALLS):
+                    log.at(CALLS, "runtime call", method=self._name, duration_s=round(took_s, 6), error=message)
         return _decoded(self._decode, answer, self._name)
 
 

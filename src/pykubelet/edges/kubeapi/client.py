@@ -17,7 +17,9 @@ from urllib.parse import urlsplit
 
 from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.metrics import Counter, Histogram
+from pykubelet.base.kit.tracing import NO_SPAN, SpanKind, span
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.kubeapi.credentials import CredentialSource, RequestCredentials
 from pykubelet.edges.kubeapi.errors import QUEUE_FULL, ApiError
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from pykubelet.edges.kubeapi.connection import ApiConnection, ApiStream
 
 T = TypeVar("T")
+log = Log("kubeapi")
+#: The verbosity that shows every request.
+REQUESTED = 6
 REQUESTS = Counter(
     "rest_client_requests_total",
     "Number of HTTP requests, partitioned by status code, method, and host.",
@@ -168,14 +173,36 @@ class ApiClient:
     async def _send(self, method: str, path: str, body: bytes | None, content_type: str) -> bytes:
         shown = await self._credentials.current()
         try:
-            return await self._counted(method, self._connected().request(method, path, shown, body, content_type))
+            return await self._traced(method, path, shown, body, content_type)
         except ApiError as error:
             if not self._credentials_refused(error, shown):
                 raise
             newer = await self._credentials.current()
             if newer is shown:
                 raise
-        return await self._counted(method, self._connected().request(method, path, newer, body, content_type))
+        return await self._traced(method, path, newer, body, content_type)
+
+    async def _traced(
+        self, method: str, path: str, credentials: RequestCredentials, body: bytes | None, content_type: str
+    ) -> bytes:
+        """Send a request within a span, and log it from verbosity 6 on."""
+        began, problem = self._clock.monotonic(), None
+        with span(f"HTTP {method}", SpanKind.CLIENT) as traced:
+            if traced is not NO_SPAN:
+                traced.set("http.request.method", method)
+                traced.set("url.full", self.access.server + path)
+            sending = self._connected().request(method, path, credentials, body, content_type, traced.traceparent)
+            try:
+                return await self._counted(method, sending)
+            except ApiError as error:
+                problem = error
+                traced.set("http.response.status_code", error.status)
+                raise
+            finally:
+                if log.shows(REQUESTED):
+                    took_ms = round((self._clock.monotonic() - began) * 1000)
+                    url = self.access.server + path
+                    log.at(REQUESTED, "Response", verb=method, url=url, milliseconds=took_ms, error=problem)
 
     async def _counted(self, method: str, sending: Awaitable[T]) -> T:
         """Measure one request for the metrics. A watch is measured until the head of its answer arrives."""

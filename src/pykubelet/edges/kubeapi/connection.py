@@ -43,10 +43,17 @@ class ApiConnection:
         self._closed = False
 
     async def request(
-        self, method: str, path: str, credentials: RequestCredentials, body: bytes | None = None, content_type: str = ""
+        self,
+        method: str,
+        path: str,
+        credentials: RequestCredentials,
+        body: bytes | None = None,
+        content_type: str = "",
+        traceparent: str = "",
     ) -> bytes:
-        """Send a request and return the body of a successful answer. Raises ApiError."""
-        request = self._rendered(method, path, credentials, body, content_type)
+        """Send a request and return the body of a successful answer. `traceparent`: the span of it. Raises ApiError."""
+        trace = f"Traceparent: {traceparent}\r\n" if traceparent else ""
+        request = self._rendered(method, path, credentials, body, content_type, trace)
         connection = await self._sent(request, credentials)
         try:
             data = await connection.body()
@@ -131,8 +138,15 @@ class ApiConnection:
         connection.abort()
 
     def _rendered(
-        self, method: str, path: str, credentials: RequestCredentials, body: bytes | None, content_type: str
+        self,
+        method: str,
+        path: str,
+        credentials: RequestCredentials,
+        body: bytes | None,
+        content_type: str,
+        more: str = "",
     ) -> bytes:
+        """The bytes of a request. `more`: further header lines."""
         if credentials is not self._last_credentials:
             self._headers = self._fixed + _header_lines(credentials)
             self._last_credentials = credentials
@@ -142,7 +156,7 @@ class ApiConnection:
         if destination.is_passed_on:
             target = f"http://{destination.netloc}{target}"
             login = f"Proxy-Authorization: {destination.proxy_login}\r\n" if destination.proxy_login else ""
-        head = f"{method} {target} HTTP/1.1\r\n{login}{self._headers}"
+        head = f"{method} {target} HTTP/1.1\r\n{login}{more}{self._headers}"
         if body is None:
             length = "" if method == "GET" else "Content-Length: 0\r\n"
             return f"{head}{length}\r\n".encode()

@@ -374,15 +374,17 @@ class Channel:
         """The header block that identifies a method in calls. `path`: `/package.Service/Method`."""
         return header_block(path, self._authority, self._user_agent, metadata)
 
-    async def unary(self, method: bytes, message: bytes, timeout_s: float | None) -> bytes:
+    async def unary(self, method: bytes, message: bytes, timeout_s: float | None, fields: bytes = b"") -> bytes:
         """Make a call with one request and one answer. Cancelling the caller cancels the call; the server may still finish it.
+
+        `fields`: further header fields, encoded.
 
         A request that the server has refused without processing it, because it is shutting down or overloaded, is sent once
         more.
         """
         loop = asyncio.get_running_loop()
         deadline = None if timeout_s is None else loop.time() + timeout_s
-        headers = method if timeout_s is None else method + self._timeout(timeout_s)
+        headers = (method if timeout_s is None else method + self._timeout(timeout_s)) + fields
         body = framed(message)
         for is_last in (False, True):
             session = self._session

@@ -87,6 +87,11 @@ def header_block(path: str, authority: str, user_agent: str, metadata: tuple[tup
     return block + b"".join(literal(*field) for field in (*fields, ("user-agent", user_agent), *metadata))
 
 
+def trace_field(traceparent: str) -> bytes:
+    """The header field with the span of the caller (W3C Trace Context)."""
+    return literal("traceparent", traceparent)
+
+
 def timeout_field(seconds: float) -> bytes:
     """The header field with the deadline for the server, rounded up so that the client's deadline passes first."""
     milliseconds = int(seconds * 1000) + 1

@@ -6,13 +6,19 @@ Owns: the metrics and their labels.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack
 
+from pykubelet.base.kit.durations import format_seconds
+from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.metrics import Counter, Gauge, Histogram
-from pykubelet.net.http.server import Answer, Closable, Handler, Request, ServedConnection, StreamedResponse, Takeover
+from pykubelet.net.http.server import Answer, Handler, Request, ServedConnection, Takeover
 from pykubelet.serve.endpoints.endpoint import OTHER, PathLabels, counted_name
+from pykubelet.serve.endpoints.until_ended import until_ended
 
+log = Log("server")
+#: The verbosity that shows every request, and the most characters of each of its parts.
+SERVED, SHOWN = 3, 1024
+#: The status of an answer that hands the connection over.
+SWITCHED = 101
 METHODS = frozenset({"OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT"})
 #: The authenticated port, and the one for clients without credentials.
 READ_WRITE, READ_ONLY = "readwrite", "readonly"
@@ -26,23 +32,17 @@ Labels = tuple[str, str, str, str]
 
 
 def counted(handler: Handler, server_type: str, paths: PathLabels) -> Handler:
-    """Wrap a handler so that its requests are counted."""
+    """Wrap a handler so that its requests are counted, and logged from verbosity 3 on."""
 
     async def handle(request: Request, connection: ServedConnection) -> Answer:
-        labels = request_labels(request, server_type, paths)
-        with ExitStack() as until_answered:
-            ended = _began(labels)
-            until_answered.callback(ended)
+        measured = _Measured(request, connection.address, request_labels(request, server_type, paths))
+        try:
             answer = await handler(request, connection)
-            if isinstance(answer, StreamedResponse):
-                until_answered.pop_all()
-                return StreamedResponse(
-                    answer.status, _Chunks(answer.chunks, ended), answer.content_type, answer.headers
-                )
-            if isinstance(answer, Takeover):
-                until_answered.pop_all()
-                return _until_ended(answer, ended)
-            return answer
+        except BaseException:
+            measured.ended()
+            raise
+        measured.status = SWITCHED if isinstance(answer, Takeover) else answer.status
+        return until_ended(answer, measured.ended)
 
     return handle
 
@@ -54,45 +54,32 @@ def request_labels(request: Request, server_type: str, paths: PathLabels) -> Lab
     return method, path, server_type, str(long_running).lower()
 
 
-def _began(labels: Labels) -> Callable[[], None]:
-    now = asyncio.get_running_loop().time
-    began = now()
-    REQUESTS.inc(*labels)
-    IN_FLIGHT.add(1, *labels)
+class _Measured:
+    """One request under way. `status`: 0 until it is known."""
 
-    def ended() -> None:
-        IN_FLIGHT.add(-1, *labels)
-        DURATIONS.observe(now() - began, *labels)
+    def __init__(self, request: Request, address: str, labels: Labels) -> None:
+        self._request = request
+        self._address = address
+        self._labels = labels
+        self._began = asyncio.get_running_loop().time()
+        self.status = 0
+        REQUESTS.inc(*labels)
+        IN_FLIGHT.add(1, *labels)
 
-    return ended
-
-
-def _until_ended(answer: Takeover, ended: Callable[[], None]) -> Takeover:
-    async def talk(connection: ServedConnection) -> None:
-        try:
-            await answer.talk(connection)
-        finally:
-            ended()
-
-    return Takeover(talk)
-
-
-class _Chunks:
-    """The chunks of a stream, with a notification of its end."""
-
-    def __init__(self, chunks: AsyncIterator[bytes], ended: Callable[[], None]) -> None:
-        self._chunks = chunks
-        self._ended = ended
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._chunks
-
-    async def __anext__(self) -> bytes:
-        return await anext(self._chunks)
-
-    async def aclose(self) -> None:
-        try:
-            if isinstance(self._chunks, Closable):
-                await self._chunks.aclose()
-        finally:
-            self._ended()
+    def ended(self) -> None:
+        """Count its end."""
+        took_s = asyncio.get_running_loop().time() - self._began
+        IN_FLIGHT.add(-1, *self._labels)
+        DURATIONS.observe(took_s, *self._labels)
+        if log.shows(SERVED):
+            request = self._request
+            log.at(
+                SERVED,
+                "HTTP",
+                verb=request.method,
+                URI=request.target[:SHOWN],
+                latency=format_seconds(took_s),
+                userAgent=request.headers.get("user-agent", "")[:SHOWN],
+                srcIP=self._address,
+                resp=self.status,
+            )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from pykubelet.base.kit.tracing import is_traced
 from pykubelet.base.kit.values import Value
 from pykubelet.config.settings import Settings
 from pykubelet.net.http.server import Answer, Handler, Request, Response, ServedConnection
@@ -17,6 +18,7 @@ from pykubelet.serve.endpoints.endpoint import (
 )
 from pykubelet.serve.endpoints.health import PATH as HEALTH_PATH
 from pykubelet.serve.endpoints.health import Check, health_handler
+from pykubelet.serve.endpoints.traced import traced
 
 
 class _Route(Value):
@@ -29,9 +31,13 @@ class _Route(Value):
 
 
 class Router:
-    """The routes of a port. An exact match of the path has precedence over routes with `below`; else the first match counts."""
+    """The routes of a port. An exact match of the path has precedence over routes with `below`; else the first match counts.
 
-    def __init__(self, routes: Iterable[_Route]) -> None:
+    `is_public`: the clients need no credentials.
+    """
+
+    def __init__(self, routes: Iterable[_Route], *, is_public: bool = True) -> None:
+        self._is_public = is_public
         self._exact: dict[str, _Route] = {}
         self._below: list[tuple[str, _Route]] = []
         for route in routes:
@@ -47,6 +53,8 @@ class Router:
             return NOT_FOUND
         if route.methods and request.method not in route.methods:
             return WRONG_METHOD
+        if is_traced():
+            return await traced(route.path, route.handler, request, is_public=self._is_public)
         return await route.handler(request)
 
     def _find_above(self, path: str) -> _Route | None:
@@ -56,7 +64,7 @@ class Router:
 def api_router(table: Iterable[Endpoint[InputsT]], settings: Settings, inputs: InputsT) -> Router:
     """The routes of the authenticated port."""
     routes = (_api_route(endpoint, settings, inputs) for endpoint in table)
-    return Router(route for route in routes if route is not None)
+    return Router((route for route in routes if route is not None), is_public=False)
 
 
 def _api_route(endpoint: Endpoint[InputsT], settings: Settings, inputs: InputsT) -> _Route | None:

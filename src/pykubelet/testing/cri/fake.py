@@ -68,11 +68,12 @@ class RuntimeFault:
 
 
 class Call(Value):
-    """One received call: the method, the request, and the pod's name if known."""
+    """One received call: the method, the request, the pod's name if known, and the caller's span if it is traced."""
 
     method: str
     request: Any
     pod: str
+    traceparent: str = ""
 
 
 @dataclass(slots=True)
@@ -185,7 +186,8 @@ class FakeRuntime(FakeAnswers):
     ) -> grpc.RpcMethodHandler[Any, Any]:
         async def serve(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             pod = self._pod_of(request)
-            self.calls.append(Call(name, request, pod[0]))
+            fields = {key: str(value) for key, value in context.invocation_metadata() or ()}
+            self.calls.append(Call(name, request, pod[0], fields.get("traceparent", "")))
             fault = self._fault_for(name, pod)
             try:
                 if fault is not None and not fault.after:

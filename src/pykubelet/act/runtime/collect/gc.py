@@ -31,6 +31,7 @@ from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.tracing import span
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, warning
@@ -153,7 +154,8 @@ class ContainerCollector:
 
     async def run_round(self) -> None:
         """Run one complete collection. Failures are logged and recorded as an Event, never raised."""
-        self._report(await self._collect(with_ended=False))
+        with span("Containers/GarbageCollect"):
+            self._report(await self._collect(with_ended=False))
 
     def _report(self, problems: list[str]) -> None:
         if problems:
