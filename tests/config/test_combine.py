@@ -10,6 +10,7 @@ from pykubelet.config.combine import File, FlagInput, combine
 from pykubelet.config.defaults import merge_patch
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.settings import Flags, Settings
+from pykubelet.config.validate_host import HostFacts
 
 HEADER = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
@@ -228,18 +229,46 @@ def test_given_fields_without_effect_are_named_once() -> None:
         "hairpinMode: none\nmaxOpenFiles: 5\nstaticPodPath: /m\nlogging: {verbosity: 2}",
         "iptablesDropBit: 3",
     )
-    assert "hairpinMode" in settings.no_effect
-    assert "iptablesDropBit" in settings.no_effect
-    assert "staticPodPath" not in settings.no_effect
-    assert "logging.verbosity" not in settings.no_effect
-    assert settings.no_effect == tuple(sorted(set(settings.no_effect)))
-    assert _settings("").no_effect == ()
+    assert settings.inert == ("hairpinMode", "iptablesDropBit")
+    assert _settings("").inert == ()
 
 
 def test_given_flags_without_effect_are_named_with_their_dashes() -> None:
-    names = {"--exit-on-lock-contention": "exit-on-lock-contention", "--root-dir": "root-dir"}
-    given = FlagInput(names=names, flags=Flags(exit_on_lock_contention=True, lock_file="/l"))
-    assert combine(None, (), given, None).no_effect == ("--exit-on-lock-contention",)
+    names = {"--storage-driver-db": "storage-driver-db", "--root-dir": "root-dir"}
+    assert combine(None, (), FlagInput(names=names), None).inert == ("--storage-driver-db",)
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (Flags(experimental_mounter_path="/m"), "--experimental-mounter-path is not supported"),
+        (Flags(application_metrics_count_limit=5), "--application-metrics-count-limit is not supported"),
+        (Flags(enable_load_reader=True), "--enable-load-reader is not supported"),
+        (Flags(housekeeping_interval_s=0), "--housekeeping-interval must be positive"),
+        (Flags(global_housekeeping_interval_s=-1), "--global-housekeeping-interval must be positive"),
+    ],
+)
+def test_flags_whose_effect_is_missing_are_refused(flags: Flags, problem: str) -> None:
+    v1 = HostFacts(cgroup_v2=False, online_cpus=frozenset(), swap_on=False)
+    given = FlagInput(fields={"failCgroupV1": False}, flags=flags)
+    with pytest.raises(ConfigError, match=problem):
+        combine(None, (), given, v1)
+
+
+def test_cgroup_v2_has_no_load_averages_of_containers() -> None:
+    v2 = HostFacts(cgroup_v2=True, online_cpus=frozenset(), swap_on=False)
+    assert combine(None, (), FlagInput(flags=Flags(enable_load_reader=True)), v2).flags.enable_load_reader
+
+
+def test_protobuf_is_warned_about_only_if_it_is_asked_for() -> None:
+    [warning] = _settings("contentType: application/vnd.kubernetes.protobuf").warnings
+    assert "requests to the API server are JSON" in warning
+    assert _settings("contentType: application/json").warnings == _settings("").warnings == ()
+
+
+@pytest.mark.parametrize(("flags", "age_s"), [(Flags(), 1), (Flags(housekeeping_interval_s=20.0), 15)])
+def test_the_housekeeping_flags_allow_older_usage(flags: Flags, age_s: float) -> None:
+    assert combine(None, (), FlagInput(flags=flags), None).usage_max_age_s == age_s
 
 
 def test_dns_servers_that_are_no_addresses_are_warned_about() -> None:

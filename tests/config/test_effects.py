@@ -3,12 +3,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pykubelet.app.flags_table import ALL, OWN
+from pykubelet.app.flags_table import ALL, CADVISOR, OWN
 from pykubelet.config import effects
 from pykubelet.config.combine import File, FlagInput, combine
 from pykubelet.config.effects import (
-    EFFECTIVE_FLAGS,
     EFFECTIVE_GATES,
+    INERT_FLAGS,
+    REFUSED_FLAGS,
     gates_without_effect,
     without_effect,
 )
@@ -18,19 +19,17 @@ from pykubelet.config.schema import field_paths, to_plain
 DOCUMENT = Path(__file__).parents[2] / "docs/configuration.md"
 
 
-LISTED = DOCUMENT.read_text().partition("## Fields without effect")[2]
+LISTED = DOCUMENT.read_text().partition("## What has an effect")[2]
 
 
-def test_the_list_names_only_flags_that_exist() -> None:
-    assert set(ALL) >= EFFECTIVE_FLAGS
-
-
-def test_flags_that_something_reads_have_an_effect() -> None:
+def test_every_flag_is_read_or_has_no_effect_upstream_or_is_refused() -> None:
     source = Path(effects.__file__).parents[1]
-    text = "".join(path.read_text() for path in source.rglob("*.py") if path.name != "flags_table.py")
-    read = {flag.name for flag in OWN if flag.target.startswith("flags.") and re.search(rf"{flag.target}\b", text)}
-    # read only by the rules of the configuration
-    assert read - EFFECTIVE_FLAGS == {"exit-on-lock-contention"}
+    skipped = ("flags_table.py", "zpages.py")
+    text = "".join(path.read_text() for path in source.rglob("*.py") if path.name not in skipped)
+    for flag in (*OWN, *CADVISOR):
+        is_read = flag.attribute and re.search(rf"flags(\(\))?\.{flag.attribute}\b", text)
+        assert bool(is_read) is (flag.name not in INERT_FLAGS), flag.name
+    assert set(ALL) >= INERT_FLAGS | REFUSED_FLAGS
 
 
 def is_named(path: str, text: str) -> bool:
@@ -39,17 +38,18 @@ def is_named(path: str, text: str) -> bool:
     return any(f"`{'.'.join(parts[:end])}`" in text for end in range(1, len(parts) + 1))
 
 
-def test_the_documentation_lists_the_fields_without_effect() -> None:
-    listed = LISTED.partition("Such fields are:")[2].partition("These have")[0]
-    idle = without_effect(field_paths(), ())
-    assert {path for path in field_paths() if is_named(path, listed)} == set(idle)
+def test_the_documentation_lists_the_fields_and_flags_without_effect() -> None:
+    listed = LISTED.partition("These have their effect:")[0]
+    inert = without_effect(field_paths(), ())
+    assert {path for path in field_paths() if is_named(path, listed)} == set(inert)
+    assert {name for name in INERT_FLAGS | REFUSED_FLAGS if f"`--{name}`" not in listed} == set()
 
 
 def test_the_documentation_names_every_field_and_flag_with_an_effect() -> None:
     listed = LISTED.partition("These have their effect:")[2]
-    idle = without_effect(field_paths(), ())
-    assert [path for path in field_paths() if path not in idle and not is_named(path, listed)] == []
-    flags = {flag.name for flag in OWN} & EFFECTIVE_FLAGS
+    inert = without_effect(field_paths(), ())
+    assert [path for path in field_paths() if path not in inert and not is_named(path, listed)] == []
+    flags = {flag.name for flag in (*OWN, *CADVISOR)} - INERT_FLAGS - REFUSED_FLAGS
     missing = [name for name in sorted(flags) if f"`--{name}`" not in listed]
     assert [name for name in missing if not name.startswith("image-credential-provider-")] == []
 
@@ -73,12 +73,9 @@ def test_the_list_of_gates_names_those_that_are_asked() -> None:
     }
 
 
-def test_a_path_covers_what_is_below_it() -> None:
-    fields = ["crashLoopBackOff.maxContainerRestartPeriod", "podCIDR", "logging.verbosity"]
-    assert without_effect(fields, ["root-dir", "exit-on-lock-contention"]) == (
-        "--exit-on-lock-contention",
-        "podCIDR",
-    )
+def test_fields_and_flags_without_effect() -> None:
+    fields = ["crashLoopBackOff.maxContainerRestartPeriod", "hairpinMode", "logging.verbosity"]
+    assert without_effect(fields, ["root-dir", "storage-driver-db"]) == ("--storage-driver-db", "hairpinMode")
 
 
 def test_a_configuration_as_go_programs_write_it_is_taken() -> None:

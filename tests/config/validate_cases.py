@@ -215,6 +215,19 @@ PREFIXED: list[tuple[dict[str, Any], list[str]]] = [
         [f'cgroupsPerQOS (--cgroups-per-qos) must be set to true when "pods" contained in {ENFORCE}'],
     ),
     (
+        {"contentType": "application/yaml"},
+        [
+            'option "application/yaml" specified for contentType (--kube-api-content-type). '
+            'Valid options are "", "application/json" or "application/vnd.kubernetes.protobuf"'
+        ],
+    ),
+    (
+        {"podCIDR": "10.0.0.0/24,10.0.0.300"},
+        [
+            'podCIDR (--pod-cidr) "10.0.0.0/24,10.0.0.300" must be a range such as 10.0.1.0/24, or two with a comma',
+        ],
+    ),
+    (
         {"hairpinMode": "bridge"},
         [
             'option "bridge" specified for hairpinMode (--hairpin-mode). '
@@ -514,6 +527,7 @@ BARE: list[tuple[dict[str, Any], list[str]]] = [
             "equal to one million"
         ],
     ),
+    ({"tracing": {"endpoint": ":4317"}}, ['tracing.endpoint: Invalid value: ":4317": the host is missing']),
     (
         {"tracing": {"endpoint": "http://x"}},
         [

@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from support.logs import logging_restored
 
+from pykubelet.base.kit.log import set_up_logging
 from pykubelet.net.http.server import (
     HEAD_BYTES,
     Answer,
@@ -84,6 +86,20 @@ async def test_refused_and_failed_requests_are_counted(path: str) -> None:
         assert world.counts(path) == (1, 0, 1)
         writer.close()
         await writer.wait_closed()
+
+
+async def test_requests_are_logged_from_verbosity_three_on(capsys: pytest.CaptureFixture[str]) -> None:
+    with logging_restored():
+        for verbosity, lines in ((2, 0), (3, 1)):
+            set_up_logging(verbosity)
+            async with asked() as world:
+                _, writer = await world.asking("/pods", b"User-Agent: curl\r\n")
+                writer.close()
+                await writer.wait_closed()
+            logged = capsys.readouterr().err
+            assert logged.count('"HTTP"') == lines
+    assert ' verb="GET" URI="/pods" latency="' in logged
+    assert logged.endswith(' userAgent="curl" srcIP="127.0.0.1" resp=401\n')
 
 
 @pytest.mark.parametrize(

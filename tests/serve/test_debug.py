@@ -12,9 +12,12 @@ from urllib.parse import urlencode
 import pytest
 import uvloop
 from serve.world import make_world
+from support.logs import logging_restored
 
+from pykubelet.base.kit.log import Log, set_up_logging
 from pykubelet.net.http.server import Request, Response
 from pykubelet.serve.endpoints.api_routes import configz_answer
+from pykubelet.serve.endpoints.contention import MAX_STACKS, Contention
 from pykubelet.serve.endpoints.debug import Profiles, explain_handler, set_verbosity
 from pykubelet.serve.endpoints.known_pods import KnownPods
 from pykubelet.serve.endpoints.profile import CpuSamples, sampling
@@ -87,6 +90,30 @@ async def test_a_trace_is_for_programs_that_show_such() -> None:
     assert any("work_hard" in frame for one in events for frame in one["args"]["stack"])
 
 
+def hold_up(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+async def test_the_block_profile_shows_what_holds_up_the_loop() -> None:
+    contention = Contention()
+    profiles = Profiles(contention)
+    watching = asyncio.get_running_loop().create_task(contention.watch())
+    await asyncio.sleep(0.02)
+    async with asyncio.timeout(60):
+        while b"hold_up" not in (found := (await ask(profiles, "block")).body):
+            hold_up(0.1)
+            await asyncio.sleep(0.01)
+    watching.cancel()
+    [line] = [one for one in found.decode().splitlines() if "hold_up" in one][:1]
+    assert int(line.rpartition(" ")[2]) > 1000, "microseconds"
+    for number in range(2 * MAX_STACKS):
+        contention.add(f"stack-{number}", 0.001)
+    assert len(contention.text().splitlines()) <= MAX_STACKS + 1
+    assert (await ask(Profiles(), "block")).body == b""
+
+
 async def test_one_profile_at_a_time() -> None:
     profiles = Profiles()
     async with asyncio.TaskGroup() as group:
@@ -122,6 +149,18 @@ async def test_debug_pods_answers_as_explain() -> None:
         assert await body(path) == (200, (await explained(Request("GET", same))).body)
     assert "start app" in [line["what"] for line in json.loads((await body("/debug/pods/default/web"))[1])["timeline"]]
     assert (await body("/debug/pods/default/missing"))[0] == (await body("/debug/pods/missing"))[0] == 404
+
+
+async def test_the_verbosity_changes_while_the_agent_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    with logging_restored():
+        set_up_logging(2)
+        log = Log("test")
+        log.at(6, "before")
+        answer = await set_verbosity(Request("PUT", "/debug/flags/v", body=b"6"))
+        log.at(6, "after")
+    assert isinstance(answer, Response) and answer.body == b"successfully set klog.logging.verbosity to 6"
+    logged = capsys.readouterr().err
+    assert "after" in logged and "before" not in logged
 
 
 @pytest.mark.parametrize("given", ["²", "9" * 5000, "-1", "4294967296", ""])

@@ -209,4 +209,4 @@ class MemoryCriClient(CriClient):
         self._image_wire = self._wire
         self._runtime = RuntimeCalls(self._wire)
         self._images = ImageCalls(self._image_wire)
-        self._containerd = ContainerdCalls(self._wire)
+        self._containerd = ContainerdCalls(self._wire, "k8s.io")

@@ -1,7 +1,7 @@
 """The kubelet's flags: name, type and target. Data only, and cheap to import.
 
 The target states where the value goes: `flags.NAME` is an attribute of `config.settings.Flags`; any other name is the path of
-a field of KubeletConfiguration; a flag with an empty target is accepted and ignored. `flags_parse.py` explains the types.
+a field of KubeletConfiguration; a flag with an empty target is accepted and does nothing. `flags_parse.py` explains the types.
 Source: the kubelet's command line reference (doc page kubelet).
 """
 
@@ -87,7 +87,11 @@ OWN = (
         _EVICTION,
     ),
     Flag(
-        "experimental-mounter-path", "str", "", "no effect", "will be removed in 1.25 or later. in favor of using CSI."
+        "experimental-mounter-path",
+        "str",
+        "flags.experimental_mounter_path",
+        "must be empty",
+        "will be removed in 1.25 or later. in favor of using CSI.",
     ),
     Flag(
         "experimental-allocatable-ignore-eviction",
@@ -100,39 +104,44 @@ OWN = (
     Flag(
         "eviction-stall", "stalls", "flags.eviction_stall", "evict when tasks are stalled for longer than these shares"
     ),
-    Flag("housekeeping-interval", "duration", "flags.housekeeping_interval_s", "interval of container statistics"),
+    Flag(
+        "housekeeping-interval", "duration", "flags.housekeeping_interval_s", "how old the usage of containers may be"
+    ),
     Flag(
         "max-housekeeping-interval",
         "duration",
         "flags.max_housekeeping_interval_s",
-        "longest interval of container statistics",
+        "the same; the smaller value counts",
     ),
 )
 
-# These are accepted and their type is checked, but they have no target.
-CADVISOR = tuple(
-    Flag(name, kind, "", "no effect", _CADVISOR)
-    for name, kind in (
-        ("application-metrics-count-limit", "int32"),
-        ("boot-id-file", "str"),
-        ("container-hints", "str"),
-        ("containerd", "str"),
-        ("containerd-namespace", "str"),
-        ("enable-load-reader", "bool"),
-        ("event-storage-age-limit", "str"),
-        ("event-storage-event-limit", "str"),
-        ("global-housekeeping-interval", "duration"),
-        ("log-cadvisor-usage", "bool"),
-        ("machine-id-file", "str"),
-        ("storage-driver-user", "str"),
-        ("storage-driver-password", "str"),
-        ("storage-driver-host", "str"),
-        ("storage-driver-db", "str"),
-        ("storage-driver-table", "str"),
-        ("storage-driver-secure", "bool"),
-        ("storage-driver-buffer-duration", "duration"),
-    )
+#: Flags of cAdvisor: name, type, target, help. Those without a target do nothing, in the Kubernetes kubelet neither.
+_CADVISOR_FLAGS = (
+    ("application-metrics-count-limit", "int32", "flags.application_metrics_count_limit", "only 100 is accepted"),
+    ("boot-id-file", "str", "flags.boot_id_file", "a,b,...: files with the boot id; the first counts"),
+    ("container-hints", "str", "flags.container_hints", "a file that must not exist"),
+    ("containerd", "str", "flags.containerd", "containerd's socket, if it is another than that of CRI"),
+    ("containerd-namespace", "str", "flags.containerd_namespace", "containerd's namespace of pods"),
+    ("enable-load-reader", "bool", "flags.enable_load_reader", "refused with cgroup v1, no effect with v2"),
+    ("event-storage-age-limit", "str", "", "no effect"),
+    ("event-storage-event-limit", "str", "", "no effect"),
+    (
+        "global-housekeeping-interval",
+        "duration",
+        "flags.global_housekeeping_interval_s",
+        "interval between searches for cgroups of pods that are gone",
+    ),
+    ("log-cadvisor-usage", "bool", "flags.log_cadvisor_usage", "log the CPU and memory usage of the agent"),
+    ("machine-id-file", "str", "flags.machine_id_file", "a,b,...: files with the machine id; the first counts"),
+    ("storage-driver-user", "str", "", "no effect"),
+    ("storage-driver-password", "str", "", "no effect"),
+    ("storage-driver-host", "str", "", "no effect"),
+    ("storage-driver-db", "str", "", "no effect"),
+    ("storage-driver-table", "str", "", "no effect"),
+    ("storage-driver-secure", "bool", "", "no effect"),
+    ("storage-driver-buffer-duration", "duration", "", "no effect"),
 )
+CADVISOR = tuple(Flag(name, kind, target, help, _CADVISOR) for name, kind, target, help in _CADVISOR_FLAGS)
 
 _FIELDS = """
     enable-server bool enableServer

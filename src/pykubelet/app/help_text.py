@@ -42,7 +42,7 @@ def render(program: str) -> str:
             "Flags that set a field of the configuration file (prefer --config):",
             *_rows(FIELDS),
             "",
-            "Flags without effect, accepted for compatibility:",
+            "Flags of cAdvisor:",
             *_rows(CADVISOR),
         ]
     )

@@ -32,6 +32,9 @@ def load(line: CommandLine, root: str = "/") -> Settings:
         file = File(given.flags.config, _read(given.flags.config, "kubelet config file"))
     drop_ins, skipped = _drop_ins(given.flags.config_dir) if given.flags.config_dir else ((), ())
     settings = combine(file, drop_ins, given, read_host(root))
+    hints = settings.flags.container_hints
+    if hints and os.path.exists(hints):
+        raise ConfigError(f"--container-hints is not supported, and {hints} exists: remove the flag or the file")
     if not skipped:
         return settings
     warning = f"Skipped files without the suffix {DROP_IN_SUFFIX} in {given.flags.config_dir}: {', '.join(skipped)}"

@@ -1,12 +1,9 @@
-"""Prepares the machine before any component starts: directories, limits, kernel parameters, the lock file.
+"""Prepares the machine before any component starts: directories, limits, kernel parameters.
 
 If a step fails that the agent can work without, it logs a warning; otherwise it raises AgentStartError.
 """
 
 from __future__ import annotations
-
-import fcntl
-import os
 
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.paths import CONTAINER_LOG_LINKS, Paths
@@ -37,7 +34,9 @@ def prepare_machine(settings: Settings, paths: Paths) -> Machine:
         make_dirs(paths.logs, 0o755)
         make_dirs(CONTAINER_LOG_LINKS, 0o755)
         make_shared(paths.root)
-        machine = read_machine("/", paths.root)
+        flags = settings.flags
+        ids = (flags.machine_id_file.split(","), flags.boot_id_file.split(","))
+        machine = read_machine("/", paths.root, *ids)
     except HostError as error:
         raise AgentStartError(f"cannot prepare the node's directories: {error}") from error
     for directory in (paths.root, settings.flags.cert_dir):
@@ -66,23 +65,6 @@ def _kernel_parameters(settings: Settings) -> None:
                 log.info("kernel parameter set", name=flag.name, value=flag.expected, before=flag.actual)
     except HostError as error:
         log.warning("kernel parameters cannot be set", error=error)
-
-
-def take_lock(path: str) -> int | None:
-    """Lock --lock-file until the process ends. Returns its descriptor, or None without a lock file.
-
-    Raises AgentStartError if the file cannot be locked, for instance because another process holds it.
-    """
-    if not path:
-        return None
-    try:
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise AgentStartError(f"lock file {path} is held by another process") from error
-    except OSError as error:
-        raise AgentStartError(f"lock file {path}: {error}") from error
-    return descriptor
 
 
 def kernel_version(machine: Machine) -> tuple[int, int]:

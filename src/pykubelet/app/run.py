@@ -14,12 +14,14 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
+from pykubelet.app.lock import stop_on_contention, take_lock
 from pykubelet.app.once import OnceCells, run_once
-from pykubelet.app.prepare import AgentStartError, take_lock
+from pykubelet.app.prepare import AgentStartError
 from pykubelet.app.version import FULL
 from pykubelet.app.wiring import Agent, build_agent
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.log import Log, flush_log, matches, set_up_logging
+from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.settings import Settings
 
@@ -34,6 +36,8 @@ def run(settings: Settings) -> int:
     log.info("starting", version=FULL, root_dir=settings.root_dir, runtime=settings.runtime_endpoint)
     for warning in settings.warnings:
         log.warning(warning)
+    if settings.inert:
+        log.info("these settings have no effect in the Kubernetes kubelet either", fields=", ".join(settings.inert))
     if settings.no_effect:
         log.warning("these settings are accepted and have no effect yet", fields=", ".join(settings.no_effect))
     try:
@@ -88,6 +92,13 @@ async def _serve(settings: Settings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    async with Supervisor("process") as supervisor:
+        if settings.flags.exit_on_lock_contention:
+            supervisor.start_child("lock", stop_on_contention(settings.flags.lock_file, stop))
+        return await _serve_until(settings, stop)
+
+
+async def _serve_until(settings: Settings, stop: asyncio.Event) -> int:
     while True:
         async with await build_agent(settings, SystemClock()) as agent:
             if not await _started(agent, stop):

@@ -42,7 +42,6 @@ from pykubelet.act.runtime.render.context import render_settings
 from pykubelet.act.volumes.execute import VolumeEdges
 from pykubelet.act.volumes.expand import ApiAttachments, ApiClaims, Expander
 from pykubelet.act.volumes.loop import VolumeInputs, Volumes
-from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.app.advice import advice, read_circumstances
 from pykubelet.app.driver import ask_driver, cgroups_of, insist_on_driver
@@ -51,6 +50,7 @@ from pykubelet.app.prepare import AgentStartError, app_armor_enabled, kernel_ver
 from pykubelet.app.wiring_claims import load_claims, wire_claims
 from pykubelet.app.wiring_placement import wire_placement
 from pykubelet.app.wiring_server import wire_ports
+from pykubelet.app.wiring_standalone import wire_standalone
 from pykubelet.app.wiring_tracing import wire_tracing
 from pykubelet.base.api.core import PodStatus
 from pykubelet.base.kit.backoff import BackoffPolicy
@@ -64,11 +64,9 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import SOURCE_API, SOURCE_FILE, SOURCE_HTTP
-from pykubelet.base.model.needs import pod_needs
 from pykubelet.base.model.reclaim import Reclaimed, ReclaimWanted
 from pykubelet.base.model.roster import SourceChanged
 from pykubelet.config.settings import CRASH_BACKOFF_RESET_S, Settings
-from pykubelet.desired.content.manifests import ManifestContent
 from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
 from pykubelet.desired.roster.model import admission_rules
 from pykubelet.desired.roster.size_memory import SizeMemory
@@ -76,7 +74,7 @@ from pykubelet.desired.sources.decode import ManifestRules
 from pykubelet.desired.sources.file import FileSource
 from pykubelet.desired.sources.gated import ALL_ON, GatedPods, field_gates
 from pykubelet.desired.sources.url import UrlSource
-from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.client import ContainerdApi, CriClient
 from pykubelet.edges.host.cgroups.cgroup_detect import can_limit_cpu, can_limit_swap
 from pykubelet.edges.host.cgroups.cgroup_stats import detect_reader, own_group, read_boot_time
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupVersion
@@ -110,6 +108,7 @@ from pykubelet.observe.shutdown.loop import ShutdownLoop
 from pykubelet.observe.shutdown.record import NAME as SHUTDOWN_RECORD
 from pykubelet.observe.shutdown.record import ShutdownRecord
 from pykubelet.observe.stats.loop import StatsInputs, StatsLoop, StatsSettings
+from pykubelet.observe.stats.own_usage import log_own_usage
 from pykubelet.observe.stats.tree import UsageSources
 from pykubelet.report.events.loop import EventsLoop
 from pykubelet.report.status.loop import StatusInputs, StatusLoop
@@ -167,13 +166,6 @@ def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
     return [("roster", roster.run()), *memory]
 
 
-def wire_manifest_content(m: Machinery, cells: Cells) -> Loops:
-    """desired/content on a node without an API server: claims and volumes of manifests; writes Content."""
-    path, needs = f"{m.settings.root_dir}/volume_bindings", partial(pod_needs, volume_keys=volume_keys)
-    content = ManifestContent(path, cells.roster.cell, cells.node.cell, cells.content.writer, m.flight, needs)
-    return [("content", content.run())]
-
-
 def status_memory(m: Machinery) -> StatusMemory:
     """The statuses on disk. They have their own thread, so that they do not wait for blocking work on volumes."""
     return StatusMemory(f"{m.settings.root_dir}/pod_statuses", SingleFlight("statuses", workers=1))
@@ -216,7 +208,14 @@ def wire_observe(m: Machinery, cells: Cells, earlier: Mapping[PodUID, PodStatus]
         ("stats", wire_stats(m, cells).run()),
         ("eviction", wire_eviction(m, cells).run()),
         ("lag", watch_lag(m.periods.lag_s)),
+        *wire_own_usage(m),
     ]
+
+
+def wire_own_usage(m: Machinery) -> Loops:
+    """The agent's own usage in the log, if `--log-cadvisor-usage` is given."""
+    flags = m.settings.flags
+    return [("own-usage", log_own_usage(flags.housekeeping_interval_s))] if flags.log_cadvisor_usage else []
 
 
 def wire_oom(m: Machinery) -> Loops:
@@ -482,7 +481,7 @@ class Agent:
             names |= {SOURCE_API}
             self._begin(cluster.wire_report(m, cells))
         else:
-            self._begin(wire_manifest_content(m, cells))
+            self._begin(wire_standalone(m, cells))
         self._begin(sources)
         if m.settings.config.makeIPTablesUtilChains:
             self._begin([("host-chains", HostChains().run())])
@@ -556,7 +555,9 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
 
         cluster = join_cluster(settings, clock)
     machine = prepare_machine(settings, settings.paths)
-    cri = CriClient(settings.runtime_endpoint, settings.image_endpoint, settings.runtime_request_timeout_s)
+    containerd = ContainerdApi(flags.containerd, flags.containerd_namespace)
+    timeout_s = settings.runtime_request_timeout_s
+    cri = CriClient(settings.runtime_endpoint, settings.image_endpoint, timeout_s, containerd)
     configured = CgroupDriver(settings.config.cgroupDriver)
     answered = await ask_driver(cri, configured)
     driver = answered or configured
@@ -599,5 +600,5 @@ def make_machinery(
         node_wanted=Mailbox("node-wanted"),
         images_reclaim=Mailbox("images-reclaim"),
         containers_reclaim=Mailbox("containers-reclaim"),
-        periods=periods or Periods(),
+        periods=periods or Periods(cgroups_s=settings.flags.global_housekeeping_interval_s),
     )

@@ -12,6 +12,7 @@ from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import AgentStartError
 from pykubelet.app.version import FULL, KUBERNETES
 from pykubelet.base.api.codec import encode
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.waits import Wait
@@ -26,6 +27,7 @@ from pykubelet.net.http.client_hello import ContextsByGroup
 from pykubelet.net.http.server import JSON, Answer, Handler, Request, Response, ServedConnection
 from pykubelet.serve.auth.auth_filter import AuthFilter, Reviewers, auth_rules
 from pykubelet.serve.endpoints.api_routes import ApiHandler
+from pykubelet.serve.endpoints.contention import Contention
 from pykubelet.serve.endpoints.counted import READ_ONLY, READ_WRITE, counted
 from pykubelet.serve.endpoints.endpoint import authorization_rules, metric_labels
 from pykubelet.serve.endpoints.health import Check, default_checks, ping_check
@@ -55,7 +57,7 @@ from pykubelet.serve.listen import (
 )
 from pykubelet.serve.metrics.cadvisor import MachineFacts
 from pykubelet.serve.metrics.kubelet import MetricsInputs
-from pykubelet.serve.metrics.routes import StatsRoutes
+from pykubelet.serve.metrics.routes import StatsRoutes, UsageRules
 from pykubelet.serve.page.history import History
 from pykubelet.serve.page.login import LoopbackPage, Sessions
 from pykubelet.serve.page.serve import NodePage
@@ -103,6 +105,10 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
     loops.append(("service-manager", notify_service_manager(checks, watchdog_interval(m.settings), notify)))
     node, paths = cells.node.cell.get(), metric_labels(ENDPOINTS)
     inputs = endpoint_inputs(m, cells, pods, checks, explained, page)
+    if "port" in listening and config.enableContentionProfiling and config.enableProfilingHandler:
+        contention = Contention()
+        inputs = replace(inputs, contention=contention)
+        loops.append(("contention", contention.watch()))
     if "readOnlyPort" in listening:
         handler = unauthenticated_handler(read_only_router(ENDPOINTS, inputs))
         handler = counted(handler, READ_ONLY, paths)
@@ -133,13 +139,20 @@ def endpoint_inputs(
         runtime=m.cri,
         pods=pods,
         checks=checks,
-        usage=StatsRoutes(cells.usage.cell, m.usage_wanted, m.clock, node, started_at, machine),
+        usage=StatsRoutes(
+            cells.usage.cell, m.usage_wanted, m.clock, node, started_at, machine, usage_rules(m.settings)
+        ),
         metrics=partial(metrics_inputs, m, cells, gates),
         explain=explained,
         page=page,
         started_at=started_at,
         version=KUBERNETES,
     )
+
+
+def usage_rules(settings: Settings) -> UsageRules:
+    """The rules of the endpoints that serve usage."""
+    return UsageRules(settings.usage_max_age_s, with_hidden=bool(settings.config.showHiddenMetricsForVersion))
 
 
 def health_checks(m: Machinery, cells: Cells) -> dict[str, Check]:

@@ -14,7 +14,7 @@ from typing import Any
 from pykubelet.base.kit.durations import parse_duration
 from pykubelet.base.kit.values import Value, field
 from pykubelet.config.defaults import for_file, merge_patch, with_defaults, without_file
-from pykubelet.config.effects import gates_without_effect, in_part, without_effect
+from pykubelet.config.effects import gates_without_effect, in_part, json_warning, without_effect
 from pykubelet.config.errors import ConfigError, ConfigProblem
 from pykubelet.config.flag_values import validate_flags
 from pykubelet.config.gates import FeatureGates
@@ -68,7 +68,7 @@ def combine(file: File | None, drop_ins: tuple[File, ...], given: FlagInput, hos
     gates = FeatureGates(config.featureGates)
     problems = validate(config, gates) + validate_flags(given.flags)
     if host is not None:
-        problems += validate_host(config, host)
+        problems += validate_host(config, host, given.flags)
     sources = _sources(documents, given)
     if problems:
         raise ConfigError(*(_with_source(problem, sources) for problem in problems))
@@ -79,8 +79,9 @@ def combine(file: File | None, drop_ins: tuple[File, ...], given: FlagInput, hos
         config=config,
         flags=given.flags,
         gates=gates,
-        no_effect=(*without_effect(fields, flags), *gates_without_effect(config.featureGates)),
-        warnings=given.warnings + bad_dns + unavailable_curves(config) + in_part(fields),
+        inert=without_effect(fields, flags),
+        no_effect=gates_without_effect(config.featureGates),
+        warnings=given.warnings + bad_dns + unavailable_curves(config) + in_part(fields) + json_warning(config, fields),
         files=tuple(path for path, _ in documents),
     )
 

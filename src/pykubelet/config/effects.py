@@ -1,6 +1,6 @@
-"""Finds given fields, flags and feature gates that have no effect yet; the agent logs them once at start. Pure.
+"""Finds given settings without effect; the agent logs them once at start. Pure.
 
-Fields without effect are marked in `kubelet.py`. Flags without a field and gates are listed here if they have an effect.
+Fields without effect are marked in `kubelet.py`. Flags without effect are listed here, and gates that have an effect.
 """
 
 from __future__ import annotations
@@ -8,37 +8,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykubelet.config.gates import settable_gates
+from pykubelet.config.kubelet import PROTOBUF, KubeletConfiguration
 from pykubelet.config.schema import partly_by_path
 
-# Flags without a field that have an effect.
-EFFECTIVE_FLAGS = frozenset(
+#: Flags without effect in the Kubernetes kubelet. They configure parts of cAdvisor that it does not use.
+INERT_FLAGS = frozenset(
     {
-        "bootstrap-kubeconfig",
-        "cadvisor-port",
-        "cert-dir",
-        "cloud-provider",
-        "config",
-        "config-dir",
-        "eviction-dry-run",
-        "eviction-stall",
-        "experimental-allocatable-ignore-eviction",
-        "help",
-        "hostname-override",
-        "image-credential-provider-bin-dir",
-        "image-credential-provider-config",
-        "kubeconfig",
-        "lock-file",
-        "maximum-dead-containers",
-        "maximum-dead-containers-per-container",
-        "minimum-container-ttl-duration",
-        "node-ip",
-        "node-labels",
-        "root-dir",
-        "runonce",
-        "runtime-cgroups",
-        "seccomp-default",
-        "version",
+        "event-storage-age-limit",
+        "event-storage-event-limit",
+        "storage-driver-buffer-duration",
+        "storage-driver-db",
+        "storage-driver-host",
+        "storage-driver-password",
+        "storage-driver-secure",
+        "storage-driver-table",
+        "storage-driver-user",
     }
+)
+#: Flags that are refused wherever the Kubernetes kubelet gives them an effect (`flag_values.py`, `validate_host.py`, `load.py`).
+REFUSED_FLAGS = frozenset(
+    {"application-metrics-count-limit", "container-hints", "enable-load-reader", "experimental-mounter-path"}
 )
 
 # Feature gates of the kubelet that may be set and have an effect.
@@ -96,13 +85,20 @@ def gates_without_effect(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def without_effect(fields: Iterable[str], flags: Iterable[str]) -> tuple[str, ...]:
-    """The given field paths and flag names that have no effect yet, sorted; flags with their dashes."""
-    idle = [path for path in fields if partly_by_path().get(path) == ""]
-    idle += [f"--{name}" for name in flags if name not in EFFECTIVE_FLAGS]
-    return tuple(sorted(set(idle)))
+    """The given field paths and flag names that have no effect, here and in the Kubernetes kubelet; flags with their dashes."""
+    inert = [path for path in fields if partly_by_path().get(path) == ""]
+    inert += [f"--{name}" for name in flags if name in INERT_FLAGS | REFUSED_FLAGS]
+    return tuple(sorted(set(inert)))
 
 
 def in_part(fields: Iterable[str]) -> tuple[str, ...]:
     """The warnings about given fields that have only a part of their effect, sorted by field name."""
     partly = partly_by_path()
     return tuple(partly[path] for path in sorted(set(fields)) if partly.get(path))
+
+
+def json_warning(config: KubeletConfiguration, fields: Iterable[str]) -> tuple[str, ...]:
+    """The warning that JSON is used, if protobuf is asked for explicitly."""
+    if "contentType" not in fields or config.contentType != PROTOBUF:
+        return ()
+    return (f"contentType: {PROTOBUF} is not used; requests to the API server are JSON, which it answers alike",)

@@ -33,9 +33,31 @@ def validate_flags(flags: Flags) -> list[ConfigProblem]:
     if bool(flags.image_credential_provider_config) != bool(flags.image_credential_provider_bin_dir):
         text = "--image-credential-provider-config and --image-credential-provider-bin-dir must be given together"
         problems.append(ConfigProblem("--image-credential-provider-config", text))
+    problems += _intervals(flags) + _refused(flags)
     labels = node_label_problem(flags.node_labels)
     if labels:
         problems.append(ConfigProblem("--node-labels", labels))
+    return problems
+
+
+def _intervals(flags: Flags) -> list[ConfigProblem]:
+    intervals = {
+        "--housekeeping-interval": flags.housekeeping_interval_s,
+        "--max-housekeeping-interval": flags.max_housekeeping_interval_s,
+        "--global-housekeeping-interval": flags.global_housekeeping_interval_s,
+    }
+    return [ConfigProblem(name, f"{name} must be positive") for name, value_s in intervals.items() if value_s <= 0]
+
+
+def _refused(flags: Flags) -> list[ConfigProblem]:
+    """Flags whose effect this agent does not have; leaving them out is the remedy."""
+    problems = []
+    if flags.experimental_mounter_path:
+        text = "--experimental-mounter-path is not supported: volumes are mounted with the mount program of the host"
+        problems.append(ConfigProblem("--experimental-mounter-path", text))
+    if flags.application_metrics_count_limit != Flags().application_metrics_count_limit:
+        text = "--application-metrics-count-limit is not supported: metrics of applications are not collected"
+        problems.append(ConfigProblem("--application-metrics-count-limit", text))
     return problems
 
 

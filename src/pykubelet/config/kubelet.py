@@ -3,7 +3,7 @@
 Owns: names, types and plain defaults (doc page: Kubelet Configuration v1beta1). Attribute names are the JSON names.
 Not here: defaults that depend on other fields (`defaults.py`), rules (`validate*.py`), reading (`schema.py`).
 
-A field marked `NoEffect` is accepted and checked but has no effect yet. If it is given explicitly, it is logged once at start.
+A field marked `Inert` is accepted and checked, and has no effect in the Kubernetes kubelet either.
 Remove the mark when a part of the agent reads the field. `Partly` states which part of a field's effect is implemented.
 
 A type marked `Ptr` distinguishes "not given" from the zero value, as a pointer does in the reference: an explicit `0`, `false`
@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
 KIND = "KubeletConfiguration"
+#: The default of `contentType`.
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -45,10 +47,10 @@ class Partly(msgspec.Struct, frozen=True):
 POINTER = Mark("pointer")
 QUANTITY = Mark("quantity")
 NS_TOO = Mark("nanoseconds too")
-NO_EFFECT = Mark("no effect")
+INERT = Mark("inert")
 
 Ptr = Annotated[T, POINTER]
-NoEffect = Annotated[T, NO_EFFECT]
+Inert = Annotated[T, INERT]
 Int32 = Annotated[int, Range(-(2**31), 2**31 - 1)]
 Int64 = Annotated[int, Range(-(2**63), 2**63 - 1)]
 UInt32 = Annotated[int, Range(0, 2**32 - 1)]
@@ -176,7 +178,7 @@ class KubeletConfiguration(_Part, frozen=True, kw_only=True):
     eventRecordQPS: Ptr[Int32] = 50
     eventBurst: Int32 = 100
     enableDebuggingHandlers: Ptr[bool] = True
-    enableContentionProfiling: NoEffect[bool] = False
+    enableContentionProfiling: bool = False
     healthzPort: Ptr[Int32] = 10248
     healthzBindAddress: str = "127.0.0.1"
     oomScoreAdj: Ptr[Int32] = -999
@@ -206,9 +208,9 @@ class KubeletConfiguration(_Part, frozen=True, kw_only=True):
     topologyManagerPolicyOptions: dict[str, str] = {}
     qosReserved: dict[str, str] = {}
     runtimeRequestTimeout: Duration = Duration(2 * MINUTE)
-    hairpinMode: NoEffect[str] = "promiscuous-bridge"
+    hairpinMode: Inert[str] = "promiscuous-bridge"
     maxPods: Int32 = 110
-    podCIDR: NoEffect[str] = ""
+    podCIDR: str = ""
     podPidsLimit: Ptr[Int64] = -1
     resolvConf: Ptr[str] = "/etc/resolv.conf"
     runOnce: bool = False
@@ -216,7 +218,7 @@ class KubeletConfiguration(_Part, frozen=True, kw_only=True):
     cpuCFSQuotaPeriod: Ptr[Duration] = Duration(100 * MILLISECOND)
     nodeStatusMaxImages: Ptr[Int32] = 50
     maxOpenFiles: Int64 = 1_000_000
-    contentType: NoEffect[str] = "application/vnd.kubernetes.protobuf"
+    contentType: str = PROTOBUF
     kubeAPIQPS: Ptr[Int32] = 50
     kubeAPIBurst: Int32 = 100
     serializeImagePulls: Ptr[bool] = True
@@ -232,8 +234,8 @@ class KubeletConfiguration(_Part, frozen=True, kw_only=True):
     enableControllerAttachDetach: Ptr[bool] = True
     protectKernelDefaults: bool = False
     makeIPTablesUtilChains: Ptr[bool] = True
-    iptablesMasqueradeBit: NoEffect[Ptr[Int32]] = 14
-    iptablesDropBit: NoEffect[Ptr[Int32]] = 15
+    iptablesMasqueradeBit: Inert[Ptr[Int32]] = 14
+    iptablesDropBit: Inert[Ptr[Int32]] = 15
     featureGates: dict[str, bool] = {}
     failSwapOn: Ptr[bool] = True
     memorySwap: MemorySwap = MemorySwap()
@@ -245,7 +247,7 @@ class KubeletConfiguration(_Part, frozen=True, kw_only=True):
     systemReserved: dict[str, str] = {}
     kubeReserved: dict[str, str] = {}
     reservedSystemCPUs: str = ""
-    showHiddenMetricsForVersion: NoEffect[str] = ""
+    showHiddenMetricsForVersion: str = ""
     systemReservedCgroup: str = ""
     kubeReservedCgroup: str = ""
     enforceNodeAllocatable: tuple[str, ...] = ("pods",)

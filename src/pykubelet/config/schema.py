@@ -20,7 +20,7 @@ from pykubelet.base.api.quantity import parse as parse_quantity
 from pykubelet.base.kit.durations import Duration, format_duration, parse_duration
 from pykubelet.base.kit.values import Value
 from pykubelet.config.errors import ConfigProblem
-from pykubelet.config.kubelet import NO_EFFECT, NS_TOO, POINTER, QUANTITY, KubeletConfiguration, Partly, Range
+from pykubelet.config.kubelet import INERT, NS_TOO, POINTER, QUANTITY, KubeletConfiguration, Partly, Range
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -55,7 +55,7 @@ class MapOf(Value):
 class Field(Value):
     """One field. `default`: a plain value; None: no default. `pointer`: a zero value is not the same as "not given".
 
-    `partly`: which part of the field's effect is implemented; "": none of it, None: all of it.
+    `partly`: which part of the field's effect is implemented; "": the field has no effect, None: all of it.
     """
 
     name: str
@@ -95,7 +95,7 @@ def _field(name: str, hint: Any, default: Any) -> Field:
 
 def _partly(hint: Any) -> str | None:
     marks: tuple[Any, ...] = getattr(hint, "__metadata__", ())
-    return "" if NO_EFFECT in marks else next((mark.text for mark in marks if isinstance(mark, Partly)), None)
+    return "" if INERT in marks else next((mark.text for mark in marks if isinstance(mark, Partly)), None)
 
 
 def _node(hint: Any) -> tuple[Node, bool]:

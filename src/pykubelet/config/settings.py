@@ -26,6 +26,7 @@ DECLARED = (
     "RestartAllContainersOnContainerExits",
     "UserNamespacesHostNetworkSupport",
 )
+USAGE_MAX_AGE_S = 1.0
 CRASH_BACKOFF_INITIAL_S = 10.0
 REDUCED_CRASH_BACKOFF_INITIAL_S = 1.0
 CRASH_BACKOFF_MAX_S = 300.0
@@ -63,10 +64,21 @@ class Flags(Value):
     housekeeping_interval_s: float = 10.0
     max_housekeeping_interval_s: float = 15.0
     run_once: bool = False
+    experimental_mounter_path: str = ""
+    machine_id_file: str = "/etc/machine-id,/var/lib/dbus/machine-id"
+    boot_id_file: str = "/proc/sys/kernel/random/boot_id"
+    containerd: str = ""
+    containerd_namespace: str = "k8s.io"
+    container_hints: str = ""
+    enable_load_reader: bool = False
+    application_metrics_count_limit: int = 100
+    log_cadvisor_usage: bool = False
+    global_housekeeping_interval_s: float = 60.0
 
 
 class Settings(Value):
-    """All settings of the agent. `no_effect`: given fields, flags and gates that have no effect yet.
+    """All settings of the agent. `no_effect`: given gates that have no effect yet. `inert`: given fields and flags that have no
+    effect in the Kubernetes kubelet either.
 
     `warnings`: are logged once at start. `files`: the configuration files that were read, in order.
     """
@@ -75,6 +87,7 @@ class Settings(Value):
     flags: Flags = field(default_factory=Flags)
     gates: FeatureGates = field(default_factory=lambda: FeatureGates({}))
     no_effect: tuple[str, ...] = ()
+    inert: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
 
@@ -170,6 +183,14 @@ class Settings(Value):
     def runtime_request_timeout_s(self) -> float:
         """`runtimeRequestTimeout` in seconds."""
         return self.config.runtimeRequestTimeout.s
+
+    @property
+    def usage_max_age_s(self) -> float:
+        """How old the usage of containers may be that the ports serve: 1 s, unless the housekeeping flags allow more or less."""
+        default, flags = Flags(), self.flags
+        interval_s = min(flags.housekeeping_interval_s, flags.max_housekeeping_interval_s)
+        is_default = interval_s == min(default.housekeeping_interval_s, default.max_housekeeping_interval_s)
+        return USAGE_MAX_AGE_S if is_default else interval_s
 
     @property
     def image_minimum_gc_age_s(self) -> float:

@@ -14,7 +14,7 @@ _DEFAULT_PORT = 443
 
 
 class TargetError(ValueError):
-    """The text names no target. The message says why."""
+    """The text names no target. The message gives the reason."""
 
 
 class Target(Value):

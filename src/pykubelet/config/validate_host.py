@@ -7,6 +7,7 @@ from pykubelet.base.kit.values import Value
 from pykubelet.config.errors import ConfigProblem
 from pykubelet.config.kubelet import KubeletConfiguration
 from pykubelet.config.reserved import read_reserved
+from pykubelet.config.settings import Flags
 
 CGROUP_V1_REFUSED = (
     "kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is in maintenance mode"
@@ -21,12 +22,15 @@ class HostFacts(Value):
     swap_on: bool
 
 
-def validate_host(config: KubeletConfiguration, host: HostFacts) -> list[ConfigProblem]:
+def validate_host(config: KubeletConfiguration, host: HostFacts, flags: Flags | None = None) -> list[ConfigProblem]:
     """All violations of `config` on this machine."""
     problems = []
     if not host.cgroup_v2:
         if config.failCgroupV1:
             problems.append(ConfigProblem("failCgroupV1", CGROUP_V1_REFUSED))
+        if flags is not None and flags.enable_load_reader:  # with cgroup v2, the kernel has no such figures
+            text = "--enable-load-reader is not supported: load averages of containers are not measured"
+            problems.append(ConfigProblem("--enable-load-reader", text))
         if config.singleProcessOOMKill is False:
             text = "singleProcessOOMKill must not be explicitly set to false when using cgroup v1"
             problems.append(ConfigProblem("singleProcessOOMKill", f"invalid configuration: {text}"))

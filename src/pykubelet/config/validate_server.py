@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from pykubelet.config.errors import ConfigProblem
 from pykubelet.config.gates import FeatureGates
-from pykubelet.config.kubelet import KubeletConfiguration
+from pykubelet.config.kubelet import PROTOBUF, KubeletConfiguration
 from pykubelet.config.validate_node import one_of
 
 TLS_VERSIONS = ("VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13")
@@ -47,6 +47,14 @@ CURVES = {23: "P-256", 24: "P-384", 25: "P-521", 29: "X25519"}
 #: Groups that Go supports but that cannot be selected with Python's TLS library.
 UNAVAILABLE_CURVES = {4587: "SecP256r1MLKEM768", 4588: "X25519MLKEM768", 4589: "SecP384r1MLKEM1024"}
 MAX_PORT = 65535
+
+
+def _is_range(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text.strip(), strict=False)
+    except ValueError:
+        return False
+    return True
 
 
 def is_ip(text: str) -> bool:
@@ -105,6 +113,11 @@ def check_server(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[
         text = getattr(config, field)
         if not is_ip(text):
             yield ConfigProblem(field, f'{field} (--{flag}) "{text}" is not a valid IP address')
+    types = ("", "application/json", PROTOBUF)
+    yield from one_of("contentType", config.contentType, types, "kube-api-content-type")
+    if any(not _is_range(part) for part in config.podCIDR.split(",") if config.podCIDR):
+        text = f'podCIDR (--pod-cidr) "{config.podCIDR}" must be a range such as 10.0.1.0/24, or two with a comma'
+        yield ConfigProblem("podCIDR", text)
     modes = ("AlwaysAllow", "Webhook")
     yield from one_of("authorization.mode", config.authorization.mode, modes, "authorization-mode")
     if config.tlsMinVersion:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import subprocess
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.logs import logging_restored
 
 from pykubelet.base.kit.log import Log, flush_log, matches, set_up_logging, set_verbosity
 from pykubelet.base.model.ids import PodRef, PodUID
@@ -19,12 +19,8 @@ from pykubelet.base.model.ids import PodRef, PodUID
 
 @pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
-    root = logging.getLogger("pykubelet")
-    before = (root.handlers[:], root.propagate, root.level)
-    yield
-    set_verbosity(0)
-    root.handlers[:], root.propagate = before[0], before[1]
-    root.setLevel(before[2])
+    with logging_restored():
+        yield
 
 
 def test_a_line_has_level_package_message_and_fields(capsys: pytest.CaptureFixture[str]) -> None:

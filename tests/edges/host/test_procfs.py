@@ -58,6 +58,13 @@ def test_machine(root: Path) -> None:
     assert capacity["ephemeral-storage"] > 0 and capacity["pid"] == 1000
 
 
+def test_ids_are_read_from_the_first_file_that_has_one(root: Path) -> None:
+    (root / "mine").write_text(" m1\n")
+    (root / "empty").write_text("\n")
+    machine = read_machine(str(root), str(root), ["/none", "/empty", "/mine"], ["/mine", "/none"])
+    assert (machine.machine_id, machine.boot_id) == ("m1", "m1")
+
+
 def test_bare_machine_without_most_files(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc" / "meminfo").write_text("MemTotal: 1 kB\n")

@@ -13,10 +13,10 @@ from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.tracing import SpanKind, Tracer, set_tracer, span
 from pykubelet.config.trace_target import TargetError, read_target
 from pykubelet.edges.otlp import otlp_pb2 as pb
-from pykubelet.edges.otlp.exporter import DROPPED, EXPORTED, MAX_BATCH, MAX_QUEUE, METHOD, Pace, SpanExporter
+from pykubelet.edges.otlp.exporter import DROPPED, EXPORTED, MAX_BATCH, MAX_QUEUE, METHOD, ExportTimes, SpanExporter
 
 RESOURCE = {"service.name": "kubelet", "host.name": "node-1"}
-FAST = Pace(period_s=0.01, backoff=BackoffPolicy(0.01, 0.02))
+FAST = ExportTimes(period_s=0.01, backoff=BackoffPolicy(0.01, 0.02))
 
 
 class Collector:

@@ -29,6 +29,12 @@ def scraped(usage: Usage) -> Batch:
     return decode(render_metrics(resource_families(usage)).decode())
 
 
+def test_the_hidden_name_of_the_scrape_error_is_shown_on_request() -> None:
+    shown = render_metrics(resource_families(Usage(1.0), with_hidden=True)).decode()
+    assert "\nscrape_error 0" in shown and "# HELP scrape_error (Deprecated since 1.29.0) 1 if" in shown
+    assert "\nscrape_error" not in render_metrics(resource_families(Usage(1.0))).decode()
+
+
 def test_top_of_the_node_and_its_pods() -> None:
     before = scraped(used(AT, 1000.0, ("app", 1.0), ("sidecar", 2.0)))
     now = scraped(used(AT + 15, 1007.5, ("app", 4.0), ("sidecar", 2.75)))

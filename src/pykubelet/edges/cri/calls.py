@@ -103,11 +103,11 @@ class ImageCalls(_Calls):
 
 
 class ContainerdCalls(_Calls):
-    """containerd.services.events.v1.Events, which containerd offers on the CRI socket."""
+    """containerd.services.events.v1.Events, which containerd offers on the CRI socket too."""
 
     service = "containerd.services.events.v1.Events"
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, namespace: str) -> None:
         super().__init__(wire)
-        in_namespace = (("containerd-namespace", "k8s.io"),)
+        in_namespace = (("containerd-namespace", namespace),)
         self.subscribe = self._stream("Subscribe", events_pb2.SubscribeRequest, events_pb2.Envelope, in_namespace)

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import ContainerID, SandboxID
 from pykubelet.base.model.labels import POD_UID
 from pykubelet.edges.cri import containerd_events_pb2 as events_pb2
@@ -25,6 +26,13 @@ from pykubelet.edges.cri.wire import OpenStream, Wire, socket_path
 _RECONNECT_PAUSE_S = 0.1
 
 
+class ContainerdApi(Value):
+    """containerd's own API. `endpoint`: empty if it is on the socket of CRI. `namespace`: the one with the pods."""
+
+    endpoint: str = ""
+    namespace: str = "k8s.io"
+
+
 class CriClient:
     """A connection to the runtime service and, if that has its own endpoint, the image service.
 
@@ -33,21 +41,32 @@ class CriClient:
     runtime may still carry it out.
     """
 
-    def __init__(self, endpoint: str, image_endpoint: str = "", timeout_s: float = 120.0) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        image_endpoint: str = "",
+        timeout_s: float = 120.0,
+        containerd: ContainerdApi | None = None,
+    ) -> None:
         self.endpoint = endpoint
+        self._containerd_api = containerd or ContainerdApi()
         self._timeout_s = timeout_s
         self._wire = Wire(endpoint)
         shared = not image_endpoint or socket_path(image_endpoint) == self._wire.path
         self._image_wire = self._wire if shared else Wire(image_endpoint)
         self._runtime = RuntimeCalls(self._wire)
         self._images = ImageCalls(self._image_wire)
-        self._containerd = ContainerdCalls(self._wire)
+        own = self._containerd_api.endpoint
+        self._containerd_wire = self._wire if not own or socket_path(own) == self._wire.path else Wire(own)
+        self._containerd = ContainerdCalls(self._containerd_wire, self._containerd_api.namespace)
 
     async def close(self) -> None:
         """Close the connections. Calls in flight fail with code Canceled. Containers are left alone."""
         self._wire.close()
         if self._image_wire is not self._wire:
             self._image_wire.close()
+        if self._containerd_wire is not self._wire:
+            self._containerd_wire.close()
 
     # The runtime itself
 
@@ -182,7 +201,7 @@ class CriClient:
         """Kill the process of a container that containerd believes has ended (`CriError.running_task`). Idempotent."""
         from pykubelet.edges.cri.tasks import end_task  # rarely needed
 
-        await end_task(self._wire, container_id, self._timeout_s)
+        await end_task(self._containerd_wire, container_id, self._timeout_s, self._containerd_api.namespace)
 
     async def list_containers(
         self,

@@ -18,14 +18,14 @@ from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.cri.wire import Unary, Wire
 
 _TASKS = "/containerd.services.tasks.v1.Tasks"
-_NAMESPACE = (("containerd-namespace", "k8s.io"),)
 
 
-async def end_task(wire: Wire, container_id: str, timeout_s: float) -> None:
+async def end_task(wire: Wire, container_id: str, timeout_s: float, namespace: str = "k8s.io") -> None:
     """Kill the task, wait for its end, and delete it. Idempotent. Raises CriError."""
-    kill = Unary(wire, f"{_TASKS}/Kill", KillRequest, Done, _NAMESPACE)
-    wait = Unary(wire, f"{_TASKS}/Wait", WaitRequest, Done, _NAMESPACE)
-    delete = Unary(wire, f"{_TASKS}/Delete", DeleteTaskRequest, Done, _NAMESPACE)
+    in_namespace = (("containerd-namespace", namespace),)
+    kill = Unary(wire, f"{_TASKS}/Kill", KillRequest, Done, in_namespace)
+    wait = Unary(wire, f"{_TASKS}/Wait", WaitRequest, Done, in_namespace)
+    delete = Unary(wire, f"{_TASKS}/Delete", DeleteTaskRequest, Done, in_namespace)
     with _ended_is_fine():
         await kill(KillRequest(container_id=container_id, signal=signal.SIGKILL, all=True), timeout_s)
     with _ended_is_fine():

@@ -50,7 +50,7 @@ EXPORTED = Counter("pykubelet_trace_spans_exported_total", "Number of spans that
 DROPPED = Counter("pykubelet_trace_spans_dropped_total", "Number of spans that no collector has taken.")
 
 
-class Pace(Value):
+class ExportTimes(Value):
     """`period_s`: the most seconds that a span waits for others. `backoff`: the pauses while the collector does not answer."""
 
     period_s: float = 5.0
@@ -60,8 +60,10 @@ class Pace(Value):
 class SpanExporter:
     """Exports the spans that are posted to it. Create it inside the running event loop."""
 
-    def __init__(self, target: Target, resource: Mapping[str, str], version: str, pace: Pace | None = None) -> None:
-        self._pace = pace or Pace()
+    def __init__(
+        self, target: Target, resource: Mapping[str, str], version: str, times: ExportTimes | None = None
+    ) -> None:
+        self._times = times or ExportTimes()
         self._target = target
         self._resource = resource
         self._version = version
@@ -88,13 +90,13 @@ class SpanExporter:
         while True:
             if not batch:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._pace.period_s):
+                    async with asyncio.timeout(self._times.period_s):
                         await self._is_full.wait()
                 batch = self._take()
             if not batch or await self._export(batch):
                 batch = []
             else:
-                await asyncio.sleep(self._pace.backoff.delay_s(self._failures))
+                await asyncio.sleep(self._times.backoff.delay_s(self._failures))
 
     async def close(self) -> None:
         """Try once to export what is left, and close the connection."""

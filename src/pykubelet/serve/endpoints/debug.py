@@ -2,7 +2,7 @@
 
 Owns: their texts. `/debug/pprof/profile?seconds=N` samples where CPU is spent, as folded stacks for flame graph programs;
 `/debug/pprof/trace?seconds=N` returns the same samples by time, in the Trace Event Format; `/debug/pprof/goroutine` lists
-tasks; `/debug/pprof/heap` counts objects by type.
+tasks; `/debug/pprof/heap` counts objects by type; `/debug/pprof/block` shows what held up the event loop.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import make_dirs
 from pykubelet.net.http.server import JSON, Answer, Request, Response, text
+from pykubelet.serve.endpoints.contention import Contention
 from pykubelet.serve.endpoints.endpoint import EndpointHandler
 from pykubelet.serve.endpoints.known_pods import KnownPods, container_spec
 from pykubelet.serve.endpoints.profile import CpuSamples, Samples, TraceSamples, sampling
@@ -48,9 +49,10 @@ class CheckpointRuntime(Protocol):
 
 
 class Profiles:
-    """`/debug/pprof/`. Only one profile is taken at a time."""
+    """`/debug/pprof/`. Only one profile is taken at a time. `contention`: None if `enableContentionProfiling` is off."""
 
-    def __init__(self) -> None:
+    def __init__(self, contention: Contention | None = None) -> None:
+        self._contention = contention
         self._is_profiling = False
 
     async def answer(self, request: Request) -> Answer:
@@ -66,12 +68,14 @@ class Profiles:
                 return text(200, tasks_text())
             case "heap":
                 return text(200, heap_text())
+            case "block":
+                return text(200, self._contention.text() if self._contention is not None else "")
             case "cmdline":
                 return text(200, "\0".join(sys.argv))
             case "lag":
                 return Response(200, render_metrics([LAG.family()]))
             case "":
-                return text(200, "profile?seconds=N\ntrace?seconds=N\ngoroutine\nheap\nlag\ncmdline\n")
+                return text(200, "profile?seconds=N\ntrace?seconds=N\nblock\ngoroutine\nheap\nlag\ncmdline\n")
             case _:
                 return text(404, "Unknown profile\n")
 

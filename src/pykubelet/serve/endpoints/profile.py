@@ -97,7 +97,7 @@ class CpuSamples:
 
     def add(self, thread: str, frame: FrameType | None) -> None:
         """Count the stack of `thread`."""
-        self._counts[";".join((thread, *_folded(frame)))] += 1
+        self._counts[";".join((thread, *folded(frame)))] += 1
 
     def answer(self) -> Response:
         """The folded stacks, one per line with its count, the most frequent first."""
@@ -119,7 +119,7 @@ class TraceSamples:
     def add(self, thread: str, frame: FrameType | None) -> None:
         """Keep the stack with its time, up to MAX_TRACE samples."""
         if len(self._seen) < MAX_TRACE:
-            self._seen.append(_Seen(time.perf_counter(), thread, tuple(_folded(frame))))
+            self._seen.append(_Seen(time.perf_counter(), thread, tuple(folded(frame))))
 
     def answer(self) -> Response:
         """The samples in the JSON format of Chrome's trace viewer."""
@@ -138,7 +138,7 @@ class TraceSamples:
         return Response(200, json.dumps({"traceEvents": events}).encode(), JSON)
 
 
-def _folded(frame: FrameType | None) -> list[str]:
+def folded(frame: FrameType | None) -> list[str]:
     """The functions of a stack, the outermost first."""
     found: list[str] = []
     while frame is not None and len(found) < DEPTH:

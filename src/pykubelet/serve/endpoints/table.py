@@ -18,6 +18,7 @@ from pykubelet.edges.cri.log_reader import LogReader
 from pykubelet.serve.auth.access import Subresource
 from pykubelet.serve.endpoints.api_routes import configz_answer, pods_answer, running_pods_answer
 from pykubelet.serve.endpoints.container_logs import ContainerLogs
+from pykubelet.serve.endpoints.contention import Contention
 from pykubelet.serve.endpoints.debug import Checkpoints, Profiles, explain_handler, set_verbosity
 from pykubelet.serve.endpoints.endpoint import (
     ANY,
@@ -55,7 +56,8 @@ STATS, STATUSZ = Subresource.STATS, Subresource.STATUSZ
 
 class EndpointInputs(Value):
     """The inputs of the handlers. `metrics`: reads the cells at the time of a scrape. `explain`: the answers of the agent's own
-    socket. `started_at`: the wall second at which the agent started. `version`: that of Kubernetes, `v1.x.y`."""
+    socket. `started_at`: the wall second at which the agent started. `version`: that of Kubernetes, `v1.x.y`.
+    `contention`: the profile of what holds up the event loop, if it is on."""
 
     settings: Settings
     clock: Clock
@@ -69,6 +71,7 @@ class EndpointInputs(Value):
     page: NodePage
     started_at: float
     version: str
+    contention: Contention | None = None
 
 
 def _gate(name: str) -> Callable[[Settings], bool]:
@@ -163,7 +166,15 @@ ENDPOINTS: tuple[Endpoint[EndpointInputs], ...] = (
     Endpoint("/logs/", GET, _node_logs, (LOG,), SYSTEM_LOGS, below=True),
     Endpoint("/configz", GET, _configz, (CONFIGZ, PROXY), HIDDEN),
     Endpoint("/checkpoint/", POST, _checkpoints, (CHECKPOINT,), HIDDEN, below=True, when=_gate("ContainerCheckpoint")),
-    Endpoint("/debug/pprof/", GET, lambda _: Profiles().answer, (PROXY,), PROFILING, below=True, long_running=True),
+    Endpoint(
+        "/debug/pprof/",
+        GET,
+        lambda i: Profiles(i.contention).answer,
+        (PROXY,),
+        PROFILING,
+        below=True,
+        long_running=True,
+    ),
     Endpoint("/debug/flags/v", PUT, lambda _: set_verbosity, (PROXY,), DEBUG_FLAGS, long_running=True),
     Endpoint("/debug/pods/", GET, _explain, (PROXY,), HIDDEN, below=True, long_running=True),
     Endpoint("/debug/node", GET, _explain, (PROXY,), HIDDEN, long_running=True),

@@ -49,7 +49,7 @@ _POD = (
 )
 
 
-def resource_families(usage: Usage) -> Iterator[MetricFamily]:
+def resource_families(usage: Usage, *, with_hidden: bool = False) -> Iterator[MetricFamily]:
     """All metric families. The error metric is 1 if the usage could not be read."""
     if usage.node is not None:
         yield from _families(_NODE, [((), usage.node.group)])
@@ -74,6 +74,8 @@ def resource_families(usage: Usage) -> Iterator[MetricFamily]:
     yield from _families(_POD, pods)
     failed = MetricSample(1.0 if usage.error else 0.0)
     yield MetricFamily("resource_scrape_error", "gauge", _SCRAPE, [failed])
+    if with_hidden:  # the former name of the same metric
+        yield MetricFamily("scrape_error", "gauge", f"(Deprecated since 1.29.0) {_SCRAPE}", [failed])
 
 
 _SCRAPE = "1 if there was an error while getting container metrics, 0 otherwise"

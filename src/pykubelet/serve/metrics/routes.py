@@ -13,6 +13,7 @@ from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.metrics import PROBES, REGISTRY, MetricFamily, MetricSample
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.usage import Usage, UsageWanted
 from pykubelet.edges.host.proc.self_stats import read_self
 from pykubelet.net.http.server import JSON, Answer, Request, Response, text
@@ -24,10 +25,16 @@ from pykubelet.serve.metrics.kubelet import MetricsInputs, kubelet_families, pro
 from pykubelet.serve.metrics.resource import resource_families
 from pykubelet.serve.metrics.summary import render_summary
 
-MAX_AGE_S = 1.0
 DEADLINE_S = 15.0
 #: The age of file systems' figures that `/metrics` accepts; the reference kubelet measures them once a minute.
 KEPT_FRESH_S = 60.0
+
+
+class UsageRules(Value):
+    """`max_age_s`: how old the served usage may be. `with_hidden`: whether hidden metrics are shown."""
+
+    max_age_s: float = 1.0
+    with_hidden: bool = False
 
 
 class StatsRoutes:
@@ -41,7 +48,9 @@ class StatsRoutes:
         node: str,
         started_at: float,
         machine: MachineFacts,
+        rules: UsageRules | None = None,
     ) -> None:
+        self._rules = rules or UsageRules()
         self._usage = usage
         self._wanted = wanted
         self._clock = clock
@@ -50,8 +59,8 @@ class StatsRoutes:
         self._machine = machine
 
     async def fresh(self, *, with_files: bool, with_details: bool = False) -> Usage | None:
-        """Wait for a `Usage` that is at most MAX_AGE_S old; None if there is none within DEADLINE_S."""
-        at_least = self._clock.monotonic() - MAX_AGE_S
+        """Wait for a `Usage` that is at most `max_age_s` old; None if there is none within DEADLINE_S."""
+        at_least = self._clock.monotonic() - self._rules.max_age_s
         self._wanted.post(UsageWanted(at_least, with_files, with_details))
 
         def is_fresh(usage: Usage) -> bool:
@@ -85,7 +94,9 @@ class StatsRoutes:
     async def resource_metrics(self, _: Request) -> Answer:
         """`/metrics/resource`. If the usage cannot be read in time, its error metric is 1."""
         usage = await self.fresh(with_files=False) or Usage(error="usage could not be read in time")
-        return Response(200, render_metrics(resource_families(usage)), CONTENT_TYPE)
+        return Response(
+            200, render_metrics(resource_families(usage, with_hidden=self._rules.with_hidden)), CONTENT_TYPE
+        )
 
     async def cadvisor_metrics(self, _: Request) -> Answer:
         """`/metrics/cadvisor`. If the usage cannot be read in time, its error metric is 1."""

@@ -24,6 +24,7 @@ class EventKind(Flag):
     ATTRIB = 0x4
     CLOSE_WRITE = 0x8
     MODIFY = 0x2
+    OPEN = 0x20
     MOVED_FROM = 0x40
     MOVED_TO = 0x80
     CREATE = 0x100

@@ -5,6 +5,8 @@ Owns: `Machine`. Not here: how much of it pods may use (act/resources), and how 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pykubelet.base.api.huge_pages import page_resource
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.mounts import read_fs_usage
@@ -51,7 +53,12 @@ class Machine(Value):
         return found
 
 
-def read_machine(root: str = "/", root_dir: str = "/") -> Machine:
+def read_machine(
+    root: str = "/",
+    root_dir: str = "/",
+    machine_id_files: Sequence[str] = procfs.MACHINE_ID_FILES,
+    boot_id_files: Sequence[str] = procfs.BOOT_ID_FILES,
+) -> Machine:
     """Read the current facts. `root`: the directory with /proc, /sys and /etc. `root_dir`: a path on the pods' file system."""
     memory = procfs.read_meminfo(root)
     release = procfs.read_os_release(root)
@@ -63,9 +70,9 @@ def read_machine(root: str = "/", root_dir: str = "/") -> Machine:
         huge_pages=tuple((pages.size, pages.size * pages.total) for pages in procfs.read_huge_pages(root)),
         pids=procfs.read_pid_limit(root),
         root_fs_bytes=read_fs_usage(root_dir).capacity_bytes,
-        machine_id=procfs.read_machine_id(root),
+        machine_id=procfs.read_id(machine_id_files, root),
         system_uuid=procfs.read_system_uuid(root),
-        boot_id=procfs.read_boot_id(root),
+        boot_id=procfs.read_id(boot_id_files, root),
         kernel_version=procfs.read_kernel_release(root),
         os_image=release.get("PRETTY_NAME", "Linux"),
         architecture=procfs.read_architecture(),

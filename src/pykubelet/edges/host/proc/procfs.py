@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.errors import HostError, translating
 
+MACHINE_ID_FILES = ("/etc/machine-id", "/var/lib/dbus/machine-id")
+BOOT_ID_FILES = ("/proc/sys/kernel/random/boot_id",)
 _GO_ARCHITECTURES = {
     "x86_64": "amd64",
     "aarch64": "arm64",
@@ -145,17 +147,9 @@ def _number(path: str, default: int = 0) -> int:
     return int(text) if text.isdigit() else default
 
 
-def read_boot_id(root: str = "/") -> str:
-    """The random id of this boot; empty if the kernel has none."""
-    return _optional(_under(root, "/proc/sys/kernel/random/boot_id")).strip()
-
-
-def read_machine_id(root: str = "/") -> str:
-    """The machine id from /etc/machine-id, else D-Bus's."""
-    for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
-        if text := _optional(_under(root, path)).strip():
-            return text
-    return ""
+def read_id(files: Iterable[str], root: str = "/") -> str:
+    """The id in the first of the files that has one; empty if none has."""
+    return next((text for path in files if (text := _optional(_under(root, path)).strip())), "")
 
 
 def read_system_uuid(root: str = "/") -> str:
@@ -163,7 +157,7 @@ def read_system_uuid(root: str = "/") -> str:
     for path in ("/sys/class/dmi/id/product_uuid", "/proc/device-tree/system-id", "/proc/device-tree/vm,uuid"):
         if text := _optional(_under(root, path)).strip("\0\n "):
             return text
-    return read_machine_id(root)
+    return read_id(MACHINE_ID_FILES, root)
 
 
 def read_os_release(root: str = "/") -> Mapping[str, str]:
