@@ -70,7 +70,12 @@ def test_a_node_that_stands_alone_starts_without_what_it_does_not_use() -> None:
     heavy = (
         {"aiohttp", "grpc", "cryptography", "prometheus_client", "http.client", "email", "urllib.request", "argparse"}
         | {"gzip", "bz2", "lzma", "shutil", "html", "statistics", "yaml", "h2.connection", "websockets"}
-        | {"pykubelet.app.wiring_cluster", "pykubelet.edges.kubeapi.client", "pykubelet.app.ask"}
+        | {
+            "pykubelet.app.wiring_cluster",
+            "pykubelet.edges.kubeapi.client",
+            "pykubelet.app.ask",
+            "pykubelet.edges.otlp",
+        }
     )
     code = (
         f"import sys; import pykubelet.app.load, pykubelet.app.run; heavy = {heavy!r} & set(sys.modules);"
@@ -277,3 +282,11 @@ def test_what_has_no_effect_is_named_once_at_start(tmp_path: Path) -> None:
     assert inert.endswith('fields="hairpinMode"')
     warned = [line for line in done.stderr.splitlines() if " yet" in line and line != named]
     assert warned == []
+
+
+def test_patterns_of_vmodule_that_name_nothing_are_reported(tmp_path: Path) -> None:
+    flags = (f"--lock-file={tmp_path}/nowhere/lock", "--fail-swap-on=false", "--fail-cgroupv1=false")
+    done = _run("--vmodule=gone=3,loop=4,act/pods/*=5", *flags)
+    assert done.returncode == 1 and "nowhere/lock" in done.stderr
+    [line] = [line for line in done.stderr.splitlines() if "names no module" in line]
+    assert line.endswith('pattern="gone"')

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from pathlib import Path
 from typing import Any
 
 from pykubelet.app.lock import stop_on_contention, take_lock
@@ -67,8 +67,10 @@ def set_up_logs(settings: Settings) -> None:
 
 def module_names() -> Iterator[str]:
     """The modules of the agent, with dots, without the name of the package."""
-    for path in Path(__file__).parents[1].rglob("*.py"):
-        yield ".".join(path.relative_to(Path(__file__).parents[1]).with_suffix("").parts)
+    top = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    for folder, _, files in os.walk(top):
+        below = folder[len(top) :].replace("/", ".")
+        yield from (f"{below}.{file[:-3]}".removeprefix(".") for file in files if file.endswith(".py"))
 
 
 async def flush_regularly(period_s: float) -> None:

@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from support.logs import logging_restored
 
+from pykubelet.base.kit.log import set_up_logging
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode, CriError
@@ -57,6 +59,19 @@ async def test_every_code_arrives_with_message_and_call(fake: FakeRuntime, clien
     assert str(caught.value) == f"rpc error: code = {code} desc = no reason"
     assert caught.value.__cause__ is not None
     await client.run_pod_sandbox(pod())
+
+
+async def test_calls_are_logged_at_verbosity_ten(
+    fake: FakeRuntime, client: CriClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their contents are not: they may be secret."""
+    with logging_restored():
+        set_up_logging(9)
+        await client.run_pod_sandbox(pod("quiet"))
+        set_up_logging(10)
+        await client.run_pod_sandbox(pod("loud"))
+    [line] = capsys.readouterr().err.splitlines()
+    assert '"runtime call" logger="cri" method="RunPodSandbox" duration_s=0.' in line and "loud" not in line
 
 
 async def test_a_starting_containerd_counts_as_unavailable(fake: FakeRuntime, client: CriClient) -> None:

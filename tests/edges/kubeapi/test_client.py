@@ -6,9 +6,13 @@ import asyncio
 import sys
 
 import pytest
+from support.logs import logging_restored
+from support.tracing import recorded
 
 from pykubelet.base.api.core import Node
 from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.log import set_up_logging
+from pykubelet.base.kit.tracing import SpanKind
 from pykubelet.edges.kubeapi.client import DURATIONS, REQUESTS, ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess
@@ -84,6 +88,27 @@ async def test_a_deadline_does_not_count_the_wait_to_be_sent(server: FakeApiServ
     client = ApiClient(server.access(), SystemClock(), ClientLimits(qps=2, burst=1, deadline_s=1.2))
     await asyncio.gather(*(client.get(f"{NODES}/n", Node) for _ in range(4)))
     await client.close()
+
+
+async def test_a_request_continues_the_trace_and_is_logged_at_verbosity_six(
+    server: FakeApiServer, client: ApiClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with recorded() as kept, logging_restored():
+        set_up_logging(6)
+        await refused(client)
+        set_up_logging(5)
+        await refused(client)
+    for span, sent in zip(kept.named("HTTP GET"), server.requests, strict=True):
+        assert sent.headers["traceparent"] == span.context.traceparent
+        assert (span.kind, span.attributes["http.response.status_code"]) == (SpanKind.CLIENT, 404)
+        assert span.failure is not None and str(span.attributes["url.full"]).endswith("/api/v1/nodes/n")
+    [line] = capsys.readouterr().err.splitlines()
+    assert '"Response" logger="kubeapi" verb="GET" url="http://127.0.0.1:' in line and "milliseconds=" in line
+
+
+async def test_without_a_trace_no_header_is_sent(server: FakeApiServer, client: ApiClient) -> None:
+    await refused(client)
+    assert "traceparent" not in {name.lower() for name in server.requests[0].headers}
 
 
 async def test_the_user_agent_is_sent(server: FakeApiServer) -> None:

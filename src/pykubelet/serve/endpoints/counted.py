@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 
-from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.metrics import Counter, Gauge, Histogram
 from pykubelet.net.http.server import Answer, Handler, Request, ServedConnection, Takeover
@@ -78,7 +77,7 @@ class _Measured:
                 "HTTP",
                 verb=request.method,
                 URI=request.target[:SHOWN],
-                latency=format_seconds(took_s),
+                latency=f"{took_s * 1000:.3f}ms",
                 userAgent=request.headers.get("user-agent", "")[:SHOWN],
                 srcIP=self._address,
                 resp=self.status,

@@ -33,10 +33,11 @@ class _Route(Value):
 class Router:
     """The routes of a port. An exact match of the path has precedence over routes with `below`; else the first match counts.
 
-    `is_public`: the clients need no credentials.
+    `traces`: whether requests make spans. `is_public`: the clients need no credentials.
     """
 
-    def __init__(self, routes: Iterable[_Route], *, is_public: bool = True) -> None:
+    def __init__(self, routes: Iterable[_Route], *, traces: bool = True, is_public: bool = True) -> None:
+        self._traces = traces
         self._is_public = is_public
         self._exact: dict[str, _Route] = {}
         self._below: list[tuple[str, _Route]] = []
@@ -53,7 +54,7 @@ class Router:
             return NOT_FOUND
         if route.methods and request.method not in route.methods:
             return WRONG_METHOD
-        if is_traced():
+        if self._traces and is_traced():
             return await traced(route.path, route.handler, request, is_public=self._is_public)
         return await route.handler(request)
 
@@ -103,7 +104,8 @@ def unauthenticated_handler(router: Router) -> Handler:
 
 def health_routes(checks: Mapping[str, Check]) -> Handler:
     """The handler of the health port."""
-    return unauthenticated_handler(Router((_Route(HEALTH_PATH, ANY, health_handler(checks), below=True),)))
+    route = _Route(HEALTH_PATH, ANY, health_handler(checks), below=True)
+    return unauthenticated_handler(Router((route,), traces=False))
 
 
 def constant_handler(make: Callable[[], Response]) -> EndpointHandler:
