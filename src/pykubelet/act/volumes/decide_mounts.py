@@ -198,9 +198,10 @@ def _drop_found(pod: Pod, volumes: dict[str, VolumeState], key: str) -> None:
     if not known.plugin or not isinstance(known.plan, VolumePlan):
         return
     names = {one.name for one in used_volumes(pod)}
-    for other in [other for other, one in volumes.items() if other not in names and is_found(one, known)]:
-        del volumes[other]
-        volumes[key] = as_left(volumes[key])
+    for other, one in list(volumes.items()):
+        if other not in names and is_found(one, known) and one.phase not in BUSY:
+            del volumes[other]
+            volumes[key] = as_left(volumes[key])
 
 
 def _provide_volume(
