@@ -8,6 +8,7 @@ from act.volumes.samples import NODE, empty_dir, inputs, lifecycles, make_pod, m
 from pykubelet.act.volumes.decide import next_timer, step
 from pykubelet.act.volumes.kinds.empty_dir import EmptyDirPlan
 from pykubelet.act.volumes.model import (
+    Abandon,
     Command,
     DirectoryMade,
     DirectoryRemoved,
@@ -172,6 +173,18 @@ def test_an_answer_that_never_came_is_uncertain_and_torn_down_like_a_mounted_one
     assert driver.up().waits[0].detail == "no answer after 30s"
     gone = driver.see(InputsChanged(inputs(roster(), lifecycles((pod, Stage.TERMINATED)))))
     assert gone == [TearDown(UID, "data", "kubernetes.io~empty-dir", "data", "changed")]
+
+
+def test_a_set_up_is_abandoned_when_its_pod_has_ended() -> None:
+    driver, pod = Driver(), make_pod(empty_dir())
+    driver.see(InputsChanged(inputs(roster(pod))))
+    terminating = inputs(roster(pod), lifecycles((pod, Stage.TERMINATING)))
+    assert driver.see(InputsChanged(terminating)) == []
+    ended = inputs(roster(), lifecycles((pod, Stage.TERMINATED)))
+    assert driver.see(InputsChanged(ended)) == [Abandon(UID, "data")]
+    assert driver.see(TimerFired(), after=10.0) == []
+    commands = driver.see(SetUpEnded(UID, "data", Result.UNCERTAIN, "it was abandoned"))
+    assert commands == [TearDown(UID, "data", "kubernetes.io~empty-dir", "data", "set up")], "and no Event"
 
 
 def test_volumes_that_need_the_api_server_are_refused_once_by_kind() -> None:

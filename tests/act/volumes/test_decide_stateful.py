@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pykubelet.act.volumes.decide import next_timer, step
 from pykubelet.act.volumes.model import (
+    Abandon,
     Command,
     DirectoryMade,
     DirectoryRemoved,
@@ -71,7 +72,7 @@ class VolumesMachine(RuleBasedStateMachine):
     def see(self, event: Event) -> None:
         self.state, commands = step(self.state, event, moment(self.at), PATHS)
         for command in commands:
-            if not isinstance(command, RecordEvent):
+            if not isinstance(command, (Abandon, RecordEvent)):
                 self.check(command)
                 self.under_way.append(command)
 

@@ -22,6 +22,7 @@ from pykubelet.act.volumes.kind import (
     VolumePlan,
 )
 from pykubelet.act.volumes.model import (
+    Abandon,
     Command,
     DeviceStaged,
     DeviceUnstaged,
@@ -129,7 +130,7 @@ class DevicesMachine(RuleBasedStateMachine):
     def see(self, event: Event) -> None:
         self.state, commands = step(self.state, event, moment(self.at), PATHS)
         for command in commands:
-            if not isinstance(command, RecordEvent):
+            if not isinstance(command, (Abandon, RecordEvent)):
                 self.check(command)
                 self.under_way.append(command)
 

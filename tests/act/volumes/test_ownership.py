@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pykubelet.act.volumes.kind import Note, SetUpContext
+from pykubelet.act.volumes.kind import Note, SetUpContext, UncertainError
 from pykubelet.act.volumes.operations import OPERATIONS
 from pykubelet.act.volumes.ownership import GroupChange, change_group
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
@@ -69,6 +69,17 @@ def test_a_short_walk_reports_nothing(tmp_path: Path) -> None:
     change_group(change(made(tmp_path, 20)), reported.context, Ticking(0.01))
     assert (reported.notes, reported.progress) == ([], [])
     assert {path.stat().st_gid for path in (tmp_path, *tmp_path.iterdir())} == {2000}
+
+
+def test_a_walk_that_was_abandoned_ends(tmp_path: Path) -> None:
+    def abandon() -> None:
+        raise UncertainError("its pod has ended")
+
+    context = replace(Reported([], []).context, progress=abandon)
+    with pytest.raises(UncertainError, match="its pod has ended"):
+        change_group(change(made(tmp_path, 3)), context, Ticking(0.4))
+    assert sorted(path.stat().st_gid for path in tmp_path.iterdir()) == [0, 2000, 2000]
+    assert tmp_path.stat().st_gid == 0, "a later look at the top directory shows that the change is not complete"
 
 
 def test_on_a_mismatch_only(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pykubelet.act.volumes.decide_expansions import expand_mounted, first_expans
 from pykubelet.act.volumes.kind import InPlacePlan, Plan, RefusedPlan, ResolvedVolume, UndecidedPlan, VolumePlan
 from pykubelet.act.volumes.model import (
     BUSY,
+    Abandon,
     ContextOutcome,
     CountContext,
     FoundPod,
@@ -102,7 +103,7 @@ def set_up_ended(work: Work, event: SetUpEnded) -> None:
     """Take the end of a set-up or refresh."""
     pod, volume = work.busy_volume(event.uid, event.key, (MountPhase.SETTING_UP, MountPhase.REFRESHING))
     refreshing, is_late = volume.phase is MountPhase.REFRESHING, volume.is_late
-    volume = replace(volume, is_late=False)
+    volume = replace(volume, is_late=False, is_abandoned=False)
     if event.result is Result.DONE:
         plan = volume.plan
         assert isinstance(plan, VolumePlan)
@@ -116,8 +117,10 @@ def set_up_ended(work: Work, event: SetUpEnded) -> None:
             pod = replace(pod, directory=PodDirectory.MADE, directory_failure=None)
     else:
         phase = MountPhase.MOUNTED if refreshing else _phase_after(event.result, volume)
-        volume = replace(volume, phase=phase, failure=next_failure(volume.failure, event.error, work.now))
-        work.record_failed_mount(pod, volume.name, event.error, event.step, is_block=volume.is_block)
+        failure = next_failure(volume.failure, event.error, work.now) if wants(pod) or refreshing else None
+        volume = replace(volume, phase=phase, failure=failure)
+        if pod.need in (VolumeNeed.NEEDED, VolumeNeed.KEPT):
+            work.record_failed_mount(pod, volume.name, event.error, event.step, is_block=volume.is_block)
     work.put(pod, event.key, volume)
     work.free_device(volume.device)
     advance(work, event.uid, "set up", afresh=is_late)
@@ -355,7 +358,7 @@ def _give_up(work: Work, pod: PodVolumes, cause: str) -> PodVolumes:
     volumes: dict[str, VolumeState] = {}
     for key, state in pod.volumes.items():
         if state.phase in BUSY:
-            volumes[key] = state
+            volumes[key] = _abandoned(work, pod, key, state)
         elif state.phase is MountPhase.NEW or not _needs_tear_down(pod, key, state):
             continue
         elif _may_tear_down(work, replace(pod, volumes={**pod.volumes, **volumes}), key, state):
@@ -373,6 +376,14 @@ def _give_up(work: Work, pod: PodVolumes, cause: str) -> PodVolumes:
         work.commands.append(RemovePodDirectory(pod.uid, cause))
         pod = replace(pod, directory=PodDirectory.REMOVING)
     return pod
+
+
+def _abandoned(work: Work, pod: PodVolumes, key: str, state: VolumeState) -> VolumeState:
+    """The volume with its running set-up abandoned, which may take long if the volume has many files."""
+    if state.phase is not MountPhase.SETTING_UP or state.is_abandoned:
+        return state
+    work.commands.append(Abandon(pod.uid, key))
+    return replace(state, is_abandoned=True)
 
 
 def _may_tear_down(work: Work, pod: PodVolumes, key: str, state: VolumeState) -> bool:

@@ -38,6 +38,7 @@ from pykubelet.act.volumes.metrics import (
     count_unstaging,
 )
 from pykubelet.act.volumes.model import (
+    Abandon,
     AttachmentsRead,
     Command,
     CountContext,
@@ -146,6 +147,7 @@ class Executor:
         self._tasks = tasks
         self._ended = ended
         self._events = events
+        self._abandoned: set[str] = set()
 
     def run(self, command: Command, plugins: Plugins) -> None:
         """Begin to carry out a command; never waits. `plugins`: those that are registered now."""
@@ -163,13 +165,17 @@ class Executor:
     ) -> None:
         paths = self._paths
         match command:
-            case SetUp():
+            case SetUp(uid, key):
+                self._abandoned.discard(f"volume/{uid}/{key}")
                 self._ended.post(await self._set_up_and_expand(command, plugins))
+            case Abandon(uid, key):
+                self._abandoned.add(f"volume/{uid}/{key}")
             case ExpandVolume(uid, key):
                 ended, size = await self._expand(command, command.expansion, plugins)
                 self._ended.post(VolumeExpanded(uid, key, ended.result, size, ended.error))
             case TearDown(uid, key):
                 began = self._clock.monotonic()
+                self._abandoned.discard(f"volume/{uid}/{key}")
                 ended = await self._unmount(command, plugins)
                 count_operation(command, ended.result, self._clock.monotonic() - began)
                 self._ended.post(TearDownEnded(uid, key, ended.result, ended.error))
@@ -249,7 +255,7 @@ class Executor:
             loop.call_soon_threadsafe(self._ended.post, Noted(command.uid, wanted))
 
         if mount is None:
-            context = SetUpContext(self._clock.wall(), self._quotas, note, lambda: self._flight.renew(key))
+            context = SetUpContext(self._clock.wall(), self._quotas, note, lambda: self._go_on(key))
             ended, _ = await self._fly(key, lambda: self._set_up(command, context), SET_UP_S)
             return ended
 
@@ -306,10 +312,16 @@ class Executor:
             raise UncertainError(self._no_answer(outcome.since))
 
         try:
-            await calls(CallContext(plugins, blocking, note, progress=lambda: self._flight.renew(key)))
+            await calls(CallContext(plugins, blocking, note, progress=lambda: self._go_on(key)))
         except Exception as error:  # noqa: BLE001 - work of a kind never ends the agent
             return self._failed(error, key)
         return _Ended(Result.DONE)
+
+    def _go_on(self, key: str) -> None:
+        """Note that work makes progress. UncertainError if it was abandoned. Called from threads."""
+        if key in self._abandoned:
+            raise UncertainError("it was abandoned, because its pod has ended")
+        self._flight.renew(key)
 
     @staticmethod
     def _failed(error: Exception, key: str) -> _Ended:

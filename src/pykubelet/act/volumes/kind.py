@@ -330,7 +330,7 @@ class Reports(Protocol):
 
     @property
     def progress(self) -> Callable[[], None]:
-        """Reports progress: the work misses its deadline only if it makes none for that long."""
+        """Reports progress: the work misses its deadline only if it makes none for that long. UncertainError: it shall end now."""
         ...
 
 

@@ -83,7 +83,7 @@ class VolumeState(Value):
     it is a block device without a file system. `size`: the bytes of a persistent volume that counts as expanded so far, 0 if that
     is not known. `looked_at`: the versions of claim and PersistentVolume that an expansion was last decided from.
     `expand_failure`: of the last expansion while mounted. `is_left`: an earlier agent has left it, and it was not set up since, so
-    that even after a final error it may be mounted.
+    that even after a final error it may be mounted. `is_abandoned`: the set-up that runs is to end early.
     """
 
     name: str
@@ -103,6 +103,7 @@ class VolumeState(Value):
     looked_at: tuple[str, str] = ("", "")
     expand_failure: VolumeFailure | None = None
     is_left: bool = False
+    is_abandoned: bool = False
 
 
 class DevicePhase(StrEnum):
@@ -443,6 +444,13 @@ class Scan(Value):
     cause: str
 
 
+class Abandon(Value):
+    """Let the set-up of a volume that is under way end early, as uncertain, because its pod has ended. It may go on all the same."""
+
+    uid: PodUID
+    key: str
+
+
 class ReadAttachments(Value):
     """Read the VolumeAttachments of volumes that a pod waits for. `drivers`: the CSI driver of each, by the attachment's name."""
 
@@ -473,5 +481,5 @@ class RecordEvent(Value):
 
 
 DeviceCommand = StageDevice | UnstageDevice
-PodCommand = SetUp | ExpandVolume | TearDown | MakePodDirectory | RemovePodDirectory | ReadAttachments
+PodCommand = SetUp | Abandon | ExpandVolume | TearDown | MakePodDirectory | RemovePodDirectory | ReadAttachments
 Command = PodCommand | DeviceCommand | Scan | RecordEvent | CountContext
