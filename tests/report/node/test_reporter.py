@@ -511,7 +511,7 @@ async def test_the_csi_node_is_made_and_belongs_to_the_node_of_the_day(make_stan
     stand.server.delete(NODE)
     await stand.until(lambda found: found["metadata"]["ownerReferences"][0]["uid"] != uid, CSI_NODE)
     found = stand.get(CSI_NODE)
-    assert found is not None and found["spec"]["drivers"][0]["name"] == "d"
+    assert found is not None and not found["spec"]["drivers"], "the driver may have been on another machine"
 
 
 def csi_plugin(name: str, node_id: str = "id-1", limit: int = 0, **topology: str) -> Plugins:

@@ -214,10 +214,14 @@ class Store:
 
     def _check_entries(self, old: Json, new: Json) -> None:
         """Refuse a change of an entry of a CSINode."""
-        free = {} if self.limits_are_fixed else {"allocatable": None}
-        before = {entry["name"]: {**entry, **free} for entry in old["spec"]["drivers"] or ()}
+        fixed = ("nodeID", "topologyKeys", "allocatable")[: 3 if self.limits_are_fixed else 2]
+
+        def fixed_in(entry: Json) -> list[Any]:
+            return [entry.get(name) or None for name in fixed]
+
+        before = {entry["name"]: fixed_in(entry) for entry in old["spec"]["drivers"] or ()}
         for entry in new["spec"]["drivers"] or ():
-            if before.get(entry["name"], {**entry, **free}) != {**entry, **free}:
+            if before.get(entry["name"], fixed_in(entry)) != fixed_in(entry):
                 raise ApiError(422, "Invalid", f"spec.drivers: Invalid value: {entry}: field is immutable")
 
     def _replace(self, place: ResourcePath, old: Json, new: Json, *, deleting: bool = False) -> Json:
