@@ -17,7 +17,7 @@ from typing import Any
 
 from pykubelet.app.amounts import render_amount
 from pykubelet.app.placement_map import map_lines, pod_lines
-from pykubelet.app.volumes_shown import volume_lines
+from pykubelet.app.volumes_shown import claim_lines, volume_lines
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.terminal import escape_controls
 
@@ -399,6 +399,9 @@ def _show_node(options: argparse.Namespace) -> None:
     if document["plugins"]:
         print("\nPlugins:")
         print("\n".join(plugin_lines(document["plugins"], now)))
+    if document["claims"]:
+        print("\nClaims of manifests:")
+        print("\n".join(claim_lines(document["claims"])))
     print("\nWaits for:")
     _print_waits(document["waits"], now)
     _print_notes({"waits": (), "problems": document["problems"]}, now)

@@ -34,6 +34,16 @@ def volume_lines(volumes: list[Document], now: float, age: Callable[[float], str
             yield f"  next  {one['next_step']}{_until(one['next_at'], now, age)}"
 
 
+def claim_lines(claims: list[Document]) -> Iterator[str]:
+    """A line for each claim of a manifest, and for each volume without one."""
+    for one in claims:
+        what = f"PersistentVolume {one['volume']}, {one['size']}"
+        if not one["claim"]:
+            yield f"  {what}: no claim has it"
+        else:
+            yield f"  {one['claim']}: {one['problem'] or what}"
+
+
 def _claim_lines(volume: Document) -> Iterator[str]:
     """The claim and its PersistentVolume. Without a claim, the name is that of a directory."""
     if volume["claim"]:

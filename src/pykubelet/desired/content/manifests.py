@@ -65,6 +65,7 @@ class ManifestContent:
                 if now != seen or roster.pods is not pods:
                     if now != seen:
                         bound = bind(roster.objects, self._bindings, node, is_complete=roster.sources_ready)
+                        _log_new(self._bindings, bound.bindings)
                         self._bindings = bound.bindings
                         await self._save()
                     self._publish(bound, roster.pods)
@@ -132,6 +133,13 @@ class ManifestContent:
         elif self._problem and not problem:
             log.info("the bindings of claims can be kept again")
         self._problem = problem
+
+
+def _log_new(before: Bindings, now: Bindings) -> None:
+    """Log the claims that have another volume than before."""
+    for claim, volume in now.volumes.items():
+        if before.volumes.get(claim) != volume:
+            log.info("claim bound", claim=claim, volume=volume)
 
 
 def _same(before: Found | None, now: Found) -> Found:

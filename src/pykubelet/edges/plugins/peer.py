@@ -24,7 +24,5 @@ def serving_process(path: str) -> ProcessState | str:
         if error.errno == errno.ECONNREFUSED:
             return f"nothing listens on {path}: its process does not run"
         return f"{path} cannot be reached: {os.strerror(error.errno) if error.errno else error}"
-    except ValueError as error:
-        return f"{path!r} is no socket: {error}"
     pid = _CREDENTIALS.unpack(answer)[0]
     return process_state(pid) or f"{path} is served by a process that cannot be seen from here"

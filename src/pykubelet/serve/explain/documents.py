@@ -25,6 +25,7 @@ from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.claims import Claims
+from pykubelet.base.model.content import Content
 from pykubelet.base.model.credentials import Credentials
 from pykubelet.base.model.evictions import Evictions, SignalStates
 from pykubelet.base.model.ids import PodRef, PodUID
@@ -42,6 +43,7 @@ from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.usage import Usage, UsageWanted
 from pykubelet.base.model.waits import MODULES, Wait
 from pykubelet.net.http.server import JSON, Request, Response, text
+from pykubelet.serve.explain.claims import claim_documents
 from pykubelet.serve.explain.cluster import api_document, certificates_document, cluster_waits
 from pykubelet.serve.explain.columns import columns_of
 from pykubelet.serve.explain.eviction import eviction_document
@@ -76,9 +78,10 @@ class PlacementCells(Value):
 
 
 class StorageCells(Value):
-    """The cell about attached volumes, and the search for what happens to volumes on this machine."""
+    """The cells about attached volumes and claims, and the search for what happens to volumes on this machine."""
 
     api_node: Cell[ApiNode]
+    content: Cell[Content]
     search: VolumeSearch
 
 
@@ -229,6 +232,7 @@ def node_document(inputs: AskInputs, now: float, started_at: float) -> Document:
         "api": api_document(_api(inputs), node),
         "eviction": _eviction(inputs),
         "certificates": certificates_document(_credentials(inputs)),
+        "claims": claim_documents(inputs.storage.content.get()) if inputs.storage is not None else [],
         "plugins": plugins_document(inputs.plugins.get()) if inputs.plugins is not None else [],
         "waits": [_plain_wait(wait) for wait in _waits_of_all(inputs, now, started_at)],
         "timeline": [_event_line(found) for found in inputs.recent.get().node],

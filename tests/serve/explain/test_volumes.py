@@ -1,0 +1,77 @@
+"""The notes of `pykubelet explain` about volumes, from published state alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from pykubelet.base.kit.flight import SingleFlight
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.mounts import DeviceStanding, PodMounts, VolumeStanding
+from pykubelet.base.model.node import ApiNode
+from pykubelet.base.model.plugins import Plugins
+from pykubelet.edges.host.proc.kernel_waits import ProcessState, kernel_wait, process_state
+from pykubelet.edges.plugins.peer import serving_process
+from pykubelet.serve.explain.volumes import VolumeContext, volume_documents
+
+NAMES = {PodUID("a"): "default/a", PodUID("b"): "default/b"}
+
+
+def pod(state: str, *, is_busy: bool, is_leaving: bool = False) -> PodMounts:
+    device = DeviceStanding("csi/d^1", "mounted for the node", 1.0, "/plugins/1")
+    volume = VolumeStanding("data", "disk", state, 1.0, is_busy=is_busy, is_leaving=is_leaving, device=device)
+    return PodMounts(standings=(volume,))
+
+
+def test_the_operation_for_another_pod_that_a_volume_waits_for() -> None:
+    waits, works = pod("mounted, to be unmounted", is_busy=False, is_leaving=True), pod("being mounted", is_busy=True)
+    every = {PodUID("a"): waits, PodUID("b"): works}
+    context = VolumeContext(ApiNode(), Plugins(), NAMES, 0.0, all=every)
+    (document,) = volume_documents(waits, context)
+    assert document["notes"] == ["waits for an operation on the same volume, for pod default/b: being mounted"]
+    (document,) = volume_documents(works, context)
+    assert document["notes"] == []
+
+
+def test_who_serves_a_socket(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    assert serving_process(path) == f"{path} cannot be reached: No such file or directory"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(1)
+        found = serving_process(path)
+        assert isinstance(found, ProcessState) and found.pid == os.getpid()
+    assert serving_process(path) == f"nothing listens on {path}: its process does not run"
+
+
+def test_the_state_of_a_process_with_an_odd_name() -> None:
+    script = "import os, signal; open('/proc/self/comm', 'w').write('a) T (b'); os.kill(os.getpid(), signal.SIGSTOP)"
+    with subprocess.Popen([sys.executable, "-c", script]) as process:
+        os.waitpid(process.pid, os.WUNTRACED)
+        assert process_state(process.pid) == ProcessState(process.pid, "a) T (b", "T")
+        os.kill(process.pid, signal.SIGKILL)
+    assert process_state(process.pid) is None
+
+
+async def test_the_thread_of_work_is_known_while_it_runs() -> None:
+    flight, begun, goes_on = SingleFlight("test"), asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def work() -> int:
+        loop.call_soon_threadsafe(begun.set)
+        goes_on.wait()
+        return threading.get_native_id()
+
+    task = asyncio.ensure_future(flight.run("volume/1", work, 60.0))
+    await begun.wait()
+    thread = flight.thread("volume/1")
+    assert thread is not None and kernel_wait(thread) == "", "it waits for this process, not for a file system"
+    goes_on.set()
+    assert getattr(await task, "value", None) == thread
+    assert flight.thread("volume/1") is None
