@@ -103,10 +103,11 @@ async def test_a_driver_that_is_stopped_and_a_file_system_that_does_not_answer(
             agent.remove("file")
             os.kill(driver.pid, signal.SIGKILL)
             await shown(agent, "web-node", "uncertain", "nothing listens on ", "next  try again")
-        async with csi_driver(agent.root, agent.folder / "csi"):
+        async with csi_driver(agent.root, agent.folder / "csi") as driver:
             await agent.wait_running("web")
             agent.remove("web")
             await agent.wait_gone("first", "web", "file")
+            await agent.wait_for("the volumes are deleted", lambda: driver.volumes() == [])
     await agent.wait_nothing_left()
 
 

@@ -6,7 +6,7 @@ of a second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 Document = Mapping[str, Any]
@@ -34,7 +34,7 @@ def volume_lines(volumes: list[Document], now: float, age: Callable[[float], str
             yield f"  next  {one['next_step']}{_until(one['next_at'], now, age)}"
 
 
-def claim_lines(claims: list[Document]) -> Iterator[str]:
+def claim_lines(claims: Sequence[Document]) -> Iterator[str]:
     """A line for each claim of a manifest, and for each volume without one."""
     for one in claims:
         what = f"PersistentVolume {one['volume']}, {one['size']}"
