@@ -79,6 +79,10 @@ def objects(folder: Path, kind: str) -> list[dict[str, Any]]:
     return list(json.loads(kubectl(folder, "get", kind, "-o", "json") or '{"items": []}')["items"])
 
 
+def capacities(folder: Path) -> list[str]:
+    return [one["status"]["capacity"]["storage"] for one in objects(folder, "pvc")]
+
+
 def on_disk(folder: Path) -> int:
     return len(list((folder / "volumes" / "volumes").glob("*/volume.json")))
 
@@ -90,6 +94,9 @@ def test_the_data_of_a_stateful_set_outlive_its_pods_and_the_driver(folder: Path
         assert host.wait_until(lambda: len(starts(folder, "counter-0")) == 1, 30, 0.2)
         assert {one["status"]["phase"] for one in objects(folder, "pvc")} == {"Bound"}
         assert on_disk(folder) == 2
+        more = '{"spec": {"resources": {"requests": {"storage": "32Mi"}}}}'
+        kubectl(folder, "patch", "pvc", "data-counter-0", "-p", more)
+        assert host.wait_until(lambda: capacities(folder) == ["32Mi", "16Mi"], 60, 0.2)
         before = uid(folder, "counter-0")
         kubectl(folder, "delete", "pod", "counter-0")
         again = host.wait_until(lambda: uid(folder, "counter-0") not in ("", before) and ready(folder) == 2, UP_S, 0.2)
