@@ -424,8 +424,8 @@ async def test_people_create_expand_and_delete_volumes(
 ) -> None:
     async def run(*argv: str) -> tuple[int, str]:
         code = await asyncio.to_thread(main, [*argv, "--root-dir", str(top / "root")])
-        told = capsys.readouterr()
-        return code, told.out + told.err
+        printed = capsys.readouterr()
+        return code, printed.out + printed.err
 
     for name, options in (("data", ("--backing", "image")), ("disk", ("--block",))):
         code, manifest = await run("create", name, "--size", "8Mi", *options)

@@ -263,7 +263,7 @@ class Provisioner:
 
 
 def _key(task: Task) -> str:
-    """What tells tasks apart. The size belongs to it, so that a claim that asks for another one is tried at once."""
+    """What identifies a task. The size belongs to it, so that a claim that asks for another one is tried at once."""
     match task:
         case Provision():
             return task.name

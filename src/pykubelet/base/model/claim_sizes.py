@@ -1,6 +1,6 @@
 """Sizes of claims, and how the status of a claim reports that its volume is expanded. Pure.
 
-The controller and the node take turns: the controller gives the volume its new size and asks for the node if the file system has to
+The controller and the node alternate: the controller gives the volume its new size and asks for the node if the file system has to
 grow too. Each of the two ends what it has begun with one patch.
 Source: KEP-284 (resize on the node), KEP-1790 (recovery from failed expansion).
 """
