@@ -402,6 +402,10 @@ def _show_node(options: argparse.Namespace) -> None:
     if document["claims"]:
         print("\nClaims of manifests:")
         print("\n".join(claim_lines(document["claims"])))
+    for left in document["left_volumes"]:
+        print(f"\nVolumes of pod {left['pod']}, which is gone:")
+        for line in volume_lines(left["volumes"], now, render_age):
+            print("  " + line.replace("\n", "\n        "))
     print("\nWaits for:")
     _print_waits(document["waits"], now)
     _print_notes({"waits": (), "problems": document["problems"]}, now)

@@ -363,7 +363,8 @@ def _give_up(work: Work, pod: PodVolumes, cause: str) -> PodVolumes:
             continue
         elif _may_tear_down(work, replace(pod, volumes={**pod.volumes, **volumes}), key, state):
             work.commands.append(TearDown(pod.uid, key, state.plugin, state.name, cause, state.is_block))
-            volumes[key] = replace(state, phase=MountPhase.TEARING_DOWN, mounted=None)
+            since = work.now.wall if state.failure is None else state.since
+            volumes[key] = replace(state, phase=MountPhase.TEARING_DOWN, mounted=None, since=since)
             work.pods[pod.uid] = replace(
                 pod, volumes={**pod.volumes, **volumes}
             )  # so that its device is seen to be busy

@@ -115,9 +115,9 @@ class RunningCall(Value):
 _running: list[RunningCall] = []
 
 
-def running_calls(driver: str) -> tuple[RunningCall, ...]:
-    """The calls of this process that the driver has not answered yet."""
-    return tuple(call for call in _running if call.driver == driver)
+def running_calls(driver: str = "") -> tuple[RunningCall, ...]:
+    """The calls of this process that the driver, or any driver, has not answered yet."""
+    return tuple(call for call in _running if driver in ("", call.driver))
 
 
 @contextmanager

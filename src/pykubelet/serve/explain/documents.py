@@ -56,6 +56,8 @@ Document = dict[str, Any]
 MoreWaits = Callable[[PodRef], Iterable[Wait]]
 
 
+#: The pods that are gone and whose volumes are shown.
+MAX_LEFT = 20
 #: The greatest age of the usage that `/node` shows, and the longest wait for it: seconds.
 USAGE_AGE_S, USAGE_WAIT_S = 1.0, 3.0
 ExplainRoute = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -124,8 +126,9 @@ def ask_routes(inputs: AskInputs, clock: Clock) -> ExplainRoute:
         if request.path == "/node":
             if inputs.eviction is not None:
                 await _measure(inputs.eviction, clock.monotonic() - USAGE_AGE_S)
-            placement = await _placement(inputs)
-            return _json({**node_document(inputs, clock.wall(), started_at), "placement": placement})
+            placement, left = await _placement(inputs), await _left_volumes(inputs, clock)
+            node = node_document(inputs, clock.wall(), started_at)
+            return _json({**node, "placement": placement, "left_volumes": left})
         name, _, part = request.path.removeprefix("/pods/").partition("/")
         uid = PodUID(name)
         if part == "recording":
@@ -133,10 +136,10 @@ def ask_routes(inputs: AskInputs, clock: Clock) -> ExplainRoute:
             if recording is not None:
                 return _json(recording)
         elif uid != request.path and not part:
-            volumes = await _volumes(inputs, uid, clock)
+            volumes = await _volumes(inputs, clock, (uid,))
             document = pod_document(inputs, uid, clock.wall())
             if document is not None:
-                return _json({**document, "volumes": volumes})
+                return _json({**document, "volumes": volumes.get(uid, [])})
         return text(404, "not found\n")
 
     return route
@@ -162,15 +165,29 @@ async def _placement(inputs: AskInputs) -> Document | None:
     return {**map_document(placements, inputs.placement.claims.get(), names), "devices": devices}
 
 
-async def _volumes(inputs: AskInputs, uid: PodUID, clock: Clock) -> list[Document]:
-    """The volumes of a pod. Waits for the search of processes, at most `ANSWER_S` seconds."""
-    if inputs.storage is None:
-        return []
-    facts = await inputs.storage.search.find(uid, inputs.mounts.get().pods.get(uid))
+async def _volumes(inputs: AskInputs, clock: Clock, uids: Iterable[PodUID]) -> dict[PodUID, list[Document]]:
+    """The volumes of pods. Waits for the search of processes, at most `ANSWER_S` seconds."""
+    pods = {uid: found for uid in uids if (found := inputs.mounts.get().pods.get(uid)) is not None}
+    if inputs.storage is None or not pods:
+        return {}
+    every = await inputs.storage.search.find(pods)
     mounts, plugins = inputs.mounts.get(), inputs.plugins.get() if inputs.plugins is not None else Plugins()
     node, in_use = inputs.storage.api_node.get(), mounts.in_use or ()
-    context = VolumeContext(node, plugins, _names(inputs), clock.monotonic(), in_use, mounts.pods, facts)
-    return volume_documents(mounts.pods.get(uid), context)
+    names, mono = _names(inputs), clock.monotonic()
+    return {
+        uid: volume_documents(
+            mounts.pods.get(uid), VolumeContext(node, plugins, names, mono, in_use, mounts.pods, facts)
+        )
+        for uid, facts in every.items()
+    }
+
+
+async def _left_volumes(inputs: AskInputs, clock: Clock) -> list[Document]:
+    """`[{"pod", "volumes"}]`: the volumes of pods that the node does not know any more, such as after a restart. `pod`: its UID."""
+    known = _names(inputs)
+    uids = [uid for uid in sorted(inputs.mounts.get().pods) if uid not in known]
+    found = await _volumes(inputs, clock, uids[:MAX_LEFT])
+    return [{"pod": uid, "volumes": volumes} for uid, volumes in found.items() if volumes]
 
 
 def _placement_recording(inputs: AskInputs) -> Document | None:

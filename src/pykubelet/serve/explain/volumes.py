@@ -29,6 +29,7 @@ from pykubelet.edges.plugins.rpc import UNIX
 Document = dict[str, Any]
 #: How long the search may take, and how long its answer is awaited: seconds.
 SEARCH_S, ANSWER_S = 2.0, 3.0
+_CSI = "/volumes/kubernetes.io~csi/"
 _STATES = {
     "T": ", which a signal has stopped: it goes on after SIGCONT",
     "t": ", which a debugger has stopped",
@@ -73,14 +74,16 @@ class VolumeSearch:
         self._paths = paths
         self._flight = flight
 
-    async def find(self, uid: PodUID, mounts: PodMounts | None) -> Mapping[str, VolumeFacts]:
-        """The facts by name of the volume, for those that are neither mounted nor simply waiting."""
-        standings = mounts.standings if mounts is not None else ()
-        watched = [one for one in standings if one.is_leaving or one.since]
-        found = {one.name: self._facts(uid, one) for one in watched}
-        searches = [facts.search for facts in found.values() if facts.search is not None]
+    async def find(self, pods: Mapping[PodUID, PodMounts]) -> Mapping[PodUID, Mapping[str, VolumeFacts]]:
+        """The facts by pod and name of the volume, for those that are neither mounted nor simply waiting."""
+        found = {
+            uid: {one.name: self._facts(uid, one) for one in mounts.standings if one.is_leaving or one.since}
+            for uid, mounts in pods.items()
+        }
+        every = [facts.search for of_pod in found.values() for facts in of_pod.values()]
+        searches = [search for search in every if search is not None]
         if searches:
-            await self._flight.run(f"holders/{uid}", lambda: _run_all(searches), ANSWER_S)
+            await self._flight.run(f"holders/{','.join(pods)}", lambda: _run_all(searches), ANSWER_S)
         return found
 
     def _facts(self, uid: PodUID, standing: VolumeStanding) -> VolumeFacts:
@@ -95,7 +98,9 @@ class VolumeSearch:
         threads = [thread for one in keys if (thread := self._flight.thread(one)) is not None]
         waits = [words for thread in threads if (words := kernel_wait(thread))] if program is None else []
         is_leaving = standing.is_leaving or (device is not None and device.is_leaving)
-        search = HolderSearch(tuple(directories)) if is_leaving and directories else None
+        # a CSI driver mounts the volume below its directory: that mount holds nothing up
+        own = [f"{one}/mount" for one in directories[:1] if _CSI in one]
+        search = HolderSearch((*directories, *own)) if is_leaving and directories else None
         return VolumeFacts(program, search, self._calls(standing, directories), waits[0] if waits else "")
 
     def _calls(self, standing: VolumeStanding, directories: list[str]) -> tuple[RunningCall, ...]:
@@ -111,7 +116,8 @@ class VolumeSearch:
             parts = path.removeprefix(f"{self._paths.plugins}/").split("/")
             return path.startswith(f"{self._paths.plugins}/") and standing.spec_name in parts
 
-        calls = running_calls(standing.driver) if standing.driver else ()
+        calls = running_calls(standing.driver)  # of a volume that is only known from the disk, the driver is unknown
+        is_busy = is_busy and standing.driver != ""
         found = [call for call in calls if any(is_about(path) for path in call.paths) or (is_busy and not call.paths)]
         return tuple({call.name: call for call in reversed(found)}.values())
 
@@ -208,10 +214,11 @@ def _attachment_notes(device: DeviceStanding | None, context: VolumeContext) -> 
 
 def _driver_notes(standing: VolumeStanding, facts: VolumeFacts, plugins: Plugins) -> list[str]:
     """Which drivers have registered, if the one that is needed has not; else its process, if it does not answer or has failed."""
-    driver = plugins.csi_driver(standing.driver) if standing.driver else None
+    name = standing.driver or (facts.calls[0].driver if facts.calls else "")
+    driver = plugins.csi_driver(name) if name else None
     is_failing = standing.error or (standing.device is not None and standing.device.error)
     if driver is not None and (facts.calls or is_failing):
-        return [_process_note(standing.driver, serving_process(driver.endpoint.removeprefix(UNIX)))]
+        return [_process_note(name, serving_process(driver.endpoint.removeprefix(UNIX)))]
     is_missing = standing.driver != "" and driver is None
     if not is_missing and DRIVER_MISSING not in standing.error:
         return []
