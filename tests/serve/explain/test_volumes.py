@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -11,14 +12,23 @@ import sys
 import threading
 from pathlib import Path
 
+from serve.world import make_world
+
+from pykubelet.app.volumes_shown import volume_lines
+from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.flight import SingleFlight
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.content import Content
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.mounts import DeviceStanding, PodMounts, VolumeStanding
+from pykubelet.base.model.mounts import DeviceStanding, Mounts, PodMounts, VolumeStanding
 from pykubelet.base.model.node import ApiNode
+from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.edges.host.proc.kernel_waits import ProcessState, kernel_wait, process_state
 from pykubelet.edges.plugins.peer import serving_process
-from pykubelet.serve.explain.volumes import VolumeContext, volume_documents
+from pykubelet.net.http.server import Request
+from pykubelet.serve.explain.documents import StorageCells, ask_routes
+from pykubelet.serve.explain.volumes import VolumeContext, VolumeSearch, volume_documents
 
 NAMES = {PodUID("a"): "default/a", PodUID("b"): "default/b"}
 
@@ -75,3 +85,34 @@ async def test_the_thread_of_work_is_known_while_it_runs() -> None:
     goes_on.set()
     assert getattr(await task, "value", None) == thread
     assert flight.thread("volume/1") is None
+
+
+async def test_volumes_of_pods_that_are_gone_are_shown_with_the_node(tmp_path: Path) -> None:
+    """After a restart, such a pod is known by its directory only."""
+    world, paths = make_world(), Paths(str(tmp_path), str(tmp_path), str(tmp_path))
+    (tmp_path / "pods/gone/volumes/kubernetes.io~csi/data/mount").mkdir(parents=True)
+    volume = VolumeStanding(
+        "data",
+        "data",
+        "not unmounted",
+        1.0,
+        directory="volumes/kubernetes.io~csi/data",
+        error="busy",
+        is_leaving=True,
+        next_step="try to unmount again",
+    )
+    pods = {**world.inputs.mounts.get().pods, PodUID("gone"): PodMounts(standings=(volume,))}
+    world.mounts.publish(Mounts(pods))
+    empty = make_cell("content", Content())[0]
+    storage = StorageCells(make_cell("api-node", ApiNode())[0], empty, VolumeSearch(paths, SingleFlight("test")))
+    holder = os.open(tmp_path / "pods/gone/volumes/kubernetes.io~csi/data/mount/file", os.O_CREAT)
+    try:
+        answer = await ask_routes(replace(world.inputs, storage=storage), world.clock)(Request("GET", "/node"))
+    finally:
+        os.close(holder)
+    (left,) = json.loads(answer.body)["left_volumes"]
+    assert left["pod"] == "gone"
+    lines = list(volume_lines(left["volumes"], 1.0, str))
+    assert lines[0].startswith("data: not unmounted") and lines[-1] == "  next  try to unmount again"
+    held = f"  held by process {os.getpid()} ("
+    assert any(line.startswith(held) and line.endswith("/data/mount/file") for line in lines)
