@@ -9,6 +9,7 @@ from pathlib import Path
 
 NFS_PORT = 2049
 EXPORTS = Path("/etc/exports")
+MULTIPATH_CONFIG = Path("/etc/multipath.conf")
 
 
 def run(*words: str) -> str:
@@ -40,6 +41,18 @@ def silenced(port: int) -> Iterator[None]:
         yield
     finally:
         run("iptables", "-w", "-D", *rule)
+
+
+@contextmanager
+def multipathd() -> Iterator[None]:
+    """The daemon that makes one device of several paths to a disk, for disks that have several paths."""
+    MULTIPATH_CONFIG.write_text("defaults {\n find_multipaths yes\n}\n")
+    run("systemctl", "restart", "multipathd.service")
+    try:
+        yield
+    finally:
+        run("systemctl", "stop", "multipathd.socket", "multipathd.service")
+        MULTIPATH_CONFIG.unlink()
 
 
 class IscsiTarget:

@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 from support.agent import Json, container_status, make_container, make_pod
-from support.storage_servers import IscsiTarget, silenced
+from support.storage_servers import IscsiTarget, multipathd, silenced
 from support.unit import LONG_S, UnitAgent
 
 from pykubelet.act.volumes import iscsi_stage
 from pykubelet.act.volumes.iscsi_plan import IscsiDevice, disk_directory, disks
 from pykubelet.act.volumes.kind import UncertainError
+from pykubelet.base.kit.values import replace
 from pykubelet.edges.host.devices.iscsi import find_disks
 from pykubelet.edges.host.devices.iscsi_target import Chap
 from pykubelet.edges.host.devices.iscsi_target import IscsiTarget as Address
-from pykubelet.edges.host.devices.scsi import Machine
+from pykubelet.edges.host.devices.scsi import Machine, multipath_of, wait_for
 from pykubelet.edges.host.fs import mounts
 
 pytestmark = pytest.mark.vm
@@ -102,6 +103,26 @@ def test_a_disk_at_two_portals_is_reached_at_both(folder: Path, target: IscsiTar
     assert mounts.mounts_below(both.directory)[0].source in disks_found
     iscsi_stage.unmount(both.directory, both.name, MACHINE)
     assert target.sessions() == [] and find_disks(MACHINE, both.target) == []
+
+
+def test_the_multipath_device_over_both_paths_is_mounted_and_removed(folder: Path, target: IscsiTarget) -> None:
+    target.add_disk(1)
+    both = device(folder, 1, "127.0.0.1:3260", "[::1]:3260")
+    with multipathd():
+        iscsi_stage.mount_disk(replace(both, is_block=True), MACHINE)  # only logs in: the daemon may need minutes here
+        assert wait_for(lambda: _over(both), 1, LONG_S), "multipathd has made no device"
+        iscsi_stage.mount_disk(both, MACHINE)
+        paths = find_disks(MACHINE, both.target)
+        (over,) = _over(both)
+        assert over.startswith("/dev/dm-") and len(paths) == 2
+        assert os.path.realpath(mounts.mounts_below(both.directory)[0].source) == over
+        iscsi_stage.unmount(both.directory, both.name, MACHINE)
+        assert target.sessions() == [] and not os.path.exists(over) and find_disks(MACHINE, both.target) == []
+
+
+def _over(device: IscsiDevice) -> list[str]:
+    """The multipath devices over the disk's paths."""
+    return sorted({over for path in find_disks(MACHINE, device.target) if (over := multipath_of(MACHINE, path))})
 
 
 def iscsi_pod(name: str, script: str) -> Json:

@@ -49,7 +49,7 @@ VM_PACKAGES = (
     *("containerd", "runc", "containernetworking-plugins", "iptables", "iproute2", "busybox-static", "openssl"),
     *("faketime", "docker-registry"),
     # for the part `storage`: servers on loopback, and the programs that nodes need
-    *("nfs-kernel-server", "nfs-common", "tgt", "open-iscsi", "xfsprogs", "btrfs-progs"),
+    *("nfs-kernel-server", "nfs-common", "tgt", "open-iscsi", "multipath-tools", "xfsprogs", "btrfs-progs"),
 )
 _ENABLED = ("/etc/systemd/system/testvm.service", "/lib/systemd/system/systemd-networkd.service")
 # they would only cost time
@@ -62,6 +62,7 @@ _MASKED = (
 _NOT_AT_BOOT = (
     *("nfs-server.service", "nfs-client.target", "rpcbind.service", "rpcbind.socket"),
     *("tgt.service", "open-iscsi.service", "iscsid.socket", "iscsid.service"),
+    *("multipathd.socket", "multipathd.service"),
 )
 
 
