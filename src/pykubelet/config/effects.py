@@ -57,6 +57,7 @@ EFFECTIVE_GATES = frozenset(
         "KubeletSeparateDiskGC",
         "KubeletPodResourcesListUseActivePods",
         "LocalStorageCapacityIsolationFSQuotaMonitoring",
+        "LoggingAlphaOptions",
         "MemoryQoS",
         "NodeDeclaredFeatures",
         "PodLevelResources",

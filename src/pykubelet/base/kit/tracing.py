@@ -9,12 +9,12 @@ Source: the OpenTelemetry specification (samplers ParentBased and TraceIdRatioBa
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Mapping
 from contextvars import ContextVar, Token
 from enum import IntEnum
+from random import getrandbits
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -91,10 +91,10 @@ class Tracer:
 
     def child(self, parent: SpanContext | None) -> SpanContext:
         """A new context. Whether it is recorded is decided by its parent or, without one, by the trace id."""
-        span_id = os.urandom(8)
+        span_id = getrandbits(64).to_bytes(8, "big")
         if parent is not None:
             return SpanContext(parent.trace_id, span_id, parent.is_sampled)
-        trace_id = os.urandom(16)
+        trace_id = getrandbits(128).to_bytes(16, "big")
         return SpanContext(trace_id, span_id, int.from_bytes(trace_id[8:], "big") >> 1 < self._below)
 
 
