@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -9,10 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.logs import logging_restored
 
 from pykubelet.app import version
 from pykubelet.app.flags import parse_command_line
 from pykubelet.app.load import load, read_host, swap_on
+from pykubelet.app.run import flush_regularly
+from pykubelet.base.kit.log import Log, set_up_logging
 from pykubelet.config.errors import ConfigError
 
 HEADER = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -282,6 +286,19 @@ def test_what_has_no_effect_is_named_once_at_start(tmp_path: Path) -> None:
     assert inert.endswith('fields="hairpinMode"')
     warned = [line for line in done.stderr.splitlines() if " yet" in line and line != named]
     assert warned == []
+
+
+@pytest.mark.looptime
+async def test_messages_in_the_buffer_are_written_at_every_flush(capsys: pytest.CaptureFixture[str]) -> None:
+    with logging_restored():
+        set_up_logging(2, split_stream=True, buffer_bytes=1 << 20)
+        Log("test").info("kept")
+        flushing = asyncio.get_running_loop().create_task(flush_regularly(5.0))
+        await asyncio.sleep(4.9)
+        assert capsys.readouterr().out == ""
+        await asyncio.sleep(0.2)
+        assert '"kept"' in capsys.readouterr().out
+        flushing.cancel()
 
 
 def test_patterns_of_vmodule_that_name_nothing_are_reported(tmp_path: Path) -> None:

@@ -244,6 +244,7 @@ def test_given_flags_without_effect_are_named_with_their_dashes() -> None:
         (Flags(experimental_mounter_path="/m"), "--experimental-mounter-path is not supported"),
         (Flags(application_metrics_count_limit=5), "--application-metrics-count-limit is not supported"),
         (Flags(enable_load_reader=True), "--enable-load-reader is not supported"),
+        (Flags(containerd="tcp://1.2.3.4:5"), '--containerd "tcp://1.2.3.4:5" must be a unix socket'),
         (Flags(housekeeping_interval_s=0), "--housekeeping-interval must be positive"),
         (Flags(global_housekeeping_interval_s=-1), "--global-housekeeping-interval must be positive"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pykubelet.config.errors import ConfigProblem
 from pykubelet.config.nodelabels import node_label_problem
 from pykubelet.config.settings import Flags
-from pykubelet.config.validate_server import is_ip
+from pykubelet.config.validate_server import is_ip, is_socket
 
 UNSPECIFIED = ("0.0.0.0", "::")
 
@@ -33,6 +33,9 @@ def validate_flags(flags: Flags) -> list[ConfigProblem]:
     if bool(flags.image_credential_provider_config) != bool(flags.image_credential_provider_bin_dir):
         text = "--image-credential-provider-config and --image-credential-provider-bin-dir must be given together"
         problems.append(ConfigProblem("--image-credential-provider-config", text))
+    if flags.containerd and not is_socket(flags.containerd):
+        text = f'--containerd "{flags.containerd}" must be a unix socket such as /run/containerd/containerd.sock'
+        problems.append(ConfigProblem("--containerd", text))
     problems += _intervals(flags) + _refused(flags)
     labels = node_label_problem(flags.node_labels)
     if labels:

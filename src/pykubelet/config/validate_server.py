@@ -66,7 +66,8 @@ def is_ip(text: str) -> bool:
     return True
 
 
-def _is_socket(text: str) -> bool:
+def is_socket(text: str) -> bool:
+    """Whether `text` is the path of a unix socket, also with the scheme `unix`."""
     path = text.removeprefix("unix:")
     return path.startswith("/") and (not path.startswith("//") or path.startswith("///"))
 
@@ -134,7 +135,7 @@ def check_server(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[
         ("imageServiceEndpoint", "image-service-endpoint"),
     ):
         text = getattr(config, field)
-        if text and not _is_socket(text):
+        if text and not is_socket(text):
             yield ConfigProblem(
                 field, f'{field} (--{flag}) "{text}" must be a unix socket such as unix:///run/runtime.sock'
             )

@@ -12,7 +12,7 @@ from support.logs import logging_restored
 
 from pykubelet.base.kit.log import set_up_logging
 from pykubelet.edges.cri import cri_pb2 as pb
-from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.client import ContainerdApi, CriClient
 from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.edges.cri.wire import socket_path
 from pykubelet.testing.cri.fake import FakeFeatures, FakeImage, FakeRuntime, RegistryAuth, RuntimeFault
@@ -72,6 +72,24 @@ async def test_calls_are_logged_at_verbosity_ten(
         await client.run_pod_sandbox(pod("loud"))
     [line] = capsys.readouterr().err.splitlines()
     assert '"runtime call" logger="cri" method="RunPodSandbox" duration_s=0.' in line and "loud" not in line
+
+
+async def test_containerds_own_api_may_have_its_own_socket(tmp_path: Path, fake: FakeRuntime) -> None:
+    own = FakeRuntime(str(tmp_path / "containerd.sock"))
+    own.add_image("busybox:1")
+    await own.start()
+    client = CriClient(fake.endpoint, containerd=ContainerdApi(own.path, "moby"))
+    async with asyncio.timeout(30):
+        stream = await client.open_containerd_events(['topic~="/tasks/"'])
+        await run(client)
+        direct = CriClient(own.endpoint)
+        await run(direct, "own")
+        assert await stream.read() is not None
+        await client.end_task("nothing")
+    assert own.called("Kill") and not fake.called("Kill")
+    for one in (client, direct):
+        await one.close()
+    await own.stop()
 
 
 async def test_a_starting_containerd_counts_as_unavailable(fake: FakeRuntime, client: CriClient) -> None:
