@@ -33,10 +33,11 @@ async def call_and_sync(call: Awaitable[None], directory: str, context: CallCont
 
     Raises what the call raises; UncertainError if only the disk has failed.
     """
-    sync = context.blocking(lambda: sync_data(directory))
-    called, synced = await asyncio.gather(call, sync, return_exceptions=True)
-    if isinstance(called, BaseException):
-        raise called
+    syncing = asyncio.gather(context.blocking(lambda: sync_data(directory)), return_exceptions=True)
+    try:
+        await call
+    finally:
+        (synced,) = await syncing
     if isinstance(synced, HostError):
         raise UncertainError(str(synced)) from synced
     if isinstance(synced, BaseException):
