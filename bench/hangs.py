@@ -230,5 +230,5 @@ def _figures(kind: str, beside: _Samples, without: _Samples) -> list[Figure]:
         target = f"{_LEAST} to {_MOST:.2f} x without it"
         most, least = _MOST * baseline.median, _LEAST * baseline.median
         name = f"{what} beside {kind} that hangs"
-        rows.append(Figure(name, "ms", spread(taken), baseline, most, target, floor=least))
+        rows.append(Figure(name, "ms", spread(taken), baseline, most, target, minimum=least))
     return rows

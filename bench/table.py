@@ -18,7 +18,7 @@ HEADINGS = ("figure", "baseline", "agent", "ratio", "target", "Go kubelet", "")
 class Figure:
     """One row. `limit` is the greatest allowed median in `unit`, with `at_least` the smallest; None: for information only.
 
-    `floor`: the smallest allowed median beside a greatest one: below it, agent and baseline were not measured alike.
+    `minimum`: the smallest allowed median beside a greatest one: below it, agent and baseline were not measured alike.
     `target` gives the limit in words, `go` what the Go kubelet needs, as far as that is known.
     """
 
@@ -30,7 +30,7 @@ class Figure:
     target: str = ""
     go: str = ""
     at_least: bool = False
-    floor: float | None = None
+    minimum: float | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -42,7 +42,7 @@ class Figure:
         """None: there is nothing to reach."""
         if self.limit is None:
             return None
-        if self.floor is not None and self.agent.median < self.floor:
+        if self.minimum is not None and self.agent.median < self.minimum:
             return False
         return self.agent.median >= self.limit if self.at_least else self.agent.median <= self.limit
 

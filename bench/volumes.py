@@ -98,10 +98,10 @@ def _user(name: str) -> dict[str, Any]:
 
 @dataclass
 class _Seen:
-    """Milliseconds. `calls`: those of the driver in `floor`."""
+    """Milliseconds. `calls`: those of the driver in `baseline`."""
 
     started: list[float] = field(default_factory=list)
-    floor: list[float] = field(default_factory=list)
+    baseline: list[float] = field(default_factory=list)
     calls: list[float] = field(default_factory=list)
 
 
@@ -116,10 +116,10 @@ async def volumes(bench: Bench) -> None:
         await bench.agent.wait_quiet()
         await _start(bench, "csi-first")
         template = await read_template(bench.cri, runtime_name("csi-first"))
-        await _floor(bench, driver, template, "raw-csi-first")
+        await _baseline(bench, driver, template, "raw-csi-first")
         for name in names:
-            total, calls = await _floor(bench, driver, template, f"raw-{name}")
-            seen.floor.append(total)
+            total, calls = await _baseline(bench, driver, template, f"raw-{name}")
+            seen.baseline.append(total)
             seen.calls.append(calls)
             seen.started.append(await _start(bench, name))
         await bench.remove_all(["csi-first", *names])
@@ -137,7 +137,7 @@ async def _start(bench: Bench, name: str) -> float:
     return (await bench.started_at(name) - placed) / NS_PER_MS
 
 
-async def _floor(bench: Bench, driver: Driver, template: Template, volume: str) -> tuple[float, float]:
+async def _baseline(bench: Bench, driver: Driver, template: Template, volume: str) -> tuple[float, float]:
     """Milliseconds from the first call of the driver to the container's start, and those of the driver's two calls alone.
 
     The agent is frozen meanwhile, and gets time to rest afterwards. The connection to the driver is made before.
@@ -169,10 +169,10 @@ async def _floor(bench: Bench, driver: Driver, template: Template, volume: str) 
 
 
 def _figures(seen: _Seen) -> list[Figure]:
-    floor = spread(seen.floor)
+    baseline = spread(seen.baseline)
     what = f"manifest appears to container started, {len(seen.started)} pods with a CSI volume"
     target = f"<= baseline (with the driver's calls) + {_MOST_MS} ms"
     return [
-        Figure(what, "ms", spread(seen.started), floor, floor.median + _MOST_MS, target),
+        Figure(what, "ms", spread(seen.started), baseline, baseline.median + _MOST_MS, target),
         Figure("the driver's calls in the baseline of that", "ms", spread(seen.calls)),
     ]

@@ -36,7 +36,7 @@ def test_a_row_states_whether_the_reach_is_met() -> None:
     missed = Figure("RSS", "MiB", one(90.24), None, 85, "<= 85 MiB")
     assert render_row(missed) == ("RSS", "-", "90.2 MiB", "-", "<= 85 MiB", "-", "MISSED")
     for median, verdict in ((94, "MISSED"), (95, "reached"), (110, "reached"), (111, "MISSED")):
-        assert render_row(Figure("start", "ms", one(median), one(100), 110, floor=95))[-1] == verdict
+        assert render_row(Figure("start", "ms", one(median), one(100), 110, minimum=95))[-1] == verdict
     assert render_row(Figure("extra", "s", Spread(1, 0.5, 2, 3)))[2:] == ("1.00 s (0.50..2.00, n=3)", "-", "-", "-", "")
 
 

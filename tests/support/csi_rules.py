@@ -1,6 +1,6 @@
 """What the CSI specification demands of the order of calls, checked in the calls that a driver has got. Pure.
 
-An agent that was killed, and a driver that was, leave calls whose end nobody knows: until the call that undoes them succeeds, the volume
+An agent that was killed, and a driver that was, leave calls whose end is unknown: until the call that undoes them succeeds, the volume
 may be staged, or published. Source: Container Storage Interface 1.9, "Node Service RPC".
 """
 

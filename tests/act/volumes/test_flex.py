@@ -247,7 +247,7 @@ def small() -> Cluster:
 
 
 def grown(store: Cluster) -> tuple[Pod, Content]:
-    """A pod with a claim whose volume is larger than the claim's status says."""
+    """A pod with a claim whose volume is larger than the status of the claim states."""
     source = {"driver": DRIVER, "options": {"share": "a"}}
     volume, content = claimed(claim_name="data", flexVolume=source, capacity={"storage": "16Mi"})
     claim = Present(from_object(PersistentVolumeClaim, store.claim))

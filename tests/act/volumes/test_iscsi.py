@@ -412,7 +412,7 @@ def test_mapped_and_mounted_disks_of_a_target_share_its_sessions(tools: IscsiToo
     assert tools.verbs()[-1] == "logout 10.0.0.1:3260"
 
 
-def test_disks_that_one_pod_has_mapped_are_told_apart_after_a_restart(tools: IscsiTools, folder: Path) -> None:
+def test_disks_that_one_pod_has_mapped_are_distinguished_after_a_restart(tools: IscsiTools, folder: Path) -> None:
     both = mapped(folder / "root", 0, 1)
     paths = Paths(str(folder / "root"), "/logs")
     dirs = [VolumeDirs.of(paths, PodUID("u1"), "kubernetes.io~iscsi", name, is_block=True) for name in ("pv", "other")]

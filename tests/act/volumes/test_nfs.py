@@ -77,7 +77,7 @@ def test_an_export_is_mounted_by_the_hosts_program_and_only_unmounted(paths: Pat
     assert disk.remove_pod(paths, UID) == ()
 
 
-def test_a_node_without_the_helper_is_told_which_package_has_it(paths: Paths) -> None:
+def test_a_node_without_the_helper_reports_the_package_that_has_it(paths: Paths) -> None:
     if HELPER.exists():
         pytest.skip("this machine has a mount.nfs of its own")
     wanted = plan(paths, "127.0.0.1:/x")

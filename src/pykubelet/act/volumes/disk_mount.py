@@ -62,7 +62,7 @@ def tear_down(dirs: VolumeDirs, directories: Iterable[str]) -> None:
 def mapped_in(dirs: VolumeDirs, directories: Iterable[str]) -> str:
     """The one of the directories in which the pod's volume is mapped; "" if it is not mapped.
 
-    Several disks of one pod are told apart by the name of the device, which the kernel knows even of one that is gone.
+    Several disks of one pod are distinguished by the name of the device, which the kernel knows even of one that is gone.
     """
     found = [one for one in directories if files.stat_file(f"{one}/{dirs.uid}", follow=False) is not None]
     if len(found) > 1:
