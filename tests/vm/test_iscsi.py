@@ -14,8 +14,8 @@ from support.agent import Json, container_status, make_container, make_pod
 from support.storage_servers import IscsiTarget, multipathd, silenced
 from support.unit import LONG_S, UnitAgent
 
-from pykubelet.act.volumes import iscsi_stage
-from pykubelet.act.volumes.iscsi_plan import IscsiDevice, disk_directory, disks
+from pykubelet.act.volumes.disks import iscsi_stage
+from pykubelet.act.volumes.disks.iscsi_plan import IscsiDevice, disk_directory, disks
 from pykubelet.act.volumes.kind import UncertainError
 from pykubelet.base.kit.values import replace
 from pykubelet.edges.host.devices.iscsi import find_disks

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from support.block import block_device, clean_folder
 
-from pykubelet.act.volumes import block_map
-from pykubelet.act.volumes.block_map import map_device, mapped_size, remove_link, remove_map, unmap_device
-from pykubelet.act.volumes.block_paths import BlockMap
+from pykubelet.act.volumes.disks import block_map
+from pykubelet.act.volumes.disks.block_map import map_device, mapped_size, remove_link, remove_map, unmap_device
+from pykubelet.act.volumes.disks.block_paths import BlockMap
 from pykubelet.act.volumes.kind import UncertainError, VolumesError
 from pykubelet.base.model.ids import PodUID
 from pykubelet.edges.host.devices import loops

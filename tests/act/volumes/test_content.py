@@ -6,7 +6,6 @@ from typing import Any
 
 from act.volumes.samples import NODE, inputs, make_pod, moment, roster
 
-from pykubelet.act.volumes.api_files import user_of_files
 from pykubelet.act.volumes.decide import step
 from pykubelet.act.volumes.kind import Plan, RefusedPlan, UndecidedPlan
 from pykubelet.act.volumes.model import (
@@ -20,7 +19,8 @@ from pykubelet.act.volumes.model import (
     SetUpEnded,
     State,
 )
-from pykubelet.act.volumes.payload import PayloadFile, PayloadPlan
+from pykubelet.act.volumes.payloads.api_files import user_of_files
+from pykubelet.act.volumes.payloads.payload import PayloadFile, PayloadPlan
 from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import ConfigMap, Pod, Secret, Volume

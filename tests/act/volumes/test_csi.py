@@ -16,10 +16,10 @@ from act.volumes.test_decide import Driver
 from act.volumes.test_loop import UID, Agent, set_roster, started, stop_pod
 from support.csi import DRIVER, CsiProcess, csi_driver, unmount_all
 
-from pykubelet.act.volumes.csi_data import CsiPlan, VolumeData, read_data
-from pykubelet.act.volumes.csi_mount import mount
-from pykubelet.act.volumes.csi_objects import TOKENS
-from pykubelet.act.volumes.csi_plan import needs_refresh
+from pykubelet.act.volumes.csi.data import CsiPlan, VolumeData, read_data
+from pykubelet.act.volumes.csi.mount import mount
+from pykubelet.act.volumes.csi.objects import TOKENS
+from pykubelet.act.volumes.csi.plan import needs_refresh
 from pykubelet.act.volumes.decide import next_timer
 from pykubelet.act.volumes.kind import CallContext, Plan, RefusedPlan, UndecidedPlan, VolumesError
 from pykubelet.act.volumes.model import Inputs, InputsChanged, Result, SetUp, SetUpEnded, TimerFired

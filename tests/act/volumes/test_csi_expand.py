@@ -14,8 +14,8 @@ from act.volumes.test_expansion import Cluster
 from act.volumes.test_loop import UID, Agent, started, stop_pod, until
 from support.csi import DRIVER, CsiProcess, csi_driver, unmount_all
 
-from pykubelet.act.volumes.csi_calls import expand_request
-from pykubelet.act.volumes.csi_expand import expand
+from pykubelet.act.volumes.csi.calls import expand_request
+from pykubelet.act.volumes.csi.expand import expand
 from pykubelet.act.volumes.expansion import ExpandError, ExpandFault
 from pykubelet.act.volumes.kind import CallContext
 from pykubelet.act.volumes.registry import volume_keys

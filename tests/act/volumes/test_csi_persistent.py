@@ -19,9 +19,9 @@ from act.volumes.test_loop import UID, Agent, set_roster, started, stop_pod, unt
 from support.csi import DRIVER, CsiProcess, csi_driver, unmount_all
 
 from pykubelet.act.volumes.attach_limit import is_at_limit
-from pykubelet.act.volumes.csi_calls import publish_request, stage_request
-from pykubelet.act.volumes.csi_data import CsiDevicePlan, CsiPlan
-from pykubelet.act.volumes.csi_stage import find_devices
+from pykubelet.act.volumes.csi.calls import publish_request, stage_request
+from pykubelet.act.volumes.csi.data import CsiDevicePlan, CsiPlan
+from pykubelet.act.volumes.csi.stage import find_devices
 from pykubelet.act.volumes.kind import DevicePlan, FoundDevice, Plan, RefusedPlan, UndecidedPlan
 from pykubelet.act.volumes.model import (
     AttachmentsRead,

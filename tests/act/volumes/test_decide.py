@@ -30,7 +30,7 @@ from pykubelet.act.volumes.model import (
     TearDownEnded,
     TimerFired,
 )
-from pykubelet.act.volumes.payload import PayloadPlan
+from pykubelet.act.volumes.payloads.payload import PayloadPlan
 from pykubelet.base.api.core import (
     DownwardAPIVolumeFile,
     DownwardAPIVolumeSource,

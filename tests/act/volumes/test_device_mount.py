@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.block import block_device, clean_folder
 
-from pykubelet.act.volumes.device_mount import MismatchError, mount_device, unmount_device
+from pykubelet.act.volumes.disks.device_mount import MismatchError, mount_device, unmount_device
 from pykubelet.act.volumes.kind import MOUNT_DEVICE, UncertainError, VolumesError
 from pykubelet.edges.host.devices import disk_formats
 from pykubelet.edges.host.fs import mounts

@@ -11,11 +11,11 @@ import pytest
 from act.volumes.samples import CONTEXT, NODE, claimed, make_pod, with_devices
 from support.block import block_device, clean_folder
 
-from pykubelet.act.volumes import fc_disk
 from pykubelet.act.volumes.directories import VolumeDirs
-from pykubelet.act.volumes.disk_mount import set_up
-from pykubelet.act.volumes.disk_plan import DiskPlan
-from pykubelet.act.volumes.fc_plan import FcDevice, FcDisk, disk_from, name_from
+from pykubelet.act.volumes.disks import fc_disk
+from pykubelet.act.volumes.disks.disk_mount import set_up
+from pykubelet.act.volumes.disks.disk_plan import DiskPlan
+from pykubelet.act.volumes.disks.fc_plan import FcDevice, FcDisk, disk_from, name_from
 from pykubelet.act.volumes.kind import Plan, RefusedPlan, UndecidedPlan, VolumesError
 from pykubelet.act.volumes.model import Inputs
 from pykubelet.act.volumes.plan import plan_volume

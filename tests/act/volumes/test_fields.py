@@ -9,7 +9,7 @@ from pykubelet.act.volumes.fields import field_value, quote
 from pykubelet.act.volumes.kind import Plan, RefusedPlan, UndecidedPlan
 from pykubelet.act.volumes.kinds.empty_dir import EmptyDirPlan
 from pykubelet.act.volumes.model import Inputs
-from pykubelet.act.volumes.payload import PayloadPlan
+from pykubelet.act.volumes.payloads.payload import PayloadPlan
 from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.base.api.core import (
     ConfigMapProjection,

@@ -16,8 +16,8 @@ from act.volumes.test_expansion import Cluster
 from act.volumes.test_loop import UID, Agent, set_roster, started, stop_pod, until
 from support.flex_driver import DRIVER, NOT_SUPPORTED, FlexScript
 
-from pykubelet.act.volumes import flex_calls
-from pykubelet.act.volumes.flex_plan import FlexPlan
+from pykubelet.act.volumes.flex import calls as flex_calls
+from pykubelet.act.volumes.flex.plan import FlexPlan
 from pykubelet.act.volumes.kind import Plan, RefusedPlan, UndecidedPlan
 from pykubelet.act.volumes.model import Inputs
 from pykubelet.act.volumes.plan import plan_volume

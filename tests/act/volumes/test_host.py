@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from pykubelet.act.volumes import disk, payload_kind
-from pykubelet.act.volumes.atomic_writer import write_payload
+from pykubelet.act.volumes import disk
 from pykubelet.act.volumes.kind import SetUpContext, VolumesError
 from pykubelet.act.volumes.kinds import empty_dir, host_path, local
 from pykubelet.act.volumes.model import FoundPod, FoundVolume
-from pykubelet.act.volumes.payload import PayloadFile, PayloadPlan
+from pykubelet.act.volumes.payloads import payload_kind
+from pykubelet.act.volumes.payloads.atomic_writer import write_payload
+from pykubelet.act.volumes.payloads.payload import PayloadFile, PayloadPlan
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.paths import Paths

@@ -14,12 +14,12 @@ from act.volumes.samples import CONTEXT, NODE, claimed, make_pod, with_devices
 from support.block import block_device, clean_folder
 from support.iscsi_tools import IQN, IscsiTools
 
-from pykubelet.act.volumes import iscsi_stage
-from pykubelet.act.volumes.device_mount import MismatchError
 from pykubelet.act.volumes.directories import VolumeDirs
-from pykubelet.act.volumes.disk_mount import set_up
-from pykubelet.act.volumes.disk_plan import DiskPlan
-from pykubelet.act.volumes.iscsi_plan import IscsiDevice, name_from, read_target, target_of, write_target
+from pykubelet.act.volumes.disks import iscsi_stage
+from pykubelet.act.volumes.disks.device_mount import MismatchError
+from pykubelet.act.volumes.disks.disk_mount import set_up
+from pykubelet.act.volumes.disks.disk_plan import DiskPlan
+from pykubelet.act.volumes.disks.iscsi_plan import IscsiDevice, name_from, read_target, target_of, write_target
 from pykubelet.act.volumes.kind import Plan, RefusedPlan, UncertainError, UndecidedPlan, VolumesError
 from pykubelet.act.volumes.model import Inputs
 from pykubelet.act.volumes.plan import plan_volume

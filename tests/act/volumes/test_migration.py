@@ -8,7 +8,7 @@ import pytest
 from act.volumes.samples import NODE
 
 from pykubelet.act.volumes.claims import resolve
-from pykubelet.act.volumes.csi_data import CsiPlan
+from pykubelet.act.volumes.csi.data import CsiPlan
 from pykubelet.act.volumes.kind import RefusedPlan, ResolvedVolume
 from pykubelet.act.volumes.migration import MigrationError, migrate, migrate_inline
 from pykubelet.act.volumes.model import Inputs

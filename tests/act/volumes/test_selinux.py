@@ -10,8 +10,8 @@ from act.volumes.samples import NODE, lifecycles, roster, running
 from act.volumes.test_csi_persistent import GLOBAL, NAME, a_pod, known, registered
 from act.volumes.test_decide import PATHS, Driver
 
-from pykubelet.act.volumes.csi_calls import publish_request, stage_request
-from pykubelet.act.volumes.csi_data import CsiPlan, read_data
+from pykubelet.act.volumes.csi.calls import publish_request, stage_request
+from pykubelet.act.volumes.csi.data import CsiPlan, read_data
 from pykubelet.act.volumes.kind import FoundDevice, Plan, RefusedPlan, VolumePlan
 from pykubelet.act.volumes.metrics import CONTEXTS, count_context
 from pykubelet.act.volumes.model import (

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.act.volumes.claims import is_persistent, resolve
-from pykubelet.act.volumes.csi_objects import driver_key
+from pykubelet.act.volumes.csi.objects import driver_key
 from pykubelet.act.volumes.kind import RefusedPlan, ResolvedVolume
 from pykubelet.act.volumes.model import AttachmentsRead, PodVolumes, ReadAttachments
 from pykubelet.act.volumes.project import is_ready

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pykubelet.act.volumes.api_files import Reader
 from pykubelet.act.volumes.kind import PlanInputs, UndecidedPlan
-from pykubelet.act.volumes.payload import PayloadPlan, plan_payload
-from pykubelet.act.volumes.payload_kind import payload_kind
+from pykubelet.act.volumes.payloads.api_files import Reader
+from pykubelet.act.volumes.payloads.payload import PayloadPlan, plan_payload
+from pykubelet.act.volumes.payloads.payload_kind import payload_kind
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.model.content import ContentKey
 from pykubelet.base.model.needs import config_map_key

@@ -5,11 +5,11 @@ Source: the Kubernetes documentation "Volumes", csi; KEP-178 (CSI); KEP-596 (eph
 
 from __future__ import annotations
 
-from pykubelet.act.volumes.csi_expand import expand
-from pykubelet.act.volumes.csi_mount import mount, unmount
-from pykubelet.act.volumes.csi_objects import claimed_keys, inline_further_keys, inline_keys
-from pykubelet.act.volumes.csi_plan import needs_refresh, plan
-from pykubelet.act.volumes.csi_stage import KIND_NAME, device_of, find_devices, stage, unstage
+from pykubelet.act.volumes.csi.expand import expand
+from pykubelet.act.volumes.csi.mount import mount, unmount
+from pykubelet.act.volumes.csi.objects import claimed_keys, inline_further_keys, inline_keys
+from pykubelet.act.volumes.csi.plan import needs_refresh, plan
+from pykubelet.act.volumes.csi.stage import KIND_NAME, device_of, find_devices, stage, unstage
 from pykubelet.act.volumes.kind import VolumeKind
 
 KIND = VolumeKind(

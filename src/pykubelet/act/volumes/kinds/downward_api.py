@@ -5,10 +5,10 @@ Source: the Kubernetes documentation "Downward API" and the API reference, Downw
 
 from __future__ import annotations
 
-from pykubelet.act.volumes.downward_files import items_need_node, plan_files
 from pykubelet.act.volumes.kind import NODE_UNKNOWN, PlanInputs, UndecidedPlan
-from pykubelet.act.volumes.payload import PayloadPlan, plan_payload
-from pykubelet.act.volumes.payload_kind import payload_kind
+from pykubelet.act.volumes.payloads.downward_files import items_need_node, plan_files
+from pykubelet.act.volumes.payloads.payload import PayloadPlan, plan_payload
+from pykubelet.act.volumes.payloads.payload_kind import payload_kind
 
 
 def plan(inputs: PlanInputs) -> PayloadPlan | UndecidedPlan:

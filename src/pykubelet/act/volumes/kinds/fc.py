@@ -8,9 +8,9 @@ Source: the Kubernetes documentation "Volumes", fc.
 from __future__ import annotations
 
 from pykubelet.act.volumes.attached import await_attachment
-from pykubelet.act.volumes.disk_plan import DiskPlan, is_read_only, mount_options, plan_bind, trees_of
-from pykubelet.act.volumes.fc_disk import device_of, find_devices, set_up, stage, tear_down, unstage
-from pykubelet.act.volumes.fc_plan import NAME, PLUGIN, FcDevice, disk_of_source, disks
+from pykubelet.act.volumes.disks.disk_plan import DiskPlan, is_read_only, mount_options, plan_bind, trees_of
+from pykubelet.act.volumes.disks.fc_disk import device_of, find_devices, set_up, stage, tear_down, unstage
+from pykubelet.act.volumes.disks.fc_plan import NAME, PLUGIN, FcDevice, disk_of_source, disks
 from pykubelet.act.volumes.kind import PlanInputs, UndecidedPlan, VolumeKind
 from pykubelet.act.volumes.selinux import mount_context
 

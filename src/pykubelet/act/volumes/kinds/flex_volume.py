@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykubelet.act.volumes.attached import await_attachment, referenced_secret, secret_data
-from pykubelet.act.volumes.flex_calls import device_of, expand, find_devices, mount, stage, unmount, unstage
-from pykubelet.act.volumes.flex_plan import (
+from pykubelet.act.volumes.flex.calls import device_of, expand, find_devices, mount, stage, unmount, unstage
+from pykubelet.act.volumes.flex.plan import (
     KIND_NAME,
     FlexDevicePlan,
     FlexPlan,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykubelet.act.volumes.attached import await_attachment, referenced_secret, secret_data
-from pykubelet.act.volumes.disk_plan import DiskPlan, is_read_only, mount_options, plan_bind, trees_of
-from pykubelet.act.volumes.iscsi_plan import (
+from pykubelet.act.volumes.disks.disk_plan import DiskPlan, is_read_only, mount_options, plan_bind, trees_of
+from pykubelet.act.volumes.disks.iscsi_plan import (
     NAME,
     PLUGIN,
     IscsiDevice,
@@ -21,7 +21,7 @@ from pykubelet.act.volumes.iscsi_plan import (
     target_of,
     unique_name,
 )
-from pykubelet.act.volumes.iscsi_stage import device_of, find_devices, set_up, stage, tear_down, unstage
+from pykubelet.act.volumes.disks.iscsi_stage import device_of, find_devices, set_up, stage, tear_down, unstage
 from pykubelet.act.volumes.kind import NEW_MOUNTER, PlanInputs, ResolvedVolume, UndecidedPlan, VolumeKind, VolumesError
 from pykubelet.act.volumes.selinux import mount_context
 from pykubelet.base.api.core import Pod, Volume

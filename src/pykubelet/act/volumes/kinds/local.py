@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pykubelet.act.volumes.block_map import map_device, remove_link, remove_map, unmap_device
-from pykubelet.act.volumes.block_paths import BlockMap, map_of
-from pykubelet.act.volumes.device_mount import STAGE_S, mount_device, unmount_device
 from pykubelet.act.volumes.directories import VolumeDirs, list_entries, make_empty_volume_dir, release_volume
+from pykubelet.act.volumes.disks.block_map import map_device, remove_link, remove_map, unmap_device
+from pykubelet.act.volumes.disks.block_paths import BlockMap, map_of
+from pykubelet.act.volumes.disks.device_mount import STAGE_S, mount_device, unmount_device
 from pykubelet.act.volumes.expansion import ExpandError
 from pykubelet.act.volumes.kind import (
     NEW_MOUNTER,

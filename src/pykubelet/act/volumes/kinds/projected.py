@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pykubelet.act.volumes.api_files import Reader
-from pykubelet.act.volumes.downward_files import items_need_node, plan_files
 from pykubelet.act.volumes.kind import NODE_UNKNOWN, PlanInputs, UndecidedPlan, VolumesError
-from pykubelet.act.volumes.payload import PayloadFile, PayloadPlan, plan_payload
-from pykubelet.act.volumes.payload_kind import payload_kind
+from pykubelet.act.volumes.payloads.api_files import Reader
+from pykubelet.act.volumes.payloads.downward_files import items_need_node, plan_files
+from pykubelet.act.volumes.payloads.payload import PayloadFile, PayloadPlan, plan_payload
+from pykubelet.act.volumes.payloads.payload_kind import payload_kind
 from pykubelet.base.api.core import Pod, ProjectedVolumeSource, Volume, VolumeProjection
 from pykubelet.base.model.content import ContentKey
 from pykubelet.base.model.needs import bundle_key, config_map_key, secret_key, token_key

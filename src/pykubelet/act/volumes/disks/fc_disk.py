@@ -8,11 +8,11 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterable
 
-from pykubelet.act.volumes import disk_mount
-from pykubelet.act.volumes.block_map import close_map
-from pykubelet.act.volumes.device_mount import STAGE_S, MismatchError, refuse_references
 from pykubelet.act.volumes.directories import VolumeDirs
-from pykubelet.act.volumes.disk_mount import (
+from pykubelet.act.volumes.disks import disk_mount
+from pykubelet.act.volumes.disks.block_map import close_map
+from pykubelet.act.volumes.disks.device_mount import STAGE_S, MismatchError, refuse_references
+from pykubelet.act.volumes.disks.disk_mount import (
     disk_directories,
     disk_of,
     make_disk_directory,
@@ -20,8 +20,8 @@ from pykubelet.act.volumes.disk_mount import (
     remove_disk_directory,
     unmount_disk,
 )
-from pykubelet.act.volumes.disk_plan import DiskPlan, is_map, trees_of
-from pykubelet.act.volumes.fc_plan import NAME, PLUGIN, FcDevice, FcDisk, disk_from, disks, name_from
+from pykubelet.act.volumes.disks.disk_plan import DiskPlan, is_map, trees_of
+from pykubelet.act.volumes.disks.fc_plan import NAME, PLUGIN, FcDevice, FcDisk, disk_from, disks, name_from
 from pykubelet.act.volumes.kind import (
     MOUNT_DEVICE,
     CallContext,

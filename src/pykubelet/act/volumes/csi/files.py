@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from pykubelet.act.volumes.csi_data import DATA, VolumeData, read_data
+from pykubelet.act.volumes.csi.data import DATA, VolumeData, read_data
 from pykubelet.act.volumes.kind import CallContext, UncertainError, VolumesError
 from pykubelet.edges.host.fs import files, mounts
 from pykubelet.edges.host.fs.errors import HostError

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from pykubelet.act.volumes.fields import field_value
 from pykubelet.act.volumes.kind import VolumesError
-from pykubelet.act.volumes.payload import PayloadFile
+from pykubelet.act.volumes.payloads.payload import PayloadFile
 from pykubelet.base.api.core import DownwardAPIVolumeFile, Pod
 from pykubelet.base.model.fieldrefs import FieldRefError, file_resource_text, needs_allocatable
 

@@ -5,7 +5,7 @@ The disk's file system is mounted once for the node; pods get binds of that moun
 
 from __future__ import annotations
 
-from pykubelet.act.volumes.block_paths import BlockMap, map_of
+from pykubelet.act.volumes.disks.block_paths import BlockMap, map_of
 from pykubelet.act.volumes.kind import DevicePlan, PlanInputs, VolumePlan
 from pykubelet.act.volumes.selinux import mount_context, mount_option
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import posixpath
 
-from pykubelet.act.volumes.block_map import map_device, remove_link, unmap_device
-from pykubelet.act.volumes.block_paths import BlockMap, map_of
-from pykubelet.act.volumes.csi_calls import call_failed, is_final, publish_request, registered_driver
-from pykubelet.act.volumes.csi_data import DATA, NO_MAP_CLIENT, CsiPlan, DevicePaths, VolumeData, driver_missing
-from pykubelet.act.volumes.csi_files import has_data, load_data, remove_empty
+from pykubelet.act.volumes.csi.calls import call_failed, is_final, publish_request, registered_driver
+from pykubelet.act.volumes.csi.data import DATA, NO_MAP_CLIENT, CsiPlan, DevicePaths, VolumeData, driver_missing
+from pykubelet.act.volumes.csi.files import has_data, load_data, remove_empty
 from pykubelet.act.volumes.directories import VolumeDirs
+from pykubelet.act.volumes.disks.block_map import map_device, remove_link, unmap_device
+from pykubelet.act.volumes.disks.block_paths import BlockMap, map_of
 from pykubelet.act.volumes.kind import SET_UP, CallContext, VolumesError
 from pykubelet.edges.csi.node import CsiNode
 from pykubelet.edges.host.fs import files, mounts

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from pykubelet.act.volumes.disk_plan import DiskDevice
+from pykubelet.act.volumes.disks.disk_plan import DiskDevice
 from pykubelet.act.volumes.kind import NEW_MOUNTER, VolumesError
 from pykubelet.base.api.core import FCVolumeSource
 from pykubelet.base.kit.digits import parse_decimal

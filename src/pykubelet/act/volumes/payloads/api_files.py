@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pykubelet.act.volumes.kind import VolumesError
-from pykubelet.act.volumes.payload import PayloadFile
+from pykubelet.act.volumes.payloads.payload import PayloadFile
 from pykubelet.base.api.core import (
     ClusterTrustBundleProjection,
     ConfigMap,

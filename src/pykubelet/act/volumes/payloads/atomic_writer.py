@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from pykubelet.act.volumes.payload import PayloadFile
+from pykubelet.act.volumes.payloads.payload import PayloadFile
 from pykubelet.edges.host.fs import files, trees
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import FileKind

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from pykubelet.act.volumes.atomic_writer import write_payload
 from pykubelet.act.volumes.directories import delete_volume, make_volume_dir
 from pykubelet.act.volumes.kind import PlanInputs, RefusedPlan, SetUpContext, UndecidedPlan, VolumeKind, no_keys
-from pykubelet.act.volumes.payload import PayloadPlan
+from pykubelet.act.volumes.payloads.atomic_writer import write_payload
+from pykubelet.act.volumes.payloads.payload import PayloadPlan
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.model.content import ContentKey
 from pykubelet.edges.host.fs import files, mounts, trees

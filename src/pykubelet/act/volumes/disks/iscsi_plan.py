@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 
-from pykubelet.act.volumes.disk_plan import DiskDevice
+from pykubelet.act.volumes.disks.disk_plan import DiskDevice
 from pykubelet.act.volumes.kind import NEW_MOUNTER, VolumesError
 from pykubelet.base.api.core import ISCSIVolumeSource
 from pykubelet.base.api.storage import ISCSIPersistentVolumeSource

@@ -9,10 +9,10 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Iterator
 
-from pykubelet.act.volumes.block_map import map_device, remove_link, unmap_device
-from pykubelet.act.volumes.block_paths import map_of
 from pykubelet.act.volumes.directories import VolumeDirs, list_directories, make_empty_volume_dir, release_volume
-from pykubelet.act.volumes.disk_plan import MAPS, DiskPlan
+from pykubelet.act.volumes.disks.block_map import map_device, remove_link, unmap_device
+from pykubelet.act.volumes.disks.block_paths import map_of
+from pykubelet.act.volumes.disks.disk_plan import MAPS, DiskPlan
 from pykubelet.act.volumes.kind import Reports, VolumesError
 from pykubelet.act.volumes.ownership import GroupChange, change_group
 from pykubelet.edges.host.fs import files, mounts

@@ -10,10 +10,10 @@ Source: Container Storage Interface 1.9, and the behavior of the reference kubel
 
 from __future__ import annotations
 
-from pykubelet.act.volumes.csi_block import mount_block, unmount_block
-from pykubelet.act.volumes.csi_calls import call_failed, is_final, publish_request, registered_driver
-from pykubelet.act.volumes.csi_data import MOUNT, CsiPlan, driver_missing
-from pykubelet.act.volumes.csi_files import call_and_sync, load_data, remove_around, write_data
+from pykubelet.act.volumes.csi.block import mount_block, unmount_block
+from pykubelet.act.volumes.csi.calls import call_failed, is_final, publish_request, registered_driver
+from pykubelet.act.volumes.csi.data import MOUNT, CsiPlan, driver_missing
+from pykubelet.act.volumes.csi.files import call_and_sync, load_data, remove_around, write_data
 from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.kind import SET_UP, CallContext, UncertainError, VolumesError
 from pykubelet.act.volumes.ownership import GroupChange, change_group

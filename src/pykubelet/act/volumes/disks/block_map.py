@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 import posixpath
 
-from pykubelet.act.volumes.block_paths import BlockMap
 from pykubelet.act.volumes.directories import list_entries
+from pykubelet.act.volumes.disks.block_paths import BlockMap
 from pykubelet.act.volumes.kind import UncertainError, VolumesError
 from pykubelet.base.model.ids import PodUID, is_pod_uid
 from pykubelet.edges.host.devices.block_devices import device_size, is_block_device, open_device

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import ClassVar
 
-from pykubelet.act.volumes.block_paths import BlockMap
+from pykubelet.act.volumes.disks.block_paths import BlockMap
 from pykubelet.act.volumes.kind import DevicePlan, VolumePlan
 from pykubelet.base.kit.values import RedactedValue, Value, field
 from pykubelet.base.model.attachments import attachment_name, unique_csi_name

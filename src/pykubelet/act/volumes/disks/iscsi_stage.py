@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pykubelet.act.volumes import disk_mount
-from pykubelet.act.volumes.block_map import close_map
-from pykubelet.act.volumes.device_mount import STAGE_S, MismatchError, refuse_references
 from pykubelet.act.volumes.directories import VolumeDirs, list_directories
-from pykubelet.act.volumes.disk_mount import (
+from pykubelet.act.volumes.disks import disk_mount
+from pykubelet.act.volumes.disks.block_map import close_map
+from pykubelet.act.volumes.disks.device_mount import STAGE_S, MismatchError, refuse_references
+from pykubelet.act.volumes.disks.disk_mount import (
     disk_directories,
     disk_of,
     make_disk_directory,
@@ -20,8 +20,8 @@ from pykubelet.act.volumes.disk_mount import (
     remove_disk_directory,
     unmount_disk,
 )
-from pykubelet.act.volumes.disk_plan import MAPS, DiskPlan, is_map, trees_of
-from pykubelet.act.volumes.iscsi_plan import (
+from pykubelet.act.volumes.disks.disk_plan import MAPS, DiskPlan, is_map, trees_of
+from pykubelet.act.volumes.disks.iscsi_plan import (
     DATA,
     NAME,
     PLUGIN,

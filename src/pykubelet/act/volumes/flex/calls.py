@@ -10,10 +10,10 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 
-from pykubelet.act.volumes.device_mount import mount_device
 from pykubelet.act.volumes.directories import VolumeDirs, list_directories, make_empty_volume_dir, release_volume
+from pykubelet.act.volumes.disks.device_mount import mount_device
 from pykubelet.act.volumes.expansion import ExpandError, ExpandFault
-from pykubelet.act.volumes.flex_plan import KIND_NAME, FlexDevicePlan, FlexPlan, devices_of
+from pykubelet.act.volumes.flex.plan import KIND_NAME, FlexDevicePlan, FlexPlan, devices_of
 from pykubelet.act.volumes.kind import (
     MOUNT_DEVICE,
     SET_UP,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from pykubelet.act.volumes.csi_data import EPHEMERAL, PERSISTENT, VolumeData, compact_json, quoted_list
+from pykubelet.act.volumes.csi.data import EPHEMERAL, PERSISTENT, VolumeData, compact_json, quoted_list
 from pykubelet.act.volumes.kind import ResolvedVolume, TransientError, VolumesError
 from pykubelet.base.api.core import Pod, Secret, Volume
 from pykubelet.base.api.storage import CSIDriver, CSIDriverSpec, SecretReference, VolumeAttachment

@@ -5,7 +5,7 @@ Source: Container Storage Interface 1.9; the classes of errors are those of the 
 
 from __future__ import annotations
 
-from pykubelet.act.volumes.csi_data import CsiAccess, CsiDevicePlan, CsiPlan
+from pykubelet.act.volumes.csi.data import CsiAccess, CsiDevicePlan, CsiPlan
 from pykubelet.act.volumes.kind import TransientError, UncertainError, VolumesError
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.plugins import Plugin, Plugins

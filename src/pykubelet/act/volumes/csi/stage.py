@@ -15,9 +15,8 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Iterator
 
-from pykubelet.act.volumes.block_map import remove_map
-from pykubelet.act.volumes.csi_calls import call_failed, is_final, registered_driver, stage_request
-from pykubelet.act.volumes.csi_data import (
+from pykubelet.act.volumes.csi.calls import call_failed, is_final, registered_driver, stage_request
+from pykubelet.act.volumes.csi.data import (
     BLOCK_DATA,
     BLOCK_MAP,
     DATA,
@@ -30,7 +29,7 @@ from pykubelet.act.volumes.csi_data import (
     driver_missing,
     read_data,
 )
-from pykubelet.act.volumes.csi_files import (
+from pykubelet.act.volumes.csi.files import (
     MAX_DATA,
     call_and_sync,
     load_data,
@@ -39,8 +38,9 @@ from pykubelet.act.volumes.csi_files import (
     sync_data,
     write_data,
 )
-from pykubelet.act.volumes.device_mount import refuse_references
 from pykubelet.act.volumes.directories import VolumeDirs, list_directories
+from pykubelet.act.volumes.disks.block_map import remove_map
+from pykubelet.act.volumes.disks.device_mount import refuse_references
 from pykubelet.act.volumes.kind import (
     MOUNT_DEVICE,
     CallContext,

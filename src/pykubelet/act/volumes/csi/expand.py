@@ -5,8 +5,8 @@ Source: Container Storage Interface 1.9, NodeExpandVolume; the classes of errors
 
 from __future__ import annotations
 
-from pykubelet.act.volumes.csi_calls import expand_request, registered_driver
-from pykubelet.act.volumes.csi_data import CsiPlan, driver_missing
+from pykubelet.act.volumes.csi.calls import expand_request, registered_driver
+from pykubelet.act.volumes.csi.data import CsiPlan, driver_missing
 from pykubelet.act.volumes.expansion import ExpandError, ExpandFault
 from pykubelet.act.volumes.kind import EXPANDING, CallContext
 from pykubelet.edges.csi.node import Capability, CsiNode

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.act.volumes.attached import await_attachment
-from pykubelet.act.volumes.block_paths import map_of
-from pykubelet.act.volumes.csi_data import (
+from pykubelet.act.volumes.csi.data import (
     EPHEMERAL,
     MOUNT,
     NO_BLOCK_CLIENT,
@@ -30,7 +29,7 @@ from pykubelet.act.volumes.csi_data import (
     driver_missing,
     inline_handle,
 )
-from pykubelet.act.volumes.csi_objects import (
+from pykubelet.act.volumes.csi.objects import (
     FETCHING,
     Awaited,
     attachment_context,
@@ -41,6 +40,7 @@ from pykubelet.act.volumes.csi_objects import (
     pod_info,
     tokens_of,
 )
+from pykubelet.act.volumes.disks.block_paths import map_of
 from pykubelet.act.volumes.kind import (
     MOUNT_DEVICE,
     DevicePlan,

@@ -1,0 +1,1 @@
+"""Volumes of flexVolume drivers: plans and call-outs."""

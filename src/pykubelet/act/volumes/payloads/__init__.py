@@ -1,0 +1,1 @@
+"""Volumes whose files come from API objects: secret, configMap, downwardAPI, projected."""
