@@ -48,7 +48,7 @@ class FcDevice(DiskDevice, kw_only=True):
     @property
     def progress(self) -> str:
         """What is being done, for users."""
-        return "its Fibre Channel disk is being mounted"
+        return f"its Fibre Channel disk is being {'looked for' if self.is_block else 'mounted'}"
 
 
 def disk_of_source(source: FCVolumeSource) -> FcDisk:

@@ -34,7 +34,7 @@ class IscsiDevice(DiskDevice, kw_only=True):
     @property
     def progress(self) -> str:
         """What is being done, for users."""
-        return f"the node logs in to {self.target.iqn} and mounts its disk"
+        return f"the node logs in to {self.target.iqn}{'' if self.is_block else ' and mounts its disk'}"
 
 
 def target_of(source: IscsiSource, volume: str) -> IscsiTarget:
