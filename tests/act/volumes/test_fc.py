@@ -25,7 +25,7 @@ from pykubelet.base.model.content import Content
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.paths import Paths
-from pykubelet.edges.host.devices.scsi import Machine
+from pykubelet.edges.host.devices.scsi import Machine, remove_disks
 from pykubelet.edges.host.fs import mounts
 
 WWN, OTHER = "500a0981891b8dc5", "500a0982991b8dc5"
@@ -178,6 +178,24 @@ def test_a_volume_of_mode_block_is_mapped_and_taken_off(machine: Machine, folder
         fc_disk.unmount(device.directory, NAME, machine)
         assert delete.read_text() == "1" and not os.path.exists(device.directory)
         assert list(fc_disk.find_devices(paths)) == []
+
+
+def test_a_multipath_device_that_udev_looks_at_is_removed_a_moment_later(
+    machine: Machine, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool, calls = tmp_path / "multipath", tmp_path / "calls"
+    busy = f"[ $(wc -l < {calls}) -gt 1 ] || {{ echo 154.05 '|' /dev/dm-0: map in use; exit 1; }}"
+    tool.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n{busy}\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with block_device() as disk:
+        delete = link(machine, f"by-path/fc-0x{WWN}-lun-2", disk)
+        slaves = Path(machine.sys, "block/dm-0/slaves")
+        slaves.mkdir(parents=True)
+        (slaves / Path(disk).name).touch()
+        remove_disks(machine, [disk])
+        assert delete.read_text() == "1"
+    assert calls.read_text().splitlines() == [f"-f {machine.dev}/dm-0"] * 2
 
 
 def test_a_disk_that_the_node_no_longer_reaches_is_taken_off(

@@ -21,6 +21,8 @@ log = Log("edges.host.devices")
 _STEP_S = 0.2
 #: How long one program may take for one disk.
 PROGRAM_S = 30.0
+#: How long a multipath device may be in use by others than pods.
+BUSY_S = 10.0
 
 
 class Machine(Value):
@@ -81,7 +83,7 @@ def remove_disks(machine: Machine, disks: Sequence[str], *, flush: bool = False)
     `flush`: write what the kernel still has for them, first, as far as they take it. HostError if they are in use.
     """
     for parent in sorted({parent for disk in disks if (parent := multipath_of(machine, disk))}):
-        _run("multipath", "-f", parent)
+        _remove_multipath(parent)
     for disk in disks:
         name = posixpath.basename(disk)
         if files.stat_file(f"{machine.sys}/block/{name}/device/delete") is None:
@@ -89,6 +91,19 @@ def remove_disks(machine: Machine, disks: Sequence[str], *, flush: bool = False)
         if flush:
             _flush(disk)
         files.write_value(f"{machine.sys}/block/{name}/device/delete", "1")
+
+
+def _remove_multipath(parent: str) -> None:
+    """Remove a multipath device. Just after an unmount, udev may look at it for a moment."""
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            _run("multipath", "-f", parent)
+            return
+        except HostError as error:
+            if "in use" not in error.message or time.monotonic() >= until:
+                raise
+        time.sleep(_STEP_S)  # noqa: TID251 - runs in a thread
 
 
 def _flush(disk: str) -> None:
