@@ -36,12 +36,22 @@ class AskError(Exception):
 
 def pods(argv: Sequence[str]) -> int:
     """`pykubelet pods [-o json]`."""
-    options = _parser("pods", "All pods of this node, and what each waits for.").parse_args(argv)
-    return _answered(options, _show_pods)
+    return _answered(pods_parser().parse_args(argv), _show_pods)
+
+
+def pods_parser() -> argparse.ArgumentParser:
+    return _parser("pods", "All pods of this node, and what each waits for.")
 
 
 def explain(argv: Sequence[str]) -> int:
     """`pykubelet explain POD|node [-o json]`."""
+    options = explain_parser().parse_args(argv)
+    if options.recording:
+        return _answered(options, _show_recording)
+    return _answered(options, _show_node if options.pod == NODE else _show_pod)
+
+
+def explain_parser() -> argparse.ArgumentParser:
     parser = _parser("explain", "One pod: what it waits for, since when, who owns the wait, and its recent timeline.")
     parser.add_argument("pod", metavar="POD", help="NAME, NAMESPACE/NAME, the start of a UID, or the word node")
     parser.add_argument(
@@ -49,22 +59,21 @@ def explain(argv: Sequence[str]) -> int:
         action="store_true",
         help="the newest steps of the pod worker, or of the node's placement, for pykubelet replay",
     )
-    options = parser.parse_args(argv)
-    if options.recording:
-        return _answered(options, _show_recording)
-    return _answered(options, _show_node if options.pod == NODE else _show_pod)
+    return parser
 
 
 def page(argv: Sequence[str]) -> int:
     """`pykubelet page`: print a link that opens the node's web page and is valid once."""
-    return _answered(
-        _parser("page", "A link to the node's web page, good once and for five minutes.").parse_args(argv), _show_link
-    )
+    return _answered(page_parser().parse_args(argv), _show_link)
+
+
+def page_parser() -> argparse.ArgumentParser:
+    return _parser("page", "A link to the node's web page, good once and for five minutes.")
 
 
 def _parser(command: str, description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"pykubelet {command}", description=description, allow_abbrev=False)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="the form of the answer")
     parser.add_argument("--root-dir", default=ROOT_DIR, help=f"the agent's --root-dir (default {ROOT_DIR})")
     parser.add_argument("--socket", default="", help="the agent's socket (default <root-dir>/pykubelet.sock)")
     return parser

@@ -1,6 +1,6 @@
 """The entry point of the program `pykubelet`, which may also be named `kubelet`. Selects the command to run.
 
-Each command imports only what it needs. `--version` and `--help` must answer at once, so this module, `flags.py`,
+Each command imports only what it needs. `--version` and `--help` must answer at once, so this module, `commands.py`, `flags.py`,
 `flags_table.py` and `version.py` import nothing heavy at the top. Exit codes: 0 done, 1 wrong command line or configuration;
 the agent has its own.
 """
@@ -12,31 +12,16 @@ import sys
 from collections.abc import Sequence
 
 from pykubelet.app import version
+from pykubelet.app.commands import COMMANDS
 from pykubelet.app.flags import CommandLine, FlagError, parse_command_line
-
-QUESTIONS = ("pods", "explain", "page")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program with `argv` (without the program's name; None: the process's own). Returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments and arguments[0] in QUESTIONS:
-        from pykubelet.app import ask
-
-        questions = {"pods": ask.pods, "explain": ask.explain, "page": ask.page}
-        return questions[arguments[0]](arguments[1:])
-    if arguments and arguments[0] == "replay":
-        from pykubelet.app import replay
-
-        return replay.main(arguments[1:])
-    if arguments and arguments[0] == "simulate":
-        from pykubelet.app import simulate
-
-        return simulate.main(arguments[1:])
-    if arguments and arguments[0] == "csi-local":
-        from pykubelet.app import csi_local
-
-        return csi_local.main(arguments[1:])
+    command = COMMANDS.get(arguments[0]) if arguments else None
+    if command is not None:
+        return command.main(arguments[1:])
     try:
         line = parse_command_line(arguments)
     except FlagError as error:

@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     if argv and argv[0] in csi_volumes.COMMANDS:
         return csi_volumes.main(argv, NAME, ROOT_DIR)
-    parsed = _parser().parse_args(argv)
+    parsed = build_parser().parse_args(argv)
     root, data = parsed.root_dir.rstrip("/"), parsed.data_dir.rstrip("/")
     options = DriverOptions(parsed.driver_name, root, data, parsed.node_id, parsed.max_volumes, parsed.kubeconfig)
     if problem := options.problem():
@@ -132,7 +132,8 @@ async def _serve(options: DriverOptions, access: ClusterAccess | None) -> None:
     log.info("stopped; volumes stay mounted")
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """The options of the command line."""
     parser = argparse.ArgumentParser(
         prog="pykubelet csi-local",
         description="Run a CSI driver whose volumes are directories and image files on this machine. Needs root.",
@@ -163,3 +164,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("-v", metavar="LEVEL", type=int, default=0, help="verbosity of the log")
     return parser
+
+
+def build_volumes_parser() -> argparse.ArgumentParser:
+    """The options of the commands on the volumes of the running driver."""
+    return csi_volumes.build_parser(NAME, ROOT_DIR)

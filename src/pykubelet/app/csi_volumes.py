@@ -25,7 +25,7 @@ CALL_S = 120.0
 
 def main(argv: Sequence[str], name: str, root_dir: str) -> int:
     """Run the command; returns its exit code. `name`, `root_dir`: the defaults of the driver's options."""
-    options = _parser(name, root_dir).parse_args(argv)
+    options = build_parser(name, root_dir).parse_args(argv)
     try:
         text = asyncio.run(_run(options))
     except (PluginCallError, QuantityError, ValueError) as error:
@@ -121,12 +121,16 @@ def _size(size: int) -> str:
     return str(Amount(size * 1_000_000_000, Format.BINARY_SI)) if size else "no limit"
 
 
-def _parser(name: str, root_dir: str) -> argparse.ArgumentParser:
+def build_parser(name: str, root_dir: str) -> argparse.ArgumentParser:
+    """The options of the command line. `name`, `root_dir`: their defaults."""
     parser = argparse.ArgumentParser(
         prog="pykubelet csi-local", description="Manage the volumes of the running driver.", allow_abbrev=False
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    made = {command: commands.add_parser(command, help=text) for command, text in _HELP.items()}
+    made = {
+        command: commands.add_parser(command, help=text, description=f"{text[:1].upper()}{text[1:]}.")
+        for command, text in _HELP.items()
+    }
     for command, its in made.items():
         its.add_argument("--driver-name", metavar="NAME", default=name, help="the driver's name (default %(default)s)")
         its.add_argument(

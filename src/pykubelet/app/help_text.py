@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pykubelet.app.commands import COMMANDS, Command
 from pykubelet.app.flags_table import CADVISOR, FIELDS, OWN, PROGRAM, SHORT, Flag
 
 _TYPES = {
@@ -33,8 +34,7 @@ def render(program: str) -> str:
             "",
             "Usage:",
             f"  {program} [flags]",
-            f"  {program} pods [-o json]          each pod of the running agent and what it waits for",
-            f"  {program} explain POD [-o json]   one pod's recent timeline",
+            *(_command(program, command) for command in COMMANDS.values()),
             "",
             "Flags:",
             *_rows((*PROGRAM, *OWN)),
@@ -48,11 +48,22 @@ def render(program: str) -> str:
     )
 
 
+def _command(program: str, command: Command) -> str:
+    usage = f"{program} {command.name} {command.arguments}".rstrip()
+    return f"  {usage:<37} {command.help}"
+
+
 def _rows(flags: tuple[Flag, ...]) -> list[str]:
     return [f"  {_usage(flag):<58} {flag.help}" for flag in sorted(flags)]
 
 
 def _usage(flag: Flag) -> str:
+    """The flag with its letter and the kind of its value, as a column of the list of flags."""
     letter = next((f"-{letter}, " for letter, name in SHORT.items() if name == flag.name), "    ")
-    kind = _TYPES.get(flag.kind, flag.kind)
+    kind = value_of(flag)
     return f"{letter}--{flag.name}{' ' + kind if kind else ''}"
+
+
+def value_of(flag: Flag) -> str:
+    """What the flag takes, in a word; empty if it needs no value."""
+    return _TYPES.get(flag.kind, flag.kind)

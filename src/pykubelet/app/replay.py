@@ -27,8 +27,8 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 MAX_VALUE_CHARS = 160
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
+def build_parser() -> argparse.ArgumentParser:
+    """The options of the command line."""
     parser = argparse.ArgumentParser(
         prog="pykubelet replay",
         description="Run the recorded steps of a pod worker, or of placement, through this version's code, and compare.",
@@ -40,7 +40,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="show the fields of the state that each step changed"
     )
-    options = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    options = build_parser().parse_args(argv)
     try:
         data = _read(options.file)
         placement = _placement_in(data)

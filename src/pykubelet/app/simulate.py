@@ -25,7 +25,7 @@ REJECTED = 3
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    options = _parser().parse_args(argv)
+    options = build_parser().parse_args(argv)
     try:
         simulation = start_simulation(read_machine(options.machine), options.config)
         pods = read_pods(options.pods) if options.pods else []
@@ -42,7 +42,8 @@ def main(argv: Sequence[str]) -> int:
     return REJECTED if any(outcome.placement.rejection is not None for outcome in outcomes) else 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """The options of the command line."""
     parser = argparse.ArgumentParser(
         prog="pykubelet simulate",
         description="Try decisions of the agent without an agent.",
@@ -64,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="a KubeletConfiguration; without it, cpuManagerPolicy is static and CPU 0 is reserved",
     )
-    placement.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    placement.add_argument("-o", "--output", choices=("text", "json"), default="text", help="the form of the answer")
     return parser
 
 
