@@ -7,6 +7,7 @@ the agent has its own.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -54,17 +55,21 @@ def _show_version(wanted: str) -> int:
 
 
 def _run(line: CommandLine) -> int:
-    from pykubelet.app.load import load
-    from pykubelet.config.errors import ConfigError
-
+    gc.disable()  # collections during the imports of some hundred modules find nothing, and take a sixth of the start
     try:
+        from pykubelet.app.load import load
+        from pykubelet.config.errors import ConfigError
+
         settings = load(line)
+        from pykubelet.app import run
+
+        gc.freeze()
     except FlagError as error:
         return _fail(f"failed to parse kubelet flag: {error}")
     except ConfigError as error:
         return _fail(*error.problems)
-    from pykubelet.app import run
-
+    finally:
+        gc.enable()
     return run.run(settings)
 
 
