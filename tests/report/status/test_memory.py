@@ -402,3 +402,14 @@ async def test_a_disk_that_refuses_is_reported_once_and_harms_no_pod(
         assert now.reported.phase == "Running"
     lines = [r.getMessage() for r in caplog.records if r.name == "pykubelet.status"]
     assert lines == ["cannot write the statuses that outlive a restart"]
+
+
+async def test_a_journal_without_a_version_is_read_and_gets_one(tmp_path: Path) -> None:
+    """The first releases wrote none."""
+    path = tmp_path / "pod_statuses"
+    path.write_bytes(line_of(UID, core.PodStatus(phase="Running")))
+    kept = StatusMemory(str(path), AtOnce("test"))
+    found = kept.load()
+    assert found == {UID: core.PodStatus(phase="Running")}
+    await kept.keep(found)
+    assert path.read_bytes() == b"pykubelet-statuses 1\n" + line_of(UID, found[UID])

@@ -10,6 +10,7 @@ from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.api.times import format_time, parse_time
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
+from pykubelet.edges.host.fs.checkpoint import set_aside
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import read_text, write_atomic
 from pykubelet.observe.shutdown.metrics import END_TIME, START_TIME
@@ -41,7 +42,7 @@ class ShutdownRecord:
                 if not error.is_not_found:
                     log.warning("cannot read the record of the last shutdown", error=error)
             except DecodeError as error:
-                log.warning("the record of the last shutdown is damaged, and replaced", path=self._path, error=error)
+                set_aside(self._path, str(error))
         START_TIME.set(_seconds(self._state.startTime))
         END_TIME.set(_seconds(self._state.endTime))
 

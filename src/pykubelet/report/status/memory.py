@@ -7,7 +7,8 @@ runtime has been read, and new statuses are based on them: start times and trans
 was away, a container that vanished meanwhile is noticed, and a terminated one stays terminated. A damaged line loses only
 that status; losing the file loses only these properties.
 
-A line: CRC-32 in hexadecimal, a space, a JSON array of UID and status (null: the pod is gone).
+The first line is `pykubelet-statuses <version>`; the first releases wrote none. A journal of an unknown version is set aside.
+Each other line: CRC-32 in hexadecimal, a space, a JSON array of UID and status (null: the pod is gone).
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ from collections.abc import Mapping
 
 from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.api.core import PodStatus
+from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID
+from pykubelet.edges.host.fs.checkpoint import set_aside
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import append, make_dirs, read_bytes, write_atomic
 
 log = Log("status")
 MODE = 0o600
+VERSION = 1
+_HEADER = b"pykubelet-statuses "
 LIMIT_BYTES = 64 << 20
 REWRITE_BYTES = 512 << 10
 #: A status does not wait longer for the disk. On a busy machine, much of this may be the wait for a thread.
@@ -69,7 +74,15 @@ class StatusMemory:
             return {}
         found: dict[PodUID, PodStatus] = {}
         damaged = 0
-        for line in data.splitlines():
+        lines = data.splitlines()
+        has_header = bool(lines) and lines[0].startswith(_HEADER)
+        written = parse_decimal(lines[0].removeprefix(_HEADER)) if has_header else VERSION
+        if written is None:
+            damaged += 1
+        elif written != VERSION:
+            set_aside(self._path, f"written as version {written}, expected {VERSION}", f"version-{written}")
+            return {}
+        for line in lines[1:] if has_header else lines:
             try:
                 uid, status = read_line(line)
             except DecodeError:
@@ -83,7 +96,7 @@ class StatusMemory:
             log.warning("a part of the statuses of the previous run cannot be used", path=self._path, lines=damaged)
         self._saved = dict(found)
         self._size = len(data)
-        self._must_rewrite = bool(damaged) or not data.endswith(b"\n")
+        self._must_rewrite = bool(damaged) or not has_header or not data.endswith(b"\n")
         return found
 
     def lacks(self, pods: Pods) -> bool:
@@ -124,7 +137,7 @@ class StatusMemory:
         return ""
 
     def _rewrite(self, pods: Pods) -> None:
-        data = b"".join(line_of(uid, status) for uid, status in pods.items())
+        data = b"".join([b"%s%d\n" % (_HEADER, VERSION), *(line_of(uid, status) for uid, status in pods.items())])
         make_dirs(self._path.rpartition("/")[0])
         write_atomic(self._path, data, MODE)
         self._size = self._whole_size = len(data)

@@ -315,9 +315,10 @@ def test_the_directory_is_cleaned_of_sockets_alone(tmp_path: Path, caplog: pytes
     # no file "DEPRECATION": upstream's plugin library takes it as a request not to register
     assert names == ["kubelet_internal_checkpoint", "notes"]
     assert directory.stat().st_mode & 0o777 == 0o750
-    # a file that cannot be used is reported, and nothing is known then
+    # a file that cannot be used is reported and set aside, and nothing is known then
     assert files.read() is None
-    (record,) = caplog.records
+    assert (directory / f"{names[0]}.corrupt-0").read_text() == '{"Data": {}, "Checksum": 1}'
+    record, _ = caplog.records
     fields = getattr(record, "fields", {})
     assert (fields["path"], fields["error"]) == (str(directory / names[0]), "checkpoint is corrupted")
     assert "drain this node" in fields["consequence"]

@@ -8,6 +8,7 @@ from pykubelet.act.placement.devices.device_manager import DeviceManager
 from pykubelet.base.kit.flight import Done, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs import files
+from pykubelet.edges.host.fs.checkpoint import set_aside
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import FileKind
 
@@ -34,7 +35,7 @@ class DeviceFiles:
                 files.remove_file(f"{self.directory}/{entry.name}")
 
     def read(self) -> DeviceFile | None:
-        """The content of the file; None if there is none, or one that cannot be used. Blocks."""
+        """The content of the file; None if there is none, or one that cannot be used, which is set aside. Blocks."""
         try:
             return decode(files.read_text(self.path, _LIMIT))
         except HostError as error:
@@ -45,6 +46,7 @@ class DeviceFiles:
             why = str(error)
         then = "pods that have devices may lose them or share them with others: drain this node, or restart these pods"
         log.error("the file of device allocations cannot be used", path=self.path, error=why, consequence=then)
+        set_aside(self.path, why)
         return None
 
     async def save(self, devices: DeviceManager) -> bool:

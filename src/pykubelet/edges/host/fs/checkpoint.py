@@ -1,8 +1,8 @@
 """State files that survive crashes, power cuts and corruption.
 
 Owns: the envelope (format, version, checksum), and atomic replacement, which keeps the last good copy as `<name>.bak`. A file
-that cannot be used is renamed to `<name>.corrupt-<n>` with a warning, and the copy is used instead. Loading never raises.
-The payload is opaque bytes.
+that cannot be used is renamed to `<name>.corrupt-<n>` with a warning, and the copy is used instead; one that another release
+wrote in a format of its own, to `<name>.version-<v>-<n>`. Loading never raises. The payload is opaque bytes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,14 @@ _MAX_SET_ASIDE = 20
 
 class CheckpointError(Exception):
     """The bytes of a checkpoint cannot be used. The message has the reason."""
+
+
+class OtherVersion(CheckpointError):
+    """The file is whole, and of a version that is not known here."""
+
+    def __init__(self, written: int, expected: int) -> None:
+        super().__init__(f"written as version {written}, expected {expected}")
+        self.label = f"version-{written}"
 
 
 class Checkpoint(Value):
@@ -81,24 +89,30 @@ class Checkpoint(Value):
             data = files.read_bytes(path, _LIMIT)
         except HostError as error:
             if not error.is_not_found:
-                self._set_aside(path, str(error))
+                set_aside(path, str(error), name=self.path)
             return None
         try:
             return decode(data, self.version)
         except CheckpointError as error:
-            self._set_aside(path, str(error))
+            set_aside(path, str(error), error.label if isinstance(error, OtherVersion) else "corrupt", self.path)
             return None
 
-    def _set_aside(self, path: str, why: str) -> None:
-        aside: str | None = None
-        try:
-            taken = [n for n in range(_MAX_SET_ASIDE) if files.stat_file(f"{self.path}.corrupt-{n}", follow=False)]
-            number = next((n for n in range(_MAX_SET_ASIDE) if n not in taken), _MAX_SET_ASIDE - 1)
-            aside = f"{self.path}.corrupt-{number}"
-            files.rename(path, aside)
-        except HostError as error:
-            why = f"{why}; it could not be set aside: {error}"
-        log.warning("a state file cannot be used", path=path, set_aside=aside, reason=why)
+
+def set_aside(path: str, why: str, label: str = "corrupt", name: str = "") -> None:
+    """Rename a state file that cannot be used to `<name>.<label>-<n>`, with a warning. `name`: of another file. Never raises.
+
+    The oldest ones are kept; the last number is used again.
+    """
+    aside: str | None = None
+    base = f"{name or path}.{label}"
+    try:
+        taken = [n for n in range(_MAX_SET_ASIDE) if files.stat_file(f"{base}-{n}", follow=False)]
+        number = next((n for n in range(_MAX_SET_ASIDE) if n not in taken), _MAX_SET_ASIDE - 1)
+        aside = f"{base}-{number}"
+        files.rename(path, aside)
+    except HostError as error:
+        why = f"{why}; it could not be set aside: {error}"
+    log.warning("a state file cannot be used", path=path, set_aside=aside, reason=why)
 
 
 def encode(payload: bytes, version: int) -> bytes:
@@ -117,7 +131,7 @@ def decode(data: bytes, version: int) -> bytes:
     if written is None or length is None:
         raise CheckpointError("a header without a version or a length")
     if written != version:
-        raise CheckpointError(f"written as version {written}, expected {version}")
+        raise OtherVersion(written, version)
     if length != len(payload):
         raise CheckpointError(f"{len(payload)} bytes of payload, expected {length}")
     if hashlib.sha256(payload).hexdigest().encode() != fields[3]:
