@@ -10,9 +10,10 @@ WORKERS ?= 2
 PYTEST := $(VENV)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 TESTBED := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testbed
 VM_DIR ?= .vm
+PACKAGER := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(VENV)/python -m packager
 TESTVM := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testvm --folder $(VM_DIR)
 
-.PHONY: help env packages programs run run-cluster run-storage down test test-cluster test-crash test-vm vm-shell lint unit coverage integration bench bench-cluster docs gen python
+.PHONY: help env wheel deb image packages programs run run-cluster run-storage down test test-cluster test-crash test-vm vm-shell lint unit coverage integration bench bench-cluster docs gen python
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -82,6 +83,15 @@ bench: packages env ## Speed and cost, compared with raw CRI calls (root)
 
 bench-cluster: packages env programs ## The same of a node in a cluster (root)
 	$(VENV)/python -m bench --cluster
+
+wheel: env ## Build dist/pykubelet-*.whl, for pip and uv
+	@$(PACKAGER) wheel
+
+deb: env ## Build dist/pykubelet_*.deb and dist/pykubelet-as-kubelet_*.deb for Debian 12 (root if tools are missing)
+	@$(PACKAGER) deb
+
+image: env ## Build dist/pykubelet-image-*.tar, a container image (root)
+	@$(PACKAGER) image
 
 docs: env ## Build the documentation site in .site/html, with reference pages generated from the code
 	$(VENV)/uv sync -q --locked --group docs

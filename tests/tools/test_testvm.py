@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from testbed import checkout
+from testbed.checkout import CHECKOUT
 from testbed.host import TestbedError
 from testvm import image, machine, report
 from testvm.parts import LIMITS_S, PARTS, REBOOT
@@ -15,8 +17,8 @@ from testvm.parts import LIMITS_S, PARTS, REBOOT
 def test_every_part_has_a_limit_and_runs_tests_that_exist() -> None:
     assert set(LIMITS_S) == set(PARTS)
     paths = {path for steps in PARTS.values() for step in steps for path in step if path != REBOOT}
-    assert [path for path in sorted(paths) if not (image.CHECKOUT / path).exists()] == []
-    own = {str(path.relative_to(image.CHECKOUT)) for path in (image.CHECKOUT / "tests/vm").glob("test_*.py")}
+    assert [path for path in sorted(paths) if not (CHECKOUT / path).exists()] == []
+    own = {str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / "tests/vm").glob("test_*.py")}
     assert own <= paths, "a test that no part runs"
 
 
@@ -42,11 +44,11 @@ def test_what_is_written_on_the_share_comes_back(tmp_path: Path) -> None:
 
 
 def test_the_share_has_new_files_of_the_checkout_and_no_ignored_ones(tmp_path: Path) -> None:
-    image.copy_checkout(tmp_path / "out")
+    checkout.copy_checkout(tmp_path / "out")
     assert (tmp_path / "out/src/pykubelet/__init__.py").exists()
     assert not (tmp_path / "out/.venv").exists()
     with pytest.raises(TestbedError, match="ls-files"):
-        image.checkout_files(tmp_path / "out")
+        checkout.checkout_files(tmp_path / "out")
 
 
 def test_the_report_ends_with_the_sum_of_all_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,8 +77,16 @@ def build_image(name: str, files: Mapping[str, Entry], config: Config, out: Path
 
     Paths are absolute paths in the image. Parents are made as needed. `out` is replaced atomically.
     """
-    layer = _layer(files)
-    layer_digest = hashlib.sha256(layer).hexdigest()
+    with tempfile.TemporaryDirectory() as folder:
+        layer = Path(folder, "layer.tar")
+        layer.write_bytes(_layer(files))
+        return write_archive(name, layer, config, out)
+
+
+def write_archive(name: str, layer: Path, config: Config, out: Path) -> str:
+    """Write the image `name` with the one layer in the tar file `layer` to `out`, atomically; returns the image ID."""
+    with layer.open("rb") as file:
+        layer_digest = hashlib.file_digest(file, "sha256").hexdigest()
     settings: dict[str, object] = {"Env": list(config.env)}
     for key, value in (
         ("Entrypoint", list(config.entrypoint)),
@@ -104,16 +112,21 @@ def build_image(name: str, files: Mapping[str, Entry], config: Config, out: Path
     part = out.with_name(out.name + ".part")
     with tarfile.open(part, "w", format=tarfile.PAX_FORMAT) as tar:
         _add_file(tar, f"{image_id}.json", raw)
-        _add_file(tar, f"{layer_digest}.tar", layer)
+        with layer.open("rb") as file:
+            tar.addfile(_info(f"{layer_digest}.tar", layer.stat().st_size), file)
         _add_file(tar, "manifest.json", json.dumps(manifest).encode())
     part.replace(out)
     return f"sha256:{image_id}"
 
 
 def _add_file(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    tar.addfile(_info(name, len(data)), io.BytesIO(data))
+
+
+def _info(name: str, size: int) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
-    info.size, info.mode = len(data), 0o644
-    tar.addfile(info, io.BytesIO(data))
+    info.size, info.mode = size, 0o644
+    return info
 
 
 def _layer(files: Mapping[str, Entry]) -> bytes:

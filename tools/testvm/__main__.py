@@ -9,18 +9,19 @@ import sys
 import time
 from pathlib import Path
 
+from testbed.checkout import CHECKOUT
 from testbed.host import TestbedError
 
-from testvm import image, machine, report
-from testvm.parts import BOOT_LIMIT_S, LIMITS_S, PARTS, REBOOT
+from testvm import builds, image, machine, report
+from testvm.parts import BOOT_LIMIT_S, INSTALL, LIMITS_S, PARTS, REBOOT
 
 
 def main() -> int:
     """Do one of the commands; a failure is one message and exit code 1."""
     parser = argparse.ArgumentParser(prog="testvm", description="A virtual machine for tests that need systemd.")
-    parser.add_argument("--folder", type=Path, default=image.CHECKOUT / ".vm", help="where the image is kept")
+    parser.add_argument("--folder", type=Path, default=CHECKOUT / ".vm", help="where the image is kept")
     parser.add_argument("--as-is", action="store_true", help="take the image as it is, whatever has changed since")
-    parser.add_argument("--results", type=Path, default=image.CHECKOUT / ".vm/results", help="where results are put")
+    parser.add_argument("--results", type=Path, default=CHECKOUT / ".vm/results", help="where results are put")
     parser.add_argument("--ssh-port", type=int, default=0, help="let the machine's ssh answer on this port of loopback")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("image", help="build the image if it is missing or old")
@@ -61,8 +62,13 @@ def _do(options: argparse.Namespace) -> int:
 def _run_parts(virtual: machine.Machine, parts: list[str], results: Path) -> int:
     script = f"PYTHONPATH=tools PYTHONUNBUFFERED=1 python3 -m testvm.inside {shlex.join(parts)}"
     limit_s = BOOT_LIMIT_S + sum(LIMITS_S[part] for part in parts)
+    built = virtual.folder / "built-packages" if INSTALL & set(parts) else None
+    if built is not None:
+        builds.build(built)
     began = time.monotonic()
-    code = machine.run(virtual, script, results, limit_s, reboots=any((REBOOT,) in PARTS[part] for part in parts))
+    code = machine.run(
+        virtual, script, results, limit_s, reboots=any((REBOOT,) in PARTS[part] for part in parts), built=built
+    )
     report.show(results, time.monotonic() - began)
     return code
 

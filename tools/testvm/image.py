@@ -19,13 +19,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from testbed import environment, images, packages
+from testbed import debian, environment, images, packages
+from testbed.checkout import CHECKOUT, copy_checkout
+from testbed.debian import SUITE, run_quiet
 from testbed.host import TestbedError
 
-SUITE = "bookworm"
-#: The version of Python in the suite.
-PYTHON = (3, 11)
-CHECKOUT = Path(__file__).resolve().parents[2]
 #: Where the checkout is in the machine.
 INSIDE = "root/pykubelet"
 _OVERLAY = Path(__file__).with_name("overlay")
@@ -34,8 +32,7 @@ _DISK, _SWAP = 12 << 30, 1 << 30
 _SPACE = 6 << 30
 
 HOST_PACKAGES = {
-    "mmdebstrap": packages.has("mmdebstrap"),
-    "debian-archive-keyring": Path("/usr/share/keyrings/debian-archive-keyring.gpg").exists,
+    **debian.HOST_PACKAGES,
     "qemu-system-x86": packages.has("qemu-system-x86_64"),
     "e2fsprogs": packages.has("mke2fs", "e2fsck", "debugfs"),
     "util-linux": packages.has("mkswap", "unshare"),
@@ -66,23 +63,6 @@ _NOT_AT_BOOT = (
 )
 
 
-def checkout_files(checkout: Path = CHECKOUT) -> list[str]:
-    """The files of the checkout, tracked or new, but not ignored. Raises TestbedError outside of a git checkout."""
-    command = ["git", "-c", "safe.directory=*", "-C", str(checkout), "ls-files", "-co", "--exclude-standard", "-z"]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise TestbedError(f"{' '.join(command)}: {done.stderr.strip()}")
-    return [name for name in done.stdout.split("\0") if name and (checkout / name).is_file()]
-
-
-def copy_checkout(target: Path, checkout: Path = CHECKOUT) -> None:
-    """Copy the checkout's files with their times: what is compiled already stays valid."""
-    for name in checkout_files(checkout):
-        out = target / name
-        out.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(checkout / name, out)
-
-
 def ensure(folder: Path) -> None:
     """Make or update the image in `folder`: disk.raw, swap.raw, vmlinuz, initrd, key. Two callers at once build once."""
     if os.uname().machine != "x86_64":
@@ -110,7 +90,7 @@ def _fingerprint() -> str:
     """Changes with everything that goes into the image; not with the packages' versions, which are Debian stable's."""
     digest = hashlib.sha256(f"{sys.version_info[:2]} {os.uname().machine}".encode())
     inputs = [Path(__file__), CHECKOUT / "uv.lock", CHECKOUT / "pyproject.toml"]
-    inputs += [Path(images.__file__), Path(images.__file__).with_name("pause.c")]
+    inputs += [Path(debian.__file__), Path(images.__file__), Path(images.__file__).with_name("pause.c")]
     for path in [*inputs, *sorted(path for path in _OVERLAY.rglob("*") if path.is_file())]:
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
@@ -138,16 +118,6 @@ def _step(name: str) -> Iterator[None]:
     print(f"  {name}: {time.monotonic() - began:.0f} s", flush=True)
 
 
-def _run(*command: str | Path) -> None:
-    """Run to the end; its output is shown only when it fails."""
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-    if done.returncode != 0:
-        end = "\n".join(done.stdout.splitlines()[-25:])
-        raise TestbedError(f"{command[0]} failed with {done.returncode}:\n{end}")
-
-
 def _unpack(folder: Path, root: Path) -> None:
     """The packages' files; they are kept as an archive, so that a change of the rest does not install them again."""
     digest = hashlib.sha256(" ".join((SUITE, *VM_PACKAGES)).encode()).hexdigest()
@@ -159,7 +129,7 @@ def _unpack(folder: Path, root: Path) -> None:
         _bootstrap(part)
         part.rename(archive)
     root.mkdir()
-    _run(
+    run_quiet(
         "tar", "--extract", "--numeric-owner", "--xattrs", "--xattrs-include=*", "--file", archive, "--directory", root
     )
 
@@ -167,27 +137,7 @@ def _unpack(folder: Path, root: Path) -> None:
 def _bootstrap(archive: Path) -> None:
     conf = "MODULES=list\\nCOMPRESS=gzip\\n"  # only what a virtual disk needs: packed and loaded in seconds
     hook = f'mkdir -p "$1/etc/initramfs-tools/conf.d"; printf "{conf}" > "$1/etc/initramfs-tools/conf.d/testvm"'
-    options = [f"--aptopt={line}" for line in _apt_options()]
-    options += [f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in ("man", "doc", "locale")]
-    command = ["mmdebstrap", "--variant=minbase", "--mode=root", "--quiet", f"--include={','.join(VM_PACKAGES)}"]
-    _run(*command, *options, f"--essential-hook={hook}", SUITE, str(archive), *_sources())
-
-
-def _apt_options() -> list[str]:
-    """How this machine's apt reaches its mirrors: proxies, time-outs, old snapshots."""
-    dump = subprocess.run(["apt-config", "dump"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
-    wanted = re.compile(r"Acquire::(http|https|Retries|Check)[:\w-]* \"(?!\")")
-    return ['Acquire::Languages "none"', *(line.rstrip(";") for line in dump.stdout.splitlines() if wanted.match(line))]
-
-
-def _sources() -> list[str]:
-    """The archives of the suite that this machine is installed from; none on another system, for Debian's own."""
-    command = ["apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)", "Identifier: Packages"]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    rows = {tuple(line.split(" ", 2)) for line in done.stdout.splitlines()}
-    suites = (SUITE, f"{SUITE}-updates", f"{SUITE}-security")
-    found = sorted((row for row in rows if row[0] in suites and row[1] == "main"), key=lambda row: row[0])
-    return [f"deb {uri} {release} {component}" for release, component, uri in found] if found else []
+    debian.bootstrap(archive, VM_PACKAGES, [f"--essential-hook={hook}"])
 
 
 def _settings(folder: Path, root: Path) -> None:
@@ -200,11 +150,11 @@ def _settings(folder: Path, root: Path) -> None:
     _in_root(root, f"systemctl disable {' '.join(_NOT_AT_BOOT)}")
     key = folder / "key"
     if not key.exists():
-        _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
+        run_quiet("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
     (root / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
     shutil.copy(key.with_suffix(".pub"), root / "root/.ssh/authorized_keys")
     (root / "etc/testvm").write_text("The machine of `make test-vm`: its tests change it as they like.\n")
-    _run("chroot", root, "passwd", "-d", "root")
+    run_quiet("chroot", root, "passwd", "-d", "root")
     _in_root(root, "update-initramfs -u")
 
 
@@ -213,7 +163,7 @@ def _environment(root: Path) -> None:
     environment.ensure(CHECKOUT)
     inside = root / INSIDE
     copy_checkout(inside)
-    _run("chroot", root, "python3", "-m", "venv", "--without-pip", f"/{INSIDE}/.venv")
+    run_quiet("chroot", root, "python3", "-m", "venv", "--without-pip", f"/{INSIDE}/.venv")
     shutil.copy2(CHECKOUT / ".venv/bin/uv", inside / ".venv/bin/uv")
     _in_root(root, f"cd /{INSIDE} && PYTHONPATH=tools python3 -m testbed env")
 
@@ -264,14 +214,14 @@ def _disks(folder: Path, root: Path) -> None:
     shutil.rmtree(root / "root/.cache", ignore_errors=True)
     make_disk(folder / "disk.raw", _DISK, root)
     _make_sparse(folder / "swap.raw", _SWAP)
-    _run("mkswap", "-q", folder / "swap.raw")
+    run_quiet("mkswap", "-q", folder / "swap.raw")
 
 
 def make_disk(path: Path, size: int, content: Path, label: str = "root") -> None:
     """An ext4 file system with the files of `content`, as a sparse file."""
     _make_sparse(path, size)
     lazy = "lazy_itable_init=1,lazy_journal_init=1"
-    _run("mke2fs", "-q", "-t", "ext4", "-L", label, "-E", lazy, "-O", "^metadata_csum", "-d", content, path)
+    run_quiet("mke2fs", "-q", "-t", "ext4", "-L", label, "-E", lazy, "-O", "^metadata_csum", "-d", content, path)
 
 
 def _make_sparse(path: Path, size: int) -> None:

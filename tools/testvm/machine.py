@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed.checkout import copy_checkout
+from testbed.debian import PYTHON
 from testbed.host import TestbedError
 
 from testvm import image
@@ -60,12 +62,14 @@ class Machine:
         return [*words, *serial]
 
 
-def run(machine: Machine, script: str, results: Path, limit_s: float, reboots: bool = False) -> int:
+def run(
+    machine: Machine, script: str, results: Path, limit_s: float, reboots: bool = False, built: Path | None = None
+) -> int:
     """Boot, run `script` in the current checkout inside as root, switch off; returns its exit code.
 
     What it prints is printed here as it comes; what it writes to /share/results comes back to `results`, with the console's
-    log. `reboots`: the script does so, and is run again at each boot. Raises TestbedError, and shows the console, after
-    `limit_s`, or when the machine goes off without an end of the script.
+    log. `reboots`: the script does so, and is run again at each boot. `built`: a folder that is at /share/built inside.
+    Raises TestbedError, and shows the console, after `limit_s`, or when the machine goes off without an end of the script.
     """
     shutil.rmtree(results, ignore_errors=True)
     results.mkdir(parents=True)
@@ -73,6 +77,8 @@ def run(machine: Machine, script: str, results: Path, limit_s: float, reboots: b
         content, disk = Path(temporary, "share"), Path(temporary, "share.raw")
         (content / "results").mkdir(parents=True)
         _copy_compiled(content / "checkout")
+        if built is not None:
+            shutil.copytree(built, content / "built")
         (content / "run").write_text(f"{_PREPARE}\n(\n{script}\n)\necho $? > /share/results/code\nsync\n")
         image.make_disk(disk, _SHARE, content, "share")
         shutil.rmtree(content)
@@ -94,8 +100,8 @@ def run(machine: Machine, script: str, results: Path, limit_s: float, reboots: b
 
 def _copy_compiled(target: Path) -> None:
     """The checkout, with byte code where this Python is of the machine's version: to compile there takes minutes."""
-    image.copy_checkout(target)
-    if sys.version_info[:2] == image.PYTHON:
+    copy_checkout(target)
+    if sys.version_info[:2] == PYTHON:
         for part in ("src", "tools", "tests"):
             folder = target / part
             compileall.compile_dir(folder, quiet=2, stripdir=str(target), prependdir=f"/{image.INSIDE}")
@@ -149,7 +155,7 @@ def shell(machine: Machine) -> int:
     """The machine with its console on this terminal, for looking around; Ctrl-A X ends it."""
     with tempfile.TemporaryDirectory(prefix="run-", dir=machine.folder) as temporary:
         content, disk = Path(temporary, "share"), Path(temporary, "share.raw")
-        image.copy_checkout(content / "checkout")
+        copy_checkout(content / "checkout")
         (content / "run").write_text(_PREPARE)
         image.make_disk(disk, _SHARE, content, "share")
         print("after login: mount -L share /share && sh /share/run   (puts the current checkout in place)", flush=True)

@@ -19,6 +19,7 @@ PARTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "placement": (("tests/vm/test_placement.py",),),
     "storage": (("tests/vm/test_storage.py", "tests/vm/test_iscsi.py", "tests/vm/test_growth.py"),),
     "commands": (("tests/vm/test_commands.py",),),
+    "packages": (("tests/vm/test_packages.py",),),
     "reboot": (("tests/vm/test_before_reboot.py",), (REBOOT,), ("tests/vm/test_after_reboot.py",)),
 }
 
@@ -34,6 +35,9 @@ LIMITS_S: Mapping[str, int] = {
     "placement": 1800,
     "storage": 3600,
     "commands": 2400,
+    "packages": 5400,
     "reboot": 1800,
 }
+#: Those that install what the host has built (`builds.py`).
+INSTALL: frozenset[str] = frozenset({"packages"})
 BOOT_LIMIT_S = 600
