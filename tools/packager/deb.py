@@ -63,7 +63,8 @@ def build(checkout: Path, out: Path, version: str = "") -> list[Path]:
         (source / "debian/changelog").write_text(changelog(wanted, epoch_s))
         env = clean_environment()
         env |= {"SOURCE_DATE_EPOCH": str(epoch_s), "KUBERNETES_VERSION": KUBERNETES.removeprefix("v")}
-        run_quiet("dpkg-buildpackage", "--build=binary", "--no-sign", cwd=source, env=env)
+        # what it needs is there: see HOST_PACKAGES; the check asks for a compiler too
+        run_quiet("dpkg-buildpackage", "--build=binary", "--no-sign", "--no-check-builddeps", cwd=source, env=env)
         built = sorted(path for name in PACKAGES for path in Path(temporary).glob(f"{name}_*.deb"))
         if len(built) != len(PACKAGES):
             raise TestbedError(f"dpkg-buildpackage made {[path.name for path in built]}")

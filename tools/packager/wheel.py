@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from testbed.debian import run_quiet
@@ -15,21 +14,14 @@ from testbed.host import TestbedError
 #: The versions of what builds the wheel.
 BUILD_TOOLS = Path(__file__).with_name("build.txt")
 _WHEEL = "pykubelet-*.whl"
+_PINNED = ("--require-hashes", "--only-binary=:all:")
 
 
 def build_wheel(checkout: Path, out: Path, uv: Path) -> Path:
     """Build the wheel of `checkout` into the folder `out`, in place of older ones; returns its file."""
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out) as temporary:
-        # out of a source tree that nothing else writes to; only the wheel, which needs no compiler
-        options: list[str | Path] = [
-            "--wheel",
-            "--build-constraints",
-            BUILD_TOOLS,
-            "--require-hashes",
-            "--out-dir",
-            temporary,
-        ]
+        options = ("--wheel", f"--build-constraints={BUILD_TOOLS}", "--require-hashes", f"--out-dir={temporary}")
         run_quiet(uv, "build", "--quiet", *options, checkout, env=clean_environment())
         (built,) = Path(temporary).glob(_WHEEL)
         for old in out.glob(_WHEEL):
@@ -39,16 +31,8 @@ def build_wheel(checkout: Path, out: Path, uv: Path) -> Path:
 
 def export_requirements(checkout: Path, uv: Path, out: Path) -> None:
     """Write what the agent needs, with versions and hashes from uv.lock, to `out`, in pip's format."""
-    options: list[str | Path] = [
-        "--frozen",
-        "--no-dev",
-        "--no-emit-project",
-        "--no-header",
-        "--quiet",
-        "--output-file",
-        out,
-    ]
-    run_quiet(uv, "export", "--project", checkout, *options, env=clean_environment())
+    options = ("--frozen", "--no-dev", "--no-emit-project", "--no-header", "--quiet", f"--output-file={out}")
+    run_quiet(uv, "export", f"--project={checkout}", *options, env=clean_environment())
 
 
 def collect_wheels(checkout: Path, out: Path, uv: Path, python: Path) -> list[Path]:
@@ -56,16 +40,13 @@ def collect_wheels(checkout: Path, out: Path, uv: Path, python: Path) -> list[Pa
     with tempfile.TemporaryDirectory() as temporary:
         requirements = Path(temporary, "requirements.txt")
         export_requirements(checkout, uv, requirements)
-        pip: list[str | Path] = [
-            uv.with_name("pip"),
-            "--quiet",
-            "download",
-            "--python-version",
-            f"{python.name.removeprefix('python')}",
-        ]
-        run_quiet(
-            *pip, "--require-hashes", "--only-binary", ":all:", "-r", requirements, "-d", out, env=clean_environment()
+        options = (
+            f"--python-version={python.name.removeprefix('python')}",
+            f"--requirement={requirements}",
+            f"--dest={out}",
         )
+        pip = uv.with_name("pip")
+        run_quiet(pip, "--quiet", "download", *_PINNED, *options, env=clean_environment())
     return [build_wheel(checkout, out, uv), *sorted(out.glob("*.whl"))]
 
 
@@ -75,21 +56,10 @@ def install_tree(checkout: Path, target: Path, uv: Path, python: Path) -> None:
         requirements = Path(temporary, "requirements.txt")
         export_requirements(checkout, uv, requirements)
         wheel = build_wheel(checkout, Path(temporary, "wheel"), uv)
-        install: list[str | Path] = [
-            uv,
-            "pip",
-            "install",
-            "--quiet",
-            "--python",
-            python,
-            "--target",
-            target,
-            "--link-mode",
-            "copy",
-        ]
         env = clean_environment()
-        run_quiet(*install, "--require-hashes", "--only-binary", ":all:", "-r", requirements, env=env)
-        run_quiet(*install, "--no-deps", wheel, env=env)
+        options = ("--quiet", f"--python={python}", f"--target={target}", "--link-mode=copy")
+        run_quiet(uv, "pip", "install", *options, *_PINNED, f"--requirement={requirements}", env=env)
+        run_quiet(uv, "pip", "install", *options, "--no-deps", wheel, env=env)
     shutil.rmtree(target / "bin", ignore_errors=True)
     (target / ".lock").unlink(missing_ok=True)
     for name in ("direct_url.json", "uv_cache.json"):  # where this machine had the wheel
@@ -104,7 +74,7 @@ def compile_tree(target: Path, prefix: str, epoch_s: int, python: Path) -> None:
     """Compile what `target` has, which will be found at `prefix`; all files get the time `epoch_s`, which the bytecode names."""
     for path in [*target.rglob("*"), target]:
         os.utime(path, (epoch_s, epoch_s), follow_symlinks=False)
-    options: list[str | Path] = ["-q", "--invalidation-mode", "timestamp", "-s", target, "-p", prefix]
+    options = ("-q", "--invalidation-mode=timestamp", "-s", str(target), "-p", prefix)
     run_quiet(python, "-I", "-m", "compileall", *options, target, env=clean_environment())
 
 
@@ -125,9 +95,9 @@ def find_uv(checkout: Path) -> Path:
 
 def commit_time(checkout: Path) -> int:
     """SOURCE_DATE_EPOCH: that variable, or the time of the last commit; 0 outside of a git checkout."""
-    given: Mapping[str, str] = os.environ
-    if given.get("SOURCE_DATE_EPOCH", "").isdigit():
-        return int(given["SOURCE_DATE_EPOCH"])
+    given = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if given.isdigit():
+        return int(given)
     command = ["git", "-c", "safe.directory=*", "-C", str(checkout), "log", "-1", "--format=%ct"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     return int(done.stdout) if done.returncode == 0 else 0
