@@ -664,6 +664,22 @@ async def test_a_restarted_agent_knows_a_block_volume(top: Path, stays: bool) ->
 
 
 @needs_root
+@pytest.mark.parametrize("made", ["", "dev", "data"])
+async def test_empty_directories_of_a_block_volume_that_a_killed_agent_has_left_are_removed(
+    top: Path, made: str
+) -> None:
+    block = top / "root/plugins/kubernetes.io/csi/volumeDevices"
+    (block / "pv" / made).mkdir(parents=True)
+    for shared in ("staging", "publish"):
+        (block / shared).mkdir()
+    async with started(top / "root") as agent:
+        agent.plugins.publish(Plugins(is_settled=True))
+        set_roster(agent)
+        await until(lambda: not (block / "pv").exists())
+    assert sorted(path.name for path in block.iterdir()) == ["publish", "staging"]
+
+
+@needs_root
 @pytest.mark.parametrize("code", ["INVALID_ARGUMENT", "ABORTED"])
 async def test_a_block_volume_whose_publishing_fails(top: Path, code: str) -> None:
     pod = a_block_pod()

@@ -24,6 +24,8 @@ DATA = "vol_data.json"
 MOUNT = "mount"
 GLOBAL_MOUNT = "globalmount"
 BLOCK_DATA, BLOCK_MAP = "data", "dev"
+#: Beside the directories of block volumes: those that all of them share.
+STAGING, PUBLISH = "staging", "publish"
 PERSISTENT, EPHEMERAL = "Persistent", "Ephemeral"
 #: The reference calls such drivers at each sync of a pod.
 REPUBLISH_S = 60.0
@@ -146,11 +148,11 @@ class DevicePaths(Value):
 
     def block_staging(self, name: str) -> str:
         """The directory that the driver stages a block volume in."""
-        return f"{self.block}/staging/{name}"
+        return f"{self.block}/{STAGING}/{name}"
 
     def block_published(self, name: str, uid: str = "") -> str:
         """What the driver publishes a block volume at for a pod; without `uid`, the directory of all of them."""
-        return f"{self.block}/publish/{name}" + (f"/{uid}" if uid else "")
+        return f"{self.block}/{PUBLISH}/{name}" + (f"/{uid}" if uid else "")
 
 
 class HiddenFields(RedactedValue):

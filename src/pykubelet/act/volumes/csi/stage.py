@@ -23,6 +23,8 @@ from pykubelet.act.volumes.csi.data import (
     GLOBAL_MOUNT,
     NO_BLOCK_CLIENT,
     NO_DEVICE_CLIENT,
+    PUBLISH,
+    STAGING,
     CsiDevicePlan,
     DevicePaths,
     VolumeData,
@@ -130,7 +132,7 @@ def find_devices(paths: Paths) -> Iterable[FoundDevice]:
 def _find_block_devices(where: DevicePaths) -> Iterator[FoundDevice]:
     for volume in list_directories(where.block):
         data = where.block_data(volume.name)
-        if files.stat_file(data, follow=False) is not None:
+        if volume.name not in (STAGING, PUBLISH) or files.stat_file(data, follow=False) is not None:
             name = _name_in(data) or unique_csi_name("", volume.name)
             yield FoundDevice(name, KIND_NAME, where.block_map(volume.name))
 
@@ -187,7 +189,11 @@ def _prepare(plan: CsiDevicePlan, staged: _Staged, *, with_target: bool) -> None
 
 
 def _load(staged: _Staged) -> VolumeData | None:
-    return load_data(staged.directory, staged.target)
+    """What is known about the device; None if nothing is left of it. The empty directory of a block volume is removed then."""
+    data = load_data(staged.directory, staged.target)
+    if data is None and staged.name and remove_empty(staged.paths.block_map(staged.name)):
+        remove_empty(posixpath.dirname(staged.directory))
+    return data
 
 
 def _remove(staged: _Staged) -> bool:
