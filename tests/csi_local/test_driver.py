@@ -387,6 +387,34 @@ async def test_requests_that_it_refuses(top: Path, driver: CsiProcess, node: Csi
         assert refused.value.code() is problem
 
 
+async def test_a_block_volume_is_published_for_reading(top: Path, driver: CsiProcess, node: CsiNode) -> None:
+    await control(
+        driver,
+        "CreateVolume",
+        name="pvc-1",
+        capacity_range=pb.CapacityRange(required_bytes=8 * MIB),
+        volume_capabilities=[BLOCK],
+    )
+    where: dict[str, Any] = {
+        "volume_id": "pvc-1",
+        "staging_target_path": str(top / "staged"),
+        "volume_capability": BLOCK,
+    }
+    target = str(top / "device")
+    await node.stage(pb.NodeStageVolumeRequest(**where))
+    for _ in range(2):
+        await node.publish(pb.NodePublishVolumeRequest(**where, target_path=target, readonly=True))
+    assert [one.total for one in (await node.stats("pvc-1", target)).usage] == [8 * MIB]
+    with pytest.raises(PluginCallError, match="is published read-only") as refused:
+        await node.publish(pb.NodePublishVolumeRequest(**where, target_path=target))
+    assert refused.value.code is Code.ALREADY_EXISTS
+    await node.publish(pb.NodePublishVolumeRequest(**where, target_path=str(top / "writable")))
+    for path in (target, str(top / "writable")):
+        await node.unpublish("pvc-1", path)
+    await node.unstage("pvc-1", str(top / "staged"))
+    assert find_loops(str(top / "data/volumes/pvc-1/image")) == []
+
+
 async def test_what_is_published_otherwise_is_reported(top: Path, driver: CsiProcess, node: CsiNode) -> None:
     volume_id, staged = (await create(driver, size=8 * MIB)).volume_id, str(top / "staged")
     await node.stage(staging(top, volume_id))

@@ -108,9 +108,7 @@ class NodeService:
             volume = await self._volumes.get(volume_id)
             check_access(volume, request.volume_capability)
             if volume.is_block:
-                if request.readonly:
-                    raise RpcError(Code.INVALID_ARGUMENT, "readonly: block volumes are writable")
-                await self._volumes.bind_device(volume, target)
+                await self._volumes.bind_device(volume, target, request.readonly)
                 return pb.NodePublishVolumeResponse()
             if not request.staging_target_path:
                 raise RpcError(Code.FAILED_PRECONDITION, "staging_target_path is missing in the request")

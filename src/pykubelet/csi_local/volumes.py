@@ -156,8 +156,12 @@ class LocalVolumes:
 
         await blocking(self._flight, volume_id, detach)
 
-    async def bind_device(self, volume: LocalVolume, target: str) -> None:
-        """Bind the device of an attached block volume on the file `target`, which is created. Raises RpcError if it is not attached."""
+    async def bind_device(self, volume: LocalVolume, target: str, read_only: bool) -> None:
+        """Bind the device of an attached block volume on the file `target`, which is created.
+
+        A read-only mount does not keep a device from being written to: the container gets a device that it can only read.
+        Raises RpcError: the device is not attached, or the target is read-only and is wanted writable (ALREADY_EXISTS).
+        """
 
         def bind() -> None:
             found = find_loops(self._store.source(volume))
@@ -166,8 +170,7 @@ class LocalVolumes:
             files.make_dirs(os.path.dirname(target), 0o750)
             if files.stat_file(target) is None:
                 files.create_file(target, 0o600)
-            if not mounts.is_mount_point(target):
-                mounts.bind(found[0], target)
+            _bind(volume.id, found[0], target, read_only)
 
         await blocking(self._flight, volume.id, bind)
 
@@ -179,12 +182,7 @@ class LocalVolumes:
 
         def bind() -> None:
             files.make_dirs(target, 0o750)
-            if not mounts.is_mount_point(target):
-                mounts.bind(source, target)
-            elif not read_only and _is_read_only(target) and not _is_read_only(source):
-                raise RpcError(Code.ALREADY_EXISTS, f"volume {volume_id} is published read-only at {target}")
-            if read_only:
-                mounts.remount_read_only(target)
+            _bind(volume_id, source, target, read_only)
 
         await blocking(self._flight, volume_id, bind)
 
@@ -245,6 +243,16 @@ class LocalVolumes:
             return mounts.read_fs_usage(self._store.directory).available_bytes
 
         return await blocking(self._flight, "", read)
+
+
+def _bind(volume_id: str, source: str, target: str, read_only: bool) -> None:
+    """Bind `source` at `target`, or make an earlier bind read-only. Raises RpcError (ALREADY_EXISTS) if it is read-only and not to be."""
+    if not mounts.is_mount_point(target):
+        mounts.bind(source, target)
+    elif not read_only and _is_read_only(target) and not _is_read_only(source):
+        raise RpcError(Code.ALREADY_EXISTS, f"volume {volume_id} is published read-only at {target}")
+    if read_only:
+        mounts.remount_read_only(target)
 
 
 def _is_read_only(target: str) -> bool:
