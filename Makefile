@@ -6,7 +6,7 @@ STORAGE_DIR ?= .run-storage
 MANIFESTS ?= examples
 VENV := .venv/bin
 # A file of tests stays on one worker: its tests may share an agent or a control plane. tests/conftest.py orders the files.
-WORKERS ?= 2
+WORKERS ?= 3
 PYTEST := $(VENV)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 TESTBED := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testbed
 VM_DIR ?= .vm
