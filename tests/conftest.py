@@ -14,7 +14,13 @@ from hypothesis import HealthCheck, settings
 from testbed import containerd, host, images, node
 
 #: Files of few tests that take minutes. They are started first: the last to start bounds the suite.
-LONG_FILES = ("longlife/test_month.py",)
+LONG_FILES = (
+    "longlife/test_month.py",
+    "agent/test_csi_crashes.py",
+    "agent/test_crash_points.py",
+    "csi_local/test_crashes.py",
+    "agent/test_hanging_storage.py",
+)
 
 
 def pytest_configure() -> None:
