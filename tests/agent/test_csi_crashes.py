@@ -248,15 +248,19 @@ def points(done: Path, **given: str) -> dict[str, str]:
 async def until_nothing_is_new(done: Path, live_once: Callable[[], Awaitable[None]]) -> list[str]:
     """Live until no point is added to `done`. Returns the effects of all points."""
     for _ in range(LIVES):
-        before = done.read_text() if done.exists() else ""
+        before = _text(done)
         try:
             await live_once()
         except AssertionError as error:
-            last = done.read_text().splitlines()[-4:] if done.exists() else []
+            last = _text(done).splitlines()[-4:]
             raise AssertionError("\n".join([str(error), "the last kills, the newest last:", *last])) from error
-        if done.exists() and done.read_text() == before:
+        if _text(done) == before:
             return [json.loads(line)["effect"] for line in before.splitlines()]
-    raise AssertionError(f"still new points after {LIVES} lives: {done.read_text()}")
+    raise AssertionError(f"still new points after {LIVES} lives: {_text(done)}")
+
+
+def _text(done: Path) -> str:
+    return done.read_text() if done.exists() else ""
 
 
 async def kill_agent_everywhere(testbed: Testbed, folder: Path, kind: Kind, **given: str) -> list[str]:
