@@ -415,6 +415,19 @@ async def test_a_block_volume_is_published_for_reading(top: Path, driver: CsiPro
     assert find_loops(str(top / "data/volumes/pvc-1/image")) == []
 
 
+async def test_many_volumes_are_published_and_unpublished_at_a_time(top: Path, driver: CsiProcess) -> None:
+    async def use(name: str) -> bool:
+        context = {"csi.storage.k8s.io/ephemeral": "true"}
+        with CsiNode(driver.name, str(driver.endpoint)) as client:
+            await client.publish(publication(top, name, target=name, volume_context=context))
+        with CsiNode(driver.name, str(driver.endpoint)) as client:
+            await client.unpublish(name, str(top / name))
+        return (top / name).exists()
+
+    assert await asyncio.gather(*(use(f"csi-{number}") for number in range(40))) == [False] * 40
+    assert not (await control(driver, "ListVolumes")).entries
+
+
 async def test_what_is_published_otherwise_is_reported(top: Path, driver: CsiProcess, node: CsiNode) -> None:
     volume_id, staged = (await create(driver, size=8 * MIB)).volume_id, str(top / "staged")
     await node.stage(staging(top, volume_id))

@@ -32,6 +32,8 @@ from pykubelet.net.grpc.server import Method, RpcServer
 from pykubelet.serve.listen import serve_rpc_socket
 
 log = Log("csi-local")
+#: Connections to the driver. An agent may use one for each volume that it sets up or tears down at a time.
+MAX_CONNECTIONS = 1000
 NAME, ROOT_DIR = "local.csi.pykubelet", "/var/lib/kubelet"
 _NAME = re.compile(r"[a-z0-9A-Z]([-a-zA-Z0-9.]{0,61}[a-zA-Z0-9])?")
 
@@ -109,7 +111,8 @@ async def serve_driver(options: DriverOptions, methods: dict[str, Method]) -> No
     """Serve the driver's socket, and then the one by which the agent finds it, until cancelled."""
     registration = RegistrationService(options.name, options.endpoint)
     async with Supervisor("csi-local") as tasks:
-        driver = serve_rpc_socket(RpcServer(methods), options.endpoint, "CSI")
+        server = RpcServer(methods, max_connections=MAX_CONNECTIONS)
+        driver = serve_rpc_socket(server, options.endpoint, "CSI")
         registrar = serve_rpc_socket(RpcServer(registration.methods()), options.registration, "plugin registration")
         tasks.start_root("csi", driver)
         tasks.start_root("registration", registrar)

@@ -34,9 +34,12 @@ CLOSE_S = 1.0
 class RpcServer:
     """Serves methods. Pass `serve` to `asyncio.start_unix_server`. `methods`: by path, `/package.Service/Method`."""
 
-    def __init__(self, methods: Mapping[str, Method], idle_s: float = IDLE_S) -> None:
+    def __init__(
+        self, methods: Mapping[str, Method], idle_s: float = IDLE_S, max_connections: int = MAX_CONNECTIONS
+    ) -> None:
         self._methods = methods
         self._idle_s = idle_s
+        self._max_connections = max_connections
         self._clients: set[ServerConnection] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -65,9 +68,9 @@ class RpcServer:
             asyncio.get_running_loop().call_later(CLOSE_S, writer.transport.abort)
 
     def _add(self, client: ServerConnection) -> None:
-        if len(self._clients) >= MAX_CONNECTIONS:
+        if len(self._clients) >= self._max_connections:
             oldest = min(self._clients, key=lambda known: known.used_at)
             self._clients.discard(oldest)
-            log.debug("a connection is closed to make place for a new one", limit=MAX_CONNECTIONS)
+            log.debug("a connection is closed to make place for a new one", limit=self._max_connections)
             oldest.abort()
         self._clients.add(client)
