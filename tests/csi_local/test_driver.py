@@ -16,7 +16,7 @@ import grpc
 import pytest
 from support.csi import CsiProcess, csi_driver, unmount_all
 
-from pykubelet.app.csi_local import main
+from pykubelet.app.csi_local import main, run_until
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.documents import load_document
 from pykubelet.base.api.storage import CSIPersistentVolumeSource, PersistentVolume
@@ -413,6 +413,19 @@ async def test_a_block_volume_is_published_for_reading(top: Path, driver: CsiPro
         await node.unpublish("pvc-1", path)
     await node.unstage("pvc-1", str(top / "staged"))
     assert find_loops(str(top / "data/volumes/pvc-1/image")) == []
+
+
+async def test_a_crash_ends_the_driver_and_a_signal_stops_it() -> None:
+    async def crash() -> None:
+        raise AssertionError("a bug")
+
+    async def serve() -> None:
+        await asyncio.Event().wait()
+
+    stop = asyncio.Event()
+    assert await run_until(stop, {"serve": serve(), "provision": crash()}) == 1
+    stop.set()
+    assert await run_until(stop, {"serve": serve()}) == 0
 
 
 async def test_many_volumes_are_published_and_unpublished_at_a_time(top: Path, driver: CsiProcess) -> None:

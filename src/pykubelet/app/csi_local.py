@@ -1,6 +1,6 @@
 """`pykubelet csi-local`: runs the CSI driver for volumes on this machine until a signal to stop.
 
-Exit codes: 0 stopped by a signal, 1 an option cannot be used, 2 wrong command line.
+Exit codes: 0 stopped by a signal, 1 an option cannot be used or the driver crashed, 2 wrong command line.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
 
 from pykubelet.app import csi_volumes
 from pykubelet.app.version import FULL
@@ -89,8 +90,7 @@ def main(argv: Sequence[str]) -> int:
         return 1
     set_up_logging(parsed.v)
     log.info("starting", version=FULL, driver=options.name, data_dir=options.data_dir)
-    asyncio.run(_serve(options, access))
-    return 0
+    return asyncio.run(_serve(options, access))
 
 
 def build_methods(options: DriverOptions) -> dict[str, Method]:
@@ -119,20 +119,33 @@ async def serve_driver(options: DriverOptions, methods: dict[str, Method]) -> No
         raise await tasks.wait_failed()
 
 
-async def _serve(options: DriverOptions, access: ClusterAccess | None) -> None:
+async def _serve(options: DriverOptions, access: ClusterAccess | None) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    controller, methods = build_services(options)
+    parts: dict[str, Coroutine[Any, Any, None]] = {"serve": serve_driver(options, methods)}
+    if access is not None:
+        clock = SystemClock()
+        client = ApiClient(access, clock, user_agent=options.name)
+        parts["provision"] = Provisioner(client, controller, options.name, options.node_id, clock).run()
+    return await run_until(stop, parts)
+
+
+async def run_until(stop: asyncio.Event, parts: Mapping[str, Coroutine[Any, Any, None]]) -> int:
+    """Run the parts of the driver until `stop` is set or one of them crashes. Returns the exit code."""
     async with Supervisor("driver") as tasks:
-        controller, methods = build_services(options)
-        tasks.start_root("serve", serve_driver(options, methods))
-        if access is not None:
-            clock = SystemClock()
-            client = ApiClient(access, clock, user_agent=options.name)
-            provisioner = Provisioner(client, controller, options.name, options.node_id, clock)
-            tasks.start_root("provision", provisioner.run())
-        await stop.wait()
+        for name, part in parts.items():
+            tasks.start_root(name, part)
+        stopping = tasks.start_child("signal", stop.wait())
+        failing = tasks.start_child("failure", tasks.wait_failed())
+        await asyncio.wait((stopping, failing), return_when=asyncio.FIRST_COMPLETED)
+        failure = failing.result() if failing.done() else None
+    if failure is not None:
+        log.error("ending because a part of the driver crashed; volumes stay mounted", error=repr(failure))
+        return 1
     log.info("stopped; volumes stay mounted")
+    return 0
 
 
 def build_parser() -> argparse.ArgumentParser:
