@@ -154,6 +154,20 @@ def test_a_claim_takes_no_volume_from_another_by_naming_it() -> None:
     assert (volume_of(free, "x"), volume_of(free, "w")) == ("b", "a")
 
 
+def test_the_data_of_a_claim_that_names_another_volume_goes_to_no_other_by_itself() -> None:
+    first = decide(volume("a"), claim("y"))
+    bindings = first.bindings
+    for _ in range(2):
+        moved = decide(volume("a"), volume("b"), claim("w"), claim("y", volumeName="b"), before=bindings)
+        assert (volume_of(moved, "y"), found(moved, "w")) == ("b", Absent(why(moved, "w")))
+        assert '"a" has the data of the claim default/y' in why(moved, "w")
+        bindings = moved.bindings
+    back = decide(volume("a"), volume("b"), claim("y", volumeName="a"), before=bindings)
+    assert (volume_of(back, "y"), back.bindings.left) == ("a", {"b": "default/y"})
+    assert decide(volume("a"), before=bindings).bindings.left == {"a": "default/y"}
+    assert decide(volume("b"), before=bindings).bindings.left == {}, "a volume without a manifest is forgotten"
+
+
 def test_nothing_is_decided_anew_before_all_manifests_are_known() -> None:
     first = decide(volume("b"), claim("x"))
     early = decide(volume("a"), volume("b"), claim("x"), claim("w"), before=first.bindings, is_complete=False)

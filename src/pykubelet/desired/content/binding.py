@@ -42,10 +42,12 @@ CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 class Bindings(Value):
     """What survives a restart. `volumes`: the name of each claim's volume, by `<namespace>/<name>` of the claim. `origins`: the
-    manifest of each object that counts, by `<kind>/<namespace>/<name>`."""
+    manifest of each object that counts, by `<kind>/<namespace>/<name>`. `left`: the claim whose data a volume has that no claim has
+    now, because that claim has named another one; by the volume's name."""
 
     volumes: Mapping[str, str] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
+    left: Mapping[str, str] = field(default_factory=dict)
 
 
 class Bound(Value):
@@ -69,7 +71,7 @@ def bind(objects: tuple[ManifestObject, ...], before: Bindings, node: NodeView, 
     origins = {_text(key): one.origin for key, one in chosen.items()}
     if not is_complete:  # what is missing may come
         origins = {**before.origins, **origins}
-    return Bound(answers, Bindings(binder.remembered(), origins), is_complete, objects)
+    return Bound(answers, Bindings(binder.remembered(), origins, binder.left()), is_complete, objects)
 
 
 def missing(key: ObjectKey) -> Found:
@@ -126,7 +128,7 @@ class _Binder:
             for claim, volume in before.volumes.items()
             if not is_complete or claim in self._claims or volume in self._volumes
         }
-        self._had = {volume: claim for claim, volume in self._before.items()}
+        self._had = {**before.left, **{volume: claim for claim, volume in self._before.items()}}
         self._owners: dict[str, str] = {}
         self._bound: dict[str, str] = {}
         self._refused: dict[str, PersistentVolume] = {}
@@ -152,6 +154,12 @@ class _Binder:
         taken = set(self._bound.values())
         away = {claim: volume for claim, volume in self._before.items() if volume not in taken}
         return dict(sorted({**away, **self._bound}.items()))
+
+    def left(self) -> dict[str, str]:
+        """The claim whose data is in a volume that no claim has or remembers."""
+        known = {*self._bound.values(), *self.remembered().values()}
+        left = ((volume, claim) for volume, claim in sorted(self._had.items()) if volume not in known)
+        return {volume: claim for volume, claim in left if not self._is_complete or volume in self._volumes}
 
     def _bind_all(self) -> None:
         """Bind the claims that keep their volume, then those that name one, then those that a volume names, then the others."""
