@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import time
 from pathlib import Path
 from types import TracebackType
 
@@ -43,6 +44,13 @@ class FakeLogind(BusService):
         for lock in self._locks:
             ended.register(lock, select.POLLHUP)
         return len(self._locks) - len(ended.poll(0))
+
+    def wait_released(self, within_s: float = 10.0) -> None:
+        """Wait until no lock is held. Descriptors on their way through the bus hold it, too, for a moment."""
+        deadline = time.monotonic() + within_s
+        while self.held_locks():
+            assert time.monotonic() < deadline, "a lock is still held"
+            time.sleep(0.01)
 
     def handle(self, call: Message) -> None:
         match call.header.fields[HeaderFields.member]:

@@ -206,7 +206,7 @@ class MemoryCriClient(CriClient):
         self._timeout_s = timeout_s
         self._wire = Wire(self.endpoint)
         self._wire.channel = MemoryChannel(runtime)  # type: ignore[assignment]
-        self._image_wire = self._wire
+        self._image_wire = self._containerd_wire = self._wire
         self._runtime = RuntimeCalls(self._wire)
         self._images = ImageCalls(self._image_wire)
         self._containerd = ContainerdCalls(self._wire, "k8s.io")

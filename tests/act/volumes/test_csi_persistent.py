@@ -377,7 +377,7 @@ async def test_a_volume_is_staged_once_for_two_pods_and_outlives_them(top: Path)
         notes = json.loads((global_mount(agent).parent / "vol_data.json").read_text())
         assert notes == {"driverName": DRIVER, "volumeHandle": HANDLE}
         (found,) = find_devices(agent.paths)
-        assert found == FoundDevice(NAME, "csi", str(global_mount(agent)))
+        assert found == FoundDevice(NAME, "csi", str(global_mount(agent)), context="")
         pod_notes = json.loads(Path(volumes[0].host_path, "../vol_data.json").read_text())
         assert (pod_notes["volumeLifecycleMode"], pod_notes["specVolID"]) == ("Persistent", "pv")
         set_roster(agent)
