@@ -15,11 +15,10 @@ from packager.versions import project_version
 NAME = "localhost/pykubelet"
 #: What the agent calls and the package does not depend on; the init system that the package would start is the host's.
 INCLUDE = ("python3.11", "iptables", "mount", "util-linux", "nfs-common", "ca-certificates")
-# what mmdebstrap took from this machine to install, and what no container needs
+# what mmdebstrap took from this machine to install, its archives among it, and what no container needs
 _CLEAN = (
     "rm -rf $1/var/lib/apt/lists/* $1/var/cache/apt/* $1/var/log/* $1/etc/apt/apt.conf.d/99mmdebstrap; "
-    "echo 'deb http://deb.debian.org/debian bookworm main' > $1/etc/apt/sources.list; "
-    "rm -f $1/etc/apt/sources.list.d/*; : > $1/etc/hostname; : > $1/etc/resolv.conf"
+    "rm -f $1/etc/apt/sources.list $1/etc/apt/sources.list.d/*; : > $1/etc/hostname; : > $1/etc/resolv.conf"
 )
 
 

@@ -109,11 +109,22 @@ def _unpack(part: Path, source: Path, log: Path) -> None:
 
 
 def _mirror() -> str:
-    """The archive that this machine is installed from, if it has Debian 12; else Debian's own."""
+    """The archive that this machine is installed from. Raises TestbedError if that has no Debian 12."""
+    if _SUITE not in (found := _archives()):  # apt lists nothing before its first update
+        packages.update_lists()
+        found = _archives()
+    if _SUITE not in found:
+        raise TestbedError(
+            f"the control plane is built from the sources of Debian 12: add an archive with {_SUITE} to apt's"
+        )
+    return found[_SUITE]
+
+
+def _archives() -> dict[str, str]:
+    """The URI of the archive of each suite that apt knows."""
     command = ["apt-get", "indextargets", "--format", "$(CODENAME) $(REPO_URI)"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    found = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
-    return found.get(_SUITE, "http://deb.debian.org/debian/")
+    return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
 
 
 def _compile(part: Path, source: Path, log: Path) -> None:

@@ -72,10 +72,15 @@ def ensure(*groups: Mapping[str, Callable[[], bool]]) -> None:
     if os.geteuid() != 0:
         raise TestbedError(f"run as root, or install: {' '.join(absent)}")
     print(f"installing from Debian: {' '.join(absent)}", flush=True)
-    _apt_get(["update", "-q"], needed=False)
+    update_lists()
     _apt_get(["install", "-q", "-y", "--no-install-recommends", *absent], needed=True)
     if left := missing(wanted):
         raise TestbedError(f"still missing after the installation: {' '.join(left)}")
+
+
+def update_lists() -> None:
+    """Read the lists of the machine's archives. A failure shows when something is installed from them."""
+    _apt_get(["update", "-q"], needed=False)
 
 
 def _apt_get(arguments: Iterable[str], needed: bool) -> None:
