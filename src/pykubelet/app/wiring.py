@@ -27,7 +27,6 @@ from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.resources.kubelet_cgroup import KubeletCgroup
 from pykubelet.act.resources.loop import ResourceInputs, ResourcesLoop
 from pykubelet.act.resources.model import CgroupDriver, NodeResources, ResourcesError, resource_settings
-from pykubelet.act.resources.names import driver_path, node_group
 from pykubelet.act.resources.system_cgroup import SystemCgroup
 from pykubelet.act.runtime.collect.gc import ContainerCollector, GcInputs, gc_settings
 from pykubelet.act.runtime.collect.log_rotation import LogRotation, rotation_settings
@@ -48,23 +47,22 @@ from pykubelet.app.driver import ask_driver, cgroups_of, insist_on_driver
 from pykubelet.app.parts import Cells, Loops, Machinery, Periods, Runtime
 from pykubelet.app.prepare import AgentStartError, app_armor_enabled, kernel_version, prepare_machine
 from pykubelet.app.wiring_claims import load_claims, wire_claims
+from pykubelet.app.wiring_observe import wire_eviction, wire_oom, wire_own_usage, wire_shutdown, wire_stats
 from pykubelet.app.wiring_placement import wire_placement
 from pykubelet.app.wiring_server import wire_ports
 from pykubelet.app.wiring_standalone import wire_standalone
 from pykubelet.app.wiring_tracing import wire_tracing
 from pykubelet.base.api.core import PodStatus
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.lag import watch_lag
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Mailbox, Post
+from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import SOURCE_API, SOURCE_FILE, SOURCE_HTTP
-from pykubelet.base.model.reclaim import Reclaimed, ReclaimWanted
 from pykubelet.base.model.roster import SourceChanged
 from pykubelet.config.settings import CRASH_BACKOFF_RESET_S, Settings
 from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
@@ -76,26 +74,20 @@ from pykubelet.desired.sources.gated import ALL_ON, GatedPods, field_gates
 from pykubelet.desired.sources.url import UrlSource
 from pykubelet.edges.cri.client import ContainerdApi, CriClient
 from pykubelet.edges.host.cgroups.cgroup_detect import can_limit_cpu, can_limit_swap
-from pykubelet.edges.host.cgroups.cgroup_stats import detect_reader, own_group, read_boot_time
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupVersion
 from pykubelet.edges.host.cgroups.cgroups import Cgroups
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.edges.host.proc.kmsg import KernelLog, open_kernel_log
 from pykubelet.edges.host.proc.machine import Machine
-from pykubelet.edges.host.proc.procfs import read_default_routes, read_hostname
+from pykubelet.edges.host.proc.procfs import read_hostname
 from pykubelet.edges.host.selinux import read_selinux
-from pykubelet.edges.host.services.logind import Logind
 from pykubelet.edges.plugins.credential_config import Providers, load_providers
 from pykubelet.edges.plugins.credential_provider import run_provider
 from pykubelet.edges.plugins.pull_credentials import read_docker_configs
-from pykubelet.observe.eviction.loop import EvictionInputs, EvictionLoop, EvictionOutputs
-from pykubelet.observe.eviction.model import Reclaim, eviction_settings
-from pykubelet.observe.eviction.read import NodeSources
 from pykubelet.observe.node.decide import NodeFacts, node_capacity, node_labels
 from pykubelet.observe.node.loop import NodeLoop, NodeLoopInputs, first_node_view
 from pykubelet.observe.node.runtime import RuntimeLoop
-from pykubelet.observe.oom.loop import OomLoop
 from pykubelet.observe.pleg.loop import Pleg, PlegCells
 from pykubelet.observe.plugins.flexvolume import FlexLoop
 from pykubelet.observe.plugins.loop import PluginsLoop
@@ -103,13 +95,6 @@ from pykubelet.observe.probes.decide import earlier_results
 from pykubelet.observe.probes.execute import ContainerProber
 from pykubelet.observe.probes.limiter import ProbeLimits
 from pykubelet.observe.probes.loop import ProbeInputs, ProbesLoop
-from pykubelet.observe.shutdown.decide import shutdown_groups
-from pykubelet.observe.shutdown.loop import ShutdownLoop
-from pykubelet.observe.shutdown.record import NAME as SHUTDOWN_RECORD
-from pykubelet.observe.shutdown.record import ShutdownRecord
-from pykubelet.observe.stats.loop import StatsInputs, StatsLoop, StatsSettings
-from pykubelet.observe.stats.own_usage import log_own_usage
-from pykubelet.observe.stats.tree import UsageSources
 from pykubelet.report.events.loop import EventsLoop
 from pykubelet.report.status.loop import StatusInputs, StatusLoop
 from pykubelet.report.status.memory import StatusMemory
@@ -210,70 +195,6 @@ def wire_observe(m: Machinery, cells: Cells, earlier: Mapping[PodUID, PodStatus]
         ("lag", watch_lag(m.periods.lag_s)),
         *wire_own_usage(m),
     ]
-
-
-def wire_own_usage(m: Machinery) -> Loops:
-    """The agent's own usage in the log, if `--log-cadvisor-usage` is given."""
-    flags = m.settings.flags
-    return [("own-usage", log_own_usage(flags.housekeeping_interval_s))] if flags.log_cadvisor_usage else []
-
-
-def wire_oom(m: Machinery) -> Loops:
-    """observe/oom: posts Events of the node."""
-    return [("oom", OomLoop(m.kernel_log, m.recorder).run())] if m.kernel_log is not None else []
-
-
-def wire_shutdown(m: Machinery, cells: Cells) -> Loops:
-    """observe/shutdown: writes NodeShutdown if graceful node shutdown is configured."""
-    groups = shutdown_groups(m.settings)
-    if not groups:
-        return []
-    is_kept = m.settings.enabled("GracefulNodeShutdownBasedOnPodPriority")
-    record = ShutdownRecord(f"{m.settings.root_dir}/{SHUTDOWN_RECORD}" if is_kept else "")
-    lifecycles, writer = cells.lifecycles.cell, cells.shutdown.writer
-    shutdown = ShutdownLoop(groups, Logind, lifecycles, writer, m.recorder, record, m.clock, m.flight)
-    return [("shutdown", shutdown.run())]
-
-
-def wire_stats(m: Machinery, cells: Cells) -> StatsLoop:
-    """observe/stats: writes Usage when it is requested."""
-    settings, flags = m.settings, m.settings.flags
-    resources = resource_settings(settings, m.machine.capacity(), m.driver)
-    config = settings.config
-    named = {"runtime": flags.runtime_cgroups, "misc": config.systemCgroups}
-    named["kubelet"] = config.kubeletCgroups or own_group()
-    pods_root = driver_path(node_group(resources), m.driver)
-    system = {name: path for name, path in named.items() if path} | {"pods": pods_root}
-    capacity = m.machine.capacity()["memory"]
-    routes = read_default_routes()
-    interface = routes[0].interface if routes else "eth0"
-    usage_sources = UsageSources(detect_reader(), pods_root, capacity, read_boot_time(), system, interface)
-    inputs = StatsInputs(m.usage_wanted, cells.observed.cell, cells.mounts.cell, cells.plugins.cell)
-    conditions = m.recorder if settings.enabled("CSIVolumeHealth") else None
-    stats = StatsSettings(settings.paths, m.quotas, config.volumeStatsAggPeriod.s, conditions)
-    return StatsLoop(inputs, cells.usage.writer, usage_sources, stats, m.cri, SingleFlight("stats"), m.clock)
-
-
-def wire_eviction(m: Machinery, cells: Cells) -> EvictionLoop:
-    """observe/eviction: writes NodePressure, Evictions and SignalStates."""
-    settings = m.settings
-    resources = resource_settings(settings, m.machine.capacity(), m.driver)
-    sources = NodeSources(
-        reader=detect_reader(),
-        pods_root=driver_path(node_group(resources), m.driver),
-        memory_capacity=m.machine.capacity()["memory"],
-        root_dir=settings.root_dir,
-        with_stalls=bool(settings.stall_thresholds),
-        with_notifiers=settings.config.kernelMemcgNotification,
-    )
-    reclaims: dict[Reclaim, tuple[Post[ReclaimWanted], Cell[Reclaimed]]] = {
-        Reclaim.CONTAINERS: (m.containers_reclaim, cells.containers_reclaimed.cell),
-        Reclaim.IMAGES: (m.images_reclaim, cells.images_reclaimed.cell),
-    }
-    inputs = EvictionInputs(cells.roster.cell, cells.lifecycles.cell, cells.usage.cell, m.usage_wanted, reclaims)
-    outputs = EvictionOutputs(cells.pressure.writer, cells.evictions.writer, cells.signals.writer, m.recorder)
-    flight, periods = SingleFlight("eviction", workers=4), m.periods.eviction
-    return EvictionLoop(inputs, outputs, eviction_settings(settings), sources, m.cri, flight, m.clock, periods)
 
 
 def wire_images(m: Machinery, cells: Cells, tokens: TokenSource | None) -> tuple[ImagePuller, ImageCollector]:

@@ -1,0 +1,89 @@
+"""The wiring of what observes the node: usage, eviction, the kernel's log, and shutdown."""
+
+from __future__ import annotations
+
+from pykubelet.act.resources.model import resource_settings
+from pykubelet.act.resources.names import driver_path, node_group
+from pykubelet.app.parts import Cells, Loops, Machinery
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.flight import SingleFlight
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.model.reclaim import Reclaimed, ReclaimWanted
+from pykubelet.edges.host.cgroups.cgroup_stats import detect_reader, own_group, read_boot_time
+from pykubelet.edges.host.proc.procfs import read_default_routes
+from pykubelet.edges.host.services.logind import Logind
+from pykubelet.observe.eviction.loop import EvictionInputs, EvictionLoop, EvictionOutputs
+from pykubelet.observe.eviction.model import Reclaim, eviction_settings
+from pykubelet.observe.eviction.read import NodeSources
+from pykubelet.observe.oom.loop import OomLoop
+from pykubelet.observe.shutdown.decide import shutdown_groups
+from pykubelet.observe.shutdown.loop import ShutdownLoop
+from pykubelet.observe.shutdown.record import NAME as SHUTDOWN_RECORD
+from pykubelet.observe.shutdown.record import ShutdownRecord
+from pykubelet.observe.stats.loop import StatsInputs, StatsLoop, StatsSettings
+from pykubelet.observe.stats.own_usage import log_own_usage
+from pykubelet.observe.stats.tree import UsageSources
+
+
+def wire_own_usage(m: Machinery) -> Loops:
+    """The agent's own usage in the log, if `--log-cadvisor-usage` is given."""
+    flags = m.settings.flags
+    return [("own-usage", log_own_usage(flags.housekeeping_interval_s))] if flags.log_cadvisor_usage else []
+
+
+def wire_oom(m: Machinery) -> Loops:
+    """observe/oom: posts Events of the node."""
+    return [("oom", OomLoop(m.kernel_log, m.recorder).run())] if m.kernel_log is not None else []
+
+
+def wire_shutdown(m: Machinery, cells: Cells) -> Loops:
+    """observe/shutdown: writes NodeShutdown if graceful node shutdown is configured."""
+    groups = shutdown_groups(m.settings)
+    if not groups:
+        return []
+    is_kept = m.settings.enabled("GracefulNodeShutdownBasedOnPodPriority")
+    record = ShutdownRecord(f"{m.settings.root_dir}/{SHUTDOWN_RECORD}" if is_kept else "")
+    lifecycles, writer = cells.lifecycles.cell, cells.shutdown.writer
+    shutdown = ShutdownLoop(groups, Logind, lifecycles, writer, m.recorder, record, m.clock, m.flight)
+    return [("shutdown", shutdown.run())]
+
+
+def wire_stats(m: Machinery, cells: Cells) -> StatsLoop:
+    """observe/stats: writes Usage when it is requested."""
+    settings, flags = m.settings, m.settings.flags
+    resources = resource_settings(settings, m.machine.capacity(), m.driver)
+    config = settings.config
+    named = {"runtime": flags.runtime_cgroups, "misc": config.systemCgroups}
+    named["kubelet"] = config.kubeletCgroups or own_group()
+    pods_root = driver_path(node_group(resources), m.driver)
+    system = {name: path for name, path in named.items() if path} | {"pods": pods_root}
+    capacity = m.machine.capacity()["memory"]
+    routes = read_default_routes()
+    interface = routes[0].interface if routes else "eth0"
+    usage_sources = UsageSources(detect_reader(), pods_root, capacity, read_boot_time(), system, interface)
+    inputs = StatsInputs(m.usage_wanted, cells.observed.cell, cells.mounts.cell, cells.plugins.cell)
+    conditions = m.recorder if settings.enabled("CSIVolumeHealth") else None
+    stats = StatsSettings(settings.paths, m.quotas, config.volumeStatsAggPeriod.s, conditions)
+    return StatsLoop(inputs, cells.usage.writer, usage_sources, stats, m.cri, SingleFlight("stats"), m.clock)
+
+
+def wire_eviction(m: Machinery, cells: Cells) -> EvictionLoop:
+    """observe/eviction: writes NodePressure, Evictions and SignalStates."""
+    settings = m.settings
+    resources = resource_settings(settings, m.machine.capacity(), m.driver)
+    sources = NodeSources(
+        reader=detect_reader(),
+        pods_root=driver_path(node_group(resources), m.driver),
+        memory_capacity=m.machine.capacity()["memory"],
+        root_dir=settings.root_dir,
+        with_stalls=bool(settings.stall_thresholds),
+        with_notifiers=settings.config.kernelMemcgNotification,
+    )
+    reclaims: dict[Reclaim, tuple[Post[ReclaimWanted], Cell[Reclaimed]]] = {
+        Reclaim.CONTAINERS: (m.containers_reclaim, cells.containers_reclaimed.cell),
+        Reclaim.IMAGES: (m.images_reclaim, cells.images_reclaimed.cell),
+    }
+    inputs = EvictionInputs(cells.roster.cell, cells.lifecycles.cell, cells.usage.cell, m.usage_wanted, reclaims)
+    outputs = EvictionOutputs(cells.pressure.writer, cells.evictions.writer, cells.signals.writer, m.recorder)
+    flight, periods = SingleFlight("eviction", workers=4), m.periods.eviction
+    return EvictionLoop(inputs, outputs, eviction_settings(settings), sources, m.cri, flight, m.clock, periods)
