@@ -24,7 +24,7 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.credentials import CertificateState, Credentials
 from pykubelet.base.model.node import NodeView
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.identity.bootstrap import BootstrapClient, choose_access, first_pair, write_when_issued
+from pykubelet.edges.identity.bootstrap import BootstrapClient, FirstPair, choose_access, first_pair, write_when_issued
 from pykubelet.edges.identity.decide import WantedCertificate, client_certificate, serving_certificate
 from pykubelet.edges.identity.keys import describe_pair
 from pykubelet.edges.identity.rotation import REQUESTS, SERVED, CertificateLoop, CertificateSigners, IssuePeriods
@@ -70,7 +70,7 @@ class Stand:
         self,
         wanted: WantedCertificate = CLIENT,
         askers: CertificateSigners | None = None,
-        initial: bytes = b"",
+        initial: FirstPair | None = None,
         periods: IssuePeriods = SOON,
     ) -> Supervisor:
         node = self.node if wanted.use == "serving" else None
@@ -427,9 +427,44 @@ async def test_the_kubeconfigs_own_certificate_counts_until_it_is_due(stand: Sta
     assert not stand.requests()
 
 
-async def test_a_pair_that_does_not_fit_is_replaced(stand: Stand, authority: Authority) -> None:
+async def test_a_pair_in_the_kubeconfig_is_stored_and_replaced_at_once(stand: Stand, authority: Authority) -> None:
+    """As kubeadm writes the kubeconfig of the first node: it waits for the store's file and then refers to it."""
+    own = authority.sign("own", "/O=system:nodes/CN=system:node:n", days=10)
+    cert, key = Pem(data=own.cert.read_bytes()), Pem(data=own.key.read_bytes())
+    initial = first_pair(replace(stand.server.access(), client_cert=cert, client_key=key))
+    agent = stand.start(initial=initial)
+    request = await stand.request()
+    current = Path(stand.store().current)
+    assert current.read_bytes().split() == (cert.data + key.data).split()
+    assert request["metadata"]["name"].startswith("csr-"), "requested by the node itself"
+
+    # not before it has been replaced: a restart goes on with the stored pair, whatever the kubeconfig contains
+    await agent.stop()
+    stand.start(initial=initial)
+    assert (await stand.until(lambda state: state.next_at)).expires_at
+    assert len(stand.requests()) == 1 and len(list(stand.folder.iterdir())) == 2
+
+
+async def test_a_stored_pair_that_has_expired_is_replaced_by_the_one_in_the_kubeconfig(
+    stand: Stand, authority: Authority
+) -> None:
+    old, new = (
+        authority.sign(name, "/O=system:nodes/CN=system:node:n", days=days) for name, days in (("old", 5), ("new", 50))
+    )
+    stand.store().write(old.cert.read_bytes(), old.key.read_bytes(), stand.clock.wall())
+    stand.clock.jump_wall(10 * 86400)
+    stand.start(initial=FirstPair(new.cert.read_bytes(), new.key.read_bytes(), embedded=True))
+    request = await stand.request()
+    assert Path(stand.store().current).read_bytes().startswith(new.cert.read_bytes().strip())
+    stand.answer(request, days=60)
+    state = await stand.until(lambda state: state.expires_at and not state.request and state.next_at)
+    assert state.expires_at and state.expires_at > stand.clock.wall() + 45 * 86400
+
+
+@pytest.mark.parametrize("embedded", [True, False])
+async def test_a_pair_that_does_not_fit_is_replaced(stand: Stand, authority: Authority, embedded: bool) -> None:
     one, two = (authority.sign(name, "/O=system:nodes/CN=system:node:n") for name in ("one", "two"))
-    stand.start(initial=one.cert.read_bytes() + two.key.read_bytes())
+    stand.start(initial=FirstPair(one.cert.read_bytes(), two.key.read_bytes(), embedded))
     stand.answer(await stand.request())
     await stand.until(lambda state: state.expires_at)
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.flight import Done, SingleFlight
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.kit.values import RedactedValue, Value, replace
 from pykubelet.base.model.credentials import Credentials
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import make_dirs, read_bytes, write_atomic
@@ -38,6 +38,23 @@ class ApiAccess(Value):
     access: ClusterAccess
     bootstrap: ClusterAccess | None = None
     writes: bool = False
+
+
+class FirstPair(RedactedValue):
+    """A certificate and its key in PEM, with which the node reaches the API server while its store is empty.
+
+    `embedded`: the kubeconfig contains them, and does not refer to files.
+    """
+
+    hidden: ClassVar = ("key",)
+    certificate: bytes = b""
+    key: bytes = b""
+    embedded: bool = False
+
+    @property
+    def pem(self) -> bytes:
+        """Both, as the store has them."""
+        return b"\n".join(part.strip() for part in (self.certificate, self.key) if part)
 
 
 class BootstrapClient:
@@ -106,13 +123,14 @@ def _as_node(bootstrap_client: ClusterAccess, kubeconfig: str, current: str) -> 
     )
 
 
-def first_pair(access: ClusterAccess) -> bytes:
+def first_pair(access: ClusterAccess) -> FirstPair:
     """The certificate and key in the kubeconfig or in the files that it names; empty if they cannot be read."""
+    pems = access.client_cert, access.client_key
     try:
-        parts = [pem.data or read_bytes(pem.file, _LIMIT) for pem in (access.client_cert, access.client_key) if pem]
+        certificate, key = (pem.data or (read_bytes(pem.file, _LIMIT) if pem.file else b"") for pem in pems)
     except HostError:
-        return b""
-    return b"\n".join(part.strip() for part in parts)
+        return FirstPair()
+    return FirstPair(certificate, key, all(pem.data for pem in pems))
 
 
 async def write_when_issued(

@@ -24,7 +24,7 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.credentials import CertificateState, Credentials
 from pykubelet.base.model.node import NodeView
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.identity.bootstrap import BootstrapClient
+from pykubelet.edges.identity.bootstrap import BootstrapClient, FirstPair
 from pykubelet.edges.identity.decide import (
     BACKOFF,
     CLIENT_SIGNER,
@@ -100,8 +100,9 @@ class RefusedError(IdentityError):
 class CertificateLoop:
     """Keeps one certificate valid. `run` never returns.
 
-    `ends`: the cell to write, and for a serving certificate the cell of the node whose addresses it contains. `initial`: a
-    certificate and key in PEM, for example from the kubeconfig, that are used while the store is empty.
+    `ends`: the cell to write, and for a serving certificate the cell of the node whose addresses it contains. `initial`: the
+    pair of the kubeconfig, which is used while the store is empty. If the kubeconfig contains it, it is copied to the store,
+    where kubeadm looks for it, and replaced at once: it may have been made elsewhere and handed over.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class CertificateLoop:
         ends: tuple[CellWriter[Credentials], Cell[NodeView] | None],
         tools: tuple[Clock, SingleFlight],
         periods: IssuePeriods | None = None,
-        initial: bytes = b"",
+        initial: FirstPair | None = None,
     ) -> None:
         self._use = wanted.use
         self._wanted = wanted
@@ -125,7 +126,8 @@ class CertificateLoop:
         self._pem = b""
         self._found: Description | None = None
         self._failures = 0
-        self._initial = initial
+        self._initial = initial or FirstPair()
+        self._is_stored = self._replaces_initial = False
         self._pending: _Pending | None = None
 
     async def run(self) -> None:
@@ -133,11 +135,12 @@ class CertificateLoop:
         while True:
             try:
                 await self._read_current()
+                await self._store_initial()
                 await self._wait_due()
                 await self._renew()
                 await self._read_current()
                 self._check_lasts()
-                self._failures = 0
+                self._failures, self._replaces_initial = 0, False
             except (ApiError, KeysError, HostError, IdentityError) as error:
                 await self._pause(error)
 
@@ -145,7 +148,8 @@ class CertificateLoop:
 
     async def _read_current(self) -> None:
         """Read the current certificate and key, if they have changed."""
-        pem = await self._on_disk(self._store.read) or self._initial
+        stored = await self._on_disk(self._store.read)
+        pem, self._is_stored = stored or self._initial.pem, bool(stored)
         if pem == self._pem:
             return
         try:
@@ -156,6 +160,22 @@ class CertificateLoop:
         self._pem = pem
         self._share = self._random_share()
 
+    async def _store_initial(self) -> None:
+        """Copy the pair that the kubeconfig contains to the store, unless that has a valid one."""
+        initial, now = self._initial, self._clock.wall()
+        if not initial.embedded or not self._periods.rotates or (self._is_stored and self._holds):
+            return
+        try:
+            found = await describe_pair(initial.pem)
+        except KeysError:
+            return
+        if now < found.not_after:
+            self._initial = FirstPair()
+            self._replaces_initial = True
+            path = await self._on_disk(lambda: self._store.write(initial.certificate, initial.key, now))
+            log.info("the kubeconfig's certificate is in use until there is a new one", use=self._use, file=path)
+            await self._read_current()
+
     def _random_share(self) -> float:
         return random.uniform(EARLIEST, LATEST) if self._periods.rotates else 1.0
 
@@ -163,7 +183,7 @@ class CertificateLoop:
         """Wait until a new certificate is needed."""
         while True:
             wanted, now = self._target(), self._clock.wall()
-            due = renewal_at(self._found, wanted, self._share)
+            due = 0.0 if self._replaces_initial else renewal_at(self._found, wanted, self._share)
             if now >= due and not wanted.needs_address:
                 return
             problem = "the node has no address yet" if wanted.needs_address else ""

@@ -53,13 +53,21 @@ class CertificateStore(Value):
     def write(self, certificate: bytes, key: bytes, wall: float) -> str:
         """Write a pair, make it the current one, and return its path."""
         make_dirs(self.folder)
-        stamp = (EPOCH + timedelta(seconds=int(wall))).strftime("%Y-%m-%d-%H-%M-%S")
-        path = f"{self.folder}/{self.prefix}-{stamp}.pem"
+        name = self._free_name(int(wall))
+        path = f"{name}.pem"
         write_atomic(path, certificate.rstrip() + b"\n" + key, 0o600, durable=True)
         if stat_file(self.current) is not None and read_link(self.current) is None:
-            rename(self.current, f"{self.folder}/{self.prefix}-{stamp}-before.pem")
+            rename(self.current, f"{name}-before.pem")
         replace_symlink(path, self.current)
         return path
+
+    def _free_name(self, wall: int) -> str:
+        """The path of a new pair, without its suffix. A second pair within one second gets the next one."""
+        while True:
+            name = f"{self.folder}/{self.prefix}-{EPOCH + timedelta(seconds=wall):%Y-%m-%d-%H-%M-%S}"
+            if stat_file(f"{name}.pem") is None:
+                return name
+            wall += 1
 
     def read_key(self) -> bytes | None:
         """Read the key of the last request, if its certificate was not issued yet."""
