@@ -12,7 +12,7 @@ import yaml
 from pykubelet.base.api import core
 from pykubelet.base.model.roster import ManifestProblem
 from pykubelet.desired.sources.decode import MAX_BYTES, ManifestRules, decode_manifest
-from pykubelet.desired.sources.static import Origin, file_origin, manifest_uid
+from pykubelet.desired.sources.static import Origin, file_origin
 from pykubelet.desired.sources.url import url_origin
 
 ORIGIN = file_origin("/etc/kubernetes/manifests/web.yaml")
@@ -75,7 +75,7 @@ def test_own_uid_and_namespace_win() -> None:
 
 def test_uid_is_for_ever() -> None:
     """A change of this value would restart every static pod at an upgrade of the agent."""
-    assert manifest_uid(POD, ORIGIN, "node-1") == "f49cec85ff4826d458b5a2216311dc52"
+    assert only_pod(text()).metadata.uid == "9b26b536deecf09b0ef3a760975a3a27"
 
 
 def test_uid_depends_on_content_path_and_node_alone() -> None:

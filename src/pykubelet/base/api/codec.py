@@ -99,7 +99,7 @@ def to_object(value: object) -> Any:
     return msgspec.json.decode(_encoder.encode(value))
 
 
-def without_nulls(value: object) -> object:
+def without_nulls(value: Any) -> Any:
     """The plain object without members that are null. A null in a list stays, because removing it would shift the others."""
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}

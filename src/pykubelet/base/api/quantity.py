@@ -105,18 +105,34 @@ class Amount(Value):
         return f"{digits}{_DECIMAL_NAMES[power]}"
 
 
-@lru_cache(maxsize=2048)
-def parse_text(text: str) -> Amount:
-    """Parse `text`. Raises QuantityError if it is not a quantity."""
+class Parts(Value):
+    """A quantity as it is written: the digits before and after the point, and what the suffix means."""
+
+    negative: bool
+    whole: str
+    fraction: str
+    format: Format
+    power: int
+    shift: int
+
+
+def split_text(text: str) -> Parts:
+    """The parts of `text`. Raises QuantityError if it is not a quantity."""
     if len(text) > MAX_LENGTH:
         raise QuantityError(LENGTH_ERROR)
     match = _SHAPE.fullmatch(text)
     if match is None or not (match[2] or match[3]):
         raise QuantityError(FORMAT_ERROR)
-    sign, whole, fraction, suffix = match[1], match[2], match[3] or "", match[4]
-    format_, power, shift = _read_suffix(suffix)
-    mantissa = int((whole + fraction) or "0") << shift
-    power += 9 - len(fraction)
+    return Parts(match[1] == "-", match[2], match[3] or "", *_read_suffix(match[4]))
+
+
+@lru_cache(maxsize=2048)
+def parse_text(text: str) -> Amount:
+    """Parse `text`. Raises QuantityError if it is not a quantity."""
+    parts = split_text(text)
+    format_ = parts.format
+    mantissa = int((parts.whole + parts.fraction) or "0") << parts.shift
+    power = parts.power + 9 - len(parts.fraction)
     if power >= 0:
         # A power of 64 reaches the cap below already.
         nano = mantissa * 10 ** min(power, 64)
@@ -125,7 +141,7 @@ def parse_text(text: str) -> Amount:
     nano = min(nano, CAP)
     if format_ is Format.BINARY_SI and 0 < nano < NANO:
         format_ = Format.DECIMAL_SI
-    return Amount(-nano if sign == "-" else nano, format_)
+    return Amount(-nano if parts.negative else nano, format_)
 
 
 def _read_suffix(suffix: str) -> tuple[Format, int, int]:

@@ -1,8 +1,9 @@
 """Makes a static pod of this node from a pod of a manifest. Pure.
 
-The UID is 32 hex digits (as long as the reference kubelet's FNV-128a) of BLAKE2b over the manifest's object as canonical
-JSON (keys sorted, nulls left out, before defaults), then `host:<node>` and `file:<path>`, or `url:<url>`. Comments, key
-order, spacing, restarts and other versions of the agent do not change it. A UID in the manifest is used instead.
+The UID is the reference kubelet's, so that either agent keeps the static pods of the other running: 32 hex digits of FNV-1a (128 bits)
+over the pod as it is in memory with its defaults (`base/api/internal_dump.py`), then `host:<node>` and `file:<path>`, or `url:<url>`.
+Comments, key order, spacing and restarts do not change it; a new field of the Kubernetes API does. A UID in the manifest is used
+instead. Pods that are too large for a dump have the hash of their manifest.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import json
 
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import without_nulls
+from pykubelet.base.api.internal_dump import TooLong, dump_pod
+from pykubelet.base.api.quantity import QuantityError
+from pykubelet.base.kit.fnv import fnv1a_128
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model import labels
 
@@ -36,22 +40,28 @@ def file_origin(path: str) -> Origin:
     return Origin(labels.SOURCE_FILE, path, path)
 
 
-def manifest_uid(manifest: object, origin: Origin, node_name: str) -> str:
-    """The UID of a static pod. `manifest`: the plain object that was read."""
-    canonical = json.dumps(without_nulls(manifest), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    digest = hashlib.blake2b(canonical.encode("utf-8", "surrogatepass"), digest_size=16)
+def manifest_uid(pod: core.Pod, manifest: dict[str, object], origin: Origin, node_name: str) -> str:
+    """The UID of a static pod. `pod` has its defaults; `manifest`: the plain object that was read."""
     where = f"host:{node_name}file:{origin.place}" if origin.is_file else f"url:{origin.place}"
-    digest.update(where.encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
+    place = where.encode("utf-8", "surrogateescape")
+    given = without_nulls(manifest)
+    try:
+        dump = dump_pod(pod, given)
+    except (TooLong, QuantityError):  # a quantity that is none is refused by the validation
+        canonical = json.dumps(given, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        digest = hashlib.blake2b(canonical.encode("utf-8", "surrogatepass"), digest_size=16)
+        digest.update(place)
+        return digest.hexdigest()
+    return f"{fnv1a_128(dump.encode('utf-8', 'surrogatepass') + place):032x}"
 
 
-def make_static(pod: core.Pod, manifest: object, origin: Origin, node_name: str) -> core.Pod:
+def make_static(pod: core.Pod, manifest: dict[str, object], origin: Origin, node_name: str) -> core.Pod:
     """The pod with the fields of a static pod of this node: name, namespace, UID, node, annotations, toleration, phase.
 
     The source adds the annotation with the first-seen time (`with_seen`).
     """
     meta = pod.metadata
-    uid = meta.uid or manifest_uid(manifest, origin, node_name)
+    uid = meta.uid or manifest_uid(pod, manifest, origin, node_name)
     meta = replace(
         meta,
         name=f"{meta.name}-{node_name.lower()}",
