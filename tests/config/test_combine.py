@@ -261,12 +261,6 @@ def test_cgroup_v2_has_no_load_averages_of_containers() -> None:
     assert combine(None, (), FlagInput(flags=Flags(enable_load_reader=True)), v2).flags.enable_load_reader
 
 
-def test_protobuf_is_warned_about_only_if_it_is_asked_for() -> None:
-    [warning] = _settings("contentType: application/vnd.kubernetes.protobuf").warnings
-    assert "requests to the API server are JSON" in warning
-    assert _settings("contentType: application/json").warnings == _settings("").warnings == ()
-
-
 @pytest.mark.parametrize(("flags", "age_s"), [(Flags(), 1), (Flags(housekeeping_interval_s=20.0), 15)])
 def test_the_housekeeping_flags_allow_older_usage(flags: Flags, age_s: float) -> None:
     assert combine(None, (), FlagInput(flags=flags), None).usage_max_age_s == age_s
@@ -307,5 +301,4 @@ def test_merge_patch(base: Any, patch: Any, merged: Any) -> None:
 def test_key_exchange_groups_that_cannot_be_used_are_warned_of() -> None:
     text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ntlsCurvePreferences: [4588, 29]\n"
     settings = combine(File("/k.yaml", text.encode()), (), FlagInput(), None)
-    assert settings.no_effect == ()
     assert settings.warnings == ("tlsCurvePreferences: 4588 (X25519MLKEM768) cannot be used here; the others are",)

@@ -7,13 +7,11 @@ from pykubelet.app.flags_table import ALL, CADVISOR, OWN
 from pykubelet.config import effects
 from pykubelet.config.combine import File, FlagInput, combine
 from pykubelet.config.effects import (
-    EFFECTIVE_GATES,
     INERT_FLAGS,
     REFUSED_FLAGS,
-    gates_without_effect,
     without_effect,
 )
-from pykubelet.config.gates import settable_gates
+from pykubelet.config.gates import EITHER_WAY, FIXED, known_gates, settable_gates
 from pykubelet.config.schema import field_paths, to_plain
 
 DOCUMENT = Path(__file__).parents[2] / "docs/configuration.md"
@@ -54,23 +52,20 @@ def test_the_documentation_names_every_field_and_flag_with_an_effect() -> None:
     assert [name for name in missing if not name.startswith("image-credential-provider-")] == []
 
 
-def test_gates_that_nothing_reads_are_named() -> None:
-    given = ["EventedPLEG", "HostnameOverride", "PLEGOnDemandRelist", "StorageVersionHash", "AllBeta", "NodeSwap"]
-    assert gates_without_effect(given) == ("featureGates.EventedPLEG", "featureGates.PLEGOnDemandRelist")
-
-
-def test_the_list_of_gates_names_those_that_are_asked() -> None:
+def test_every_gate_is_asked_or_keeps_its_default_or_makes_no_difference() -> None:
     source = Path(effects.__file__).parents[1]
-    text = "".join(path.read_text() for path in source.rglob("*.py") if path.name not in ("gates.py", "effects.py"))
-    assert settable_gates() >= EFFECTIVE_GATES
-    assert [gate for gate in sorted(EFFECTIVE_GATES) if f'"{gate}"' not in text] == []
-    asked = set(re.findall(r'enabled\("([A-Za-z]+)"\)', text)) & settable_gates()
-    # asked only by the rules of the configuration
-    assert asked - EFFECTIVE_GATES <= {
-        "GracefulNodeShutdown",
-        "GracefulNodeShutdownBasedOnPodPriority",
-        "LoggingAlphaOptions",
-    }
+    text = "".join(path.read_text() for path in source.rglob("*.py") if path.name != "gates.py")
+    asked = {gate for gate in known_gates() if f'"{gate}"' in text}
+    assert sorted(settable_gates() - asked - FIXED.keys() - EITHER_WAY) == []
+    assert settable_gates() >= FIXED.keys() | EITHER_WAY and FIXED.keys().isdisjoint(EITHER_WAY)
+    assert re.findall(rf'enabled\("({"|".join((*FIXED, *EITHER_WAY))})"\)', text) == []
+
+
+def test_the_documentation_lists_the_gates_without_a_choice() -> None:
+    listed = DOCUMENT.read_text().partition("## Feature gates")[2]
+    rows = [f"| `{name}` | {str(known_gates()[name].default).lower()} | {why} |" for name, why in FIXED.items()]
+    assert [line for line in listed.splitlines() if line.startswith("| `")] == rows
+    assert [name for name in EITHER_WAY if f"`{name}`" not in listed] == []
 
 
 def test_fields_and_flags_without_effect() -> None:

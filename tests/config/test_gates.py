@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from pykubelet.config.gates import DEPENDENCIES, FeatureGates, dependency_problems, known_gates, setting_problems
+from pykubelet.config.gates import (
+    DEPENDENCIES,
+    FIXED,
+    FeatureGates,
+    FeatureStage,
+    dependency_problems,
+    known_gates,
+    settable_gates,
+    setting_problems,
+)
 
 # Name, default, locked: of every gate the kubelet reads in 1.36.
 ON_LOCKED = """
@@ -15,7 +24,7 @@ SidecarContainers SupplementalGroupsPolicy SystemdWatchdog TopologyManagerPolicy
 """
 ON = """
 ContainerCheckpoint ContainerRestartRules CustomCPUCFSQuotaPeriod CPUManagerPolicyBetaOptions
-DisableCPUQuotaWithExclusiveCPUs DRAConsumableCapacity DRAExtendedResource EnvFiles ExtendWebSocketsToKubelet
+DisableCPUQuotaWithExclusiveCPUs DRAExtendedResource EnvFiles ExtendWebSocketsToKubelet
 GracefulNodeShutdown GracefulNodeShutdownBasedOnPodPriority HostnameOverride InPlacePodLevelResourcesVerticalScaling
 InPlacePodVerticalScalingInitContainers KubeletCrashLoopBackOffMax KubeletEnsureSecretPulledImages
 KubeletPodResourcesListUseActivePods KubeletSeparateDiskGC KubeletServiceAccountTokenForCredentialProviders
@@ -25,13 +34,13 @@ ResourceHealthStatusMessage RestartAllContainersOnContainerExits RotateKubeletSe
 TopologyManagerPolicyBetaOptions ComponentFlagz ComponentStatusz ContextualLogging LoggingBetaOptions
 """
 OFF = """
-AllowDNSOnlyNodeCSR AllowInsecureKubeletCertificateSigningRequests ChangeContainerStatusOnKubeletRestart
+AllowDNSOnlyNodeCSR ChangeContainerStatusOnKubeletRestart
 ClusterTrustBundleProjection ContainerStopSignals CPUManagerPolicyAlphaOptions CRIListStreaming CSIVolumeHealth
 EventedPLEG ImageVolumeWithDigest InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
 KubeletInUserNamespace KubeletRegistrationGetOnExistsOnly LocalStorageCapacityIsolationFSQuotaMonitoring MemoryQoS
 NativeHistograms PodAndContainerStatsFromCRI PodCertificateRequest PodLevelResourceManagers PodLogsQuerySplitStreams
 PodsAPI QOSReserved ReduceDefaultCrashLoopBackOffDecay RuntimeClassInImageCriApi SELinuxMount
-TaintTolerationComparisonOperators TopologyManagerPolicyAlphaOptions UserNamespacesHostNetworkSupport VolumeLimitScaling
+TaintTolerationComparisonOperators TopologyManagerPolicyAlphaOptions UserNamespacesHostNetworkSupport
 LoggingAlphaOptions
 """
 OFF_LOCKED = "GitRepoVolumeDriver"
@@ -52,12 +61,18 @@ def test_a_gate_has_its_default_and_lock(name: str, default: bool, locked: bool)
     assert FeatureGates({}).enabled(name) is default
     assert setting_problems({name: default}) == []
     against = setting_problems({name: not default})
+    wanted, fixed = str(not default).lower(), str(default).lower()
     if locked:
-        wanted, fixed = str(not default).lower(), str(default).lower()
         assert against == [f"cannot set feature gate {name} to {wanted}, feature is locked to {fixed}"]
+    elif name in FIXED:
+        assert against == [f"cannot set feature gate {name} to {wanted} here: {FIXED[name]}"]
     else:
         assert against == []
         assert FeatureGates({name: not default}).enabled(name) is not default
+
+
+def test_the_table_has_the_gates_of_the_kubelet() -> None:
+    assert settable_gates() == {name for name, _, locked in ROWS if not locked}
 
 
 def test_an_unknown_gate_is_refused_with_the_nearest_name() -> None:
@@ -81,14 +96,26 @@ def test_all_alpha_and_all_beta_move_what_is_not_set_itself() -> None:
     assert beta.enabled("SidecarContainers") and beta.enabled("CustomCPUCFSQuotaPeriod")
 
 
+@pytest.mark.parametrize(("alpha", "beta"), [(True, True), (False, True), (False, False)])
+def test_all_gates_of_a_stage_can_be_set_and_the_fixed_ones_keep_their_defaults(alpha: bool, beta: bool) -> None:
+    gates = FeatureGates({"AllAlpha": alpha, "AllBeta": beta})
+    assert setting_problems(gates.given) == dependency_problems(gates) == []
+    assert all(gates.enabled(name) is known_gates()[name].default for name in FIXED)
+    assert set(gates.unmoved()) == {
+        name
+        for name in FIXED
+        if known_gates()[name].default is not (alpha if known_gates()[name].stage is FeatureStage.ALPHA else beta)
+    }
+
+
 def test_a_gate_needs_what_it_depends_on() -> None:
     assert dependency_problems(FeatureGates({})) == []
-    found = dependency_problems(FeatureGates({"PodLevelResources": False, "NodeDeclaredFeatures": False}))
-    assert found == [
-        "InPlacePodLevelResourcesVerticalScaling is enabled, but depends on features that are disabled: "
-        "[NodeDeclaredFeatures PodLevelResources]",
-        "RestartAllContainersOnContainerExits is enabled, but depends on features that are disabled: "
-        "[NodeDeclaredFeatures]",
+    words = "is enabled, but depends on features that are disabled"
+    assert dependency_problems(FeatureGates({"PodLevelResources": False, "NodeDeclaredFeatures": False})) == [
+        f"ExtendWebSocketsToKubelet {words}: [NodeDeclaredFeatures]",
+        f"InPlacePodLevelResourcesVerticalScaling {words}: [NodeDeclaredFeatures PodLevelResources]",
+        f"InPlacePodVerticalScalingInitContainers {words}: [NodeDeclaredFeatures]",
+        f"RestartAllContainersOnContainerExits {words}: [NodeDeclaredFeatures]",
     ]
     off = {"PodLevelResources": False, "InPlacePodLevelResourcesVerticalScaling": False}
     assert dependency_problems(FeatureGates(off)) == []

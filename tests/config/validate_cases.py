@@ -133,7 +133,11 @@ PREFIXED: list[tuple[dict[str, Any], list[str]]] = [
     (
         {
             "shutdownGracePeriod": "10s",
-            "featureGates": {"GracefulNodeShutdown": False, "GracefulNodeShutdownBasedOnPodPriority": False},
+            "featureGates": {
+                "GracefulNodeShutdown": False,
+                "GracefulNodeShutdownBasedOnPodPriority": False,
+                "WindowsGracefulNodeShutdown": False,
+            },
         },
         [
             "specifying shutdownGracePeriod or shutdownGracePeriodCriticalPods requires feature gate "
@@ -511,6 +515,10 @@ BARE: list[tuple[dict[str, Any], list[str]]] = [
     (
         {"logging": {"options": {"json": {"splitStream": True}}}},
         ["logging.options.json.splitStream: Forbidden: Feature LoggingAlphaOptions is disabled"],
+    ),
+    (
+        {"logging": {"format": "json"}, "featureGates": {"LoggingBetaOptions": False}},
+        ["logging.format: Forbidden: Log format json is disabled, see LoggingBetaOptions feature"],
     ),
     (
         {"logging": {"options": {"text": {"infoBufferSize": "1Ki"}}}},

@@ -38,8 +38,6 @@ def run(settings: Settings) -> int:
         log.warning(warning)
     if settings.inert:
         log.info("these settings have no effect in the Kubernetes kubelet either", fields=", ".join(settings.inert))
-    if settings.no_effect:
-        log.warning("these settings are accepted and have no effect yet", fields=", ".join(settings.no_effect))
     try:
         take_lock(settings.flags.lock_file)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:

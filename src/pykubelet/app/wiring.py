@@ -114,7 +114,12 @@ def wire_sources(m: Machinery, node_name: str) -> tuple[Loops, frozenset[str]]:
     settings, config = m.settings, m.settings.config
     loops: Loops = []
     names = set()
-    rules = ManifestRules(node_name, settings.standalone)
+    rules = ManifestRules(
+        node_name,
+        settings.standalone,
+        may_refer=not settings.enabled("PreventStaticPodAPIReferences"),
+        comparisons=settings.enabled("TaintTolerationComparisonOperators"),
+    )
     if config.staticPodPath:
         period = settings.file_check_frequency_s
         source = FileSource(config.staticPodPath, rules, period, m.pod_updates, m.clock, m.flight)
@@ -469,7 +474,11 @@ async def build_agent(settings: Settings, clock: Clock) -> Agent:
     settings.node_name(read_hostname())
     providers = None
     if flags.image_credential_provider_config:
-        providers = load_providers(flags.image_credential_provider_config, flags.image_credential_provider_bin_dir)
+        providers = load_providers(
+            flags.image_credential_provider_config,
+            flags.image_credential_provider_bin_dir,
+            tokens=settings.enabled("KubeletServiceAccountTokenForCredentialProviders"),
+        )
     cluster = None
     if not settings.standalone:
         from pykubelet.app.wiring_cluster import join_cluster  # a standalone node does not need it

@@ -106,7 +106,12 @@ class Cluster(Value):
             ends = (writer, cells.node.cell)
             periods = IssuePeriods(look=m.periods.certificates_s)
             server = CertificateLoop(
-                serving_certificate(name), store, CertificateSigners(self.client), ends, tools, periods
+                serving_certificate(name, dns_only=settings.enabled("AllowDNSOnlyNodeCSR")),
+                store,
+                CertificateSigners(self.client),
+                ends,
+                tools,
+                periods,
             )
             loops.append(("serving-certificate", server.run()))
         return loops
@@ -144,7 +149,11 @@ class Cluster(Value):
         config, writer = m.settings.config, cells.content.writer
         strategy = Strategy(config.configMapAndSecretChangeDetectionStrategy)
         settings = ContentSettings(
-            strategy, reread_s=m.settings.sync_frequency_s, watch=m.periods.watch, node=cells.node.cell.get().name
+            strategy,
+            reread_s=m.settings.sync_frequency_s,
+            watch=m.periods.watch,
+            node=cells.node.cell.get().name,
+            trust_bundles=m.settings.enabled("ClusterTrustBundleProjection"),
         )
         roster, node = cells.roster.cell, cells.api_node.cell
         content = ContentLoop(
@@ -253,4 +262,5 @@ def registration(settings: Settings, machine: Machine, labels: Mapping[str, str]
         reset_extended=stat_file(f"{settings.paths.device_plugins}/{FILE_NAME}") is None,
         root_dir=settings.root_dir,
         local_storage=config.localStorageCapacityIsolation is not False,
+        reads_forbidden=not settings.enabled("KubeletRegistrationGetOnExistsOnly"),
     )

@@ -14,7 +14,7 @@ from typing import Any
 from pykubelet.base.kit.durations import parse_duration
 from pykubelet.base.kit.values import Value, field
 from pykubelet.config.defaults import for_file, merge_patch, with_defaults, without_file
-from pykubelet.config.effects import gates_without_effect, in_part, json_warning, without_effect
+from pykubelet.config.effects import unmoved_gates, without_effect
 from pykubelet.config.errors import ConfigError, ConfigProblem
 from pykubelet.config.flag_values import validate_flags
 from pykubelet.config.gates import FeatureGates
@@ -80,8 +80,7 @@ def combine(file: File | None, drop_ins: tuple[File, ...], given: FlagInput, hos
         flags=given.flags,
         gates=gates,
         inert=without_effect(fields, flags),
-        no_effect=gates_without_effect(config.featureGates),
-        warnings=given.warnings + bad_dns + unavailable_curves(config) + in_part(fields) + json_warning(config, fields),
+        warnings=given.warnings + bad_dns + unavailable_curves(config) + unmoved_gates(gates),
         files=tuple(path for path, _ in documents),
     )
 

@@ -1,7 +1,8 @@
 """Feature gates of Kubernetes 1.36: names, defaults, locks, and the set in force. Pure.
 
-Owns: the table and the rules for setting gates (unknown name, locked gate, unmet dependency, `AllAlpha`, `AllBeta`).
-A gate that is listed here is known. `effects.py` lists the gates that have an effect in this agent.
+Owns: the tables and the rules for setting gates (unknown name, locked gate, unmet dependency, `AllAlpha`, `AllBeta`).
+A gate that is listed here is known. One of the kubelet's that can be set has its effect in this agent, unless `FIXED` or
+`EITHER_WAY` names it.
 Source: the kubelet's command line reference and the list of feature gates in the Kubernetes documentation.
 """
 
@@ -36,110 +37,146 @@ class Gate(Value):
 _KUBELET_GA_LOCKED = """
     CPUManagerPolicyOptions DynamicResourceAllocation ImageMaximumGCAge ImageVolume InPlacePodVerticalScaling
     KubeletCgroupDriverFromCRI KubeletFineGrainedAuthz KubeletPSI KubeletPodResourcesDynamicResources
-    KubeletPodResourcesGet KubeletTracing MutableCSINodeAllocatableCount NodeLogQuery NodeSwap PodLifecycleSleepAction
-    PodObservedGenerationTracking ProcMountType RecoverVolumeExpansionFailure RecursiveReadOnlyMounts
-    RelaxedDNSSearchValidation RelaxedEnvironmentVariableValidation SELinuxChangePolicy SELinuxMountReadWriteOncePod
-    SidecarContainers SupplementalGroupsPolicy SystemdWatchdog TopologyManagerPolicyOptions UserNamespacesSupport
+    KubeletPodResourcesGet KubeletTracing MutableCSINodeAllocatableCount NodeLogQuery NodeSwap
+    PodLifecycleSleepAction PodObservedGenerationTracking ProcMountType RecoverVolumeExpansionFailure
+    RecursiveReadOnlyMounts RelaxedDNSSearchValidation RelaxedEnvironmentVariableValidation SELinuxChangePolicy
+    SELinuxMountReadWriteOncePod SidecarContainers SupplementalGroupsPolicy SystemdWatchdog
+    TopologyManagerPolicyOptions UserNamespacesSupport
 """
 _KUBELET_GA = "CustomCPUCFSQuotaPeriod"
 _KUBELET_BETA_ON = """
     CPUManagerPolicyBetaOptions ComponentFlagz ComponentStatusz ContainerCheckpoint ContainerRestartRules
-    ContextualLogging DRAConsumableCapacity DRAExtendedResource DisableCPUQuotaWithExclusiveCPUs EnvFiles
-    ExtendWebSocketsToKubelet GracefulNodeShutdown GracefulNodeShutdownBasedOnPodPriority HostnameOverride
-    InPlacePodLevelResourcesVerticalScaling InPlacePodVerticalScalingInitContainers KubeletCrashLoopBackOffMax
-    KubeletEnsureSecretPulledImages KubeletSeparateDiskGC KubeletServiceAccountTokenForCredentialProviders
-    LoggingBetaOptions NodeDeclaredFeatures PLEGOnDemandRelist PodLevelResources PodReadyToStartContainersCondition
-    PreventStaticPodAPIReferences ReloadKubeletClientCAFile ReloadKubeletServerCertificateFile ResourceHealthStatus
-    ResourceHealthStatusMessage RestartAllContainersOnContainerExits RotateKubeletServerCertificate
-    TopologyManagerPolicyBetaOptions
+    ContextualLogging DRAExtendedResource EnvFiles ExtendWebSocketsToKubelet GracefulNodeShutdown
+    GracefulNodeShutdownBasedOnPodPriority HostnameOverride InPlacePodLevelResourcesVerticalScaling
+    InPlacePodVerticalScalingInitContainers KubeletCrashLoopBackOffMax KubeletEnsureSecretPulledImages
+    KubeletSeparateDiskGC KubeletServiceAccountTokenForCredentialProviders LoggingBetaOptions
+    NodeDeclaredFeatures PLEGOnDemandRelist PodLevelResources PodReadyToStartContainersCondition
+    PreventStaticPodAPIReferences ReloadKubeletClientCAFile ReloadKubeletServerCertificateFile
+    ResourceHealthStatus ResourceHealthStatusMessage RestartAllContainersOnContainerExits
+    RotateKubeletServerCertificate TopologyManagerPolicyBetaOptions
 """
 _KUBELET_BETA_OFF = """
-    ClusterTrustBundleProjection LocalStorageCapacityIsolationFSQuotaMonitoring PodCertificateRequest SELinuxMount
+    ClusterTrustBundleProjection LocalStorageCapacityIsolationFSQuotaMonitoring PodCertificateRequest
+    SELinuxMount
 """
 _KUBELET_ALPHA = """
-    CPUManagerPolicyAlphaOptions CRIListStreaming CSIVolumeHealth ContainerStopSignals EventedPLEG ImageVolumeWithDigest
-    InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory KubeletInUserNamespace
-    LoggingAlphaOptions MemoryQoS NativeHistograms PodAndContainerStatsFromCRI PodLevelResourceManagers
-    PodLogsQuerySplitStreams PodsAPI QOSReserved ReduceDefaultCrashLoopBackOffDecay RuntimeClassInImageCriApi
-    TaintTolerationComparisonOperators TopologyManagerPolicyAlphaOptions UserNamespacesHostNetworkSupport
-    VolumeLimitScaling
+    CPUManagerPolicyAlphaOptions CRIListStreaming CSIVolumeHealth ContainerStopSignals EventedPLEG
+    ImageVolumeWithDigest InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
+    KubeletInUserNamespace LoggingAlphaOptions MemoryQoS NativeHistograms PodAndContainerStatsFromCRI
+    PodLevelResourceManagers PodLogsQuerySplitStreams PodsAPI QOSReserved ReduceDefaultCrashLoopBackOffDecay
+    RuntimeClassInImageCriApi TaintTolerationComparisonOperators TopologyManagerPolicyAlphaOptions
+    UserNamespacesHostNetworkSupport
 """
-_KUBELET_DEPRECATED_ON = "KubeletPodResourcesListUseActivePods"
-_KUBELET_DEPRECATED_OFF = """
-    AllowDNSOnlyNodeCSR AllowInsecureKubeletCertificateSigningRequests ChangeContainerStatusOnKubeletRestart
-    KubeletRegistrationGetOnExistsOnly
-"""
+_KUBELET_DEPRECATED_ON = "DisableCPUQuotaWithExclusiveCPUs KubeletPodResourcesListUseActivePods"
 _KUBELET_DEPRECATED_OFF_LOCKED = "GitRepoVolumeDriver"
+_KUBELET_DEPRECATED_OFF = "AllowDNSOnlyNodeCSR ChangeContainerStatusOnKubeletRestart KubeletRegistrationGetOnExistsOnly"
 
 # Gates of other components. One --feature-gates value often serves all components, so the kubelet must know these names.
 _OTHER_GA_LOCKED = """
     APIServerTracing AnonymousAuthConfigurableEndpoints AnyVolumeDataSource AuthorizeNodeWithSelectors
-    AuthorizeWithSelectors BtreeWatchCache CRDValidationRatcheting CSIMigrationPortworx ConsistentListFromCache
-    CustomResourceFieldSelectors DisableAllocatorDualWrite ExecProbeTimeout HonorPVReclaimPolicy
+    AuthorizeWithSelectors BtreeWatchCache CRDValidationRatcheting CSIServiceAccountTokenSecrets
+    ConsistentListFromCache CustomResourceFieldSelectors DRAAdminAccess DeclarativeValidation
+    DisableAllocatorDualWrite ExecProbeTimeout ExternalServiceAccountTokenSigner InOrderInformers
     JobBackoffLimitPerIndex JobManagedBy JobPodReplacementPolicy JobSuccessPolicy LogarithmicScaleDown
-    MatchLabelKeysInPodAffinity MemoryManager MultiCIDRServiceAllocator NFTablesProxyMode
+    MatchLabelKeysInPodAffinity MultiCIDRServiceAllocator NFTablesProxyMode
     NodeInclusionPolicyInPodTopologySpread OrderedNamespaceDeletion PodLifecycleSleepActionAllowZero
     PodSchedulingReadiness PreferSameTrafficDistribution ResilientWatchCacheInitialization RetryGenerateName
     SchedulerQueueingHints SeparateTaintEvictionController ServiceAccountTokenJTI ServiceAccountTokenNodeBinding
-    ServiceAccountTokenNodeBindingValidation ServiceAccountTokenPodNodeInfo ServiceTrafficDistribution
-    StreamingCollectionEncodingToJSON StreamingCollectionEncodingToProtobuf StructuredAuthenticationConfiguration
-    StructuredAuthorizationConfiguration TopologyAwareHints VolumeAttributesClass WinDSR WinOverlay
+    ServiceAccountTokenNodeBindingValidation ServiceAccountTokenPodNodeInfo StreamingCollectionEncodingToJSON
+    StreamingCollectionEncodingToProtobuf StructuredAuthenticationConfiguration VolumeAttributesClass WinDSR
+    WinOverlay
 """
-_OTHER_GA = "InformerResourceVersion"
+_OTHER_GA = "AllowServiceExternalIPs DRAPrioritizedList InformerResourceVersion MutatingAdmissionPolicy"
 _OTHER_BETA_ON = """
-    APIResponseCompression APIServerIdentity AllowParsingUserUIDFromCertAuth
-    AuthorizePodWebsocketUpgradeCreatePermission CSIServiceAccountTokenSecrets ClearingNominatedNodeNameAfterBinding
-    DRAAdminAccess DRAPrioritizedList DRAResourceClaimDeviceStatus DRASchedulerFilterTimeout DeclarativeValidation
-    DeploymentReplicaSetTerminatingReplicas DetectCacheInconsistency ExternalServiceAccountTokenSigner
-    HPAConfigurableTolerance InOrderInformers InOrderInformersBatchProcess ListFromCacheSnapshot
-    MatchLabelKeysInPodTopologySpread MatchLabelKeysInPodTopologySpreadSelectorMerge MaxUnavailableStatefulSet
-    NominatedNodeNameForExpectation OpenAPIEnums OpportunisticBatching PodDeletionCost PodTopologyLabelsAdmission
-    PortForwardWebsockets RemoteRequestHeaderUID SchedulerAsyncPreemption SchedulerPopFromBackoffQ
-    ServiceAccountNodeAudienceRestriction SizeBasedListCostEstimate StatefulSetSemanticRevisionComparison
-    StorageVersionHash StructuredAuthenticationConfigurationEgressSelector
-    StructuredAuthenticationConfigurationJWKSMetrics TokenRequestServiceAccountUIDValidation
-    TranslateStreamCloseWebsocketRequests UnauthenticatedHTTP2DOSMitigation WatchList WatchListClient
-    WindowsGracefulNodeShutdown
+    APIResponseCompression APIServerIdentity AllowParsingUserUIDFromCertAuth AtomicFIFO
+    AuthorizePodWebsocketUpgradeCreatePermission CRDObservedGenerationTracking
+    ClearingNominatedNodeNameAfterBinding ClientsAllowCARotation ClientsAllowTLSCacheGC ConstrainedImpersonation
+    DRAConsumableCapacity DRADeviceBindingConditions DRADeviceTaints DRAPartitionableDevices
+    DRAResourceClaimDeviceStatus DRAResourceClaimGranularStatusAuthorization DRASchedulerFilterTimeout
+    DeclarativeValidationBeta DeploymentReplicaSetTerminatingReplicas DetectCacheInconsistency
+    HPAConfigurableTolerance InOrderInformersBatchProcess ListFromCacheSnapshot
+    MatchLabelKeysInPodTopologySpread MatchLabelKeysInPodTopologySpreadSelectorMerge
+    MutablePodResourcesForSuspendedJobs MutableSchedulingDirectivesForSuspendedJobs
+    NominatedNodeNameForExpectation OpenAPIEnums OpportunisticBatching PodDeletionCost
+    PodTopologyLabelsAdmission PortForwardWebsockets RelaxedServiceNameValidation RemoteRequestHeaderUID
+    SchedulerAsyncPreemption SchedulerPopFromBackoffQ ServiceAccountNodeAudienceRestriction
+    SizeBasedListCostEstimate StaleControllerConsistencyDaemonSet StaleControllerConsistencyJob
+    StaleControllerConsistencyReplicaSet StaleControllerConsistencyStatefulSet
+    StatefulSetSemanticRevisionComparison StorageVersionHash StrictIPCIDRValidation
+    StructuredAuthenticationConfigurationEgressSelector StructuredAuthenticationConfigurationJWKSMetrics
+    TokenRequestServiceAccountUIDValidation TranslateStreamCloseWebsocketRequests
+    UnauthenticatedHTTP2DOSMitigation UnknownVersionInteroperabilityProxy UnlockWhileProcessingFIFO
+    WatchCacheInitializationPostStartHook WatchList WatchListClient WindowsGracefulNodeShutdown
 """
 _OTHER_BETA_OFF = """
-    CRDObservedGenerationTracking ClusterTrustBundle ConcurrentWatchObjectDecode CoordinatedLeaderElection
-    DeclarativeValidationTakeover MutatingAdmissionPolicy SchedulerAsyncAPICalls StorageVersionMigrator
-    WatchCacheInitializationPostStartHook
+    ClusterTrustBundle ConcurrentWatchObjectDecode CoordinatedLeaderElection DRADeviceTaintRules
+    MaxUnavailableStatefulSet SchedulerAsyncAPICalls StorageVersionMigrator
 """
 _OTHER_ALPHA = """
-    APIServingWithRoutine AllowUnsafeMalformedObjectDeletion CBORServingAndStorage ClientsAllowCBOR ClientsPreferCBOR
-    CloudControllerManagerWatchBasedRoutesReconciliation CloudControllerManagerWebhook ConstrainedImpersonation
-    CrossNamespaceVolumeDataSource DRADeviceBindingConditions DRADeviceTaintRules DRADeviceTaints
-    DRAPartitionableDevices GangScheduling GenericWorkload HPAScaleToZero InTreePluginPortworxUnregister
-    MutablePVNodeAffinity MutablePodResourcesForSuspendedJobs MutableSchedulingDirectivesForSuspendedJobs
-    RelaxedServiceNameValidation StorageCapacityScoring StorageVersionAPI StrictIPCIDRValidation
-    UnknownVersionInteroperabilityProxy WindowsCPUAndMemoryAffinity
+    APIServingWithRoutine AllowUnsafeMalformedObjectDeletion CBORServingAndStorage ClientsAllowCBOR
+    ClientsPreferCBOR CloudControllerManagerWatchBasedRoutesReconciliation CloudControllerManagerWebhook
+    ControllerManagerReleaseLeaderElectionLockOnExit CrossNamespaceVolumeDataSource DRAListTypeAttributes
+    DRANodeAllocatableResources DRAResourcePoolStatus DRAWorkloadResourceClaims GangScheduling GenericWorkload
+    HPAScaleToZero ManifestBasedAdmissionControlConfig MutablePVNodeAffinity
+    PersistentVolumeClaimUnusedSinceTime ShardedListAndWatch StorageCapacityScoring StorageVersionAPI
+    TopologyAwareWorkloadScheduling VolumeLimitScaling WindowsCPUAndMemoryAffinity WorkloadAwarePreemption
+    WorkloadWithJob
 """
-_OTHER_DEPRECATED_ON = """
-    AggregatedDiscoveryRemoveBetaType DisableNodeKubeProxyVersion SeparateCacheWatchRPC StorageNamespaceIndex
-"""
-_OTHER_DEPRECATED_OFF = """
-    AllowOverwriteTerminationGracePeriodSeconds InPlacePodVerticalScalingAllocatedStatus KMSv1
-    WatchFromStorageWithoutResourceVersion WindowsHostNetwork
-"""
+_OTHER_DEPRECATED_ON_LOCKED = "AggregatedDiscoveryRemoveBetaType DisableNodeKubeProxyVersion"
+_OTHER_DEPRECATED_ON = "ServiceCIDRStatusFieldWiping StorageNamespaceIndex"
+_OTHER_DEPRECATED_OFF_LOCKED = "AllowOverwriteTerminationGracePeriodSeconds SeparateCacheWatchRPC"
+_OTHER_DEPRECATED_OFF = (
+    "AllowInsecureKubeletCertificateSigningRequests DeclarativeValidationTakeover KMSv1 WindowsHostNetwork"
+)
 
-# For the gates that the kubelet reads: the gates that must be on too.
+#: Gates of the kubelet that keep their defaults in this agent, and why. Setting one to the other value is refused;
+#: `AllAlpha` and `AllBeta` do not change it.
+FIXED: Mapping[str, str] = {
+    "CRIListStreaming": "lists of pods, containers and images are read from the runtime in one message each",
+    "ImageVolumeWithDigest": "the digests of image volumes are not reported",
+    "InPlacePodVerticalScalingExclusiveCPUs": "containers with exclusive CPUs cannot be resized in place",
+    "InPlacePodVerticalScalingExclusiveMemory": "containers with memory of NUMA nodes of their own cannot be resized in place",
+    "NativeHistograms": "metrics are served as text, which has no native histograms",
+    "PodAndContainerStatsFromCRI": "usage is read from cgroups, not from the runtime",
+    "PodCertificateRequest": "projected volumes of the kind podCertificate are not supported",
+    "PodLevelResourceManagers": "exclusive CPUs and NUMA nodes are assigned to containers, not to pods",
+    "PodsAPI": "the gRPC API for pods is not served",
+    "ReloadKubeletClientCAFile": "a changed client CA file is always read again",
+    "ReloadKubeletServerCertificateFile": "changed certificate and key files are always read again",
+    "RuntimeClassInImageCriApi": "images are not counted for each runtime handler",
+    "UserNamespacesHostNetworkSupport": "a pod on the host's network cannot have its own user namespace",
+}
+#: Gates of the kubelet that choose between two ways to one result. This agent has one way, so both values are accepted.
+#: Log lines have the fields of their call and none of a context (the first); exits come from the runtime's events and from
+#: lists (the next two); what the kernel refuses to a user namespace is never an error (the last).
+EITHER_WAY = frozenset({"ContextualLogging", "EventedPLEG", "PLEGOnDemandRelist", "KubeletInUserNamespace"})
+
+# The gates that must be on too. Needs that are locked on are left out.
 DEPENDENCIES: Mapping[str, tuple[str, ...]] = {
-    "DRAConsumableCapacity": ("DynamicResourceAllocation",),
-    "DRAExtendedResource": ("DynamicResourceAllocation",),
+    "ClusterTrustBundleProjection": ("ClusterTrustBundle",),
+    "DRADeviceBindingConditions": ("DRAResourceClaimDeviceStatus",),
+    "DRAResourceClaimGranularStatusAuthorization": ("DRAResourceClaimDeviceStatus",),
+    "DRAWorkloadResourceClaims": ("GenericWorkload",),
+    "ExtendWebSocketsToKubelet": ("NodeDeclaredFeatures",),
+    "GangScheduling": ("GenericWorkload",),
     "GracefulNodeShutdownBasedOnPodPriority": ("GracefulNodeShutdown",),
-    "ImageVolumeWithDigest": ("ImageVolume",),
-    "InPlacePodLevelResourcesVerticalScaling": (
-        "InPlacePodVerticalScaling",
-        "NodeDeclaredFeatures",
-        "PodLevelResources",
-    ),
-    "InPlacePodVerticalScalingExclusiveCPUs": ("InPlacePodVerticalScaling",),
-    "InPlacePodVerticalScalingExclusiveMemory": ("InPlacePodVerticalScaling",),
-    "ProcMountType": ("UserNamespacesSupport",),
-    "ResourceHealthStatus": ("DynamicResourceAllocation",),
+    "InPlacePodLevelResourcesVerticalScaling": ("NodeDeclaredFeatures", "PodLevelResources"),
+    "InPlacePodVerticalScalingInitContainers": ("NodeDeclaredFeatures",),
+    "MatchLabelKeysInPodTopologySpreadSelectorMerge": ("MatchLabelKeysInPodTopologySpread",),
+    "PodLevelResourceManagers": ("PodLevelResources",),
+    "ResourceHealthStatusMessage": ("ResourceHealthStatus",),
     "RestartAllContainersOnContainerExits": ("ContainerRestartRules", "NodeDeclaredFeatures"),
-    "UserNamespacesHostNetworkSupport": ("UserNamespacesSupport",),
+    "StaleControllerConsistencyDaemonSet": ("AtomicFIFO",),
+    "StaleControllerConsistencyJob": ("AtomicFIFO",),
+    "StaleControllerConsistencyReplicaSet": ("AtomicFIFO",),
+    "StaleControllerConsistencyStatefulSet": ("AtomicFIFO",),
+    "StorageVersionAPI": ("APIServerIdentity",),
+    "TopologyAwareWorkloadScheduling": ("GenericWorkload",),
+    "UnknownVersionInteroperabilityProxy": ("APIServerIdentity",),
+    "UserNamespacesHostNetworkSupport": ("NodeDeclaredFeatures",),
+    "WindowsGracefulNodeShutdown": ("GracefulNodeShutdown",),
+    "WorkloadAwarePreemption": ("GangScheduling",),
+    "WorkloadWithJob": ("GenericWorkload",),
 }
 
 
@@ -153,14 +190,16 @@ def known_gates() -> Mapping[str, Gate]:
         (_KUBELET_BETA_OFF, Gate(False, FeatureStage.BETA)),
         (_KUBELET_ALPHA, Gate(False, FeatureStage.ALPHA)),
         (_KUBELET_DEPRECATED_ON, Gate(True, FeatureStage.DEPRECATED)),
-        (_KUBELET_DEPRECATED_OFF, Gate(False, FeatureStage.DEPRECATED)),
         (_KUBELET_DEPRECATED_OFF_LOCKED, Gate(False, FeatureStage.DEPRECATED, locked=True)),
+        (_KUBELET_DEPRECATED_OFF, Gate(False, FeatureStage.DEPRECATED)),
         (_OTHER_GA_LOCKED, Gate(True, FeatureStage.GA, locked=True)),
         (_OTHER_GA, Gate(True, FeatureStage.GA)),
         (_OTHER_BETA_ON, Gate(True, FeatureStage.BETA)),
         (_OTHER_BETA_OFF, Gate(False, FeatureStage.BETA)),
         (_OTHER_ALPHA, Gate(False, FeatureStage.ALPHA)),
+        (_OTHER_DEPRECATED_ON_LOCKED, Gate(True, FeatureStage.DEPRECATED, locked=True)),
         (_OTHER_DEPRECATED_ON, Gate(True, FeatureStage.DEPRECATED)),
+        (_OTHER_DEPRECATED_OFF_LOCKED, Gate(False, FeatureStage.DEPRECATED, locked=True)),
         (_OTHER_DEPRECATED_OFF, Gate(False, FeatureStage.DEPRECATED)),
     )
     return {name: gate for names, gate in rows for name in names.split()}
@@ -188,21 +227,29 @@ class FeatureGates(Value):
     def enabled(self, name: str) -> bool:
         """Whether a known gate is on. Raises KeyError for an unknown name, which is a bug in the caller."""
         gate = known_gates()[name]
+        if name in FIXED:
+            return gate.default
         if name in self.given:
             return self.given[name]
-        if not gate.locked and gate.stage is FeatureStage.ALPHA and ALL_ALPHA in self.given:
-            return self.given[ALL_ALPHA]
-        if not gate.locked and gate.stage is FeatureStage.BETA and ALL_BETA in self.given:
-            return self.given[ALL_BETA]
-        return gate.default
+        return self.given.get(_group(gate), gate.default)
 
     def all(self) -> dict[str, tuple[bool, str]]:
         """Every known gate: whether it is on, and its stage."""
         return {name: (self.enabled(name), gate.stage.value) for name, gate in known_gates().items()}
 
+    def unmoved(self) -> tuple[str, ...]:
+        """The gates that keep their defaults although `AllAlpha` or `AllBeta` sets the other value, sorted."""
+        gates = known_gates()
+        return tuple(sorted(name for name in FIXED if self.given.get(_group(gates[name])) is (not gates[name].default)))
+
+
+def _group(gate: Gate) -> str:
+    """The name that sets all gates of the stage; "" if there is none."""
+    return "" if gate.locked else {FeatureStage.ALPHA: ALL_ALPHA, FeatureStage.BETA: ALL_BETA}.get(gate.stage, "")
+
 
 def setting_problems(given: Mapping[str, bool]) -> list[str]:
-    """The problems of the given gates: unknown names and locked gates, in the reference's words."""
+    """The problems of the given gates: unknown names and locked gates, in the reference's words, and gates of `FIXED`."""
     problems = []
     for name in sorted(given):
         gate = known_gates().get(name)
@@ -213,6 +260,8 @@ def setting_problems(given: Mapping[str, bool]) -> list[str]:
         elif gate.locked and given[name] != gate.default:
             wanted, fixed = str(given[name]).lower(), str(gate.default).lower()
             problems.append(f"cannot set feature gate {name} to {wanted}, feature is locked to {fixed}")
+        elif name in FIXED and given[name] != gate.default:
+            problems.append(f"cannot set feature gate {name} to {str(given[name]).lower()} here: {FIXED[name]}")
     return problems
 
 

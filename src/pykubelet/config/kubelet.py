@@ -4,7 +4,7 @@ Owns: names, types and plain defaults (doc page: Kubelet Configuration v1beta1).
 Not here: defaults that depend on other fields (`defaults.py`), rules (`validate*.py`), reading (`schema.py`).
 
 A field marked `Inert` is accepted and checked, and has no effect in the Kubernetes kubelet either.
-Remove the mark when a part of the agent reads the field. `Partly` states which part of a field's effect is implemented.
+Every other field has its effect.
 
 A type marked `Ptr` distinguishes "not given" from the zero value, as a pointer does in the reference: an explicit `0`, `false`
 or `""` stays. For other types, a zero value counts as not given and takes the default. `T | None` has no default at all.
@@ -36,12 +36,6 @@ class Mark(msgspec.Struct, frozen=True):
     """A mark that a field's annotation adds to its Python type."""
 
     name: str
-
-
-class Partly(msgspec.Struct, frozen=True):
-    """Marks a field with a part of its effect. `text`: the part that works and the part that is missing, logged at start."""
-
-    text: str
 
 
 POINTER = Mark("pointer")

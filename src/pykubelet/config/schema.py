@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from pykubelet.base.api.quantity import parse as parse_quantity
 from pykubelet.base.kit.durations import Duration, format_duration, parse_duration
 from pykubelet.base.kit.values import Value
 from pykubelet.config.errors import ConfigProblem
-from pykubelet.config.kubelet import INERT, NS_TOO, POINTER, QUANTITY, KubeletConfiguration, Partly, Range
+from pykubelet.config.kubelet import INERT, NS_TOO, POINTER, QUANTITY, KubeletConfiguration, Range
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -55,14 +55,14 @@ class MapOf(Value):
 class Field(Value):
     """One field. `default`: a plain value; None: no default. `pointer`: a zero value is not the same as "not given".
 
-    `partly`: which part of the field's effect is implemented; "": the field has no effect, None: all of it.
+    `inert`: the field has no effect.
     """
 
     name: str
     node: Node
     pointer: bool
     default: Any
-    partly: str | None = None
+    inert: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,7 @@ def config_shape() -> Object:
 
 def _field(name: str, hint: Any, default: Any) -> Field:
     node, pointer = _node(hint)
-    return Field(name, node, pointer, to_plain(default), _partly(hint))
-
-
-def _partly(hint: Any) -> str | None:
-    marks: tuple[Any, ...] = getattr(hint, "__metadata__", ())
-    return "" if INERT in marks else next((mark.text for mark in marks if isinstance(mark, Partly)), None)
+    return Field(name, node, pointer, to_plain(default), INERT in getattr(hint, "__metadata__", ()))
 
 
 def _node(hint: Any) -> tuple[Node, bool]:
@@ -244,18 +239,17 @@ def _paths(node: Object, prefix: str) -> Iterator[str]:
 
 
 @cache
-def partly_by_path() -> Mapping[str, str]:
-    """`Field.partly` by path, for the `field_paths` without their full effect. The mark of an object covers all its fields."""
-    return dict(_partly_below(config_shape(), "", None))
+def inert_paths() -> frozenset[str]:
+    """The `field_paths` of the fields without effect."""
+    return frozenset(_inert_below(config_shape(), ""))
 
 
-def _partly_below(node: Object, prefix: str, above: str | None) -> Iterator[tuple[str, str]]:
+def _inert_below(node: Object, prefix: str) -> Iterator[str]:
     for name, entry in node.fields.items():
-        partly = entry.partly if above is None else above
         if isinstance(entry.node, Object):
-            yield from _partly_below(entry.node, f"{prefix}{name}.", partly)
-        elif partly is not None:
-            yield prefix + name, partly
+            yield from _inert_below(entry.node, f"{prefix}{name}.")
+        elif entry.inert:
+            yield prefix + name
 
 
 def given_paths(value: dict[str, Any]) -> list[str]:

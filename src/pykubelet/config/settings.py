@@ -24,7 +24,6 @@ DECLARED = (
     "InPlacePodLevelResourcesVerticalScaling",
     "InPlacePodVerticalScalingInitContainers",
     "RestartAllContainersOnContainerExits",
-    "UserNamespacesHostNetworkSupport",
 )
 USAGE_MAX_AGE_S = 1.0
 CRASH_BACKOFF_INITIAL_S = 10.0
@@ -77,8 +76,7 @@ class Flags(Value):
 
 
 class Settings(Value):
-    """All settings of the agent. `no_effect`: given gates that have no effect yet. `inert`: given fields and flags that have no
-    effect in the Kubernetes kubelet either.
+    """All settings of the agent. `inert`: given fields and flags that have no effect in the Kubernetes kubelet either.
 
     `warnings`: are logged once at start. `files`: the configuration files that were read, in order.
     """
@@ -86,7 +84,6 @@ class Settings(Value):
     config: KubeletConfiguration = field(default_factory=KubeletConfiguration)
     flags: Flags = field(default_factory=Flags)
     gates: FeatureGates = field(default_factory=lambda: FeatureGates({}))
-    no_effect: tuple[str, ...] = ()
     inert: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     files: tuple[str, ...] = ()

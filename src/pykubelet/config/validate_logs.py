@@ -20,6 +20,9 @@ SCHEMES = ("dns", "unix", "unix-abstract")
 def check_logging(logging: Logging, gates: FeatureGates) -> list[ConfigProblem]:
     """The problems of the field `logging`. Their texts contain the field path and have no prefix, as in the reference."""
     found = [ConfigProblem(f"logging.{path}", f"logging.{path}: {text}") for path, text in _logging(logging)]
+    if logging.format == "json" and not gates.enabled("LoggingBetaOptions"):
+        text = "logging.format: Forbidden: Log format json is disabled, see LoggingBetaOptions feature"
+        found.append(ConfigProblem("logging.format", text))
     if not gates.enabled("LoggingAlphaOptions"):
         for name in FORMATS:
             options = getattr(logging.options, name)

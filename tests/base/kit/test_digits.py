@@ -2,7 +2,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.digits import parse_decimal, parse_integer
+
+
+@given(st.integers(min_value=-(2**63), max_value=2**63 - 1))
+def test_every_integer_of_64_bits_is_read_back(number: int) -> None:
+    assert parse_integer(str(number)) == number
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-", "+1", "--1", "-0", "007", "1.0", "9223372036854775808", "-9223372036854775809"]
+)
+def test_what_is_no_integer_in_its_usual_spelling_is_none(text: str) -> None:
+    assert parse_integer(text) is None
 
 
 @given(st.integers(min_value=0, max_value=2**63 - 1))

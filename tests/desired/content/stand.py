@@ -155,7 +155,7 @@ async def stand(
     roster, roster_writer = make_cell("roster", Roster())
     node, node_writer = make_cell("api-node", ApiNode(object_ttl_s=object_ttl_s))
     content, writer = make_cell("content", Content())
-    settings = settings or ContentSettings(node="n")
+    settings = settings or ContentSettings(node="n", trust_bundles=True)
     needs = partial(pod_needs, volume_keys=volume_keys)
     loop = ContentLoop(roster, writer, client, server.clock, settings, node, needs)
     made = Stand(server, client, content, roster_writer, node_writer)

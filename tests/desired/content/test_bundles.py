@@ -9,6 +9,7 @@ from support.memory_api import MemoryApiServer, virtual_api_server
 from pykubelet.base.api.core import ClusterTrustBundleProjection, LabelSelector, VolumeProjection
 from pykubelet.base.model.content import Absent, ObjectKey, TrustBundle, Unreadable
 from pykubelet.base.model.needs import bundle_key
+from pykubelet.desired.content.model import ContentSettings
 from pykubelet.testing.kubeapi.fake import ApiFault
 
 pytestmark = pytest.mark.virtual_time
@@ -90,6 +91,17 @@ async def test_where_they_are_not_served_the_content_is_unreadable() -> None:
         found = await s.found(key_of(by_name("one")))
         assert isinstance(found, Unreadable)
         assert found.message == "ClusterTrustBundle projection is not supported in static kubelet mode"
+
+
+async def test_while_the_gate_is_off_bundles_are_not_supported_and_not_requested() -> None:
+    async with stand(ContentSettings(node="n"), serving()) as s:
+        put(s.server, "one", A)
+        for name in ("one", "two"):  # the second is wanted after the answer to the first
+            s.want(pod_with(projected=wanting(by_name(name))))
+            found = await s.found(key_of(by_name(name)))
+            assert isinstance(found, Unreadable)
+            assert found.message == "ClusterTrustBundle projection is not supported in static kubelet mode"
+        assert s.server.count("GET", "certificates.k8s.io") == 0
 
 
 async def test_what_is_served_is_asked_again_when_the_server_fails() -> None:

@@ -105,6 +105,19 @@ def test_only_taints_that_end_pods_count(toleration: dict[str, str], reason: str
     assert desk.reason("fixed-1") is None
 
 
+@pytest.mark.parametrize(
+    ("operator", "limit", "level", "tolerated"),
+    [("Gt", "900", "950", True), ("Gt", "950", "950", False), ("Lt", "-1", "-5", True), ("Lt", "0", "high", False)],
+)
+def test_tolerations_compare_numbers_with_their_gate(operator: str, limit: str, level: str, tolerated: bool) -> None:
+    node = replace(NODE, taints=(Taint(key="sla", value=level, effect="NoExecute"),))
+    pod = make_pod("web", tolerations=[{"key": "sla", "operator": operator, "value": limit, "effect": "NoExecute"}])
+    for compares in (True, False):
+        desk = Desk(("api",))
+        desk.send(pod, source="api", at=facts(node, compares_taints=compares))
+        assert desk.reason("web-1") == (None if tolerated and compares else "TaintToleration")
+
+
 HERE = replace(NODE, registered=True)
 
 

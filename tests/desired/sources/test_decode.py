@@ -200,6 +200,45 @@ def test_static_pods_stand_alone(spec: dict[str, Any], resource: str) -> None:
     assert reason.partition(";")[0] == f"static pods may not reference {resource}"
 
 
+@pytest.mark.parametrize(
+    ("spec", "thing"),
+    [
+        ({"imagePullSecrets": [{"name": "s"}]}, ""),
+        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, ""),
+        ({"resourceClaims": [{"name": "r", "resourceClaimName": "x"}]}, "ResourceClaims"),
+        (
+            {"volumes": [{"name": "v", "projected": {"sources": [BUNDLE]}}]},
+            "ClusterTrustBundle projected volume sources",
+        ),
+    ],
+)
+def test_without_the_gate_static_pods_may_refer_to_most_objects(spec: dict[str, Any], thing: str) -> None:
+    (found,) = decode_manifest(text(spec={**SPEC, **spec}), ORIGIN, ManifestRules("node-1", may_refer=True))
+    if thing:
+        assert isinstance(found, ManifestProblem) and found.reason == f"static pods may not use {thing}"
+    else:
+        assert isinstance(found, core.Pod)
+
+
+@pytest.mark.parametrize(
+    ("value", "comparisons", "problem"),
+    [
+        ("950", True, ""),
+        ("-1", True, ""),
+        ("+950", True, 'value: Invalid value: "+950": must be a valid decimal integer in canonical form'),
+        ("950", False, 'operator: Unsupported value: "Gt": supported values: "Equal", "Exists", "Lt", "Gt"'),
+    ],
+)
+def test_tolerations_compare_whole_numbers_with_their_gate(value: str, comparisons: bool, problem: str) -> None:
+    spec = {**SPEC, "tolerations": [{"key": "sla", "operator": "Gt", "value": value}]}
+    (found,) = decode_manifest(text(spec=spec), ORIGIN, ManifestRules("node-1", comparisons=comparisons))
+    if problem:
+        assert isinstance(found, ManifestProblem)
+        assert f"{found.field_path}: {found.reason}" == f"spec.tolerations[0].{problem}"
+    else:
+        assert isinstance(found, core.Pod)
+
+
 def test_pod_list_of_a_url() -> None:
     second = {"metadata": {"name": "db"}, "spec": SPEC}
     pods = decode_manifest(

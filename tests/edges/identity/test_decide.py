@@ -64,6 +64,12 @@ def test_a_serving_certificate_needs_an_address() -> None:
     assert not SERVING.needs_address and not CLIENT.needs_address
 
 
+def test_a_name_is_enough_for_a_serving_certificate_with_its_gate() -> None:
+    assert serving_certificate("n").at(["n"], []).needs_address
+    assert not serving_certificate("n", dns_only=True).at(["n"], []).needs_address
+    assert serving_certificate("n", dns_only=True).needs_address
+
+
 def test_a_denied_request_has_a_reason() -> None:
     condition = CertificateSigningRequestCondition(type="Denied", status="True", reason="R", message="no")
     status = CertificateSigningRequestStatus(conditions=(condition,))

@@ -123,6 +123,16 @@ def test_token_attributes_need_v1() -> None:
     assert "tokenAttributes: Forbidden" in problems(HEAD.replace("/v1", "/v1beta1") + ENTRY + TOKEN)[0]
 
 
+def test_token_attributes_need_their_gate() -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_providers((HEAD + ENTRY + TOKEN).encode(), "c.yaml", "/bin-dir", tokens=False)
+    assert refused.value.problems == (
+        "c.yaml: providers[0].tokenAttributes: Forbidden: tokenAttributes is not supported when "
+        "KubeletServiceAccountTokenForCredentialProviders feature gate is disabled",
+    )
+    assert parse_providers((HEAD + ENTRY).encode(), "c.yaml", "/bin-dir", tokens=False)[0].token is None
+
+
 def write_program(folder: Path, name: str, mode: int = 0o755) -> None:
     folder.mkdir(exist_ok=True)
     (folder / name).write_text("#!/bin/sh\n")

@@ -432,6 +432,19 @@ async def test_the_node_is_read_anew_for_whoever_needs_it_as_it_is(make_stand: M
     assert refused.read_error and refused.registered
 
 
+@pytest.mark.parametrize("reads", [True, False])
+async def test_a_node_that_may_not_be_created_is_read_unless_its_gate_is_on(make_stand: MakeStand, reads: bool) -> None:
+    stand = make_stand(replace(ABOUT, reads_forbidden=reads))
+    stand.server.faults.append(ApiFault("POST", NODES, status=403, message="no right to create", times=-1))
+    stand.set_runtime.publish(WELL)
+    stand.start()
+    async with asyncio.timeout(30):
+        state = await stand.state.wait_for(lambda state: state.node_error)
+    assert ("no right to create" in state.node_error) is not reads
+    read = [sent for sent in stand.server.requests if sent.path == NODE and sent.method == "GET"]
+    assert bool(read) is reads
+
+
 async def test_what_others_write_on_the_node_is_known_here(make_stand: MakeStand) -> None:
     stand = make_stand(replace(ABOUT, external_cloud=True))
     stand.set_runtime.publish(WELL)

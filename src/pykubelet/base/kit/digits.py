@@ -17,3 +17,11 @@ def parse_decimal(text: str | bytes, highest: int = 2**63 - 1) -> int | None:
         return None
     number = int(text)
     return number if number <= highest else None
+
+
+def parse_integer(text: str) -> int | None:
+    """The whole number of 64 bits that `text` stands for in its usual spelling, without a plus sign or leading zeros; None for
+    any other text."""
+    number = parse_decimal(text.removeprefix("-"), 2**63)
+    signed = -number if number is not None and text.startswith("-") else number
+    return signed if signed is not None and str(signed) == text and signed < 2**63 else None

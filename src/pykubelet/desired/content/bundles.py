@@ -44,15 +44,18 @@ class _Resources(msgspec.Struct, frozen=True):
 
 
 class TrustBundles:
-    """Answers the keys that were passed to `want`. `run` never returns."""
+    """Answers the keys that were passed to `want`. `run` never returns. `is_on`: the gate ClusterTrustBundleProjection; while it
+    is off, nothing is requested and every answer is that bundles are not supported."""
 
-    def __init__(self, client: ApiClient, clock: Clock, answers: Post[Answered]) -> None:
+    def __init__(self, client: ApiClient, clock: Clock, answers: Post[Answered], *, is_on: bool) -> None:
+        self._is_on = is_on
         self._client = client
         self._clock = clock
         self._answers = answers
         self.keys: frozenset[ObjectKey] = frozenset()
         self._answered: dict[ObjectKey, Found] = {}
         self._bundles: Mapping[str, ClusterTrustBundle] | None = None
+        self._problem = ""
         self._wanted = asyncio.Event()
 
     def want(self, keys: frozenset[ObjectKey]) -> None:
@@ -72,7 +75,7 @@ class TrustBundles:
                 self._wanted.clear()
                 await self._wanted.wait()
             try:
-                version = await self._served_version()
+                version = await self._served_version() if self._is_on else ""
             except ApiError as error:
                 failures += 1
                 self._answer_unreadable(f"failed to ensure informer manager for ClusterTrustBundles: {error.message}")
@@ -105,7 +108,7 @@ class TrustBundles:
                     self._bundles = None
                     return
                 if listed.synced:
-                    self._bundles = listed.items
+                    self._bundles, self._problem = listed.items, ""
                     self._answer_all()
                 elif listed.error is not None:
                     self._answer_unreadable(listed.error.message)
@@ -113,11 +116,14 @@ class TrustBundles:
     # Answers
 
     def _answer_all(self) -> None:
-        if self._bundles is not None:
+        if self._problem:
+            self._answer_unreadable(self._problem)
+        elif self._bundles is not None:
             for key in sorted(self.keys):
                 self._answer(key, _chosen(key.name, self._bundles))
 
     def _answer_unreadable(self, message: str) -> None:
+        self._problem = message
         for key in sorted(self.keys):
             before = self._answered.get(key)
             since = before.since if isinstance(before, Unreadable) else self._clock.wall()

@@ -75,7 +75,7 @@ class ContentLoop:
         self._wakeup = asyncio.Event()
         self._mailbox: Mailbox[Event] = Mailbox("content", self._wakeup)
         self._tasks = Supervisor("edges.content")
-        self._bundles = TrustBundles(client, clock, self._mailbox)
+        self._bundles = TrustBundles(client, clock, self._mailbox, is_on=settings.trust_bundles)
         self._seen: Mapping[PodUID, RosterPod] = {}
         self._needs: dict[PodUID, tuple[Pod, Needs]] = {}
         self._users: Counter[ContentKey] = Counter()

@@ -15,6 +15,7 @@ from collections.abc import Container, Iterable, Mapping
 from pykubelet.base.api.core import Pod, Taint, Toleration
 from pykubelet.base.api.huge_pages import HUGE_PAGES
 from pykubelet.base.api.resources import in_units, is_pod_level
+from pykubelet.base.kit.digits import parse_integer
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.node_selector import matches_node_selector
@@ -245,7 +246,7 @@ def _is_counted(name: str, node: NodeView) -> bool:
     return name in node.allocatable
 
 
-def refuse_placement(pod: Pod, demand: Demand, load: Load, node: NodeView) -> Rejection | None:
+def refuse_placement(pod: Pod, demand: Demand, load: Load, node: NodeView, rules: AdmissionRules) -> Rejection | None:
     """Rejection for node affinity, node name, host ports or NoExecute taints; None: admitted."""
     if not matches_node(pod, node):
         return _predicate(NODE_AFFINITY, _WRONG_AFFINITY)
@@ -253,24 +254,31 @@ def refuse_placement(pod: Pod, demand: Demand, load: Load, node: NodeView) -> Re
         return _predicate("NodeName", _WRONG_NODE)
     if any(port.clashes(taken) for port in demand.ports for taken in load.ports):
         return _predicate("NodePorts", _PORTS_TAKEN)
-    if not is_static(pod) and not _tolerates_all(pod, node):
+    if not is_static(pod) and not _tolerates_all(pod, node, rules.compares_taints):
         return _predicate(TAINT_TOLERATION, _NOT_TOLERATED)
     return None
 
 
-def _tolerates_all(pod: Pod, node: NodeView) -> bool:
+def _tolerates_all(pod: Pod, node: NodeView, comparisons: bool) -> bool:
     """Whether the pod tolerates all NoExecute taints of the node; other taints do not count here."""
     taints = (taint for taint in node.taints if taint.effect == NO_EXECUTE)
-    return all(any(_tolerates(toleration, taint) for toleration in pod.spec.tolerations) for taint in taints)
+    tolerations = pod.spec.tolerations
+    return all(any(_tolerates(toleration, taint, comparisons) for toleration in tolerations) for taint in taints)
 
 
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+def _tolerates(toleration: Toleration, taint: Taint, comparisons: bool = False) -> bool:
+    """Whether the toleration matches the taint. `comparisons`: the operators Lt and Gt count (KEP-5471)."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
         return False
     if toleration.operator == "Exists":
         return True
+    if toleration.operator in ("Lt", "Gt"):
+        limit, value = parse_integer(toleration.value), parse_integer(taint.value)
+        if not comparisons or limit is None or value is None:
+            return False
+        return value < limit if toleration.operator == "Lt" else value > limit
     return bool(toleration.key) and toleration.operator in ("", "Equal") and toleration.value == taint.value
 
 

@@ -339,7 +339,7 @@ def _judge_fit(entry: Entry, load: Load, facts: AdmissionFacts) -> _Judgement:
     shortages = admission.find_shortages(entry.demand, load, facts.node, rules.max_pods, placed)
     if shortages and not is_critical(pod):
         return _Refuse(shortages[0].rejection)
-    refusal = admission.refuse_placement(pod, entry.demand, load, facts.node)
+    refusal = admission.refuse_placement(pod, entry.demand, load, facts.node, rules)
     if refusal is not None and refusal.reason in admission.OF_THE_NODE and facts.node.registered:
         return _judge_by_newest(entry, refusal, facts.node)
     refusal = (

@@ -43,6 +43,7 @@ class AdmissionRules(Value):
     places_all: bool = False
     limited_swap: bool = False
     pod_level_resources: bool = True
+    compares_taints: bool = False
     features: frozenset[str] | None = None
 
 
@@ -62,6 +63,7 @@ def admission_rules(settings: Settings, kernel: tuple[int, int], *, app_armor: b
         places_all=settings.has_placement_policy,
         limited_swap=config.memorySwap.swapBehavior == "LimitedSwap",
         pod_level_resources=settings.enabled("PodLevelResources"),
+        compares_taints=settings.enabled("TaintTolerationComparisonOperators"),
         features=frozenset(settings.declared_features) if settings.enabled("NodeDeclaredFeatures") else None,
     )
 

@@ -158,7 +158,9 @@ def _refusal(pod: Pod, load: Load, facts: AdmissionFacts) -> Rejection | None:
     shortages = admission.find_shortages(
         demand, load, facts.node, facts.rules.max_pods, facts.placements.placed_resources
     )
-    return shortages[0].rejection if shortages else admission.refuse_placement(pod, demand, load, facts.node)
+    if shortages:
+        return shortages[0].rejection
+    return admission.refuse_placement(pod, demand, load, facts.node, facts.rules)
 
 
 def _infeasible(pod: Pod, now: Pod, rules: AdmissionRules) -> str:

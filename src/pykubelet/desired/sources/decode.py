@@ -18,7 +18,7 @@ from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.ids import is_pod_uid
 from pykubelet.base.model.roster import ManifestProblem
-from pykubelet.desired.sources.references import api_reference
+from pykubelet.desired.sources.references import api_reference, never_allowed
 from pykubelet.desired.sources.static import Origin, make_static
 from pykubelet.desired.sources.storage import KINDS, decode_object
 
@@ -37,10 +37,16 @@ Problems = tuple[ManifestProblem, ...]
 
 
 class ManifestRules(Value):
-    """What manifests are decoded for: the node's name, and whether it has no API server (`is_standalone`)."""
+    """What manifests are decoded for: the node's name, and whether it has no API server (`is_standalone`).
+
+    `may_refer`: static pods may refer to API objects (the gate PreventStaticPodAPIReferences is off). `comparisons`: the gate
+    TaintTolerationComparisonOperators.
+    """
 
     node_name: str
     is_standalone: bool = False
+    may_refer: bool = False
+    comparisons: bool = False
 
 
 def problem(origin: Origin, field_path: str, reason: str) -> ManifestProblem:
@@ -163,9 +169,12 @@ def _decode_pod(manifest: dict[str, object], origin: Origin, rules: ManifestRule
     if pod.metadata.uid and not is_pod_uid(pod.metadata.uid):
         return (problem(origin, prefix + "metadata.uid", UID_RULE),)
     pod = make_static(default_pod(pod), manifest, origin, rules.node_name)
-    if errors := validate_pod(pod):
+    if errors := validate_pod(pod, comparisons=rules.comparisons):
         return tuple(problem(origin, prefix + error.path, error.body) for error in errors[:MAX_PROBLEMS])
-    if resource := api_reference(pod, rules.is_standalone):
+    if rules.may_refer:
+        if thing := never_allowed(pod):
+            return (problem(origin, prefix + "spec", f"static pods may not use {thing}"),)
+    elif resource := api_reference(pod, rules.is_standalone):
         return (problem(origin, prefix + "spec", f"static pods may not reference {resource}"),)
     return (pod,)
 

@@ -31,6 +31,14 @@ def api_reference(pod: Pod, is_standalone: bool = False) -> str:
     return next((found for v in spec.volumes if (found := _volume_reference(v, is_standalone))), "")
 
 
+def never_allowed(pod: Pod) -> str:
+    """What a static pod may not use even if it may refer to API objects, in the reference kubelet's words; empty for nothing."""
+    for volume in pod.spec.volumes:
+        if volume.projected is not None and any(s.clusterTrustBundle is not None for s in volume.projected.sources):
+            return "ClusterTrustBundle projected volume sources"
+    return "ResourceClaims" if pod.spec.resourceClaims else ""
+
+
 def _containers(spec: PodSpec) -> tuple[Container | EphemeralContainer, ...]:
     return (*spec.containers, *spec.initContainers, *spec.ephemeralContainers)
 

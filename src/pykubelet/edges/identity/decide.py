@@ -35,7 +35,8 @@ BACKOFF = BackoffPolicy(2.0, 32.0)
 
 
 class WantedCertificate(Value):
-    """The wanted content of a certificate. `use`: its name in `Credentials`. `usage`: the usage beside "digital signature"."""
+    """The wanted content of a certificate. `use`: its name in `Credentials`. `usage`: the usage beside "digital signature".
+    `dns_only`: it is of use without IP addresses (the gate AllowDNSOnlyNodeCSR)."""
 
     node: str
     use: str
@@ -43,6 +44,7 @@ class WantedCertificate(Value):
     usage: str
     dns: tuple[str, ...] = ()
     ips: tuple[str, ...] = ()
+    dns_only: bool = False
 
     @property
     def name(self) -> str:
@@ -57,7 +59,7 @@ class WantedCertificate(Value):
     @property
     def needs_address(self) -> bool:
         """Whether the request must wait for an address: no client could use a serving certificate without an IP address."""
-        return self.signer == SERVING_SIGNER and not self.ips
+        return self.signer == SERVING_SIGNER and not self.ips and not (self.dns_only and self.dns)
 
     def at(self, dns: Iterable[str], ips: Iterable[str]) -> WantedCertificate:
         """The same certificate for these DNS names and IP addresses, sorted and without duplicates."""
@@ -69,9 +71,9 @@ def client_certificate(node: str) -> WantedCertificate:
     return WantedCertificate(node, "client", CLIENT_SIGNER, "client auth")
 
 
-def serving_certificate(node: str) -> WantedCertificate:
+def serving_certificate(node: str, *, dns_only: bool = False) -> WantedCertificate:
     """The certificate of the kubelet's port, signed by the cluster; names and addresses are added with `at`."""
-    return WantedCertificate(node, "serving", SERVING_SIGNER, "server auth")
+    return WantedCertificate(node, "serving", SERVING_SIGNER, "server auth", dns_only=dns_only)
 
 
 def names_of(node: NodeView) -> tuple[list[str], list[str]]:

@@ -54,6 +54,11 @@ class ProviderConfig(Value):
     token: TokenAttributes | None = None
 
 
+TOKENS_OFF = (
+    "tokenAttributes is not supported when KubeletServiceAccountTokenForCredentialProviders feature gate is disabled"
+)
+
+
 class Providers(Value):
     """All plugins in their order. `config_hash`: the hash of the files, as in the reference's metric."""
 
@@ -90,8 +95,11 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     providers: tuple[_Provider, ...] | None = None
 
 
-def parse_providers(data: bytes, file: str, bin_dir: str) -> tuple[ProviderConfig, ...]:
-    """Parse the plugins of one file. Raises ConfigError that names the file and the field paths."""
+def parse_providers(data: bytes, file: str, bin_dir: str, *, tokens: bool = True) -> tuple[ProviderConfig, ...]:
+    """Parse the plugins of one file. Raises ConfigError that names the file and the field paths.
+
+    `tokens`: the gate KubeletServiceAccountTokenForCredentialProviders.
+    """
     plain = parse_document(data, file)
     try:
         document = msgspec.convert(plain, type=_Document)
@@ -102,6 +110,9 @@ def parse_providers(data: bytes, file: str, bin_dir: str) -> tuple[ProviderConfi
         raise ConfigError(f"{file}: {given}: must be {KIND} of one of {', '.join(CONFIG_VERSIONS)}")
     providers = document.providers or ()
     problems = [f"{file}: {problem}" for problem in _problems(providers, document.apiVersion == CONFIG_VERSIONS[0])]
+    if not tokens:
+        with_token = (index for index, provider in enumerate(providers) if provider.tokenAttributes is not None)
+        problems += [f"{file}: providers[{index}].tokenAttributes: Forbidden: {TOKENS_OFF}" for index in with_token]
     if problems:
         raise ConfigError(*problems)
     return tuple(_config(provider, bin_dir) for provider in providers)
@@ -211,15 +222,15 @@ CONFIG_INFO = Gauge(
 )
 
 
-def load_providers(config_path: str, bin_dir: str) -> Providers:
-    """Read the configuration and check that the programs exist. Blocks. Raises ConfigError."""
+def load_providers(config_path: str, bin_dir: str, *, tokens: bool = True) -> Providers:
+    """Read the configuration and check that the programs exist. Blocks. Raises ConfigError. `tokens`: as for `parse_providers`."""
     contents = [(path, _read(path)) for path in _config_files(config_path)]
     if not contents:
         raise ConfigError(f"{config_path}: no configuration files found")
     configs: list[ProviderConfig] = []
     problems: list[str] = []
     for path, data in contents:
-        for config in parse_providers(data, path, bin_dir):
+        for config in parse_providers(data, path, bin_dir, tokens=tokens):
             if any(other.name == config.name for other in configs):
                 problems.append(f'{path}: duplicate provider name "{config.name}" found in configuration file(s)')
             configs.append(config)

@@ -23,7 +23,8 @@ class Registration(Value):
     `labels`: the node's own and the given ones. `node_ips`: of `--node-ip`. `info`: without the runtime's version. `features`:
     the declared features (KEP-5328). `max_images` < 0: all. `reset_extended`: set extended resources of an earlier run to 0,
     because they have no plugin any more. `root_dir`: `--root-dir`. `local_storage`: `localStorageCapacityIsolation`, whether
-    pods can request `ephemeral-storage`.
+    pods can request `ephemeral-storage`. `reads_forbidden`: when the API server forbids to create the Node, see whether it
+    exists (off with the gate KubeletRegistrationGetOnExistsOnly).
     """
 
     name: str
@@ -42,6 +43,7 @@ class Registration(Value):
     reset_extended: bool = True
     root_dir: str = "/var/lib/kubelet"
     local_storage: bool = True
+    reads_forbidden: bool = True
 
 
 class NodeInputs(Value):

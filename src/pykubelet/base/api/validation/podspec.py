@@ -43,12 +43,16 @@ PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
 MAX_INT32 = (1 << 31) - 1
 
 
-def validate_pod(pod: Pod) -> Errors:
-    """All errors of a defaulted pod at its creation. An empty list means that the API server would accept it."""
+def validate_pod(pod: Pod, *, comparisons: bool = False) -> Errors:
+    """All errors of a defaulted pod at its creation. An empty list means that the API server would accept it.
+
+    `comparisons`: tolerations may compare numbers (the gate TaintTolerationComparisonOperators).
+    """
     spec = pod.spec
     errors = validate_metadata(pod.metadata, "metadata")
     errors += validate_pod_annotations(pod.metadata.annotations, spec, "metadata.annotations")
     errors += _validate_spec(pod)
+    errors += validate_tolerations(spec.tolerations, "spec.tolerations", comparisons=comparisons)
     if not spec.serviceAccountName:
         for i, volume in enumerate(spec.volumes):
             for j, source in enumerate(volume.projected.sources if volume.projected else ()):
@@ -86,7 +90,6 @@ def _validate_spec(pod: Pod) -> Errors:
     errors += _validate_names(spec, path)
     errors += _validate_deadline(spec, path)
     errors += validate_host_names(spec, path)
-    errors += validate_tolerations(spec.tolerations, f"{path}.tolerations")
     if spec.preemptionPolicy and spec.preemptionPolicy not in PREEMPTION_POLICIES:
         errors.append(not_supported(f"{path}.preemptionPolicy", spec.preemptionPolicy, PREEMPTION_POLICIES))
     if spec.overhead:

@@ -28,12 +28,17 @@ from pykubelet.base.api.validation.errors import (
     required,
 )
 from pykubelet.base.api.validation.metadata import validate_labels
+from pykubelet.base.kit.digits import parse_integer
 
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-def validate_tolerations(tolerations: tuple[Toleration, ...], path: str) -> Errors:
-    """spec.tolerations."""
+_COMPARISONS = ("Lt", "Gt")
+_DECIMAL = "must be a valid decimal integer in canonical form"
+
+
+def validate_tolerations(tolerations: tuple[Toleration, ...], path: str, *, comparisons: bool = False) -> Errors:
+    """spec.tolerations. `comparisons`: the operators Lt and Gt are allowed."""
     errors: Errors = []
     for i, toleration in enumerate(tolerations):
         at = f"{path}[{i}]"
@@ -53,6 +58,11 @@ def validate_tolerations(tolerations: tuple[Toleration, ...], path: str) -> Erro
                 if toleration.value:
                     detail = "value must be empty when `operator` is 'Exists'"
                     errors.append(invalid(f"{at}.operator", toleration.value, detail))
+            case "Lt" | "Gt" if comparisons:
+                if parse_integer(toleration.value) is None:
+                    errors.append(invalid(f"{at}.value", toleration.value, _DECIMAL))
+            case "Lt" | "Gt" as other:
+                errors.append(not_supported(f"{at}.operator", other, ("Equal", "Exists", *_COMPARISONS)))
             case other:
                 errors.append(not_supported(f"{at}.operator", other, ("Equal", "Exists")))
         if toleration.effect and toleration.effect not in TAINT_EFFECTS:
