@@ -9,27 +9,23 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from support.memory_api import MemoryApiServer
-from support.memory_host import MemoryCgroups
-from support.memory_runtime import MemoryRuntime
 from support.virtual_time import VirtualClock, VirtualLoop
 from support.world import kubeconfig
 
-from pykubelet.act.resources.model import CgroupDriver
 from pykubelet.app.flags import parse_command_line
 from pykubelet.app.load import load
-from pykubelet.app.parts import Periods, Runtime
-from pykubelet.app.wiring import Agent, make_machinery, node_facts
-from pykubelet.app.wiring_cluster import join_cluster
-from pykubelet.base.model.paths import CONTAINER_LOG_LINKS
+from pykubelet.app.parts import Periods
+from pykubelet.app.wiring import Agent
 from pykubelet.config.settings import Settings
 from pykubelet.edges.cri import cri_pb2 as pb
-from pykubelet.edges.host.fs.files import make_dirs
-from pykubelet.edges.host.proc.machine import Machine, read_machine
 from pykubelet.edges.kubeapi.listwatch import WatchPeriods
 from pykubelet.observe.eviction.model import EvictionPeriods
 from pykubelet.observe.node.runtime import RuntimePeriods
 from pykubelet.observe.pleg.decide import RelistPeriods
+from pykubelet.testing.agent import doubled_agent, prepare_directories
 from pykubelet.testing.cri.fake_answers import FakeFeatures
+from pykubelet.testing.cri.in_memory import MemoryRuntime
+from pykubelet.testing.host import MemoryCgroups
 
 NODE_NAME = "node"
 NODE_IP = "192.0.2.10"
@@ -162,24 +158,12 @@ class Node:
             )
         )
 
-    def machine(self, settings: Settings) -> Machine:
-        """As `prepare_machine`, without what changes this process and the kernel."""
-        paths = settings.paths
-        for path in (paths.root, paths.pods, paths.logs, CONTAINER_LOG_LINKS):
-            make_dirs(path, 0o755)
-        return read_machine("/", paths.root)
-
     @contextlib.asynccontextmanager
     async def life(self, periods: Periods) -> AsyncIterator[Agent]:
         """One life of the agent, from its start to SIGTERM."""
         settings = self.settings()
-        machine = self.machine(settings)
-        cluster = join_cluster(settings, self.clock)
-        runtime = Runtime(self.runtime.connect(), CgroupDriver.CGROUPFS, driver_is_known=True)
-        machinery = make_machinery(settings, self.clock, machine, self.cgroups, runtime, periods=periods)
-        async with Agent(
-            machinery, node_facts(settings, machine, CgroupDriver.CGROUPFS, self.cgroups.version), cluster
-        ) as agent:
+        machine = prepare_directories(settings)
+        async with doubled_agent(settings, self.clock, machine, self.runtime, self.cgroups, periods) as agent:
             self.agent = agent
             self.lives += 1
             await agent.start()

@@ -21,17 +21,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
-from google.protobuf.message import Message
 
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.cri import containerd_events_pb2 as events_pb2
-from pykubelet.edges.cri import containerd_task_events_pb2 as task_pb2
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.cri.events import HintKind
 from pykubelet.testing.cri.fake_answers import FakeAnswers, FakeConditions, FakeFeatures, RegistryAuth
+from pykubelet.testing.cri.fake_events import task_events
 from pykubelet.testing.cri.fake_state import (
     FakeContainer,
     FakeImage,
@@ -243,7 +242,7 @@ class FakeRuntime(FakeAnswers):
             )
             for cri_queue in self._subscribers.cri:
                 cri_queue.put_nowait(event)
-        for topic, message in _task_events(kind, object_id):
+        for topic, message in task_events(kind, object_id):
             envelope = events_pb2.Envelope(namespace="k8s.io", topic=topic)
             envelope.event.type_url = message.DESCRIPTOR.full_name
             envelope.event.value = message.SerializeToString()
@@ -280,15 +279,3 @@ _CRI_EVENTS = {
     HintKind.STOPPED: pb.CONTAINER_STOPPED_EVENT,
     HintKind.DELETED: pb.CONTAINER_DELETED_EVENT,
 }
-
-
-def _task_events(kind: HintKind, object_id: str) -> list[tuple[str, Message]]:
-    """The error of containerd itself."""
-    if kind is HintKind.STARTED:
-        return [("/tasks/start", task_pb2.TaskStart(container_id=object_id))]
-    if kind is HintKind.OOM:
-        return [("/tasks/oom", task_pb2.TaskOOM(container_id=object_id))]
-    if kind is HintKind.STOPPED:
-        exit_event = task_pb2.TaskExit(container_id=object_id, id=object_id)
-        return [("/tasks/exit", exit_event), ("/tasks/delete", task_pb2.TaskDelete(container_id=object_id))]
-    return []

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from ipaddress import IPv4Network
 
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.values import Value
@@ -102,13 +103,17 @@ Notify = Callable[[HintKind, str, FakeSandbox], None]
 
 
 class FakeState:
-    """The whole state of the fake runtime. `notify`: is called for every event, after the state has changed."""
+    """The whole state of the fake runtime. `notify`: is called for every event, after the state has changed.
+
+    `network`: pods get their addresses from it, one after the other.
+    """
 
     def __init__(self, clock: Clock, notify: Notify) -> None:
         self.sandboxes: dict[str, FakeSandbox] = {}
         self.containers: dict[str, FakeContainer] = {}
         self.images: dict[str, FakeImage] = {}
         self.reserved: dict[str, str] = {}
+        self.network = IPv4Network("10.88.0.0/16")
         self._clock = clock
         self._notify = notify
         self._made = 0
@@ -125,7 +130,7 @@ class FakeState:
         sandbox = FakeSandbox(made, name, config, runtime_handler, self._now_ns())
         options = config.linux.security_context.namespace_options
         if options.network != pb.NODE:
-            sandbox.ip = f"10.88.{self._made // 250}.{self._made % 250 + 2}"
+            sandbox.ip = str(self.network[2 + self._made % (self.network.num_addresses - 3)])
         self.sandboxes[made] = sandbox
         self._notify(HintKind.CREATED, made, sandbox)
         self._notify(HintKind.STARTED, made, sandbox)

@@ -1,7 +1,7 @@
 """The fake container runtime without gRPC and sockets: its answers are called, each with messages as they would travel.
 
-For whole agents under virtual time, where millions of calls are made. What a call does is the fake's own
-(`edges.cri.fake_answers`); how calls travel is tested elsewhere (tests/net/grpc).
+For whole agents in one process: under virtual time, where millions of calls are made, and hundreds of agents at once. What a
+call does is the fake's own (`fake_answers.py`); how calls travel is tested elsewhere (tests/net/grpc).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.events import HintKind
 from pykubelet.edges.cri.wire import Wire
 from pykubelet.net.grpc.status import Code, RpcError
-from pykubelet.testing.cri.fake import _task_events
 from pykubelet.testing.cri.fake_answers import FakeAnswers, FakeFeatures
+from pykubelet.testing.cri.fake_events import task_events
 from pykubelet.testing.cri.fake_state import FakeContainer, FakeSandbox, Refused
 
 Serve = Callable[[bytes], Awaitable[bytes]]
@@ -80,7 +80,7 @@ class MemoryRuntime(FakeAnswers):
         return serve
 
     def _notify(self, kind: HintKind, object_id: str, sandbox: FakeSandbox) -> None:
-        for topic, message in _task_events(kind, object_id):
+        for topic, message in task_events(kind, object_id):
             envelope = events_pb2.Envelope(namespace="k8s.io", topic=topic)
             envelope.event.type_url = message.DESCRIPTOR.full_name
             envelope.event.value = message.SerializeToString()
