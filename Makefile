@@ -13,7 +13,7 @@ VM_DIR ?= .vm
 PACKAGER := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(VENV)/python -m packager
 TESTVM := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testvm --folder $(VM_DIR)
 
-.PHONY: help env wheel deb image packages programs run run-cluster run-storage down test test-cluster test-crash test-vm vm-shell lint unit coverage integration bench bench-cluster docs gen python
+.PHONY: help env wheel deb image packages programs run run-cluster run-storage down test test-cluster test-crash test-ten test-vm vm-shell lint unit coverage integration bench bench-cluster docs gen python
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -42,13 +42,16 @@ down: python ## Remove everything that `make run`, `run-cluster` and `run-storag
 	@$(TESTBED) down --folder $(STORAGE_DIR)
 
 test: packages lint ## Lint, types, architecture, all tests with real containers (root)
-	$(PYTEST) -m "not cluster and not crash"
+	$(PYTEST) -m "not cluster and not crash and not ten"
 
 test-crash: packages env ## Kill the agent at every effect it has on the machine (root; long)
 	$(PYTEST) --dist load -m crash
 
 test-cluster: packages env programs ## The tests on a real control plane (root; the first time builds for 5 minutes)
 	$(PYTEST) -m cluster
+
+test-ten: packages env programs ## A cluster of ten nodes: rollout, drain, a dead node, a partition (root; 15 minutes)
+	$(VENV)/pytest -m ten tests/ten
 
 test-vm: python ## Tests in a virtual machine with systemd and cgroup v2 (root; PARTS="life groups" chooses, the first time builds)
 	@$(TESTVM) run $(PARTS)
@@ -66,12 +69,12 @@ lint: env ## Style, types and the architecture's contracts
 	$(VENV)/lint-imports
 
 unit: env ## The tests that need neither root nor containers
-	$(PYTEST) -m "not integration and not cluster"
+	$(PYTEST) -m "not integration and not cluster and not ten"
 
 # Coverage by branches; what decides and plans has to be covered nearly whole.
 DECISIONS := */decide*.py,*/*plan*.py,*/placement/*.py
 coverage: env ## Branch coverage of `make unit`; fails when decisions are covered below 95 %
-	$(PYTEST) -m "not integration and not cluster" --cov=pykubelet --cov-branch --cov-report=
+	$(PYTEST) -m "not integration and not cluster and not ten" --cov=pykubelet --cov-branch --cov-report=
 	$(VENV)/coverage report --sort=cover --skip-covered | tail -n 40
 	$(VENV)/coverage report --include="$(DECISIONS)" --fail-under=95
 

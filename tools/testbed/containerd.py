@@ -31,7 +31,10 @@ _LONGEST_SOCKET = 100
 
 @dataclass(frozen=True, slots=True)
 class Testbed:
-    """A private containerd. Written to the folder at the first `up`, so that later calls find the same one."""
+    """A private containerd. Written to the folder at the first `up`, so that later calls find the same one.
+
+    `launcher`: what is put before the command that starts it, such as one that enters a network namespace.
+    """
 
     __test__ = False
 
@@ -41,6 +44,7 @@ class Testbed:
     snapshotter: str
     bin_dir: str = ""
     shared_chains_were_there: bool = False
+    launcher: tuple[str, ...] = ()
 
     @property
     def root(self) -> Path:
@@ -132,12 +136,18 @@ class Testbed:
 def load(folder: Path) -> Testbed | None:
     """The testbed that `up` made in `folder`, running or not."""
     try:
-        return Testbed(**json.loads((folder.resolve() / "testbed.json").read_text()))
+        data = json.loads((folder.resolve() / "testbed.json").read_text())
+        return Testbed(**data | {"launcher": tuple(data.get("launcher", ()))})
     except (OSError, ValueError, TypeError):
         return None
 
 
-def up(folder: Path, image_names: Iterable[str] = (images.BUSYBOX,), bin_dir: str = "") -> Testbed:
+def up(
+    folder: Path,
+    image_names: Iterable[str] = (images.BUSYBOX,),
+    bin_dir: str = "",
+    launcher: Iterable[str] = (),
+) -> Testbed:
     """Make sure that a private containerd runs below `folder` and has the images; returns it.
 
     Finds a running one, also one that lost only its containerd (its containers are then adopted). `bin_dir`, or the
@@ -146,7 +156,7 @@ def up(folder: Path, image_names: Iterable[str] = (images.BUSYBOX,), bin_dir: st
     """
     folder = folder.resolve()
     with _locked(folder):
-        testbed = load(folder) or _plan(folder, bin_dir)
+        testbed = load(folder) or _plan(folder, bin_dir, tuple(launcher))
         _hold(testbed)
         if len(str(testbed.socket)) > _LONGEST_SOCKET:
             raise TestbedError(f"{testbed.socket} is too long for a socket: use a folder with a shorter path")
@@ -164,7 +174,7 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _plan(folder: Path, bin_dir: str) -> Testbed:
+def _plan(folder: Path, bin_dir: str, launcher: tuple[str, ...]) -> Testbed:
     bin_dir = bin_dir or os.environ.get("TESTBED_BIN", "")
     seed = int.from_bytes(hashlib.sha256(os.fsencode(folder)).digest()[:4], "big")
     holder = claims.folder(folder)
@@ -177,6 +187,7 @@ def _plan(folder: Path, bin_dir: str) -> Testbed:
         snapshotter="overlayfs" if _overlay_works(folder) else "native",
         bin_dir=bin_dir,
         shared_chains_were_there=has_shared_chains() and not _another_runs(folder),
+        launcher=launcher,
     )
     part = folder / "testbed.json.part"
     part.write_text(json.dumps(asdict(testbed), indent=2) + "\n")
@@ -258,7 +269,7 @@ def start(testbed: Testbed, timeout_s: float = 60) -> None:
         write_cni_config(testbed.network, testbed.root / "cni", testbed.root / "ipam")
         testbed.config_file.write_text(render_config(testbed))
         testbed.socket.unlink(missing_ok=True)
-        argv = [program, "--config", str(testbed.config_file), "--log-level", "info"]
+        argv = [*testbed.launcher, program, "--config", str(testbed.config_file), "--log-level", "info"]
         pid = host.spawn(argv, testbed.log_file, testbed.env, testbed.cgroup)
         (testbed.root / "containerd.pid").write_text(str(pid))
 

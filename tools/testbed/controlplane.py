@@ -42,6 +42,7 @@ class ControlPlane:
     audited: bool = False
     controllers_flags: Mapping[str, str] = field(default_factory=dict)
     cgroup: str = ""
+    address: str = controlplane_flags.LOOPBACK
 
     @property
     def root(self) -> Path:
@@ -56,7 +57,7 @@ class ControlPlane:
     @property
     def server(self) -> str:
         """The API server's URL."""
-        return f"https://127.0.0.1:{self.ports.api}"
+        return f"https://{self.address}:{self.ports.api}"
 
     @property
     def authority(self) -> Path:
@@ -96,12 +97,17 @@ def load(folder: Path) -> ControlPlane | None:
 
 
 def up(
-    folder: Path, audited: bool = False, controllers_flags: Mapping[str, str] | None = None, cgroup: str = ""
+    folder: Path,
+    audited: bool = False,
+    controllers_flags: Mapping[str, str] | None = None,
+    cgroup: str = "",
+    address: str = controlplane_flags.LOOPBACK,
 ) -> ControlPlane:
     """Make sure that a control plane runs below `folder`; returns it when it is ready to take pods.
 
     `audited` keeps a log of all requests; `controllers_flags` are laid over those of kube-controller-manager; `cgroup`
-    is where the processes run, the caller's to remove. The programs are those of the folder's first start, as long as they
+    is where the processes run, the caller's to remove; `address` is this machine's where the API server listens, for nodes in
+    other network namespaces. The programs are those of the folder's first start, as long as they
     exist. Raises TestbedError with the end of a log.
     """
     folder = folder.resolve()
@@ -110,7 +116,8 @@ def up(
     if plane is None or not Path(plane.programs.apiserver).exists():
         ports = plane.ports if plane else Ports(*(host.free_port(0, claims.folder(folder)) for _ in range(5)))
         plane = ControlPlane(str(folder), ports, controlplane_programs.find())
-    plane = replace(plane, audited=audited, controllers_flags=dict(controllers_flags or {}), cgroup=cgroup)
+    flags = dict(controllers_flags or {})
+    plane = replace(plane, audited=audited, controllers_flags=flags, cgroup=cgroup, address=address)
     plane.root.mkdir(parents=True, exist_ok=True)
     _write_json(plane.root / "controlplane.json", asdict(plane))
     _make_certificates(plane)
@@ -135,7 +142,7 @@ def _make_certificates(plane: ControlPlane) -> None:
     certificates.make_authority(pki)
     certificates.make_signing_key(pki / "accounts.key")
     first_service = controlplane_flags.SERVICE_RANGE.partition("/")[0].removesuffix("0") + "1"
-    names = ["DNS:localhost", "DNS:kubernetes.default.svc", "IP:127.0.0.1", f"IP:{first_service}"]
+    names = ["DNS:localhost", "DNS:kubernetes.default.svc", f"IP:{plane.address}", f"IP:{first_service}"]
     certificates.issue(pki, "apiserver", "kube-apiserver", addresses=names)
     certificates.issue(pki, "kubelet-client", "kube-apiserver-kubelet-client", ["system:masters"])
     certificates.issue(pki, "admin", "admin", ["system:masters"])
@@ -282,7 +289,10 @@ def _command(plane: ControlPlane, program: str) -> list[str]:
             if plane.audited:
                 audit = (plane.root / "audit-policy.json", plane.audit_log)
                 _write_json(audit[0], controlplane_flags.audit_policy())
-            return [programs.apiserver, *controlplane_flags.apiserver_flags(programs.minor, pki, ports, audit)]
+            return [
+                programs.apiserver,
+                *controlplane_flags.apiserver_flags(programs.minor, pki, ports, audit, plane.address),
+            ]
         case "kube-controller-manager":
             extra = plane.controllers_flags
             flags = controlplane_flags.controllers_flags(programs.minor, pki, ports, plane.admin, extra)

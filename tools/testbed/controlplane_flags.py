@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+LOOPBACK = "127.0.0.1"
 SERVICE_RANGE = "10.96.0.0/16"
 # The API server is reachable on loopback only, which an Endpoints object cannot name; this one is for documentation
 _ADVERTISED = "192.0.2.1"
@@ -16,7 +17,7 @@ _FIRST_WITH_TRUST_BUNDLES = 33
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """All on 127.0.0.1."""
+    """All on loopback, except the API server's in a control plane with an address of its own."""
 
     api: int
     etcd: int
@@ -43,13 +44,15 @@ def etcd_flags(folder: Path, ports: Ports) -> list[str]:
     return [*_flags(values), "--unsafe-no-fsync"]
 
 
-def apiserver_flags(minor: int, pki: Path, ports: Ports, audit: tuple[Path, Path] | None) -> list[str]:
-    """`pki` has the certificates; `audit` is the policy file and the log, where one is kept."""
+def apiserver_flags(
+    minor: int, pki: Path, ports: Ports, audit: tuple[Path, Path] | None, address: str = LOOPBACK
+) -> list[str]:
+    """`pki` has the certificates; `audit` is the policy file and the log, where one is kept; at `address` it listens."""
     values: dict[str, object] = {
         "etcd-servers": f"http://127.0.0.1:{ports.etcd}",
-        "bind-address": "127.0.0.1",
+        "bind-address": address,
         "secure-port": ports.api,
-        "advertise-address": _ADVERTISED,
+        "advertise-address": _ADVERTISED if address == LOOPBACK else address,
         "endpoint-reconciler-type": "none",
         "service-cluster-ip-range": SERVICE_RANGE,
         "cert-dir": pki,

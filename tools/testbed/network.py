@@ -42,6 +42,11 @@ def _run(command: list[str], text: str = "") -> str:
     return done.stdout
 
 
+def run_ip(*words: str) -> None:
+    """One command of ip(8). Raises TestbedError."""
+    _run(["ip", *words])
+
+
 def used_subnets() -> list[ipaddress.IPv4Network]:
     """Destinations of this machine's IPv4 routes, the default route aside."""
     found = []

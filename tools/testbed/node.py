@@ -15,7 +15,7 @@ from pathlib import Path
 
 import live_table
 
-from testbed import claims, containerd, controlplane, host, images
+from testbed import claims, containerd, controlplane, host, images, segment
 from testbed.containerd import Testbed
 from testbed.host import TestbedError
 
@@ -204,9 +204,21 @@ def down(folder: Path) -> None:
         return
     stop_driver(folder)
     stop_agent(folder)
+    _remove_segment(folder)
     controlplane.down(folder)
     testbed = containerd.load(folder)
     containerd.down(folder, [pods_cgroup(testbed)] if testbed else [])
+
+
+def _remove_segment(folder: Path) -> None:
+    """The nodes on a network segment of the folder, each below a folder of its own, and the segment."""
+    if (net := segment.load(folder)) is None:
+        return
+    host.remove_cgroup(net.cgroup)
+    for known in folder.glob("*/testbed.json"):
+        host.unmount_below(known.parent)
+        containerd.down(known.parent)
+    segment.down(folder)
 
 
 def sweep_dead_runs() -> None:

@@ -1,0 +1,45 @@
+"""A cluster of ten nodes for the whole run. All tests below this folder need it (`make test-ten`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.cluster import Cluster
+from ten.nodes import Ten, make_nodes
+from ten.workloads import start_workloads
+from testbed import controlplane, segment
+from testbed import node as testbed_node
+
+NODES = 10
+#: The nodes with a containerd of their own, at least 3. Each costs 50 MB, and 15 MB more for each of its pods.
+REAL = max(3, int(os.environ.get("TEN_CONTAINERD", "3")))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever is in this folder needs the ten nodes."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.ten)
+
+
+@pytest.fixture(scope="session")
+def ten() -> Iterator[Ten]:
+    """Ten nodes that are Ready, with a Deployment of 300 pods, a StatefulSet, a DaemonSet, and a static pod on each."""
+    if os.geteuid() != 0:
+        pytest.fail("needs root: network namespaces, containerd, cgroups")
+    testbed_node.sweep_dead_runs()
+    folder = Path(f"/tmp/pyk-ten-{os.getpid()}")
+    try:
+        net = segment.up(folder)
+        plane = controlplane.up(folder, address=net.address)
+        found = Ten(Cluster(plane), make_nodes(folder, net, plane, NODES, REAL), folder / "shared")
+        found.start()
+        start_workloads(found)
+        yield found
+        found.cluster.close()
+    finally:
+        testbed_node.down(folder)
