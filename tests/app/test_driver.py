@@ -11,6 +11,7 @@ from pykubelet.app.driver import ask_driver, insist_on_driver
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode
+from pykubelet.edges.cri.metrics import LOSING_SUPPORT
 from pykubelet.testing.cri.fake import FakeFeatures, FakeRuntime, RuntimeFault
 
 FS, SYSTEMD = CgroupDriver.CGROUPFS, CgroupDriver.SYSTEMD
@@ -31,6 +32,7 @@ async def test_the_runtimes_word_counts(tmp_path: Path, reported: pb.CgroupDrive
         fake.withdraw(never)
         fake.inject(RuntimeFault("RuntimeConfig", code=CriCode.UNIMPLEMENTED, message="too old"))
         assert await ask_driver(client, configured) is configured
+        assert LOSING_SUPPORT.value("1.37.0") == 1, "what warns before the upgrade"
     finally:
         await client.close()
         await fake.stop()

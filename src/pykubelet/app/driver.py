@@ -14,6 +14,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.cri.metrics import LOSING_SUPPORT
 from pykubelet.edges.host.cgroups.cgroup_detect import detect_cgroups
 from pykubelet.edges.host.cgroups.cgroups import Cgroups
 
@@ -22,6 +23,8 @@ CRI_DRIVERS = {pb.SYSTEMD: CgroupDriver.SYSTEMD, pb.CGROUPFS: CgroupDriver.CGROU
 DEADLINE_S = 2.0
 TRIES = 3
 PAUSE_S = 2.0
+#: The version of Kubernetes that needs a runtime which reports its cgroup driver.
+WITHOUT_FALLBACK = "1.37.0"
 
 
 async def ask_driver(cri: CriClient, configured: CgroupDriver) -> CgroupDriver | None:
@@ -30,7 +33,10 @@ async def ask_driver(cri: CriClient, configured: CgroupDriver) -> CgroupDriver |
         async with asyncio.timeout(DEADLINE_S):
             answer = await cri.runtime_config()
     except CriError as error:
-        return configured if error.is_unimplemented else None
+        if not error.is_unimplemented:
+            return None
+        LOSING_SUPPORT.set(1, WITHOUT_FALLBACK)
+        return configured
     except TimeoutError:
         return None
     driver = CRI_DRIVERS.get(answer.linux.cgroup_driver, configured)

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from pykubelet.base.kit.metrics import MAX_SERIES, Counter, Histogram, MetricFamily, MetricSample, Registry
+from pykubelet.base.kit.metrics import (
+    MAX_SERIES,
+    Counter,
+    Gauge,
+    Histogram,
+    MetricFamily,
+    MetricSample,
+    Registry,
+    bound_text,
+    exponential_bounds,
+)
 from pykubelet.serve.metrics.exposition import render_metrics
 
 
@@ -59,6 +69,45 @@ def test_series_are_bounded_and_can_be_forgotten() -> None:
     assert many.value("other") == 50
     many.forget("7")
     assert many.value("7") == 0
+
+
+def test_metrics_without_labels_begin_at_zero() -> None:
+    registry = Registry()
+    Counter("a_total", "A.", registry=registry)
+    Gauge("b", "B.", registry=registry)
+    Histogram("c_seconds", "C.", bounds=(1.0,), registry=registry)
+    Gauge("d", "D.", ("pod",), registry=registry)
+    lines = render_metrics(registry.families()).decode().splitlines()
+    assert [line for line in lines if not line.startswith("#")] == [
+        *("a_total 0", "b 0"),
+        *('c_seconds_bucket{le="1"} 0', 'c_seconds_bucket{le="+Inf"} 0', "c_seconds_sum 0", "c_seconds_count 0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bound", "text"),
+    [
+        (0.005, "0.005"),
+        (1, "1"),
+        (745.0580596923828, "745.0580596923828"),
+        (604800, "604800"),
+        (1e6, "1e+06"),
+        (2592000, "2.592e+06"),
+        (124416000, "1.24416e+08"),
+        (0.00001, "1e-05"),
+        (float("inf"), "+Inf"),
+    ],
+)
+def test_bounds_are_written_to_the_last_digit_as_go_does(bound: float, text: str) -> None:
+    assert bound_text(bound) == text
+
+
+def test_the_bounds_of_runtime_operations_are_those_of_other_nodes() -> None:
+    bounds = [bound_text(bound) for bound in exponential_bounds(0.005, 2.5, 14)]
+    assert bounds[4:] == [
+        *("0.1953125", "0.48828125", "1.220703125", "3.0517578125", "7.62939453125", "19.073486328125"),
+        *("47.6837158203125", "119.20928955078125", "298.0232238769531", "745.0580596923828"),
+    ]
 
 
 def test_wrong_labels_and_names_given_twice_are_bugs() -> None:

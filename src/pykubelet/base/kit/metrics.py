@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
 
 from msgspec import Struct
 
@@ -19,6 +20,7 @@ DEFAULT_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10
 #: The most series that a metric may have; further label values are counted as `other`.
 MAX_SERIES = 2000
 OTHER = "other"
+_EXPONENT_FROM = 1e6
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -94,11 +96,11 @@ class Counter(_Metric):
 
 
 class Gauge(_Metric):
-    """A value that goes up and down; not for figures that a cell holds. It has no sample before it is set."""
+    """A value that goes up and down; not for figures that a cell holds. Without labels it begins at 0, like a counter."""
 
     def __init__(self, name: str, help: str, labels: tuple[str, ...] = (), *, registry: Registry | None = None) -> None:
         super().__init__(name, help, labels, registry)
-        self._values: dict[tuple[str, ...], float] = {}
+        self._values: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
 
     def add(self, by: float, *labels: str) -> None:
         """Add `by`, which may be negative, to the sample with these label values."""
@@ -125,7 +127,10 @@ class _Buckets(Struct):
 
 
 class Histogram(_Metric):
-    """Counts values in buckets. `bounds`: the upper limits of the buckets, in ascending order."""
+    """Counts values in buckets. `bounds`: the upper limits of the buckets, in ascending order.
+
+    Without labels it begins with empty buckets, so that clients see the first value as an increase.
+    """
 
     def __init__(
         self,
@@ -139,19 +144,24 @@ class Histogram(_Metric):
         super().__init__(name, help, labels, registry)
         self._bounds = bounds
         self._values: dict[tuple[str, ...], _Buckets] = {}
+        if not labels:
+            self._values[()] = self._empty()
 
     def observe(self, value: float, *labels: str) -> None:
         """Count `value` in its bucket, for these label values."""
         found = self._values.get(labels)
         if found is None:
             key = self._key(labels, self._values)
-            found = self._values.setdefault(key, _Buckets([0] * (len(self._bounds) + 1)))
+            found = self._values.setdefault(key, self._empty())
         found.counts[bisect_left(self._bounds, value)] += 1
         found.total += value
 
     def forget(self, *labels: str) -> None:
         """What these labels stood for is gone."""
         self._values.pop(labels, None)
+
+    def _empty(self) -> _Buckets:
+        return _Buckets([0] * (len(self._bounds) + 1))
 
     def count(self, *labels: str) -> int:
         """How many values were observed with these label values."""
@@ -166,6 +176,29 @@ class Histogram(_Metric):
         return MetricFamily(self.name, "histogram", self.help, samples)
 
 
+def bound_text(bound: float) -> str:
+    """The bound of a bucket as Go's Prometheus client writes it. Pure.
+
+    Clients compare bounds as text, and queries add up the buckets of many nodes: the shortest digits that stand for the
+    number, with an exponent of at least two digits from a million on.
+    """
+    if bound == float("inf"):
+        return "+Inf"
+    text = repr(float(bound))
+    if abs(bound) < _EXPONENT_FROM:
+        return text.removesuffix(".0")
+    digits, _, exponent = f"{Decimal(text).normalize():e}".partition("e+")
+    return f"{digits}e+{int(exponent):02d}"
+
+
+def exponential_bounds(start: float, factor: float, count: int) -> tuple[float, ...]:
+    """`count` bounds, each `factor` times the one before. Multiplied one by one, so that the last digits are those of Go. Pure."""
+    bounds = [start]
+    while len(bounds) < count:
+        bounds.append(bounds[-1] * factor)
+    return tuple(bounds)
+
+
 def histogram_samples(
     bounds: tuple[float, ...], counts: list[int], total: float, labels: Labels = ()
 ) -> Iterator[MetricSample]:
@@ -173,8 +206,7 @@ def histogram_samples(
     seen = 0
     for bound, number in zip((*bounds, float("inf")), counts, strict=True):
         seen += number
-        limit = "+Inf" if bound == float("inf") else f"{bound:g}"
-        yield MetricSample(seen, (*labels, ("le", limit)), suffix="_bucket")
+        yield MetricSample(seen, (*labels, ("le", bound_text(bound))), suffix="_bucket")
     yield MetricSample(total, labels, suffix="_sum")
     yield MetricSample(seen, labels, suffix="_count")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from pykubelet.base.kit.metrics import Counter, Histogram
+from pykubelet.base.kit.metrics import Counter, Gauge, Histogram, exponential_bounds
 
-_BOUNDS_S = tuple(round(0.005 * 2.5**power, 6) for power in range(14))
+_BOUNDS_S = exponential_bounds(0.005, 2.5, 14)
 OPERATIONS = Counter(
     "kubelet_runtime_operations_total",
     "Cumulative number of runtime operations by operation type.",
@@ -32,6 +32,11 @@ SANDBOX_ERRORS = Counter(
     "kubelet_run_podsandbox_errors_total",
     "Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler.",
     ("runtime_handler",),
+)
+LOSING_SUPPORT = Gauge(
+    "kubelet_cri_losing_support",
+    "the Kubernetes version that the currently running CRI implementation will lose support on if not upgraded.",
+    ("version",),
 )
 
 
