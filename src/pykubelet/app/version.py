@@ -30,11 +30,17 @@ def version_line() -> str:
     return f"Kubernetes {FULL}"
 
 
+def build_labels() -> dict[str, str]:
+    """What this program runs on, by the names of `kubernetes_build_info`'s labels."""
+    machine = os.uname().machine
+    python = "python" + ".".join(str(part) for part in sys.version_info[:3])
+    platform = f"linux/{_GO_MACHINES.get(machine, machine)}"
+    return {"compiler": "cpython", "go_version": python, "platform": platform}
+
+
 def raw_version() -> str:
     """The output of `--version=raw`: the reference's structure in Go's notation."""
-    machine = os.uname().machine
-    machine = _GO_MACHINES.get(machine, machine)
-    python = "python" + ".".join(str(part) for part in sys.version_info[:3])
+    build = build_labels()
     major, minor = MINOR.split(".")
     fields = (
         ("Major", major),
@@ -47,9 +53,9 @@ def raw_version() -> str:
         ("GitCommit", ""),
         ("GitTreeState", ""),
         ("BuildDate", ""),
-        ("GoVersion", python),
-        ("Compiler", "cpython"),
-        ("Platform", f"linux/{machine}"),
+        ("GoVersion", build["go_version"]),
+        ("Compiler", build["compiler"]),
+        ("Platform", build["platform"]),
     )
     return "version.Info{" + ", ".join(f'{name}:"{value}"' for name, value in fields) + "}"
 

@@ -10,7 +10,7 @@ from pykubelet.act.images.model import pull_waits
 from pykubelet.act.volumes.registry import PLUGINS
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import AgentStartError
-from pykubelet.app.version import FULL, KUBERNETES
+from pykubelet.app.version import FULL, KUBERNETES, build_labels
 from pykubelet.base.api.codec import encode
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodRef
@@ -223,6 +223,7 @@ def metrics_inputs(m: Machinery, cells: Cells, gates: Mapping[str, tuple[bool, s
         node=cells.node.cell.get(),
         gates=gates,
         version=KUBERNETES,
+        build=build_labels(),
         cgroup_version=int(m.cgroups.version),
         credentials=cells.credentials.cell.get(),
         now=m.clock.wall(),

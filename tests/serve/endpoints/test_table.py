@@ -281,7 +281,7 @@ def test_no_path_is_there_twice() -> None:
 
 def test_the_label_is_the_path_or_other() -> None:
     labels = metric_labels(ENDPOINTS)
-    assert {name for name, (label, _) in labels.items() if label == "other"} == {"page"}
+    assert {name for name, (label, _) in labels.items() if label == "other"} == {"page", "metrics/slis"}
     assert all(label in (name, "other") for name, (label, _) in labels.items())
     assert {name for name, (_, is_long) in labels.items() if is_long} == {"exec", "attach", "portForward", "debug"}
     assert [counted_name(path) for path in ("/metrics/slis/x", "/stats/summary", "/", "pods//")] == [

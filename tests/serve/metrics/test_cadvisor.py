@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pykubelet.base.kit.metrics import MetricFamily
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.usage import (
     ContainerUse,
@@ -9,9 +11,12 @@ from pykubelet.base.model.usage import (
     Details,
     DeviceIo,
     DiskUse,
+    FileSystemUse,
     GroupDetail,
     GroupUse,
+    InterfaceUse,
     MemoryUse,
+    NetworkUse,
     NodeUse,
     PodUse,
     ProcessesUse,
@@ -86,3 +91,49 @@ def test_pause_containers_and_qos_groups_are_named_by_their_own_path() -> None:
     [threads] = [family for family in cadvisor_families(usage, MACHINE) if family.name == "container_threads"]
     found = {labels["id"]: labels["name"] for sample in threads.samples if (labels := dict(sample.labels))}
     assert found == {"/": "", "/p": "", scope: "5a5b"} | {one.path: "" for one in classes}
+
+
+def families_of(usage: Usage) -> dict[str, MetricFamily]:
+    return {family.name: family for family in cadvisor_families(usage, MACHINE)}
+
+
+def test_pause_containers_have_their_image_which_queries_ask_for() -> None:
+    network = NetworkUse(7.0, (InterfaceUse("eth0", 5),))
+    ref = PodRef("shop", "web", UID)
+    pod = PodUse(ref, "/p", 1.0, group("/p"), (), network, "5a5b", group("/p/5a5b"), sandbox_image="pause:1")
+    families = families_of(Usage(1.0, NodeUse(group("/"), 1 << 30, 0.0), {UID: pod}))
+    [received] = families["container_network_receive_bytes_total"].samples
+    labels = dict(received.labels)
+    assert (labels["image"], labels["name"], labels["container"], labels["pod"]) == ("pause:1", "5a5b", "", "web")
+
+
+def test_what_is_set_when_a_container_is_made_has_no_time_of_its_own() -> None:
+    families = families_of(Usage(1.0, NodeUse(group("/"), 1 << 30, 12.75)))
+    [started] = families["container_start_time_seconds"].samples
+    [seen] = families["container_last_seen"].samples
+    [shares] = families["container_spec_cpu_shares"].samples
+    assert (started.value, started.at) == (12, None)
+    assert (seen.value, seen.at) == (7, 7.0)
+    assert shares.at is None
+
+
+def test_file_systems_have_the_names_of_their_devices() -> None:
+    root = FileSystemUse(7.0, 100, 50, 10, 1000, 900, 7, "/dev/vda1")
+    images = FileSystemUse(7.0, 200, 50, 20, 1000, 900, 7, "/dev/mapper/images")
+    containers = (ContainerUse("a", "id-a", "busybox", "/p/a", 1.0, group("/p/a"), replace(images, used=3)),)
+    pod = PodUse(PodRef("shop", "web", UID), "/p", 1.0, group("/p"), containers)
+    node = NodeUse(group("/"), 1 << 30, 0.0, fs=root, image_fs=images, container_fs=images)
+    families = families_of(Usage(1.0, node, {UID: pod}, True))
+
+    def shown(name: str) -> dict[tuple[str, str], float]:
+        found = [(dict(sample.labels), sample.value) for sample in families[name].samples]
+        return {(labels["id"], labels["device"]): value for labels, value in found}
+
+    assert shown("container_fs_limit_bytes") == {("/", "/dev/vda1"): 100, ("/", "/dev/mapper/images"): 200}
+    assert shown("container_fs_usage_bytes") == {
+        ("/", "/dev/vda1"): 10,
+        ("/", "/dev/mapper/images"): 150,
+        ("/p/a", "/dev/mapper/images"): 3,
+    }
+    nameless = families_of(Usage(1.0, replace(node, fs=replace(root, device=""), image_fs=None, container_fs=None)))
+    assert [dict(s.labels)["device"] for s in nameless["container_fs_inodes_total"].samples] == ["rootfs"]

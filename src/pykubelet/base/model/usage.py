@@ -165,7 +165,10 @@ class NetworkUse(Value):
 
 
 class FileSystemUse(Value):
-    """A directory's usage. `used` and `inodes_used` are those of the directory, the rest those of its file system."""
+    """A directory's usage. `used` and `inodes_used` are those of the directory, the rest those of its file system.
+
+    `device`: the path of the block device; "" for a file system without one.
+    """
 
     at: float
     capacity: int | None = None
@@ -174,6 +177,7 @@ class FileSystemUse(Value):
     inodes: int | None = None
     inodes_free: int | None = None
     inodes_used: int | None = None
+    device: str = ""
 
 
 class ContainerUse(Value):
@@ -201,7 +205,8 @@ class VolumeUse(Value):
 
 
 class PodUse(Value):
-    """A pod's usage. `sandbox_id` and `sandbox`: the pause container, if there is one; `sandbox` only with `details`."""
+    """A pod's usage. `sandbox_id`, `sandbox_image` and `sandbox`: the pause container, if there is one; the image and
+    `sandbox` only with `details`."""
 
     ref: PodRef
     path: str
@@ -213,6 +218,7 @@ class PodUse(Value):
     sandbox: GroupUse | None = None
     volumes: tuple[VolumeUse, ...] = ()
     host_files: int = 0
+    sandbox_image: str = ""
 
 
 def bytes_on_disk(pod: PodUse) -> int | None:

@@ -8,5 +8,5 @@ START_TIME = Gauge(
     "kubelet_graceful_shutdown_start_time_seconds", "Last graceful shutdown start time since unix epoch in seconds"
 )
 END_TIME = Gauge(
-    "kubelet_graceful_shutdown_end_time_seconds", "Last graceful shutdown start time since unix epoch in seconds"
+    "kubelet_graceful_shutdown_end_time_seconds", "Last graceful shutdown end time since unix epoch in seconds"
 )

@@ -35,6 +35,7 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.edges.host.proc.procfs import read_pid_limit, read_process_count
 from pykubelet.observe.stats.drivers import condition_event, measurements
+from pykubelet.observe.stats.sandbox_images import SandboxImages
 from pykubelet.observe.stats.sizes import PodSizes, read_file_system, read_pod_sizes
 from pykubelet.observe.stats.tree import (
     UsageSources,
@@ -114,6 +115,7 @@ class StatsLoop:
         self._sources = sources
         self._settings = settings
         self._cri = cri
+        self._sandbox_images = SandboxImages(cri)
         self._flight = flight
         self._clock = clock
         self._base: Usage | None = None
@@ -179,6 +181,9 @@ class StatsLoop:
         if with_files:
             await self._measure_files(observed, wall, all_now=with_new_files)
 
+        if with_details:
+            await self._learn_sandbox_images(observed)
+
         def read() -> tuple[NodeUse | None, dict[PodUID, PodUse], Details | None]:
             brief = not with_details
             node, pods = read_node(sources, wall, brief=brief), read_pods(sources, observed, wall, brief=brief)
@@ -227,7 +232,10 @@ class StatsLoop:
     def _with_files(self, uid: PodUID, pod: PodUse) -> PodUse:
         sizes = self._sizes.get(uid, NOT_WALKED)
         containers = tuple(self._container_with_files(container, sizes) for container in pod.containers)
-        return replace(pod, containers=containers, volumes=sizes.volumes, host_files=sizes.host_files)
+        image = self._sandbox_images.known.get(pod.sandbox_id, "")
+        return replace(
+            pod, containers=containers, volumes=sizes.volumes, host_files=sizes.host_files, sandbox_image=image
+        )
 
     def _container_with_files(self, container: ContainerUse, sizes: PodSizes) -> ContainerUse:
         files = self._files
@@ -241,6 +249,14 @@ class StatsLoop:
         if usage.error and usage.error != self._usage.get().error:
             log.warning("cannot read what is used", error=usage.error)
         self._usage.publish(usage)
+
+    async def _learn_sandbox_images(self, observed: Observed) -> None:
+        """Ask for the images of new sandboxes. Waits at most `FILES_WAIT_S`."""
+        sandboxes = [sandbox.id for view in observed.pods.values() for sandbox in view.sandboxes[:1]]
+        if self._sandbox_images.known.keys() != set(sandboxes):
+            task = self._start("sandboxes", self._sandbox_images.learn(sandboxes))
+            if task is not None:
+                await asyncio.wait([task], timeout=FILES_WAIT_S)
 
     # File systems
 

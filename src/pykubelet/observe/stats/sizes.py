@@ -15,6 +15,7 @@ from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.usage import FileSystemUse, VolumeUse
+from pykubelet.edges.host.cgroups.io_stats import device_path
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import list_dir, stat_file
 from pykubelet.edges.host.fs.mounts import is_mount_point, read_fs_usage
@@ -45,6 +46,7 @@ def read_file_system(path: str, at: float, used: tuple[int, int] | None = None) 
         inodes=usage.inodes,
         inodes_free=usage.inodes_free,
         inodes_used=inodes,
+        device=device_path(path),
     )
 
 

@@ -46,6 +46,7 @@ from pykubelet.serve.endpoints.zpages import KubeletInfo, ZPages
 from pykubelet.serve.explain.documents import ExplainRoute
 from pykubelet.serve.metrics.kubelet import MetricsInputs
 from pykubelet.serve.metrics.routes import StatsRoutes, agent_metrics, health_metrics, probe_metrics
+from pykubelet.serve.metrics.scrape import scrape
 from pykubelet.serve.page.serve import NodePage
 from pykubelet.serve.streaming.streams import Streams
 
@@ -131,17 +132,26 @@ def _zpages(inputs: EndpointInputs) -> ZPages:
     return ZPages(info, inputs.clock)
 
 
+def _metrics_page(
+    path: str, handler: Callable[[EndpointInputs], EndpointHandler], label: str = ""
+) -> Endpoint[EndpointInputs]:
+    def scraped(inputs: EndpointInputs) -> EndpointHandler:
+        return scrape(handler(inputs), inputs.flight, inputs.started_at)
+
+    return Endpoint(path, GET, scraped, (METRICS,), CORE, read_only=True, label=label)
+
+
 ENDPOINTS: tuple[Endpoint[EndpointInputs], ...] = (
     Endpoint(HEALTH_PATH, ANY, lambda i: health_handler(i.checks), (HEALTHZ, PROXY), CORE, below=True, read_only=True),
     Endpoint("/pods", GET, _pods, (PODS, PROXY), CORE, read_only=True),
     Endpoint("/pods/", GET, _pods, (PODS, PROXY), CORE, read_only=True),
     Endpoint("/stats/summary", GET | POST, _summary, (STATS,), CORE, read_only=True),
     Endpoint("/stats/summary/", GET | POST, _summary, (STATS,), CORE, read_only=True),
-    Endpoint("/metrics", GET, lambda i: agent_metrics(i.metrics, i.usage), (METRICS,), CORE, read_only=True),
-    Endpoint("/metrics/cadvisor", GET, lambda i: i.usage.cadvisor_metrics, (METRICS,), CORE, read_only=True),
-    Endpoint("/metrics/resource", GET, lambda i: i.usage.resource_metrics, (METRICS,), CORE, read_only=True),
-    Endpoint("/metrics/probes", GET, lambda _: probe_metrics, (METRICS,), CORE, read_only=True),
-    Endpoint("/metrics/slis", GET, lambda i: health_metrics(i.checks), (METRICS,), CORE, read_only=True),
+    _metrics_page("/metrics", lambda i: agent_metrics(i.metrics, i.usage)),
+    _metrics_page("/metrics/cadvisor", lambda i: i.usage.cadvisor_metrics),
+    _metrics_page("/metrics/resource", lambda i: i.usage.resource_metrics),
+    _metrics_page("/metrics/probes", lambda _: probe_metrics),
+    _metrics_page("/metrics/slis", lambda i: health_metrics(i.checks), label=OTHER),
     Endpoint("/exec/", STREAM, lambda i: _streams(i).exec, (PROXY,), DEBUGGING, below=True, long_running=True),
     Endpoint("/attach/", STREAM, lambda i: _streams(i).attach, (PROXY,), DEBUGGING, below=True, long_running=True),
     Endpoint(

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pykubelet.base.kit.metrics import Labels, MetricFamily, MetricSample
-from pykubelet.base.kit.values import Value
-from pykubelet.base.model.usage import GroupUse, InterfaceUse, NetworkUse, PodUse, Usage
+from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.usage import FileSystemUse, GroupUse, InterfaceUse, NetworkUse, PodUse, Usage
 from pykubelet.serve.metrics.cadvisor_details import SeenGroup, detail_families
 from pykubelet.serve.metrics.exposition import with_labels
 
@@ -45,11 +45,14 @@ class _Seen(Value):
 
 
 class _Metric(Value):
+    """`is_timed`: the samples have the time of the measurement; not so what is set when a container is made."""
+
     name: str
     kind: str
     help: str
     read: Callable[[_Seen], float | None]
     more: Labels = ()
+    is_timed: bool = True
 
 
 def _labels(container: str = "", id: str = "", image: str = "", name: str = "", pod: PodUse | None = None) -> Labels:
@@ -78,7 +81,10 @@ def _seen(usage: Usage) -> Iterator[_Seen]:
             yield _Seen(_labels(id=pod.path, pod=pod), pod.group, started_at=pod.started_at)
         if pod.sandbox is not None:
             yield _Seen(
-                _labels("", pod.sandbox.path, "", pod.sandbox_id, pod), pod.sandbox, pod.network, pod.started_at
+                _labels("", pod.sandbox.path, pod.sandbox_image, pod.sandbox_id, pod),
+                pod.sandbox,
+                pod.network,
+                pod.started_at,
             )
         for one in pod.containers:
             labels = _labels(one.name, one.path, one.image, one.id, pod)
@@ -91,7 +97,11 @@ def cadvisor_families(usage: Usage, machine: MachineFacts) -> Iterator[MetricFam
     for name, metrics in _GROUPS.items():
         first = metrics[0]
         samples = [
-            MetricSample(value, with_labels(one.labels, *metric.more) if metric.more else one.labels, one.group.at)
+            MetricSample(
+                value,
+                with_labels(one.labels, *metric.more) if metric.more else one.labels,
+                one.group.at if metric.is_timed else None,
+            )
             for metric in metrics
             for one in seen
             if (value := metric.read(one)) is not None
@@ -135,13 +145,28 @@ _FAULTS: tuple[tuple[str, str, Callable[[_Seen], float]], ...] = (
     ("pgmajfault", "container", lambda s: s.group.memory.major_page_faults),
     ("pgmajfault", "hierarchy", lambda s: s.group.memory.major_page_faults_below),
 )
+_SPEC: tuple[tuple[str, str, Callable[[_Seen], float | None]], ...] = (
+    ("cpu_shares", "CPU share of the container.", lambda s: s.group.cpu.shares),
+    ("cpu_period", "CPU period of the container.", lambda s: s.group.cpu.period_us),
+    ("cpu_quota", "CPU quota of the container.", _throttling(lambda g: g.cpu.quota_us)),
+    ("memory_limit_bytes", "Memory limit for the container.", lambda s: s.group.memory.limit or NO_LIMIT),
+    (
+        "memory_swap_limit_bytes",
+        "Memory swap limit for the container.",
+        lambda s: s.group.memory.swap_limit or NO_LIMIT,
+    ),
+    ("memory_reservation_limit_bytes", "Memory reservation limit for the container.", lambda _: 0),
+)
 _METRICS = (
-    _Metric("container_last_seen", "gauge", "Last time a container was seen by the exporter", lambda s: s.group.at),
+    _Metric(
+        "container_last_seen", "gauge", "Last time a container was seen by the exporter", lambda s: int(s.group.at)
+    ),
     _Metric(
         "container_start_time_seconds",
         "gauge",
         "Start time of the container since unix epoch in seconds.",
-        lambda s: s.started_at,
+        lambda s: int(s.started_at),
+        is_timed=False,
     ),
     _Metric(
         "container_cpu_user_seconds_total", "counter", _CPU_TIME.format("user"), lambda s: s.group.cpu.user_ns / NANO
@@ -177,27 +202,7 @@ _METRICS = (
         "Total time duration the container has been throttled.",
         _throttling(lambda g: g.cpu.throttled_ns / NANO),
     ),
-    _Metric("container_spec_cpu_shares", "gauge", "CPU share of the container.", lambda s: s.group.cpu.shares),
-    _Metric("container_spec_cpu_period", "gauge", "CPU period of the container.", lambda s: s.group.cpu.period_us),
-    _Metric("container_spec_cpu_quota", "gauge", "CPU quota of the container.", _throttling(lambda g: g.cpu.quota_us)),
-    _Metric(
-        "container_spec_memory_limit_bytes",
-        "gauge",
-        "Memory limit for the container.",
-        lambda s: s.group.memory.limit or NO_LIMIT,
-    ),
-    _Metric(
-        "container_spec_memory_swap_limit_bytes",
-        "gauge",
-        "Memory swap limit for the container.",
-        lambda s: s.group.memory.swap_limit or NO_LIMIT,
-    ),
-    _Metric(
-        "container_spec_memory_reservation_limit_bytes",
-        "gauge",
-        "Memory reservation limit for the container.",
-        lambda _: 0,
-    ),
+    *(_Metric(f"container_spec_{name}", "gauge", text, read, is_timed=False) for name, text, read in _SPEC),
     _Metric("container_memory_cache", "gauge", "Number of bytes of page cache memory.", lambda s: s.group.memory.cache),
     _Metric("container_memory_rss", "gauge", "Size of RSS in bytes.", lambda s: s.group.memory.rss),
     _Metric(
@@ -307,38 +312,56 @@ def _network_families(seen: list[_Seen]) -> Iterator[MetricFamily]:
         yield MetricFamily(f"container_network_{name}_total", "counter", f"Cumulative count of {text}", samples)
 
 
+_FS_USAGE = "container_fs_usage_bytes"
+_FS_USAGE_TEXT = "Number of bytes that are consumed by the container on this filesystem."
+_FILE_SYSTEMS: tuple[tuple[str, str, Callable[[FileSystemUse], int | None]], ...] = (
+    (
+        "container_fs_limit_bytes",
+        "Number of bytes that can be consumed by the container on this filesystem.",
+        lambda fs: fs.capacity,
+    ),
+    ("container_fs_inodes_free", "Number of available Inodes", lambda fs: fs.inodes_free),
+    ("container_fs_inodes_total", "Number of Inodes", lambda fs: fs.inodes),
+    (_FS_USAGE, _FS_USAGE_TEXT, lambda fs: fs.used),
+)
+
+
 def _file_system_families(usage: Usage) -> Iterator[MetricFamily]:
-    """The families of the node's own file system, and of the containers' usage on it."""
+    """The families of the file systems of the node and of the runtime, under the name of the root cgroup, and of the
+    containers' usage on them."""
     node = usage.node
     root = node.fs if node is not None else None
     if node is None or root is None:
         return
-    device = ("device", "rootfs")
-    root_labels = with_labels(_labels(id="/"), device)
-    limits = (
-        (
-            "container_fs_limit_bytes",
-            "Number of bytes that can be consumed by the container on this filesystem.",
-            root.capacity,
-        ),
-        ("container_fs_inodes_free", "Number of available Inodes", root.inodes_free),
-        ("container_fs_inodes_total", "Number of Inodes", root.inodes),
-    )
-    for name, text, value in limits:
-        if value is not None:
-            yield MetricFamily(name, "gauge", text, [MetricSample(value, root_labels, root.at)])
-    used = [MetricSample(root.used or 0, root_labels, root.at)]
+    known = {fs.device: _whole(fs) for fs in (node.container_fs, node.image_fs) if fs is not None} | {root.device: root}
+    used = []
+    for name, text, read in _FILE_SYSTEMS:
+        samples = [
+            MetricSample(value, with_labels(_labels(id="/"), _device(fs)), fs.at)
+            for fs in known.values()
+            if (value := read(fs)) is not None
+        ]
+        if name == _FS_USAGE:
+            used = samples
+        elif samples:
+            yield MetricFamily(name, "gauge", text, samples)
     for pod in usage.pods.values():
         for one in pod.containers:
             if one.rootfs is not None and one.rootfs.used is not None:
-                labels = with_labels(_labels(one.name, one.path, one.image, one.id, pod), device)
+                labels = with_labels(_labels(one.name, one.path, one.image, one.id, pod), _device(one.rootfs))
                 used.append(MetricSample(one.rootfs.used, labels, one.rootfs.at))
-    yield MetricFamily(
-        "container_fs_usage_bytes",
-        "gauge",
-        "Number of bytes that are consumed by the container on this filesystem.",
-        used,
-    )
+    yield MetricFamily(_FS_USAGE, "gauge", _FS_USAGE_TEXT, used)
+
+
+def _whole(fs: FileSystemUse) -> FileSystemUse:
+    """The runtime's file system with all that is used on it, not only by the runtime."""
+    if fs.capacity is None or fs.available is None:
+        return fs
+    return replace(fs, used=fs.capacity - fs.available)
+
+
+def _device(fs: FileSystemUse) -> tuple[str, str]:
+    return "device", fs.device or "rootfs"
 
 
 def _machine_families(machine: MachineFacts) -> Iterator[MetricFamily]:
@@ -356,7 +379,12 @@ def _machine_families(machine: MachineFacts) -> Iterator[MetricFamily]:
     for name, text, value in facts:
         yield MetricFamily(name, "gauge", text, [MetricSample(value, labels)])
     capacity = [MetricSample(0, with_labels(labels, ("mode", mode))) for mode in ("app_direct_mode", "memory_mode")]
-    yield MetricFamily("machine_nvm_capacity", "gauge", "NVM capacity value labeled by NVM mode.", capacity)
+    yield MetricFamily(
+        "machine_nvm_capacity",
+        "gauge",
+        "NVM capacity value labeled by NVM mode (memory mode or app direct mode).",
+        capacity,
+    )
     failed = "1 if there was an error while getting machine metrics, 0 otherwise."
     yield MetricFamily("machine_scrape_error", "gauge", failed, [MetricSample(0)])
     versions = (

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from pykubelet.base.kit.metrics import Labels, MetricFamily
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 #: Whole numbers below this are written without a fraction and exactly.
 _EXACT = 10**15
 _UNUSUAL = {float("inf"): "+Inf", float("-inf"): "-Inf"}

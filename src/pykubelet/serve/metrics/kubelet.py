@@ -32,12 +32,17 @@ _LIFECYCLES = {Stage.SYNCING: "sync", Stage.TERMINATING: "terminating", Stage.TE
 #: The origin of a pod with a worker, and whether the pod is static, which is unknown for a pod that only the runtime has.
 _WORKING = (("desired", ""), ("desired", "true"), ("orphan", ""), ("orphan", "true"), ("runtime_only", "unknown"))
 _OVER = ("Succeeded", "Failed")
+_BUILD = (
+    *("build_date", "compiler", "git_commit", "git_tree_state", "git_version", "go_version", "major", "minor"),
+    "platform",
+)
 
 
 class MetricsInputs(Value):
     """The values of the cells at the time of the scrape. `gates`: by name, whether a gate is on, and its stage.
 
-    `now`: wall seconds. `volume_plugins`: the plugin's name by volume kind; kinds without an entry are not counted.
+    `now`: wall seconds. `volume_plugins`: the plugin's name by volume kind; kinds without an entry are not counted. `build`:
+    further labels of `kubernetes_build_info`; what is not known is empty.
     """
 
     roster: Roster
@@ -55,6 +60,7 @@ class MetricsInputs(Value):
     volume_plugins: Mapping[str, str] = field(default_factory=dict)
     plugins: Plugins = Plugins()
     claims: Claims = Claims()
+    build: Mapping[str, str] = field(default_factory=dict)
 
 
 def kubelet_families(inputs: MetricsInputs) -> Iterator[MetricFamily]:
@@ -74,12 +80,19 @@ def kubelet_families(inputs: MetricsInputs) -> Iterator[MetricFamily]:
     yield _gauge("kubelet_cgroup_version", "cgroup version on the hosts.", [MetricSample(inputs.cgroup_version)])
     provider = (("provider", "cadvisor"),)
     yield _gauge(
-        "kubelet_metrics_provider", "Where the stats of pods and containers come from.", [MetricSample(1, provider)]
+        "kubelet_metrics_provider",
+        "Metrics provider used by kubelet to collect container stats. Values can be 'cadvisor' and 'cri'",
+        [MetricSample(1, provider)],
     )
     major, minor = inputs.version.removeprefix("v").split(".")[:2]
-    build = (("git_version", inputs.version), ("major", major), ("minor", minor), ("platform", "linux"))
-    text = "A metric with a constant '1' value labeled by major, minor, git version and platform."
-    yield _gauge("kubernetes_build_info", text, [MetricSample(1, build)])
+    build = {**inputs.build, "git_version": inputs.version, "major": major, "minor": minor}
+    text = (
+        "A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date,"
+        " Go version, and compiler from which Kubernetes was built, and platform on which it is running."
+    )
+    yield _gauge(
+        "kubernetes_build_info", text, [MetricSample(1, tuple((name, build.get(name, "")) for name in _BUILD))]
+    )
     gates = [
         MetricSample(float(on), (("name", name), ("stage", "" if stage == "GA" else stage.upper())))
         for name, (on, stage) in sorted(inputs.gates.items())
@@ -97,10 +110,23 @@ def process_families(facts: SelfStats) -> Iterator[MetricFamily]:
     yield MetricFamily("process_cpu_seconds_total", "counter", cpu, [MetricSample(facts.cpu_s)])
     yield _gauge("process_resident_memory_bytes", "Resident memory size in bytes.", [MetricSample(facts.resident)])
     yield _gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", [MetricSample(facts.virtual)])
-    started = "Start time of the process since unix epoch in seconds."
-    yield _gauge("process_start_time_seconds", started, [MetricSample(facts.started_at)])
+    limit = "Maximum amount of virtual memory available in bytes."
+    yield _gauge("process_virtual_memory_max_bytes", limit, [MetricSample(facts.virtual_limit)])
+    yield process_start(facts)
+    for direction, word, value in (
+        ("receive", "received", facts.network_in),
+        ("transmit", "sent", facts.network_out),
+    ):
+        text = f"Number of bytes {word} by the process over the network."
+        yield MetricFamily(f"process_network_{direction}_bytes_total", "counter", text, [MetricSample(value)])
     yield _gauge("process_open_fds", "Number of open file descriptors.", [MetricSample(facts.open_files)])
     yield _gauge("process_max_fds", "Maximum number of open file descriptors.", [MetricSample(facts.max_files)])
+
+
+def process_start(facts: SelfStats) -> MetricFamily:
+    """When the process started."""
+    text = "Start time of the process since unix epoch in seconds."
+    return _gauge("process_start_time_seconds", text, [MetricSample(facts.started_at)])
 
 
 def _gauge(name: str, text: str, samples: list[MetricSample]) -> MetricFamily:
@@ -129,7 +155,9 @@ def _plugins(plugins: Plugins) -> MetricFamily:
 def _claims(claims: Claims) -> MetricFamily:
     text = (
         "The number of ResourceClaims that are currently in use on the node, by driver name (driver_name label value) and "
-        "across all drivers (special value <any> for driver_name)."
+        "across all drivers (special value <any> for driver_name). Note that the sum of all by-driver counts is not the total "
+        "number of in-use ResourceClaims because the same ResourceClaim might use devices from different drivers. Instead, "
+        "use the count for the <any> driver_name."
     )
     counts = claims.in_use or {ANY_DRIVER: 0}
     samples = [MetricSample(count, (("driver_name", driver),)) for driver, count in sorted(counts.items())]
@@ -177,7 +205,8 @@ def _pods(inputs: MetricsInputs) -> Iterator[MetricFamily]:
     yield _gauge(
         "kubelet_working_pods",
         "Number of pods the kubelet is actually running, broken down by lifecycle phase, whether the pod is desired,"
-        " orphaned, or runtime only (also orphaned), and whether the pod is static.",
+        " orphaned, or runtime only (also orphaned), and whether the pod is static. An orphaned pod has been removed from"
+        " local configuration or force deleted in the API and consumes resources that are not otherwise visible.",
         [
             MetricSample(working[config, stage, static], (("config", config), ("lifecycle", stage), ("static", static)))
             for config, static in _WORKING

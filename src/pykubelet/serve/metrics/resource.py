@@ -25,11 +25,12 @@ class _Metric(Value):
 
 _CPU = "Cumulative cpu time consumed by the {} in core-seconds"
 _MEMORY = "Current working set of the {} in bytes"
-_SWAP = "Current swap usage of the {} in bytes. Reported only on non-windows systems"
+_NODE_SWAP = "Current swap usage of the node in bytes. Reported only on non-windows systems"
+_SWAP = "Current amount of the {} swap usage in bytes. Reported only on non-windows systems"
 _NODE = (
     _Metric("node_cpu_usage_seconds_total", "counter", _CPU.format("node"), lambda g: g.cpu.total_ns / NANO),
     _Metric("node_memory_working_set_bytes", "gauge", _MEMORY.format("node"), lambda g: g.memory.working_set),
-    _Metric("node_swap_usage_bytes", "gauge", _SWAP.format("node"), lambda g: g.memory.swap),
+    _Metric("node_swap_usage_bytes", "gauge", _NODE_SWAP, lambda g: g.memory.swap),
 )
 _CONTAINER = (
     _Metric("container_cpu_usage_seconds_total", "counter", _CPU.format("container"), lambda g: g.cpu.total_ns / NANO),

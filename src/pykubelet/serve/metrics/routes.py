@@ -21,8 +21,9 @@ from pykubelet.serve.endpoints.endpoint import EndpointHandler
 from pykubelet.serve.endpoints.health import HEALTH_CHECKS, Check
 from pykubelet.serve.metrics.cadvisor import MachineFacts, cadvisor_families
 from pykubelet.serve.metrics.exposition import CONTENT_TYPE, render_metrics
-from pykubelet.serve.metrics.kubelet import MetricsInputs, kubelet_families, process_families
+from pykubelet.serve.metrics.kubelet import MetricsInputs, kubelet_families, process_families, process_start
 from pykubelet.serve.metrics.resource import resource_families
+from pykubelet.serve.metrics.stability import with_stability
 from pykubelet.serve.metrics.summary import render_summary
 
 DEADLINE_S = 15.0
@@ -95,7 +96,9 @@ class StatsRoutes:
         """`/metrics/resource`. If the usage cannot be read in time, its error metric is 1."""
         usage = await self.fresh(with_files=False) or Usage(error="usage could not be read in time")
         return Response(
-            200, render_metrics(resource_families(usage, with_hidden=self._rules.with_hidden)), CONTENT_TYPE
+            200,
+            render_metrics(with_stability(resource_families(usage, with_hidden=self._rules.with_hidden))),
+            CONTENT_TYPE,
         )
 
     async def cadvisor_metrics(self, _: Request) -> Answer:
@@ -113,17 +116,15 @@ def agent_metrics(inputs: Callable[[], MetricsInputs], usage: StatsRoutes) -> En
             usage.keep_fresh()
         families = [*REGISTRY.families(), *kubelet_families(now), *process_families(read_self())]
         families.sort(key=lambda family: family.name)
-        return Response(200, render_metrics(families), CONTENT_TYPE)
+        return Response(200, render_metrics(with_stability(families)), CONTENT_TYPE)
 
     return handle
 
 
 async def probe_metrics(_: Request) -> Answer:
     """`/metrics/probes`."""
-    started = MetricSample(read_self().started_at)
-    text = "Start time of the process since unix epoch in seconds."
-    families = [*PROBES.families(), MetricFamily("process_start_time_seconds", "gauge", text, [started])]
-    return Response(200, render_metrics(families), CONTENT_TYPE)
+    families = [*PROBES.families(), process_start(read_self())]
+    return Response(200, render_metrics(with_stability(families)), CONTENT_TYPE)
 
 
 def health_metrics(checks: Mapping[str, Check]) -> EndpointHandler:
@@ -135,7 +136,11 @@ def health_metrics(checks: Mapping[str, Check]) -> EndpointHandler:
             for name, check in checks.items()
         ]
         text = "This metric records the result of a single healthcheck."
-        families = [MetricFamily("kubernetes_healthcheck", "gauge", text, now), HEALTH_CHECKS.family()]
-        return Response(200, render_metrics(families), CONTENT_TYPE)
+        families = [
+            MetricFamily("kubernetes_healthcheck", "gauge", text, now),
+            HEALTH_CHECKS.family(),
+            process_start(read_self()),
+        ]
+        return Response(200, render_metrics(with_stability(families)), CONTENT_TYPE)
 
     return handle

@@ -69,6 +69,17 @@ def device_of(path: str) -> str:
     return f"{os.major(device)}:{os.minor(device)}"
 
 
+def device_path(path: str, sys: str = "/sys") -> str:
+    """The block device of `path` as mounts name it (`/dev/sda1`, `/dev/mapper/root`); "" if there is none."""
+    link = f"{sys}/dev/block/{device_of(path)}"
+    try:
+        name = os.path.basename(os.readlink(link))
+    except OSError:
+        return ""
+    mapped = read_file(f"{link}/dm/name").strip()
+    return f"/dev/mapper/{mapped}" if mapped else f"/dev/{name}"
+
+
 def read_processes(pids: Iterable[int], proc: str = "/proc") -> ProcessesUse:
     """The open files of these processes. Processes that have ended count no files. The limit is that of the first one."""
     count = descriptors = sockets = 0

@@ -9,6 +9,8 @@ from pykubelet.base.model.usage import InterfaceUse, NetworkUse
 from pykubelet.edges.host.fs.text_files import read_file
 
 _FIELDS = 16
+#: Loopback, and the machine's ends of the links to containers, which come and go with them. As in cAdvisor.
+_NOT_COUNTED = ("lo", "veth", "docker", "nerdctl")
 
 
 def read_network_use(
@@ -22,13 +24,13 @@ def read_network_use(
 
 
 def parse_interfaces(text: str, default: str) -> tuple[InterfaceUse, ...]:
-    """Parse the counters of all interfaces but loopback. Pure."""
+    """Parse the counters of all interfaces but loopback and the links to containers. Pure."""
     found = []
     for line in text.splitlines():
         name, colon, rest = line.partition(":")
         numbers = rest.split()
         name = name.strip()
-        if not colon or len(numbers) < _FIELDS or name == "lo":
+        if not colon or len(numbers) < _FIELDS or name.startswith(_NOT_COUNTED):
             continue
         rx_bytes, rx_packets, rx_errors, rx_dropped = map(int, numbers[:4])
         tx_bytes, tx_packets, tx_errors, tx_dropped = map(int, numbers[8:12])

@@ -12,10 +12,15 @@ from pykubelet.edges.host.fs.text_files import read_file
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STARTED_FIELD = 19
+_NO_LIMIT = 2**64 - 1
 
 
 class SelfStats(Value):
-    """The usage: CPU in seconds, memory in bytes, the start in wall seconds, and file descriptors."""
+    """The usage: CPU in seconds, memory in bytes, the start in wall seconds, and file descriptors.
+
+    `virtual_limit`: 2^64 - 1 without a limit, as `getrlimit` has it. `network_in` and `network_out`: the bytes of the
+    process's network namespace: the kernel does not count them by process.
+    """
 
     cpu_s: float
     resident: int
@@ -23,6 +28,9 @@ class SelfStats(Value):
     started_at: float
     open_files: int
     max_files: int
+    virtual_limit: int = 0
+    network_in: int = 0
+    network_out: int = 0
 
 
 def read_self(proc: str = "/proc") -> SelfStats:
@@ -35,6 +43,8 @@ def read_self(proc: str = "/proc") -> SelfStats:
         files = len(os.listdir(f"{proc}/self/fd"))
     except OSError:
         files = 0
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    network = _network_bytes(read_file(f"{proc}/self/net/netstat"))
     return SelfStats(
         cpu_s=used.ru_utime + used.ru_stime,
         resident=int(pages[1]) * _PAGE if len(pages) > 1 else 0,
@@ -42,4 +52,14 @@ def read_self(proc: str = "/proc") -> SelfStats:
         started_at=read_boot_time(proc) + started,
         open_files=files,
         max_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        virtual_limit=limit if limit != resource.RLIM_INFINITY else _NO_LIMIT,
+        network_in=network.get("InOctets", 0),
+        network_out=network.get("OutOctets", 0),
     )
+
+
+def _network_bytes(text: str) -> dict[str, int]:
+    """The counters of IP in the text of `/proc/self/net/netstat`: a line of names, and one of numbers."""
+    lines = [line.split()[1:] for line in text.splitlines() if line.startswith("IpExt:")]
+    names, numbers = lines if len(lines) == 2 else ([], [])
+    return {name: int(number) for name, number in zip(names, numbers, strict=False)}
