@@ -13,19 +13,20 @@ _BOUNDARY = ("scope", "boundary")
 _COUNTERS = {
     counter.name: counter
     for counter in (
-        Counter(
-            cpu_manager.REQUESTS,
-            "The number of cpu core allocations which required pinning, counted for each container.",
-        ),
-        Counter(cpu_manager.ERRORS, "The number of cpu core allocations which required pinning and failed."),
+        Counter(cpu_manager.REQUESTS, "The number of cpu core allocations which required pinning."),
+        Counter(cpu_manager.ERRORS, "The number of cpu core allocations which required pinning failed."),
         Counter(memory_manager.REQUESTS, "The number of memory pages allocations which required pinning."),
-        Counter(memory_manager.ERRORS, "The number of memory pages allocations which required pinning and failed."),
+        Counter(memory_manager.ERRORS, "The number of memory pages allocations which required pinning that failed."),
         Counter(admission.REQUESTS, "The number of admission requests where resources have to be aligned."),
         Counter(admission.ERRORS, "The number of admission request failures where resources could not be aligned."),
-        Counter(cpu_manager.ALIGNED, "Number of containers or pods whose compute resources are aligned.", _BOUNDARY),
+        Counter(
+            cpu_manager.ALIGNED,
+            "Cumulative number of aligned compute resources allocated to containers by alignment type.",
+            _BOUNDARY,
+        ),
         Counter(
             cpu_manager.ALIGNED_FAILURE,
-            "Number of containers or pods whose compute resources could not be aligned.",
+            "Cumulative number of failures to allocate aligned compute resources to containers by alignment type.",
             _BOUNDARY,
         ),
     )
@@ -40,11 +41,10 @@ SHARED_POOL = Gauge(
     "The size of the shared CPU pool for non-guaranteed QoS pods, in millicores.",
 )
 EXCLUSIVE = Gauge(
-    "kubelet_cpu_manager_exclusive_cpu_allocation_count", "The number of CPUs that containers have exclusively."
+    "kubelet_cpu_manager_exclusive_cpu_allocation_count",
+    "The total number of CPUs exclusively allocated to containers running on this node",
 )
-PER_NODE = Gauge(
-    "kubelet_cpu_manager_allocation_per_numa", "Number of CPUs allocated exclusively on each NUMA node.", ("numa_node",)
-)
+PER_NODE = Gauge("kubelet_cpu_manager_allocation_per_numa", "Number of CPUs allocated per NUMA node", ("numa_node",))
 
 
 def count_facts(facts: Iterable[Fact]) -> None:

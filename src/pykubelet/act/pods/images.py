@@ -18,7 +18,12 @@ from pykubelet.act.pods.metrics import PullTime
 from pykubelet.act.pods.model import StartFailed
 from pykubelet.act.pods.waitbook import WaitBook
 from pykubelet.act.resources.execute import PodCgroups
-from pykubelet.act.runtime.lifecycle.metrics import IMAGE_VOLUMES, IMAGE_VOLUMES_ERRORS
+from pykubelet.act.runtime.lifecycle.metrics import (
+    IMAGE_VOLUMES,
+    IMAGE_VOLUMES_ERRORS,
+    STARTED_CONTAINERS_ERRORS,
+    container_kind,
+)
 from pykubelet.act.runtime.render.context import AnyContainer, ImageVolume
 from pykubelet.act.runtime.render.render_sandbox import render_puller
 from pykubelet.base.api.core import Pod
@@ -79,7 +84,7 @@ class PodImages:
         wait = Wait("image", Owner.IMAGE_MANAGER, 0.0, container.name, detail=container.image, next_step=START_IT)
         outcome = await self._wait(self._pulls[key], wait, waits)
         del self._pulls[key]
-        return _failed(outcome) if isinstance(outcome, ImageError) else outcome
+        return _failed(pod, container, outcome) if isinstance(outcome, ImageError) else outcome
 
     async def take_volumes(
         self, pod: Pod, container: AnyContainer, waits: WaitBook
@@ -100,7 +105,7 @@ class PodImages:
             outcome = await self._wait(task, wait, waits)
             if isinstance(outcome, ImageError):
                 IMAGE_VOLUMES_ERRORS.inc()
-                return _failed(outcome)
+                return _failed(pod, container, outcome)
             volumes[mount.name] = ImageVolume(outcome.image_ref, source.reference)
         return volumes
 
@@ -134,7 +139,9 @@ class PodImages:
         return outcome
 
 
-def _failed(error: ImageError) -> StartFailed:
+def _failed(pod: Pod, container: AnyContainer, error: ImageError) -> StartFailed:
+    """Count the container's failed start."""
+    STARTED_CONTAINERS_ERRORS.inc(container_kind(pod, container), error.reason)
     return StartFailed(StartError(error.reason, error.message), error.retry_at)
 
 

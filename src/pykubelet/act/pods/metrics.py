@@ -61,6 +61,8 @@ RESTARTED = Counter(
     " was watching them (common for static pods, extremely uncommon for API pods)",
     ("static",),
 )
+for _is_static in ("", "true"):  # both exist from the start
+    RESTARTED.inc(_is_static, by=0.0)
 ORPHANED = Counter(
     "kubelet_orphaned_runtime_pods_total",
     "Number of pods that have been detected in the container runtime without being already known to the pod worker."

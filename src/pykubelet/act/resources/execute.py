@@ -58,11 +58,12 @@ DURATIONS = Histogram(
 )
 MEMORY_MIN_BYTES = Gauge(
     "kubelet_memory_qos_node_memory_min_bytes",
-    "Total memory.min in bytes that the kubelet set for the pods of this node.",
+    "Total cgroup v2 memory.min in bytes for Guaranteed pods. This memory is hard-reserved and never reclaimed by the kernel.",
 )
 MEMORY_LOW_BYTES = Gauge(
     "kubelet_memory_qos_node_memory_low_bytes",
-    "Total memory.low in bytes that the kubelet set for the Burstable pods of this node.",
+    "Total cgroup v2 memory.low in bytes for Burstable pods. This memory is soft-reserved and may be reclaimed under"
+    " extreme pressure.",
 )
 
 

@@ -57,12 +57,14 @@ _CONTEXTS = {
     ),
     ContextOutcome.POD_MISMATCH: (
         "Number of errors when a Pod defines different SELinux contexts for its containers that use the same volume."
-        " Kubelet can't start such a Pod then and it will retry.",
+        " Kubelet can't start such a Pod then and it will retry, therefore value of this metric may not represent the"
+        " actual nr. of Pods.",
         ("access_mode",),
     ),
     ContextOutcome.VOLUME_MISMATCH: (
         "Number of errors when a Pod uses a volume that is already mounted with a different SELinux context than the Pod"
-        " needs. Kubelet can't start such a Pod then and it will retry.",
+        " needs. Kubelet can't start such a Pod then and it will retry, therefore value of this metric may not represent"
+        " the actual nr. of Pods.",
         ("volume_plugin", "access_mode"),
     ),
 }

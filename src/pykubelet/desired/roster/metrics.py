@@ -35,7 +35,9 @@ PREEMPTIONS = Counter(
 )
 RESIZES = Counter(
     "kubelet_container_requested_resizes_total",
-    "Number of requested resizes, counted at the container level.",
+    "Number of requested resizes, counted at the container level. Different resources on the same container are counted"
+    " separately. The 'requirement' label refers to 'memory' or 'limits'; the 'operation' label can be one of 'add',"
+    " 'remove', 'increase' or 'decrease'.",
     ("resource", "requirement", "operation"),
 )
 INFEASIBLE = Counter(

@@ -9,11 +9,12 @@ from pykubelet.base.kit.metrics import Counter
 STARTED_PODS = Counter("kubelet_started_pods_total", "Cumulative number of pods started")
 STARTED_PODS_ERRORS = Counter("kubelet_started_pods_errors_total", "Cumulative number of errors when starting pods")
 STARTED_USERNS = Counter(
-    "kubelet_started_user_namespaced_pods_total", "Cumulative number of pods with user namespaces started"
+    "kubelet_started_user_namespaced_pods_total",
+    "Cumulative number of pods with user namespaces started. This metric will only be collected on Linux.",
 )
 STARTED_USERNS_ERRORS = Counter(
     "kubelet_started_user_namespaced_pods_errors_total",
-    "Cumulative number of errors when starting pods with user namespaces",
+    "Cumulative number of errors when starting pods with user namespaces. This metric will only be collected on Linux.",
 )
 IMAGE_VOLUMES = Counter("kubelet_image_volume_requested_total", "Number of requested image volumes.")
 IMAGE_VOLUMES_MOUNTED = Counter(
