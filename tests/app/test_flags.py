@@ -240,6 +240,10 @@ def test_two_dashes_end_the_flags() -> None:
             "invalid taint effect: Never, unsupported taint effect",
         ),
         (
+            ["--register-with-taints=k"],
+            'invalid argument "k" for "--register-with-taints" flag: invalid taint spec: k',
+        ),
+        (
             ["--register-with-taints=k=v"],
             'invalid argument "k=v" for "--register-with-taints" flag: invalid taint spec: k=v',
         ),
@@ -288,7 +292,7 @@ def test_repeated_lists_and_maps_add_up_and_others_take_the_last() -> None:
         "--node-labels=a=1",
         "--node-labels=b=2",
         "--register-with-taints=a=b:NoSchedule",
-        "--register-with-taints=c:NoExecute,d",
+        "--register-with-taints=c:NoExecute,d:NoSchedule",
         "--port=1",
         "--port=2",
     )
@@ -303,7 +307,7 @@ def test_repeated_lists_and_maps_add_up_and_others_take_the_last() -> None:
         "featureGates": {"A": True, "B": False},
         "registerWithTaints": [
             {"key": "c", "value": "", "effect": "NoExecute"},
-            {"key": "d", "value": "", "effect": ""},
+            {"key": "d", "value": "", "effect": "NoSchedule"},
         ],
         "port": 2,
     }

@@ -88,7 +88,7 @@ def parse_int(text: str, low: int, high: int, function: str = "ParseInt") -> int
 
 
 def _ip(text: str, _: Any) -> str:
-    if not is_ip(text):
+    if text and not is_ip(text):  # empty: the default
         raise ValueError(f'"{text}" is not a valid IP address')
     return text
 
@@ -186,17 +186,17 @@ def _vmodule(text: str, _: Any) -> list[dict[str, Any]]:
 
 
 def _taints(text: str, _: Any) -> list[dict[str, str]]:
-    """Parse `key=value:effect,...`, `key:effect` or `key`."""
+    """Parse `key=value:effect,...` or `key:effect`."""
     return [_taint(item) for item in text.split(",")] if text else []
 
 
 def _taint(text: str) -> dict[str, str]:
     parts = text.split(":")
-    effect = parts[1] if len(parts) == 2 else ""
     key, _, value = parts[0].partition("=")
-    if len(parts) > 2 or (len(parts) == 1 and "=" in text) or "=" in value:
+    if len(parts) != 2 or "=" in value:
         raise ValueError(f"invalid taint spec: {text}")
-    if len(parts) == 2 and effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
+    effect = parts[1]
+    if effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
         raise ValueError(f"invalid taint effect: {effect}, unsupported taint effect")
     errors = label_value_errors(value) or qualified_name_errors(key)
     if errors:
