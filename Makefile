@@ -90,7 +90,7 @@ bench-cluster: packages env programs ## The same of a node in a cluster (root)
 wheel: env ## Build dist/pykubelet-*.whl, for pip and uv
 	@$(PACKAGER) wheel
 
-deb: env ## Build dist/pykubelet_*.deb and dist/pykubelet-as-kubelet_*.deb for Debian 12 (root if tools are missing)
+deb: env ## Build dist/pykubelet_*.deb and dist/pykubelet-as-kubelet_*.deb for this Debian (root if tools are missing)
 	@$(PACKAGER) deb
 
 image: env ## Build dist/pykubelet-image-*.tar, a container image (root)

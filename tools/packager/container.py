@@ -14,7 +14,7 @@ from packager.versions import project_version
 
 NAME = "localhost/pykubelet"
 #: What the agent calls and the package does not depend on; the init system that the package would start is the host's.
-INCLUDE = ("python3.11", "iptables", "mount", "util-linux", "nfs-common", "ca-certificates")
+INCLUDE = (deb.PYTHON.name, "iptables", "mount", "util-linux", "nfs-common", "ca-certificates")
 # what mmdebstrap took from this machine to install, its archives among it, and what no container needs
 _CLEAN = (
     "rm -rf $1/var/lib/apt/lists/* $1/var/cache/apt/* $1/var/log/* $1/etc/apt/apt.conf.d/99mmdebstrap; "

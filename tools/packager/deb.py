@@ -1,10 +1,11 @@
-"""The Debian packages pykubelet and pykubelet-as-kubelet, for the Python of Debian 12.
+"""The Debian packages pykubelet and pykubelet-as-kubelet, for the Python of the Debian on which they are built.
 
 `debian/` has what Debian's tools need; this prepares `debian/tree` and `debian/changelog` in a copy of the checkout and runs them.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from datetime import UTC, datetime
@@ -22,14 +23,16 @@ from packager.wheel import clean_environment, commit_time, compile_tree, find_uv
 from pykubelet.app.completion import SHELLS
 from pykubelet.app.version import KUBERNETES
 
-#: The interpreter that the package uses; the bytecode in it is for this version.
-PYTHON = Path("/usr/bin/python3.11")
+#: The interpreter that the package uses: python3.11 on Debian 12, python3.13 on Debian 13. The bytecode in it is for this version.
+PYTHON = Path("/usr/bin/python3").resolve()
+#: Who is named in the packages, unless the variables of Debian's own tools name who builds them. The project has no mail address.
+MAINTAINER = "pykubelet maintainers", "maintainers@pykubelet.invalid"
 #: Where the libraries are on the machine of a user.
 HOME = "usr/lib/pykubelet"
-SITE = f"{HOME}/lib/python3.11/site-packages"
+SITE = f"{HOME}/lib/{PYTHON.name}/site-packages"
 PACKAGES = ("pykubelet", "pykubelet-as-kubelet")
 HOST_PACKAGES = {
-    "python3.11": PYTHON.exists,
+    "python3": PYTHON.exists,
     "debhelper": packages.has("dh"),
     "dpkg-dev": packages.has("dpkg-buildpackage"),
     "git": packages.has("git"),
@@ -42,7 +45,7 @@ from pykubelet.app.cli import main
 
 sys.exit(main())
 """
-_VENV = "home = /usr/bin\ninclude-system-site-packages = false\nversion = 3.11\n"
+_VENV = "home = /usr/bin\ninclude-system-site-packages = false\nversion = {version}\n"
 _COMPLETIONS = {"bash": "bash/pykubelet", "zsh": "zsh/_pykubelet", "fish": "fish/pykubelet.fish"}
 
 
@@ -62,7 +65,11 @@ def build(checkout: Path, out: Path, version: str = "") -> list[Path]:
         _prepare(source, uv, epoch_s)
         (source / "debian/changelog").write_text(changelog(wanted, epoch_s))
         env = clean_environment()
-        env |= {"SOURCE_DATE_EPOCH": str(epoch_s), "KUBERNETES_VERSION": KUBERNETES.removeprefix("v")}
+        env |= {
+            "SOURCE_DATE_EPOCH": str(epoch_s),
+            "KUBERNETES_VERSION": KUBERNETES.removeprefix("v"),
+            "INTERPRETER": PYTHON.name,
+        }
         # what it needs is there: see HOST_PACKAGES; the check asks for a compiler too
         run_quiet("dpkg-buildpackage", "--build=binary", "--no-sign", "--no-check-builddeps", cwd=source, env=env)
         built = sorted(path for name in PACKAGES for path in Path(temporary).glob(f"{name}_*.deb"))
@@ -77,8 +84,14 @@ def changelog(version: str, epoch_s: int) -> str:
     date = format_datetime(datetime.fromtimestamp(epoch_s, UTC))
     return (
         f"pykubelet ({version}) unstable; urgency=medium\n\n  * See /usr/share/doc/pykubelet/CHANGELOG.md.gz.\n\n"
-        f" -- pykubelet maintainers <maintainers@pykubelet.invalid>  {date}\n"
+        f" -- {maintainer()}  {date}\n"
     )
+
+
+def maintainer() -> str:
+    """Name and address: those of the variables DEBFULLNAME and DEBEMAIL, or the project's."""
+    name, address = MAINTAINER
+    return f"{os.environ.get('DEBFULLNAME', name)} <{os.environ.get('DEBEMAIL', address)}>"
 
 
 def _prepare(source: Path, uv: Path, epoch_s: int) -> None:
@@ -86,7 +99,7 @@ def _prepare(source: Path, uv: Path, epoch_s: int) -> None:
     tree = source / "debian/tree"
     install_tree(source, tree / SITE, uv, PYTHON)
     compile_tree(tree / SITE, f"/{SITE}", epoch_s, PYTHON)
-    (tree / HOME / "pyvenv.cfg").write_text(_VENV)
+    (tree / HOME / "pyvenv.cfg").write_text(_VENV.format(version=PYTHON.name.removeprefix("python")))
     launcher = tree / "usr/bin/pykubelet"
     launcher.parent.mkdir(parents=True)
     launcher.write_text(_LAUNCHER)
@@ -98,6 +111,9 @@ def _prepare(source: Path, uv: Path, epoch_s: int) -> None:
         path = tree / "completion" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(SHELLS[shell]())
+    control = source / "debian/control"
+    control.write_text(control.read_text().replace("@MAINTAINER@", maintainer()))
+    (source / "debian/pykubelet.links").write_text(f"{PYTHON} {HOME}/bin/python3\n")
     (source / "debian/copyright").write_text(_copyright(source, tree / SITE))
 
 
