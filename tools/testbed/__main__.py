@@ -61,6 +61,7 @@ def _do(options: argparse.Namespace) -> int:
             environment.ensure(CHECKOUT)
         case "packages":
             packages.ensure(packages.NODE, packages.TESTS)
+            packages.unpack_missing()
         case "run":
             _need_root()
             packages.ensure(packages.NODE)

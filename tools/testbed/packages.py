@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -55,6 +57,46 @@ TESTS: Mapping[str, Callable[[], bool]] = {
     "dbus-daemon": has("dbus-daemon"),
 }
 
+#: Programs that tests start themselves, by package. Their packages are unpacked into a cache: installed, they would start a service.
+UNPACKED: Mapping[str, tuple[str, ...]] = {"prometheus": ("prometheus", "promtool")}
+
+
+def cache_folder() -> Path:
+    """Where packages are unpacked: below XDG_CACHE_HOME or ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "pykubelet", "packages")
+
+
+def unpacked(package: str, program: str) -> Path | None:
+    """A program of an unpacked package, or of one that is installed; None if it is not there."""
+    path = cache_folder() / package / "usr" / "bin" / program
+    installed = shutil.which(program, path=_SBIN)
+    return path if path.exists() else Path(installed) if installed else None
+
+
+def unpack_missing() -> None:
+    """Download and unpack the packages of `UNPACKED` whose programs are not there. Raises TestbedError."""
+    for package, programs in UNPACKED.items():
+        if any(unpacked(package, program) is None for program in programs):
+            print(f"unpacking from Debian: {package}", flush=True)
+            update_lists()
+            _unpack(package)
+
+
+def _unpack(package: str) -> None:
+    """Everything happens in a folder beside the final one, which appears whole or not at all."""
+    folder = cache_folder() / package
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{package}.", dir=folder.parent) as part:
+        # apt's own user may not write below a home directory
+        download = ["-q", "-o", "APT::Sandbox::User=root", "download", package]
+        _apt_get(download, needed=True, cwd=Path(part))
+        [archive] = Path(part).glob("*.deb")
+        tree = Path(part, "tree")
+        if subprocess.run(["dpkg-deb", "-x", archive, tree], stdin=subprocess.DEVNULL, check=False).returncode != 0:
+            raise TestbedError(f"{archive.name} cannot be unpacked")
+        with contextlib.suppress(OSError):  # another run was first
+            tree.rename(folder)
+
 
 def missing(wanted: Mapping[str, Callable[[], bool]]) -> list[str]:
     """The packages of `wanted` whose purpose nothing on this machine serves."""
@@ -83,9 +125,11 @@ def update_lists() -> None:
     _apt_get(["update", "-q"], needed=False)
 
 
-def _apt_get(arguments: Iterable[str], needed: bool) -> None:
+def _apt_get(arguments: Iterable[str], needed: bool, cwd: Path | None = None) -> None:
     env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     command = ["apt-get", *arguments]
-    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False
+    )
     if done.returncode != 0 and needed:
         raise TestbedError(f"{' '.join(command)} failed:\n{done.stdout}")
