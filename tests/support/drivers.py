@@ -11,8 +11,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from support.agent import WAIT_S
+
 TESTS = Path(__file__).parents[1]
-START_S = 60.0
 
 
 class DriverProcess:
@@ -73,7 +74,7 @@ class DriverProcess:
 
     async def _line(self, expected: str) -> None:
         assert self._process.stdout is not None
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(WAIT_S):
             line = await self._process.stdout.readline()
         assert line.decode().strip() == expected, line
 

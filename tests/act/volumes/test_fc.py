@@ -13,7 +13,7 @@ from support.block import block_device, clean_folder
 
 from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.disks import fc_disk
-from pykubelet.act.volumes.disks.disk_mount import set_up
+from pykubelet.act.volumes.disks.disk_mount import disk_path, set_up
 from pykubelet.act.volumes.disks.disk_plan import DiskPlan
 from pykubelet.act.volumes.disks.fc_plan import FcDevice, FcDisk, disk_from, name_from
 from pykubelet.act.volumes.kind import Plan, RefusedPlan, UndecidedPlan, VolumesError
@@ -167,7 +167,7 @@ def test_a_volume_of_mode_block_is_mapped_and_taken_off(machine: Machine, folder
         delete = link(machine, f"by-path/fc-0x{WWN}-lun-2", disk)
         for _ in range(2):
             fc_disk.mount_disk(device, machine)
-            set_up(made, fc_disk.disk_path(machine, device.disk), CONTEXT)
+            set_up(made, disk_path(machine, fc_disk.find_disks(machine, device.disk)), CONTEXT)
         assert os.readlink(made.path) == disk and not mounts.is_mount_point(device.directory)
         dirs = VolumeDirs.of(paths, PodUID("u1"), "kubernetes.io~fc", "pv", is_block=True)
         assert fc_disk.device_of(paths, dirs) == NAME

@@ -14,12 +14,14 @@ import pytest
 from act.volumes.samples import NODE, claimed, make_pod, running
 from act.volumes.test_expansion import Cluster
 from act.volumes.test_loop import UID, Agent, set_roster, started, stop_pod, until
+from support.block import block_device, bound_elsewhere
 from support.flex_driver import DRIVER, NOT_SUPPORTED, FlexScript
 
 from pykubelet.act.volumes.flex import calls as flex_calls
 from pykubelet.act.volumes.flex.plan import FlexPlan
 from pykubelet.act.volumes.kind import Plan, RefusedPlan, UndecidedPlan
 from pykubelet.act.volumes.model import Inputs
+from pykubelet.act.volumes.operations import OPERATIONS
 from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.act.volumes.registry import kind_in, volume_keys
 from pykubelet.base.api.codec import from_object
@@ -178,6 +180,70 @@ async def test_a_volume_is_mounted_once_for_the_node(root: Path, tmp_path: Path)
         await agent.wait_gone(shared)
     assert driver.calls().count("unmountdevice") == 1
     assert not [mount.target for mount in mounts.mounts_below(str(root))]
+
+
+def attached_device(driver: FlexScript, agent: Agent, path: str) -> Plugins:
+    """Let the agent do everything but wait for the device; the Node reports it as attached."""
+    for command in ("mount", "unmount", "mountdevice", "unmountdevice"):
+        driver.say(command, dict(NOT_SUPPORTED))
+    agent.content.publish(Content(True))
+    attached = ApiNode(True, volumes_in_use=frozenset({DEVICE}), volumes_attached={DEVICE: path})
+    agent.api_node.publish(attached)
+    return usable(str(driver.program), attaches=True)
+
+
+def failed_unmounts() -> float:
+    return OPERATIONS.count("flexvolume", "unmount_device", "fail-unknown", "false")
+
+
+async def test_a_device_that_is_in_use_elsewhere_is_not_detached(root: Path, tmp_path: Path) -> None:
+    """Another mount namespace has it. An agent that was restarted knows the device from the Node."""
+    driver = FlexScript(tmp_path / "exec", attaches=True)
+    shared = f"{root}/plugins/kubernetes.io/flexvolume/{DRIVER}/mounts/data"
+
+    async def end_all_pods(agent: Agent) -> None:
+        before = failed_unmounts()
+        agent.observed.publish(running())
+        set_roster(agent)
+        await agent.wait_gone(shared)
+        await until(lambda: failed_unmounts() >= before + 2)
+        assert agent.mounts.get().in_use == (DEVICE,)
+
+    with block_device() as device:
+        async with started(root) as agent:
+            agent.observed.publish(running())
+            agent.plugins.publish(attached_device(driver, agent, device))
+            set_roster(agent, make_pod(flex_volume(fsType="ext4")))
+            await agent.wait_ready()
+            with bound_elsewhere(shared):
+                await end_all_pods(agent)
+            await agent.wait(lambda now: now.in_use == ())
+            set_roster(agent, make_pod(flex_volume(fsType="ext4"), uid="u2"))
+            await agent.wait_ready("u2")
+        with bound_elsewhere(shared):
+            async with started(root) as agent:
+                agent.plugins.publish(attached_device(driver, agent, device))
+                await end_all_pods(agent)
+
+
+async def test_a_device_that_is_mounted_elsewhere_too_stays_mounted(root: Path, tmp_path: Path) -> None:
+    driver, beside = FlexScript(tmp_path / "exec", attaches=True), tmp_path / "beside"
+    shared = f"{root}/plugins/kubernetes.io/flexvolume/{DRIVER}/mounts/data"
+    beside.mkdir()
+    with block_device() as device:
+        async with started(root) as agent:
+            agent.observed.publish(running())
+            agent.plugins.publish(attached_device(driver, agent, device))
+            set_roster(agent, make_pod(flex_volume(fsType="ext4")))
+            await agent.wait_ready()
+            mounts.bind(shared, str(beside))
+            before = failed_unmounts()
+            set_roster(agent)
+            await until(lambda: failed_unmounts() >= before + 2)
+            assert mounted(shared) and "unmountdevice" not in driver.calls()
+            mounts.unmount(str(beside))
+            await agent.wait_gone(shared)
+            await agent.wait(lambda now: now.in_use == ())
 
 
 async def test_a_mount_of_a_driver_that_is_gone_waits_for_it(root: Path, tmp_path: Path) -> None:

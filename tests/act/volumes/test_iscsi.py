@@ -17,7 +17,7 @@ from support.iscsi_tools import IQN, IscsiTools
 from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.disks import iscsi_stage
 from pykubelet.act.volumes.disks.device_mount import MismatchError
-from pykubelet.act.volumes.disks.disk_mount import set_up
+from pykubelet.act.volumes.disks.disk_mount import disk_path, set_up
 from pykubelet.act.volumes.disks.disk_plan import DiskPlan
 from pykubelet.act.volumes.disks.iscsi_plan import IscsiDevice, name_from, read_target, target_of, write_target
 from pykubelet.act.volumes.kind import Plan, RefusedPlan, UncertainError, UndecidedPlan, VolumesError
@@ -31,6 +31,7 @@ from pykubelet.base.model.content import Content, ContentKind, ObjectKey, Presen
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.paths import Paths
+from pykubelet.edges.host.devices.iscsi import find_disks
 from pykubelet.edges.host.devices.loops import detach_loop, find_loops
 from pykubelet.edges.host.fs import mounts
 
@@ -337,6 +338,18 @@ def test_a_disk_with_another_file_system_is_not_formatted(tools: IscsiTools, fol
     assert not os.path.exists(device.directory) and tools.verbs()[-1].startswith("logout")
 
 
+def test_a_failed_logout_from_a_disk_with_another_file_system_is_tried_again(tools: IscsiTools, folder: Path) -> None:
+    _, device = planned(folder / "root")
+    iscsi_stage.mount_disk(device, tools.machine)
+    iscsi_stage.unmount(device.directory, device.name, tools.machine)
+    tools.fail(("--logout", 24, "no answer"))
+    with pytest.raises(UncertainError, match="no answer"):
+        iscsi_stage.mount_disk(replace(device, fs_type="xfs"), tools.machine)
+    tools.fail()
+    iscsi_stage.unmount(device.directory, device.name, tools.machine)
+    assert not os.path.exists(device.directory) and tools.verbs()[-1].startswith("logout")
+
+
 def test_a_host_without_iscsiadm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if os.path.exists("/usr/sbin/iscsiadm"):
         pytest.skip("this machine has an iscsiadm of its own")
@@ -382,7 +395,7 @@ def test_a_mapped_disk_from_login_to_logout(tools: IscsiTools, folder: Path) -> 
         set_up(made, "", CONTEXT)
     for _ in range(2):
         iscsi_stage.mount_disk(device, tools.machine)
-        set_up(made, iscsi_stage.disk_path(tools.machine, device.target), CONTEXT)
+        set_up(made, disk_path(tools.machine, find_disks(tools.machine, device.target)), CONTEXT)
     assert tools.verbs() == ["discover 10.0.0.1:3260", "login 10.0.0.1:3260"]
     assert os.readlink(made.path) == disk(tools) and len(find_loops(made.map.file)) == 1
     assert read_target(Path(device.directory, "iscsi.json").read_text()) == device.target
@@ -420,7 +433,7 @@ def test_disks_that_one_pod_has_mapped_are_distinguished_after_a_restart(tools: 
         assert made.map is not None
         made = replace(made, map=replace(made.map, link=one.path))
         iscsi_stage.mount_disk(device, tools.machine)
-        set_up(made, iscsi_stage.disk_path(tools.machine, device.target), CONTEXT)
+        set_up(made, disk_path(tools.machine, find_disks(tools.machine, device.target)), CONTEXT)
     names = [device.name for _, device in both]
     assert [iscsi_stage.device_of(paths, one) for one in dirs] == names
     for one, (_, device) in zip(dirs, both, strict=True):

@@ -13,13 +13,14 @@ from act.volumes.samples import running
 from act.volumes.test_loop import Agent, set_roster, started, stop_pod, until
 from support.block import block_device, clean_folder
 
+from pykubelet.act.volumes.operations import OPERATIONS
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim
 from pykubelet.base.model.content import Content, ContentKind, ObjectKey, Present
 from pykubelet.base.model.kube_events import EventObject
 from pykubelet.edges.host.devices import disk_formats
-from pykubelet.edges.host.devices.block_devices import is_device_in_use
+from pykubelet.edges.host.devices.block_devices import is_device_in_use, open_device
 from pykubelet.edges.host.devices.loops import detach_loop, find_loops
 from pykubelet.edges.host.fs import mounts
 
@@ -226,6 +227,25 @@ async def test_a_block_volume_is_mapped_for_pods_through_a_restart(root: Path, d
         await agent.wait_gone(f"{root}/{MAPS}")
         await agent.wait_gone(f"{root}/pods/u1")
     assert not mounts.mounts_below(str(root)) and find_loops(f"{root}/{MAPS}/u1") == []
+
+
+async def test_a_block_volume_that_a_program_of_the_node_uses_is_unmapped_again_later(root: Path, device: str) -> None:
+    async with started(root) as agent:
+        agent.content.publish(content(device, mode="Block"))
+        agent.observed.publish(running())
+        set_roster(agent, make_pod("u1", is_block=True))
+        await agent.wait_ready("u1")
+        descriptor = open_device(device, os.O_EXCL)
+        before = unmaps("fail-unknown"), unmaps("success")
+        set_roster(agent)
+        await until(lambda: unmaps("fail-unknown") >= before[0] + 2)
+        assert unmaps("success") == before[1] and not (root / MAPS).exists()
+        os.close(descriptor)
+        await until(lambda: unmaps("success") == before[1] + 1)
+
+
+def unmaps(result: str) -> float:
+    return OPERATIONS.count("kubernetes.io/local-volume", "unmap_device", result, "false")
 
 
 async def test_a_block_volume_that_cannot_be_mapped(root: Path) -> None:

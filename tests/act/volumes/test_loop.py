@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from act.volumes.samples import NODE, empty_dir, lifecycles, make_pod, roster, running
+from support.agent import WAIT_S
 from support.quotas import FORMATS, LARGEST, MemoryQuotas, listed_in, quota_disk, volume_quotas
 
 from pykubelet.act.volumes.execute import VolumeEdges
@@ -48,11 +49,12 @@ from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.observe.stats.sizes import read_pod_sizes
 
 UID = PodUID("u1")
+LIMIT_S = WAIT_S / 2
 
 
 async def until(condition: Callable[[], bool]) -> None:
     """Poll: the host announces no change."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LIMIT_S):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
@@ -87,6 +89,7 @@ class Agent:
         node_cell, _ = make_cell("node", NODE)
         plugins_cell, self.plugins = make_cell("plugins", Plugins())
         content_cell, self.content = make_cell("content", Content())
+        api_node_cell, self.api_node = make_cell("api-node", ApiNode())
         self.mounts, writer = make_cell("mounts", Mounts())
         self.recorded: Sink[KubeEvent] = Sink()
         flight = flight or SingleFlight("test")
@@ -99,17 +102,17 @@ class Agent:
             node_cell,
             content_cell,
             plugins_cell,
-            make_cell("api-node", ApiNode())[0],
+            api_node_cell,
         )
         clock = SystemClock()
         edges = VolumeEdges(quotas, flight, Expander(claims, "n1", clock, self.recorded))
         self.loop = Volumes(self.paths, inputs, writer, edges, clock, self.recorded)
 
-    async def wait(self, condition: Callable[[Mounts], bool], limit_s: float = 30.0) -> Mounts:
+    async def wait(self, condition: Callable[[Mounts], bool], limit_s: float = LIMIT_S) -> Mounts:
         async with asyncio.timeout(limit_s):
             return await self.mounts.wait_for(condition)
 
-    async def wait_ready(self, uid: str = "u1", limit_s: float = 30.0) -> PodMounts:
+    async def wait_ready(self, uid: str = "u1", limit_s: float = LIMIT_S) -> PodMounts:
         def ready(now: Mounts) -> bool:
             pod = now.pods.get(PodUID(uid))
             return pod is not None and pod.ready

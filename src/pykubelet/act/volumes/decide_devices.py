@@ -7,6 +7,7 @@ Rules:
     on disk counts until its volume is torn down or its directory is removed.
  4. A device that may be staged is staged again for the next pod, or unstaged, like one that is. Drivers take repeated calls.
  5. A device that was staged with another SELinux context than the next pod needs is unstaged first.
+ 6. A device that is in use after it was unstaged stays in the Node's `volumesInUse`, so it is not detached; it is unstaged again later.
 Source: the Container Storage Interface specification; the Kubernetes documentation "Node Status" (volumes in use).
 """
 
@@ -182,7 +183,9 @@ def _give_up(work: Work, device: DeviceState) -> None:
 
 def _unstage(work: Work, device: DeviceState, cause: str) -> None:
     if work.reconstructed and work.inputs.roster.sources_ready and _is_due(work, device, DevicePhase.UNSTAGING):
-        work.commands.append(UnstageDevice(device.found, cause))
+        attached = work.inputs.node_volumes.attached.get(device.found.name, "")
+        path = device.plan.device_path if device.plan is not None else attached
+        work.commands.append(UnstageDevice(replace(device.found, path=path), cause))
         work.devices[device.found.name] = _begun(work, device, DevicePhase.UNSTAGING)
 
 

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar, assert_never
 from pykubelet.act.volumes import disk
 from pykubelet.act.volumes.attach_limit import is_at_limit
 from pykubelet.act.volumes.directories import VolumeDirs
+from pykubelet.act.volumes.disks.device_mount import refuse_users
 from pykubelet.act.volumes.expand import Expander
 from pykubelet.act.volumes.expansion import Expansion
 from pykubelet.act.volumes.kind import (
@@ -294,7 +295,13 @@ class Executor:
     async def _unstage(self, found: FoundDevice, plugins: Plugins) -> _Ended:
         unstage = kind_named(found.kind).unstage
         assert unstage is not None, f"{found.kind} volumes have devices, but these cannot be unstaged"
-        return await self._call(f"device/{found.name}", lambda context: unstage(found, context), plugins)
+
+        async def work(context: CallContext) -> None:
+            await unstage(found, context)
+            if found.path:
+                await context.blocking(lambda: refuse_users(found.path))
+
+        return await self._call(f"device/{found.name}", work, plugins)
 
     async def _call(
         self,

@@ -90,17 +90,23 @@ class DevicePlan(Value):
         """What is being done while the device is staged, for users."""
         return "its device is being mounted"
 
+    @property
+    def device_path(self) -> str:
+        """The path of the block device that must be free once it is unstaged; "" if none is known before it is staged."""
+        return ""
+
 
 class FoundDevice(Value):
     """A device that may be staged on this node: all that survives a restart of the agent.
 
-    Fields as in `DevicePlan`; `context` None: not known.
+    Fields as in `DevicePlan`; `context` None: not known. `path`: its `device_path`, or that in the Node's status; does not survive.
     """
 
     name: str
     kind: str
     directory: str
     context: str | None = None
+    path: str = ""
 
 
 class NodeVolumes(Value):

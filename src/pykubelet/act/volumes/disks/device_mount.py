@@ -11,6 +11,7 @@ import posixpath
 from pykubelet.act.volumes.directories import make_empty_volume_dir
 from pykubelet.act.volumes.kind import MOUNT_DEVICE, UncertainError, VolumesError
 from pykubelet.base.model import reasons
+from pykubelet.edges.host.devices.block_devices import is_block_device, is_device_in_use
 from pykubelet.edges.host.devices.disk_formats import (
     FORMAT_AND_MOUNT_S,
     FilesystemMismatchError,
@@ -75,3 +76,12 @@ def refuse_references(directory: str, name: str) -> None:
             f'GetDeviceMountRefs check failed for volume "{name}" ({posixpath.basename(directory)}): the device mount path '
             f'"{directory}" is still mounted by other references [{" ".join(others)}]'
         )
+
+
+def refuse_users(device: str) -> None:
+    """Raise VolumesError if a block device is in use once the node has unmounted it: by another mount namespace, for example.
+
+    A device that is gone is not in use. Anything but a block device is not looked at.
+    """
+    if is_block_device(device) and is_device_in_use(device):
+        raise VolumesError("the device is in use when it was no longer expected to be in use", MOUNT_DEVICE)

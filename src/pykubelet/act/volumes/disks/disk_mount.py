@@ -1,20 +1,22 @@
-"""Binds the mount of a network disk for pods, or maps the disk, and notes which volume a disk belongs to. Blocks.
+"""Binds the mount of a network disk for pods, or maps the disk, and takes it off the node: for iscsi and fc. Blocks.
 
-The note lies beside the disk's directory and has the volume's unique name: the directory alone does not contain it, and a
+A note beside the disk's directory has the volume's unique name: the directory alone does not contain it, and a
 restarted agent must know the same name as before.
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pykubelet.act.volumes.directories import VolumeDirs, list_directories, make_empty_volume_dir, release_volume
-from pykubelet.act.volumes.disks.block_map import map_device, remove_link, unmap_device
+from pykubelet.act.volumes.disks.block_map import close_map, map_device, remove_link, unmap_device
 from pykubelet.act.volumes.disks.block_paths import map_of
-from pykubelet.act.volumes.disks.disk_plan import MAPS, DiskPlan
+from pykubelet.act.volumes.disks.device_mount import refuse_references
+from pykubelet.act.volumes.disks.disk_plan import MAPS, DiskPlan, is_map
 from pykubelet.act.volumes.kind import Reports, VolumesError
 from pykubelet.act.volumes.ownership import GroupChange, change_group
+from pykubelet.edges.host.devices.scsi import Machine, multipath_of
 from pykubelet.edges.host.fs import files, mounts
 from pykubelet.edges.host.fs.errors import HostError
 
@@ -114,7 +116,20 @@ def disk_of(dirs: VolumeDirs, top: str) -> str:
     return next(shown, "")
 
 
-def unmount_disk(directory: str) -> None:
-    """Unmount a disk. One that is not mounted is no error."""
+def disk_path(machine: Machine, paths: Sequence[str]) -> str:
+    """The multipath device over the paths to a disk, or else the first path; "" if there is none."""
+    return next((over for one in paths if (over := multipath_of(machine, one))), paths[0] if paths else "")
+
+
+def unmount_disk(directory: str, name: str, plugin: str) -> None:
+    """Unmount a disk of a plugin such as `kubernetes.io/fc`, or undo its map. One that is not mounted is no error.
+
+    VolumesError as long as it is mounted elsewhere too, or mapped for a pod. `name`: the volume, for that text.
+    """
+    if is_map(directory, plugin):
+        close_map(directory)
+        return
+    if mounts.is_mount_point(directory):
+        refuse_references(directory, name)
     while mounts.is_mount_point(directory):
         mounts.unmount(directory)

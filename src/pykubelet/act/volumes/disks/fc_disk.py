@@ -10,17 +10,17 @@ from collections.abc import Iterable
 
 from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.disks import disk_mount
-from pykubelet.act.volumes.disks.block_map import close_map
-from pykubelet.act.volumes.disks.device_mount import STAGE_S, MismatchError, refuse_references
+from pykubelet.act.volumes.disks.device_mount import STAGE_S, MismatchError
 from pykubelet.act.volumes.disks.disk_mount import (
     disk_directories,
     disk_of,
+    disk_path,
     make_disk_directory,
     mapped_in,
     remove_disk_directory,
     unmount_disk,
 )
-from pykubelet.act.volumes.disks.disk_plan import DiskPlan, is_map, trees_of
+from pykubelet.act.volumes.disks.disk_plan import DiskPlan, trees_of
 from pykubelet.act.volumes.disks.fc_plan import NAME, PLUGIN, FcDevice, FcDisk, disk_from, disks, name_from
 from pykubelet.act.volumes.kind import (
     MOUNT_DEVICE,
@@ -36,7 +36,6 @@ from pykubelet.edges.host.devices.scsi import (
     Machine,
     disks_by_id,
     disks_by_path,
-    multipath_of,
     remove_disks,
     scan_all_hosts,
     wait_for,
@@ -60,12 +59,6 @@ def find_disks(machine: Machine, disk: FcDisk) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def disk_path(machine: Machine, disk: FcDisk) -> str:
-    """The disk, or the multipath device over it; "" if the node has none now."""
-    found = find_disks(machine, disk)
-    return next((over for one in found if (over := multipath_of(machine, one))), found[0] if found else "")
-
-
 async def stage(plan: FcDevice, context: CallContext) -> None:
     """Find the disk and mount it, unless it is mounted. In block mode it is only found."""
     await context.blocking(lambda: mount_disk(plan, Machine()), STAGE_S)
@@ -85,7 +78,7 @@ def mount_disk(plan: FcDevice, machine: Machine) -> None:
     if plan.is_block:
         return
     try:
-        format_and_mount(disk_path(machine, plan.disk), plan.directory, plan.fs_type, plan.options)
+        format_and_mount(disk_path(machine, found), plan.directory, plan.fs_type, plan.options)
     except FilesystemMismatchError as error:
         remove_disk_directory(plan.directory)
         raise MismatchError(error.message, MOUNT_DEVICE) from error
@@ -100,11 +93,7 @@ async def unstage(found: FoundDevice, context: CallContext) -> None:
 
 def unmount(directory: str, name: str, machine: Machine) -> None:
     """As `unstage`. VolumesError as long as the disk is mounted elsewhere too, or mapped."""
-    if is_map(directory, PLUGIN):
-        close_map(directory)
-    elif mounts.is_mount_point(directory):
-        refuse_references(directory, name)
-        unmount_disk(directory)
+    unmount_disk(directory, name, PLUGIN)
     disk = disk_from(name)
     if disk is not None:
         remove_disks(machine, find_disks(machine, disk), flush=True)
@@ -132,7 +121,8 @@ def _maps(dirs: VolumeDirs) -> list[str]:
 def set_up(plan: DiskPlan, context: SetUpContext) -> None:
     """Bind the disk's mount, or map the disk, for the pod."""
     assert isinstance(plan.staged, FcDevice)
-    disk_mount.set_up(plan, disk_path(Machine(), plan.staged.disk) if plan.staged.is_block else "", context)
+    machine, staged = Machine(), plan.staged
+    disk_mount.set_up(plan, disk_path(machine, find_disks(machine, staged.disk)) if staged.is_block else "", context)
 
 
 def tear_down(dirs: VolumeDirs) -> None:

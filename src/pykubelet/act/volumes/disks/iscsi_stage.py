@@ -10,17 +10,17 @@ from collections.abc import Iterator
 
 from pykubelet.act.volumes.directories import VolumeDirs, list_directories
 from pykubelet.act.volumes.disks import disk_mount
-from pykubelet.act.volumes.disks.block_map import close_map
-from pykubelet.act.volumes.disks.device_mount import STAGE_S, MismatchError, refuse_references
+from pykubelet.act.volumes.disks.device_mount import STAGE_S, MismatchError
 from pykubelet.act.volumes.disks.disk_mount import (
     disk_directories,
     disk_of,
+    disk_path,
     make_disk_directory,
     mapped_in,
     remove_disk_directory,
     unmount_disk,
 )
-from pykubelet.act.volumes.disks.disk_plan import MAPS, DiskPlan, is_map, trees_of
+from pykubelet.act.volumes.disks.disk_plan import MAPS, DiskPlan, trees_of
 from pykubelet.act.volumes.disks.iscsi_plan import (
     DATA,
     NAME,
@@ -83,7 +83,10 @@ def mount_disk(plan: IscsiDevice, machine: Machine) -> None:
     try:
         format_and_mount(disk, plan.directory, plan.fs_type, plan.options)
     except FilesystemMismatchError as error:
-        unmount(plan.directory, plan.name, machine)
+        try:
+            unmount(plan.directory, plan.name, machine)
+        except (HostError, VolumesError) as left:  # there may be a session, so it must be undone
+            raise UncertainError(f"{error.message}; {left}", MOUNT_DEVICE) from error
         raise MismatchError(error.message, MOUNT_DEVICE) from error
     except HostError as error:
         raise UncertainError(error.message, MOUNT_DEVICE) from error
@@ -112,11 +115,7 @@ async def unstage(found: FoundDevice, context: CallContext) -> None:
 
 def unmount(directory: str, name: str, machine: Machine) -> None:
     """As `unstage`. VolumesError as long as the disk is mounted elsewhere too, or mapped."""
-    if is_map(directory, PLUGIN):
-        close_map(directory)
-    elif mounts.is_mount_point(directory):
-        refuse_references(directory, name)
-        unmount_disk(directory)
+    unmount_disk(directory, name, PLUGIN)
     if (target := _read(directory)) is not None:
         with locked_target(target.iqn):
             remove_disks(machine, find_disks(machine, target))
@@ -170,13 +169,8 @@ def _maps(dirs: VolumeDirs) -> list[str]:
 def set_up(plan: DiskPlan, context: SetUpContext) -> None:
     """Bind the disk's mount, or map the disk, for the pod."""
     assert isinstance(plan.staged, IscsiDevice)
-    disk_mount.set_up(plan, disk_path(Machine(), plan.staged.target) if plan.staged.is_block else "", context)
-
-
-def disk_path(machine: Machine, target: IscsiTarget) -> str:
-    """The disk, or the multipath device over several; "" if the node has none now."""
-    found = find_disks(machine, target)
-    return next((over for one in found if (over := multipath_of(machine, one))), found[0] if found else "")
+    machine, staged = Machine(), plan.staged
+    disk_mount.set_up(plan, disk_path(machine, find_disks(machine, staged.target)) if staged.is_block else "", context)
 
 
 def tear_down(dirs: VolumeDirs) -> None:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from pykubelet.act.volumes.directories import VolumeDirs, list_directories, make_empty_volume_dir, release_volume
-from pykubelet.act.volumes.disks.device_mount import mount_device
+from pykubelet.act.volumes.disks.device_mount import mount_device, refuse_references
 from pykubelet.act.volumes.expansion import ExpandError, ExpandFault
 from pykubelet.act.volumes.flex.plan import KIND_NAME, FlexDevicePlan, FlexPlan, devices_of
 from pykubelet.act.volumes.kind import (
@@ -135,15 +135,18 @@ def _stage(plan: FlexDevicePlan) -> None:
 
 
 async def unstage(found: FoundDevice, context: CallContext) -> None:
-    """Undo `stage`. What is mounted by a driver that is gone waits for the driver."""
+    """Undo `stage`. What is mounted by a driver that is gone waits for the driver. VolumesError if it is mounted elsewhere too."""
     name = found.name.rpartition("/")[0]
     driver = context.plugins.flex.usable.get(name)
-    await context.blocking(lambda: _unstage(found.directory, name, driver), _WORK_S)
+    await context.blocking(lambda: _unstage(found, name, driver), _WORK_S)
 
 
-def _unstage(directory: str, name: str, driver: FlexDriver | None) -> None:
+def _unstage(found: FoundDevice, name: str, driver: FlexDriver | None) -> None:
+    directory = found.directory
     if files.stat_file(directory, follow=False) is None:
         return
+    if mounts.is_mount_point(directory):
+        refuse_references(directory, found.name)
     if driver is not None:
         _call(driver, "unmountdevice", (directory,), directory, MOUNT_DEVICE)
     elif mounts.is_mount_point(directory):

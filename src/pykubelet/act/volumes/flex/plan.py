@@ -37,6 +37,11 @@ class FlexDevicePlan(DevicePlan, kw_only=True):
         """What is being done, for users."""
         return f"the flexVolume driver {self.driver.name} mounts its device"
 
+    @property
+    def device_path(self) -> str:
+        """What the Node's status names."""
+        return self.device
+
 
 class FlexPlan(VolumePlan):
     """The plan to mount the volume for a pod. `options`: what the driver gets. `pod_options`: in addition, when it mounts.

@@ -46,6 +46,11 @@ class LocalDevice(DevicePlan):
     options: tuple[str, ...] = ()
     is_block: bool = False
 
+    @property
+    def device_path(self) -> str:
+        """The device of a volume of mode Block: whether the path is a device is otherwise known on the host only."""
+        return self.path if self.is_block else ""
+
 
 class LocalPlan(VolumePlan):
     """A plan to bind `source.path`, or to map it. `fs_group` None: files keep their group. `is_group_lasting`: `OnRootMismatch`."""
