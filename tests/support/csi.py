@@ -9,15 +9,16 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from support.drivers import TESTS, DriverProcess
 
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import LIMITS
 from pykubelet.edges.host.fs.mounts import mounts_below, unmount
-from pykubelet.edges.plugins.rpc import call_plugin, plugin_channel
+from pykubelet.edges.plugins.rpc import PluginMessage, call_plugin, plugin_channel
 
+R = TypeVar("R", bound=PluginMessage)
 DRIVER = "local.csi.pykubelet"
 WRITER = pb.VolumeCapability.AccessMode(mode="SINGLE_NODE_WRITER")
 
@@ -56,10 +57,19 @@ class CsiProcess(DriverProcess):
             volume_capabilities=[capability],
             parameters=parameters,
         )
+        return (await self._control("CreateVolume", request, pb.CreateVolumeResponse)).volume.volume_id
+
+    async def expand(self, volume_id: str, size: int) -> None:
+        """Have the driver give a volume this size in bytes, as the controllers of a cluster do."""
+        request = pb.ControllerExpandVolumeRequest(
+            volume_id=volume_id, capacity_range=pb.CapacityRange(required_bytes=size)
+        )
+        await self._control("ControllerExpandVolume", request, pb.ControllerExpandVolumeResponse)
+
+    async def _control(self, method: str, request: PluginMessage, answer: type[R]) -> R:
         channel = plugin_channel(str(self.endpoint), LIMITS)
         try:
-            method = "/csi.v1.Controller/CreateVolume"
-            return (await call_plugin(channel, method, request, pb.CreateVolumeResponse, 60)).volume.volume_id
+            return await call_plugin(channel, f"/csi.v1.Controller/{method}", request, answer, 60)
         finally:
             channel.close()
 

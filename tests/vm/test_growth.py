@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import pytest
 from act.volumes.samples import running
 from act.volumes.test_expansion import Cluster
 from act.volumes.test_local_devices import MOUNTS, content, events, make_pod
-from act.volumes.test_loop import set_roster, started, until
-from support.block import clean_folder
+from act.volumes.test_loop import Agent, set_roster, started, until
+from support.block import clean_folder, file_system_size, written
 
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.storage import PersistentVolumeClaim
@@ -57,60 +57,75 @@ def known(device: str, fs_type: str, size: int, store: Cluster) -> Content:
     return replace(found, objects={**found.objects, ObjectKey(ContentKind.VOLUME_CLAIM, "shop", "data"): claim})
 
 
-def written(path: Path) -> IO[str]:
-    """A new file, open for writing."""
-    return path.open("w")
+@dataclass(frozen=True)
+class Growing:
+    """A volume manager with a local volume on a device that can be made larger. `store`: the API server's claim."""
+
+    agent: Agent
+    root: Path
+    store: Cluster
+    image: Path
+    device: str
+    fs_type: str
+
+    def publish(self, size: int) -> None:
+        """The PersistentVolume has this size in bytes."""
+        self.agent.content.publish(known(self.device, self.fs_type, size, self.store))
+
+    async def start(self, uid: str) -> str:
+        """Run a pod with the volume. Returns where it is mounted."""
+        set_roster(self.agent, make_pod(uid))
+        return (await self.agent.wait_ready(uid)).volumes["v"].host_path
+
+    async def end(self) -> None:
+        """End all pods."""
+        set_roster(self.agent)
+        await until(lambda: not (self.root / MOUNTS).exists())
 
 
-def size_of(path: str) -> int:
-    found = os.statvfs(path)
-    return found.f_blocks * found.f_frsize
+@asynccontextmanager
+async def growing(folder: Path, fs_type: str) -> AsyncIterator[Growing]:
+    store = Cluster({"capacity": {"storage": str(SMALL)}}, {"volumeName": "pv"})
+    image = folder / "image"
+    with growing_device(image) as device, clean_folder() as root:
+        async with started(root, claims=store) as agent:
+            made = Growing(agent, root, store, image, device, fs_type)
+            made.publish(SMALL)
+            agent.observed.publish(running())
+            yield made
+            await made.end()
 
 
-@pytest.mark.parametrize("fs_type", ["ext4", "xfs", "btrfs"])
+FS_TYPES = pytest.mark.parametrize("fs_type", ["ext4", "xfs", "btrfs"])
+
+
+@FS_TYPES
 async def test_a_volume_grows_while_it_is_in_use(tmp_path: Path, fs_type: str) -> None:
-    store = Cluster({"capacity": {"storage": str(SMALL)}}, {"volumeName": "pv"})
-    image = tmp_path / "image"
-    with growing_device(image) as device, clean_folder() as root:
-        async with started(root, claims=store) as agent:
-            agent.content.publish(known(device, fs_type, SMALL, store))
-            agent.observed.publish(running())
-            set_roster(agent, make_pod("u1"))
-            path = (await agent.wait_ready("u1")).volumes["v"].host_path
-            (mounted,) = mounts.mounts_below(path)
-            assert mounted.fs_type == fs_type and size_of(path) <= SMALL
-            with written(Path(path, "kept")) as file:
-                grow_device(image, device)
-                store.claim["metadata"]["resourceVersion"] = "2"
-                agent.content.publish(known(device, fs_type, LARGE, store))
-                await until(lambda: store.status["capacity"] == {"storage": "640Mi"})
-                file.write("written while it grew")
-            assert size_of(path) > LARGE * 3 // 4, events(agent)
-            assert mounts.mounts_below(path) == (mounted,), "it was not mounted again"
-            assert Path(path, "kept").read_text() == "written while it grew"
-            done = 'FileSystemResizeSuccessful: MountVolume.NodeExpandVolume succeeded for volume "pv"'
-            assert [one for one in events(agent) if one.startswith(done)]
-            set_roster(agent)
-            await agent.wait_gone(agent.paths.pods + "/u1")
-            await until(lambda: not (root / MOUNTS).exists())
+    async with growing(tmp_path, fs_type) as it:
+        path = await it.start("u1")
+        (mounted,) = mounts.mounts_below(path)
+        assert mounted.fs_type == fs_type and file_system_size(path) <= SMALL
+        with written(Path(path, "kept")) as file:
+            grow_device(it.image, it.device)
+            it.store.claim["metadata"]["resourceVersion"] = "2"
+            it.publish(LARGE)
+            await until(lambda: it.store.status["capacity"] == {"storage": "640Mi"})
+            file.write("written while it grew")
+        assert file_system_size(path) > LARGE * 3 // 4, events(it.agent)
+        assert mounts.mounts_below(path) == (mounted,), "it was not mounted again"
+        assert Path(path, "kept").read_text() == "written while it grew"
+        done = 'FileSystemResizeSuccessful: MountVolume.NodeExpandVolume succeeded for volume "pv"'
+        assert [one for one in events(it.agent) if one.startswith(done)]
+        await it.end()
+        await it.agent.wait_gone(it.agent.paths.pods + "/u1")
 
 
-@pytest.mark.parametrize("fs_type", ["ext4", "xfs", "btrfs"])
+@FS_TYPES
 async def test_a_volume_that_was_grown_elsewhere_grows_when_it_is_mounted(tmp_path: Path, fs_type: str) -> None:
-    store = Cluster({"capacity": {"storage": str(SMALL)}}, {"volumeName": "pv"})
-    image = tmp_path / "image"
-    with growing_device(image) as device, clean_folder() as root:
-        async with started(root, claims=store) as agent:
-            agent.content.publish(known(device, fs_type, SMALL, store))
-            agent.observed.publish(running())
-            set_roster(agent, make_pod("u1"))
-            await agent.wait_ready("u1")
-            set_roster(agent)
-            await until(lambda: not (root / MOUNTS).exists())
-            grow_device(image, device)
-            agent.content.publish(known(device, fs_type, LARGE, store))
-            set_roster(agent, make_pod("u2"))
-            path = (await agent.wait_ready("u2")).volumes["v"].host_path
-            assert size_of(path) > LARGE * 3 // 4 and store.status["capacity"] == {"storage": "640Mi"}
-            set_roster(agent)
-            await until(lambda: not (root / MOUNTS).exists())
+    async with growing(tmp_path, fs_type) as it:
+        await it.start("u1")
+        await it.end()
+        grow_device(it.image, it.device)
+        it.publish(LARGE)
+        path = await it.start("u2")
+        assert file_system_size(path) > LARGE * 3 // 4 and it.store.status["capacity"] == {"storage": "640Mi"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +12,7 @@ import pytest
 from support.agent import Json, container_status, make_container, make_pod
 from support.storage_servers import IscsiTarget, multipathd, silenced
 from support.unit import LONG_S, UnitAgent
+from vm.hung_storage import Record, others_end, others_run, timed
 
 from pykubelet.act.volumes.disks import iscsi_stage
 from pykubelet.act.volumes.disks.iscsi_plan import IscsiDevice, disk_directory, disks
@@ -212,31 +212,19 @@ async def test_an_agent_that_is_killed_while_it_logs_in_leaves_no_record(
     await agent.wait_nothing_left(within=LONG_S)
 
 
-async def test_a_target_that_hangs_costs_only_the_pods_that_use_it(make_unit: MakeUnit, target: IscsiTarget) -> None:
+async def test_a_target_that_hangs_costs_only_the_pods_that_use_it(
+    make_unit: MakeUnit, target: IscsiTarget, record_property: Record
+) -> None:
     target.add_disk(1)
     agent = make_unit().start()
     agent.put(iscsi_pod("hung", "while :; do date > /data/now; sync; sleep 1; done"))
     await agent.wait_running("hung", within=LONG_S)
     with silenced(PORT):
-        began = time.monotonic()
-        agent.put(make_pod("other"))
-        await agent.wait_running("other", within=LONG_S)
-        print(f"another pod started in {time.monotonic() - began:.0f} s")
-        old = agent.main_pid()
-        agent.kill9()
-        agent.wait_restarted(old)
-        began = time.monotonic()
-        agent.put(make_pod("another"))
-        await agent.wait_running("another", "other", "hung", within=LONG_S)
-        print(f"a pod after the agent's restart: {time.monotonic() - began:.0f} s")
-        assert agent.summary()["pods"]
-        agent.remove("hung", "other")
-        await agent.wait_gone("other", within=LONG_S)
-        await agent.wait_running("another", within=LONG_S)
-    began = time.monotonic()
-    await agent.wait_gone("hung", within=LONG_S)
-    await agent.wait_for("the node has logged out", lambda: not target.sessions(), LONG_S)
-    print(f"all was undone {time.monotonic() - began:.0f} s after the target was back")
+        await others_run(agent, "hung", record_property)
+        await others_end(agent, "hung", record_property)
+    with timed(record_property, "all is undone once the target is back"):
+        await agent.wait_gone("hung", within=LONG_S)
+        await agent.wait_for("the node has logged out", lambda: not target.sessions(), LONG_S)
     agent.remove("another")
     await agent.wait_gone("another", within=LONG_S)
     await agent.wait_nothing_left(within=LONG_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from support.agent import Json, container_status, make_container, make_pod
 from support.storage_servers import NFS_PORT, nfs_server, silenced
 from support.unit import LONG_S, UnitAgent
+from vm.hung_storage import Record, others_end, others_run, timed
 
 from pykubelet.edges.host.fs import mounts
 
@@ -76,39 +76,29 @@ async def test_pods_share_an_nfs_export(make_unit: MakeUnit, export: Path) -> No
     assert sorted(path.name for path in export.iterdir()) == ["new", "old"]
 
 
-async def test_a_server_that_hangs_costs_only_the_pods_that_use_it(make_unit: MakeUnit, export: Path) -> None:
+async def test_a_server_that_hangs_costs_only_the_pods_that_use_it(
+    make_unit: MakeUnit, export: Path, record_property: Record
+) -> None:
     agent = make_unit().start()
+    agent.put(make_pod("usual"))
+    await agent.wait_running("usual", within=LONG_S)
+    with timed(record_property, "a pod ends before"):
+        agent.remove("usual")
+        await agent.wait_gone("usual", within=LONG_S)
     writes = "trap 'exit 0' TERM; while :; do date > /data/now; sleep 1; done"
     agent.put(nfs_pod("hung", "127.0.0.1", export, writes))
     await agent.wait_running("hung", within=LONG_S)
     await agent.wait_for("the file", lambda: (export / "now").exists(), LONG_S)
     with silenced(NFS_PORT):
         agent.put(nfs_pod("late", "127.0.0.1", export))
-        agent.put(make_pod("other"))
-        began = time.monotonic()
-        await agent.wait_running("other", within=LONG_S)
-        print(f"another pod started in {time.monotonic() - began:.0f} s")
-
-        old = agent.main_pid()
-        agent.kill9()
-        agent.wait_restarted(old)
-        began = time.monotonic()
-        agent.put(make_pod("another"))
-        await agent.wait_running("another", "other", "hung", within=LONG_S)
-        print(f"a pod after the agent's restart: {time.monotonic() - began:.0f} s")
-        assert agent.summary()["pods"]
-
-        began = time.monotonic()
-        agent.remove("hung", "other")
-        await agent.wait_gone("other", within=LONG_S)
-        print(f"another pod ended in {time.monotonic() - began:.0f} s")
-        await agent.wait_for("the hung volume is given up", lambda: not nfs_mounts(agent), GIVEN_UP_S)
-        await agent.wait_gone("hung", within=LONG_S)
-        print(f"the pod with the hung volume ended in {time.monotonic() - began:.0f} s")
+        await others_run(agent, "hung", record_property)
+        with timed(record_property, "the pod with the hung volume ends"):
+            await others_end(agent, "hung", record_property)
+            await agent.wait_for("the hung volume is given up", lambda: not nfs_mounts(agent), GIVEN_UP_S)
+            await agent.wait_gone("hung", within=LONG_S)
         assert container_status(agent.pods()["late"])["state"].get("running") is None
-    began = time.monotonic()
-    await agent.wait_running("late", within=LONG_S)
-    print(f"the waiting pod started {time.monotonic() - began:.0f} s after the server was back")
+    with timed(record_property, "the waiting pod starts once the server is back"):
+        await agent.wait_running("late", within=LONG_S)
     agent.remove("late", "another")
     await agent.wait_gone("late", "another", within=LONG_S)
     await agent.wait_for("no mount is left", lambda: not nfs_mounts(agent), LONG_S)

@@ -17,7 +17,9 @@ PARTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "watchdog": (("tests/vm/test_watchdog.py",),),
     "pressure": (("tests/vm/test_pressure.py", "tests/vm/test_evictions.py", "tests/vm/test_reserved.py"),),
     "placement": (("tests/vm/test_placement.py",),),
-    "storage": (("tests/vm/test_storage.py", "tests/vm/test_iscsi.py", "tests/vm/test_growth.py"),),
+    "storage": (
+        ("tests/vm/test_csi_local.py", "tests/vm/test_storage.py", "tests/vm/test_iscsi.py", "tests/vm/test_growth.py"),
+    ),
     "commands": (("tests/vm/test_commands.py",),),
     "packages": (("tests/vm/test_packages.py",),),
     "reboot": (("tests/vm/test_before_reboot.py",), (REBOOT,), ("tests/vm/test_after_reboot.py",)),
