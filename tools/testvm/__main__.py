@@ -13,7 +13,7 @@ from testbed.checkout import CHECKOUT
 from testbed.host import TestbedError
 
 from testvm import builds, image, machine, report
-from testvm.parts import BOOT_LIMIT_S, INSTALL, LIMITS_S, PARTS, REBOOT
+from testvm.parts import BOOT_LIMIT_S, LIMITS_S, PARTS, REBOOT
 
 
 def main() -> int:
@@ -62,9 +62,9 @@ def _do(options: argparse.Namespace) -> int:
 def _run_parts(virtual: machine.Machine, parts: list[str], results: Path) -> int:
     script = f"PYTHONPATH=tools PYTHONUNBUFFERED=1 python3 -m testvm.inside {shlex.join(parts)}"
     limit_s = BOOT_LIMIT_S + sum(LIMITS_S[part] for part in parts)
-    built = virtual.folder / "built-packages" if INSTALL & set(parts) else None
+    built = virtual.folder / "built-packages" if builds.INSTALLED.keys() & set(parts) else None
     if built is not None:
-        builds.build(built)
+        builds.build(built, parts)
     began = time.monotonic()
     code = machine.run(
         virtual, script, results, limit_s, reboots=any((REBOOT,) in PARTS[part] for part in parts), built=built

@@ -1,35 +1,48 @@
-"""What the part `packages` installs in the machine, built outside, because the machine reaches no network.
+"""What the parts `packages` and `kubeadm` install in the machine, built outside, because the machine reaches no network.
 
 In the folder that `build` fills: `now/` and `next/`, the Debian packages of this version and of a made-up next one; `wheels/`, ours
-and those of its libraries; `image/`, the container image.
+and those of its libraries; `image/`, the container image; `kubernetes/`, the programs and images of a control plane.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from testbed import environment
+from testbed import environment, kubernetes
 from testbed.checkout import CHECKOUT
 from testbed.debian import run_quiet
 
 #: A version after every other that has the same first numbers.
 NEXT = "0.999.0"
-NOW, AFTER, WHEELS, IMAGE = "now", "next", "wheels", "image"
+NOW, AFTER, WHEELS, IMAGE, KUBERNETES = "now", "next", "wheels", "image", "kubernetes"
+#: The packager's words for each folder.
+_BUILDS: Mapping[str, tuple[str, ...]] = {
+    NOW: ("deb",),
+    AFTER: ("deb", "--version", NEXT),
+    WHEELS: ("wheels",),
+    IMAGE: ("image",),
+}
+#: What the parts install; the others install nothing.
+INSTALLED: Mapping[str, tuple[str, ...]] = {"packages": (NOW, AFTER, WHEELS, IMAGE), "kubeadm": (NOW, KUBERNETES)}
 
 
-def build(folder: Path) -> None:
-    """Fill `folder` anew, with the checkout as it is. Some minutes."""
+def build(folder: Path, parts: Collection[str]) -> None:
+    """Fill `folder` anew with what `parts` install, from the checkout as it is. Some minutes."""
     environment.ensure(CHECKOUT)
     shutil.rmtree(folder, ignore_errors=True)
     python = CHECKOUT / ".venv/bin/python"
     env = os.environ | {"PYTHONPATH": str(CHECKOUT / "tools"), "PYTHONDONTWRITEBYTECODE": "1"}
-    for name, words in (
-        (NOW, ["deb"]),
-        (AFTER, ["deb", "--version", NEXT]),
-        (WHEELS, ["wheels"]),
-        (IMAGE, ["image"]),
-    ):
-        print(f"building the packages: {name}", flush=True)
-        run_quiet(python, "-m", "packager", *words, "--out", folder / name, cwd=CHECKOUT, env=env)
+    wanted = {name for part in parts for name in INSTALLED.get(part, ())}
+    for name, words in _BUILDS.items():
+        if name in wanted:
+            print(f"building the packages: {name}", flush=True)
+            run_quiet(python, "-m", "packager", *words, "--out", folder / name, cwd=CHECKOUT, env=env)
+    binaries = kubernetes.folder()
+    if KUBERNETES in wanted and binaries is not None:
+        print("making the images of Kubernetes", flush=True)
+        kubernetes.build(binaries, folder / KUBERNETES / "images")
+        for name in kubernetes.COMMANDS:
+            shutil.copy(binaries / name, folder / KUBERNETES)

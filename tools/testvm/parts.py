@@ -22,6 +22,7 @@ PARTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     ),
     "commands": (("tests/vm/test_commands.py",),),
     "packages": (("tests/vm/test_packages.py",),),
+    "kubeadm": (("tests/vm/test_kubeadm.py",),),
     "reboot": (("tests/vm/test_before_reboot.py",), (REBOOT,), ("tests/vm/test_after_reboot.py",)),
 }
 
@@ -38,8 +39,7 @@ LIMITS_S: Mapping[str, int] = {
     "storage": 3600,
     "commands": 2400,
     "packages": 5400,
+    "kubeadm": 7200,
     "reboot": 1800,
 }
-#: Those that install what the host has built (`builds.py`).
-INSTALL: frozenset[str] = frozenset({"packages"})
 BOOT_LIMIT_S = 600

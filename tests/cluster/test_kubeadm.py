@@ -1,0 +1,144 @@
+"""A cluster made by kubeadm: `init` on one machine and `join` on another, both with this kubelet, in namespaces of this machine.
+
+The programs of Kubernetes come from the folder that KUBERNETES_BINARIES names (`tools/testbed/kubernetes.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.agent import PROGRAM, Json, make_container, make_pod
+from support.namespaces import SeparateMachine, connect
+from testbed import host, kubernetes
+
+WAIT_S = 120.0
+ADDRESSES = ("10.199.0.11", "10.199.0.12")
+#: The tests' machine has cgroup v1 and shares its kernel: the rest is kubeadm's default.
+CONFIG: tuple[Json, ...] = (
+    {
+        "apiVersion": "kubeadm.k8s.io/v1beta4",
+        "kind": "ClusterConfiguration",
+        "networking": {"podSubnet": "10.244.0.0/16"},
+        "dns": {"disabled": True},
+    },
+    {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "cgroupDriver": "cgroupfs",
+        "failCgroupV1": False,
+    },
+    {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "conntrack": {"maxPerCore": 0, "min": 0},
+    },
+)
+IGNORE = "--ignore-preflight-errors=SystemVerification"
+CURRENT = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.cgroup_v1,
+    pytest.mark.skipif(
+        not os.environ.get(kubernetes.VARIABLE),
+        reason=f"{kubernetes.VARIABLE} names no folder with Kubernetes' programs",
+    ),
+]
+
+
+@pytest.fixture
+def machines() -> Iterator[tuple[SeparateMachine, SeparateMachine]]:
+    """Two empty machines with the images of Kubernetes."""
+    binaries = kubernetes.folder()
+    assert binaries is not None
+    programs = {name: binaries / name for name in kubernetes.COMMANDS} | {"kubelet": PROGRAM.with_name("kubelet")}
+    folder = Path(f"/tmp/pyk-adm-{os.getpid()}")
+    archives = kubernetes.build(binaries, folder / "images")
+    made = tuple(SeparateMachine(folder / name, name, programs) for name in ("one", "two"))
+    try:
+        for machine in made:
+            machine.start()
+            for archive in archives:
+                machine.load(archive)
+        connect(made[0], made[1], (f"{ADDRESSES[0]}/24", f"{ADDRESSES[1]}/24"))
+        yield made[0], made[1]
+    finally:
+        for machine in made:
+            machine.stop()
+        for archive in archives:
+            archive.unlink()
+        (folder / "images").rmdir()
+        folder.rmdir()
+
+
+def get(machine: SeparateMachine, *words: str) -> Any:
+    """What `kubectl get -o json` prints; nothing while the API server is away."""
+    try:
+        return json.loads(machine.run("kubectl", "get", *words, "-o", "json", check=False))
+    except ValueError:
+        return {}
+
+
+def wait_ready(machine: SeparateMachine, *words: str) -> None:
+    def is_ready() -> bool:
+        conditions = get(machine, *words).get("status", {}).get("conditions", ())
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+    assert host.wait_until(is_ready, WAIT_S, 0.5), f"{get(machine, *words)}\n{machine.log_tail()}"
+
+
+def test_init_join_renewal_and_reset(machines: tuple[SeparateMachine, SeparateMachine], tmp_path: Path) -> None:
+    one, two = machines
+    config = one.folder / "init.yaml"
+    init: Json = {
+        "apiVersion": "kubeadm.k8s.io/v1beta4",
+        "kind": "InitConfiguration",
+        "localAPIEndpoint": {"advertiseAddress": ADDRESSES[0]},
+        "nodeRegistration": {
+            "criSocket": one.endpoint,
+            "kubeletExtraArgs": [{"name": "node-labels", "value": "example.com/made-by=kubeadm"}],
+        },
+        "patches": {"directory": str(one.folder / "patches")},
+    }
+    (one.folder / "patches").mkdir()
+    (one.folder / "patches/kubeletconfiguration+merge.yaml").write_text("maxPods: 77\n")
+    config.write_text("\n---\n".join(json.dumps(part) for part in (init, *CONFIG)))
+    output = one.run("kubeadm", "init", "--config", str(config), IGNORE)
+    assert "Your Kubernetes control-plane has initialized successfully!" in output
+    # else kubeadm takes it that client certificates do not rotate
+    assert f"client-certificate: {CURRENT}" in one.run("cat", "/etc/kubernetes/kubelet.conf")
+    wait_ready(one, "node", "one")
+    node = get(one, "node", "one")
+    assert node["status"]["capacity"]["pods"] == "77" and node["metadata"]["labels"]["example.com/made-by"] == "kubeadm"
+    for name in CONTROL_PLANE:
+        wait_ready(one, "-n", "kube-system", "pod", f"{name}-one")
+
+    join = one.run("kubeadm", "token", "create", "--print-join-command").split()
+    output = two.run(*join, "--cri-socket", two.endpoint, IGNORE)
+    assert "This node has joined the cluster" in output
+    wait_ready(one, "node", "two")
+    assert f"client-certificate: {CURRENT}" in two.run("cat", "/etc/kubernetes/kubelet.conf")
+
+    pod = make_pod("web", make_container(script="echo hello; while :; do sleep 86400 & wait $!; done"))
+    one.run("kubectl", "apply", "-f", "-", text=json.dumps(pod))
+    wait_ready(one, "pod", "web")
+    assert get(one, "pod", "web")["spec"]["nodeName"] == "two"
+    assert one.run("kubectl", "logs", "web") == "hello\n"
+    assert one.run("kubectl", "exec", "web", "--", "hostname") == "web\n"
+
+    two.run("kubeadm", "upgrade", "node", "--skip-phases=addon", IGNORE)
+    two.run("systemctl", "restart", "kubelet")
+    one.run("kubeadm", "certs", "renew", "all")
+    wait_ready(one, "node", "two")
+    assert get(one, "pod", "web")["status"]["containerStatuses"][0]["restartCount"] == 0
+
+    for machine in (two, one):
+        machine.run("kubeadm", "reset", "--force", "--cri-socket", machine.endpoint)
+        assert machine.run("ls", "/var/lib/kubelet") == ""
+        assert "pause" not in machine.run("ps", "ax"), "containers outlived the reset"
