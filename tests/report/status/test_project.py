@@ -21,6 +21,7 @@ from report.samples import (
 
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import to_object
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason, Stage, StatusOverride
 from pykubelet.base.model.observed import ObservedState, PodView
 from pykubelet.base.model.probes import ProbeKind, ProbeResults
@@ -355,6 +356,17 @@ def test_a_container_does_not_run_before_its_post_start_hook_has_ended() -> None
     assert status.state is not None and status.state.terminated is not None
     assert (again.phase, status.state.terminated.exitCode, status.ready) == ("Running", 3, False)
     assert shown(pod, seen).containerStatuses[0].ready
+
+
+def test_a_restart_counts_once_though_the_runtime_reports_the_container_before_its_start() -> None:
+    """A runtime with CRI's event stream has its containers read when they are created, before the postStart hook runs."""
+    pod, before = make_pod(), exited("app", 3)
+    created = replace(running(number=1), state=ObservedState.CREATED)
+    old = shown(pod, view(before))
+    for newest in (created, running(number=1)):
+        old = shown(pod, view(newest, before), post_starting=frozenset({"app"}), old=old)
+        assert old.containerStatuses[0].restartCount == 0
+    assert shown(pod, view(running(number=1), before), old=old).containerStatuses[0].restartCount == 1
 
 
 def test_a_preempted_pod_is_reported_as_disrupted() -> None:

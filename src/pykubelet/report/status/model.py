@@ -18,14 +18,15 @@ from pykubelet.report.status.device_health import NO_HEALTH, ContainerHealth
 def reported_view(view: PodView | None, lifecycle: PodLifecycle) -> PodView | None:
     """The snapshot of a pod in the form that its status may show.
 
-    A container is hidden until its postStart hook has ended. A container that was killed to be restarted is shown as running
+    A container is hidden until its postStart hook has ended, also before its start: what was shown must not be hidden
+    again. A container that was killed to be restarted is shown as running
     until the next instance exists or its start has failed, because a terminated container must not become running again.
     """
     if view is None:
         return None
     if lifecycle.post_starting:
         newest = [view.newest(name) for name in lifecycle.post_starting]
-        hidden = {container.id for container in newest if container is not None and container.is_running}
+        hidden = {c.id for c in newest if c is not None and (c.is_running or c.state is ObservedState.CREATED)}
         view = replace(view, containers=tuple(c for c in view.containers if c.id not in hidden))
     if lifecycle.to_restart:
         view = replace(view, containers=tuple(_going_on(c, view, lifecycle) for c in view.containers))
