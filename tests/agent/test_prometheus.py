@@ -24,7 +24,7 @@ from testbed import host, packages
 pytestmark = pytest.mark.integration
 GUIDE = Path(__file__).parents[2] / "docs" / "monitoring.md"
 PAGES = ("/metrics", "/metrics/cadvisor", "/metrics/probes", "/metrics/resource", "/metrics/slis")
-#: What promtool says of names that the kubelet and cAdvisor have had for years.
+#: What promtool reports of names that the kubelet and cAdvisor have had for years.
 KNOWN_COMPLAINTS = re.compile(r'should (not )?have "_(count|total)" suffix|_duration_ms metric names|not \'camelCase\'')
 QUERIES = (
     'sum(kubelet_running_pods{job="kubelet"}) >= 1',
