@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ def pytest_configure() -> None:
     Examples may take their time.
     """
     asyncio.set_event_loop(None)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what the tests have made is removed, as after Ctrl-C
     # a busy machine is no fault of what is tested
     settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("unhurried")

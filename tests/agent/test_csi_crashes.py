@@ -213,6 +213,10 @@ class Lives:
             case Kind.BLOCK:
                 assert self._is_marked()
                 assert find_loops(str(self.data / "volumes" / HANDLE / "image")) == []
+        self.check_calls()
+
+    def check_calls(self) -> None:
+        """The driver's calls since the last look are as the CSI specification allows, and nothing is staged or published."""
         lines = (self.data / "calls.jsonl").read_text().splitlines()
         self.rules.read(json.loads(line) for line in lines[self._read :])
         self._read = len(lines)
@@ -221,8 +225,10 @@ class Lives:
 
 
 @asynccontextmanager
-async def crashing(testbed: Testbed, folder: Path, variables: dict[str, str]) -> AsyncIterator[World]:
-    """A world whose agent kills itself at the points of `variables`, and is started again."""
+async def crashing(
+    testbed: Testbed, folder: Path, variables: dict[str, str], *, keep: bool = True
+) -> AsyncIterator[World]:
+    """A world whose agent kills itself at the points of `variables`. `keep`: it is started again whenever it has ended."""
     await sweep(testbed)
     async with FakeApiServer() as server:
         flags = ("--kubeconfig", str(kubeconfig(server, folder / "kubeconfig")))
@@ -231,12 +237,13 @@ async def crashing(testbed: Testbed, folder: Path, variables: dict[str, str]) ->
             variables["PYKUBELET_CRASH_PLACES"] = str(agent.folder)
         world = World(server, agent)
         offer(world, volumeLifecycleModes=["Persistent", "Ephemeral"])
-        keeper = asyncio.get_running_loop().create_task(keep_running(agent))
+        keepers = [asyncio.get_running_loop().create_task(keep_running(agent))] if keep else []
         try:
             yield world
         finally:
-            keeper.cancel()
-            await asyncio.gather(keeper, return_exceptions=True)
+            for keeper in keepers:
+                keeper.cancel()
+            await asyncio.gather(*keepers, return_exceptions=True)
             await agent.clear()
 
 

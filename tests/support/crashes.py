@@ -90,7 +90,9 @@ class CrashingAgent(Agent):
 
     def command(self, *more: str) -> list[str]:
         command = super().command(*more)
-        return [sys.executable, str(LAUNCHER), *command[1:]] if self.points else command
+        command = [sys.executable, str(LAUNCHER), *command[1:]] if self.points else command
+        # hundreds of them are started by a run that may be ended itself: none outlives it
+        return ["setpriv", "--pdeathsig", "KILL", "--", *command]
 
     @property
     def env(self) -> dict[str, str]:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from testbed import claims, host
 
+from pykubelet.edges.host.devices.loops import attach_loop, find_loops
+
 
 @pytest.mark.parametrize("cgroup", ["/", "", "/..", "/a/../.."])
 def test_the_root_group_is_refused(cgroup: str) -> None:
@@ -37,6 +39,43 @@ def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
 
 def test_a_process_that_is_gone_is_no_error() -> None:
     host.kill_all([2**22 + 1])
+
+
+def test_agents_and_drivers_of_a_folder_are_found_by_their_root_directory(tmp_path: Path) -> None:
+    script = "print('up', flush=True); import time; time.sleep(100)"
+
+    def start(*words: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([sys.executable, "-c", script, *words], stdout=subprocess.PIPE)
+        assert process.stdout is not None and process.stdout.readline() == b"up\n"
+        return process
+
+    own = [start("--root-dir", f"{tmp_path}/a/root"), start("--root", f"{tmp_path}/a/root")]
+    others = [start("--root-dir", f"{tmp_path}/ab/root"), start(f"{tmp_path}/a/file")]
+    try:
+        assert sorted(host.users_of(tmp_path / "a")) == sorted(process.pid for process in own)
+    finally:
+        for process in own + others:
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root for loop devices")
+def test_loop_devices_on_files_of_a_folder_are_detached(tmp_path: Path) -> None:
+    images = [tmp_path / name / "image" for name in ("a", "b")]
+    for image in images:
+        image.parent.mkdir()
+        with image.open("wb") as file:
+            file.truncate(1 << 20)
+        attach_loop(str(image))
+    first, second = images
+    second_loops = find_loops(str(second))
+    first.unlink()
+    try:
+        host.detach_loops(first.parent)
+        assert find_loops(str(first)) == [] and find_loops(str(second)) == second_loops
+    finally:
+        host.detach_loops(second.parent)
+    assert find_loops(str(second)) == []
 
 
 def test_on_cgroup_v2_controllers_are_handed_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -336,12 +336,14 @@ def down(folder: Path, cgroup_roots: Iterable[str] = ()) -> None:
             host.remove_cgroup(cgroup)
         return
     with _locked(folder):
+        host.kill_all(host.users_of(folder))  # of a test run that was itself ended
         if (testbed := load(folder)) is not None:
             stop(testbed)
             _end_containers(testbed)
         for cgroup in cgroup_roots:
             host.remove_cgroup(cgroup)
         host.unmount_below(folder)
+        host.detach_loops(folder)
         if testbed is not None:
             remove_network(testbed.network, not testbed.shared_chains_were_there and not _another_runs(folder))
             host.remove_cgroup(testbed.cgroup)

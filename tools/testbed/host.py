@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import random
 import signal
@@ -15,6 +16,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from testbed import claims
@@ -26,6 +28,7 @@ CGROUP_MOUNT = Path("/sys/fs/cgroup")
 PORTS = range(20000, 30000)
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
+_LOOP_CLR_FD = 0x4C01
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -73,6 +76,16 @@ def processes() -> Iterator[Process]:
     for entry in os.listdir("/proc"):
         if entry.isdigit() and (found := read_process(int(entry))) is not None:
             yield found
+
+
+def users_of(folder: Path) -> list[int]:
+    """The agents and drivers that run on a root directory below `folder`."""
+    found = []
+    for process in processes():
+        roots = {after for flag, after in pairwise(process.argv) if flag in ("--root-dir", "--root")}
+        if process.pid != os.getpid() and any(root.startswith(f"{folder}/") for root in roots):
+            found.append(process.pid)
+    return found
 
 
 def spawn(argv: list[str], log: Path, env: dict[str, str], cgroup: str | None = None) -> int:
@@ -230,6 +243,15 @@ def unmount_below(folder: Path) -> None:
         for point in points:
             _libc.umount2(os.fsencode(point), _MNT_DETACH | _UMOUNT_NOFOLLOW)
     raise TestbedError(f"cannot unmount: {', '.join(mounts_below(folder))}")
+
+
+def detach_loops(folder: Path, sys_block: Path = Path("/sys/block")) -> None:
+    """Detach the loop devices on files below `folder`, also on deleted ones, as soon as nothing uses them."""
+    for backing in sys_block.glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):  # detached meanwhile
+            if backing.read_text().startswith(f"{folder}/"):
+                with Path("/dev", backing.parts[-3]).open("rb") as device:
+                    fcntl.ioctl(device, _LOOP_CLR_FD)
 
 
 # cgroups
