@@ -178,6 +178,8 @@ def test_a_cluster_is_made_used_restarted_and_reset(tmp_path: Path) -> None:
     say("the control plane is ready")
 
     run("kubectl", "taint", "node", "testvm", "node-role.kubernetes.io/control-plane-")
+    # the controller manager makes it, which starts again until the API server answers
+    assert host.wait_until(lambda: bool(get("serviceaccount", "default")), LIMIT_S, 3)
     script = "echo hello; while :; do sleep 86400 & wait $!; done"
     run("kubectl", "apply", "-f", "-", text=json.dumps(make_pod("one", make_container(script=script))))
     wait_ready("pod", "one")
