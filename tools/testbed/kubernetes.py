@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from testbed import images
@@ -38,9 +38,9 @@ exec /usr/local/bin/etcd.real "$@"
 """
 
 
-def folder() -> Path | None:
+def folder(environment: Mapping[str, str] = os.environ) -> Path | None:
     """The folder that the variable names, or None where it is not set. Raises TestbedError where something is missing."""
-    value = os.environ.get(VARIABLE)
+    value = environment.get(VARIABLE)
     if not value:
         return None
     found = Path(value).resolve()
