@@ -10,10 +10,11 @@ WORKERS ?= 3
 PYTEST := $(VENV)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 TESTBED := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testbed
 VM_DIR ?= .vm
+RUNTIMES_DIR ?= .runtimes
 PACKAGER := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(VENV)/python -m packager
 TESTVM := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testvm --folder $(VM_DIR)
 
-.PHONY: help env wheel deb image packages programs run run-cluster run-storage down test test-cluster test-crash test-ten test-vm vm-shell lint unit coverage integration bench bench-cluster docs gen python
+.PHONY: help env wheel deb image packages programs run run-cluster run-storage down test test-cluster test-crash test-ten test-runtimes test-vm vm-shell lint unit coverage integration bench bench-cluster docs gen python
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -52,6 +53,9 @@ test-cluster: packages env programs ## The tests on a real control plane (root; 
 
 test-ten: packages env programs ## A cluster of ten nodes: rollout, drain, a dead node, a partition (root; 15 minutes)
 	$(VENV)/pytest -m ten tests/ten
+
+test-runtimes: packages env ## Tests that depend on the container runtime, on RUNTIMES="installed trixie forky FOLDER" (root)
+	@$(TESTBED) test-runtimes --folder $(RUNTIMES_DIR) $(RUNTIMES)
 
 test-vm: python ## Tests in a virtual machine with systemd and cgroup v2 (root; PARTS="life groups" chooses, the first time builds)
 	@$(TESTVM) run $(PARTS)

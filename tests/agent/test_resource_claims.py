@@ -1,11 +1,13 @@
 """Pods with resource claims on a real runtime, with a DRA driver that is a process of its own.
 
-The containerd of Debian 12 knows no CDI; `tests/act/pods/test_claims.py` shows what the runtime is sent.
+The containerd of Debian 12 knows no CDI; `tests/act/pods/test_claims.py` shows what the runtime is sent. A runtime that
+knows it gives the container its device.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +16,11 @@ from act.claims.samples import GPU, claim_body
 from support.agent import Agent, make_container, make_pod
 from support.drivers import dra_driver
 from support.world import World
+from testbed import containerd
+from testbed.containerd import Testbed
 
 from pykubelet.base.api.resource_claims import claims_path
+from pykubelet.edges.cri.client import CriClient
 
 pytestmark = pytest.mark.integration
 
@@ -24,9 +29,25 @@ DEVICE = {"device": "dev-0", "requests": ["gpu"], "cdi": [f"{GPU}/gpu={{name}}"]
 ERROR = f"Failed to prepare dynamic resources: prepare dynamic resources: DRA driver {GPU} is not registered"
 
 
+@pytest.fixture(autouse=True)
+def described(testbed: Testbed) -> None:
+    containerd.describe_devices(testbed, f"{GPU}/gpu", ["one"])
+
+
+async def injects_devices(testbed: Testbed) -> bool:
+    """Whether the runtime says that it knows CDI; CRI-O does not say, and does."""
+    client = CriClient(testbed.endpoint, timeout_s=10)
+    try:
+        config = (await client.status(verbose=True)).info.get("config", "{}")
+    finally:
+        await client.close()
+    return testbed.is_crio or json.loads(config).get("enableCDI", False) is True
+
+
 def run_with_claim(world: World, name: str, claim: str) -> None:
     """Create a pod and then its claim, which is reserved for it."""
-    container = make_container(resources={"claims": [{"name": "gpu"}]})
+    script = "echo device $DEVICE; while true; do sleep 1; done"
+    container = make_container(script=script, resources={"claims": [{"name": "gpu"}]})
     made = world.run(make_pod(name, container, resourceClaims=[{"name": "gpu", "resourceClaimName": claim}]))
     body = claim_body(claim)
     body["status"]["reservedFor"][0] |= {"name": name, "uid": made["metadata"]["uid"]}
@@ -51,6 +72,9 @@ async def test_a_claim_is_prepared_before_the_pod_starts_and_unprepared_after_it
         await driver.behave([DEVICE])
         await world.wait_ready("web")
         assert driver.claims("NodePrepareResources") == ["one"]
+        wanted = "device one" if await injects_devices(agent.testbed) else "device "
+        [log] = await agent.wait_for("its output", lambda: [*agent.logs.glob("default_web_*/main/0.log")])
+        await agent.wait_for("its device", lambda: log.read_text().rstrip("\n").endswith(wanted))
         agent.kill9()
         agent.start()
         await world.wait_ready("web")

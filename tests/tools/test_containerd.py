@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -97,8 +98,9 @@ def napping() -> list[host.Process]:
 
 def shim_sockets(testbed: Testbed) -> set[Path]:
     """Those of the testbed's own: others' come and go."""
-    addresses = testbed.state.glob("io.containerd.runtime.v2.task/*/*/address")
-    return {Path(address.read_text().strip().removeprefix("unix://")) for address in addresses}
+    bundles = testbed.state.glob("io.containerd.runtime.v2.task/*/*")
+    named = [bundle / name for bundle in bundles for name in ("address", "bootstrap.json") if (bundle / name).exists()]
+    return {Path(found) for file in named for found in re.findall(r"/run/containerd/s/[0-9a-f]{64}", file.read_text())}
 
 
 async def test_a_killed_containerd_is_started_again_and_finds_its_containers(folder: Path) -> None:

@@ -7,7 +7,17 @@ import os
 import sys
 from pathlib import Path
 
-from testbed import cluster, containerd, controlplane, controlplane_programs, environment, images, node, packages
+from testbed import (
+    cluster,
+    containerd,
+    controlplane,
+    controlplane_programs,
+    environment,
+    images,
+    node,
+    packages,
+    runtimes,
+)
 from testbed.host import TestbedError
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -40,6 +50,10 @@ def main() -> int:
             command.add_argument("--examples", type=Path, default=CHECKOUT / "examples" / "cluster")
         if name == STORAGE:
             command.add_argument("--examples", type=Path, default=CHECKOUT / "examples" / "storage")
+    command = commands.add_parser("test-runtimes", help="run the tests that depend on the runtime on each runtime")
+    command.add_argument("--folder", type=Path, default=CHECKOUT / ".runtimes", help="where runtimes are unpacked")
+    command.add_argument("--workers", type=int, default=2)
+    command.add_argument("names", nargs="*", help="installed, a suite of Debian, or a folder of programs")
     options = parser.parse_args()
     try:
         return _do(options)
@@ -75,6 +89,10 @@ def _do(options: argparse.Namespace) -> int:
             packages.ensure(packages.NODE, packages.CLUSTER)
             again = f"make {STORAGE}"
             return cluster.run(environment.ensure(CHECKOUT), options.folder, options.examples, again, has_storage=True)
+        case "test-runtimes":
+            _need_root()
+            python = environment.ensure(CHECKOUT).with_name("python")
+            return runtimes.test(CHECKOUT, python, options.folder, options.names, options.workers)
         case "programs":
             print(f"control plane 1.{controlplane_programs.find().minor}")
         case "control-plane":

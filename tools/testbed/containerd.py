@@ -1,7 +1,7 @@
 """A private containerd below a folder: started, found again, stopped, and removed with everything it made.
 
 Owns the folder's `containerd/` part and its configuration. Never touches the machine's own containerd. Works with
-containerd 1.6, 1.7 and 2.x.
+containerd 1.6, 1.7 and 2.x, and with CRI-O in its place (`crio.py`) where the given folder of programs has that.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from testbed import claims, cri, host, images
+from testbed import claims, cri, crio, host, images
 from testbed.host import TestbedError
 from testbed.network import Network, choose_subnet, has_shared_chains, remove_network, used_subnets, write_cni_config
 
 CNI_BIN = "/usr/lib/cni"
 _SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+CONTAINERD = "containerd"
 # containerd puts `.ttrpc` behind the path, and a socket's path has 107 characters at most
 _LONGEST_SOCKET = 100
 
@@ -45,16 +46,22 @@ class Testbed:
     bin_dir: str = ""
     shared_chains_were_there: bool = False
     launcher: tuple[str, ...] = ()
+    kind: str = CONTAINERD
 
     @property
     def root(self) -> Path:
-        """Everything of this containerd is below it."""
-        return Path(self.folder, "containerd")
+        """Everything of this runtime is below it."""
+        return Path(self.folder, self.kind)
+
+    @property
+    def is_crio(self) -> bool:
+        """Whether the runtime is CRI-O, which has neither `ctr` nor containerd's other services."""
+        return self.kind == crio.KIND
 
     @property
     def socket(self) -> Path:
-        """containerd's own socket, which also serves CRI."""
-        return self.root / "containerd.sock"
+        """The runtime's socket, which serves CRI."""
+        return self.root / f"{self.kind}.sock"
 
     @property
     def endpoint(self) -> str:
@@ -72,23 +79,28 @@ class Testbed:
         return self.root / "registries"
 
     @property
+    def devices(self) -> Path:
+        """Where the runtime looks for descriptions of devices (CDI), if it knows them."""
+        return self.root / "cdi"
+
+    @property
     def network(self) -> Network:
         """The pod network."""
         return Network(self.name, self.subnet)
 
     @property
     def config_file(self) -> Path:
-        """The containerd configuration; its path marks the process as this testbed's."""
-        return self.root / "containerd.toml"
+        """The runtime's configuration; its path marks the process as this testbed's."""
+        return self.root / f"{self.kind}.toml"
 
     @property
     def log_file(self) -> Path:
-        """The log of containerd."""
-        return self.root / "containerd.log"
+        """The log of the runtime."""
+        return self.root / f"{self.kind}.log"
 
     @property
     def cgroup(self) -> str:
-        """Where containerd and its shims run."""
+        """Where the runtime and the parents of its containers run."""
         return f"/{self.name}-runtime"
 
     @property
@@ -99,9 +111,10 @@ class Testbed:
 
     @property
     def env(self) -> dict[str, str]:
-        """Environment for containerd and ctr: their own folder first, then the system's."""
+        """Environment for the runtime and ctr: their own folder first, then the system's."""
         path = f"{self.bin_dir}:{_SBIN}" if self.bin_dir else _SBIN
-        return {key: value for key, value in os.environ.items() if key in ("HOME", "LANG")} | {"PATH": path}
+        kept = {key: value for key, value in os.environ.items() if key in ("HOME", "LANG")}
+        return kept | {"PATH": path} | (crio.environment(self.root) if self.is_crio else {})
 
     def ctr(self, *arguments: str, namespace: str = "k8s.io", timeout_s: float = 120) -> str:
         """Run `ctr` against this containerd; returns its output."""
@@ -126,7 +139,7 @@ class Testbed:
     def pid(self) -> int | None:
         """The process of this containerd, or None when it does not run."""
         try:
-            pid = int((self.root / "containerd.pid").read_text())
+            pid = int((self.root / f"{self.kind}.pid").read_text())
         except (OSError, ValueError):
             return None
         process = host.read_process(pid)
@@ -151,7 +164,7 @@ def up(
     """Make sure that a private containerd runs below `folder` and has the images; returns it.
 
     Finds a running one, also one that lost only its containerd (its containers are then adopted). `bin_dir`, or the
-    variable TESTBED_BIN, names the folder of another containerd than the system's. Raises TestbedError with the end of
+    variable TESTBED_BIN, names the folder of another runtime than the system's containerd. Raises TestbedError with the end of
     containerd's log if it does not come up.
     """
     folder = folder.resolve()
@@ -188,6 +201,7 @@ def _plan(folder: Path, bin_dir: str, launcher: tuple[str, ...]) -> Testbed:
         bin_dir=bin_dir,
         shared_chains_were_there=has_shared_chains() and not _another_runs(folder),
         launcher=launcher,
+        kind=crio.KIND if bin_dir and Path(bin_dir, crio.KIND).exists() else CONTAINERD,
     )
     part = folder / "testbed.json.part"
     part.write_text(json.dumps(asdict(testbed), indent=2) + "\n")
@@ -246,6 +260,8 @@ sandbox_image = {quoted(images.PAUSE)}
 restrict_oom_score_adj = true
 netns_mounts_under_state_dir = true
 tolerate_missing_hugetlb_controller = true
+enable_cdi = true
+cdi_spec_dirs = [{quoted(str(testbed.devices))}]
 [{cri_plugin}.containerd]
 snapshotter = {quoted(testbed.snapshotter)}
 default_runtime_name = "runc"
@@ -259,25 +275,29 @@ config_path = {quoted(str(testbed.registries))}
 
 
 def start(testbed: Testbed, timeout_s: float = 60) -> None:
-    """Start containerd if it does not run, and wait until it answers CRI."""
+    """Start the runtime if it does not run, and wait until it answers CRI."""
     if testbed.pid() is None:
-        program = shutil.which("containerd", path=testbed.env["PATH"])
+        program = shutil.which(testbed.kind, path=testbed.env["PATH"])
         if program is None:
-            raise TestbedError("containerd is missing: install the Debian package containerd")
-        for folder in (testbed.root / "root", testbed.state, testbed.registries):
+            raise TestbedError(f"{testbed.kind} is missing: install the Debian package containerd")
+        for folder in (testbed.root / "root", testbed.state, testbed.registries, testbed.devices):
             folder.mkdir(parents=True, exist_ok=True)
         write_cni_config(testbed.network, testbed.root / "cni", testbed.root / "ipam")
-        testbed.config_file.write_text(render_config(testbed))
+        if testbed.is_crio:
+            crio.prepare(testbed)
+        else:
+            testbed.config_file.write_text(render_config(testbed))
         testbed.socket.unlink(missing_ok=True)
         argv = [*testbed.launcher, program, "--config", str(testbed.config_file), "--log-level", "info"]
+        argv += crio.FLAGS if testbed.is_crio else ()
         pid = host.spawn(argv, testbed.log_file, testbed.env, testbed.cgroup)
-        (testbed.root / "containerd.pid").write_text(str(pid))
+        (testbed.root / f"{testbed.kind}.pid").write_text(str(pid))
 
     def settled() -> bool:
         return cri.is_ready(testbed.socket) or testbed.pid() is None
 
     if not host.wait_until(settled, timeout_s) or testbed.pid() is None:
-        raise TestbedError(f"containerd does not answer; the end of {testbed.log_file}:\n{_tail(testbed.log_file)}")
+        raise TestbedError(f"{testbed.kind} does not answer; the end of {testbed.log_file}:\n{_tail(testbed.log_file)}")
 
 
 def _tail(path: Path, lines: int = 15) -> str:
@@ -306,7 +326,10 @@ def import_image(testbed: Testbed, name: str, archive: Path) -> None:
         image_id = "sha256:" + json.load(member)[0]["Config"].removesuffix(".json")
     if cri.has_image(testbed.socket, name, image_id):
         return
-    testbed.ctr("images", "import", "--snapshotter", testbed.snapshotter, "--all-platforms", str(archive))
+    if testbed.is_crio:
+        crio.import_image(testbed, name, archive)
+    else:
+        testbed.ctr("images", "import", "--snapshotter", testbed.snapshotter, "--all-platforms", str(archive))
     if not host.wait_until(lambda: cri.has_image(testbed.socket, name, image_id), 60):
         raise TestbedError(f"{archive} was imported, but CRI does not know {name}")
 
@@ -317,12 +340,24 @@ def trust_registry(testbed: Testbed, registry: str, url: str, ca_file: Path | No
     `mirror_of` names another registry host that this one answers for. containerd reads it at the next pull.
     """
     host_name = mirror_of or registry
+    if testbed.is_crio:
+        crio.trust_registry(testbed, host_name, registry)
+        return
     folder = testbed.registries / (host_name.replace(":", "_") + "_" if ":" in host_name else host_name)
     folder.mkdir(parents=True, exist_ok=True)
     lines = [f"server = {json.dumps(url)}", f"[host.{json.dumps(url)}]", 'capabilities = ["pull", "resolve"]']
     if ca_file is not None:
         lines.append(f"ca = {json.dumps(str(ca_file))}")
     (folder / "hosts.toml").write_text("\n".join(lines) + "\n")
+
+
+def describe_devices(testbed: Testbed, kind: str, names: Iterable[str]) -> None:
+    """Make the CDI devices `<kind>=<name>` known. A container with one has the variable DEVICE with its name."""
+    devices = [{"name": name, "containerEdits": {"env": [f"DEVICE={name}"]}} for name in names]
+    file = testbed.devices / f"{kind.replace('/', '_')}.json"
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps({"cdiVersion": "0.5.0", "kind": kind, "devices": devices}))
+    part.replace(file)
 
 
 def down(folder: Path, cgroup_roots: Iterable[str] = ()) -> None:
@@ -354,6 +389,9 @@ def down(folder: Path, cgroup_roots: Iterable[str] = ()) -> None:
 
 def _end_containers(testbed: Testbed) -> None:
     """Kill all containers, then their shims: without containerd nothing restarts or reports them."""
+    if testbed.is_crio:
+        crio.end_containers(testbed)
+        return
     bundles = list(testbed.state.glob("io.containerd.runtime.v2.task/*/*"))
     shims = [process.pid for process in host.processes() if _is_shim(process, testbed)]
     groups: set[str] = set()
@@ -401,7 +439,7 @@ def _remove_shim_socket(bundle: Path) -> None:
 def _another_runs(folder: Path) -> bool:
     """Whether a testbed of another folder is alive, which may be about to use the shared chains."""
     return any(
-        argument.endswith("/containerd/containerd.toml") and not argument.startswith(f"{folder}/")
+        argument.endswith(("/containerd/containerd.toml", "/crio/crio.toml")) and not argument.startswith(f"{folder}/")
         for process in host.processes()
         for argument in process.argv
     )

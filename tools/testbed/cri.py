@@ -73,4 +73,5 @@ def has_image(endpoint: Path, name: str, image_id: str) -> bool:
         return b"\x0a" + bytes((len(data),)) + data
 
     reply = call(endpoint, "runtime.v1.ImageService/ImageStatus", field(field(name.encode())))
-    return reply is not None and image_id.encode() in reply
+    # CRI-O's IDs have no algorithm in front
+    return reply is not None and image_id.removeprefix("sha256:").encode() in reply

@@ -54,6 +54,15 @@ def _apt_options() -> list[str]:
     return ['Acquire::Languages "none"', *(line.rstrip(";") for line in dump.stdout.splitlines() if wanted.match(line))]
 
 
+def archive() -> str:
+    """Where this machine gets Debian's packages from, of whatever suite. Raises TestbedError on another system."""
+    for line in _sources():
+        _, uri, release, _ = line.split(" ")
+        if release == SUITE:
+            return uri
+    raise TestbedError(f"apt on this machine has no archive of Debian's suite {SUITE}")
+
+
 def _sources() -> list[str]:
     """The archives of the suite that this machine is installed from; none on another system, for Debian's own."""
     command = ["apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)", "Identifier: Packages"]

@@ -1,0 +1,172 @@
+"""CRI-O as the runtime of a test bed: its configuration, its images and the end of its containers.
+
+The folder of programs has `crio` and `pinns`; `conmon` and `runc` are taken from there or from the system. Everything
+that CRI-O writes stays below the test bed's folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed import host, images
+from testbed.host import TestbedError
+
+if TYPE_CHECKING:
+    from testbed.containerd import Testbed
+
+KIND = "crio"
+#: No drop-in files of the machine's own CRI-O.
+FLAGS = ("--config-dir", "")
+_ANY_SIGNATURE = {"default": [{"type": "insecureAcceptAnything"}]}
+# CRI-O has no settings for a machine that refuses these: containerd's are restrict_oom_score_adj and
+# tolerate_missing_hugetlb_controller
+_RUNC = """#!/bin/sh
+previous=
+for argument in "$@"; do
+  if [ "$previous" = --bundle ]; then
+    sed -i -e 's/"oomScoreAdj": *-[0-9]*/"oomScoreAdj": 0/' -e 's/"hugepageLimits"/"noHugepageLimits"/' \\
+      "$argument/config.json"
+  fi
+  previous=$argument
+done
+exec {runc} "$@"
+"""
+
+
+def environment(root: Path) -> dict[str, str]:
+    """Variables that keep CRI-O and skopeo away from the machine's own settings of containers."""
+    return {
+        "CONTAINERS_REGISTRIES_CONF": str(root / "registries.conf"),
+        "CONTAINERS_STORAGE_CONF": str(root / "storage.conf"),
+        "XDG_RUNTIME_DIR": str(root),
+    }
+
+
+def prepare(testbed: Testbed) -> None:
+    """Write the configuration and what it names. Raises TestbedError where a program is missing."""
+    root = testbed.root
+    (root / "policy.json").write_text(json.dumps(_ANY_SIGNATURE))
+    (root / "storage.conf").write_text(f"[storage]\n{_storage(testbed)}")
+    registries = root / "registries.conf"
+    if not registries.exists():
+        registries.write_text("")
+    for folder in (root / "bin", root / "exits", root / "attach", testbed.state / "ns"):
+        folder.mkdir(parents=True, exist_ok=True)
+    runc = root / "bin" / "runc"
+    runc.write_text(_RUNC.format(runc=_program(testbed, "runc")))
+    runc.chmod(0o755)
+    testbed.config_file.write_text(_render(testbed, runc))
+
+
+def _program(testbed: Testbed, name: str) -> str:
+    found = shutil.which(name, path=testbed.env["PATH"])
+    if found is None:
+        raise TestbedError(f"{name} is missing: CRI-O needs it beside itself or on the system's path")
+    return found
+
+
+def _storage(testbed: Testbed) -> str:
+    driver = "overlay" if testbed.snapshotter == "overlayfs" else "vfs"
+    places = {"graphroot": testbed.root / "root", "runroot": testbed.state / "storage"}
+    return f"driver = {json.dumps(driver)}\n" + "".join(
+        f"{key} = {json.dumps(str(at))}\n" for key, at in places.items()
+    )
+
+
+def _quoted(path: Path | str) -> str:
+    return json.dumps(str(path))
+
+
+def _render(testbed: Testbed, runc: Path) -> str:
+    root, state, quoted = testbed.root, testbed.state, _quoted
+    handlers = "".join(
+        f"""
+[crio.runtime.runtimes.{handler}]
+runtime_path = {quoted(runc)}
+runtime_root = {quoted(state / "runc")}
+monitor_path = {quoted(_program(testbed, "conmon"))}
+monitor_cgroup = "pod"
+"""
+        for handler in ("runc", "test-handler")
+    )
+    return f"""
+[crio]
+root = {quoted(root / "root")}
+runroot = {quoted(state / "storage")}
+storage_driver = {"overlay" if testbed.snapshotter == "overlayfs" else "vfs"!r}
+log_dir = {quoted(root / "logs")}
+version_file = {quoted(state / "version")}
+version_file_persist = {quoted(root / "version")}
+clean_shutdown_file = {quoted(root / "clean.shutdown")}
+internal_wipe = false
+internal_repair = false
+[crio.api]
+listen = {quoted(testbed.socket)}
+[crio.runtime]
+cgroup_manager = "cgroupfs"
+conmon_cgroup = "pod"
+default_runtime = "runc"
+pinns_path = {quoted(_program(testbed, "pinns"))}
+namespaces_dir = {quoted(state / "ns")}
+container_exits_dir = {quoted(root / "exits")}
+container_attach_socket_dir = {quoted(root / "attach")}
+hooks_dir = []
+cdi_spec_dirs = [{quoted(testbed.devices)}]
+irqbalance_config_restore_file = "disable"
+enable_pod_events = true
+{handlers}
+[crio.image]
+pause_image = {json.dumps(images.PAUSE)}
+signature_policy = {quoted(root / "policy.json")}
+auto_reload_registries = true
+[crio.network]
+network_dir = {quoted(root / "cni")}
+plugin_dirs = [{json.dumps(testbed.cni_bin)}]
+[crio.nri]
+enable_nri = false
+"""
+
+
+def import_image(testbed: Testbed, name: str, archive: Path) -> None:
+    """Put the image of a docker-archive into CRI-O's storage. Raises TestbedError."""
+    driver = "overlay" if testbed.snapshotter == "overlayfs" else "vfs"
+    storage = f"containers-storage:[{driver}@{testbed.root / 'root'}+{testbed.state / 'storage'}]{name}"
+    command = [_program(testbed, "skopeo"), "copy", "--insecure-policy", f"docker-archive:{archive}", storage]
+    done = subprocess.run(
+        command, env=testbed.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
+    )
+    if done.returncode:
+        raise TestbedError(f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+def trust_registry(testbed: Testbed, name: str, address: str) -> None:
+    """Reach the registry `name` at `address`. CRI-O reads it again when the file changes."""
+    file = testbed.root / "registries.conf"
+    entry = f"[[registry]]\nprefix = {json.dumps(name)}\nlocation = {json.dumps(address)}\ninsecure = true\n"
+    if entry not in file.read_text():
+        part = file.with_suffix(".part")
+        part.write_text(file.read_text() + entry)
+        part.replace(file)
+
+
+def end_containers(testbed: Testbed) -> None:
+    """Kill all containers and their monitors: without CRI-O nothing restarts or reports them."""
+    mark = str(testbed.state)
+    monitors = [
+        process.pid
+        for process in host.processes()
+        if process.argv and os.path.basename(process.argv[0]) == "conmon" and any(mark in one for one in process.argv)
+    ]
+    host.kill_all(monitors)
+    for file in (testbed.state / "runc").glob("*/state.json"):
+        pid = json.loads(file.read_text()).get("init_process_pid", 0)
+        groups = {group for group in host.read_cgroups(pid) if file.parent.name in group}
+        if groups:  # a reused pid would not be in a group of this container's name
+            host.kill_all({pid, *(one for group in groups for one in host.cgroup_pids(group))})
+        for group in groups:
+            host.remove_cgroup(group)

@@ -1,0 +1,152 @@
+"""Other container runtimes than the system's, and the tests that depend on the runtime, on each of them.
+
+A runtime is `installed` (the system's containerd), a suite of Debian, whose containerd and runc are unpacked into a folder
+and not installed, or a folder of programs: containerd's, or `crio` and `pinns`. Needs root.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import xml.etree.ElementTree as Xml
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed import crio, debian, packages
+from testbed.host import TestbedError
+
+INSTALLED = "installed"
+#: containerd 1.6 is Debian 12's own; 1.7 and 2.1 are those of the next suites.
+DEFAULT = (INSTALLED, "trixie", "forky")
+TESTS = (
+    "tests/edges/cri/test_contract.py",
+    "tests/tools/test_containerd.py",
+    "tests/act/images/test_registry.py",
+    "tests/act/runtime/test_log_rotation.py",
+    "tests/act/runtime/test_removal.py",
+    "tests/act/runtime/test_rendered_for_real.py",
+    "tests/observe/probes/test_for_real.py",
+    *(
+        f"tests/agent/test_{name}.py"
+        for name in (
+            *("life", "probes", "logs", "hooks", "limits", "resize", "restart", "runtime_faults", "pulls"),
+            *("small_image_disk", "user_namespaces", "image_volumes", "devices", "resource_claims", "server"),
+            *("websocket", "failed_start", "container", "observability", "placement", "static_volumes"),
+        )
+    ),
+)
+#: runc is linked against a newer libc than Debian 12's, so it gets its own.
+_LIBRARIES = ("libc6", "libseccomp2")
+_LOADER = "ld-linux-x86-64.so.2"
+_FILES = ("libc.so.6", "libpthread.so.0", "libseccomp.so.2", _LOADER)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of the tests on one runtime. `failures`: names of tests."""
+
+    runtime: str
+    version: str
+    passed: int
+    failed: int
+    skipped: int
+    failures: tuple[str, ...]
+
+
+def test(checkout: Path, program: Path, folder: Path, names: Sequence[str], workers: int) -> int:
+    """Run the tests on each runtime and print a table; the exit code. `program`: the Python that has pytest."""
+    results = []
+    for name in names or DEFAULT:
+        bin_dir = find(name, folder)
+        print(f"{name}: {version(bin_dir)}", flush=True)
+        results.append(_run(checkout, program, folder, name, bin_dir, workers))
+    for line in render(results):
+        print(line)
+    return 1 if any(result.failed or not result.passed for result in results) else 0
+
+
+def find(name: str, folder: Path) -> Path | None:
+    """The folder of the programs of a runtime; None for the system's. Raises TestbedError."""
+    if name == INSTALLED:
+        return None
+    if "/" in name:
+        found = Path(name).resolve()
+        if not any((found / program).exists() for program in ("containerd", crio.KIND)):
+            raise TestbedError(f"{found} has neither containerd nor crio")
+        return found
+    return _unpack(name, folder / name)
+
+
+def version(bin_dir: Path | None) -> str:
+    """What the runtime's program says about itself, in one line."""
+    kind = crio.KIND if bin_dir is not None and (bin_dir / crio.KIND).exists() else "containerd"
+    command = [str(bin_dir / kind) if bin_dir is not None else kind, "--version"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    return " ".join(done.stdout.partition("\n")[0].split()) or f"{kind} does not tell its version"
+
+
+def _unpack(suite: str, target: Path) -> Path:
+    """containerd and runc of a suite of Debian in `target`, which is kept for the next time."""
+    programs = target / "bin"
+    if (programs / "containerd").exists():
+        return programs
+    packages.ensure({"patchelf": packages.has("patchelf")})
+    shutil.rmtree(target, ignore_errors=True)
+    for name in ("lists/partial", "cache/archives/partial", "debs", "files", "part/lib"):
+        (target / name).mkdir(parents=True)
+    (target / "sources.list").write_text(f"deb {debian.archive()} {suite} main\n")
+    settings = {
+        "Dir::State::lists": target / "lists",
+        "Dir::Cache": target / "cache",
+        "Dir::Etc::sourcelist": target / "sources.list",
+        "Dir::Etc::sourceparts": "-",
+        "APT::Sandbox::User": "root",
+    }
+    options = [f"-o{key}={value}" for key, value in settings.items()]
+    debian.run_quiet("apt-get", *options, "update", "-q")
+    debian.run_quiet("apt-get", *options, "download", "-q", "containerd", "runc", *_LIBRARIES, cwd=target / "debs")
+    for package in (target / "debs").iterdir():
+        debian.run_quiet("dpkg-deb", "-x", package, target / "files")
+    part, files = target / "part", target / "files"
+    for file in (*(files / "usr" / "bin").iterdir(), files / "usr" / "sbin" / "runc"):
+        shutil.copy(file, part)  # what a link points to
+    for name in _FILES:
+        shutil.copy(next(files.rglob(name)), part / "lib")
+    loader, libraries = programs / "lib" / _LOADER, programs / "lib"
+    debian.run_quiet("patchelf", "--set-interpreter", loader, "--set-rpath", libraries, part / "runc")
+    for name in ("lists", "cache", "debs", "files"):
+        shutil.rmtree(target / name)
+    return part.rename(programs)
+
+
+def _run(checkout: Path, program: Path, folder: Path, name: str, bin_dir: Path | None, workers: int) -> Result:
+    folder.mkdir(parents=True, exist_ok=True)
+    report = folder.resolve() / f"{name.strip('/').replace('/', '_')}.xml"
+    report.unlink(missing_ok=True)
+    command = [str(program), "-m", "pytest", "-q", "-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
+    command += ["-m", "integration and not cluster and not crash", f"--junit-xml={report}", *TESTS]
+    environment = {**os.environ, "TESTBED_BIN": str(bin_dir) if bin_dir is not None else ""}
+    subprocess.run(command, cwd=checkout, env=environment, stdin=subprocess.DEVNULL, check=False)
+    if not report.exists():
+        raise TestbedError(f"{name}: pytest has written no report")
+    return read_report(name, version(bin_dir), report)
+
+
+def read_report(runtime: str, about: str, report: Path) -> Result:
+    """The result in a JUnit report of pytest."""
+    cases = list(Xml.parse(report).getroot().iter("testcase"))
+    failed = [one for one in cases if one.find("failure") is not None or one.find("error") is not None]
+    skipped = [one for one in cases if one.find("skipped") is not None]
+    names = tuple(f"{one.get('classname', '').rpartition('.')[2]}::{one.get('name')}" for one in failed)
+    return Result(runtime, about, len(cases) - len(failed) - len(skipped), len(failed), len(skipped), names)
+
+
+def render(results: Sequence[Result]) -> list[str]:
+    """The lines of a table, and the tests that failed."""
+    rows = [("RUNTIME", "PASSED", "FAILED", "SKIPPED", "VERSION")]
+    rows += [(one.runtime, str(one.passed), str(one.failed), str(one.skipped), one.version) for one in results]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return lines + [f"{one.runtime}: {name}" for one in results for name in one.failures]
