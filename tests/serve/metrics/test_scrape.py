@@ -12,6 +12,7 @@ from pykubelet.base.kit.flight import Outcome, SingleFlight, Uncertain
 from pykubelet.base.kit.metrics import MetricFamily, MetricSample
 from pykubelet.net.http.server import Answer, Request, Response
 from pykubelet.serve.metrics.exposition import render_metrics
+from pykubelet.serve.metrics.routes import health_metrics, probe_metrics
 from pykubelet.serve.metrics.scrape import scrape, takes_gzip
 from pykubelet.serve.metrics.stability import with_stability
 
@@ -80,3 +81,10 @@ def test_help_texts_begin_with_the_level_of_stability() -> None:
         "process_open_fds Text.",
         "pykubelet_x Text.",
     ]
+
+
+async def test_the_start_of_the_process_has_a_level_on_the_small_pages() -> None:
+    for handler in (probe_metrics, health_metrics({})):
+        answer = await handler(Request("GET", "/metrics/probes"))
+        assert isinstance(answer, Response)
+        assert b"# HELP process_start_time_seconds [ALPHA] Start time" in answer.body

@@ -124,7 +124,7 @@ def agent_metrics(inputs: Callable[[], MetricsInputs], usage: StatsRoutes) -> En
 async def probe_metrics(_: Request) -> Answer:
     """`/metrics/probes`."""
     families = [*PROBES.families(), process_start(read_self())]
-    return Response(200, render_metrics(with_stability(families)), CONTENT_TYPE)
+    return Response(200, render_metrics(with_stability(families, without=())), CONTENT_TYPE)
 
 
 def health_metrics(checks: Mapping[str, Check]) -> EndpointHandler:
@@ -141,6 +141,6 @@ def health_metrics(checks: Mapping[str, Check]) -> EndpointHandler:
             HEALTH_CHECKS.family(),
             process_start(read_self()),
         ]
-        return Response(200, render_metrics(with_stability(families)), CONTENT_TYPE)
+        return Response(200, render_metrics(with_stability(families, without=())), CONTENT_TYPE)
 
     return handle

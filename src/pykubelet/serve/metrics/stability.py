@@ -1,6 +1,6 @@
 """The stability levels of metrics, which Kubernetes' programs write in front of each help text. Pure.
 
-cAdvisor's metrics, the process's own (`process_...`) and those of this project (`pykubelet_...`) have none.
+cAdvisor's metrics, the process's own (`process_...` of `/metrics`) and those of this project (`pykubelet_...`) have none.
 Source: the Kubernetes documentation "Kubernetes Metrics Reference".
 """
 
@@ -42,10 +42,13 @@ _LEVELS = {
 _WITHOUT = ("process_", "pykubelet_")
 
 
-def with_stability(families: Iterable[MetricFamily]) -> Iterator[MetricFamily]:
-    """The families with their levels in their help texts. A metric that is in none of the lists is an alpha metric."""
+def with_stability(families: Iterable[MetricFamily], *, without: tuple[str, ...] = _WITHOUT) -> Iterator[MetricFamily]:
+    """The families with their levels in their help texts. A metric that is in none of the lists is an alpha metric.
+
+    `without`: prefixes of metrics without a level.
+    """
     for family in families:
-        if family.name.startswith(_WITHOUT):
+        if family.name.startswith(without):
             yield family
         else:
             yield replace(family, help=f"[{_LEVELS.get(family.name, 'ALPHA')}] {family.help}")
