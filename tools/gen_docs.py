@@ -88,7 +88,7 @@ def type_name(node: Node) -> str:
 
 
 def effect(field: Field) -> str:
-    return "none, as in Kubernetes 1.36" if field.partly == "" else field.partly or "as in Kubernetes 1.36"
+    return "none, as in Kubernetes 1.36" if field.inert else "as in Kubernetes 1.36"
 
 
 def endpoints_page() -> str:

@@ -26,6 +26,8 @@ def build(checkout: Path, out: Path) -> Path:
     """Build the image into the folder `out`, from a package that is built for it. Needs root."""
     if os.geteuid() != 0:
         raise TestbedError("run as root: the image is made by mmdebstrap, with the files' own owners")
+    if deb.PYTHON.name != "python{}.{}".format(*debian.PYTHON):
+        raise TestbedError(f"run on Debian {debian.SUITE}, as the image has, and the package in it needs its Python")
     packages.ensure(debian.HOST_PACKAGES)
     version = project_version(checkout)
     out.mkdir(parents=True, exist_ok=True)
