@@ -275,13 +275,15 @@ def test_what_can_be_known_to_be_wrong_is_reported_before_anything_is_touched(tm
 def test_what_has_no_effect_is_named_once_at_start(tmp_path: Path) -> None:
     (tmp_path / "k.yaml").write_text(
         HEADER + "failSwapOn: false\nfailCgroupV1: false\nhairpinMode: none\nsyncFrequency: 2m\ncgroupRoot: /x\n"
-        "featureGates: {EventedPLEG: true, HostnameOverride: false}\n"
+        "featureGates: {EventedPLEG: true, HostnameOverride: false, SidecarContainers: true}\n"
     )
     # the lock cannot be had: the program ends after it has printed all problems, and before it touches anything
     done = _run(f"--config={tmp_path}/k.yaml", f"--lock-file={tmp_path}/nowhere/lock", f"--root-dir={tmp_path}/root")
     assert done.returncode == 1 and "nowhere/lock" in done.stderr
     [inert] = [line for line in done.stderr.splitlines() if "no effect in the Kubernetes kubelet" in line]
     assert inert.endswith('fields="hairpinMode"')
+    [leaving] = [line for line in done.stderr.splitlines() if "setting GA feature gate" in line]
+    assert 'featureGate="SidecarContainers" value=true' in leaving
     assert [line for line in done.stderr.splitlines() if line.startswith("W")] == []
 
 

@@ -34,6 +34,9 @@ def run(settings: Settings) -> int:
     """Run until a signal to stop. Returns the exit code; 0: stopped by a signal, or `--runonce` started all pods."""
     set_up_logs(settings)
     log.info("starting", version=FULL, root_dir=settings.root_dir, runtime=settings.runtime_endpoint)
+    for gate, stage in settings.gates.leaving():
+        text = f"Warning: setting {stage} feature gate. It will be removed in a future release."
+        log.info(text, featureGate=gate, value=settings.enabled(gate))
     for warning in settings.warnings:
         log.warning(warning)
     if settings.inert:

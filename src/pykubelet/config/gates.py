@@ -237,6 +237,12 @@ class FeatureGates(Value):
         """Every known gate: whether it is on, and its stage."""
         return {name: (self.enabled(name), gate.stage.value) for name, gate in known_gates().items()}
 
+    def leaving(self) -> tuple[tuple[str, str], ...]:
+        """The given gates that a later release removes, by name: each with its stage, as the kubelet words it."""
+        words = {FeatureStage.GA: "GA", FeatureStage.DEPRECATED: "deprecated"}
+        stages = ((name, known_gates()[name].stage) for name in sorted(self.given) if name in known_gates())
+        return tuple((name, words[stage]) for name, stage in stages if stage in words)
+
     def unmoved(self) -> tuple[str, ...]:
         """The gates that keep their defaults although `AllAlpha` or `AllBeta` sets the other value, sorted."""
         gates = known_gates()
