@@ -439,7 +439,7 @@ async def test_a_node_that_may_not_be_created_is_read_unless_its_gate_is_on(make
     stand.set_runtime.publish(WELL)
     stand.start()
     async with asyncio.timeout(30):
-        state = await stand.state.wait_for(lambda state: state.node_error)
+        state = await stand.state.wait_for(lambda state: bool(state.node_error))
     assert ("no right to create" in state.node_error) is not reads
     read = [sent for sent in stand.server.requests if sent.path == NODE and sent.method == "GET"]
     assert bool(read) is reads
