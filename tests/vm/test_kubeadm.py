@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -139,9 +139,15 @@ def wait_ready(*words: str, condition: str = "Ready") -> None:
     assert host.wait_until(lambda: is_true(get(*words), condition), LIMIT_S, 3), f"{get(*words)}\n{journal()}"
 
 
-def say(text: str) -> None:
-    """How far it is, with the time: `make test-vm` shows it."""
-    print(f"{time.monotonic():.0f} s after the boot: {text}", flush=True)
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """Prints at once how far it is, with the time: the whole takes half an hour."""
+
+    def show_progress(text: str) -> None:
+        with capsys.disabled():
+            print(f"{time.monotonic():.0f} s after the boot: {text}", flush=True)
+
+    return show_progress
 
 
 def install() -> None:
@@ -159,7 +165,7 @@ def install() -> None:
         run("ctr", "-n", "k8s.io", "images", "import", archive)
 
 
-def test_a_cluster_is_made_used_restarted_and_reset(tmp_path: Path) -> None:
+def test_a_cluster_is_made_used_restarted_and_reset(tmp_path: Path, say: Callable[[str], None]) -> None:
     install()
     say("installed")
     config = tmp_path / "init.yaml"

@@ -22,7 +22,7 @@ PARTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     ),
     "commands": (("tests/vm/test_commands.py",),),
     "packages": (("tests/vm/test_packages.py",),),
-    "kubeadm": (("--capture=no", "tests/vm/test_kubeadm.py"),),  # it takes half an hour, and shows how far it is
+    "kubeadm": (("tests/vm/test_kubeadm.py",),),
     "reboot": (("tests/vm/test_before_reboot.py",), (REBOOT,), ("tests/vm/test_after_reboot.py",)),
 }
 
