@@ -65,6 +65,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import SOURCE_API, SOURCE_FILE, SOURCE_HTTP
 from pykubelet.base.model.roster import SourceChanged
 from pykubelet.config.settings import CRASH_BACKOFF_RESET_S, Settings
+from pykubelet.desired.roster.allocation_state import ALLOCATED, MAX_STATE_BYTES, is_of_another
 from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
 from pykubelet.desired.roster.model import admission_rules
 from pykubelet.desired.roster.size_memory import SizeMemory
@@ -77,6 +78,7 @@ from pykubelet.edges.host.cgroups.cgroup_detect import can_limit_cpu, can_limit_
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupVersion
 from pykubelet.edges.host.cgroups.cgroups import Cgroups
 from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import read_bytes, remove_file
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.edges.host.proc.kmsg import KernelLog, open_kernel_log
 from pykubelet.edges.host.proc.machine import Machine
@@ -136,7 +138,7 @@ def wire_sources(m: Machinery, node_name: str) -> tuple[Loops, frozenset[str]]:
 def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
     """desired/roster: writes Roster. `expected`: the sources that must deliver their pods before Roster is ready."""
     rules = admission_rules(m.settings, kernel_version(m.machine), app_armor=app_armor_enabled())
-    sizes = SizeMemory(f"{m.settings.root_dir}/pod_sizes", m.flight)
+    sizes = SizeMemory(m.settings.root_dir, m.flight)
     in_cluster = bool(m.settings.flags.kubeconfig)
     inputs = RosterInputs(
         cells.node.cell,
@@ -152,13 +154,23 @@ def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
         cells.mounts.cell,
     )
     roster = RosterLoop(m.sources, expected, inputs, rules, cells.roster.writer, m.recorder, m.clock)
-    memory: Loops = [("pod-sizes", sizes.follow(cells.roster.cell))] if in_cluster else []
-    return [("roster", roster.run()), *memory]
+    return [("roster", roster.run()), ("pod-sizes", sizes.follow(cells.roster.cell, resizable=in_cluster))]
 
 
 def status_memory(m: Machinery) -> StatusMemory:
     """The statuses on disk. They have their own thread, so that they do not wait for blocking work on volumes."""
     return StatusMemory(f"{m.settings.root_dir}/pod_statuses", SingleFlight("statuses", workers=1))
+
+
+def forget_outdated(m: Machinery) -> None:
+    """Remove the statuses on disk if another agent has run since they were written: they are older than what it reported."""
+    root = m.settings.root_dir
+    try:
+        if is_of_another(read_bytes(f"{root}/{ALLOCATED}", MAX_STATE_BYTES)) and remove_file(f"{root}/pod_statuses"):
+            log.info("the statuses of an earlier run are not used: another agent has run since")
+    except HostError as error:
+        if not error.is_not_found:
+            log.warning("it is not known whether another agent has run since the last run", error=error)
 
 
 def wire_pleg(m: Machinery, cells: Cells) -> Pleg:
@@ -385,6 +397,7 @@ class Agent:
         """
         m, cells, cluster = self._m, self.cells, self._cluster
         self._begin(wire_tracing(m.settings, self._facts.name, self._closing))
+        forget_outdated(m)
         claims = load_claims(m)
         pod_cgroups = make_pod_cgroups(m, self._facts)
         puller, collector = wire_images(m, cells, cluster.pull_identity(m) if cluster and m.providers else None)

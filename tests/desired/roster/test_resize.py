@@ -9,18 +9,22 @@ from typing import Any
 import pytest
 from desired.roster.wants import WALL, Desk, facts, make_pod, stage
 
+from pykubelet.base.api.codec import encode
 from pykubelet.base.api.core import Pod, PodCondition, PodStatus
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.flight import SingleFlight
+from pykubelet.base.kit.fnv import fnv1a_32
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
 from pykubelet.base.model.sizing import PendingResize, ResizeProgress, size_of
+from pykubelet.desired.roster.allocation_state import AllocationStateError, decode_state, encode_state
 from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.model import RosterState
 from pykubelet.desired.roster.size_memory import SizeMemory
+from pykubelet.edges.host.fs.checkpoint import Checkpoint
 
 
 def sized(name: str, cpu: str, generation: int = 1, **more: Any) -> Pod:
@@ -242,7 +246,7 @@ def test_after_a_restart_a_pod_has_the_size_it_was_given() -> None:
 
 
 async def test_sizes_are_kept_and_read_again(tmp_path: Path) -> None:
-    path = str(tmp_path / "pod_sizes")
+    path = str(tmp_path)
     roster, writer = make_cell("roster", Roster())
     flight = SingleFlight("test")
     memory = SizeMemory(path, flight)
@@ -257,7 +261,40 @@ async def test_sizes_are_kept_and_read_again(tmp_path: Path) -> None:
         writer.publish(Roster(pods, sources_ready=True))
         while not (found := SizeMemory(path, flight).load()):
             await supervisor.start_child("iteration", _one_iteration())
-    assert found == {PodUID("a-1"): KeptSize(size=size_of(sized("a", "100m")))}
+    assert found[PodUID("a-1")] == KeptSize(size=size_of(sized("a", "100m")))
+    assert PodUID("c-1") not in found, "a pod without resources cannot be resized"
+
+
+def test_sizes_of_the_reference_are_taken_over(tmp_path: Path) -> None:
+    """The files as the reference writes them, in the middle of a resize from 50m to 100m."""
+    for name, cpu in (("allocated_pods_state", "100m"), ("actuated_pods_state", "50m")):
+        entry = '{"ContainerResources":{"app":{"requests":{"cpu":"' + cpu + '"}}},"PodLevelResources":null}'
+        (tmp_path / name).write_bytes(envelope('{"entries":{"a-1":' + entry + "}}"))
+    asks = KeptSize(size=size_of(sized("a", "70m")), at=WALL)
+    memory = SizeMemory(str(tmp_path), SingleFlight("test"))
+    Checkpoint(str(tmp_path / "pod_sizes")).save(encode({"a-1": asks}))
+    (found,) = memory.load().values()
+    assert (found.size.containers["app"].requests, found.at) == ({"cpu": "100m"}, 0.0)
+    assert found.before is not None and found.before.containers["app"].requests == {"cpu": "50m"}
+
+
+def test_the_checksum_is_that_of_the_reference() -> None:
+    text = '{"entries":{"pod1":{"ContainerResources":{"container1":{"requests":{"cpu":"1Ki","memory":"1Ki"}}}}}}'
+    size = decode_state(json.dumps({"data": text, "checksum": 1178570812}).encode())
+    assert size[PodUID("pod1")].containers["container1"].requests == {"cpu": "1Ki", "memory": "1Ki"}
+    assert decode_state(encode_state(size)) == size
+    with pytest.raises(AllocationStateError):
+        decode_state(json.dumps({"data": text, "checksum": 1}).encode())
+
+
+def test_a_damaged_file_of_sizes_is_set_aside(tmp_path: Path) -> None:
+    (tmp_path / "allocated_pods_state").write_bytes(b"{")
+    assert SizeMemory(str(tmp_path), SingleFlight("test")).load() == {}
+    assert [path.name for path in tmp_path.iterdir()] == ["allocated_pods_state.corrupt-0"]
+
+
+def envelope(text: str) -> bytes:
+    return json.dumps({"data": text, "checksum": fnv1a_32(f"(string){text}".encode())}).encode()
 
 
 async def _one_iteration() -> None:
@@ -269,4 +306,4 @@ async def _one_iteration() -> None:
 def test_a_file_that_is_garbage_costs_no_more_than_memory(tmp_path: Path) -> None:
     path = tmp_path / "pod_sizes"
     path.write_bytes(b"garbage")
-    assert SizeMemory(str(path), SingleFlight("test")).load() == {}
+    assert SizeMemory(str(tmp_path), SingleFlight("test")).load() == {}

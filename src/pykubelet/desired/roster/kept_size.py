@@ -39,10 +39,33 @@ def with_kept_sizes(
     return changed
 
 
+def merged_sizes(
+    kept: Mapping[PodUID, KeptSize], allocated: Mapping[PodUID, PodSize], actuated: Mapping[PodUID, PodSize]
+) -> dict[PodUID, KeptSize]:
+    """The sizes of the reference's files, with the times in `kept` of resizes that are not applied yet. Pure."""
+    merged = {}
+    for uid, size in allocated.items():
+        if not _is_resizable(size):
+            continue
+        before, known = actuated.get(uid), kept.get(uid)
+        is_applied = before is None or before == size
+        at = known.at if known is not None and known.size == size else 0.0
+        if is_applied:
+            merged[uid] = KeptSize(size=size)
+        else:
+            merged[uid] = KeptSize(size=size, before=before, at=at)
+    return merged
+
+
 def _kept(item: RosterPod) -> KeptSize | None:
     if is_static(item.pod) or item.held is not None or item.rejection is not None:
         return None
     size, change = size_of(item.pod), item.change
-    if size.whole is None and not any(r.requests or r.limits for r in size.containers.values()):
+    if not _is_resizable(size):
         return None
     return KeptSize(size=size, before=change.before if change else None, at=change.at if change else 0.0)
+
+
+def _is_resizable(size: PodSize) -> bool:
+    """Whether a pod has resources, without which it cannot be resized."""
+    return size.whole is not None or any(one.requests or one.limits for one in size.containers.values())

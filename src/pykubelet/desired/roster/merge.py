@@ -166,7 +166,7 @@ def _entry(state: RosterState, old: Entry | None, wanted: _Wanted, arrivals: int
     if old is not None and old.wanted is wanted.pod and old.item.source == wanted.source:
         return old
     if old is None or _came_back(old, wanted.pod):
-        kept = state.kept.get(wanted.ref.uid)
+        kept = None if is_static(wanted.pod) else state.kept.get(wanted.ref.uid)
         pod = with_size(wanted.pod, kept.size) if kept is not None else wanted.pod
         change = kept.change if kept is not None else None
         item = RosterPod(pod, wanted.source, _seen_at(wanted.pod, wall), change=change)

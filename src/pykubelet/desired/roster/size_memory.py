@@ -1,8 +1,9 @@
-"""Keeps the allocated sizes of pods over restarts of the agent.
+"""Keeps the sizes of pods over restarts of the agent.
 
-Owns: the file `<root>/pod_sizes`. The spec of a pod may request another size than is allocated; after a restart the agent
-must know the allocated one. Pods without resources cannot be resized and are not in the file. Without the file, every pod
-is assumed to have the size of its spec.
+Owns, in the root directory: `allocated_pods_state` and `actuated_pods_state` in the reference's format, with the sizes of all pods
+(`allocation_state`), and `pod_sizes` with what these lack: since when a resize is not applied yet. The spec of a pod may request
+another size than is allocated; after a restart the agent must know the allocated one. What the first two files have wins, because
+the reference may have run meanwhile. Without any file, every pod is assumed to have the size of its spec.
 """
 
 from __future__ import annotations
@@ -11,55 +12,111 @@ from collections.abc import Mapping
 
 from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.roster import Roster, RosterPod
-from pykubelet.desired.roster.kept_size import KeptSize, with_kept_sizes
-from pykubelet.edges.host.fs.checkpoint import Checkpoint
+from pykubelet.base.model.sizing import PodSize, size_of
+from pykubelet.desired.roster.allocation_state import (
+    ACTUATED,
+    ALLOCATED,
+    MAX_STATE_BYTES,
+    AllocationStateError,
+    decode_state,
+    encode_state,
+)
+from pykubelet.desired.roster.kept_size import KeptSize, merged_sizes, with_kept_sizes
+from pykubelet.edges.host.fs import files
+from pykubelet.edges.host.fs.checkpoint import Checkpoint, set_aside
 from pykubelet.edges.host.fs.errors import HostError
 
 log = Log("roster")
 SAVE_DEADLINE_S = 10.0
+Sizes = Mapping[PodUID, PodSize]
 
 
 class SizeMemory:
-    """The file with the allocated sizes, at `path`. Call `load` first, then `follow`."""
+    """The files with the sizes below `root`. Call `load` first, then `follow`."""
 
-    def __init__(self, path: str, flight: SingleFlight) -> None:
-        self._file = Checkpoint(path)
+    def __init__(self, root: str, flight: SingleFlight) -> None:
+        self._root = root
+        self._file = Checkpoint(f"{root}/pod_sizes")
         self._flight = flight
         self._saved: dict[PodUID, KeptSize] = {}
+        #: What is in the files of the reference's format; None: not known.
+        self._states: dict[str, bytes | None] = {ALLOCATED: None, ACTUATED: None}
         self._problem = ""
 
     def load(self) -> Mapping[PodUID, KeptSize]:
-        """Read the sizes of the last run. Never raises; an unreadable file is logged and ignored."""
+        """Read the sizes of the last run, of this agent or of the reference. Never raises; an unreadable file is logged and ignored."""
         data = self._file.load()
-        if data is None:
-            return {}
-        try:
-            self._saved = decode(dict[PodUID, KeptSize], data)
-        except DecodeError as error:
-            log.warning("the sizes of pods cannot be read", error=error)
-        return self._saved
+        if data is not None:
+            try:
+                self._saved = decode(dict[PodUID, KeptSize], data)
+            except DecodeError as error:
+                log.warning("the sizes of pods cannot be read", error=error)
+        allocated = self._load_state(ALLOCATED)
+        if allocated is None:
+            return self._saved
+        return merged_sizes(self._saved, allocated, self._load_state(ACTUATED) or {})
 
-    async def follow(self, roster: Cell[Roster]) -> None:
-        """Update the file when the roster changes. Never returns."""
+    def _load_state(self, name: str) -> dict[PodUID, PodSize] | None:
+        path = f"{self._root}/{name}"
+        try:
+            content = files.read_bytes(path, MAX_STATE_BYTES)
+            found = decode_state(content)
+        except HostError as error:
+            if not error.is_not_found:
+                log.warning("the sizes of pods cannot be read", error=error)
+            return None
+        except AllocationStateError as error:
+            set_aside(path, str(error))
+            return None
+        self._states[name] = content
+        return found
+
+    async def follow(self, roster: Cell[Roster], *, resizable: bool = True) -> None:
+        """Update the files when the roster changes. Never returns. `resizable`: pods may be resized, by an API server."""
         seen: Mapping[PodUID, RosterPod] = {}
         sizes: dict[PodUID, KeptSize] = {}
+        allocated: dict[PodUID, PodSize] = {}
+        actuated: dict[PodUID, PodSize] = {}
         async for now in roster.changes():
-            if now.sources_ready:
-                sizes, seen = with_kept_sizes(sizes, seen, now.pods), now.pods
-                await self._save(sizes)
+            if not now.sources_ready:
+                continue
+            for uid in changed_keys(seen, now.pods):
+                item = now.pods.get(uid)
+                if item is None or item.rejection is not None:
+                    allocated.pop(uid, None)
+                    actuated.pop(uid, None)
+                elif item.held is None:
+                    allocated[uid] = size_of(item.pod)
+                    actuated[uid] = item.change.before if item.change is not None else allocated[uid]
+            if resizable:
+                sizes = with_kept_sizes(sizes, seen, now.pods)
+            seen = now.pods
+            await self._save(sizes, {ALLOCATED: allocated, ACTUATED: actuated})
 
-    async def _save(self, sizes: dict[PodUID, KeptSize]) -> None:
-        if sizes == self._saved:
+    async def _save(self, sizes: dict[PodUID, KeptSize], states: Mapping[str, Sizes]) -> None:
+        contents = {name: encode_state(state) for name, state in states.items()}
+        changed = {name: content for name, content in contents.items() if content != self._states[name]}
+        own = None if sizes == self._saved else encode(sizes)
+        if not changed and own is None:
             return
-        payload = encode(sizes)
-        outcome = await self._flight.run("save:pod-sizes", lambda: self._file.save(payload), SAVE_DEADLINE_S)
+
+        def save() -> None:
+            for name, content in changed.items():
+                files.write_atomic(f"{self._root}/{name}", content, 0o600, durable=True)
+            if own is not None:
+                self._file.save(own)
+
+        self._states |= dict.fromkeys(changed)
+        outcome = await self._flight.run("save:pod-sizes", save, SAVE_DEADLINE_S)
         match outcome:
             case Done():
                 self._saved = sizes
+                self._states |= changed
                 self._note("")
             case Failed(HostError() as error):
                 self._note(str(error))
