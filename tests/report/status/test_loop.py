@@ -99,6 +99,7 @@ async def ring() -> AsyncIterator[Ring]:
 
 
 async def test_a_desired_pod_has_a_status_before_a_pod_worker_takes_it_up(ring: Ring) -> None:
+    ring.observed.publish(Observed({}, 1.0))
     ring.roster.publish(Roster({UID: entry(make_pod())}))
     status = (await ring.settle()).pods[UID]
     assert (status.phase, status.hostIP) == ("Pending", "192.0.2.1")

@@ -23,10 +23,14 @@ class ProbeResult(StrEnum):
 
 
 class ProbeResults(Value):
-    """The results by container instance. A probe kind that is not `watched` has no worker, so it has no effect on the pod."""
+    """The results by container instance. A probe kind that is not `watched` has no worker, so it has no effect on the pod.
+
+    `learning`: the containers that ran at the agent's start are not all known yet, and have no results.
+    """
 
     results: Mapping[tuple[ContainerID, ProbeKind], ProbeResult] = field(default_factory=dict)
     watched: frozenset[ProbeKind] = frozenset()
+    learning: bool = False
 
     def get(self, container: ContainerID, kind: ProbeKind) -> ProbeResult | None:
         """The result of a container's probe of this kind, None if there is none."""

@@ -82,7 +82,7 @@ class ProbesLoop:
         self._wake = asyncio.Event()
         self._due = DueTimes[ProbeId](self._wake)
         self._supervisor = Supervisor("probes")
-        self._results.publish(ProbeResults(self._workers.results(Observed()), frozenset(ProbeKind)))
+        self._results.publish(ProbeResults(self._workers.results(Observed()), frozenset(ProbeKind), learning=True))
 
     async def run(self) -> None:
         """Follow the cells, run due probes, publish results. Never returns."""
@@ -252,8 +252,9 @@ class ProbesLoop:
             return
         self._workers.results_changed = False
         results, published = self._workers.results(self._inputs.observed.get()), self._results.get()
-        if results != published.results:
-            self._results.publish(ProbeResults(results, published.watched))
+        learning = self._workers.is_learning
+        if results != published.results or learning is not published.learning:
+            self._results.publish(ProbeResults(results, published.watched, learning))
 
     def _publish_waits(self, now: float) -> None:
         wall = self._clock.wall()

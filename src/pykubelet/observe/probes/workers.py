@@ -114,6 +114,7 @@ class ProbeWorkers:
         for view in self._inherited.unread_views(observed):
             self._starts.learn(view, now, wall)
         self._inherited.learn(observed, self._starts, self._started)
+        self.results_changed |= self._inherited.is_complete
         self.results_changed = True
 
     def update_pod(
@@ -206,6 +207,11 @@ class ProbeWorkers:
         return record
 
     # What is published
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether containers that ran at the agent's start are not known yet."""
+        return not self._inherited.is_complete
 
     def results(self, observed: Observed) -> Results:
         """The results of all running containers. Containers that do not run any more are forgotten."""

@@ -1,7 +1,8 @@
 """Decides the next step for one pod's status, and when it is due. Pure; `now` is monotonic seconds.
 
 Rules, in their order:
-1. Until the runtime was listed and the pod was read, the status from before the agent's restart stays published.
+1. Until the runtime was listed and the pod was read, the status from before the agent's restart stays published. A static pod without
+   such a status, which another agent may have started, waits for that and for the results of its probes at most FIRST_LOOK_S.
 2. A desired pod is projected when `act/pods` works with its newest manifest, so that the first status already shows the
    result of admission. `act/pods` publishes a lifecycle after it has started the pod's work, because that work goes first.
    Without such a lifecycle, the status is projected `take_up_s` after the manifest arrived.
@@ -41,6 +42,7 @@ from pykubelet.report.status.changes import (
 from pykubelet.report.status.device_health import NO_HEALTH, ContainerHealth
 
 EXIT_STATUS_S = 5.0
+FIRST_LOOK_S = 2.0
 
 
 class SharedInputs(Value):
@@ -199,8 +201,16 @@ def plan_status(
         record = replace(record, entry=pod.entry, entry_since=now)
     made_from = record.made_from
     before = _status_before_restart(record, pod.pod)
-    if made_from is None and before is not None and (pod.listed_at is None or pod.is_unread):
+    is_unseen = pod.listed_at is None or pod.is_unread
+    if made_from is None and is_unseen and before is not None:
         return Publish(replace(record, remembered=before))
+    if (
+        made_from is None
+        and before is None
+        and (is_unseen or pod.shared.probes.learning)
+        and _may_run(record, pod, now)
+    ):
+        return Defer(record, record.entry_since + FIRST_LOOK_S)
     if _awaits_take_up(pod) and now < record.entry_since + take_up_s:
         return Defer(record, record.entry_since + take_up_s)
     lifecycle = _lifecycle(record, pod)
@@ -244,6 +254,11 @@ def with_status(step: Project, status: PodStatus) -> PodRecord:
 def without_pod(record: PodRecord) -> PodRecord | None:
     """The record of a pod that is neither desired nor has a lifecycle, but may still appear; None: there is nothing to keep."""
     return PodRecord(remembered=record.remembered) if record.remembered is not None else None
+
+
+def _may_run(record: PodRecord, pod: PodSnapshot, now: float) -> bool:
+    """Whether a pod without a status may run already, started by another agent: one of the API server would have a status."""
+    return pod.entry is not None and is_static(pod.pod) and now < record.entry_since + FIRST_LOOK_S
 
 
 def _awaits_take_up(pod: PodSnapshot) -> bool:
