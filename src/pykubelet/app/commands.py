@@ -51,6 +51,12 @@ COMMANDS = {
             "simulate", "placement ...", "try on which CPUs and NUMA nodes pods would run", "pykubelet.app.simulate"
         ),
         Command(
+            "takeover",
+            "--check [-- FLAGS]",
+            "what would change if this agent took over from a kubelet",
+            "pykubelet.app.takeover",
+        ),
+        Command(
             "csi-local",
             "[options]",
             "a CSI driver for volumes on this machine",

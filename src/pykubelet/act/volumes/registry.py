@@ -30,6 +30,8 @@ def _load() -> Iterable[AnyKind]:
 KINDS: Final[Mapping[str, AnyKind]] = {kind.name: kind for kind in _load()}
 _BY_DIRECTORY: Final[Mapping[str, AnyKind]] = {kind.directory: kind for kind in KINDS.values() if kind.directory}
 _DRIVEN: Final = next(kind for kind in KINDS.values() if kind.driver_directory is not None)
+#: The directories of the kinds below a pod's `volumes`, except for those that have the name of a driver.
+DIRECTORIES: Final = frozenset(_BY_DIRECTORY)
 #: The plugin's name in metrics, such as `kubernetes.io/empty-dir`, by the name of the kind.
 PLUGINS: Final[Mapping[str, str]] = {k.name: k.plugin for k in KINDS.values() if k.plugin and (k.set_up or k.mount)}
 
