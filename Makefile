@@ -14,7 +14,7 @@ RUNTIMES_DIR ?= .runtimes
 PACKAGER := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(VENV)/python -m packager
 TESTVM := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testvm --folder $(VM_DIR)
 
-.PHONY: help env wheel deb image packages programs run run-cluster run-storage down test test-cluster test-crash test-ten test-runtimes test-vm vm-shell lint unit coverage integration bench bench-cluster docs gen python
+.PHONY: help env wheel deb image packages programs run run-cluster run-storage down test test-cluster test-crash test-takeover test-ten test-runtimes test-vm vm-shell lint unit coverage integration bench bench-cluster docs gen python
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -56,6 +56,9 @@ test-ten: packages env programs ## A cluster of ten nodes: rollout, drain, a dea
 
 test-runtimes: packages env ## Tests that depend on the container runtime, on RUNTIMES="installed trixie forky FOLDER" (root)
 	@$(TESTBED) test-runtimes --folder $(RUNTIMES_DIR) $(RUNTIMES)
+
+test-takeover: packages env ## A hundred takeovers from the kubelet REFERENCE_KUBELET, and back (root; long)
+	PYKUBELET_TAKEOVERS=$${PYKUBELET_TAKEOVERS:-100} $(VENV)/pytest -n0 tests/agent/test_takeover.py
 
 test-vm: python ## Tests in a virtual machine with systemd and cgroup v2 (root; PARTS="life groups" chooses, the first time builds)
 	@$(TESTVM) run $(PARTS)
