@@ -61,6 +61,15 @@ async def test_what_is_asked_for_is_given(log: Path, options: LogOptions, expect
     assert await read(log, options) == expected
 
 
+@pytest.mark.parametrize("tag", [b"F", b"P"])
+async def test_utc_as_an_offset_of_zero_is_shown_as_z(log: Path, tag: bytes) -> None:
+    """As CRI-O writes it; other offsets stay."""
+    log.write_bytes(b"2026-01-02T03:04:05.1+00:00 stdout %s one\n2026-01-02T03:04:06.2+01:00 stdout F two\n" % tag)
+    shown = await read(log, LogOptions(timestamps=True))
+    assert shown.startswith(b"2026-01-02T03:04:05.100000000Z one")
+    assert tag == b"P" or b"2026-01-02T03:04:06.200000000+01:00 two" in shown
+
+
 async def test_whole_lines_with_time_stamps(log: Path) -> None:
     log.write_bytes(FIRST + SECOND)
     expected = b"2026-01-02T03:04:05.123456789Z one\n2026-01-02T03:04:06.500000000Z two\n"

@@ -17,7 +17,7 @@ from pykubelet.base.kit.values import Value
 from pykubelet.edges.cri.logs import parse_timestamp_ns
 
 _LINE = re.compile(rb"([^ \n]+) (stdout|stderr) ([PF])(?::[^ \n]*)? ?(.*)", re.DOTALL)
-_FRACTION = re.compile(rb"(T\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?")
+_FRACTION = re.compile(rb"(T\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([+-]00:00)?")
 _WIDTH = len("2006-01-02T15:04:05.000000000Z")
 
 
@@ -146,9 +146,9 @@ class LogRenderer:
 
 
 def fixed_width(stamp: bytes) -> bytes:
-    """The time stamp with a nine-digit fraction of a second."""
+    """The time stamp with a nine-digit fraction of a second, and `Z` where CRI-O writes UTC as an offset of zero."""
 
     def padded(match: re.Match[bytes]) -> bytes:
-        return match[1] + b"." + (match[2] or b"").ljust(9, b"0")
+        return match[1] + b"." + (match[2] or b"").ljust(9, b"0") + (b"Z" if match[3] else b"")
 
     return _FRACTION.sub(padded, stamp, count=1)
