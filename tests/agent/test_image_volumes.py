@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from support.agent import Agent, Json, container_status, make_container, make_pod, waiting_reason
 from testbed import images
+
+pytestmark = pytest.mark.integration
 
 
 def is_running(pod: Json) -> bool:

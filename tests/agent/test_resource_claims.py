@@ -35,7 +35,7 @@ def described(testbed: Testbed) -> None:
 
 
 async def injects_devices(testbed: Testbed) -> bool:
-    """Whether the runtime says that it knows CDI; CRI-O does not say, and does."""
+    """Whether the runtime reports that it knows CDI; CRI-O does not report it, and does."""
     client = CriClient(testbed.endpoint, timeout_s=10)
     try:
         config = (await client.status(verbose=True)).info.get("config", "{}")

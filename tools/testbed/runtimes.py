@@ -80,11 +80,11 @@ def find(name: str, folder: Path) -> Path | None:
 
 
 def version(bin_dir: Path | None) -> str:
-    """What the runtime's program says about itself, in one line."""
+    """What the runtime's program reports about itself, in one line."""
     kind = crio.KIND if bin_dir is not None and (bin_dir / crio.KIND).exists() else "containerd"
     command = [str(bin_dir / kind) if bin_dir is not None else kind, "--version"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    return " ".join(done.stdout.partition("\n")[0].split()) or f"{kind} does not tell its version"
+    return " ".join(done.stdout.partition("\n")[0].split()) or f"{kind} does not report its version"
 
 
 def _unpack(suite: str, target: Path) -> Path:

@@ -56,7 +56,7 @@ async def test_containers_whose_start_was_cut_off_can_be_removed(testbed: Testbe
     async def race(number: int) -> ContainerID:
         wanted = pb.ContainerConfig(
             metadata=pb.ContainerMetadata(name="main", attempt=number),
-            image=pb.ImageSpec(image=images.BUSYBOX),
+            image=pb.ImageSpec(image=images.BUSYBOX, user_specified_image=images.BUSYBOX),
             command=["sleep", "1000"],
             log_path=f"{number}.log",
             linux=pb.LinuxContainerConfig(),

@@ -51,7 +51,7 @@ class Runtime:
     def container(self, script: str, name: str = "main", attempt: int = 0) -> pb.ContainerConfig:
         config = pb.ContainerConfig(
             metadata=pb.ContainerMetadata(name=name, attempt=attempt),
-            image=pb.ImageSpec(image=images.BUSYBOX),
+            image=pb.ImageSpec(image=images.BUSYBOX, user_specified_image=images.BUSYBOX),
             command=["sh", "-c", script],
             labels={labels.POD_UID: self.uids[-1], labels.CONTAINER_NAME: name},
             log_path=f"{name}/{attempt}.log",

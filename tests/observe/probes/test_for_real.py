@@ -58,7 +58,7 @@ class Machine:
         sandbox = await self.client.run_pod_sandbox(config)
         spec = pb.ContainerConfig(
             metadata=pb.ContainerMetadata(name="app"),
-            image=pb.ImageSpec(image=images.BUSYBOX),
+            image=pb.ImageSpec(image=images.BUSYBOX, user_specified_image=images.BUSYBOX),
             command=["sh", "-c", script],
             labels={labels.POD_UID: uid, labels.CONTAINER_NAME: "app"},
             log_path="app/0.log",

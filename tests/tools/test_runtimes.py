@@ -1,0 +1,42 @@
+"""The runtimes that tests can be run on, and the table of their results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from testbed import runtimes
+from testbed.host import TestbedError
+
+REPORT = """<testsuites><testsuite>
+<testcase classname="tests.agent.test_life" name="test_a"/>
+<testcase classname="tests.agent.test_life" name="test_b"><failure message="x">x</failure></testcase>
+<testcase classname="tests.agent.test_logs" name="test_c"><error message="x">x</error></testcase>
+<testcase classname="tests.agent.test_logs" name="test_d"><skipped message="x">x</skipped></testcase>
+</testsuite></testsuites>"""
+
+
+def test_every_file_of_tests_is_there() -> None:
+    checkout = Path(__file__).resolve().parents[2]
+    assert not [name for name in runtimes.TESTS if not (checkout / name).is_file()]
+
+
+def test_a_table_names_what_failed(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(REPORT)
+    result = runtimes.read_report("forky", "containerd 2.1.9", report)
+    assert (result.passed, result.failed, result.skipped) == (1, 2, 1)
+    assert runtimes.render([result]) == [
+        "RUNTIME  PASSED  FAILED  SKIPPED  VERSION",
+        "forky    1       2       1        containerd 2.1.9",
+        "forky: test_life::test_b",
+        "forky: test_logs::test_c",
+    ]
+
+
+def test_a_folder_must_have_a_runtime(tmp_path: Path) -> None:
+    assert runtimes.find(runtimes.INSTALLED, tmp_path) is None
+    with pytest.raises(TestbedError, match="has neither containerd nor crio"):
+        runtimes.find(str(tmp_path), tmp_path)
+    (tmp_path / "crio").touch()
+    assert runtimes.find(str(tmp_path), tmp_path) == tmp_path
