@@ -6,9 +6,10 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from support.drivers import TESTS, DriverProcess
@@ -115,6 +116,15 @@ async def csi_driver(
         yield driver
     finally:
         await driver.kill()
+
+
+@contextmanager
+def csi_folder() -> Iterator[Path]:
+    """A folder for a driver, with the agent's root directory `root`; emptied at the end. Its path is short enough for sockets."""
+    with TemporaryDirectory(prefix="csi-") as made:
+        (Path(made) / "root").mkdir()
+        yield Path(made)
+        unmount_all(Path(made))
 
 
 def unmount_all(path: Path) -> None:

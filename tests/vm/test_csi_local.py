@@ -5,15 +5,14 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
+from act.volumes.csi_samples import HANDLE, a_pod, begin
 from act.volumes.samples import roster
 from act.volumes.test_csi_expand import MI, Store, in_mi
-from act.volumes.test_csi_persistent import HANDLE, a_pod, begin
 from act.volumes.test_loop import started, until
 from support.block import file_system_size, written
-from support.csi import csi_driver, unmount_all
+from support.csi import csi_driver, csi_folder
 from support.quotas import quota_disk
 
 from pykubelet.edges.host.devices.loops import find_loops
@@ -24,9 +23,8 @@ pytestmark = pytest.mark.vm
 
 @pytest.fixture
 def top() -> Iterator[Path]:
-    with TemporaryDirectory(prefix="csi-") as made:  # a socket's path is at most 107 bytes long
-        yield Path(made)
-        unmount_all(Path(made))
+    with csi_folder() as made:
+        yield made
 
 
 def fits(path: Path, size_mi: int) -> bool:
@@ -50,8 +48,8 @@ async def test_an_image_grows_while_it_is_in_use(top: Path) -> None:
         await driver.create(HANDLE, backing="image")
         begin(agent, driver, store.content(), a_pod())
         path = (await agent.wait_ready()).volumes["v"].host_path
-        before = mounts.mounts_below(path)
-        assert [one.fs_type for one in before] == ["ext4"] and file_system_size(path) <= 8 * MI
+        (before,) = mounts.mounts_below(path)
+        assert before.fs_type == "ext4" and file_system_size(path) <= 8 * MI
         with written(Path(path, "kept")) as file:
             for size in (64, 256):
                 await driver.expand(HANDLE, size * MI)
@@ -60,7 +58,7 @@ async def test_an_image_grows_while_it_is_in_use(top: Path) -> None:
                 assert file_system_size(path) > size * MI * 3 // 4
                 assert fits(Path(path, "filler"), size // 2)
             file.write("written while it grew")
-        assert mounts.mounts_below(path) == before, "it was not mounted again"
+        assert [one.id for one in mounts.mounts_below(path)] == [before.id], "it was not mounted again"
         assert Path(path, "kept").read_text() == "written while it grew"
         assert driver.names().count("NodeStageVolume") == driver.names().count("NodePublishVolume") == 1
         agent.roster.publish(roster())

@@ -7,14 +7,13 @@ import os
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import pytest
 from act.volumes.samples import NODE, inputs, make_pod, moment, roster, running
 from act.volumes.test_decide import Driver
 from act.volumes.test_loop import UID, Agent, set_roster, started, stop_pod
-from support.csi import DRIVER, CsiProcess, csi_driver, unmount_all
+from support.csi import DRIVER, CsiProcess, csi_driver, csi_folder
 
 from pykubelet.act.volumes.csi.data import CsiPlan, VolumeData, read_data
 from pykubelet.act.volumes.csi.mount import mount
@@ -216,10 +215,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 
 @pytest.fixture
 def top() -> Iterator[Path]:
-    with TemporaryDirectory(prefix="csi-") as made:  # a socket's path is at most 107 bytes long
-        (Path(made) / "root").mkdir()
-        yield Path(made)
-        unmount_all(Path(made))
+    with csi_folder() as made:
+        yield made
 
 
 def failing(now: Mounts, text: str) -> bool:

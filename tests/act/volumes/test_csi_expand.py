@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import pytest
-from act.volumes.test_csi_persistent import HANDLE, LIFE, a_pod, begin, global_mount, known, planned, registered
+from act.volumes.csi_samples import HANDLE, LIFE, a_pod, begin, global_mount, known, planned, registered
 from act.volumes.test_expansion import Cluster
 from act.volumes.test_loop import UID, Agent, started, stop_pod, until
-from support.csi import DRIVER, CsiProcess, csi_driver, unmount_all
+from support.csi import DRIVER, CsiProcess, csi_driver, csi_folder
 
 from pykubelet.act.volumes.csi.calls import expand_request
 from pykubelet.act.volumes.csi.expand import expand
@@ -70,9 +69,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 
 @pytest.fixture
 def top() -> Iterator[Path]:
-    with TemporaryDirectory(prefix="csi-") as made:  # a socket's path is at most 107 bytes long
-        yield Path(made)
-        unmount_all(Path(made))
+    with csi_folder() as made:
+        yield made
 
 
 def sizes(driver: CsiProcess) -> list[int]:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from act.volumes.csi_samples import GLOBAL, NAME, a_pod, known, registered
 from act.volumes.samples import NODE, lifecycles, roster, running
-from act.volumes.test_csi_persistent import GLOBAL, NAME, a_pod, known, registered
 from act.volumes.test_decide import PATHS, Driver
 
 from pykubelet.act.volumes.csi.calls import publish_request, stage_request
