@@ -46,8 +46,8 @@ class Deletions(Lives):
         agent.points = {}
         agent.start()
         await world.wait_gone(*self.names, within=LONG_S)
+        await agent.wait_nothing_left(LONG_S)  # pods that are gone from the API server end before their volumes do
         await nothing_is_staged(world, within=LONG_S)
-        await agent.wait_nothing_left(LONG_S)
         assert agent.stop() == 0
         self.check_calls()
         if self.has_claim:
