@@ -51,7 +51,7 @@ test-crash: packages env ## Kill the agent at every effect it has on the machine
 test-cluster: packages env programs ## The tests on a real control plane (root; the first time builds for 5 minutes)
 	$(PYTEST) -m cluster
 
-test-ten: packages env programs ## A cluster of ten nodes: rollout, drain, a dead node, a partition (root; 15 minutes)
+test-ten: packages env programs ## A cluster of ten nodes: rollout, drain, a dead node, a partition (root; 10 minutes)
 	$(VENV)/pytest -m ten tests/ten
 
 test-runtimes: packages env ## Tests that depend on the container runtime, on RUNTIMES="installed trixie forky FOLDER" (root)

@@ -154,7 +154,7 @@ def test_a_node_that_dies_loses_its_pods_to_others_and_returns(ten: Ten) -> None
     wait_web(ten)
     waiting = ten.cluster.pod(name)
     assert waiting is not None
-    assert uid(waiting) == uid(member), "nobody knows whether it still runs, so it has no successor"
+    assert uid(waiting) == uid(member), "it may still run, so it has no successor"
     assert is_deleted(waiting)
     left = ten.cluster.pod(helper["metadata"]["name"])
     assert left is not None
@@ -202,7 +202,7 @@ def test_a_node_that_is_cut_off_for_five_minutes_returns(ten: Ten) -> None:
     try:
         wait_unknown(ten, node)
         wait_unknown(ten, other)
-        cluster.wait_pod("stays", "not ready, says the control plane", lambda p: not is_ready(p))
+        cluster.wait_pod("stays", "not ready in the eyes of the control plane", lambda p: not is_ready(p))
         cluster.delete_pod("forced", 0)
         assert cluster.pod("forced") is None
         cluster.create(cluster.pods_path, bound(pod("later"), node.name))
@@ -210,7 +210,7 @@ def test_a_node_that_is_cut_off_for_five_minutes_returns(ten: Ten) -> None:
         wait_web(ten)
         waiting = cluster.pod(member["metadata"]["name"])
         assert waiting is not None
-        assert uid(waiting) == uid(member), "nobody knows whether it still runs, so it has no successor"
+        assert uid(waiting) == uid(member), "it may still run, so it has no successor"
         assert is_deleted(waiting)
         time.sleep(max(0.0, began + PARTITION_S - time.monotonic()))
         running = node.running()

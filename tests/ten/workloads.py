@@ -1,7 +1,7 @@
 """What runs on the ten nodes, and what users of it look at.
 
 Each pod of the StatefulSet writes a line to a file of its name when it starts and when it ends, in a folder that all nodes
-share: the file shows whether two pods of one name ever ran at once, whatever the API server says.
+share: the file shows whether two pods of one name ever ran at once, whatever the API server reports.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def wait_unknown(ten: Ten, node: Node, within: float = 120) -> None:
 
 
 def wait_back(ten: Ten, node: Node, within: float = 120) -> None:
-    """Until a node is Ready again, and no taint says otherwise."""
+    """Until a node is Ready again, and without the taints of a node that is away."""
     ten.cluster.wait_node_ready(node.name, within)
 
     def holds() -> bool:

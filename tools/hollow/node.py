@@ -16,12 +16,16 @@ from typing import Any
 from hollow.runtime import hollow_out
 from pykubelet.app.flags import parse_command_line
 from pykubelet.app.load import load
+from pykubelet.app.parts import Periods
 from pykubelet.app.wiring import Agent
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.values import replace
 from pykubelet.config.settings import Settings
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.host.proc.machine import Machine
+from pykubelet.observe.eviction.model import EvictionPeriods
+from pykubelet.observe.node.runtime import RuntimePeriods
+from pykubelet.observe.pleg.decide import RelistPeriods
 from pykubelet.testing.agent import doubled_agent, prepare_directories
 from pykubelet.testing.cri.fake_answers import FakeFeatures
 from pykubelet.testing.cri.in_memory import MemoryRuntime
@@ -31,6 +35,17 @@ from pykubelet.testing.host import MemoryCgroups
 POD_ADDRESSES = IPv4Network("10.64.0.0/10")
 _NODE_PREFIX = 22
 NODES_MAX = 1 << (_NODE_PREFIX - POD_ADDRESSES.prefixlen)
+#: What each agent looks up on this machine, and asks of a runtime in its own process, is seldom news. What concerns the API server is
+#: done as often as in production.
+PERIODS = Periods(
+    RuntimePeriods(when_well_s=60.0, answer_s=120.0, down_after_s=300.0, relist_late_s=300.0, relist_lost_s=600.0),
+    RelistPeriods(with_events_s=120.0),
+    EvictionPeriods(pass_s=300.0, memory_s=300.0),
+    addresses_s=300.0,
+    cgroups_s=300.0,
+    plugins_s=300.0,
+    lag_s=30.0,
+)
 _NEVER = {"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%"}
 
 
@@ -123,7 +138,7 @@ class HollowNode:
         (self._folder / "kubelet.json").write_text(json.dumps(config, indent=2) + "\n")
         settings: Settings = load(parse_command_line(command_line(self._shape, self._folder, self._number)))
         self.runtime.start()
-        return doubled_agent(settings, self._clock, self._machine(settings), self.runtime, MemoryCgroups())
+        return doubled_agent(settings, self._clock, self._machine(settings), self.runtime, MemoryCgroups(), PERIODS)
 
     def _machine(self, settings: Settings) -> Machine:
         """This machine with the size and the identity of the node."""
