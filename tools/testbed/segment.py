@@ -67,7 +67,7 @@ class Segment:
         run_ip("link", "set", cable, "up")
 
     def unplug(self, number: int) -> None:
-        """Nothing passes any more in either direction, and neither end sees it: the machine's own interface stays up."""
+        """Nothing passes any more in either direction, and neither end gets a sign of it: the machine's own interface stays up."""
         # a bridge port that is set aside drops everything; `link set down` would take the machine's carrier away, too
         run_ip("link", "set", f"{self.name}.{number}", "nomaster")
 
