@@ -45,6 +45,7 @@ def main(names: list[str]) -> int:
 
 def _pytest(name: str, number: int) -> int:
     command = [".venv/bin/pytest", "-p", "no:cacheprovider", "--color=no", "--durations=5"]
+    command += ["-o", "junit_family=xunit1"]  # the other family has no `record_property` of tests
     process = subprocess.Popen([*command, f"--junitxml={RESULTS}/{name}-{number}.xml", *PARTS[name][number]])
     try:
         return process.wait(LIMITS_S[name])
