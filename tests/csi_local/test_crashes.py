@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -19,6 +20,7 @@ from pykubelet.edges.host.devices.block_devices import device_size
 from pykubelet.edges.host.devices.loops import find_loops
 from pykubelet.edges.host.fs.mounts import mounts_below, read_fs_usage
 from pykubelet.edges.plugins.rpc import PluginCallError, call_plugin, plugin_channel
+from pykubelet.net.grpc.status import Code
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 MOUNT = pb.VolumeCapability(
@@ -59,16 +61,21 @@ class Fragile:
         await self._stack.aclose()
 
     async def call(self, act: Callable[[CsiNode], Awaitable[Any]]) -> None:
+        """Repeat the call as the kubelet does, until it is answered: mount(8) may outlive the driver that was killed."""
+        again = iter(range(50))
         while True:
             driver = await self.driver()
             try:
                 with CsiNode(driver.name, str(driver.endpoint)) as node:
                     await act(node)
                 return
-            except PluginCallError:
-                if not await driver.has_ended():
+            except PluginCallError as error:
+                if await driver.has_ended():
+                    await self.close()
+                elif error.code is not Code.FAILED_PRECONDITION or next(again, None) is None:
                     raise
-                await self.close()
+                else:
+                    await asyncio.sleep(0.1)
 
     async def control(self, call_: str, **fields: Any) -> None:
         request, answer = getattr(pb, f"{call_}Request"), getattr(pb, f"{call_}Response")
