@@ -46,7 +46,7 @@ async def injects_devices(testbed: Testbed) -> bool:
 
 def run_with_claim(world: World, name: str, claim: str) -> None:
     """Create a pod and then its claim, which is reserved for it."""
-    script = "echo device $DEVICE; while true; do sleep 1; done"
+    script = "echo device=$DEVICE; while true; do sleep 1; done"
     container = make_container(script=script, resources={"claims": [{"name": "gpu"}]})
     made = world.run(make_pod(name, container, resourceClaims=[{"name": "gpu", "resourceClaimName": claim}]))
     body = claim_body(claim)
@@ -72,7 +72,7 @@ async def test_a_claim_is_prepared_before_the_pod_starts_and_unprepared_after_it
         await driver.behave([DEVICE])
         await world.wait_ready("web")
         assert driver.claims("NodePrepareResources") == ["one"]
-        wanted = "device one" if await injects_devices(agent.testbed) else "device "
+        wanted = "device=one" if await injects_devices(agent.testbed) else "device="
         [log] = await agent.wait_for("its output", lambda: [*agent.logs.glob("default_web_*/main/0.log")])
         await agent.wait_for("its device", lambda: log.read_text().rstrip("\n").endswith(wanted))
         agent.kill9()
