@@ -425,10 +425,22 @@ async def sweep(testbed: Testbed) -> None:
     client = CriClient(testbed.endpoint, timeout_s=WAIT_S / 2)
     try:
         for sandbox in await client.list_pod_sandboxes():
-            await client.stop_pod_sandbox(sandbox.id)
-            await remove_sandbox(client, SandboxID(sandbox.id))
+            await _stop_and_remove(client, SandboxID(sandbox.id))
     finally:
         await client.close()
+
+
+async def _stop_and_remove(client: CriClient, sandbox: SandboxID) -> None:
+    """A container that an agent was starting when it was killed is removed when the runtime has started it."""
+    deadline = time.monotonic() + WAIT_S / 2
+    while True:
+        await client.stop_pod_sandbox(sandbox)
+        try:
+            return await remove_sandbox(client, sandbox)
+        except CriError:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(0.1)
 
 
 def _target(link: Path) -> str:

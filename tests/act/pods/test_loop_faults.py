@@ -52,7 +52,7 @@ async def test_a_post_start_hook_that_hangs_is_named_and_its_container_is_shown_
         assert [(w.what, w.owner, w.subject, w.detail) for w in life.waits] == [
             ("postStart hook", Owner.RUNTIME_MANAGER, "app", "command: wait long")
         ]
-        assert life.post_starting == {"app"}
+        assert set(life.post_starting) == {"app"}
         n.unwant("slow")
         await n.wait_gone("slow")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import cast
@@ -48,7 +48,7 @@ class Work:
     attention: asyncio.Event = field(default_factory=asyncio.Event)
     clock: Clock = field(default_factory=SystemClock)
     recorder: Sink[KubeEvent] = field(default_factory=Sink)
-    post_starting: frozenset[str] = frozenset()
+    post_starting: Mapping[str, int] = field(default_factory=dict)
     is_stopped: bool = False
     holds_volumes: bool = False
     pulled: PullTime = field(default_factory=PullTime)

@@ -96,7 +96,7 @@ class Node:
 
     def post_starting(self, uid: PodUID, *names: str) -> None:
         """The postStart hooks of these containers run."""
-        self.take_up(replace(self.lifecycles.get().pods[uid], post_starting=frozenset(names)))
+        self.take_up(replace(self.lifecycles.get().pods[uid], post_starting=dict.fromkeys(names, 0)))
 
     def forget(self, uid: PodUID) -> None:
         pods = {key: known for key, known in self.lifecycles.get().pods.items() if key != uid}

@@ -346,12 +346,12 @@ def test_equal_facts_give_an_equal_status() -> None:
 
 def test_a_container_does_not_run_before_its_post_start_hook_has_ended() -> None:
     pod, seen = make_pod(), view(running())
-    first = shown(pod, seen, post_starting=frozenset({"app"}))
+    first = shown(pod, seen, post_starting={"app": 0})
     (status,) = first.containerStatuses
     assert first.phase == "Pending"
     assert status.state == core.ContainerState(waiting=core.ContainerStateWaiting(reason="ContainerCreating"))
     assert (status.ready, status.containerID) == (False, "")
-    again = shown(pod, view(running(number=2), exited("app", 3, number=1)), post_starting=frozenset({"app"}))
+    again = shown(pod, view(running(number=2), exited("app", 3, number=1)), post_starting={"app": 1})
     (status,) = again.containerStatuses
     assert status.state is not None and status.state.terminated is not None
     assert (again.phase, status.state.terminated.exitCode, status.ready) == ("Running", 3, False)
@@ -364,9 +364,17 @@ def test_a_restart_counts_once_though_the_runtime_reports_the_container_before_i
     created = replace(running(number=1), state=ObservedState.CREATED)
     old = shown(pod, view(before))
     for newest in (created, running(number=1)):
-        old = shown(pod, view(newest, before), post_starting=frozenset({"app"}), old=old)
+        old = shown(pod, view(newest, before), post_starting={"app": 1}, old=old)
         assert old.containerStatuses[0].restartCount == 0
     assert shown(pod, view(running(number=1), before), old=old).containerStatuses[0].restartCount == 1
+
+
+def test_a_container_that_a_killed_agent_created_stays_while_the_next_one_is_made() -> None:
+    """Without it, the pod would be as before its restart, and its phase and restart count would go back."""
+    pod, left = make_pod(), replace(running(number=1), state=ObservedState.CREATED)
+    before = shown(pod, view(left, exited("app", 3)))
+    during = shown(pod, view(left, exited("app", 3)), post_starting={"app": 2}, old=before)
+    assert during.containerStatuses == before.containerStatuses
 
 
 def test_a_preempted_pod_is_reported_as_disrupted() -> None:

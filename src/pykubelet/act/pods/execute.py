@@ -8,7 +8,7 @@ Every step may be repeated: what already exists is adopted, and what is already 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -77,7 +77,7 @@ class PodExecution:
         self._attention = asyncio.Event()
         self._is_outdated = False
         self._ending = PodEnding(tools, ref)
-        self.post_starting: frozenset[str] = frozenset()
+        self.post_starting: Mapping[str, int] = {}
         self._claims = PodClaimsView(tools.cells.claims, ref.uid, extended=tools.extended_claims)
         self._content = PodContent(tools.cells.content, ref, tools.recorder)
         self._images = PodImages(ref, tools.images, tools.cgroups, self._content, tools.supervisor, self._wait)
@@ -146,7 +146,7 @@ class PodExecution:
             return await self._sync(command, waits)
         finally:
             self._ending.acted()
-            self.post_starting = frozenset()
+            self.post_starting = {}
             waits.forget_notes()
 
     async def _sync(self, command: Sync, waits: WaitBook) -> SyncEnded:
@@ -425,7 +425,7 @@ class PodExecution:
         name, starter = container.name, self._tools.starter
         hook = container.lifecycle.postStart if container.lifecycle is not None else None
         if hook is not None:
-            self.post_starting |= {name}
+            self.post_starting = {**self.post_starting, name: ctx.restart_count}
             waits.notify()
         detail = "CreateContainer and StartContainer"
         with waits.waiting(
@@ -448,7 +448,7 @@ class PodExecution:
                 )
                 await starter.stop_after_failed_hook(pod, container, outcome, ctx, waits)
                 return StartFailed(error, instance=outcome)
-            self.post_starting -= {name}
+            self.post_starting = {other: attempt for other, attempt in self.post_starting.items() if other != name}
             waits.notify()
         return outcome
 

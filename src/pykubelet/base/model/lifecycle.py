@@ -69,9 +69,9 @@ class PodLifecycle(Value):
     a RestartAllContainers rule has fired, and containers are being removed while the pod stays. `reset`: the instances that
     such a rule removed the last time. `to_restart`: instances that were killed in order to be started again, whatever their
     restart policy is. `resize`: a resize that does not hold for all running containers yet. `post_starting`: containers
-    whose postStart hook has not ended; until then they do not count as running. `is_held_up`: a failure keeps the pod from
-    starting, possibly for long. `is_stopped`: all containers have ended and none will be started any more; the pod may still be
-    terminating, because its resource claims are not unprepared yet.
+    whose postStart hook has not ended, with the attempt that was asked for; until then they do not count as running.
+    `is_held_up`: a failure keeps the pod from starting, possibly for long. `is_stopped`: all containers have
+    ended and none will be started any more; the pod may still be terminating, because its resource claims are not unprepared yet.
     """
 
     ref: PodRef
@@ -85,7 +85,7 @@ class PodLifecycle(Value):
     terminal: bool = False
     restarting_all: bool = False
     reset: frozenset[ContainerID] = frozenset()
-    post_starting: frozenset[str] = frozenset()
+    post_starting: Mapping[str, int] = field(default_factory=dict)
     to_restart: frozenset[ContainerID] = frozenset()
     resize: ResizeProgress | None = None
     is_held_up: bool = False

@@ -114,7 +114,6 @@ class ProbeWorkers:
         for view in self._inherited.unread_views(observed):
             self._starts.learn(view, now, wall)
         self._inherited.learn(observed, self._starts, self._started)
-        self.results_changed |= self._inherited.is_complete
         self.results_changed = True
 
     def update_pod(

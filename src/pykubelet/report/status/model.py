@@ -25,12 +25,17 @@ def reported_view(view: PodView | None, lifecycle: PodLifecycle) -> PodView | No
     if view is None:
         return None
     if lifecycle.post_starting:
-        newest = [view.newest(name) for name in lifecycle.post_starting]
-        hidden = {c.id for c in newest if c is not None and (c.is_running or c.state is ObservedState.CREATED)}
+        newest = [(view.newest(name), attempt) for name, attempt in lifecycle.post_starting.items()]
+        hidden = {c.id for c, attempt in newest if c is not None and _is_starting(c, attempt)}
         view = replace(view, containers=tuple(c for c in view.containers if c.id not in hidden))
     if lifecycle.to_restart:
         view = replace(view, containers=tuple(_going_on(c, view, lifecycle) for c in view.containers))
     return view
+
+
+def _is_starting(container: ContainerView, attempt: int) -> bool:
+    """Whether it is the container whose hook runs or will, and not one that an agent created and did not start before it was killed."""
+    return container.is_running or (container.state is ObservedState.CREATED and container.attempt >= attempt)
 
 
 def _going_on(container: ContainerView, view: PodView, lifecycle: PodLifecycle) -> ContainerView:
