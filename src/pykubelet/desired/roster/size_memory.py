@@ -25,6 +25,7 @@ from pykubelet.desired.roster.allocation_state import (
     AllocationStateError,
     decode_state,
     encode_state,
+    is_of_another,
 )
 from pykubelet.desired.roster.kept_size import KeptSize, merged_sizes, with_kept_sizes
 from pykubelet.edges.host.fs import files
@@ -44,8 +45,8 @@ class SizeMemory:
         self._file = Checkpoint(f"{root}/pod_sizes")
         self._flight = flight
         self._saved: dict[PodUID, KeptSize] = {}
-        #: What is in the files of the reference's format; None: not known.
-        self._states: dict[str, bytes | None] = {ALLOCATED: None, ACTUATED: None}
+        #: What this agent has written to the files of the reference's format, by their names.
+        self._written: dict[str, Sizes] = {}
         self._problem = ""
 
     def load(self) -> Mapping[PodUID, KeptSize]:
@@ -73,7 +74,8 @@ class SizeMemory:
         except AllocationStateError as error:
             set_aside(path, str(error))
             return None
-        self._states[name] = content
+        if not is_of_another(content):
+            self._written[name] = found
         return found
 
     async def follow(self, roster: Cell[Roster], *, resizable: bool = True) -> None:
@@ -99,24 +101,24 @@ class SizeMemory:
             await self._save(sizes, {ALLOCATED: allocated, ACTUATED: actuated})
 
     async def _save(self, sizes: dict[PodUID, KeptSize], states: Mapping[str, Sizes]) -> None:
-        contents = {name: encode_state(state) for name, state in states.items()}
-        changed = {name: content for name, content in contents.items() if content != self._states[name]}
+        news = {name: dict(state) for name, state in states.items() if state != self._written.get(name)}
         own = None if sizes == self._saved else encode(sizes)
-        if not changed and own is None:
+        if not news and own is None:
             return
 
         def save() -> None:
-            for name, content in changed.items():
-                files.write_atomic(f"{self._root}/{name}", content, 0o600, durable=True)
+            for name, state in news.items():
+                files.write_atomic(f"{self._root}/{name}", encode_state(state), 0o600, durable=True)
             if own is not None:
                 self._file.save(own)
 
-        self._states |= dict.fromkeys(changed)
+        for name in news:
+            self._written.pop(name, None)
         outcome = await self._flight.run("save:pod-sizes", save, SAVE_DEADLINE_S)
         match outcome:
             case Done():
                 self._saved = sizes
-                self._states |= changed
+                self._written |= news
                 self._note("")
             case Failed(HostError() as error):
                 self._note(str(error))
