@@ -100,7 +100,7 @@ def test_volumes_of_kinds_that_are_not_known_are_named() -> None:
         ("u", "example.com~driver", "b"),
         ("u", "kubernetes.io~aws-ebs", "c"),
     ]
-    (one,) = volume_findings(found, {}, DIRECTORIES)
+    (one,) = volume_findings(found, DIRECTORIES)
     assert one.subject == "volume c of pod u" and "kubernetes.io/aws-ebs" in one.text
 
 
@@ -131,6 +131,7 @@ def test_files_that_cannot_be_used_and_a_runtime_that_is_away(
     (root / "device-plugins" / "kubelet_internal_checkpoint").write_text("{}")
     (root / "cpu_manager_state").write_text('{"policyName":"static","defaultCpuSet":"0-1","checksum":1}')
     (root / "dra_manager_state").write_text("{}")
+    (root / "allocated_pods_state").write_text('{"data":"{}","checksum":1}')
     (root / "pod_sizes").write_text("pykubelet-checkpoint 99 0 0\n")
     config = tmp_path / "config.yaml"
     config.write_text(
@@ -146,6 +147,7 @@ def test_files_that_cannot_be_used_and_a_runtime_that_is_away(
             "resource managers": "refused",
             "dra_manager_state": "refused",
             "kubelet_internal_checkpoint": "change",
+            "allocated_pods_state": "change",
             "pod_sizes": "change",
             "container runtime": "refused",
         },

@@ -123,15 +123,13 @@ def _last(parent: str) -> str:
     return parent.rpartition("/")[2] if parent.endswith(".slice") else "/" + parent.strip("/")
 
 
-def volume_findings(
-    directories: Iterable[tuple[str, str, str]], names: Mapping[str, str], known: frozenset[str]
-) -> Iterator[Finding]:
-    """Volumes on disk that no kind here serves. `directories`: pod, directory of the kind, name; `names`: of the pods."""
+def volume_findings(directories: Iterable[tuple[str, str, str]], known: frozenset[str]) -> Iterator[Finding]:
+    """Volumes on disk that no kind here serves. `directories`: UID of the pod, directory of the kind, name; `known`: of the kinds."""
     for uid, directory, name in directories:
         if directory.startswith(_IN_TREE) and directory not in known:
             kind = directory.replace("~", "/")
             text = f"is not adopted: there are no volumes of the kind {kind}; it is unmounted when the pod ends"
-            yield Finding(Severity.CHANGE, f"volume {name} of pod {names.get(uid, uid)}", text)
+            yield Finding(Severity.CHANGE, f"volume {name} of pod {uid}", text)
 
 
 def exit_code(findings: Iterable[Finding]) -> int:

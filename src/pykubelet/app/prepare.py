@@ -8,8 +8,9 @@ from __future__ import annotations
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.paths import CONTAINER_LOG_LINKS, Paths
 from pykubelet.config.settings import Settings
+from pykubelet.desired.roster.allocation_state import ALLOCATED, MAX_STATE_BYTES, is_of_another
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.files import make_dirs, remove_temporaries
+from pykubelet.edges.host.fs.files import make_dirs, read_bytes, remove_file, remove_temporaries
 from pykubelet.edges.host.fs.mounts import make_shared
 from pykubelet.edges.host.proc import oom, sysctl
 from pykubelet.edges.host.proc.machine import Machine, read_machine
@@ -83,3 +84,13 @@ def app_armor_enabled() -> bool:
             return stream.read().startswith("Y")
     except OSError:
         return False
+
+
+def forget_outdated(root: str) -> None:
+    """Remove the statuses in the root directory if another agent has run since they were written: they are older than what it reported."""
+    try:
+        if is_of_another(read_bytes(f"{root}/{ALLOCATED}", MAX_STATE_BYTES)) and remove_file(f"{root}/pod_statuses"):
+            log.info("the statuses of an earlier run are not used: another agent has run since")
+    except HostError as error:
+        if not error.is_not_found:
+            log.warning("it is not known whether another agent has run since the last run", error=error)

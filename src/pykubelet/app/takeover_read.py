@@ -9,7 +9,7 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 
 from pykubelet.act.claims.state import StateError, decode_state
-from pykubelet.act.claims.store import STATE_FILE
+from pykubelet.act.claims.store import STATE_FILE as CLAIMS
 from pykubelet.act.placement.checkpoint import CheckpointError as StateFileError
 from pykubelet.act.placement.cpu_state import FILE_NAME as CPUS
 from pykubelet.act.placement.devices.device_checkpoint import FILE_NAME as DEVICES
@@ -39,7 +39,9 @@ from pykubelet.base.model.qos import qos_class
 from pykubelet.base.model.roster import ManifestProblem, is_mirror
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.settings import Settings
-from pykubelet.desired.sources.decode import MAX_BYTES, ManifestRules, decode_manifest
+from pykubelet.desired.roster.allocation_state import ACTUATED, ALLOCATED, AllocationStateError
+from pykubelet.desired.roster.allocation_state import decode_state as decode_sizes
+from pykubelet.desired.sources.decode import MAX_BYTES, decode_manifest, manifest_rules
 from pykubelet.desired.sources.static import file_origin
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
@@ -53,7 +55,8 @@ from pykubelet.edges.host.proc.topology import read_topology
 
 _LIMIT = 64 << 20
 _ANSWER_S = 10.0
-#: The agent's own files, whose versions it may not know after a step back.
+SIZES = (ALLOCATED, ACTUATED)
+#: The agent's own files: an earlier version of the agent does not know those of a later one.
 OWN_FILES = ("pod_statuses", "pod_sizes", "volume_bindings")
 
 
@@ -63,12 +66,13 @@ OWN_FILES = ("pod_statuses", "pod_sizes", "volume_bindings")
 def file_findings(settings: Settings) -> Iterator[Finding]:
     """State files that cannot be used, and volumes of kinds that are not known."""
     root = settings.root_dir
-    for name in (CPUS, MEMORY, STATE_FILE, f"device-plugins/{DEVICES}", *OWN_FILES):
+    for name in (CPUS, MEMORY, CLAIMS, f"device-plugins/{DEVICES}", *SIZES, *OWN_FILES):
         if problem := _unreadable(f"{root}/{name}"):
-            yield Finding(Severity.REFUSED, f"{root}/{name}", problem)
+            severity = Severity.CHANGE if name in (*SIZES, *OWN_FILES) else Severity.REFUSED
+            yield Finding(severity, f"{root}/{name}", problem)
     yield from _manager_findings(settings)
     yield from _checkpoint_findings(root)
-    yield from volume_findings(_volumes(settings), {}, DIRECTORIES)
+    yield from volume_findings(_volumes(settings), DIRECTORIES)
 
 
 def _unreadable(path: str) -> str:
@@ -107,12 +111,12 @@ def _manager_findings(settings: Settings) -> Iterator[Finding]:
 
 
 def _checkpoint_findings(root: str) -> Iterator[Finding]:
-    claims = _read(f"{root}/{STATE_FILE}")
+    claims = _read(f"{root}/{CLAIMS}")
     if claims is not None:
         try:
             decode_state(claims)
         except StateError as error:
-            yield Finding(Severity.REFUSED, f"{root}/{STATE_FILE}", f"cannot be used: {error}")
+            yield Finding(Severity.REFUSED, f"{root}/{CLAIMS}", f"cannot be used: {error}")
     devices = _text(f"{root}/device-plugins/{DEVICES}")
     if devices is not None:
         try:
@@ -120,6 +124,14 @@ def _checkpoint_findings(root: str) -> Iterator[Finding]:
         except StateFileError as error:
             text = f"is set aside, and running pods may lose their devices: {error}"
             yield Finding(Severity.CHANGE, f"{root}/device-plugins/{DEVICES}", text)
+    for name in SIZES:
+        sizes = _read(f"{root}/{name}")
+        if sizes is not None:
+            try:
+                decode_sizes(sizes)
+            except AllocationStateError as error:
+                text = f"is set aside, and every pod is taken to have the size of its spec: {error}"
+                yield Finding(Severity.CHANGE, f"{root}/{name}", text)
     for name in OWN_FILES:
         data = _read(f"{root}/{name}")
         if data is not None and name != "pod_statuses":
@@ -249,7 +261,7 @@ async def _desired(settings: Settings, findings: list[Finding]) -> Desired:
 
 def _manifests(settings: Settings, node_name: str, findings: list[Finding]) -> Iterator[Pod]:
     """The static pods of the manifests; those that cannot be used are findings."""
-    rules = ManifestRules(node_name, settings.standalone)
+    rules = manifest_rules(settings, node_name)
     for path in _manifest_paths(settings.config.staticPodPath):
         try:
             data = files.read_bytes(path, MAX_BYTES)

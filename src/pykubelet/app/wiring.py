@@ -45,7 +45,7 @@ from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.app.advice import advice, read_circumstances
 from pykubelet.app.driver import ask_driver, cgroups_of, insist_on_driver
 from pykubelet.app.parts import Cells, Loops, Machinery, Periods, Runtime
-from pykubelet.app.prepare import AgentStartError, app_armor_enabled, kernel_version, prepare_machine
+from pykubelet.app.prepare import AgentStartError, app_armor_enabled, forget_outdated, kernel_version, prepare_machine
 from pykubelet.app.wiring_claims import load_claims, wire_claims
 from pykubelet.app.wiring_observe import wire_eviction, wire_oom, wire_own_usage, wire_shutdown, wire_stats
 from pykubelet.app.wiring_placement import wire_placement
@@ -65,11 +65,10 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import SOURCE_API, SOURCE_FILE, SOURCE_HTTP
 from pykubelet.base.model.roster import SourceChanged
 from pykubelet.config.settings import CRASH_BACKOFF_RESET_S, Settings
-from pykubelet.desired.roster.allocation_state import ALLOCATED, MAX_STATE_BYTES, is_of_another
 from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
 from pykubelet.desired.roster.model import admission_rules
 from pykubelet.desired.roster.size_memory import SizeMemory
-from pykubelet.desired.sources.decode import ManifestRules
+from pykubelet.desired.sources.decode import manifest_rules
 from pykubelet.desired.sources.file import FileSource
 from pykubelet.desired.sources.gated import ALL_ON, GatedPods, field_gates
 from pykubelet.desired.sources.url import UrlSource
@@ -78,7 +77,6 @@ from pykubelet.edges.host.cgroups.cgroup_detect import can_limit_cpu, can_limit_
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupVersion
 from pykubelet.edges.host.cgroups.cgroups import Cgroups
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.files import read_bytes, remove_file
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.edges.host.proc.kmsg import KernelLog, open_kernel_log
 from pykubelet.edges.host.proc.machine import Machine
@@ -116,12 +114,7 @@ def wire_sources(m: Machinery, node_name: str) -> tuple[Loops, frozenset[str]]:
     settings, config = m.settings, m.settings.config
     loops: Loops = []
     names = set()
-    rules = ManifestRules(
-        node_name,
-        settings.standalone,
-        may_refer=not settings.enabled("PreventStaticPodAPIReferences"),
-        comparisons=settings.enabled("TaintTolerationComparisonOperators"),
-    )
+    rules = manifest_rules(settings, node_name)
     if config.staticPodPath:
         period = settings.file_check_frequency_s
         source = FileSource(config.staticPodPath, rules, period, m.pod_updates, m.clock, m.flight)
@@ -160,17 +153,6 @@ def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
 def status_memory(m: Machinery) -> StatusMemory:
     """The statuses on disk. They have their own thread, so that they do not wait for blocking work on volumes."""
     return StatusMemory(f"{m.settings.root_dir}/pod_statuses", SingleFlight("statuses", workers=1))
-
-
-def forget_outdated(m: Machinery) -> None:
-    """Remove the statuses on disk if another agent has run since they were written: they are older than what it reported."""
-    root = m.settings.root_dir
-    try:
-        if is_of_another(read_bytes(f"{root}/{ALLOCATED}", MAX_STATE_BYTES)) and remove_file(f"{root}/pod_statuses"):
-            log.info("the statuses of an earlier run are not used: another agent has run since")
-    except HostError as error:
-        if not error.is_not_found:
-            log.warning("it is not known whether another agent has run since the last run", error=error)
 
 
 def wire_pleg(m: Machinery, cells: Cells) -> Pleg:
@@ -397,7 +379,7 @@ class Agent:
         """
         m, cells, cluster = self._m, self.cells, self._cluster
         self._begin(wire_tracing(m.settings, self._facts.name, self._closing))
-        forget_outdated(m)
+        forget_outdated(m.settings.root_dir)
         claims = load_claims(m)
         pod_cgroups = make_pod_cgroups(m, self._facts)
         puller, collector = wire_images(m, cells, cluster.pull_identity(m) if cluster and m.providers else None)

@@ -18,6 +18,7 @@ from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.ids import is_pod_uid
 from pykubelet.base.model.roster import ManifestProblem
+from pykubelet.config.settings import Settings
 from pykubelet.desired.sources.references import api_reference, never_allowed
 from pykubelet.desired.sources.static import Origin, make_static
 from pykubelet.desired.sources.storage import KINDS, decode_object
@@ -47,6 +48,16 @@ class ManifestRules(Value):
     is_standalone: bool = False
     may_refer: bool = False
     comparisons: bool = False
+
+
+def manifest_rules(settings: Settings, node_name: str) -> ManifestRules:
+    """The rules from the configuration."""
+    return ManifestRules(
+        node_name,
+        settings.standalone,
+        may_refer=not settings.enabled("PreventStaticPodAPIReferences"),
+        comparisons=settings.enabled("TaintTolerationComparisonOperators"),
+    )
 
 
 def problem(origin: Origin, field_path: str, reason: str) -> ManifestProblem:
