@@ -6,7 +6,7 @@ Reads: the cell `Usage`. Writes nothing; `UsageWanted` goes into the mailbox of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from pykubelet.base.api.codec import encode
 from pykubelet.base.kit.cells import Cell
@@ -95,16 +95,16 @@ class StatsRoutes:
     async def resource_metrics(self, _: Request) -> Answer:
         """`/metrics/resource`. If the usage cannot be read in time, its error metric is 1."""
         usage = await self.fresh(with_files=False) or Usage(error="usage could not be read in time")
-        return Response(
-            200,
-            render_metrics(with_stability(resource_families(usage, with_hidden=self._rules.with_hidden))),
-            CONTENT_TYPE,
-        )
+        return _page(with_stability(resource_families(usage, with_hidden=self._rules.with_hidden)))
 
     async def cadvisor_metrics(self, _: Request) -> Answer:
         """`/metrics/cadvisor`. If the usage cannot be read in time, its error metric is 1."""
         usage = await self.fresh(with_files=True, with_details=True) or Usage(error="usage could not be read in time")
-        return Response(200, render_metrics(cadvisor_families(usage, self._machine)), CONTENT_TYPE)
+        return _page(cadvisor_families(usage, self._machine))
+
+
+def _page(families: Iterable[MetricFamily]) -> Response:
+    return Response(200, render_metrics(families), CONTENT_TYPE)
 
 
 def agent_metrics(inputs: Callable[[], MetricsInputs], usage: StatsRoutes) -> EndpointHandler:
@@ -116,7 +116,7 @@ def agent_metrics(inputs: Callable[[], MetricsInputs], usage: StatsRoutes) -> En
             usage.keep_fresh()
         families = [*REGISTRY.families(), *kubelet_families(now), *process_families(read_self())]
         families.sort(key=lambda family: family.name)
-        return Response(200, render_metrics(with_stability(families)), CONTENT_TYPE)
+        return _page(with_stability(families))
 
     return handle
 
@@ -124,7 +124,7 @@ def agent_metrics(inputs: Callable[[], MetricsInputs], usage: StatsRoutes) -> En
 async def probe_metrics(_: Request) -> Answer:
     """`/metrics/probes`."""
     families = [*PROBES.families(), process_start(read_self())]
-    return Response(200, render_metrics(with_stability(families, without=())), CONTENT_TYPE)
+    return _page(with_stability(families, without=()))
 
 
 def health_metrics(checks: Mapping[str, Check]) -> EndpointHandler:
@@ -141,6 +141,6 @@ def health_metrics(checks: Mapping[str, Check]) -> EndpointHandler:
             HEALTH_CHECKS.family(),
             process_start(read_self()),
         ]
-        return Response(200, render_metrics(with_stability(families, without=())), CONTENT_TYPE)
+        return _page(with_stability(families, without=()))
 
     return handle
