@@ -17,10 +17,10 @@ from functools import partial
 from pathlib import Path
 
 from testbed import containerd, controlplane, host, images, node
-from testbed.containerd import Testbed
 from testbed.controlplane import ControlPlane
 from testbed.faults import Faults
 from testbed.host import TestbedError
+from testbed.private_runtime import Testbed
 
 from bench import cluster, machine
 from bench.agent import NODE_NAME, PROGRAM, Agent

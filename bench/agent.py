@@ -17,7 +17,7 @@ from typing import Any
 
 from testbed import host, images, node
 from testbed.certificates import issue, make_authority
-from testbed.containerd import Testbed
+from testbed.private_runtime import Testbed
 
 from bench import CHECKOUT
 from bench.runtime import BenchError

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from testbed import containerd, host, images, node
+from testbed.private_runtime import Testbed
 
 #: Files of few tests that take minutes. They are started first: the last to start bounds the suite.
 LONG_FILES = (
@@ -64,7 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def testbed() -> Iterator[containerd.Testbed]:
+def testbed() -> Iterator[Testbed]:
     """A running private containerd with the images of `testbed.images.BUILDERS`.
 
     Its cgroup root `/<name>` exists for the pods of the tests. Tests that stop or kill it start it again.

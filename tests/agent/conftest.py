@@ -11,17 +11,18 @@ import pytest
 from support.agent import Agent, sweep
 from support.world import World, a_world
 from testbed import containerd
+from testbed.private_runtime import Testbed
 
 MakeAgent = Callable[..., Agent]
 _numbers = iter(range(1, 10_000))
 
 
-def _new(testbed: containerd.Testbed, settings: dict[str, object], flags: tuple[str, ...]) -> Agent:
+def _new(testbed: Testbed, settings: dict[str, object], flags: tuple[str, ...]) -> Agent:
     return Agent(testbed, Path(testbed.folder) / f"agent-{next(_numbers)}", settings, flags)
 
 
 @pytest.fixture
-async def make_agent(testbed: containerd.Testbed) -> AsyncIterator[MakeAgent]:
+async def make_agent(testbed: Testbed) -> AsyncIterator[MakeAgent]:
     """Makes agents (not started) for one test: keywords are KubeletConfiguration fields, `flags` a tuple."""
     made: list[Agent] = []
 
@@ -44,7 +45,7 @@ async def world(make_agent: MakeAgent, tmp_path: Path) -> AsyncIterator[World]:
 
 
 @pytest.fixture(scope="module")
-def agent(testbed: containerd.Testbed, request: pytest.FixtureRequest) -> Iterator[Agent]:
+def agent(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[Agent]:
     """A started agent that the tests of a module share; each test uses pod names of its own.
 
     The module's SETTINGS, where it has some, are laid over its configuration. Not to be used in a module that also

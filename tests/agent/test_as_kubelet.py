@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.agent import PROGRAM, Agent, make_pod
-from testbed.containerd import Testbed
+from testbed.private_runtime import Testbed
 
 pytestmark = pytest.mark.integration
 

@@ -15,9 +15,9 @@ from support.agent import Agent, Json, make_container, make_pod
 from support.beside import READY, others_go_on
 from support.gate import MOUNTS, UNTIL_OPEN, Gate
 from testbed import containerd, host, images
-from testbed.containerd import Testbed
 from testbed.faults import Faults
 from testbed.fuse import HangingFileSystem
+from testbed.private_runtime import Testbed
 
 pytestmark = pytest.mark.integration
 

@@ -15,7 +15,7 @@ import pytest
 from support.agent import sweep
 from support.crashes import SETTINGS, CrashingAgent, Life, remove_image
 from testbed import containerd, images, registry
-from testbed.containerd import Testbed
+from testbed.private_runtime import Testbed
 
 pytestmark = pytest.mark.integration
 

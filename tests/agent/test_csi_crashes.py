@@ -24,7 +24,7 @@ from support.crashes import CrashingAgent
 from support.csi import CsiProcess, csi_driver
 from support.csi_rules import CsiRules
 from support.world import World, kubeconfig
-from testbed.containerd import Testbed
+from testbed.private_runtime import Testbed
 
 from pykubelet.edges.host.devices.loops import find_loops
 from pykubelet.edges.host.fs.mounts import mounts_below

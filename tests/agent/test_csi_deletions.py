@@ -16,7 +16,7 @@ from agent.test_csi_crashes import LONG_S, MANAGER, Kind, Lives, crashing, point
 from support.agent import WAIT_S, is_ready
 from support.crashes import CrashingAgent
 from support.csi import csi_driver
-from testbed.containerd import Testbed
+from testbed.private_runtime import Testbed
 
 KEPT = "written before"
 #: Pods whose grace period is 0 are gone from the API server when the agent is back; others still are there, and terminating.

@@ -11,7 +11,7 @@ from agent.conftest import MakeAgent
 from support.agent import Agent, Json, make_container, make_pod, sweep
 from support.device_plugins import Device, PluginProcess, device_plugin, healthy
 from support.world import World
-from testbed import containerd
+from testbed.private_runtime import Testbed
 
 pytestmark = pytest.mark.integration
 
@@ -126,7 +126,7 @@ async def test_devices_inside_a_container_through_all_restarts(make_agent: MakeA
 
 
 async def test_after_a_reboot_a_pod_whose_plugin_is_not_there_is_refused(
-    make_agent: MakeAgent, testbed: containerd.Testbed
+    make_agent: MakeAgent, testbed: Testbed
 ) -> None:
     agent = make_agent().start()
     async with device_plugin(agent.root, R, healthy("a")) as plugin:

@@ -20,7 +20,7 @@ from support.agent import NODE_NAME, Agent, Json, make_container, make_pod
 from support.faults import FAULTS, LOGIN, PODS, UNKNOWN_USER, Fault, Surroundings, on_port
 from support.gate import MOUNTS, UNTIL_OPEN, Gate, make_held
 from testbed import containerd, host, images, registry
-from testbed.containerd import Testbed
+from testbed.private_runtime import Testbed
 
 from pykubelet.act.runtime.lifecycle.start import NAME_ATTEMPTS
 from pykubelet.edges.cri import cri_pb2 as pb

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.agent import Agent
 from testbed import host
-from testbed.containerd import Testbed
+from testbed.private_runtime import Testbed
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,8 @@ import pytest
 from support.agent import Agent, Json, make_container, make_pod
 from support.api import NodeApi
 from support.browser import Browser, Tab
-from testbed import containerd, host
+from testbed import host
+from testbed.private_runtime import Testbed
 
 pytestmark = pytest.mark.integration
 #: Ends with words that would be more than words if they came onto a page as HTML.
@@ -30,7 +31,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def shown(testbed: containerd.Testbed) -> Iterator[tuple[Agent, int]]:
+def shown(testbed: Testbed) -> Iterator[tuple[Agent, int]]:
     """An agent with a page, a pod that runs, one that waits and one that fails; and the page's port."""
     port = host.free_port(0)
     authentication = {"anonymous": {"enabled": True}, "webhook": {"enabled": False}}

@@ -13,6 +13,7 @@ from agent.conftest import MakeAgent
 from support.agent import Agent, Json, container_status, make_container, make_pod
 from support.world import PODS, a_world
 from testbed import containerd
+from testbed.private_runtime import Testbed
 
 pytestmark = pytest.mark.integration
 
@@ -68,7 +69,7 @@ def quota(agent: Agent, of: Json) -> set[str]:
     return found
 
 
-async def test_a_guaranteed_pod_has_its_cpu_to_itself(make_agent: MakeAgent, testbed: containerd.Testbed) -> None:
+async def test_a_guaranteed_pod_has_its_cpu_to_itself(make_agent: MakeAgent, testbed: Testbed) -> None:
     agent = make_agent(**STATIC).start()
     agent.put(pod("early"))
     await agent.wait_running("early")

@@ -16,7 +16,7 @@ import pytest
 from support.agent import Agent, Json, make_container, make_pod, waiting_reason
 from support.world import a_world
 from testbed import containerd, images, registry
-from testbed.containerd import Testbed
+from testbed.private_runtime import Testbed
 from testbed.registry import Registry
 
 from pykubelet.edges.cri import cri_pb2 as pb

@@ -17,7 +17,7 @@ from support.agent import Agent, make_container, make_pod
 from support.drivers import dra_driver
 from support.world import World
 from testbed import containerd
-from testbed.containerd import Testbed
+from testbed.private_runtime import Testbed
 
 from pykubelet.base.api.resource_claims import claims_path
 from pykubelet.edges.cri.client import CriClient

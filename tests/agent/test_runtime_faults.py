@@ -12,7 +12,7 @@ import pytest
 from support.agent import Agent, container_status, make_container, make_pod
 from support.gate import MOUNTS, UNTIL_OPEN, Gate
 from testbed import containerd
-from testbed.containerd import Testbed
+from testbed.private_runtime import Testbed
 
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient

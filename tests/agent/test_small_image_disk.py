@@ -14,7 +14,7 @@ import pytest
 from support.agent import Agent, Json, container_status, make_container, make_pod, waiting_reason
 from support.world import World, a_world
 from testbed import containerd, images, registry
-from testbed.containerd import Testbed
+from testbed.private_runtime import Testbed
 from testbed.registry import Registry
 
 from pykubelet.edges.cri.client import CriClient

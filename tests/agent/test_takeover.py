@@ -25,7 +25,7 @@ from support.reference import (
     lasting,
     newest_start,
 )
-from testbed import containerd
+from testbed.private_runtime import Testbed
 
 from pykubelet.base.api.times import parse_time
 
@@ -47,7 +47,7 @@ SETTINGS: dict[str, object] = {
 
 
 @pytest.fixture
-async def agent(testbed: containerd.Testbed) -> AsyncIterator[EitherAgent]:
+async def agent(testbed: Testbed) -> AsyncIterator[EitherAgent]:
     await sweep(testbed)
     made = EitherAgent(testbed, Path(testbed.folder) / "takeover", SETTINGS)
     yield made

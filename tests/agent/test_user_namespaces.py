@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.agent import Agent, Json, container_status, make_container, make_pod
-from testbed.containerd import Testbed
+from testbed.private_runtime import Testbed
 
 from pykubelet.edges.cri.client import CriClient
 

@@ -17,6 +17,7 @@ from testbed import containerd, node
 from testbed.controlplane import SCHEDULER, ControlPlane
 from testbed.controlplane_programs import VARIABLE
 from testbed.host import TestbedError
+from testbed.private_runtime import Testbed
 
 _numbers = iter(range(1, 10_000))
 MakeAgent = Callable[..., Agent]
@@ -71,7 +72,7 @@ def cluster(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iter
 
 
 @pytest.fixture
-def make_cluster_agent(testbed: containerd.Testbed, cluster: Cluster) -> Iterator[MakeAgent]:
+def make_cluster_agent(testbed: Testbed, cluster: Cluster) -> Iterator[MakeAgent]:
     """Makes agents (not started) that are the node NODE_NAME: keywords are KubeletConfiguration fields."""
     made: list[Agent] = []
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from testbed import host, images
-from testbed.containerd import Testbed
 from testbed.node import render_config
+from testbed.private_runtime import Testbed
 
 from pykubelet.act.runtime.lifecycle.removal import remove_sandbox
 from pykubelet.base.model.ids import ContainerID, SandboxID

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from testbed import host
-from testbed.containerd import Testbed
+from testbed.private_runtime import Testbed
 
 
 def traces(testbed: Testbed) -> list[str]:

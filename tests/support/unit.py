@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 
 from support.agent import Agent, Json, sweep
 from testbed import containerd, cri, host, images
-from testbed.containerd import Testbed
 from testbed.node import render_config
+from testbed.private_runtime import Testbed
 
 UNIT = "pykubelet.service"
 UNIT_FILE = Path("/etc/systemd/system", UNIT)

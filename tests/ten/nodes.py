@@ -20,8 +20,8 @@ from support.agent import PROGRAM, Json, RuntimeView, look
 from support.cluster import Cluster
 from testbed import containerd as runtimes
 from testbed import cri, host, images, node
-from testbed.containerd import Testbed
 from testbed.controlplane import ControlPlane, node_kubeconfig
+from testbed.private_runtime import Testbed
 from testbed.segment import Segment
 
 from pykubelet.edges.cri.client import CriClient

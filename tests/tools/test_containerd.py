@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support.traces import traces
 from testbed import containerd, cri, host, images, node
-from testbed.containerd import Testbed
+from testbed.private_runtime import Testbed
 
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from testbed import containerd, images, registry
-from testbed.containerd import Testbed
+from testbed.private_runtime import Testbed
 
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient

@@ -11,15 +11,11 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from testbed import host, images
 from testbed.host import TestbedError
+from testbed.private_runtime import Testbed
 
-if TYPE_CHECKING:
-    from testbed.containerd import Testbed
-
-KIND = "crio"
 #: No drop-in files of the machine's own CRI-O.
 FLAGS = ("--config-dir", "")
 _ANY_SIGNATURE = {"default": [{"type": "insecureAcceptAnything"}]}
@@ -36,15 +32,6 @@ for argument in "$@"; do
 done
 exec {runc} "$@"
 """
-
-
-def environment(root: Path) -> dict[str, str]:
-    """Variables that keep CRI-O and skopeo away from the machine's own settings of containers."""
-    return {
-        "CONTAINERS_REGISTRIES_CONF": str(root / "registries.conf"),
-        "CONTAINERS_STORAGE_CONF": str(root / "storage.conf"),
-        "XDG_RUNTIME_DIR": str(root),
-    }
 
 
 def prepare(testbed: Testbed) -> None:

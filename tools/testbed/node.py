@@ -16,8 +16,8 @@ from pathlib import Path
 import live_table
 
 from testbed import claims, containerd, controlplane, host, images, segment
-from testbed.containerd import Testbed
 from testbed.host import TestbedError
+from testbed.private_runtime import Testbed
 
 NODE_NAME = "local"
 # Cut short, an agent has nothing to lose; this is for a machine that is very busy.

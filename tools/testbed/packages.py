@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from testbed import images
-from testbed.containerd import CNI_BIN
 from testbed.host import TestbedError
+from testbed.private_runtime import CNI_BIN
 
 _SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

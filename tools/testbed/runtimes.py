@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed import crio, debian, packages
+from testbed import debian, packages
 from testbed.host import TestbedError
+from testbed.private_runtime import CONTAINERD, CRIO
 
 INSTALLED = "installed"
 #: containerd 1.6 is Debian 12's own; 1.7 and 2.1 are those of the next suites.
@@ -73,7 +74,7 @@ def find(name: str, folder: Path) -> Path | None:
         return None
     if "/" in name:
         found = Path(name).resolve()
-        if not any((found / program).exists() for program in ("containerd", crio.KIND)):
+        if not any((found / program).exists() for program in (CONTAINERD, CRIO)):
             raise TestbedError(f"{found} has neither containerd nor crio")
         return found
     return _unpack(name, folder / name)
@@ -81,7 +82,7 @@ def find(name: str, folder: Path) -> Path | None:
 
 def version(bin_dir: Path | None) -> str:
     """What the runtime's program reports about itself, in one line."""
-    kind = crio.KIND if bin_dir is not None and (bin_dir / crio.KIND).exists() else "containerd"
+    kind = CRIO if bin_dir is not None and (bin_dir / CRIO).exists() else CONTAINERD
     command = [str(bin_dir / kind) if bin_dir is not None else kind, "--version"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     return " ".join(done.stdout.partition("\n")[0].split()) or f"{kind} does not report its version"

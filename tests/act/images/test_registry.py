@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from act.images.stand import pod
 from testbed import containerd, images, registry
-from testbed.containerd import Testbed
+from testbed.private_runtime import Testbed
 from testbed.registry import Registry
 
 from pykubelet.act.images.credentials import PullCredentials

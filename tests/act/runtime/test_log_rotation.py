@@ -14,7 +14,7 @@ from act.runtime.gc_stand import BUSYBOX, Stand, names_in, ref_of, write
 from hypothesis import given
 from hypothesis import strategies as st
 from testbed import host, images
-from testbed.containerd import Testbed
+from testbed.private_runtime import Testbed
 
 from pykubelet.act.runtime.collect.log_rotation import LogRotation, RotationSettings
 from pykubelet.act.runtime.collect.log_rotation_plan import RotationPlan, plan_rotation, rotated_name

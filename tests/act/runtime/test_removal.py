@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from testbed import images
-from testbed.containerd import Testbed
+from testbed.private_runtime import Testbed
 
 from pykubelet.act.runtime.lifecycle.removal import remove_container, remove_sandbox
 from pykubelet.base.model.ids import ContainerID

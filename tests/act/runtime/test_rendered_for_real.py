@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from act.runtime.rendering import GIB, SETTINGS, make_container, make_pod
 from testbed import host, images
-from testbed.containerd import Testbed
+from testbed.private_runtime import Testbed
 
 from pykubelet.act.runtime.render.context import ContainerContext, RenderFailure, SandboxContext
 from pykubelet.act.runtime.render.etc_hosts import etc_hosts_content

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from testbed import containerd, images
+from testbed.private_runtime import Testbed
 
 from pykubelet.base.model import labels
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -110,7 +111,7 @@ async def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         await client.close()
         await fake.stop()
         return
-    bed: containerd.Testbed = request.getfixturevalue("testbed")
+    bed: Testbed = request.getfixturevalue("testbed")
 
     async def restart() -> None:
         containerd.kill(bed)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from observe.probes.stand import Node
 from testbed import images
-from testbed.containerd import Testbed
+from testbed.private_runtime import Testbed
 
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.values import replace
