@@ -6,9 +6,9 @@ import asyncio
 import json
 
 import pytest
-from report.node.stand import ABOUT, NODE, NODES, WELL, MakeStand
+from report.node.stand import ABOUT, NODE, NODES, WELL, MakeStand, Stand
 
-from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.cells import CellWriter, make_cell
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.node import NodeWanted
 from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins, PluginType
@@ -202,7 +202,8 @@ def csi_plugin(name: str, node_id: str = "id-1", limit: int = 0, **topology: str
     return Plugins({plugin.socket: plugin})
 
 
-async def test_node_and_csi_node_show_the_registered_drivers(make_stand: MakeStand) -> None:
+async def with_csi_node(make_stand: MakeStand) -> tuple[Stand, CellWriter[Plugins]]:
+    """A node that is ready and keeps its CSINode, and the writer of its plugins."""
     stand = make_stand()
     stand.set_runtime.publish(WELL)
     stand.start()
@@ -211,6 +212,11 @@ async def test_node_and_csi_node_show_the_registered_drivers(make_stand: MakeSta
         "csi-node", CsiNodeKeeper(stand.clients[0], "n", stand.node, plugins, stand.server.clock).run()
     )
     await stand.until_ready()
+    return stand, write
+
+
+async def test_node_and_csi_node_show_the_registered_drivers(make_stand: MakeStand) -> None:
+    stand, write = await with_csi_node(make_stand)
     ids = "csi.volume.kubernetes.io/nodeid"
     earlier = {"name": "earlier", "nodeID": "x", "topologyKeys": None}
     await stand.until(lambda found: True, CSI_NODE)
@@ -244,14 +250,7 @@ async def test_node_and_csi_node_show_the_registered_drivers(make_stand: MakeSta
 
 
 async def test_a_driver_that_the_api_server_refuses_costs_the_others_nothing(make_stand: MakeStand) -> None:
-    stand = make_stand()
-    stand.set_runtime.publish(WELL)
-    stand.start()
-    plugins, write = make_cell("plugins", Plugins())
-    stand.supervisor.start_root(
-        "csi-node", CsiNodeKeeper(stand.clients[0], "n", stand.node, plugins, stand.server.clock).run()
-    )
-    await stand.until_ready()
+    stand, write = await with_csi_node(make_stand)
     await stand.until(lambda found: True, CSI_NODE)
     one, other = csi_plugin("forbidden", zone="a"), csi_plugin("good", "id-2", rack="r")
     invalid = csi_plugin("invalid", "x" * 193)
