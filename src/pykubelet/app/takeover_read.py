@@ -247,6 +247,7 @@ async def _desired(settings: Settings, findings: list[Finding]) -> Desired:
     except ConfigError as error:
         findings += [Finding(Severity.REFUSED, "node name", problem) for problem in error.problems]
         return Desired((), frozenset())
+    findings.append(Finding(Severity.NOTE, "node name", f"is {node_name}, and part of the names of static pods"))
     complete = set() if settings.config.staticPodURL else {labels.SOURCE_HTTP}
     complete |= {labels.SOURCE_FILE}
     pods = list(_manifests(settings, node_name, findings))
