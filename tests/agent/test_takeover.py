@@ -60,8 +60,8 @@ async def test_pods_do_not_notice_who_runs_them(agent: EitherAgent) -> None:
     agent.is_reference = True
     agent.start()
     for number in range(TAKEOVERS):
-        fresh = [a_pod(chance, f"p{number}-{index}", pods) for index in range(2)]
-        for kind, pod in fresh:
+        for index in range(2):
+            kind, pod = a_pod(chance, f"p{number}-{index}", pods)
             pods[pod["metadata"]["name"]] = kind
             agent.put(pod)
         await settle(agent, pods)
