@@ -77,7 +77,7 @@ def find(name: str, folder: Path) -> Path | None:
         if not any((found / program).exists() for program in (CONTAINERD, CRIO)):
             raise TestbedError(f"{found} has neither containerd nor crio")
         return found
-    return _unpack(name, folder / name)
+    return _unpack(name, folder.resolve() / name)  # apt takes other paths as below its own folder
 
 
 def version(bin_dir: Path | None) -> str:
@@ -102,7 +102,7 @@ def _unpack(suite: str, target: Path) -> Path:
         "Dir::State::lists": target / "lists",
         "Dir::Cache": target / "cache",
         "Dir::Etc::sourcelist": target / "sources.list",
-        "Dir::Etc::sourceparts": "-",
+        "Dir::Etc::sourceparts": "/dev/null",
         "APT::Sandbox::User": "root",
     }
     options = [f"-o{key}={value}" for key, value in settings.items()]
