@@ -107,8 +107,11 @@ class SizeMemory:
             return
 
         def save() -> None:
+            content, encoded = b"", None
             for name, state in news.items():
-                files.write_atomic(f"{self._root}/{name}", encode_state(state), 0o600, durable=True)
+                if state != encoded:  # unless a resize is under way, both files are the same, and the checksum costs most
+                    content, encoded = encode_state(state), state
+                files.write_atomic(f"{self._root}/{name}", content, 0o600, durable=True)
             if own is not None:
                 self._file.save(own)
 
