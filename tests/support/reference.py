@@ -14,6 +14,8 @@ from support.agent import Agent, Json, RuntimeView
 REFERENCE = os.environ.get("REFERENCE_KUBELET", "")
 #: As in the kubelet: older containers are assumed to have started and to be ready.
 SETTLED_S = 12.0
+#: The reference looks once a minute for what removed pods have left.
+COLLECTED_S = 150.0
 WHY_SKIPPED = "REFERENCE_KUBELET names no kubelet to take over from"
 
 
@@ -37,6 +39,9 @@ class EitherAgent(Agent):
         assert self.process is not None
         words = [str(self.program), "takeover", "--check", "--pid", str(self.process.pid), "-o", "json"]
         return subprocess.run(words, capture_output=True, text=True, timeout=60, env=self.env)
+
+    async def wait_gone(self, *names: str, within: float = COLLECTED_S) -> None:
+        await super().wait_gone(*names, within=within)
 
     @property
     def who(self) -> str:
