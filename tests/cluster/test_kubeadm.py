@@ -18,13 +18,16 @@ from testbed import host, kubernetes
 
 WAIT_S = 120.0
 ADDRESSES = ("10.199.0.11", "10.199.0.12")
+BINARIES = kubernetes.folder()
+HAS_DNS = BINARIES is not None and kubernetes.has_dns(BINARIES)
+DNS_ADDRESS = "10.96.0.10"
 #: The tests' machine has cgroup v1 and shares its kernel: the rest is kubeadm's default.
 CONFIG: tuple[Json, ...] = (
     {
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "ClusterConfiguration",
         "networking": {"podSubnet": "10.244.0.0/16"},
-        "dns": {"disabled": True},
+        "dns": {"disabled": not HAS_DNS},
     },
     {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -45,21 +48,17 @@ CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-sche
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.cgroup_v1,
-    pytest.mark.skipif(
-        not os.environ.get(kubernetes.VARIABLE),
-        reason=f"{kubernetes.VARIABLE} names no folder with Kubernetes' programs",
-    ),
+    pytest.mark.skipif(BINARIES is None, reason=f"{kubernetes.VARIABLE} names no folder with Kubernetes' programs"),
 ]
 
 
 @pytest.fixture
 def machines() -> Iterator[tuple[SeparateMachine, SeparateMachine]]:
     """Two empty machines with the images of Kubernetes."""
-    binaries = kubernetes.folder()
-    assert binaries is not None
-    programs = {name: binaries / name for name in kubernetes.COMMANDS} | {"kubelet": PROGRAM.with_name("kubelet")}
+    assert BINARIES is not None
+    programs = {name: BINARIES / name for name in kubernetes.COMMANDS} | {"kubelet": PROGRAM.with_name("kubelet")}
     folder = Path(f"/tmp/pyk-adm-{os.getpid()}")
-    archives = kubernetes.build(binaries, folder / "images")
+    archives = kubernetes.build(BINARIES, folder / "images")
     made = tuple(SeparateMachine(folder / name, name, programs) for name in ("one", "two"))
     try:
         for machine in made:
@@ -93,6 +92,20 @@ def wait_ready(machine: SeparateMachine, *words: str) -> None:
     assert host.wait_until(is_ready, WAIT_S, 0.5), f"{get(machine, *words)}\n{machine.log_tail()}"
 
 
+def wait_dns(machine: SeparateMachine) -> None:
+    """The cluster's DNS answers at the address of its service."""
+    words = ("busybox", "nslookup", "-type=a", "kubernetes.default.svc.cluster.local", DNS_ADDRESS)
+    answers: list[str] = []
+
+    def is_answered() -> bool:
+        answers.append(machine.run(*words, check=False))
+        return "10.96.0.1\n" in answers[-1]
+
+    if not host.wait_until(is_answered, WAIT_S, 1):
+        pods = machine.run("kubectl", "-n", "kube-system", "describe", "pods", "-l", "k8s-app=kube-dns", check=False)
+        raise AssertionError(f"{answers[-1]}\n{pods}\n{machine.log_tail()}")
+
+
 def test_init_join_renewal_and_reset(machines: tuple[SeparateMachine, SeparateMachine], tmp_path: Path) -> None:
     one, two = machines
     config = one.folder / "init.yaml"
@@ -118,6 +131,9 @@ def test_init_join_renewal_and_reset(machines: tuple[SeparateMachine, SeparateMa
     assert node["status"]["capacity"]["pods"] == "77" and node["metadata"]["labels"]["example.com/made-by"] == "kubeadm"
     for name in CONTROL_PLANE:
         wait_ready(one, "-n", "kube-system", "pod", f"{name}-one")
+
+    if HAS_DNS:
+        wait_dns(one)
 
     join = one.run("kubeadm", "token", "create", "--print-join-command").split()
     output = two.run(*join, "--cri-socket", two.endpoint, IGNORE)

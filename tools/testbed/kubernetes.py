@@ -1,7 +1,8 @@
 """Images of a control plane, made from its programs, under the names by which kubeadm looks for them.
 
-`KUBERNETES_BINARIES` names a folder with kubeadm, kubectl, kube-apiserver, kube-controller-manager, kube-scheduler and etcd, and kube-proxy
-if the cluster shall have it. A folder `images` in it has the images as archives instead, as `ctr images export` writes them.
+`KUBERNETES_BINARIES` names a folder with kubeadm, kubectl, kube-apiserver, kube-controller-manager, kube-scheduler and etcd, and with
+kube-proxy and coredns if the cluster shall have them. A folder `images` in it has the images as archives instead, as `ctr images export`
+writes them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ VARIABLE = "KUBERNETES_BINARIES"
 #: What a cluster needs outside of containers.
 COMMANDS = ("kubeadm", "kubectl")
 SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
-PROXY = "kube-proxy"
+PROXY, DNS = "kube-proxy", "coredns"
 _PACKET_FILTER = ("iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore")
 _LIBRARY = re.compile(r"(/\S+)(?= \(0x)")
 # kubeadm writes the flags of etcd 3.6; before it, these were experimental
@@ -57,14 +58,23 @@ def build(binaries: Path, out: Path) -> list[Path]:
         return [Path(shutil.copy(path, out)) for path in sorted((binaries / "images").glob("*.tar"))]
     names = image_names(binaries / "kubeadm")
     made = []
-    for program in (*SERVERS, PROXY):
+    for program in (*SERVERS, PROXY, DNS):
         if (binaries / program).exists():
             made.append(out / f"{program}.tar")
-            images.build_image(names[program], _files(binaries / program), Config(), made[-1])
+            # kubeadm's manifest names the command of all others
+            config = Config(entrypoint=(f"/usr/local/bin/{DNS}",)) if program == DNS else Config()
+            images.build_image(names[program], _files(binaries / program), config, made[-1])
     made.append(out / "pause.tar")
     files, config = images.pause_parts(images.compile_pause())
     images.build_image(names["pause"], files, config, made[-1])
     return made
+
+
+def has_dns(binaries: Path) -> bool:
+    """Whether the folder has what the cluster's DNS needs: coredns, and kube-proxy, which makes its address."""
+    if (binaries / "images").is_dir():
+        return all(any((binaries / "images").glob(f"*{name}*.tar")) for name in (PROXY, DNS))
+    return all((binaries / name).exists() for name in (PROXY, DNS))
 
 
 def image_names(kubeadm: Path) -> dict[str, str]:
