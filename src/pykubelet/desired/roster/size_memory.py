@@ -109,7 +109,8 @@ class SizeMemory:
         def save() -> None:
             content, encoded = b"", None
             for name, state in news.items():
-                if state != encoded:  # unless a resize is under way, both files are the same, and the checksum costs most
+                # the checksum costs most, and both files are the same unless a resize is under way
+                if state != encoded:
                     content, encoded = encode_state(state), state
                 files.write_atomic(f"{self._root}/{name}", content, 0o600, durable=True)
             if own is not None:
