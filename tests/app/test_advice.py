@@ -26,7 +26,7 @@ def test_a_machine_without_fault_is_not_talked_about() -> None:
 @pytest.mark.parametrize(
     ("change", "reason", "words"),
     [
-        ({"cgroup_v2": False}, "CgroupV1", "cgroup v1 support is in maintenance mode, please migrate to cgroup v2"),
+        ({"cgroup_v2": False}, "CgroupV1", "cgroup v1 support is deprecated and will be removed in a future release"),
         ({"has_swap": True}, "PossibleMemoryBackedVolumesOnDisk", "might be swapped to disk"),
         (
             {"resolv_conf": LONG, "resolv_conf_path": "/etc/resolv.conf", "cluster_domain": "cluster.local"},

@@ -231,7 +231,8 @@ def test_a_machine_with_swap_or_old_cgroups_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         load(parse_command_line([]), host)
     assert error.value.problems == (
-        "kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is in maintenance mode",
+        "kubelet is configured to not run on a host using cgroup v1. "
+        "cgroup v1 support is unsupported and will be removed in a future release",
         "running with swap on is not supported, please disable swap or set --fail-swap-on flag to false",
     )
     assert load(parse_command_line(["--fail-swap-on=false", "--fail-cgroupv1=false"]), host).config.failSwapOn is False

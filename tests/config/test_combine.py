@@ -86,6 +86,23 @@ def test_null_in_a_drop_in_deletes_and_the_default_comes_back() -> None:
     assert config.kubeReserved == {}
 
 
+def test_null_inside_a_map_deletes_in_a_drop_in_and_is_the_zero_value_in_the_file() -> None:
+    gates = "featureGates: {MemoryQoS: null, SELinuxMount: true}"
+    assert _settings(gates).config.featureGates == {"MemoryQoS": False, "SELinuxMount": True}
+    assert _settings("featureGates: {MemoryQoS: true}", gates).config.featureGates == {"SELinuxMount": True}
+
+
+def test_a_period_that_is_null_is_deleted_by_a_drop_in_and_refused_in_the_file() -> None:
+    assert _settings("syncFrequency: 7s", "syncFrequency: null").config.syncFrequency.s == 60
+    with pytest.raises(ConfigError, match=r"kubelet\.yaml: syncFrequency: invalid value null: must be a duration"):
+        _settings("syncFrequency: null")
+
+
+@pytest.mark.parametrize("limit", [-1, -5])
+def test_every_negative_limit_of_processes_is_none(limit: int) -> None:
+    assert _settings(f"podPidsLimit: {limit}").config.podPidsLimit == -1
+
+
 def test_eviction_thresholds_of_a_drop_in_merge_by_signal() -> None:
     config = _settings("", "evictionHard: {memory.available: 1Gi}").config
     assert config.evictionHard["memory.available"] == "1Gi"

@@ -57,10 +57,37 @@ def test_a_zero_is_kept_by_pointers_and_means_the_default_elsewhere(
 
 
 @pytest.mark.parametrize(("path", "kind", "pointer", "default"), ROWS, ids=[row[0] for row in ROWS])
-def test_null_means_not_given(path: str, kind: str, pointer: bool, default: Any) -> None:
+def test_null_means_not_given_except_for_durations_with_a_default(
+    path: str, kind: str, pointer: bool, default: Any
+) -> None:
     document = _document(path, None)
-    assert check(document) == []
+    assert check(document, is_patch=True) == []
+    if kind != "duration" or pointer or path == "logging.flushFrequency":
+        assert check(document) == []
+    else:
+        assert check(document)[0].text.startswith(f"{path}: invalid value null: must be a duration")
     assert get_path(complete(document), path) == default
+
+
+@pytest.mark.parametrize(
+    ("document", "field", "filled"),
+    [
+        ({"clusterDNS": [None, "1.1.1.1"]}, "clusterDNS", ["", "1.1.1.1"]),
+        ({"tlsCurvePreferences": [None]}, "tlsCurvePreferences", [0]),
+        ({"featureGates": {"MemoryQoS": None}}, "featureGates", {"MemoryQoS": False}),
+        ({"kubeReserved": {"cpu": None}}, "kubeReserved", {"cpu": ""}),
+        ({"staticPodURLHeader": {"a": None, "b": [None]}}, "staticPodURLHeader", {"a": [], "b": [""]}),
+        ({"registerWithTaints": [None]}, "registerWithTaints", [{}]),
+        (
+            {"reservedMemory": [{"numaNode": None, "limits": {"memory": None}}]},
+            "reservedMemory",
+            [{"limits": {"memory": "0"}}],
+        ),
+    ],
+)
+def test_null_inside_a_list_or_map_is_the_zero_value(document: dict[str, Any], field: str, filled: Any) -> None:
+    assert check(document) == []
+    assert complete(document)[field] == filled
 
 
 @pytest.mark.parametrize(("path", "kind", "pointer", "default"), ROWS, ids=[row[0] for row in ROWS])

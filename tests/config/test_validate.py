@@ -14,7 +14,7 @@ from pykubelet.config.gates import FeatureGates
 from pykubelet.config.kubelet import KubeletConfiguration
 from pykubelet.config.schema import build, check
 from pykubelet.config.validate import validate
-from pykubelet.config.validate_host import HostFacts, validate_host
+from pykubelet.config.validate_host import CGROUP_V1_REFUSED, HostFacts, validate_host
 
 
 def _config(document: dict[str, Any]) -> KubeletConfiguration:
@@ -50,7 +50,10 @@ def test_a_broken_rule_is_reported(document: dict[str, Any], messages: list[str]
         {"userNamespaces": {"idsPerPod": 131072}},
         {"featureGates": NO_CRASH},
         {"featureGates": {"KubeletEnsureSecretPulledImages": False}},
-        {**ALLOWED, ALLOW: ["registry.example/team/app", "localhost/x", "reg:5000/a", "host.example/team/*"]},
+        {
+            **ALLOWED,
+            ALLOW: ["registry.example/team/app", "localhost/x", "reg:5000/a", "app", "team/app", "host.example/team/*"],
+        },
         {"tracing": {"endpoint": "localhost:4317", "samplingRatePerMillion": 0}},
         {"shutdownGracePeriod": "30s", "shutdownGracePeriodCriticalPods": "10s"},
         {"cpuManagerPolicy": "static", "cpuManagerPolicyOptions": {"full-pcpus-only": "true"}},
@@ -92,7 +95,7 @@ evictionHard: {memory.available: lots}
         (
             {},
             HostFacts(cgroup_v2=False, online_cpus=frozenset(), swap_on=False),
-            ["kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is in maintenance mode"],
+            [CGROUP_V1_REFUSED],
         ),
         ({"failCgroupV1": False}, HostFacts(False, frozenset(), False), []),
         (

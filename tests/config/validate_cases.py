@@ -12,7 +12,6 @@ ENFORCEMENTS = (
 )
 ALLOW = "preloadedImagesVerificationAllowlist"
 ALLOWED = {"imagePullCredentialsVerificationPolicy": "NeverVerifyAllowlistedImages"}
-IDS = "must be a multiple of 65536 from 65536 to 4294967295"
 NO_CRASH = {"KubeletCrashLoopBackOffMax": False}
 
 # Document, then the messages without the prefix "invalid configuration: ".
@@ -283,8 +282,26 @@ PREFIXED: list[tuple[dict[str, Any], list[str]]] = [
     (
         {**ALLOWED, ALLOW: ["a.b/C"]},
         [
-            f"invalid image pattern in `{ALLOW}`: failed to parse as an image name: it must be a full name such as "
-            "registry.example/team/app: a.b/C"
+            f"invalid image pattern in `{ALLOW}`: failed to parse as an image name: repository name must be lowercase: a.b/C"
+        ],
+    ),
+    (
+        {**ALLOWED, ALLOW: ["a.b/c//d"]},
+        [f"invalid image pattern in `{ALLOW}`: failed to parse as an image name: invalid reference format: a.b/c//d"],
+    ),
+    (
+        {"tlsCurvePreferences": [None]},
+        ["tlsCurvePreferences[0]: curve preference 0 is out of range (must be 1-65535)"],
+    ),
+    (
+        {"tlsCipherSuites": [None]},
+        ["tlsCipherSuites (--tls-cipher-suites): Cipher suite  not supported or doesn't exist"],
+    ),
+    (
+        {"systemReserved": {"memory": None}},
+        [
+            'failed to parse quantity "" for "memory" resource (systemReserved): quantities must match the regular '
+            "expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
         ],
     ),
     (
@@ -315,9 +332,9 @@ PREFIXED: list[tuple[dict[str, Any], list[str]]] = [
         },
         ['the reserved memory has a duplicate value for NUMA node 1 and resource "memory"'],
     ),
-    ({"userNamespaces": {"idsPerPod": 1}}, [f"userNamespaces.idsPerPod 1 {IDS}"]),
-    ({"userNamespaces": {"idsPerPod": 65537}}, [f"userNamespaces.idsPerPod 65537 {IDS}"]),
-    ({"userNamespaces": {"idsPerPod": 2**32}}, [f"userNamespaces.idsPerPod 4294967296 {IDS}"]),
+    ({"userNamespaces": {"idsPerPod": 1}}, ["userNamespaces.idsPerPod must not be less than 65536"]),
+    ({"userNamespaces": {"idsPerPod": 65537}}, ["userNamespaces.idsPerPod must be a multiple of 65536"]),
+    ({"userNamespaces": {"idsPerPod": 2**32}}, ["userNamespaces.idsPerPod must not be more than 4294967295"]),
     (
         {"memoryThrottlingFactor": 1.5},
         ["memoryThrottlingFactor 1.5 must be greater than 0 and less than or equal to 1.0"],
@@ -358,7 +375,7 @@ PREFIXED: list[tuple[dict[str, Any], list[str]]] = [
     ({"podLogsDir": "logs"}, ['pod logs path "logs" must be absolute path']),
     ({"podLogsDir": "/var//log"}, ['pod logs path "/var//log" must be normalized']),
     ({"podLogsDir": "/var/log/"}, ['pod logs path "/var/log/" must be normalized']),
-    ({"podLogsDir": "/var/lög"}, ['pod logs path "/var/lög" mut contain ASCII characters only']),
+    ({"podLogsDir": "/var/lög"}, ['pod logs path "/var/lög" mut contains ASCII characters only']),
     (
         {"cgroupDriver": "docker"},
         ['option "docker" specified for cgroupDriver (--cgroup-driver). Valid options are "cgroupfs" or "systemd"'],
@@ -482,13 +499,19 @@ BARE: list[tuple[dict[str, Any], list[str]]] = [
             "[ContainerRestartRules]"
         ],
     ),
+    ({"registerWithTaints": [None]}, ["invalid taint: {   <nil>}"]),
+    ({"logging": {"vmodule": [None]}}, ["logging.vmodule[0]: Required value: File pattern must not be empty"]),
+    (
+        {"tracing": {"endpoint": "a b"}},
+        ['tracing.endpoint: Invalid value: "a b": invalid character " " in host name'],
+    ),
     ({"registerWithTaints": [{"key": "a b", "effect": "NoSchedule"}]}, ["invalid taint: {a b  NoSchedule <nil>}"]),
     ({"registerWithTaints": [{"key": "a", "effect": "Never"}]}, ["invalid taint: {a  Never <nil>}"]),
     (
         {"showHiddenMetricsForVersion": "1.34"},
         [
-            "--show-hidden-metrics-for-version must be omitted or have the value '1.35'. "
-            "Only the previous minor version is allowed"
+            'invalid showHiddenMetricsForVersion: showHiddenMetricsForVersion: Invalid value: "1.34": must be omitted or have '
+            "the value '1.35'; only the previous minor version is allowed"
         ],
     ),
     (

@@ -18,7 +18,10 @@ from pykubelet.edges.host.fs.mounts import tmpfs_no_swap_supported
 from pykubelet.edges.host.proc.kmsg import in_user_namespace
 from pykubelet.edges.host.proc.machine import Machine
 
-_CGROUP_V1 = "cgroup v1 support is in maintenance mode, please migrate to cgroup v2"
+_CGROUP_V1 = (
+    "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. Please migrate to cgroup v2. "
+    "More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1"
+)
 _SWAPPED = (
     "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be swapped to "
     "disk and should no longer be considered secure."

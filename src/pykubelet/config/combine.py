@@ -63,7 +63,7 @@ def combine(file: File | None, drop_ins: tuple[File, ...], given: FlagInput, hos
 
     Raises ConfigError with every problem found.
     """
-    documents = _read(drop_ins if file is None else (file, *drop_ins))
+    documents = _read(file, drop_ins)
     config = build(_merged(file, [document for _, document in documents], given))
     gates = FeatureGates(config.featureGates)
     problems = validate(config, gates) + validate_flags(given.flags)
@@ -102,13 +102,13 @@ def _merged(file: File | None, documents: list[dict[str, Any]], given: FlagInput
     return full
 
 
-def _read(files: tuple[File, ...]) -> list[tuple[str, dict[str, Any]]]:
+def _read(main: File | None, drop_ins: tuple[File, ...]) -> list[tuple[str, dict[str, Any]]]:
     """Read and check the document of each file. Raises ConfigError with the problems of all files."""
     documents = []
     wrong: list[str] = []
-    for file in files:
+    for file in drop_ins if main is None else (main, *drop_ins):
         try:
-            document = read_file(file)
+            document = read_file(file, is_patch=file is not main)
         except ConfigError as error:
             wrong += error.problems
         else:
@@ -118,8 +118,8 @@ def _read(files: tuple[File, ...]) -> list[tuple[str, dict[str, Any]]]:
     return documents
 
 
-def read_file(file: File) -> dict[str, Any]:
-    """Read the document of one file, without `apiVersion` and `kind`.
+def read_file(file: File, is_patch: bool = False) -> dict[str, Any]:
+    """Read the document of one file, without `apiVersion` and `kind`. `is_patch`: it is a drop-in.
 
     Raises ConfigError that names the file, the field path, the value and what is allowed.
     """
@@ -130,7 +130,7 @@ def read_file(file: File) -> dict[str, Any]:
         if value != wanted:
             shown = "missing" if value is None else f'invalid value "{value}"'
             problems.append(f'{key}: {shown}: must be "{wanted}"')
-    problems += [problem.text for problem in check(document)]
+    problems += [problem.text for problem in check(document, is_patch=is_patch)]
     if problems:
         raise ConfigError(*(f"{file.path}: {text}" for text in problems))
     return document

@@ -36,7 +36,7 @@ LEGACY: Mapping[str, Any] = {
 def with_defaults(given: dict[str, Any], flag_gates: Mapping[str, bool]) -> dict[str, Any]:
     """Complete a checked document. `flag_gates`: gates of the command line, which override those of the document."""
     full = complete(given)
-    gates = {**(given.get("featureGates") or {}), **flag_gates}
+    gates = {**full["featureGates"], **flag_gates}
     known = FeatureGates(
         {name: value for name, value in gates.items() if name in (ALL_ALPHA, ALL_BETA, *known_gates())}
     )
@@ -50,6 +50,7 @@ def with_defaults(given: dict[str, Any], flag_gates: Mapping[str, bool]) -> dict
         set_path(full, crash, MAX_CRASH_BACKOFF)
     if not given.get("imagePullCredentialsVerificationPolicy") and not known.enabled("KubeletEnsureSecretPulledImages"):
         set_path(full, "imagePullCredentialsVerificationPolicy", "")
+    full["podPidsLimit"] = max(-1, full["podPidsLimit"])
     if given.get("evictionHard") is None:
         drop_path(full, "evictionHard")
     return full

@@ -34,6 +34,7 @@ _ALLOWED = {
     "quantity": QUANTITY_ALLOWED,
 }
 _HEADER = ("apiVersion", "kind")
+_ZEROS: dict[str, Any] = {"bool": False, "int": 0, "float": 0.0, "str": "", "duration": "0s", "quantity": "0"}
 
 
 class Scalar(Value):
@@ -72,6 +73,7 @@ class Object:
 
 
 Node = Scalar | ListOf | MapOf | Object
+_PLAIN_DURATION = Scalar("duration")
 _SCALARS: dict[Any, str] = {bool: "bool", float: "float", str: "str", int: "int", Duration: "duration"}
 
 
@@ -121,13 +123,30 @@ def _node(hint: Any) -> tuple[Node, bool]:
 # -- checking -----------------------------------------------------------------------------------------------------
 
 
-def check(value: Any, node: Node | None = None) -> list[ConfigProblem]:
-    """All unknown fields and wrong types of a plain document. A null counts as not given."""
+def check(value: Any, node: Node | None = None, is_patch: bool = False) -> list[ConfigProblem]:
+    """All unknown fields and wrong types of a plain document. A null counts as not given.
+
+    A duration that has a default must not be null, as in the reference, except in a merge patch (`is_patch`), where null deletes.
+    """
     problems: list[ConfigProblem] = []
+    shape = node or config_shape()
     if isinstance(value, dict) and node is None:
         value = {key: item for key, item in value.items() if key not in _HEADER}
-    _check(node or config_shape(), value, "", problems)
+    _check(shape, value, "", problems)
+    if not is_patch:
+        problems += _null_durations(shape, value, "")
     return problems
+
+
+def _null_durations(node: Node, value: Any, path: str) -> Iterator[ConfigProblem]:
+    if not isinstance(node, Object) or not isinstance(value, dict):
+        return
+    for name, entry in node.fields.items():
+        here = f"{path}.{name}" if path else name
+        if isinstance(entry.node, Object):
+            yield from _null_durations(entry.node, value.get(name), here)
+        elif entry.node == _PLAIN_DURATION and not entry.pointer and name in value and value[name] is None:
+            yield invalid(here, None, DURATION_ALLOWED)
 
 
 def _check(node: Node, value: Any, path: str, problems: list[ConfigProblem]) -> None:
@@ -272,8 +291,20 @@ def complete(value: dict[str, Any], node: Object | None = None) -> dict[str, Any
             if entry.default is not None:
                 full[name] = entry.default
         else:
-            full[name] = given
+            full[name] = _without_nulls(entry.node, given)
     return full
+
+
+def _without_nulls(node: Node, value: Any) -> Any:
+    """`value` with the zero value for every null in a list or map, as Go reads them."""
+    if isinstance(node, ListOf):
+        return [_without_nulls(node.item, item) for item in value or ()]
+    if isinstance(node, MapOf):
+        return {key: _without_nulls(node.value, item) for key, item in (value or {}).items()}
+    if isinstance(node, Object):
+        items = ((name, (value or {}).get(name)) for name in node.fields)
+        return {name: _without_nulls(node.fields[name].node, item) for name, item in items if item is not None}
+    return _ZEROS[node.kind] if value is None else value
 
 
 def _is_zero(node: Node, value: Any) -> bool:
@@ -328,7 +359,7 @@ def _build(node: Node, value: Any) -> Any:
     if isinstance(node, ListOf):
         return tuple(_build(node.item, item) for item in value)
     if isinstance(node, MapOf):
-        return {key: _build(node.value, item) for key, item in value.items() if item is not None}
+        return {key: _build(node.value, item) for key, item in value.items()}
     if isinstance(node, Object):
         return _build_object(node, value, node.cls)
     match node.kind:

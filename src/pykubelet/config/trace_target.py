@@ -53,4 +53,6 @@ def read_target(endpoint: str) -> Target:
         raise TargetError(f"no host and port: {error}") from error
     if not parts.hostname:
         raise TargetError("the host is missing")
+    if any(sign.isspace() for sign in parts.hostname):
+        raise TargetError('invalid character " " in host name')
     return Target(endpoint, host=parts.hostname, port=port or _DEFAULT_PORT, authority=parts.netloc)

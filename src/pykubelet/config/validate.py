@@ -56,11 +56,12 @@ def validate(config: KubeletConfiguration, gates: FeatureGates) -> list[ConfigPr
     problems += _prefixed(check_node_resources(config, gates))
     problems += _prefixed(check_server(config, gates))
     if config.showHiddenMetricsForVersion not in ("", PREVIOUS_MINOR):
+        field = "showHiddenMetricsForVersion"
         text = (
-            f"--show-hidden-metrics-for-version must be omitted or have the value '{PREVIOUS_MINOR}'. "
-            "Only the previous minor version is allowed"
+            f'invalid {field}: {field}: Invalid value: "{config.showHiddenMetricsForVersion}": must be omitted or have the value '
+            f"'{PREVIOUS_MINOR}'; only the previous minor version is allowed"
         )
-        problems.append(ConfigProblem("showHiddenMetricsForVersion", text))
+        problems.append(ConfigProblem(field, text))
     problems += check_logging(config.logging, gates)
     problems += check_tracing(config.tracing)
     problems += _prefixed(check_pod_logs(config))

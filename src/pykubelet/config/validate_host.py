@@ -10,7 +10,8 @@ from pykubelet.config.reserved import read_reserved
 from pykubelet.config.settings import Flags
 
 CGROUP_V1_REFUSED = (
-    "kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is in maintenance mode"
+    "kubelet is configured to not run on a host using cgroup v1. "
+    "cgroup v1 support is unsupported and will be removed in a future release"
 )
 
 

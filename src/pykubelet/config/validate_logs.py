@@ -110,4 +110,4 @@ def check_pod_logs(config: KubeletConfiguration) -> Iterator[ConfigProblem]:
     if posixpath.normpath(path) != path:
         yield ConfigProblem("podLogsDir", f'pod logs path "{path}" must be normalized')
     if not path.isascii():
-        yield ConfigProblem("podLogsDir", f'pod logs path "{path}" mut contain ASCII characters only')
+        yield ConfigProblem("podLogsDir", f'pod logs path "{path}" mut contains ASCII characters only')

@@ -37,9 +37,11 @@ ENFORCEMENTS = (PODS, SYSTEM, SYSTEM_COMPRESSIBLE, KUBE, KUBE_COMPRESSIBLE, NONE
 MIN_IDS_PER_POD = 65536
 MAX_IDS_PER_POD = 2**32 - 1
 
-_HOST = r"(?:localhost|[a-zA-Z0-9-]+(?:\.[a-zA-Z0-9-]+)+|\[[0-9a-fA-F:]+\]|[a-zA-Z0-9.-]+(?=:))(?::[0-9]+)?"
+_LABEL = "[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
+_HOST = rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?"
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_QUALIFIED_IMAGE = re.compile(f"{_HOST}(?:/{_COMPONENT})+")
+_IMAGE_NAME = re.compile(f"(?:{_HOST}/)?{_COMPONENT}(?:/{_COMPONENT})*")
+_MAX_IMAGE_NAME = 255
 
 
 def check_node_resources(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[ConfigProblem]:
@@ -52,9 +54,16 @@ def check_node_resources(config: KubeletConfiguration, gates: FeatureGates) -> I
     yield from _reserved_memory(config)
     yield from read_thresholds(config).problems
     ids = config.userNamespaces.idsPerPod
-    if ids is not None and (ids < MIN_IDS_PER_POD or ids % MIN_IDS_PER_POD or ids > MAX_IDS_PER_POD):
-        text = f"userNamespaces.idsPerPod {ids} must be a multiple of 65536 from 65536 to {MAX_IDS_PER_POD}"
-        yield ConfigProblem("userNamespaces.idsPerPod", text)
+    if ids is not None and (rule := _broken_rule_of_ids(ids)):
+        yield ConfigProblem("userNamespaces.idsPerPod", f"userNamespaces.idsPerPod must {rule}")
+
+
+def _broken_rule_of_ids(ids: int) -> str:
+    if ids < MIN_IDS_PER_POD:
+        return f"not be less than {MIN_IDS_PER_POD}"
+    if ids % MIN_IDS_PER_POD:
+        return f"be a multiple of {MIN_IDS_PER_POD}"
+    return f"not be more than {MAX_IDS_PER_POD}" if ids > MAX_IDS_PER_POD else ""
 
 
 def quoted_or(options: tuple[str, ...]) -> str:
@@ -175,7 +184,7 @@ def _pull_verification(config: KubeletConfiguration, gates: FeatureGates) -> Ite
 
 
 def image_pattern_problem(pattern: str) -> str | None:
-    """The problem of an allowlist entry, which must be a full image name without tag or a prefix ending in `/*`."""
+    """The problem of an allowlist entry: an image's name as in pods, without tag, or a prefix that ends in `/*`."""
     if pattern != pattern.strip():
         return f"leading/trailing spaces are not allowed: {pattern}"
     wildcard = pattern.endswith("/*")
@@ -189,9 +198,11 @@ def image_pattern_problem(pattern: str) -> str | None:
     last = bare.rsplit("/", 1)[-1]
     if "@" in bare or ":" in last:
         return f"neither tag nor digest is accepted in an image reference: {pattern}"
-    if not _QUALIFIED_IMAGE.fullmatch(bare):
-        return f"failed to parse as an image name: it must be a full name such as registry.example/team/app: {pattern}"
-    return None
+    if len(bare) <= _MAX_IMAGE_NAME and _IMAGE_NAME.fullmatch(bare):
+        return None
+    is_case = _IMAGE_NAME.fullmatch(bare.lower())
+    reason = "repository name must be lowercase" if is_case else "invalid reference format"
+    return f"failed to parse as an image name: {reason}: {pattern}"
 
 
 def _reserved(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[ConfigProblem]:
