@@ -53,5 +53,7 @@ async def test_a_pods_start_is_a_trace_and_its_log_is_json(
         assert sync.start_time_unix_nano <= span.start_time_unix_nano <= span.end_time_unix_nano, call
     entries = [json.loads(line) for line in agent.log_text().splitlines()]
     assert all({"ts", "caller", "msg"} <= entry.keys() for entry in entries)
+    latencies = {entry["latency"] for entry in entries if entry["msg"] == "HTTP"}
+    assert latencies and "0.000ms" not in latencies
     [pod] = [entry["pod"] for entry in entries if entry["msg"] == "pod is desired"]
     assert pod["name"].startswith("traced") and pod["namespace"] == "default"

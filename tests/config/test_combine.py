@@ -9,7 +9,9 @@ import pytest
 from pykubelet.config.combine import File, FlagInput, combine
 from pykubelet.config.defaults import merge_patch
 from pykubelet.config.errors import ConfigError
+from pykubelet.config.kubelet import Tracing
 from pykubelet.config.settings import Flags, Settings
+from pykubelet.config.shown import shown
 from pykubelet.config.validate_host import HostFacts
 
 HEADER = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -285,6 +287,34 @@ def test_the_housekeeping_flags_allow_older_usage(flags: Flags, age_s: float) ->
 
 def test_dns_servers_that_are_no_addresses_are_warned_about() -> None:
     assert _settings("clusterDNS: [10.0.0.10, dns]").warnings == ("Invalid clusterDNS IP: dns",)
+
+
+def test_tracing_is_off_unless_it_is_given() -> None:
+    assert _settings("").config.tracing is None
+    assert _settings("", "tracing: {}").config.tracing == Tracing()
+    assert _settings("tracing: {samplingRatePerMillion: 1}", "tracing: null").config.tracing is None
+
+
+def test_configz_leaves_out_what_the_kubelet_leaves_out() -> None:
+    default = shown(_settings("").config)
+    assert default["memorySwap"] == {} and default["authentication"]["x509"] == {}
+    assert default["failSwapOn"] is True and default["seccompDefault"] is False
+    assert default["imageMaximumGCAge"] == "0s" and default["logging"]["verbosity"] == 0
+    assert default["logging"]["options"] == {"text": {"infoBufferSize": "0"}, "json": {"infoBufferSize": "0"}}
+    absent = (
+        "tracing",
+        "userNamespaces",
+        "clusterDNS",
+        "clusterDomain",
+        "kubeReserved",
+        "rotateCertificates",
+        "podsPerCore",
+    )
+    assert [name for name in absent if name in default] == []
+    given = "registerWithTaints: [{key: a, effect: NoSchedule}]\nenforceNodeAllocatable: []\nuserNamespaces: {idsPerPod: 65536}"
+    config = shown(_settings(given).config)
+    assert config["registerWithTaints"] == [{"key": "a", "effect": "NoSchedule"}]
+    assert config["enforceNodeAllocatable"] == [] and config["userNamespaces"] == {"idsPerPod": 65536}
 
 
 def test_the_files_read_are_known() -> None:

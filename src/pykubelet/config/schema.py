@@ -286,7 +286,8 @@ def complete(value: dict[str, Any], node: Object | None = None) -> dict[str, Any
     for name, entry in shape.fields.items():
         given = value.get(name)
         if isinstance(entry.node, Object):
-            full[name] = complete(given or {}, entry.node)
+            if given is not None or not entry.pointer:
+                full[name] = complete(given or {}, entry.node)
         elif given is None or (not entry.pointer and entry.default and _is_zero(entry.node, given)):
             if entry.default is not None:
                 full[name] = entry.default

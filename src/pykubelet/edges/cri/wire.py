@@ -6,8 +6,8 @@ here: the methods of CRI (`client.py`), and gRPC itself (net/grpc).
 
 from __future__ import annotations
 
-import asyncio
 import os
+import time
 from collections.abc import Callable
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -116,8 +116,7 @@ class Unary(_Method[Q, R]):
 
     async def __call__(self, request: Q, timeout_s: float | None) -> R:
         """Make the call. Raises CriError. Cancelling the caller cancels the call; the runtime may still carry it out."""
-        loop, operation = asyncio.get_running_loop(), self._operation
-        began = loop.time()
+        operation, began = self._operation, time.monotonic()  # the loop's own time counts milliseconds
         OPERATIONS.inc(operation)
         with span(self._span, SpanKind.CLIENT, self._attributes) as traced:
             fields = b"" if traced is NO_SPAN else trace_field(traced.traceparent)
@@ -130,7 +129,7 @@ class Unary(_Method[Q, R]):
                 code, message = error.code, error.message
                 raise self._wire.error(error, self._name) from error
             finally:
-                took_s = loop.time() - began
+                took_s = time.monotonic() - began
                 OPERATION_DURATIONS.observe(took_s, operation)
                 traced.set("rpc.grpc.status_code", code)
                 if log.shows(CALLS):

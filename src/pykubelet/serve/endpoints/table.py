@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.values import Value
-from pykubelet.config.schema import to_plain
 from pykubelet.config.settings import Settings
+from pykubelet.config.shown import shown
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.log_reader import LogReader
 from pykubelet.serve.auth.access import Subresource
@@ -108,7 +108,7 @@ def _node_logs(inputs: EndpointInputs) -> EndpointHandler:
 
 
 def _configz(inputs: EndpointInputs) -> EndpointHandler:
-    answer = configz_answer(to_plain(inputs.settings.config))
+    answer = configz_answer(shown(inputs.settings.config))
     return constant_handler(lambda: answer)
 
 
