@@ -79,8 +79,9 @@ def _program() -> str:
 
 
 def _fail(*problems: str) -> int:
-    for problem in problems:
-        print(f"Error: {problem}", file=sys.stderr)
+    from pykubelet.base.kit.log import Log
+
+    Log("app").fatal(*problems)
     return 1
 
 

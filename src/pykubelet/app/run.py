@@ -46,7 +46,10 @@ def run(settings: Settings) -> int:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(settings))
     except (AgentStartError, ConfigError) as error:
-        print(f"Error: {error}", file=sys.stderr)
+        log.fatal(str(error))
+        return 1
+    except Exception as error:
+        log.error("the agent crashed", exc_info=error)
         return 1
     finally:
         flush_log()

@@ -174,6 +174,7 @@ try:
     1 / 0
 except ZeroDivisionError as error:
     log.error("broken", exc_info=error)
+log.fatal("port: taken", "two\\nlines")
 """
 
 
@@ -190,8 +191,20 @@ def test_lines_for_the_journal_have_their_priority(tmp_path: Path, is_journal: b
     if is_journal:
         assert [line[:4] for line in lines[:3]] == ["<6>I", "<4>W", "<3>E"]
         assert len(lines) > 4 and all(line.startswith("<3>") for line in lines[2:])
+        assert lines[-3:] == ["<3>Error: port: taken", "<3>Error: two", "<3>lines"]
     else:
         assert [line[0] for line in lines[:3]] == ["I", "W", "E"]
+        assert lines[-3:] == ["Error: port: taken", "Error: two", "lines"]
+
+
+def test_the_end_comes_after_what_was_kept_and_is_json_in_a_json_log(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(2, json_format=True, split_stream=True, buffer_bytes=1 << 20)
+    Log("app").info("kept")
+    Log("app").fatal("port: taken")
+    written = capsys.readouterr()
+    assert json.loads(written.out)["msg"] == "kept"
+    last = json.loads(written.err)
+    assert (last["msg"], last["err"]) == ("command failed", "port: taken") and "v" not in last
 
 
 def test_control_characters_of_others_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,6 +103,17 @@ class Log:
         """Log a failure that needs attention, with the traceback of `exc_info` if it is given."""
         self._write(logging.ERROR, 0, message, fields, exc_info)
 
+    def fatal(self, *problems: str) -> None:
+        """Write why the process ends, as the last lines of the log: in JSON as lines like the others, in text as `Error: ...`."""
+        flush_log()
+        is_json = any(isinstance(handler, _Lines) and handler.is_json for handler in _ROOT.handlers)
+        errors = _Stream(sys.stderr)
+        for problem in problems:
+            if is_json:
+                self._write(logging.ERROR, 0, "command failed", {"error": problem})
+            else:
+                errors.write_lines(f"Error: {problem}", logging.ERROR)
+
     def _write(
         self, level: int, verbosity: int, message: str, fields: Fields, error: BaseException | None = None
     ) -> None:
@@ -130,7 +141,14 @@ class _Stream:
         self._most = min(buffer_bytes, MAX_BUFFER_BYTES)
         self._kept: list[str] = []
         self._size = 0
-        self.is_journal = _is_journal(stream)
+        self._is_journal = _is_journal(stream)
+
+    def write_lines(self, text: str, level: int) -> None:
+        """Write lines, for the journal each with its priority, because each is an entry of its own there."""
+        if self._is_journal:
+            priority = _PRIORITIES.get(level, "<6>")
+            text = priority + text.replace("\n", "\n" + priority)
+        self.write(text + "\n")
 
     def write(self, text: str) -> None:
         self._kept.append(text)
@@ -158,16 +176,13 @@ class _Lines(logging.Handler):
         self.infos = infos
         self._errors = errors
         self._split_at = split_at
+        self.is_json = json_format
         self._render = json_line if json_format else TextLines(os.getpid()).render
 
     def write(self, line: Line) -> None:
         """Write one line, followed by the traceback of its error if there is one."""
         stream = self.infos if line.level < self._split_at else self._errors
-        text = self._render(line)
-        if stream.is_journal:
-            priority = _PRIORITIES.get(line.level, "<6>")
-            text = priority + text.replace("\n", "\n" + priority)  # each line of a traceback is an entry of its own
-        stream.write(text + "\n")
+        stream.write_lines(self._render(line), line.level)
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
