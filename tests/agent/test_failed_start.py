@@ -28,6 +28,14 @@ async def test_reserved_cgroup_that_does_not_exist(make_agent: MakeAgent) -> Non
     assert "never awaited" not in log and "Traceback" not in log
 
 
+async def test_a_client_ca_that_is_missing(make_agent: MakeAgent) -> None:
+    agent = make_agent(authentication={"x509": {"clientCAFile": "/nonexistent/ca.crt"}})
+    agent.start(wait=False)
+    assert agent.process is not None and agent.process.wait(60) == 1
+    last = agent.log_text().splitlines()[-1]
+    assert last == "Error: cannot load clientCAFile: /nonexistent/ca.crt: No such file or directory"
+
+
 @pytest.mark.parametrize("setting", ["port", "readOnlyPort"])
 async def test_a_port_that_is_taken(make_agent: MakeAgent, setting: str) -> None:
     with socket.socket() as other:

@@ -17,6 +17,31 @@ NO_CRASH = {"KubeletCrashLoopBackOffMax": False}
 # Document, then the messages without the prefix "invalid configuration: ".
 PREFIXED: list[tuple[dict[str, Any], list[str]]] = [
     ({"nodeLeaseDurationSeconds": -1}, ["nodeLeaseDurationSeconds must be greater than 0"]),
+    ({"staticPodURL": "http://["}, ["staticPodURL (--manifest-url) is not a valid URL: Invalid IPv6 URL"]),
+    (
+        {
+            "allowedUnsafeSysctls": [
+                "net.*",
+                "*",
+                "kernel.panic",
+                "fs/mqueue/msg_max",
+                "kernel.shm*",
+                "net*",
+                "kernel.sem",
+            ]
+        },
+        [
+            f'allowedUnsafeSysctls (--allowed-unsafe-sysctls): the sysctls "{name}" are not known to be namespaced'
+            for name in ("", "kernel.panic", "net")
+        ],
+    ),
+    (
+        {"allowedUnsafeSysctls": ["Net.x"]},
+        [
+            'allowedUnsafeSysctls (--allowed-unsafe-sysctls): sysctl "Net.x" must have at most 253 characters and match regex '
+            r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]"
+        ],
+    ),
     (
         {"systemCgroups": "/system"},
         ["systemCgroups (--system-cgroups) was specified and cgroupRoot (--cgroup-root) was not specified"],

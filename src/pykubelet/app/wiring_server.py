@@ -20,7 +20,7 @@ from pykubelet.config.settings import Settings
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.machine import Machine
 from pykubelet.edges.host.services.notify import notify, watchdog_interval_s
-from pykubelet.edges.identity.server_tls import ServerTls, TlsRules
+from pykubelet.edges.identity.server_tls import ServerTls, TlsRules, given_files_problem
 from pykubelet.edges.identity.serving import ServingChoice, ensure_self_signed, needs_self_signed, serving_files
 from pykubelet.net.grpc.server import RpcServer
 from pykubelet.net.http.client_hello import ContextsByGroup
@@ -80,6 +80,7 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
 
     `reviewers`: clients of the API server; None without one. Raises AgentStartError if a required port cannot be opened.
     """
+    check_given_files(m.settings)
     listening = open_ports(m.settings)
     config, checks = m.settings.config, health_checks(m, cells)
     documents = explain_inputs(m, cells)
@@ -265,6 +266,15 @@ def open_ports(settings: Settings) -> dict[str, socket.socket]:
             one.close()
         raise AgentStartError(str(error)) from error
     return opened
+
+
+def check_given_files(settings: Settings) -> None:
+    """Check the configured certificates once at the start, as the reference does. Raises AgentStartError."""
+    choice = serving_choice(settings)
+    if settings.config.enableServer:
+        problem = given_files_problem(choice.certificate, choice.key, choice.client_ca)
+        if problem:
+            raise AgentStartError(problem)
 
 
 def wire_server(m: Machinery, node: NodeView, handler: Handler, listening: socket.socket) -> Loops:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from pykubelet.base.api.quantity import QuantityError, parse_text
 from pykubelet.base.kit.cpuset import parse_cpuset
+from pykubelet.base.model.sysctls import allowance_problem
 from pykubelet.config.errors import ConfigProblem
 from pykubelet.config.eviction import read_thresholds
 from pykubelet.config.gates import FeatureGates
@@ -53,6 +54,9 @@ def check_node_resources(config: KubeletConfiguration, gates: FeatureGates) -> I
     yield from _reserved(config, gates)
     yield from _reserved_memory(config)
     yield from read_thresholds(config).problems
+    for pattern in config.allowedUnsafeSysctls:
+        if wrong := allowance_problem(pattern):
+            yield ConfigProblem("allowedUnsafeSysctls", f"allowedUnsafeSysctls (--allowed-unsafe-sysctls): {wrong}")
     ids = config.userNamespaces.idsPerPod
     if ids is not None and (rule := _broken_rule_of_ids(ids)):
         yield ConfigProblem("userNamespaces.idsPerPod", f"userNamespaces.idsPerPod must {rule}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
 
 from pykubelet.config.errors import ConfigProblem
 from pykubelet.config.gates import FeatureGates
@@ -119,6 +120,10 @@ def check_server(config: KubeletConfiguration, gates: FeatureGates) -> Iterator[
     if any(not _is_range(part) for part in config.podCIDR.split(",") if config.podCIDR):
         text = f'podCIDR (--pod-cidr) "{config.podCIDR}" must be a range such as 10.0.1.0/24, or two with a comma'
         yield ConfigProblem("podCIDR", text)
+    try:
+        urlsplit(config.staticPodURL)
+    except ValueError as error:  # the URL may hold a password and is not shown
+        yield ConfigProblem("staticPodURL", f"staticPodURL (--manifest-url) is not a valid URL: {error}")
     modes = ("AlwaysAllow", "Webhook")
     yield from one_of("authorization.mode", config.authorization.mode, modes, "authorization-mode")
     if config.tlsMinVersion:

@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.edges.identity.keys import KeysError, make_request, make_self_signed
-from pykubelet.edges.identity.server_tls import ServerTls, TlsFiles, TlsRules, openssl_ciphers
+from pykubelet.edges.identity.server_tls import ServerTls, TlsFiles, TlsRules, given_files_problem, openssl_ciphers
 from pykubelet.edges.identity.serving import ServingChoice, ensure_self_signed, needs_self_signed, serving_files
 
 
@@ -168,6 +168,19 @@ async def test_who_names_suites_of_tls_1_3_only_gets_nothing_older(tmp_path: Pat
         with pytest.raises((ssl.SSLError, OSError)):
             await meet(port, at_most="TLSv1_2")
         assert (await meet(port))[0] == "hello anonymous"
+
+
+async def test_given_files_that_cannot_be_used(tmp_path: Path) -> None:
+    certificate, key = await write_pair(tmp_path, "node")
+    junk, none = tmp_path / "junk", str(tmp_path / "none")
+    junk.write_text("junk")
+    assert given_files_problem("", "", "") == given_files_problem(certificate, key, certificate) == ""
+    assert given_files_problem(none, "", "") == given_files_problem("", none, "") == "", "one alone does not count"
+    missing = "No such file or directory"
+    assert given_files_problem("", "", none) == f"cannot load clientCAFile: {none}: {missing}"
+    assert given_files_problem(none, key, "") == f"cannot load tlsCertFile, tlsPrivateKeyFile: {none}, {key}: {missing}"
+    assert given_files_problem("", "", str(junk)).startswith(f"cannot load clientCAFile: {junk}: [X509")
+    assert "PEM" in given_files_problem(str(junk), key, "")
 
 
 def test_cipher_names() -> None:

@@ -7,6 +7,8 @@ host. Source: Kubernetes docs, "Using sysctls in a Kubernetes Cluster".
 
 from __future__ import annotations
 
+import re
+
 from pykubelet.base.api.core import Pod
 
 # The safe sysctls, each with the first kernel that keeps it per namespace.
@@ -26,6 +28,14 @@ _SAFE = {
 }
 _NEWEST_KERNEL = (1 << 16, 0)
 _IPC_PREFIXES = ("kernel.shm", "kernel.msg", "fs.mqueue.")
+#: Names that may be allowed with `allowedUnsafeSysctls`, besides all below a prefix; `kernel.shm` and `kernel.msg` stand for `kernel.shm*`.
+_NAMESPACED = frozenset(
+    {"kernel.sem", "kernel.shm", "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced"}
+    | {"kernel.msg", "kernel.msgmax", "kernel.msgmnb", "kernel.msgmni"}
+)
+_NAMESPACED_PREFIXES = ("net.", "fs.mqueue.")
+_MAX_PATTERN = 253
+_PATTERN = r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]"
 _SWAP_SEPARATORS = str.maketrans("./", "/.")
 
 
@@ -33,6 +43,16 @@ def normalized(name: str) -> str:
     """Spell `net/ipv4/x` as `net.ipv4.x`. A name whose first separator is a dot stays, because its slashes are literal."""
     first = next((char for char in name if char in "./"), ".")
     return name.translate(_SWAP_SEPARATORS) if first == "/" else name
+
+
+def allowance_problem(pattern: str) -> str:
+    """Why the node cannot allow this sysctl or prefix ending in `*`; "" if it can: the kernel keeps it per namespace."""
+    if len(pattern) > _MAX_PATTERN or not re.fullmatch(_PATTERN, pattern):
+        return f'sysctl "{pattern}" must have at most {_MAX_PATTERN} characters and match regex {_PATTERN}'
+    name = normalized(pattern).partition("*")[0]
+    if name in _NAMESPACED or name.startswith(_NAMESPACED_PREFIXES):
+        return ""
+    return f'the sysctls "{name}" are not known to be namespaced'
 
 
 def sysctls_of(pod: Pod) -> dict[str, str]:

@@ -60,6 +60,21 @@ class TlsRules(Value):
 Seen = tuple[tuple[int, int, int] | None, ...]
 
 
+def given_files_problem(certificate: str, key: str, client_ca: str) -> str:
+    """Why files that the configuration names cannot be used; "" if they can. Certificate and key count only together."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        if client_ca:
+            named = f"clientCAFile: {client_ca}"
+            context.load_verify_locations(client_ca)
+        if certificate and key:
+            named = f"tlsCertFile, tlsPrivateKeyFile: {certificate}, {key}"
+            context.load_cert_chain(certificate, key)
+    except OSError as error:  # ssl.SSLError is one
+        return f"cannot load {named}: {error.strerror or error}"
+    return ""
+
+
 class ServerTls:
     """The contexts of a server. `context`: for listening; until the certificate exists, handshakes fail.
 
