@@ -116,7 +116,7 @@ class Unary(_Method[Q, R]):
 
     async def __call__(self, request: Q, timeout_s: float | None) -> R:
         """Make the call. Raises CriError. Cancelling the caller cancels the call; the runtime may still carry it out."""
-        operation, began = self._operation, time.monotonic()  # the loop's own time counts milliseconds
+        operation, began = self._operation, time.monotonic()  # the loop's clock counts milliseconds
         OPERATIONS.inc(operation)
         with span(self._span, SpanKind.CLIENT, self._attributes) as traced:
             fields = b"" if traced is NO_SPAN else trace_field(traced.traceparent)

@@ -60,7 +60,7 @@ class _Measured:
         self._request = request
         self._address = address
         self._labels = labels
-        self._began = time.monotonic()  # the loop's own time stands still during a turn
+        self._began = time.monotonic()  # the loop reads its clock once an iteration
         self.status = 0
         REQUESTS.inc(*labels)
         IN_FLIGHT.add(1, *labels)
