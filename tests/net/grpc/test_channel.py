@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
@@ -345,6 +347,38 @@ async def test_odd_answers_are_errors_and_the_next_call_is_none_the_worse(
         assert caught[0] is code and caught[1].startswith(message)
         await asyncio.sleep(0.02)  # the connection is closed
         assert await call(channel, "Any") == b"good"
+
+
+def reset_one_call(listener: socket.socket, asked: threading.Event, busy: threading.Event) -> None:
+    """Answer a call with RST_STREAM CANCEL, as a server does at the deadline."""
+    connection, _ = listener.accept()
+    with connection, connection.makefile("rb") as received:
+        received.read(len(PREFACE))
+        while (head := received.read(9))[3] != Kind.DATA:
+            received.read(int.from_bytes(head[:3], "big"))
+        asked.set()
+        busy.wait(30)
+        connection.sendall(HELLO + frame(Kind.RST_STREAM, 0, 1, b"\0\0\0\x08"))
+
+
+async def test_a_call_that_the_server_stops_at_the_deadline_is_late_and_not_canceled(tmp_path: Path) -> None:
+    """The loop is busy until the deadline has passed and the server's answer is there; answers are handled before timers."""
+    asked, busy, path = threading.Event(), threading.Event(), str(tmp_path / "deadline.sock")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        server = threading.Thread(target=reset_one_call, args=(listener, asked, busy), daemon=True)
+        server.start()
+        channel = Channel(unix_dial(path), RUNTIME_LIMITS)
+        late = asyncio.ensure_future(failure(call(channel, "Any", timeout_s=0.2)))
+        while not asked.is_set() and not late.done():  # noqa: ASYNC110 - set by a thread
+            await asyncio.sleep(0)
+        busy.set()
+        time.sleep(0.3)  # noqa: ASYNC251 - the loop is busy
+        assert await late == (Code.DEADLINE_EXCEEDED, LATE)
+        channel.close()
+        await asyncio.sleep(0.02)
+        server.join(30)
 
 
 async def test_of_a_long_status_message_a_part_is_kept(tmp_path: Path) -> None:

@@ -396,6 +396,8 @@ class Channel:
             try:
                 return await call.answer
             except RpcError as error:
+                if error.code is Code.CANCELED and deadline is not None and loop.time() >= deadline:
+                    raise RpcError(Code.DEADLINE_EXCEEDED, LATE) from error  # the server's deadline was seen first
                 if is_last or not error.is_unprocessed:
                     raise
             finally:
