@@ -25,6 +25,7 @@ from pykubelet.edges.cri.errors import CriCode
 from pykubelet.testing.cri.fake import RuntimeFault
 
 LONG = {"command": ["sh", "-c", "sleep 1000"]}
+NOTHING_RAN = Observed({}, 0.0)
 POD = pod(container("c0", **LONG), container("c1", **LONG))
 
 
@@ -37,11 +38,13 @@ def placed(shared: str, own: str = "3") -> Placements:
 class Running:
     """The containers of `POD` in a fake runtime, and the loop that keeps their cpusets."""
 
-    def __init__(self, h: Hands, ids: Mapping[str, ContainerID], placements: Placements, period_s: float) -> None:
+    def __init__(
+        self, h: Hands, ids: Mapping[str, ContainerID], placements: Placements, period_s: float, before: Observed
+    ) -> None:
         self.h, self.ids = h, ids
         self.client = CriClient(h.fake.endpoint, timeout_s=10)
         self.placements = make_cell("placements", placements)[1]
-        self.observed: CellWriter[Observed] = make_cell("observed", Observed())[1]
+        self.observed: CellWriter[Observed] = make_cell("observed", before)[1]
         self.loop = CpusetLoop(self.placements.cell, self.observed.cell, self.client, period_s)
 
     def observe(self, **cpusets: str) -> None:
@@ -63,11 +66,14 @@ class Running:
 
 
 @asynccontextmanager
-async def two_containers(tmp_path: Path, placements: Placements, period_s: float = 3600) -> AsyncIterator[Running]:
+async def two_containers(
+    tmp_path: Path, placements: Placements, period_s: float = 3600, before: Observed = NOTHING_RAN
+) -> AsyncIterator[Running]:
+    """`before`: what ran when the loop was made."""
     async with hands(tmp_path) as h:
         home = await h.sandbox(POD)
         ids = {one.name: await h.started(POD, one, home) for one in POD.spec.containers}
-        running = Running(h, ids, placements, period_s)
+        running = Running(h, ids, placements, period_s, before)
         async with Supervisor("test") as supervisor:
             supervisor.start_root("cpusets", running.loop.run())
             yield running
@@ -93,6 +99,18 @@ async def test_what_the_runtime_does_not_report_is_applied_once(tmp_path: Path) 
         await running.until("c0", "0-2")
         await running.until("c1", "3")
         running.observe(c0="", c1="")
+        running.placements.publish(placed("0-1"))
+        await running.until("c0", "0-1")
+        assert running.updates() == 3
+
+
+async def test_containers_from_before_a_restart_are_updated_whatever_is_reported(tmp_path: Path) -> None:
+    """CRI-O that was restarted too reports the CPUs of their creation."""
+    async with two_containers(tmp_path, placed("0-2"), before=Observed()) as running:
+        running.observe(c0="0-2", c1="3")
+        await running.until("c0", "0-2")
+        await running.until("c1", "3")
+        running.observe(c0="0-2", c1="3")
         running.placements.publish(placed("0-1"))
         await running.until("c0", "0-1")
         assert running.updates() == 3

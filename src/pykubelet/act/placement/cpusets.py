@@ -2,6 +2,8 @@
 
 A container gets its cpuset when it is created. It changes when the shared pool does, because another pod has got CPUs or has given
 them back; and it may be another one after a restart. What the runtime reports of a container counts until this loop has changed it.
+Containers that ran before the loop did are updated once whatever is reported: after its own restart, CRI-O reports what they had
+when they were created.
 Reads: `Placements`, `Observed`. A failed update is tried again in the next period (`cpuManagerReconcilePeriod`).
 """
 
@@ -37,6 +39,7 @@ class CpusetLoop:
         self._cri = cri
         self._period_s = max(period_s, MIN_PERIOD_S)
         self._applied: dict[str, frozenset[int]] = {}
+        self._older = _running(observed.get())
         self._under_way: set[str] = set()
         self._failed: set[str] = set()
         self._slots = asyncio.Semaphore(CALLS_AT_ONCE)
@@ -69,12 +72,15 @@ class CpusetLoop:
             return
         running: list[RunningContainer] = []
         applied: dict[str, frozenset[int]] = {}
-        for uid, view in self._observed.get().pods.items():
+        observed = self._observed.get()
+        if self._older is None:
+            self._older = _running(observed)
+        for uid, view in observed.pods.items():
             if (placement := placements.pods.get(uid)) is None or placement.rejection is not None:
                 continue
             for container in view.running:
                 running.append(RunningContainer(container.id, uid, container.name))
-                applied[container.id] = self._applied.get(container.id) or _reported(container)
+                applied[container.id] = self._applied.get(container.id) or self._reported(container)
         self._applied = {id_: cpus for id_, cpus in self._applied.items() if id_ in applied}
         for update in cpuset_updates(placements.cpus_of, running, applied):
             if update.id not in self._under_way and update.id not in self._failed:
@@ -97,10 +103,18 @@ class CpusetLoop:
             self._under_way.discard(update.id)
             self._changed.set()  # the decision may have changed during the call
 
+    def _reported(self, container: ContainerView) -> frozenset[int]:
+        """The CPUs that the runtime reports; empty if it reports none, or nothing that can be read or relied on."""
+        if container.resources is None or self._older is None or container.id in self._older:
+            return NO_CPUS
+        try:
+            return parse_cpuset(container.resources.cpuset_cpus)
+        except ValueError:
+            return NO_CPUS
 
-def _reported(container: ContainerView) -> frozenset[int]:
-    """The CPUs that the runtime reports; empty if it reports none, or nothing that can be read."""
-    try:
-        return parse_cpuset(container.resources.cpuset_cpus) if container.resources is not None else NO_CPUS
-    except ValueError:
-        return NO_CPUS
+
+def _running(observed: Observed) -> frozenset[str] | None:
+    """The ids of all running containers; None as long as the runtime has not been listed."""
+    if observed.listed_at is None:
+        return None
+    return frozenset(container.id for view in observed.pods.values() for container in view.running)
