@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
+from pykubelet.base.model.observed import ContainerView, NetworkMode, Observed, ObservedState, PodView, SandboxView
 from pykubelet.base.model.usage import CpuUse, GroupDetail, GroupUse, MemoryUse
-from pykubelet.observe.stats.tree import container_of_group, pod_groups, pod_of_group, qos_groups, with_rate
+from pykubelet.edges.host.proc.network_stats import read_network_use
+from pykubelet.observe.stats.tree import (
+    UsageSources,
+    container_of_group,
+    pod_groups,
+    pod_of_group,
+    qos_groups,
+    read_pods,
+    with_rate,
+)
 
 UID = "0b1c2d3e-4f50-6172-8394-a5b6c7d8e9f0"
 ID = "ab" * 32
@@ -27,20 +40,29 @@ def test_the_pod_of_a_group(name: str, uid: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "found"), [(ID, ID), (f"cri-containerd-{ID}.scope", ID), (f"crio-{ID}.scope", ID), ("init.scope", "")]
+    ("name", "found"),
+    [
+        (ID, ID),
+        (f"cri-containerd-{ID}.scope", ID),
+        (f"crio-{ID}.scope", ID),
+        (f"crio-conmon-{ID}", ""),
+        (f"crio-conmon-{ID}.scope", ""),
+        ("init.scope", ""),
+    ],
 )
 def test_the_container_of_a_group(name: str, found: str) -> None:
     assert container_of_group(name) == found
 
 
 class Tree:
-    """Groups by path."""
+    """Groups by path. `pids`: their processes."""
 
-    def __init__(self, *paths: str) -> None:
+    def __init__(self, *paths: str, pids: dict[str, list[int]] | None = None) -> None:
         self._paths = paths
+        self._pids = pids or {}
 
     def read(self, path: str, at: float, *, brief: bool = False) -> GroupUse | None:
-        return None
+        return GroupUse(at, CpuUse(), MemoryUse(), path=path) if path in self._paths else None
 
     def detail(self, path: str) -> GroupDetail:
         return GroupDetail()
@@ -50,7 +72,30 @@ class Tree:
         return sorted({p.removeprefix(inner).split("/")[0] for p in self._paths if p.startswith(inner)})
 
     def processes(self, path: str) -> list[int]:
-        return []
+        return self._pids.get(path, [])
+
+
+@pytest.mark.parametrize("sandbox_group", [True, False])
+@pytest.mark.parametrize(("mode", "has_network"), [(NetworkMode.POD, True), (NetworkMode.NODE, False)])
+def test_a_sandbox_without_a_process_has_the_network_of_its_containers(
+    sandbox_group: bool, mode: NetworkMode, has_network: bool
+) -> None:
+    """As CRI-O makes it. The process is this one, whose interfaces are known."""
+    sandbox, pod = "cd" * 32, f"/kubepods/pod{UID}"
+    container = f"{pod}/crio-{ID}"
+    groups = [pod, container, f"{pod}/crio-conmon-{ID}"] + [f"{pod}/crio-{sandbox}"] * sandbox_group
+    tree = Tree(*groups, pids={container: [2**22 + 1, os.getpid()], f"{pod}/crio-conmon-{ID}": [1]})
+    view = PodView(
+        PodRef("shop", "web", PodUID(UID)),
+        (SandboxView(SandboxID(sandbox), 0, ready=True, created_at=1, network=mode),),
+        (ContainerView(ContainerID(ID), "app", SandboxID(sandbox), ObservedState.RUNNING, 0, 1),),
+    )
+    found = read_pods(UsageSources(tree, "/kubepods", 0, 0.0), Observed({PodUID(UID): view}), 1.0)[PodUID(UID)]
+    assert [one.path for one in found.containers] == [container]
+    assert (found.network is not None) == has_network
+    if found.network is not None:
+        own = read_network_use(1.0)
+        assert own is not None and {i.name for i in found.network.interfaces} == {i.name for i in own.interfaces}
 
 
 def test_pods_are_found_in_all_classes_of_service() -> None:

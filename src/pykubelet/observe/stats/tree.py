@@ -1,24 +1,25 @@
 """Reads the resource usage of pods and the node from the cgroup tree. Blocks; called in a thread.
 
 The names of cgroups show the pod and container: `pod<uid>` (with underscores for dashes under systemd), and below it the
-container's ID, which systemd puts between a prefix and `.scope`.
+container's ID, which systemd puts between a prefix and `.scope`. CRI-O always writes a prefix: `crio-`, and `crio-conmon-` for
+the cgroup of a container's monitor.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.observed import NetworkMode, Observed, PodView
-from pykubelet.base.model.usage import ContainerUse, Details, GroupUse, NodeUse, PodUse
+from pykubelet.base.model.usage import ContainerUse, Details, GroupUse, NetworkUse, NodeUse, PodUse
 from pykubelet.edges.host.cgroups.cgroup_stats import GroupReader
 from pykubelet.edges.host.cgroups.io_stats import device_of, read_disks
 from pykubelet.edges.host.proc.network_stats import read_network_use
 
 _POD = re.compile(r"(?:^|-)pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?$")
-_CONTAINER = re.compile(r"(?:^|-)([0-9a-f]{64})(?:\.scope)?$")
+_CONTAINER = re.compile(r"(?:^|(?<!-conmon)-)([0-9a-f]{64})(?:\.scope)?$")
 _CLASSES = 3
 
 
@@ -40,7 +41,7 @@ def pod_of_group(name: str) -> PodUID | None:
 
 
 def container_of_group(name: str) -> str:
-    """The container ID of a cgroup, by the cgroup's name; "" for other cgroups. Pure."""
+    """The container ID of a cgroup, by the cgroup's name; "" for other cgroups, also of monitors. Pure."""
     match = _CONTAINER.search(name)
     return match[1] if match else ""
 
@@ -114,20 +115,28 @@ def _read_pod(sources: UsageSources, view: PodView, path: str, at: float, *, bri
             containers.append(ContainerUse(container.name, container.id, container.image, where, started, group))
     sandbox = next(iter(view.sandboxes), None)
     where = groups.get(sandbox.id) if sandbox is not None else None
-    network = None
-    if where is not None and sandbox is not None and sandbox.network is NetworkMode.POD:
-        pids = reader.processes(where)
-        network = read_network_use(at, pids[0]) if pids else None
+    in_network = [where or "", *(container.path for container in containers)]
     return PodUse(
         ref=view.ref,
         path=path,
         started_at=sandbox.created_at / 1e9 if sandbox is not None else 0.0,
         group=reader.read(path, at, brief=brief),
         containers=tuple(sorted(containers, key=lambda one: one.name)),
-        network=network,
+        network=_pod_network(reader, in_network, at) if sandbox and sandbox.network is NetworkMode.POD else None,
         sandbox_id=sandbox.id if sandbox is not None else "",
         sandbox=reader.read(where, at) if where is not None and not brief else None,
     )
+
+
+def _pod_network(reader: GroupReader, paths: Iterable[str], at: float) -> NetworkUse | None:
+    """The interfaces that a process in the first cgroup with any sees.
+
+    A sandbox of CRI-O has no process, unless the pod shares one process namespace. Its containers use the same network.
+    """
+    for path in filter(None, paths):
+        if pids := reader.processes(path):
+            return read_network_use(at, min(pids))
+    return None
 
 
 def read_details(sources: UsageSources, node: NodeUse | None, pods: Mapping[PodUID, PodUse], root_dir: str) -> Details:
