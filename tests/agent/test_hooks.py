@@ -173,7 +173,10 @@ async def test_hardly_any_grace_period(grace: int, agent: Agent) -> None:
 
 
 async def test_the_stop_signal_that_is_reported_is_the_one_that_is_sent(agent: Agent, tmp_path: Path) -> None:
-    """A runtime that knows stop signals (later containerd 2) sends the container's signal and reports it; others send SIGTERM."""
+    """A runtime that knows stop signals (later containerd 2) sends the container's signal and reports it; others send SIGTERM.
+
+    CRI-O sends it and reports nothing.
+    """
     gate = Gate(tmp_path)
     script = "trap 'exit 7' USR1; trap 'exit 8' TERM; touch /tmp/listens; while :; do sleep 3600 & wait $!; done"
     container = make_container(
@@ -189,5 +192,6 @@ async def test_the_stop_signal_that_is_reported_is_the_one_that_is_sent(agent: A
     gate.open()
     reported = container_status(pod).get("stopSignal", "")
     pod = await agent.wait_pod("signalled", "its end", lambda p: container_status(p)["state"].get("terminated"))
-    assert container_status(pod)["state"]["terminated"]["exitCode"] == {"SIGUSR1": 7, "": 8}[reported]
+    sent = container_status(pod)["state"]["terminated"]["exitCode"]
+    assert sent in {"SIGUSR1": (7,), "": (7, 8)}[reported]
     agent.remove("signalled")

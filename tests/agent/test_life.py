@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import time
 from datetime import datetime
 from functools import partial
@@ -190,20 +187,15 @@ async def test_a_changed_manifest_ends_the_old_pod_before_the_new_one_starts(age
     await agent.wait_gone("changed")
 
 
-async def pause_pid(agent: Agent, pod: str) -> int:
-    client = CriClient(agent.testbed.endpoint)
-    try:
-        [sandbox] = (await agent.look()).of(pod).ready
-        answer = await client.pod_sandbox_status(sandbox.id, verbose=True)
-        return int(json.loads(answer.info["info"])["pid"])
-    finally:
-        await client.close()
+async def kill_sandbox(agent: Agent, pod: str) -> None:
+    [sandbox] = (await agent.look()).of(pod).ready
+    await agent.kill_sandbox(sandbox.id)
 
 
 async def test_a_dead_sandbox_is_replaced_and_the_containers_with_it(agent: Agent) -> None:
     agent.put(make_pod("beheaded"))
     [before] = await agent.wait_running("beheaded")
-    os.kill(await pause_pid(agent, "beheaded-node"), signal.SIGKILL)
+    await kill_sandbox(agent, "beheaded-node")
     after = await agent.wait_pod(
         "beheaded", "runs again", lambda pod: is_ready(pod) and container_status(pod)["restartCount"] == 1
     )
@@ -229,7 +221,7 @@ async def test_in_a_new_sandbox_init_containers_and_sidecars_come_first_again(ag
     agent.put(make_pod("anew", initContainers=[first, sidecar], volumes=[gate.volume]))
     await agent.wait_running("anew")
     gate.close()
-    os.kill(await pause_pid(agent, "anew-node"), signal.SIGKILL)
+    await kill_sandbox(agent, "anew-node")
 
     def is_held(pod: Json) -> bool:
         mesh = container_status(pod, "mesh")
@@ -251,7 +243,7 @@ async def test_a_killed_container_restarts_in_its_sandbox(agent: Agent) -> None:
     agent.put(make_pod("shot"))
     await agent.wait_running("shot")
     [before] = (await agent.look()).of("shot-node").running
-    agent.testbed.ctr("task", "kill", "--signal", "SIGKILL", before.id)
+    await agent.kill_container(before.id)
     seen = await agent.wait_pod("shot", "again", lambda p: is_ready(p) and container_status(p)["restartCount"] == 1)
     assert container_status(seen)["lastState"]["terminated"]["exitCode"] == 137
     view = (await agent.look()).of("shot-node")
@@ -268,7 +260,7 @@ async def test_of_containers_that_ended_only_the_newest_is_kept_with_its_log(age
     await agent.wait_running("kept")
     for count in (1, 2):
         [container] = (await agent.look()).of("kept-node").running
-        agent.testbed.ctr("task", "kill", "--signal", "SIGKILL", container.id)
+        await agent.kill_container(container.id)
         await agent.wait_pod("kept", "again", partial(is_ready_again, count))
     [logs] = agent.logs.glob("*_kept-node_*/main")
 
@@ -330,7 +322,7 @@ async def test_the_status_of_a_running_pod(agent: Agent) -> None:
     assert status["podIP"] == network.ip and status["podIPs"][0] == {"ip": network.ip}
     assert status["hostIP"]
     [entry] = status["containerStatuses"]
-    assert entry["containerID"].startswith("containerd://") and entry["imageID"]
+    assert entry["containerID"].partition("://")[0] in ("containerd", "cri-o") and entry["imageID"]
     assert entry["image"] == "localhost/busybox:1"
     assert entry["started"] is True and entry["restartCount"] == 0
     assert seconds(entry["state"]["running"]["startedAt"]) >= seconds(status["startTime"]) - 1

@@ -53,7 +53,8 @@ def kernel_limits(agent: Agent, pod: Json, instance: str = "") -> tuple[float, i
     files = ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.max", "memory.limit_in_bytes")
     for folder in agent.pod_cgroups():
         if pod["metadata"]["uid"] in folder.name:
-            at = next(folder.glob(f"*{instance}")) if instance else folder  # CRI-O puts its name in front
+            own = (at for at in folder.glob(f"*{instance}") if "conmon" not in at.name)  # CRI-O puts `crio-` in front
+            at = next(own) if instance else folder
             output |= {f: (at / f).read_text() for f in files if (at / f).exists()}
     quota, period = output.get("cpu.max", "").split() or (output["cpu.cfs_quota_us"], output["cpu.cfs_period_us"])
     return int(quota) / int(period), int(output.get("memory.max") or output["memory.limit_in_bytes"])

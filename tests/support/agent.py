@@ -11,6 +11,7 @@ import http.client
 import inspect
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -342,6 +343,28 @@ class Agent:
         finally:
             await client.close()
 
+    async def kill_container(self, container: str) -> None:
+        """SIGKILL to its first process, as the kernel would."""
+        client = CriClient(self.testbed.endpoint, timeout_s=WAIT_S / 6)
+        try:
+            answer = await client.container_status(ContainerID(container), verbose=True)
+            os.kill(int(json.loads(answer.info["info"])["pid"]), signal.SIGKILL)
+        finally:
+            await client.close()
+
+    async def kill_sandbox(self, sandbox: str) -> None:
+        """SIGKILL to its process. A sandbox without one, as CRI-O makes them, is stopped behind the agent's back."""
+        client = CriClient(self.testbed.endpoint, timeout_s=WAIT_S / 2)
+        try:
+            answer = await client.pod_sandbox_status(SandboxID(sandbox), verbose=True)
+            pid = json.loads(answer.info["info"]).get("pid")
+            if pid:
+                os.kill(int(pid), signal.SIGKILL)
+            else:
+                await client.stop_pod_sandbox(SandboxID(sandbox))
+        finally:
+            await client.close()
+
     async def wait_runtime(
         self, what: str, condition: Callable[[RuntimeView], Any], within: float = WAIT_S
     ) -> RuntimeView:
@@ -424,6 +447,8 @@ async def sweep(testbed: Testbed) -> None:
     """Remove every sandbox of the runtime."""
     client = CriClient(testbed.endpoint, timeout_s=WAIT_S / 2)
     try:
+        for container in await client.list_containers(state=pb.CONTAINER_RUNNING):
+            await client.stop_container(ContainerID(container.id), 0)  # with its sandbox, CRI-O grants it ten seconds
         for sandbox in await client.list_pod_sandboxes():
             await _stop_and_remove(client, SandboxID(sandbox.id))
     finally:

@@ -53,7 +53,7 @@ async def run_pod(
     sandbox = await client.run_pod_sandbox(config, handler)
     spec = pb.ContainerConfig(
         metadata=pb.ContainerMetadata(name="main", attempt=0),
-        image=pb.ImageSpec(image=image),
+        image=pb.ImageSpec(image=image, user_specified_image=image),
         command=command,
         log_path="main.log",
     )
@@ -73,13 +73,14 @@ async def test_pods_run_and_down_leaves_nothing(folder: Path) -> None:
     served = "until wget -q -O - http://127.0.0.1:8080/index.html; do sleep 0.1; done"  # as soon as it listens
     result = await client.exec_sync(container, ["sh", "-c", served], 60)
     assert result.stdout == b"served\n"
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
-        connection.sendall(b"GET /index.html HTTP/1.0\r\n\r\n")
-        assert b"200 OK" in connection.recv(100)
+    if testbed.maps_host_ports:
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+            connection.sendall(b"GET /index.html HTTP/1.0\r\n\r\n")
+            assert b"200 OK" in connection.recv(100)
     sleeping = napping()
     await client.close()
     shims = shim_sockets(testbed)
-    assert len(shims) >= 2 and all(path.exists() for path in shims)
+    assert testbed.is_crio or (len(shims) >= 2 and all(path.exists() for path in shims))
 
     link = host.CONTAINER_LOG_LINKS / f"one_default_main-{container}.log"
     link.parent.mkdir(parents=True, exist_ok=True)
@@ -157,7 +158,8 @@ async def test_the_shell_pause_holds_a_sandbox_and_ends_on_sigterm(testbed: Test
     client = CriClient(testbed.endpoint)
     config = sandbox_config(testbed, "shell-pause")
     sandbox = await client.run_pod_sandbox(config)
-    spec = pb.ContainerConfig(metadata=pb.ContainerMetadata(name="pause"), image=pb.ImageSpec(image=name))
+    image = pb.ImageSpec(image=name, user_specified_image=name)
+    spec = pb.ContainerConfig(metadata=pb.ContainerMetadata(name="pause"), image=image)
     container = await client.create_container(sandbox, spec, config)
     await client.start_container(container)
     # an orphan whose parent ends at once is adopted by pid 1, which must reap it

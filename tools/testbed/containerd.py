@@ -171,7 +171,7 @@ def start(testbed: Testbed, timeout_s: float = 60) -> None:
             testbed.config_file.write_text(render_config(testbed))
         testbed.socket.unlink(missing_ok=True)
         argv = [*testbed.launcher, program, "--config", str(testbed.config_file), "--log-level", "info"]
-        argv += crio.FLAGS if testbed.is_crio else ()
+        argv += crio.flags(testbed) if testbed.is_crio else ()
         pid = host.spawn(argv, testbed.log_file, testbed.env, testbed.cgroup)
         (testbed.root / f"{testbed.kind}.pid").write_text(str(pid))
 

@@ -16,16 +16,15 @@ from testbed import host, images
 from testbed.host import TestbedError
 from testbed.private_runtime import Testbed
 
-#: No drop-in files of the machine's own CRI-O.
-FLAGS = ("--config-dir", "")
 _ANY_SIGNATURE = {"default": [{"type": "insecureAcceptAnything"}]}
+_CAP_SYS_RESOURCE = 24
 # CRI-O has no settings for a machine that refuses these: containerd's are restrict_oom_score_adj and
-# tolerate_missing_hugetlb_controller
+# tolerate_missing_hugetlb_controller. To a privileged container it gives what it does not have itself
 _RUNC = """#!/bin/sh
 previous=
 for argument in "$@"; do
   if [ "$previous" = --bundle ]; then
-    sed -i -e 's/"oomScoreAdj": *-[0-9]*/"oomScoreAdj": 0/' -e 's/"hugepageLimits"/"noHugepageLimits"/' \\
+    sed -i -e 's/"oomScoreAdj": *-[0-9]*/"oomScoreAdj": 0/' -e 's/"hugepageLimits"/"noHugepageLimits"/' {more}\\
       "$argument/config.json"
   fi
   previous=$argument
@@ -34,18 +33,31 @@ exec {runc} "$@"
 """
 
 
+def flags(testbed: Testbed) -> tuple[str, ...]:
+    """Of the machine's own CRI-O, neither drop-in files nor registries are used."""
+    registries = testbed.root / "registries.conf"
+    return ("--config-dir", "", "--registries-conf", str(registries), "--registries-conf-dir", f"{registries}.d")
+
+
 def prepare(testbed: Testbed) -> None:
     """Write the configuration and what it names. Raises TestbedError where a program is missing."""
     root = testbed.root
     (root / "policy.json").write_text(json.dumps(_ANY_SIGNATURE))
     (root / "storage.conf").write_text(f"[storage]\n{_storage(testbed)}")
-    registries = root / "registries.conf"
-    if not registries.exists():
-        registries.write_text("")
-    for folder in (root / "bin", root / "exits", root / "attach", testbed.state / "ns"):
+    # containerd reaches the machine's own registries by HTTP without being told
+    (root / "registries.conf").write_text(_registry("127.0.0.1", "127.0.0.1"))
+    for folder in (
+        root / "bin",
+        root / "registries.conf.d",
+        root / "blobs",
+        root / "exits",
+        root / "attach",
+        testbed.state / "ns",
+    ):
         folder.mkdir(parents=True, exist_ok=True)
     runc = root / "bin" / "runc"
-    runc.write_text(_RUNC.format(runc=_program(testbed, "runc")))
+    more = "" if host.has_capability(_CAP_SYS_RESOURCE) else """-e 's/"CAP_SYS_RESOURCE",//g' """
+    runc.write_text(_RUNC.format(runc=_program(testbed, "runc"), more=more))
     runc.chmod(0o755)
     testbed.config_file.write_text(_render(testbed, runc))
 
@@ -106,8 +118,11 @@ hooks_dir = []
 cdi_spec_dirs = [{quoted(testbed.devices)}]
 irqbalance_config_restore_file = "disable"
 enable_pod_events = true
+# its rules would outlive the test bed, and it does not map 127.0.0.1
+disable_hostport_mapping = true
 {handlers}
 [crio.image]
+big_files_temporary_dir = {quoted(root / "blobs")}
 pause_image = {json.dumps(images.PAUSE)}
 signature_policy = {quoted(root / "policy.json")}
 auto_reload_registries = true
@@ -132,13 +147,22 @@ def import_image(testbed: Testbed, name: str, archive: Path) -> None:
 
 
 def trust_registry(testbed: Testbed, name: str, address: str) -> None:
-    """Reach the registry `name` at `address`. CRI-O reads it again when the file changes."""
-    file = testbed.root / "registries.conf"
-    entry = f"[[registry]]\nprefix = {json.dumps(name)}\nlocation = {json.dumps(address)}\ninsecure = true\n"
-    if entry not in file.read_text():
-        part = file.with_suffix(".part")
-        part.write_text(file.read_text() + entry)
-        part.replace(file)
+    """Reach the registry `name` at `address`, by HTTP or with any certificate. Raises TestbedError if CRI-O ignores it."""
+    part = testbed.root / "registry.part"
+    part.write_text(_registry(name, address))
+    before = _applied(testbed)
+    part.replace(testbed.root / "registries.conf.d" / f"{name.replace(':', '_')}.conf")
+    if testbed.pid() is not None and not host.wait_until(lambda: _applied(testbed) > before, 30):
+        raise TestbedError(f"CRI-O does not read its registries again; see {testbed.log_file}")
+
+
+def _registry(name: str, address: str) -> str:
+    return f"[[registry]]\nprefix = {json.dumps(name)}\nlocation = {json.dumps(address)}\ninsecure = true\n"
+
+
+def _applied(testbed: Testbed) -> int:
+    """How often CRI-O has read its registries, which it does soon after a change."""
+    return testbed.log_file.read_text(errors="replace").count("Applied new registry configuration")
 
 
 def end_containers(testbed: Testbed) -> None:

@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -57,6 +58,12 @@ class Process:
 
     pid: int
     argv: tuple[str, ...]
+
+
+def has_capability(number: int) -> bool:
+    """Whether this process, and with it what it starts, may have the capability."""
+    found = re.search(r"^CapBnd:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return found is not None and bool(int(found[1], 16) >> number & 1)
 
 
 def read_process(pid: int) -> Process | None:

@@ -49,6 +49,11 @@ class Testbed:
         return self.kind == CRIO
 
     @property
+    def maps_host_ports(self) -> bool:
+        """Whether a port of the machine leads to a container: CRI-O has rules of its own for it, which are left out here."""
+        return not self.is_crio
+
+    @property
     def socket(self) -> Path:
         """The runtime's socket, which serves CRI."""
         return self.root / f"{self.kind}.sock"

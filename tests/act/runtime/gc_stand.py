@@ -93,7 +93,7 @@ class Stand:
         """Create and start one, with the link to its log that the starter makes."""
         config = pb.ContainerConfig(
             metadata=pb.ContainerMetadata(name=name, attempt=attempt),
-            image=pb.ImageSpec(image=self.image),
+            image=pb.ImageSpec(image=self.image, user_specified_image=self.image),
             command=["sh", "-c", script],
             labels={**self.configs[pod].labels, labels.CONTAINER_NAME: name},
             log_path=f"{name}/{attempt}.log",

@@ -50,6 +50,7 @@ class Runtime:
         return config
 
     def container(self, script: str, name: str = "main", attempt: int = 0) -> pb.ContainerConfig:
+        (self.folder / self.uids[-1] / name).mkdir(parents=True, exist_ok=True)  # CRI-O does not make it
         config = pb.ContainerConfig(
             metadata=pb.ContainerMetadata(name=name, attempt=attempt),
             image=pb.ImageSpec(image=images.BUSYBOX, user_specified_image=images.BUSYBOX),
@@ -58,6 +59,7 @@ class Runtime:
             log_path=f"{name}/{attempt}.log",
         )
         config.linux.resources.memory_limit_in_bytes = 64 << 20
+        config.linux.security_context.namespace_options.pid = pb.CONTAINER
         return config
 
     async def run(self, script: str) -> tuple[str, str]:
@@ -87,6 +89,8 @@ class Runtime:
 
     async def clear(self) -> None:
         for uid in self.uids:
+            for container in await self.client.list_containers(uid):
+                await self.client.stop_container(container.id, 0)  # with its sandbox, CRI-O grants it ten seconds
             for sandbox in await self.client.list_pod_sandboxes(uid):
                 await self.client.stop_pod_sandbox(sandbox.id)
                 await self.client.remove_pod_sandbox(sandbox.id)
@@ -125,6 +129,21 @@ async def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     await client.close()
 
 
+async def holder_of_name(answer: Awaitable[str]) -> str | None:
+    """The id of the object that has the wanted name: containerd refuses and names it, CRI-O answers with it."""
+    try:
+        return await answer
+    except CriError as error:
+        assert error.is_already_exists
+        assert not error.is_unavailable
+        return error.reserved_for
+
+
+def says_not_found(error: CriError) -> bool:
+    """By its code, or in words: some calls of CRI-O fail with Unknown."""
+    return error.is_not_found or "not found" in error.message or "does not resolve" in error.message
+
+
 async def test_a_sandbox_lives_and_goes(runtime: Runtime) -> None:
     client, pod = runtime.client, runtime.pod("web")
     sandbox = await client.run_pod_sandbox(pod)
@@ -139,8 +158,7 @@ async def test_a_sandbox_lives_and_goes(runtime: Runtime) -> None:
 
     await client.stop_pod_sandbox(sandbox)
     await client.stop_pod_sandbox(sandbox)
-    status = (await client.pod_sandbox_status(sandbox)).status
-    assert (status.state, status.network.ip) == (pb.SANDBOX_NOTREADY, "")
+    assert (await client.pod_sandbox_status(sandbox)).status.state == pb.SANDBOX_NOTREADY
 
     await client.remove_pod_sandbox(sandbox)
     await client.remove_pod_sandbox(sandbox)
@@ -154,25 +172,18 @@ async def test_a_sandbox_lives_and_goes(runtime: Runtime) -> None:
 async def test_names_are_reserved_until_removal(runtime: Runtime) -> None:
     client, pod = runtime.client, runtime.pod()
     sandbox = await client.run_pod_sandbox(pod)
-    with pytest.raises(CriError) as caught:
-        await client.run_pod_sandbox(pod)
-    assert caught.value.is_already_exists
-    assert caught.value.reserved_for == sandbox
-    assert not caught.value.is_unavailable
+    assert await holder_of_name(client.run_pod_sandbox(pod)) == sandbox
 
     container = await client.create_container(sandbox, runtime.container("sleep 100"), pod)
-    with pytest.raises(CriError) as caught:
-        await client.create_container(sandbox, runtime.container("sleep 100"), pod)
-    assert caught.value.reserved_for == container
+    again = client.create_container(sandbox, runtime.container("sleep 100"), pod)
+    assert await holder_of_name(again) == container
     second = await client.create_container(sandbox, runtime.container("sleep 100", attempt=1), pod)
     await client.remove_container(container)
     third = await client.create_container(sandbox, runtime.container("sleep 100"), pod)
     assert len({container, second, third}) == 3
 
     await client.stop_pod_sandbox(sandbox)
-    with pytest.raises(CriError) as caught:
-        await client.run_pod_sandbox(pod)
-    assert caught.value.is_already_exists
+    assert await holder_of_name(client.run_pod_sandbox(pod)) == sandbox
     await client.remove_pod_sandbox(sandbox)
     assert not await client.list_containers(pod.metadata.uid)
     assert await client.run_pod_sandbox(pod) != sandbox
@@ -241,13 +252,13 @@ async def test_create_needs_a_sandbox_and_an_image(runtime: Runtime) -> None:
     client, pod = runtime.client, runtime.pod()
     with pytest.raises(CriError) as caught:
         await client.create_container("0" * 64, runtime.container("true"), pod)
-    assert caught.value.is_not_found
+    assert says_not_found(caught.value)
     sandbox = await client.run_pod_sandbox(pod)
     config = runtime.container("true")
     config.image.image = "localhost/missing:1"
     with pytest.raises(CriError) as caught:
         await client.create_container(sandbox, config, pod)
-    assert caught.value.is_not_found
+    assert says_not_found(caught.value)
     config.image.image = images.BUSYBOX
     await client.create_container(sandbox, config, pod)  # the failure has not kept the name
 
@@ -258,17 +269,18 @@ async def test_exec_sync(runtime: Runtime) -> None:
     answer = await client.exec_sync(container, ["sh", "-c", "echo hello; exit 4"])
     assert (answer.stdout, answer.stderr, answer.exit_code) == (b"hello\n", b"", 4)
     began = time.monotonic()
-    with pytest.raises(CriError) as caught:
-        await client.exec_sync(container, ["sleep", "100"], timeout_s=1)
-    assert caught.value.is_deadline
+    try:
+        assert (await client.exec_sync(container, ["sleep", "100"], timeout_s=1)).exit_code == -1  # CRI-O
+    except CriError as error:
+        assert error.is_deadline
     assert time.monotonic() - began < 60
     with pytest.raises(CriError) as caught:
         await client.exec_sync("0" * 64, ["true"])
-    assert caught.value.is_not_found
+    assert says_not_found(caught.value)
     await client.stop_container(container, 0)
     with pytest.raises(CriError) as caught:
         await client.exec_sync(container, ["true"])
-    assert "CONTAINER_EXITED" in caught.value.message
+    assert "CONTAINER_EXITED" in caught.value.message or "not created or running" in caught.value.message
 
 
 def parsed_log(path: str) -> list[LogLine | None]:
@@ -305,7 +317,7 @@ async def test_images(runtime: Runtime) -> None:
     image = await client.image_status(pb.ImageSpec(image=images.BUSYBOX))
     assert image is not None
     assert images.BUSYBOX in image.repo_tags
-    assert image.id.startswith("sha256:")
+    assert len(image.id.removeprefix("sha256:")) == 64
     by_id = await client.image_status(pb.ImageSpec(image=image.id))
     assert by_id is not None and by_id.id == image.id
     assert image.id in [found.id for found in await client.list_images()]
@@ -313,7 +325,7 @@ async def test_images(runtime: Runtime) -> None:
     await client.remove_image(pb.ImageSpec(image="localhost/missing:1"))
     with pytest.raises(CriError) as caught:
         await client.pull_image(pb.ImageSpec(image="localhost:9/missing:1"), None)
-    assert caught.value.message.startswith('failed to pull and unpack image "localhost:9/missing:1"')
+    assert "localhost:9/missing:1" in caught.value.message
     usage = await client.image_fs_info()
     assert usage.image_filesystems[0].fs_id.mountpoint
 

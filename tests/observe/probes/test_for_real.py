@@ -63,6 +63,7 @@ class Machine:
             labels={labels.POD_UID: uid, labels.CONTAINER_NAME: "app"},
             log_path="app/0.log",
         )
+        (self.folder / uid / "app").mkdir(parents=True)  # CRI-O does not make it
         made = await self.client.create_container(sandbox, spec, config)
         await self.client.start_container(made)
         status = (await self.client.pod_sandbox_status(sandbox)).status
@@ -70,6 +71,8 @@ class Machine:
 
     async def clear(self) -> None:
         for uid in self.uids:
+            for container in await self.client.list_containers(uid):
+                await self.client.stop_container(container.id, 0)  # with its sandbox, CRI-O grants it ten seconds
             for sandbox in await self.client.list_pod_sandboxes(uid):
                 await self.client.stop_pod_sandbox(sandbox.id)
                 await self.client.remove_pod_sandbox(sandbox.id)
@@ -145,8 +148,11 @@ async def test_a_command_that_takes_too_long_fails(machine: Machine) -> None:
         uid = node.pod("web", with_exec("liveness", "exec sleep 1000", failureThreshold=2))
         show(node, uid, "app", container)
         await until(node, container, LIVENESS, FAILURE)
-    what = 'command timed out: "sh -c exec sleep 1000" timed out after 1s'
-    assert node.messages == [f"Unhealthy spec.containers{{app}} Liveness probe failed: {what}"] * 2
+    timed_out = "Unhealthy spec.containers{app} Liveness probe failed: command timed out"
+    assert node.messages in (
+        [f'{timed_out}: "sh -c exec sleep 1000" timed out after 1s'] * 2,
+        [timed_out] * 2,  # CRI-O answers in time, with this output and an exit code
+    )
 
 
 async def test_an_exec_that_the_runtime_never_answers_is_named_and_delays_no_other(machine: Machine) -> None:
@@ -161,7 +167,11 @@ async def test_an_exec_that_the_runtime_never_answers_is_named_and_delays_no_oth
         show(node, bad, "app", stuck)
         show(node, good, "app", fine)
         stuck_text = "has not ended: the runtime or the command does not answer"
-        await becomes(lambda: any(stuck_text in wait.detail for wait in node.waits.get().pods.get(bad, ())))
+        await becomes(
+            lambda: bool(node.messages) or any(stuck_text in wait.detail for wait in node.waits.get().pods.get(bad, ()))
+        )
+        if "command timed out" in "".join(node.messages):
+            pytest.skip("this runtime ends a command at its time-out with all its children")
         before = TOTAL.value("app", "shop", "good", good, "Readiness", SUCCESSFUL)
         await becomes(lambda: TOTAL.value("app", "shop", "good", good, "Readiness", SUCCESSFUL) >= before + 3)
         [wait] = node.waits.get().pods[bad]
