@@ -33,7 +33,7 @@ WITHIN_S = 120.0
 
 @dataclass
 class SmallDisk:
-    """A containerd whose files lie on a file system of their own, and a registry that it trusts."""
+    """A runtime whose files lie on a file system of their own, and a registry that it trusts."""
 
     testbed: Testbed
     registry: Registry
@@ -45,6 +45,7 @@ class SmallDisk:
 
     def fill(self) -> None:
         """Leave `LEFT`."""
+        assert os.path.ismount(self.testbed.root)
         with (self.testbed.root / "filler").open("wb") as filler:
             while self.free > LEFT:
                 filler.write(b"\0" * min(MIB, self.free - LEFT))
@@ -88,7 +89,7 @@ class SmallDisk:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
     folder = Path(f"/tmp/pyk-small-{os.getpid()}")
-    disk, mounted = folder / "disk", folder / "containerd"
+    disk, mounted = folder / "disk", folder / containerd.kind()
     mounted.mkdir(parents=True)
     testbed = None
     try:

@@ -69,6 +69,12 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
+def kind(bin_dir: str = "") -> str:
+    """Which runtime `up` starts with this `bin_dir`; its files are in the folder of this name."""
+    bin_dir = bin_dir or os.environ.get("TESTBED_BIN", "")
+    return CRIO if bin_dir and Path(bin_dir, CRIO).exists() else CONTAINERD
+
+
 def _plan(folder: Path, bin_dir: str, launcher: tuple[str, ...]) -> Testbed:
     bin_dir = bin_dir or os.environ.get("TESTBED_BIN", "")
     seed = int.from_bytes(hashlib.sha256(os.fsencode(folder)).digest()[:4], "big")
@@ -83,7 +89,7 @@ def _plan(folder: Path, bin_dir: str, launcher: tuple[str, ...]) -> Testbed:
         bin_dir=bin_dir,
         shared_chains_were_there=has_shared_chains() and not _another_runs(folder),
         launcher=launcher,
-        kind=CRIO if bin_dir and Path(bin_dir, CRIO).exists() else CONTAINERD,
+        kind=kind(bin_dir),
     )
     part = folder / "testbed.json.part"
     part.write_text(json.dumps(asdict(testbed), indent=2) + "\n")
