@@ -109,7 +109,7 @@ async def test_a_name_is_already_taken_in_the_runtime(make_agent: MakeAgent, tes
         # no labels: the agent does not see it, but its name is taken
         squatter = pb.PodSandboxConfig(
             metadata=pb.PodSandboxMetadata(name="taken-node", namespace="default", uid=uid, attempt=0),
-            log_directory=str(agent.logs / "squatter"),
+            log_directory=str(agent.folder / "squatter"),
             linux=pb.LinuxPodSandboxConfig(cgroup_parent=agent.cgroup),
         )
         held = await client.run_pod_sandbox(squatter)

@@ -448,7 +448,7 @@ async def sweep(testbed: Testbed) -> None:
     client = CriClient(testbed.endpoint, timeout_s=WAIT_S / 2)
     try:
         for container in await client.list_containers(state=pb.CONTAINER_RUNNING):
-            await client.stop_container(ContainerID(container.id), 0)  # with its sandbox, CRI-O grants it ten seconds
+            await client.stop_container(ContainerID(container.id), 0)  # with its sandbox, CRI-O is patient
         for sandbox in await client.list_pod_sandboxes():
             await _stop_and_remove(client, SandboxID(sandbox.id))
     finally:

@@ -72,7 +72,7 @@ class Machine:
     async def clear(self) -> None:
         for uid in self.uids:
             for container in await self.client.list_containers(uid):
-                await self.client.stop_container(container.id, 0)  # with its sandbox, CRI-O grants it ten seconds
+                await self.client.stop_container(container.id, 0)  # with its sandbox, CRI-O is patient
             for sandbox in await self.client.list_pod_sandboxes(uid):
                 await self.client.stop_pod_sandbox(sandbox.id)
                 await self.client.remove_pod_sandbox(sandbox.id)
