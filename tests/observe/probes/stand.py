@@ -117,6 +117,19 @@ class Node:
         self._set_view(replace(view, containers=(made, *view.containers)))
         return made.id
 
+    def report(self, uid: PodUID, name: str, container: ContainerID, *, ready: bool) -> None:
+        """The API server has this status of a container."""
+        lifecycle, state = self.lifecycles.get().pods[uid], {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+        entry = {
+            "name": name,
+            "containerID": f"containerd://{container}",
+            "state": state,
+            "started": True,
+            "ready": ready,
+        }
+        status = from_object(core.PodStatus, {"containerStatuses": [entry]})
+        self.take_up(replace(lifecycle, pod=replace(lifecycle.pod, status=status)))
+
     def list_pods(self) -> None:
         """A relist that finds every pod as it was."""
         now = self.clock.monotonic()

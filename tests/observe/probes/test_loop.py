@@ -314,6 +314,23 @@ async def test_what_was_ready_stays_ready_over_a_restart() -> None:
         assert node.result(container, LIVENESS) is FAILURE
 
 
+@pytest.mark.parametrize(("was_ready", "expected"), [(True, SUCCESS), (False, FAILURE)])
+@pytest.mark.parametrize("ago_s", [3, 300])
+async def test_what_another_agent_has_reported_holds_until_there_is_a_result(
+    was_ready: bool, expected: ProbeResult, ago_s: float
+) -> None:
+    """It is known from the API server; otherwise, only the age of the container would count."""
+    node, prober = Node(), ScriptedProber({"app": failed("busy")} if was_ready else {})
+    uid = node.pod("web", probed("app", "readiness"))
+    container = node.run(uid, "app", ago_s=ago_s)
+    node.report(uid, "app", container, ready=was_ready)
+    async with node.probing(prober, fraction=0.5):
+        assert node.result(container, READINESS) is expected
+        assert not node.results.get().assumed
+        await asyncio.sleep(30)
+        assert node.result(container, READINESS) is (FAILURE if was_ready else SUCCESS)
+
+
 async def test_before_pods_are_known_old_containers_count_as_before() -> None:
     node, prober = Node(), ScriptedProber()
     uid = node.pod("web", probed("app", "readiness"))

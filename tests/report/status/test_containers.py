@@ -384,6 +384,36 @@ def test_started_and_ready_follow_the_probes(
     assert (shown["started"], shown["ready"]) == (started, ready)
 
 
+ASSUMED = ProbeResults(
+    {(ContainerID("app-0"), ProbeKind.READINESS): OK},
+    ALL,
+    assumed=frozenset({(ContainerID("app-0"), ProbeKind.READINESS)}),
+)
+
+
+@pytest.mark.parametrize("was_ready", [True, False])
+@pytest.mark.parametrize(
+    ("now", "ready"),
+    [
+        pytest.param(probes(), None, id="no result yet"),
+        pytest.param(ASSUMED, None, id="only from the age of the container"),
+        pytest.param(probes(readiness=OK), True, id="success"),
+        pytest.param(probes(readiness=BAD), False, id="failure"),
+        pytest.param(replace(probes(), keeps=False), False, id="all begin anew"),
+    ],
+)
+def test_until_there_is_a_result_what_was_reported_of_the_instance_holds(
+    was_ready: bool, now: ProbeResults, ready: bool | None
+) -> None:
+    pod = make_pod(container(readinessProbe=PROBE))
+    before = project_status(facts(pod, view(running()), probes=probes(readiness=OK if was_ready else BAD)))
+    shown = reported(pod, view(running()), probes=now, old=before)
+    assert shown["ready"] is (was_ready if ready is None else ready)
+    another = replace(before.containerStatuses[0], containerID="containerd://another")
+    shown = reported(pod, view(running()), probes=probes(), old=replace(before, containerStatuses=(another,)))
+    assert shown["ready"] is False
+
+
 @pytest.mark.parametrize(
     ("instances", "started", "ready"),
     [

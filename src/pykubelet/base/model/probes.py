@@ -26,15 +26,23 @@ class ProbeResults(Value):
     """The results by container instance. A probe kind that is not `watched` has no worker, so it has no effect on the pod.
 
     `learning`: the containers that ran at the agent's start are not all known yet, and have no results.
+    `assumed`: those of `results` that no probe has had, after a restart of the agent. `keeps`: what was reported of a container
+    before that restart goes before them, and holds while it has no result.
     """
 
     results: Mapping[tuple[ContainerID, ProbeKind], ProbeResult] = field(default_factory=dict)
     watched: frozenset[ProbeKind] = frozenset()
     learning: bool = False
+    assumed: frozenset[tuple[ContainerID, ProbeKind]] = frozenset()
+    keeps: bool = True
 
     def get(self, container: ContainerID, kind: ProbeKind) -> ProbeResult | None:
         """The result of a container's probe of this kind, None if there is none."""
         return self.results.get((container, kind))
+
+    def is_known(self, container: ContainerID, kind: ProbeKind) -> bool:
+        """Whether there is a result that is not assumed."""
+        return (container, kind) in self.results and (container, kind) not in self.assumed
 
 
 class ProbeWaits(Value):

@@ -14,8 +14,9 @@ Rules (source: the Kubernetes documentation "Pod Lifecycle", container probes; K
    as an outcome, nor does a time-out while the agent or the node was slow.
 5. After a failed liveness probe, and after any result of the startup probe, the worker waits for a new container.
 6. While the pod is terminating, liveness and startup are Success and are not probed any more.
-7. A container from before the agent's start keeps the results that were published then. If they are not known and it has
-   run for more than ten seconds, it counts as started and ready; its startup probe still runs, and liveness waits for it.
+7. A container from before the agent's start keeps the results that were published then: those in the journal, else those that
+   the API server has, for another agent may have run. If there are none and it has run for more than ten seconds, it counts as
+   started and ready; its startup probe still runs, and liveness waits for it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Value, field
+from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle
@@ -82,7 +82,8 @@ class ProbesLoop:
         self._wake = asyncio.Event()
         self._due = DueTimes[ProbeId](self._wake)
         self._supervisor = Supervisor("probes")
-        self._results.publish(ProbeResults(self._workers.results(Observed()), frozenset(ProbeKind), learning=True))
+        found, assumed = self._workers.results(Observed())
+        self._results.publish(ProbeResults(found, frozenset(ProbeKind), True, assumed, inputs.inherits))
 
     async def run(self) -> None:
         """Follow the cells, run due probes, publish results. Never returns."""
@@ -251,10 +252,11 @@ class ProbesLoop:
         if not self._workers.results_changed:
             return
         self._workers.results_changed = False
-        results, published = self._workers.results(self._inputs.observed.get()), self._results.get()
-        learning = self._workers.is_learning
-        if results != published.results or learning is not published.learning:
-            self._results.publish(ProbeResults(results, published.watched, learning))
+        results, assumed = self._workers.results(self._inputs.observed.get())
+        published = self._results.get()
+        news = replace(published, results=results, learning=self._workers.is_learning, assumed=assumed)
+        if news != published:
+            self._results.publish(news)
 
     def _publish_waits(self, now: float) -> None:
         wall = self._clock.wall()

@@ -15,7 +15,7 @@ from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.probes import ProbeKind
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.waits import CONTAINER_START, SANDBOX
-from pykubelet.observe.probes.decide import ContainerObservation, EarlierResults
+from pykubelet.observe.probes.decide import ContainerObservation, EarlierResults, earlier_results
 
 
 class ProbeId(Value):
@@ -121,16 +121,21 @@ def observation_of(
     starts: ContainerStarts,
     earlier: Mapping[ContainerID, EarlierResults],
     agent_started: float,
+    inherits: bool,
 ) -> ContainerObservation:
-    """The observation of the container `name`. Until its postStart hook has ended, a container counts as not running."""
+    """The observation of the container `name`. Until its postStart hook has ended, a container counts as not running.
+
+    `earlier`: the results from before this agent's start; with `inherits`, those that the API server has are used, too.
+    """
     stopping = lifecycle.stage is not Stage.SYNCING or bool(lifecycle.pod.metadata.deletionTimestamp)
     newest = view.newest(name) if view is not None else None
     if newest is None or not newest.is_running or name in lifecycle.post_starting:
         return ContainerObservation(stopping=stopping)
     started_at = starts[newest.id]
-    return ContainerObservation(
-        newest.id, started_at, stopping=stopping, old=started_at < agent_started, earlier=earlier.get(newest.id)
-    )
+    is_old, had = started_at < agent_started, earlier.get(newest.id)
+    if is_old and inherits and (had is None or had.assumed):
+        had = earlier_results([lifecycle.pod.status]).get(newest.id, had)
+    return ContainerObservation(newest.id, started_at, stopping=stopping, old=is_old, earlier=had)
 
 
 def address_of(lifecycle: PodLifecycle, view: PodView | None, node_ips: tuple[str, ...]) -> str:

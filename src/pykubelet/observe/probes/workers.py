@@ -35,6 +35,7 @@ from pykubelet.observe.probes.running import RunningProbe, expected_end, latenes
 #: not.
 AT_WORK_S = 2.0
 Results = dict[tuple[ContainerID, ProbeKind], ProbeResult]
+Assumed = frozenset[tuple[ContainerID, ProbeKind]]
 
 
 class ProbeRecord(Struct):
@@ -86,6 +87,7 @@ class ProbeWorkers:
         self._pods: dict[PodUID, ProbedPod] = {}
         self._starts = ContainerStarts()
         self._inherited = InheritedResults(remembered, enabled=inherits)
+        self._inherits = inherits
         self._started = started
         self._fraction = fraction
         self.armed: list[tuple[float, ProbeId]] = []
@@ -154,7 +156,7 @@ class ProbeWorkers:
         """Let the workers of a container observe it."""
         pod = self._pods[uid]
         earlier = self._inherited.results
-        seen = observation_of(name, pod.lifecycle, pod.view, self._starts, earlier, self._started)
+        seen = observation_of(name, pod.lifecycle, pod.view, self._starts, earlier, self._started, self._inherits)
         records = {probe_id.kind: record for probe_id, record in pod.probes.items() if probe_id.container == name}
         workers = {kind: record.worker for kind, record in records.items()}
         for kind, worker in decide.observe_container(workers, seen, now).items():
@@ -212,21 +214,25 @@ class ProbeWorkers:
         """Whether containers that ran at the agent's start are not known yet."""
         return not self._inherited.is_complete
 
-    def results(self, observed: Observed) -> Results:
-        """The results of all running containers. Containers that do not run any more are forgotten."""
+    def results(self, observed: Observed) -> tuple[Results, Assumed]:
+        """The results of all running containers, and those of them that are assumed. Containers that do not run any more are forgotten."""
         self._starts.forget_all_but(observed)
         self._inherited.forget_gone(self._starts)
         found: Results = {}
+        assumed: set[tuple[ContainerID, ProbeKind]] = set()
         for container, earlier in self._inherited.results.items():
             for kind in ProbeKind:
                 if (result := earlier.of(kind)) is not None:
                     found[container, kind] = result
+                    if earlier.assumed:
+                        assumed.add((container, kind))
         for pod in self._pods.values():
             for record in pod.probes.values():
                 worker = record.worker
                 if worker.container is not None and worker.result is not None:
                     found[worker.container, record.id.kind] = worker.result
-        return found
+                    (assumed.add if worker.assumed else assumed.discard)((worker.container, record.id.kind))
+        return found, frozenset(assumed)
 
     def waits(self, uid: PodUID, now: float, wall: float, answer_s: float) -> tuple[Wait, ...]:
         """The waits of a pod for its probes. `answer_s`: as in `ProbeLimits`."""

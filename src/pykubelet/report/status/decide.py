@@ -328,10 +328,13 @@ def _shared_unchanged(view: PodView | None, before: SharedInputs, now: SharedInp
         return True
     if (before.host_ips, before.runtime, before.handlers) != (now.host_ips, now.runtime, now.handlers):
         return False
-    if before.probes.watched != now.probes.watched:
+    if (before.probes.watched, before.probes.keeps) != (now.probes.watched, now.probes.keeps):
         return False
     return view is None or all(
-        before.probes.get(c.id, kind) is now.probes.get(c.id, kind) for c in view.containers for kind in ProbeKind
+        before.probes.get(c.id, kind) is now.probes.get(c.id, kind)
+        and before.probes.is_known(c.id, kind) is now.probes.is_known(c.id, kind)
+        for c in view.containers
+        for kind in ProbeKind
     )
 
 

@@ -51,15 +51,16 @@ def project_status(facts: StatusFacts) -> core.PodStatus:
     if _is_untouched(facts):
         return _rejected(facts)
     spec = facts.pod.spec
-    regular = with_readiness(regular_statuses(facts), spec.containers, facts.probes)
-    init = with_init_readiness(init_statuses(facts), spec.initContainers, facts.probes)
+    old = facts.old if facts.old is not None else core.PodStatus()
+    regular = with_readiness(regular_statuses(facts), spec.containers, facts.probes, old.containerStatuses)
+    init = with_init_readiness(init_statuses(facts), spec.initContainers, facts.probes, old.initContainerStatuses)
     ephemeral = ephemeral_statuses(facts)
     reported = ReportedContainers(published_exit_codes(facts, (*init, *regular)), _starting(facts, init))
     is_inferred = is_end_inferred(facts, regular, init)
     if facts.has_ended:
         init, regular = all_ended(facts.pod, init, regular)
     phase, reason, message = _phase(facts, regular, reported, is_inferred)
-    regular = with_health(regular, facts.health, facts.old.containerStatuses if facts.old is not None else ())
+    regular = with_health(regular, facts.health, old.containerStatuses)
     limit = MESSAGES_BYTES // max(1, len(regular) + len(init) + len(ephemeral))
     ips, allocated = pod_ips(facts), pod_allocated(facts.pod)
     return core.PodStatus(
