@@ -103,7 +103,7 @@ def read(root: Path) -> dict[str, Any]:
     flight = SingleFlight("states")
     found: dict[str, Any] = {
         "pod_statuses": StatusMemory(str(root / "pod_statuses"), flight).load() or None,
-        "pod_sizes": SizeMemory(str(root), flight).load() or None,
+        "pod_sizes": SizeMemory(str(root), flight).load(_AT) or None,
     }
     payload = Checkpoint(str(root / "volume_bindings")).load()
     found["volume_bindings"] = decode(Bindings, payload) if payload is not None else None

@@ -140,7 +140,7 @@ def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
         cells.lifecycles.cell,
         cells.shutdown.cell,
         cells.pressure.cell,
-        sizes.load() if in_cluster else {},
+        sizes.load(m.clock.wall()) if in_cluster else {},
         m.node_wanted,
         cells.roster_heartbeat.writer,
         cells.placements.cell,

@@ -243,6 +243,11 @@ def test_after_a_restart_a_pod_has_the_size_it_was_given() -> None:
     assert cpu(desk, "a") == "100m"
     assert item(desk, "a").change is not None, "it is not known whether it holds for all that runs"
     assert item(desk, "a").pending is not None
+    (held,) = life(item(desk, "a").pod).pods.values()
+    desk.settle_again(facts(lifecycles=Lifecycles({held.ref.uid: replace(held, has_worker=False)})))
+    assert item(desk, "a").change is not None, "a pod that waits to be taken up has not been looked at"
+    desk.settle_again(facts(lifecycles=life(item(desk, "a").pod)))
+    assert item(desk, "a").change is None
 
 
 async def test_sizes_are_kept_and_read_again(tmp_path: Path) -> None:
@@ -250,7 +255,7 @@ async def test_sizes_are_kept_and_read_again(tmp_path: Path) -> None:
     roster, writer = make_cell("roster", Roster())
     flight = SingleFlight("test")
     memory = SizeMemory(path, flight)
-    assert memory.load() == {}
+    assert memory.load(WALL) == {}
     pods = {
         PodUID("a-1"): RosterPod(sized("a", "100m"), "api", WALL),
         PodUID("c-1"): RosterPod(make_pod("c"), "api", WALL),
@@ -259,7 +264,7 @@ async def test_sizes_are_kept_and_read_again(tmp_path: Path) -> None:
     async with Supervisor("test") as supervisor:
         supervisor.start_root("sizes", memory.follow(roster))
         writer.publish(Roster(pods, sources_ready=True))
-        while not (found := SizeMemory(path, flight).load()):
+        while not (found := SizeMemory(path, flight).load(WALL)):
             await supervisor.start_child("iteration", _one_iteration())
     assert found[PodUID("a-1")] == KeptSize(size=size_of(sized("a", "100m")))
     assert PodUID("c-1") not in found, "a pod without resources cannot be resized"
@@ -270,11 +275,13 @@ def test_sizes_of_the_reference_are_taken_over(tmp_path: Path) -> None:
     for name, cpu in (("allocated_pods_state", "100m"), ("actuated_pods_state", "50m")):
         entry = '{"ContainerResources":{"app":{"requests":{"cpu":"' + cpu + '"}}},"PodLevelResources":null}'
         (tmp_path / name).write_bytes(envelope('{"entries":{"a-1":' + entry + "}}"))
-    asks = KeptSize(size=size_of(sized("a", "70m")), at=WALL)
+    asks = KeptSize(size=size_of(sized("a", "70m")), before=size_of(sized("a", "20m")), at=WALL - 5)
     memory = SizeMemory(str(tmp_path), SingleFlight("test"))
     Checkpoint(str(tmp_path / "pod_sizes")).save(encode({"a-1": asks}))
-    (found,) = memory.load().values()
-    assert (found.size.containers["app"].requests, found.at) == ({"cpu": "100m"}, 0.0)
+    (found,) = memory.load(WALL).values()
+    assert (found.size.containers["app"].requests, found.at) == ({"cpu": "100m"}, WALL), (
+        "else what runs would be taken to have the new size"
+    )
     assert found.before is not None and found.before.containers["app"].requests == {"cpu": "50m"}
 
 
@@ -289,7 +296,7 @@ def test_the_checksum_is_that_of_the_reference() -> None:
 
 def test_a_damaged_file_of_sizes_is_set_aside(tmp_path: Path) -> None:
     (tmp_path / "allocated_pods_state").write_bytes(b"{")
-    assert SizeMemory(str(tmp_path), SingleFlight("test")).load() == {}
+    assert SizeMemory(str(tmp_path), SingleFlight("test")).load(WALL) == {}
     assert [path.name for path in tmp_path.iterdir()] == ["allocated_pods_state.corrupt-0"]
 
 
@@ -306,4 +313,4 @@ async def _one_iteration() -> None:
 def test_a_file_that_is_garbage_costs_no_more_than_memory(tmp_path: Path) -> None:
     path = tmp_path / "pod_sizes"
     path.write_bytes(b"garbage")
-    assert SizeMemory(str(tmp_path), SingleFlight("test")).load() == {}
+    assert SizeMemory(str(tmp_path), SingleFlight("test")).load(WALL) == {}

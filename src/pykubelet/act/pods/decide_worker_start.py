@@ -14,6 +14,7 @@ from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.reasons import PREEMPTING
 from pykubelet.base.model.roster import Rejection, RosterPod, has_ended_in_api, is_static, pod_ref
+from pykubelet.base.model.sizing import ResizeProgress
 
 ORPHAN_GRACE_S = 1
 
@@ -36,6 +37,7 @@ def desired_start(entry: RosterPod, view: PodView | None, at: float, wall: float
         active_since=min((wall_to_monotonic(date, at, wall) for date in dates), default=at),
         view=view if view is not None else PodView(ref, read_at=at),
         adopted_size=entry.change,
+        resize=ResizeProgress(pod.metadata.generation or 0) if entry.change is not None else None,
     )
     has_ended = has_ended_in_api(pod)
     if has_ended and (view is None or not view.is_alive):

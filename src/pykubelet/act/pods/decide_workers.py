@@ -321,7 +321,7 @@ class _Pass(Generic[W]):
         else:
             detail = "what it has of the pod is not known yet"
             wait = Wait("container runtime", Owner.PLEG, wall, detail=detail, next_step=TAKE_UP)
-        return PodLifecycle(ref, entry.pod, Stage.SYNCING, wall, entry.seen_at, waits=(wait,))
+        return PodLifecycle(ref, entry.pod, Stage.SYNCING, wall, entry.seen_at, has_worker=False, waits=(wait,))
 
 
 # One worker

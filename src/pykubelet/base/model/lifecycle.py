@@ -72,6 +72,7 @@ class PodLifecycle(Value):
     whose postStart hook has not ended, with the attempt that was asked for; until then they do not count as running.
     `is_held_up`: a failure keeps the pod from starting, possibly for long. `is_stopped`: all containers have
     ended and none will be started any more; the pod may still be terminating, because its resource claims are not unprepared yet.
+    `has_worker` False: the pod is held up before anything is done for it, so nothing else is known of it.
     """
 
     ref: PodRef
@@ -90,6 +91,7 @@ class PodLifecycle(Value):
     resize: ResizeProgress | None = None
     is_held_up: bool = False
     is_stopped: bool = False
+    has_worker: bool = True
     waits: tuple[Wait, ...] = ()
     timeline: tuple[TimelineEntry, ...] = ()
     steps: StepLog | None = None

@@ -40,16 +40,22 @@ def with_kept_sizes(
 
 
 def merged_sizes(
-    kept: Mapping[PodUID, KeptSize], allocated: Mapping[PodUID, PodSize], actuated: Mapping[PodUID, PodSize]
+    kept: Mapping[PodUID, KeptSize],
+    allocated: Mapping[PodUID, PodSize],
+    actuated: Mapping[PodUID, PodSize],
+    now: float,
 ) -> dict[PodUID, KeptSize]:
-    """The sizes of the reference's files, with the times in `kept` of resizes that are not applied yet. Pure."""
+    """The sizes of the reference's files, with the times in `kept` of resizes that are not applied yet. Pure.
+
+    A resize of the reference has no time there: as of `now` (wall seconds), everything that runs has the old size.
+    """
     merged = {}
     for uid, size in allocated.items():
         if not _is_resizable(size):
             continue
         before, known = actuated.get(uid), kept.get(uid)
         is_applied = before is None or before == size
-        at = known.at if known is not None and known.size == size else 0.0
+        at = known.at if known is not None and known.size == size and known.before is not None else now
         if is_applied:
             merged[uid] = KeptSize(size=size)
         else:

@@ -80,7 +80,7 @@ def _is_of_interest(entry: Entry) -> bool:
 def _followed_up(entry: Entry, facts: AdmissionFacts) -> Entry:
     """The entry without its resize, when `act/pods` has applied it."""
     life = facts.lifecycles.pods.get(entry.ref.uid)
-    if entry.item.change is None or life is None:
+    if entry.item.change is None or life is None or not life.has_worker:
         return entry
     if life.stage is Stage.SYNCING and (life.pod is not entry.item.pod or life.resize is not None):
         return entry

@@ -49,8 +49,11 @@ class SizeMemory:
         self._written: dict[str, Sizes] = {}
         self._problem = ""
 
-    def load(self) -> Mapping[PodUID, KeptSize]:
-        """Read the sizes of the last run, of this agent or of the reference. Never raises; an unreadable file is logged and ignored."""
+    def load(self, now: float) -> Mapping[PodUID, KeptSize]:
+        """Read the sizes of the last run, of this agent or of the reference, at `now` (wall seconds).
+
+        Never raises; an unreadable file is logged and ignored.
+        """
         data = self._file.load()
         if data is not None:
             try:
@@ -60,7 +63,7 @@ class SizeMemory:
         allocated = self._load_state(ALLOCATED)
         if allocated is None:
             return self._saved
-        return merged_sizes(self._saved, allocated, self._load_state(ACTUATED) or {})
+        return merged_sizes(self._saved, allocated, self._load_state(ACTUATED) or {}, now)
 
     def _load_state(self, name: str) -> dict[PodUID, PodSize] | None:
         path = f"{self._root}/{name}"
