@@ -22,6 +22,7 @@ from pykubelet.app.decide_takeover import (
     Severity,
     cgroup_findings,
     exit_code,
+    misplaced_devices,
     pod_findings,
     volume_findings,
 )
@@ -102,6 +103,14 @@ def test_volumes_of_kinds_that_are_not_known_are_named() -> None:
     ]
     (one,) = volume_findings(found, DIRECTORIES)
     assert one.subject == "volume c of pod u" and "kubernetes.io/aws-ebs" in one.text
+
+
+def test_devices_that_the_kubelet_has_in_its_fixed_folder_are_named() -> None:
+    folders = ("/var/lib/kubelet/device-plugins", "/srv/kubelet/device-plugins")
+    (one,) = misplaced_devices(*folders, {"b", "a", "of-another-kubelet"}, {"a", "b", "c"})
+    assert one.severity is Severity.CHANGE and one.subject == folders[0]
+    assert "the pods a, b lose" in one.text and f"bind {folders[0]} to {folders[1]}" in one.text
+    assert not list(misplaced_devices(*folders, {"of-another-kubelet"}, {"a"}))
 
 
 def test_only_notes_are_no_change() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 
 from pykubelet.act.resources.model import CgroupDriver
@@ -130,6 +130,16 @@ def volume_findings(directories: Iterable[tuple[str, str, str]], known: frozense
             kind = directory.replace("~", "/")
             text = f"is not adopted: there are no volumes of the kind {kind}; it is unmounted when the pod ends"
             yield Finding(Severity.CHANGE, f"volume {name} of pod {uid}", text)
+
+
+def misplaced_devices(fixed: str, own: str, elsewhere: Collection[str], here: Collection[str]) -> Iterator[Finding]:
+    """The kubelet has device plugins in the folder `fixed`, whatever its root directory is, and this agent in `own`, another one.
+
+    `elsewhere`: the UIDs of the pods with devices by the checkpoint in `fixed`; `here`: of the pods in the root directory.
+    """
+    if pods := sorted(set(elsewhere) & set(here)):
+        text = f"is not used, and the pods {', '.join(pods)} lose their devices: bind {fixed} to {own}"
+        yield Finding(Severity.CHANGE, fixed, text)
 
 
 def exit_code(findings: Iterable[Finding]) -> int:

@@ -7,6 +7,7 @@ import json
 import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from pykubelet.act.claims.state import StateError, decode_state
 from pykubelet.act.claims.store import STATE_FILE as CLAIMS
@@ -27,6 +28,7 @@ from pykubelet.app.decide_takeover import (
     RunningPod,
     Severity,
     cgroup_findings,
+    misplaced_devices,
     pod_findings,
     volume_findings,
 )
@@ -54,6 +56,8 @@ from pykubelet.edges.host.proc.procfs import read_hostname
 from pykubelet.edges.host.proc.topology import read_topology
 
 _LIMIT = 64 << 20
+#: Where the kubelet has device plugins and their checkpoint.
+FIXED = "/var/lib/kubelet/device-plugins"
 _ANSWER_S = 10.0
 SIZES = (ALLOCATED, ACTUATED)
 #: The agent's own files: an earlier version of the agent does not know those of a later one.
@@ -124,6 +128,11 @@ def _checkpoint_findings(root: str) -> Iterator[Finding]:
         except StateFileError as error:
             text = f"is set aside, and running pods may lose their devices: {error}"
             yield Finding(Severity.CHANGE, f"{root}/device-plugins/{DEVICES}", text)
+    elsewhere = _text(f"{FIXED}/{DEVICES}")
+    if elsewhere is not None and os.path.realpath(FIXED) != os.path.realpath(f"{root}/device-plugins"):
+        with suppress(StateFileError):  # of no use to the kubelet either
+            uids = decode_devices(elsewhere).state.entries
+            yield from misplaced_devices(FIXED, f"{root}/device-plugins", uids, _names(f"{root}/pods"))
     for name in SIZES:
         sizes = _read(f"{root}/{name}")
         if sizes is not None:
