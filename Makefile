@@ -57,8 +57,9 @@ test-ten: packages env programs ## A cluster of ten nodes: rollout, drain, a dea
 test-runtimes: packages env ## Tests that depend on the container runtime, on RUNTIMES="installed trixie forky FOLDER" (root)
 	@$(TESTBED) test-runtimes --folder $(RUNTIMES_DIR) $(RUNTIMES)
 
-test-takeover: packages env ## A hundred takeovers from the kubelet REFERENCE_KUBELET, and back (root; long)
+test-takeover: packages env ## A hundred takeovers from the kubelet REFERENCE_KUBELET, and back; ten in a cluster of KUBEBUILDER_ASSETS (root; long)
 	PYKUBELET_TAKEOVERS=$${PYKUBELET_TAKEOVERS:-100} $(VENV)/pytest -n0 tests/agent/test_takeover.py
+	PYKUBELET_TAKEOVERS=$${PYKUBELET_CLUSTER_TAKEOVERS:-10} $(VENV)/pytest -n0 tests/cluster/test_takeover.py
 
 test-vm: python ## Tests in a virtual machine with systemd and cgroup v2 (root; PARTS="life groups" chooses, the first time builds)
 	@$(TESTVM) run $(PARTS)

@@ -9,18 +9,12 @@ from typing import Any
 
 import pytest
 from support.agent import Agent, Json, condition, container_status, make_container, make_pod
+from support.sizes import IN_PROGRESS, MIB, PENDING, has_size, instance_of, kernel_limits, reported, size
 from support.world import PODS, World, a_world
 
 pytestmark = pytest.mark.integration
 
 MakeAgent = Callable[..., Agent]
-MIB = 1 << 20
-PENDING, IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
-
-
-def size(cpu: str, memory: str) -> Json:
-    """Requests and limits alike."""
-    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": cpu, "memory": memory}}
 
 
 def resize(world: World, name: str, resources: Json) -> None:
@@ -32,40 +26,8 @@ def resize(world: World, name: str, resources: Json) -> None:
     world.server.update(f"{PODS}/{name}/resize", changed)
 
 
-def has_size(pod: Json, resources: Json) -> bool:
-    """The status reports that the container has it, and no part of the resize is pending."""
-    status = container_status(pod)
-    return bool(
-        status.get("allocatedResources") == resources["requests"]
-        and status.get("resources") == resources
-        and not reported(pod, PENDING)
-        and not reported(pod, IN_PROGRESS)
-    )
-
-
-def reported(pod: Json, kind: str) -> Json:
-    return next((dict(c) for c in pod["status"].get("conditions", []) if c["type"] == kind), {})
-
-
-def kernel_limits(agent: Agent, pod: Json, instance: str = "") -> tuple[float, int]:
-    """What the kernel holds the pod to, or one of its containers: CPUs and bytes of memory. Of cgroup v1 or v2."""
-    output: dict[str, str] = {}
-    files = ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.max", "memory.limit_in_bytes")
-    for folder in agent.pod_cgroups():
-        if pod["metadata"]["uid"] in folder.name:
-            own = (at for at in folder.glob(f"*{instance}") if "conmon" not in at.name)  # CRI-O puts `crio-` in front
-            at = next(own) if instance else folder
-            output |= {f: (at / f).read_text() for f in files if (at / f).exists()}
-    quota, period = output.get("cpu.max", "").split() or (output["cpu.cfs_quota_us"], output["cpu.cfs_period_us"])
-    return int(quota) / int(period), int(output.get("memory.max") or output["memory.limit_in_bytes"])
-
-
 def has_limits(agent: Agent, pod: Json, instance: str, limits: tuple[float, int]) -> bool:
     return kernel_limits(agent, pod, instance) == limits
-
-
-def instance_of(pod: Json) -> str:
-    return str(container_status(pod)["containerID"]).partition("://")[2]
 
 
 async def limits_become(world: World, name: str, cpus: float, memory_mib: int) -> None:

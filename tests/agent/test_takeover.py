@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from support.agent import Json, NotYet, condition, is_ready, make_container, make_pod, sweep, waiting_reason
+from support.device_plugins import PluginProcess, device_plugin, healthy
 from support.reference import (
     REFERENCE,
     WHY_SKIPPED,
@@ -37,6 +38,7 @@ SEED = int(os.environ.get("PYKUBELET_SEED", "1"))
 WATCH_S = 2.0
 #: How often the first container of a pod fails before it runs.
 RESTARTS = "example.com/restarts"
+DEVICE = "example.com/device"
 STEADY, CRASHING, ENDED = "steady", "crashing", "ended"
 SETTINGS: dict[str, object] = {
     "cpuManagerPolicy": "static",
@@ -59,7 +61,15 @@ async def test_pods_do_not_notice_who_runs_them(agent: EitherAgent) -> None:
     pods: dict[str, str] = {}
     agent.is_reference = True
     agent.start()
+    async with device_plugin(agent.root, DEVICE, healthy(*"abcdefghijklmnop")) as plugin:
+        await take_turns(agent, plugin, chance, pods)
+    await agent.remove_all()
+    agent.stop()
+
+
+async def take_turns(agent: EitherAgent, plugin: PluginProcess, chance: random.Random, pods: dict[str, str]) -> None:
     for number in range(TAKEOVERS):
+        await plugin.wait_calls("Register", number + 1)
         for index in range(2):
             kind, pod = a_pod(chance, f"p{number}-{index}", pods)
             pods[pod["metadata"]["name"]] = kind
@@ -70,8 +80,6 @@ async def test_pods_do_not_notice_who_runs_them(agent: EitherAgent) -> None:
             await remove(agent, pods, gone)
             gone = []
         await take_over(agent, pods, gone, f"takeover {number} (PYKUBELET_SEED={SEED})")
-    await agent.remove_all()
-    agent.stop()
 
 
 async def remove(agent: EitherAgent, pods: dict[str, str], names: list[str]) -> None:
@@ -84,7 +92,8 @@ async def remove(agent: EitherAgent, pods: dict[str, str], names: list[str]) -> 
 async def take_over(agent: EitherAgent, pods: dict[str, str], gone: list[str], what: str) -> None:
     """Stop the one agent and start the other. The pods in `gone` have lost their manifests when it comes."""
     before = {name: pod["status"] for name, pod in agent.pods().items()}
-    ids = instances(await agent.look())
+    ids, devices = instances(await agent.look()), agent.devices()
+    uids = {name: pod["metadata"]["uid"] for name, pod in agent.pods().items()}
     at = time.time()
     ages = {
         name: at - parse_time(newest_start(status)) if newest_start(status) else 0.0 for name, status in before.items()
@@ -123,7 +132,9 @@ async def take_over(agent: EitherAgent, pods: dict[str, str], gone: list[str], w
         await agent.wait_gone(*gone)
     until = time.monotonic() + WATCH_S
     await agent.wait_for("watched", lambda: reported() and time.monotonic() > until)
-    found = instances(await agent.look())
+    found, have = instances(await agent.look()), agent.devices()
+    for (uid, container), given in devices.items():
+        assert uid not in [uids[name] for name in pods] or have.get((uid, container)) == given, f"{held}: {uid}"
     for name in kept:
         full = f"{name}-node"
         assert found.get(full) == ids.get(full), f"{held}: {name}"
@@ -204,6 +215,10 @@ def a_pod(chance: random.Random, name: str, others: Mapping[str, str]) -> tuple[
         containers[1:] = []
         spec.pop("initContainers", None)
         containers[0]["resources"] = {"requests": amounts, "limits": amounts}
+    if chance.random() < 0.4:
+        resources = containers[0].setdefault("resources", {})
+        for which in ("requests", "limits"):
+            resources[which] = {**resources.get(which, {}), DEVICE: "1"}
     return STEADY, make_pod(
         name, *containers, annotations={RESTARTS: str(int("once" in containers[0]["command"][-1]))}, **spec
     )

@@ -153,14 +153,22 @@ class Cluster:
 
     def watch_pods(self, fields: str, within: float) -> Iterator[tuple[str, Json]]:
         """(ADDED, MODIFIED or DELETED; the pod) for what is there and what happens, until time is up."""
+        yield from self._watch(self.core.list_namespaced_pod, (self.namespace,), fields, within)
+
+    def watch_node(self, name: str, within: float) -> Iterator[tuple[str, Json]]:
+        """The same of a node."""
+        yield from self._watch(self.core.list_node, (), f"metadata.name={name}", within)
+
+    def _watch(
+        self, listing: Callable[..., Any], arguments: tuple[str, ...], fields: str, within: float
+    ) -> Iterator[tuple[str, Json]]:
         deadline = time.monotonic() + within
-        listing = self.core.list_namespaced_pod
         while (left := deadline - time.monotonic()) > 0:
             stream = watch.Watch()
             options = {"field_selector": fields, "timeout_seconds": max(1, int(left)), "_request_timeout": left + 10}
             options["resource_version"] = "0"  # from the server's cache: with an old etcd it may lag behind for ever
             try:
-                for event in stream.stream(listing, self.namespace, **options):
+                for event in stream.stream(listing, *arguments, **options):
                     yield event["type"], event["raw_object"]
                     if time.monotonic() > deadline:
                         stream.stop()

@@ -1,13 +1,16 @@
 """An agent that is now ours, now the reference kubelet, on the same folder: for tests of takeovers.
 
 The program is named by the environment variable REFERENCE_KUBELET. Both get the same configuration, flags and root directory.
+The kubelet has device plugins in a fixed folder, whatever its root directory: it gets a mount namespace in which that is ours.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 from support.agent import Agent, Json, RuntimeView
 
@@ -16,6 +19,10 @@ REFERENCE = os.environ.get("REFERENCE_KUBELET", "")
 SETTLED_S = 12.0
 #: The reference looks once a minute for what removed pods have left.
 COLLECTED_S = 150.0
+#: Where the kubelet has its socket for device plugins and their checkpoint.
+FIXED_FOLDER = "/var/lib/kubelet/device-plugins"
+# what is mounted below the root directory must reach the runtime, and the fixed folder's mount nobody
+_IN_NAMESPACE = 'mount --make-private / && mount --bind "$1" "$2" && shift 2 && exec "$@"'
 WHY_SKIPPED = "REFERENCE_KUBELET names no kubelet to take over from"
 
 
@@ -25,9 +32,19 @@ class EitherAgent(Agent):
 
     is_reference: bool = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        devices = self.root / "device-plugins"
+        for folder in (devices, Path(FIXED_FOLDER)):
+            folder.mkdir(parents=True, exist_ok=True)
+        _run("mount", "--bind", self.root, self.root)
+        _run("mount", "--make-shared", self.root)
+        self._enter = ["unshare", "--mount", "--propagation", "unchanged", "sh", "-c", _IN_NAMESPACE, "sh"]
+        self._enter += [str(devices), FIXED_FOLDER]
+
     def command(self, *more: str) -> list[str]:
         command = super().command(*more)
-        return [REFERENCE, *command[1:], "-v", "2"] if self.is_reference else command
+        return [*self._enter, REFERENCE, *command[1:], "-v", "2"] if self.is_reference else command
 
     def log_tail(self, lines: int = 40) -> str:
         """Warnings and errors alone: the log of the reference is long."""
@@ -43,9 +60,24 @@ class EitherAgent(Agent):
     async def wait_gone(self, *names: str, within: float = COLLECTED_S) -> None:
         await super().wait_gone(*names, within=within)
 
+    def devices(self) -> dict[tuple[str, str], list[str]]:
+        """The devices of each container that has any, by the UID of its pod and its name, from the checkpoint."""
+        path = self.root / "device-plugins/kubelet_internal_checkpoint"
+        entries = json.loads(path.read_text())["Data"]["PodDeviceEntries"] if path.exists() else None
+        return {
+            (entry["PodUID"], entry["ContainerName"]): sorted(
+                name for ids in entry["DeviceIDs"].values() for name in ids
+            )
+            for entry in entries or ()
+        }
+
     @property
     def who(self) -> str:
         return "the reference" if self.is_reference else "pykubelet"
+
+
+def _run(*words: str | Path) -> None:
+    subprocess.run(words, check=True, capture_output=True, timeout=30)
 
 
 def labels_of(container: object) -> tuple[str, str]:
