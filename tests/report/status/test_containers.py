@@ -249,12 +249,17 @@ def test_containers_removed_to_restart_all_say_so() -> None:
     assert later.containerStatuses == removed.containerStatuses, "counted once"
 
 
-def test_a_container_removed_to_restart_all_is_reported_though_the_pod_was_never_seen_without_it() -> None:
+@pytest.mark.parametrize("is_outdated", [False, True])
+def test_a_container_removed_to_restart_all_is_reported_though_the_pod_was_never_seen_without_it(
+    is_outdated: bool,
+) -> None:
+    """With `is_outdated`, the view still has the removed container beside the new one."""
     pod = make_pod(container(restartPolicyRules=(core.ContainerRestartRule(action="RestartAllContainers"),)))
     first = exited(code=0)
     before = reported_after(pod, view(first))
     reset = frozenset({first.id})
-    (shown,) = project_status(facts(pod, view(running(number=1)), old=before, reset=reset)).containerStatuses
+    seen = view(running(number=1), first) if is_outdated else view(running(number=1))
+    (shown,) = project_status(facts(pod, seen, old=before, reset=reset)).containerStatuses
     assert shown.lastState is not None
     assert shown.lastState.terminated is not None
     assert (shown.lastState.terminated.exitCode, shown.lastState.terminated.reason) == (137, "RestartingAllContainers")

@@ -41,6 +41,11 @@ INIT_NOT_LOCATED = (
     "treat it as exited normally"
 )
 REMOVED_TO_RESTART = "The container is removed because RestartAllContainers in place"
+REMOVED_BY_RULE = core.ContainerState(
+    terminated=core.ContainerStateTerminated(
+        exitCode=UNKNOWN_EXIT_CODE, reason=RESTARTING_ALL_CONTAINERS, message=REMOVED_TO_RESTART
+    )
+)
 Statuses = tuple[core.ContainerStatus, ...]
 
 
@@ -103,7 +108,9 @@ def _status(
     else:
         status = _following(facts, _of_instance(facts, container, instances[0], old), old)
         if len(instances) > 1:
-            before = _instance_state(facts, instances[1], old)
+            # a view may still have an instance that was removed before the next one was started
+            was_removed = instances[1].id in facts.lifecycle.reset
+            before = REMOVED_BY_RULE if was_removed else _instance_state(facts, instances[1], old)
             status = replace(status, lastState=before if before.terminated is not None else None)
     if restarts or not instances:
         status = _with_start_error(facts, container, instances[0] if instances else None, status, is_init=is_init)
@@ -130,9 +137,7 @@ def _end_of_predecessor(facts: StatusFacts, reported: core.ContainerStatus) -> c
     """The end of the instance in a published status. The end of one that was still running is unknown, or due to a restart of all."""
     before = _state(reported)
     if _was_reset(facts, reported) or (before.running is not None and has_restart_all_rule(facts.pod)):
-        return core.ContainerStateTerminated(
-            exitCode=UNKNOWN_EXIT_CODE, reason=RESTARTING_ALL_CONTAINERS, message=REMOVED_TO_RESTART
-        )
+        return REMOVED_BY_RULE.terminated
     if before.running is None:
         return before.terminated
     return core.ContainerStateTerminated(
@@ -180,13 +185,10 @@ def _vanished(
         waiting = core.ContainerStateWaiting(reason=RESTARTING_ALL_CONTAINERS, message=REMOVED_TO_RESTART)
         if before.running is None and before.terminated is None:
             return replace(status, state=core.ContainerState(waiting=waiting)) if _was_removed(status) else status
-        ended = core.ContainerStateTerminated(
-            exitCode=UNKNOWN_EXIT_CODE, reason=RESTARTING_ALL_CONTAINERS, message=REMOVED_TO_RESTART
-        )
         return replace(
             status,
             state=core.ContainerState(waiting=waiting),
-            lastState=core.ContainerState(terminated=ended),
+            lastState=REMOVED_BY_RULE,
             restartCount=status.restartCount + 1,
         )
     if before.running is None or _last(status) is not None:
