@@ -62,12 +62,12 @@ async def test_pods_do_not_notice_who_runs_them(agent: EitherAgent) -> None:
     agent.is_reference = True
     agent.start()
     async with device_plugin(agent.root, DEVICE, healthy(*"abcdefghijklmnop")) as plugin:
-        await take_turns(agent, plugin, chance, pods)
+        await change_agents(agent, plugin, chance, pods)
     await agent.remove_all()
     agent.stop()
 
 
-async def take_turns(agent: EitherAgent, plugin: PluginProcess, chance: random.Random, pods: dict[str, str]) -> None:
+async def change_agents(agent: EitherAgent, plugin: PluginProcess, chance: random.Random, pods: dict[str, str]) -> None:
     for number in range(TAKEOVERS):
         await plugin.wait_calls("Register", number + 1)
         for index in range(2):

@@ -1,4 +1,4 @@
-"""The reference kubelet and our agent take turns as the agent of a cluster's node: nobody who watches the cluster sees a disturbance.
+"""The reference kubelet and our agent run a node of a cluster in alternation: users of the cluster see no disturbance.
 
 Needs a kubelet 1.36 and a control plane of 1.33 or later:
 `REFERENCE_KUBELET=/usr/bin/kubelet KUBEBUILDER_ASSETS=/usr/local/kubernetes/bin pytest tests/cluster/test_takeover.py`.
@@ -153,7 +153,7 @@ def wait_devices(cluster: Cluster) -> None:
     cluster.wait("the node has the plugin's devices", are_known)
 
 
-async def test_nobody_who_watches_sees_who_runs_the_pods(site: Site) -> None:
+async def test_users_of_the_cluster_do_not_see_who_runs_the_pods(site: Site) -> None:
     chance = random.Random(SEED)
     start_pods(site)
     watched = Watched(site.cluster, "content")
@@ -257,7 +257,7 @@ def unsettled(pods: Iterable[Json], at: float) -> frozenset[str]:
 
 
 def last_change(pod: Json) -> float:
-    """When somebody last changed the pod; seconds."""
+    """When the pod was last changed, in seconds."""
     return max(parse_time(entry["time"]) for entry in pod["metadata"]["managedFields"])
 
 

@@ -21,7 +21,7 @@ SETTLED_S = 12.0
 COLLECTED_S = 150.0
 #: Where the kubelet has its socket for device plugins and their checkpoint.
 FIXED_FOLDER = "/var/lib/kubelet/device-plugins"
-# what is mounted below the root directory must reach the runtime, and the fixed folder's mount nobody
+# what is mounted below the root directory must reach the runtime, and the mount of the fixed folder no other process
 _IN_NAMESPACE = 'mount --make-private / && mount --bind "$1" "$2" && shift 2 && exec "$@"'
 WHY_SKIPPED = "REFERENCE_KUBELET names no kubelet to take over from"
 

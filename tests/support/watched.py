@@ -77,7 +77,7 @@ class Watched:
 
 
 def faults(watched: Watched, forgiven: Collection[str] = ()) -> list[str]:
-    """What users of the cluster would call a disturbance: of pods that nobody has deleted, and of the node.
+    """What users of the cluster would call a disturbance: of pods that were not deleted, and of the node.
 
     `forgiven`: the UIDs of pods that may become unready.
     """
@@ -105,14 +105,14 @@ def _of_pod(pods: Iterable[Json], forgiven: Collection[str]) -> Iterator[str]:
     for pod in pods:
         is_ready = condition(pod, "Ready") == "True"
         if was_ready and not is_ready and pod["metadata"]["uid"] not in forgiven:
-            yield f"not ready: {_told(pod)}"
+            yield f"not ready: {_shown(pod)}"
         was_ready = was_ready or is_ready
         for name, value in _lasting(pod):
             if known.setdefault(name, value) != value:
                 yield f"{name} was {known[name]}, then {value}"
 
 
-def _told(pod: Json) -> str:
+def _shown(pod: Json) -> str:
     """The conditions and the containers of a pod, in short."""
     conditions = [(one["type"], one["status"], one["lastTransitionTime"]) for one in pod["status"]["conditions"]]
     entries = [(one["name"], one["ready"], one["state"]) for one in pod["status"].get("containerStatuses", [])]

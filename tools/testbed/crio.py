@@ -44,7 +44,7 @@ def prepare(testbed: Testbed) -> None:
     root = testbed.root
     (root / "policy.json").write_text(json.dumps(_ANY_SIGNATURE))
     (root / "storage.conf").write_text(f"[storage]\n{_storage(testbed)}")
-    # containerd reaches the machine's own registries by HTTP without being told
+    # containerd reaches the machine's own registries by HTTP without a setting
     (root / "registries.conf").write_text(_registry("127.0.0.1", "127.0.0.1"))
     for folder in (
         root / "bin",

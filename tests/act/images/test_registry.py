@@ -179,7 +179,7 @@ async def test_registry_that_refuses_connections(node: Node, tmp_path: Path) -> 
     async with node.puller() as puller:
         failed = await node.ensure(puller, f"{address}/team/app:1")
     assert isinstance(failed, ImageError)
-    known = "the registry is unavailable" in failed.message  # CRI-O says so in the words of CRI
+    known = "the registry is unavailable" in failed.message  # CRI-O has the words of CRI
     assert failed.reason == ("RegistryUnavailable" if known else "ErrImagePull")
     assert "connection refused" in failed.message
 

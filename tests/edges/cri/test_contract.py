@@ -139,7 +139,7 @@ async def holder_of_name(answer: Awaitable[str]) -> str | None:
         return error.reserved_for
 
 
-def says_not_found(error: CriError) -> bool:
+def is_not_found(error: CriError) -> bool:
     """By its code, or in words: some calls of CRI-O fail with Unknown."""
     return error.is_not_found or "not found" in error.message or "does not resolve" in error.message
 
@@ -256,13 +256,13 @@ async def test_create_needs_a_sandbox_and_an_image(runtime: Runtime) -> None:
     client, pod = runtime.client, runtime.pod()
     with pytest.raises(CriError) as caught:
         await client.create_container("0" * 64, runtime.container("true"), pod)
-    assert says_not_found(caught.value)
+    assert is_not_found(caught.value)
     sandbox = await client.run_pod_sandbox(pod)
     config = runtime.container("true")
     config.image.image = "localhost/missing:1"
     with pytest.raises(CriError) as caught:
         await client.create_container(sandbox, config, pod)
-    assert says_not_found(caught.value)
+    assert is_not_found(caught.value)
     config.image.image = images.BUSYBOX
     await client.create_container(sandbox, config, pod)  # the failure has not kept the name
 
@@ -280,7 +280,7 @@ async def test_exec_sync(runtime: Runtime) -> None:
     assert time.monotonic() - began < 60
     with pytest.raises(CriError) as caught:
         await client.exec_sync("0" * 64, ["true"])
-    assert says_not_found(caught.value)
+    assert is_not_found(caught.value)
     await client.stop_container(container, 0)
     with pytest.raises(CriError) as caught:
         await client.exec_sync(container, ["true"])
