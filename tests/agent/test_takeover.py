@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 import pytest
-from support.agent import Json, NotYet, condition, is_ready, make_container, make_pod, sweep, waiting_reason
+from support.agent import WAIT_S, Json, NotYet, condition, is_ready, make_container, make_pod, sweep, waiting_reason
 from support.device_plugins import PluginProcess, device_plugin, healthy
 from support.reference import (
     REFERENCE,
@@ -123,7 +123,7 @@ async def take_over(agent: EitherAgent, pods: dict[str, str], gone: list[str], w
         return all(lasting(now.get(name, {})) == lasting(before[name]) for name in kept)
 
     try:
-        await agent.wait_for("all pods are reported again", reported, within=30)
+        await agent.wait_for("all pods are reported again", reported, within=WAIT_S / 2)
     except NotYet as error:
         now = {name: lasting(pod["status"]) for name, pod in agent.pods().items()}
         other = {name: differences(lasting(before[name]), now.get(name, {})) for name in kept}

@@ -12,13 +12,14 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.agent import Agent, Json, RuntimeView
+from support.agent import WAIT_S, Agent, Json, RuntimeView
 
-REFERENCE = os.environ.get("REFERENCE_KUBELET", "")
+_IN_VIRTUAL_MACHINE = Path("/share/built/reference/kubelet")
+REFERENCE = str(_IN_VIRTUAL_MACHINE) if _IN_VIRTUAL_MACHINE.exists() else os.environ.get("REFERENCE_KUBELET", "")
 #: As in the kubelet: older containers are assumed to have started and to be ready.
 SETTLED_S = 12.0
 #: The reference looks once a minute for what removed pods have left.
-COLLECTED_S = 150.0
+COLLECTED_S = max(150.0, WAIT_S)
 #: Where the kubelet has its socket for device plugins and their checkpoint.
 FIXED_FOLDER = "/var/lib/kubelet/device-plugins"
 # what is mounted below the root directory must reach the runtime, and the mount of the fixed folder no other process

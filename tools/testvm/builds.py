@@ -1,7 +1,8 @@
-"""What the parts `packages` and `kubeadm` install in the machine, built outside, because the machine reaches no network.
+"""What the parts `packages`, `kubeadm` and `takeover` install in the machine, built outside, because the machine reaches no network.
 
 In the folder that `build` fills: `now/` and `next/`, the Debian packages of this version and of a made-up next one; `wheels/`, ours
-and those of its libraries; `image/`, the container image; `kubernetes/`, the programs and images of a control plane.
+and those of its libraries; `image/`, the container image; `kubernetes/`, the programs and images of a control plane; `reference/`,
+the kubelet of Kubernetes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from testbed.debian import run_quiet
 #: A version after every other that has the same first numbers.
 NEXT = "0.999.0"
 NOW, AFTER, WHEELS, IMAGE, KUBERNETES = "now", "next", "wheels", "image", "kubernetes"
+REFERENCE = "reference"
+#: Names a kubelet of Kubernetes, for tests that change from one agent to the other.
+REFERENCE_VARIABLE = "REFERENCE_KUBELET"
 #: The packager's words for each folder.
 _BUILDS: Mapping[str, tuple[str, ...]] = {
     NOW: ("deb",),
@@ -26,13 +30,18 @@ _BUILDS: Mapping[str, tuple[str, ...]] = {
     IMAGE: ("image",),
 }
 #: What the parts install; the others install nothing.
-INSTALLED: Mapping[str, tuple[str, ...]] = {"packages": (NOW, AFTER, WHEELS, IMAGE), "kubeadm": (NOW, KUBERNETES)}
+INSTALLED: Mapping[str, tuple[str, ...]] = {
+    "packages": (NOW, AFTER, WHEELS, IMAGE),
+    "kubeadm": (NOW, KUBERNETES),
+    "takeover": (REFERENCE,),
+}
 
 
 def build(folder: Path, parts: Collection[str]) -> None:
     """Fill `folder` anew with what `parts` install, from the checkout as it is. Some minutes."""
     environment.ensure(CHECKOUT)
     shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     python = CHECKOUT / ".venv/bin/python"
     env = os.environ | {"PYTHONPATH": str(CHECKOUT / "tools"), "PYTHONDONTWRITEBYTECODE": "1"}
     wanted = {name for part in parts for name in INSTALLED.get(part, ())}
@@ -46,3 +55,7 @@ def build(folder: Path, parts: Collection[str]) -> None:
         kubernetes.build(binaries, folder / KUBERNETES / "images")
         for name in kubernetes.COMMANDS:
             shutil.copy(binaries / name, folder / KUBERNETES)
+    reference = os.environ.get(REFERENCE_VARIABLE)
+    if REFERENCE in wanted and reference:
+        (folder / REFERENCE).mkdir(parents=True)
+        shutil.copy(reference, folder / REFERENCE / "kubelet")

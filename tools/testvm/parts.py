@@ -23,6 +23,7 @@ PARTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "commands": (("tests/vm/test_commands.py",),),
     "packages": (("tests/vm/test_packages.py",),),
     "kubeadm": (("tests/vm/test_kubeadm.py",),),
+    "takeover": (("tests/agent/test_takeover.py",),),
     "reboot": (("tests/vm/test_before_reboot.py",), (REBOOT,), ("tests/vm/test_after_reboot.py",)),
 }
 
@@ -40,6 +41,7 @@ LIMITS_S: Mapping[str, int] = {
     "commands": 2400,
     "packages": 5400,
     "kubeadm": 7200,
+    "takeover": 7200,
     "reboot": 1800,
 }
 BOOT_LIMIT_S = 600
