@@ -56,7 +56,7 @@ class EitherAgent(Agent):
         """`pykubelet takeover --check` about the agent that runs."""
         assert self.process is not None
         words = [str(self.program), "takeover", "--check", "--pid", str(self.process.pid), "-o", "json"]
-        return subprocess.run(words, capture_output=True, text=True, timeout=60, env=self.env)
+        return subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, env=self.env)
 
     async def wait_gone(self, *names: str, within: float = COLLECTED_S) -> None:
         await super().wait_gone(*names, within=within)
