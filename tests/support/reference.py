@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +61,12 @@ class EitherAgent(Agent):
 
     async def wait_gone(self, *names: str, within: float = COLLECTED_S) -> None:
         await super().wait_gone(*names, within=within)
+
+    async def clear(self) -> None:
+        await super().clear()
+        with suppress(OSError):  # not empty: of another agent
+            Path(FIXED_FOLDER).rmdir()
+            Path(FIXED_FOLDER).parent.rmdir()
 
     def devices(self) -> dict[tuple[str, str], list[str]]:
         """The devices of each container that has any, by the UID of its pod and its name, from the checkpoint."""
