@@ -201,7 +201,7 @@ async def take_over(site: Site, number: int, chance: random.Random, watched: Wat
     if is_begun:
         cluster.wait("old pods go and new ones run", lambda: is_mid_rollout(site))
     before = await state_of(site)
-    assert "1\n" in before["cpuset"] and len(before["devices"]) == 2, before
+    assert f"{before['exclusive']}\n" in before["cpuset"] and len(before["devices"]) == 2, before
     if is_early:
         site.resize("growing", memory(size))
     stopped_at = time.time()
@@ -292,6 +292,7 @@ async def state_of(site: Site) -> Json:
         "running": {name: running[name] for name in site.steady},
         "mounts": sorted(mount for mount in mounts if any(uid in mount for uid in uids.values())),
         "cpus": (cpus["defaultCpuSet"], cpus["entries"]),
+        "exclusive": cpus["entries"][uids["exclusive"]]["main"],
         "cpuset": cpusets(site.agent, uids["exclusive"]),
         "devices": site.agent.devices()[uids["device"], "main"],
         "token": token.count("."),

@@ -26,8 +26,8 @@ class ProbeResults(Value):
     """The results by container instance. A probe kind that is not `watched` has no worker, so it has no effect on the pod.
 
     `learning`: the containers that ran at the agent's start are not all known yet, and have no results.
-    `assumed`: those of `results` that no probe has had, after a restart of the agent. `keeps`: what was reported of a container
-    before that restart goes before them, and holds while it has no result.
+    `assumed`: the results of containers from before the agent's start that are assumed, because no probe has given one yet. `keeps`:
+    while such a container has no other result, the readiness that was reported before the start holds.
     """
 
     results: Mapping[tuple[ContainerID, ProbeKind], ProbeResult] = field(default_factory=dict)

@@ -83,7 +83,9 @@ class ProbesLoop:
         self._due = DueTimes[ProbeId](self._wake)
         self._supervisor = Supervisor("probes")
         found, assumed = self._workers.results(Observed())
-        self._results.publish(ProbeResults(found, frozenset(ProbeKind), True, assumed, inputs.inherits))
+        self._results.publish(
+            ProbeResults(found, frozenset(ProbeKind), learning=True, assumed=assumed, keeps=inputs.inherits)
+        )
 
     async def run(self) -> None:
         """Follow the cells, run due probes, publish results. Never returns."""

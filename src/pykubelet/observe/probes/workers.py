@@ -230,8 +230,12 @@ class ProbeWorkers:
             for record in pod.probes.values():
                 worker = record.worker
                 if worker.container is not None and worker.result is not None:
-                    found[worker.container, record.id.kind] = worker.result
-                    (assumed.add if worker.assumed else assumed.discard)((worker.container, record.id.kind))
+                    key = (worker.container, record.id.kind)
+                    found[key] = worker.result
+                    if worker.assumed:
+                        assumed.add(key)
+                    else:
+                        assumed.discard(key)
         return found, frozenset(assumed)
 
     def waits(self, uid: PodUID, now: float, wall: float, answer_s: float) -> tuple[Wait, ...]:
