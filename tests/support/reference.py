@@ -40,6 +40,7 @@ class EitherAgent(Agent):
         for folder in (devices, Path(FIXED_FOLDER)):
             folder.mkdir(parents=True, exist_ok=True)
         _run("mount", "--bind", self.root, self.root)
+        _run("mount", "--make-private", self.root)  # else, where / is shared, all below it is mounted a second time
         _run("mount", "--make-shared", self.root)
         self._enter = ["unshare", "--mount", "--propagation", "unchanged", "sh", "-c", _IN_NAMESPACE, "sh"]
         self._enter += [str(devices), FIXED_FOLDER]
