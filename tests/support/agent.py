@@ -14,7 +14,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -328,50 +329,37 @@ class Agent:
 
     async def look(self) -> RuntimeView:
         """The runtime's own lists, now."""
-        client = CriClient(self.testbed.endpoint, timeout_s=WAIT_S / 6)
-        try:
+        async with runtime_client(self.testbed) as client:
             view = await look(client)
-        finally:
-            await client.close()
         return RuntimeView(tuple(s for s in view.sandboxes if s.labels), tuple(c for c in view.containers if c.labels))
 
     async def finished_at(self, container: str) -> float:
         """When a container ended, as the runtime has it; seconds since the epoch."""
-        client = CriClient(self.testbed.endpoint, timeout_s=WAIT_S / 6)
-        try:
+        async with runtime_client(self.testbed) as client:
             return float((await client.container_status(ContainerID(container))).status.finished_at / 1e9)
-        finally:
-            await client.close()
 
     async def kill_container(self, container: str) -> None:
         """SIGKILL to its first process, as the kernel would."""
-        client = CriClient(self.testbed.endpoint, timeout_s=WAIT_S / 6)
-        try:
+        async with runtime_client(self.testbed) as client:
             answer = await client.container_status(ContainerID(container), verbose=True)
             os.kill(int(json.loads(answer.info["info"])["pid"]), signal.SIGKILL)
-        finally:
-            await client.close()
 
     async def kill_sandbox(self, sandbox: str) -> None:
         """SIGKILL to its process. A sandbox without one, as CRI-O makes them, is stopped behind the agent's back."""
-        client = CriClient(self.testbed.endpoint, timeout_s=WAIT_S / 2)
-        try:
+        async with runtime_client(self.testbed, WAIT_S / 2) as client:
             answer = await client.pod_sandbox_status(SandboxID(sandbox), verbose=True)
             pid = json.loads(answer.info["info"]).get("pid")
             if pid:
                 os.kill(int(pid), signal.SIGKILL)
             else:
                 await client.stop_pod_sandbox(SandboxID(sandbox))
-        finally:
-            await client.close()
 
     async def wait_runtime(
         self, what: str, condition: Callable[[RuntimeView], Any], within: float = WAIT_S
     ) -> RuntimeView:
         """The runtime's lists as soon as `condition` holds of them."""
-        client = CriClient(self.testbed.endpoint, timeout_s=WAIT_S / 6)
         deadline = time.monotonic() + within
-        try:
+        async with runtime_client(self.testbed) as client:
             while True:
                 try:
                     view = await look(client)
@@ -385,8 +373,6 @@ class Agent:
                         f"not within {within} s: {what}\nrunning: {seen}\n{self._account()}\n{self.log_tail()}"
                     )
                 await asyncio.sleep(self.step_s)
-        finally:
-            await client.close()
 
     # The end
 
@@ -437,6 +423,16 @@ async def _result(condition: Callable[[], Any]) -> Any:
     return await found if inspect.isawaitable(found) else found
 
 
+@asynccontextmanager
+async def runtime_client(testbed: Testbed, timeout_s: float = WAIT_S / 6) -> AsyncIterator[CriClient]:
+    """A client of the test bed's runtime, closed at the end."""
+    client = CriClient(testbed.endpoint, timeout_s=timeout_s)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
 async def look(client: CriClient) -> RuntimeView:
     """All sandboxes and containers. Raises CriError."""
     sandboxes = await client.list_pod_sandboxes()
@@ -445,14 +441,11 @@ async def look(client: CriClient) -> RuntimeView:
 
 async def sweep(testbed: Testbed) -> None:
     """Remove every sandbox of the runtime."""
-    client = CriClient(testbed.endpoint, timeout_s=WAIT_S / 2)
-    try:
+    async with runtime_client(testbed, WAIT_S / 2) as client:
         for container in await client.list_containers(state=pb.CONTAINER_RUNNING):
             await client.stop_container(ContainerID(container.id), 0)  # with its sandbox, CRI-O is patient
         for sandbox in await client.list_pod_sandboxes():
             await _stop_and_remove(client, SandboxID(sandbox.id))
-    finally:
-        await client.close()
 
 
 async def _stop_and_remove(client: CriClient, sandbox: SandboxID) -> None:

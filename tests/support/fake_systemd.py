@@ -12,6 +12,7 @@ import socket
 import subprocess
 import threading
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -183,7 +184,7 @@ class MessageBus:
         return DBusConnection(prep_socket(self.path, timeout=LONGEST_S))
 
 
-class BusService:
+class BusService(ABC):
     """A service with these names on a message bus, for as long as the block lasts. Its thread gives each call to `handle`."""
 
     def __init__(self, connection: DBusConnection, *names: str) -> None:
@@ -211,9 +212,9 @@ class BusService:
         self._thread.join(LONGEST_S)
         assert not self._thread.is_alive()
 
+    @abstractmethod
     def handle(self, call: Message) -> None:
         """Send the answers to a method call."""
-        raise NotImplementedError
 
     def _serve(self) -> None:
         while True:
