@@ -514,7 +514,7 @@ def is_ready(pod: Json) -> bool:
     status = pod["status"]
     statuses = status.get("containerStatuses", [])
     names = {container["name"] for container in pod["spec"]["containers"]}
-    ready = {entry["name"] for entry in statuses if entry.get("ready") and entry["state"].get("running")}
+    ready = {entry["name"] for entry in statuses if entry.get("ready") and "running" in entry["state"]}
     return status.get("phase") == "Running" and ready == names
 
 

@@ -295,3 +295,21 @@ def test_a_pod_that_never_restarts_ends_when_its_cgroup_is_gone() -> None:
     play.sees(box(), running())
     assert play.hears(CgroupGone(box().id))[0].startswith("stop")
     assert play.state.stage is Stage.TERMINATING
+
+
+def test_an_init_container_that_has_succeeded_is_waited_for_no_more() -> None:
+    """A runtime that is killed may have started it without an answer."""
+    play = Playbook(pod(init=(container("i1"),)))
+    play.sees(box())
+    play.sync_ended(i1="RunContainerError")
+    assert play.errors() == {"i1": "RunContainerError"}
+    play.sees(box(), exited("i1"))
+    assert play.errors() == {}
+
+
+def test_an_init_container_that_has_failed_is_waited_for() -> None:
+    play = Playbook(pod(init=(container("i1"),)))
+    play.sees(box())
+    play.sync_ended(i1="RunContainerError")
+    play.sees(box(), exited("i1", 3))
+    assert "i1" in play.errors()

@@ -81,7 +81,7 @@ from pykubelet.base.model.reasons import (
     POST_START_HOOK_ERROR,
     RUN_CONTAINER_ERROR,
 )
-from pykubelet.base.model.restart import NEVER
+from pykubelet.base.model.restart import NEVER, is_sidecar
 from pykubelet.base.model.roster import has_ended_in_api
 
 DEFAULT_GRACE_S = 30
@@ -192,8 +192,8 @@ def _runtime_changed(state: PodWorkerState, event: RuntimeChanged, now: float, r
     if state.view is not None and event.view.read_at < state.view.read_at:
         return state, ()
     exits = _exits(state, event.view, now, event.wall)
-    running = {c.name for c in event.view.running}
-    errors = {name: error for name, error in state.start_errors.items() if name not in running}
+    started = _started(state.pod, event.view)
+    errors = {name: error for name, error in state.start_errors.items() if name not in started}
     present = {c.id for c in event.view.containers}
     killed = {container: why for container, why in state.killed.items() if container in present}
     newest = {found.id for c in event.view.containers if (found := event.view.newest(c.name)) is not None}
@@ -213,6 +213,14 @@ def _runtime_changed(state: PodWorkerState, event: RuntimeChanged, now: float, r
     if has_changed and state.work is Work.SYNC and state.stage is Stage.SYNCING and _is_fresh(state):
         return state, (AbandonSync(hard=False, cause=event.cause),)
     return _advance(state, now, rules, event.cause)
+
+
+def _started(pod: Pod, view: PodView) -> set[str]:
+    """The containers that run, and the init containers that have succeeded: their start has not failed, whatever was answered to it."""
+    init = {container.name for container in pod.spec.initContainers if not is_sidecar(container)}
+    newest = (found for name in init if (found := view.newest(name)) is not None)
+    succeeded = {c.name for c in newest if c.state is ObservedState.EXITED and c.exit_code == 0}
+    return succeeded | {container.name for container in view.running}
 
 
 def _content_changed(state: PodWorkerState, event: ContentChanged, now: float, rules: Rules) -> Result:
