@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -305,8 +306,6 @@ def envelope(text: str) -> bytes:
 
 
 async def _one_iteration() -> None:
-    import asyncio
-
     await asyncio.sleep(0.01)
 
 

@@ -20,7 +20,7 @@ from pykubelet.base.api import core
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.clock import ManualClock
-from pykubelet.base.kit.flight import Done, Outcome, SingleFlight
+from pykubelet.base.kit.flight import Done, Failed, Outcome, SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
@@ -30,6 +30,7 @@ from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.statuses import Statuses
+from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.report.status import memory
 from pykubelet.report.status.loop import StatusInputs, StatusLoop
 from pykubelet.report.status.memory import StatusMemory, line_of
@@ -41,7 +42,10 @@ class AtOnce(SingleFlight):
     """Does its work at once, so that a few iterations of the loop settle everything."""
 
     async def run(self, key: str, work: Callable[[], T], deadline_s: float) -> Outcome[T]:
-        return Done(work())
+        try:
+            return Done(work())
+        except HostError as error:
+            return Failed(error)
 
 
 class Slow(SingleFlight):
@@ -395,13 +399,13 @@ async def test_a_disk_that_refuses_is_reported_once_and_harms_no_pod(
     pod = make_pod()
     async with agent(tmp_path / "file" / "s") as now:
         await now.want(pod)
+        await now.live(lifecycle(pod))
         for number in range(3):
-            await now.live(lifecycle(pod))
-            await now.see(view(running(number=number), read_at=number), at=number)
-            await asyncio.sleep(0.03)
+            await now.see(view(running(number=number), read_at=number + 1), at=number + 1)
+            await now.wait(partial(has_restarted, number))
         assert now.reported.phase == "Running"
     lines = [r.getMessage() for r in caplog.records if r.name == "pykubelet.status"]
-    assert lines == ["cannot write the statuses that outlive a restart"]
+    assert lines == ["the statuses of pods cannot be kept over a restart"]
 
 
 async def test_a_journal_without_a_version_is_read_and_gets_one(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
-from pykubelet.base.kit.flight import Done, Failed, SingleFlight
+from pykubelet.base.kit.flight import Done, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.content import BY_MANIFEST, Content, Found, ManifestObject, ObjectKey
 from pykubelet.base.model.ids import PodUID
@@ -22,11 +22,10 @@ from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.desired.content.binding import Bindings, Bound, bind, missing
 from pykubelet.edges.host.fs.checkpoint import Checkpoint
-from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.kept_state import KeptState
 
 log = Log("content")
-SAVE_DEADLINE_S = 10.0
-RETRY_S = 30.0
+FILE_DEADLINE_S = 10.0
 
 
 class ManifestContent:
@@ -48,7 +47,7 @@ class ManifestContent:
         self._flight = flight
         self._needs = needs
         self._bindings = self._saved = Bindings()
-        self._problem = ""
+        self._kept = KeptState("the bindings of claims", path, flight, log, FILE_DEADLINE_S)
         content.publish(Content(has_manifests=True))
 
     async def run(self) -> None:
@@ -70,16 +69,9 @@ class ManifestContent:
                         await self._save()
                     self._publish(bound, roster.pods)
                     seen, pods = now, roster.pods
-                await self._wait(wakeup)
-
-    async def _wait(self, wakeup: asyncio.Event) -> None:
-        """Wait for a change; save the bindings again if that failed."""
-        try:
-            async with asyncio.timeout(RETRY_S if self._problem else None):
-                await wakeup.wait()
-        except TimeoutError:
-            await self._save()
-        wakeup.clear()
+                elif self._kept.is_failing:
+                    await self._save()
+                await self._kept.wait(wakeup)
 
     def _publish(self, bound: Bound, pods: Mapping[PodUID, RosterPod]) -> None:
         """Publish all answers, and those about objects that pods refer to and that have no manifest."""
@@ -98,7 +90,7 @@ class ManifestContent:
     # The file
 
     async def _load(self) -> Bindings:
-        outcome = await self._flight.run("load:volume-bindings", self._file.load, SAVE_DEADLINE_S)
+        outcome = await self._flight.run("load:volume-bindings", self._file.load, FILE_DEADLINE_S)
         if not isinstance(outcome, Done):
             log.warning("the bindings of claims cannot be read", path=self._file.path)
             return Bindings()
@@ -115,24 +107,8 @@ class ManifestContent:
             return
         bindings = self._bindings
         payload = encode(bindings)
-        outcome = await self._flight.run("save:volume-bindings", lambda: self._file.save(payload), SAVE_DEADLINE_S)
-        match outcome:
-            case Done():
-                self._saved = bindings
-                self._note("")
-            case Failed(HostError() as error):
-                self._note(str(error))
-            case Failed(error):
-                raise error
-            case _:
-                self._note("no answer in time")
-
-    def _note(self, problem: str) -> None:
-        if problem and not self._problem:
-            log.warning("the bindings of claims cannot be kept over a restart", error=problem)
-        elif self._problem and not problem:
-            log.info("the bindings of claims can be kept again")
-        self._problem = problem
+        if await self._kept.write(lambda: self._file.save(payload)):
+            self._saved = bindings
 
 
 def _log_new(before: Bindings, now: Bindings) -> None:

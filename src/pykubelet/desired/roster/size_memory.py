@@ -8,12 +8,13 @@ the reference may have run meanwhile. Without any file, every pod is assumed to 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from pykubelet.base.api.codec import DecodeError, decode, encode
-from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.cells import Cell, set_on_change
 from pykubelet.base.kit.changes import changed_keys
-from pykubelet.base.kit.flight import Done, Failed, SingleFlight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.roster import Roster, RosterPod
@@ -31,6 +32,7 @@ from pykubelet.desired.roster.kept_size import KeptSize, merged_sizes, with_kept
 from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.checkpoint import Checkpoint, set_aside
 from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.kept_state import KeptState
 
 log = Log("roster")
 SAVE_DEADLINE_S = 10.0
@@ -43,11 +45,10 @@ class SizeMemory:
     def __init__(self, root: str, flight: SingleFlight) -> None:
         self._root = root
         self._file = Checkpoint(f"{root}/pod_sizes")
-        self._flight = flight
         self._saved: dict[PodUID, KeptSize] = {}
         #: What this agent has written to the files of the reference's format, by their names.
         self._written: dict[str, Sizes] = {}
-        self._problem = ""
+        self._kept = KeptState("the sizes of pods", self._file.path, flight, log, SAVE_DEADLINE_S)
 
     def load(self, now: float) -> Mapping[PodUID, KeptSize]:
         """Read the sizes of the last run, of this agent or of the reference, at `now` (wall seconds).
@@ -87,21 +88,25 @@ class SizeMemory:
         sizes: dict[PodUID, KeptSize] = {}
         allocated: dict[PodUID, PodSize] = {}
         actuated: dict[PodUID, PodSize] = {}
-        async for now in roster.changes():
-            if not now.sources_ready:
-                continue
-            for uid in changed_keys(seen, now.pods):
-                item = now.pods.get(uid)
-                if item is None or item.rejection is not None:
-                    allocated.pop(uid, None)
-                    actuated.pop(uid, None)
-                elif item.held is None:
-                    allocated[uid] = size_of(item.pod)
-                    actuated[uid] = item.change.before if item.change is not None else allocated[uid]
-            if resizable:
-                sizes = with_kept_sizes(sizes, seen, now.pods)
-            seen = now.pods
-            await self._save(sizes, {ALLOCATED: allocated, ACTUATED: actuated})
+        wakeup = asyncio.Event()
+        with set_on_change(wakeup, roster):
+            while True:
+                await self._kept.wait(wakeup)
+                now = roster.get()
+                if not now.sources_ready:
+                    continue
+                for uid in changed_keys(seen, now.pods):
+                    item = now.pods.get(uid)
+                    if item is None or item.rejection is not None:
+                        allocated.pop(uid, None)
+                        actuated.pop(uid, None)
+                    elif item.held is None:
+                        allocated[uid] = size_of(item.pod)
+                        actuated[uid] = item.change.before if item.change is not None else allocated[uid]
+                if resizable:
+                    sizes = with_kept_sizes(sizes, seen, now.pods)
+                seen = now.pods
+                await self._save(sizes, {ALLOCATED: allocated, ACTUATED: actuated})
 
     async def _save(self, sizes: dict[PodUID, KeptSize], states: Mapping[str, Sizes]) -> None:
         news = {name: dict(state) for name, state in states.items() if state != self._written.get(name)}
@@ -121,22 +126,6 @@ class SizeMemory:
 
         for name in news:
             self._written.pop(name, None)
-        outcome = await self._flight.run("save:pod-sizes", save, SAVE_DEADLINE_S)
-        match outcome:
-            case Done():
-                self._saved = sizes
-                self._written |= news
-                self._note("")
-            case Failed(HostError() as error):
-                self._note(str(error))
-            case Failed(error):
-                raise error
-            case _:
-                self._note("no answer in time")
-
-    def _note(self, problem: str) -> None:
-        if problem and not self._problem:
-            log.warning("the sizes of pods cannot be kept over a restart", error=problem)
-        elif self._problem and not problem:
-            log.info("the sizes of pods can be kept again")
-        self._problem = problem
+        if await self._kept.write(save):
+            self._saved = sizes
+            self._written |= news

@@ -19,12 +19,13 @@ from collections.abc import Mapping
 from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.api.core import PodStatus
 from pykubelet.base.kit.digits import parse_decimal
-from pykubelet.base.kit.flight import Done, Failed, SingleFlight
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID
 from pykubelet.edges.host.fs.checkpoint import set_aside
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import append, make_dirs, read_bytes, write_atomic
+from pykubelet.edges.host.fs.kept_state import KeptState
 
 log = Log("status")
 MODE = 0o600
@@ -56,13 +57,12 @@ class StatusMemory:
 
     def __init__(self, path: str, flight: SingleFlight, rewrite_bytes: int = REWRITE_BYTES) -> None:
         self._path = path
-        self._flight = flight
+        self._kept = KeptState("the statuses of pods", path, flight, log, SAVE_DEADLINE_S)
         self._rewrite_bytes = rewrite_bytes
         self._saved: Pods = {}
         self._size = 0
         self._whole_size = 0
         self._must_rewrite = True
-        self._problem = ""
 
     def load(self) -> dict[PodUID, PodStatus]:
         """Read the statuses of the previous run; empty if there are none that can be used. Never raises."""
@@ -105,22 +105,16 @@ class StatusMemory:
 
     def is_behind(self, pods: Pods) -> bool:
         """True if the last write failed, or removed pods are still in the journal."""
-        return bool(self._problem) or len(pods) != len(self._saved)
+        return self._kept.is_failing or len(pods) != len(self._saved)
 
     async def keep(self, pods: Pods) -> None:
         """Write changes to the journal. Await this before publishing, so that a restart does not publish older statuses."""
         if not pods and not self._saved:
             return
-        match await self._flight.run(f"save:{self._path}", lambda: self._write_changes(pods), SAVE_DEADLINE_S):
-            case Done(problem):
-                self._note(problem)
-            case Failed(error):
-                raise error
-            case _:
-                self._note("no answer in time")
+        await self._kept.write(lambda: self._write_changes(pods))
 
-    def _write_changes(self, pods: Pods) -> str:
-        """Write the changes. Returns the error, or an empty text. Blocks. After an error, the next call writes everything."""
+    def _write_changes(self, pods: Pods) -> None:
+        """Write the changes. Blocks. Raises HostError; then the next call writes everything."""
         lines = [line_of(uid, status) for uid, status in pods.items() if self._saved.get(uid) is not status]
         lines += [line_of(uid, None) for uid in self._saved if uid not in pods]
         data = b"".join(lines)
@@ -130,11 +124,10 @@ class StatusMemory:
             elif data:
                 append(self._path, data, MODE)
                 self._size += len(data)
-        except HostError as error:
+        except HostError:
             self._must_rewrite = True
-            return str(error)
+            raise
         self._saved = pods
-        return ""
 
     def _rewrite(self, pods: Pods) -> None:
         data = b"".join([b"%s%d\n" % (_HEADER, VERSION), *(line_of(uid, status) for uid, status in pods.items())])
@@ -142,10 +135,3 @@ class StatusMemory:
         write_atomic(self._path, data, MODE)
         self._size = self._whole_size = len(data)
         self._must_rewrite = False
-
-    def _note(self, problem: str) -> None:
-        if problem and not self._problem:
-            log.warning("cannot write the statuses that outlive a restart", path=self._path, error=problem)
-        elif self._problem and not problem:
-            log.info("statuses that outlive a restart are written again", path=self._path)
-        self._problem = problem
