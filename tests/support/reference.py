@@ -24,7 +24,7 @@ COLLECTED_S = max(150.0, WAIT_S)
 #: Where the kubelet has its socket for device plugins and their checkpoint.
 FIXED_FOLDER = "/var/lib/kubelet/device-plugins"
 # what is mounted below the root directory must reach the runtime, and the mount of the fixed folder no other process
-_IN_NAMESPACE = 'mount --make-private / && mount --bind "$1" "$2" && shift 2 && exec "$@"'
+_IN_NAMESPACE = 'mkdir -p "$2" && mount --make-private / && mount --bind "$1" "$2" && shift 2 && exec "$@"'
 WHY_SKIPPED = "REFERENCE_KUBELET names no kubelet to take over from"
 
 
@@ -37,8 +37,7 @@ class EitherAgent(Agent):
     def __post_init__(self) -> None:
         super().__post_init__()
         devices = self.root / "device-plugins"
-        for folder in (devices, Path(FIXED_FOLDER)):
-            folder.mkdir(parents=True, exist_ok=True)
+        devices.mkdir(parents=True, exist_ok=True)
         _run("mount", "--bind", self.root, self.root)
         _run("mount", "--make-private", self.root)  # else, where / is shared, all below it is mounted a second time
         _run("mount", "--make-shared", self.root)
