@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pykubelet.app.flags_table import ALL, SHORT, Flag
+from pykubelet.base.kit.nearest import nearest
 
 NO_VALUE = {"bool": "true", "version": "true"}
 
@@ -100,7 +101,5 @@ def _shown(flag: Flag) -> str:
 
 
 def _nearest(name: str) -> str:
-    import difflib  # only after a mistake
-
-    near = difflib.get_close_matches(name, ALL, n=1, cutoff=0.7)
-    return f" (did you mean --{near[0]}?)" if near else ""
+    near = nearest(name, ALL, cutoff=0.7)
+    return f" (did you mean --{near}?)" if near else ""

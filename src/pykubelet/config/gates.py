@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 
+from pykubelet.base.kit.nearest import nearest
 from pykubelet.base.kit.values import Value
 
 ALL_ALPHA = "AllAlpha"
@@ -282,7 +283,5 @@ def dependency_problems(gates: FeatureGates) -> list[str]:
 
 
 def _nearest(name: str) -> str:
-    import difflib  # only after a mistake
-
-    near = difflib.get_close_matches(name, known_gates(), n=1, cutoff=0.7)
-    return f' (did you mean "{near[0]}"?)' if near else ""
+    near = nearest(name, known_gates(), cutoff=0.7)
+    return f' (did you mean "{near}"?)' if near else ""
