@@ -16,7 +16,7 @@ from bench.table import Figure
 from pykubelet.act.placement import cpu_state, memory_state
 from pykubelet.act.placement.admission import Admitted, admit
 from pykubelet.act.placement.managers import Managers
-from pykubelet.app.simulate_input import read_machine, start_simulation
+from pykubelet.app.simulate_input import read_machine, read_settings, start_simulation
 from pykubelet.testing.random_pods import random_pod
 
 FOLDER = Path(__file__).parent
@@ -36,7 +36,7 @@ async def placement(bench: Bench) -> None:
 
 def measure_admissions(count: int) -> tuple[list[float], list[float]]:
     """Milliseconds of CPU for `count` admissions, and for the state files' texts after those that succeeded."""
-    random, managers = Random(1), start_simulation(read_machine(str(MACHINE)), str(CONFIG)).managers
+    random, managers = Random(1), start_simulation(read_machine(str(MACHINE)), read_settings(str(CONFIG))).managers
     times: list[float] = []
     texts: list[float] = []
     placed: list[str] = []

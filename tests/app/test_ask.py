@@ -118,6 +118,9 @@ Waits for:
 Containers:
   app      restarts 2   waiting (CrashLoopBackOff)   before: terminated with 1 (Error) 0s ago
 
+Remarks:
+  /etc/manifests/web.yaml: spec.hostNetwrk: unknown field, ignored
+
 Timeline:
   03:04:05  taken up
   03:04:05  Normal Pulled spec.containers{app}: Image is present
@@ -169,6 +172,10 @@ def test_explain_the_node(served: Served, capsys: pytest.CaptureFixture[str]) ->
         "",
         "Manifests that cannot be used:",
         "  /etc/manifests/bad.yaml: spec.containers: Required value",
+        "",
+        "Remarks:",
+        '  /etc/kubelet.yaml: maxPod: unknown field, ignored; did you mean "maxPods"?',
+        "  /etc/manifests/web.yaml: spec.hostNetwrk: unknown field, ignored",
         "",
         "Timeline:",
         "  03:04:05  Normal Starting: Starting kubelet.",

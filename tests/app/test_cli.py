@@ -161,13 +161,13 @@ def test_a_wrong_command_line_ends_with_one_and_gives_the_reason(argv: list[str]
 @pytest.mark.parametrize(
     ("body", "lines"),
     [
-        ("maxPod: 5\n", ['{file}: maxPod: unknown field, did you mean "maxPods"?']),
-        ("maxPods: 5\nmaxPods: 6\n", ["{file}: maxPods: duplicate field: must be given once (line 4)"]),
         (
-            "maxPods: many\nfailSwapOn: 1\n",
+            "maxPods: many\nfailSwapOn: 1\nmaxPod: 5\nmaxPod: 6\n",
             [
                 '{file}: maxPods: invalid value "many": must be an integer from -2147483648 to 2147483647',
                 "{file}: failSwapOn: invalid value 1: must be true or false",
+                '{file}: maxPod: unknown field, ignored; did you mean "maxPods"?',
+                "{file}: maxPod: duplicate field (line 6): the last value counts",
             ],
         ),
         (
@@ -188,10 +188,10 @@ def test_a_wrong_file_ends_with_one_and_names_everything(tmp_path: Path, body: s
 
 
 def test_a_wrong_drop_in_ends_with_one(tmp_path: Path) -> None:
-    (tmp_path / "10.conf").write_text(HEADER + "prot: 5\n")
+    (tmp_path / "10.conf").write_text(HEADER + "port: 5\nport: 6\n")
     done = _run("--config-dir", str(tmp_path))
     assert done.returncode == 1
-    assert done.stderr == f'Error: {tmp_path}/10.conf: prot: unknown field, did you mean "port"?\n'
+    assert done.stderr == f"Error: {tmp_path}/10.conf: port: duplicate field: must be given once (line 4)\n"
 
 
 def test_drop_ins_are_taken_in_lexical_order_from_subdirectories_too(tmp_path: Path) -> None:

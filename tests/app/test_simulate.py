@@ -328,6 +328,12 @@ def test_wrong_pods(run: Run, listed: str, message: str) -> None:
     assert err.startswith(f"Error: {message}")
 
 
+def test_an_unknown_field_of_the_configuration_is_warned_about(run: Run) -> None:
+    code, _, err = run(MACHINE, None, CONFIG + "cpuManagerPolcy: none\n")
+    assert code == 0
+    assert err == 'Warning: config: cpuManagerPolcy: unknown field, ignored; did you mean "cpuManagerPolicy"?\n'
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [

@@ -164,6 +164,23 @@ def test_files_that_cannot_be_used_and_a_runtime_that_is_away(
     assert sorted(path for path in tmp_path.rglob("*")) == before, "it has written something"
 
 
+def test_what_the_kubelet_ignores_is_named_and_is_no_obstacle(tmp_path: Path) -> None:
+    """Typos and fields of a later release: this agent starts with them too."""
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\nfailSwapOn: false\n"
+        "maxPods: 7\nmaxPods: 8\nnewField: {a: 1}\n"
+        f"containerRuntimeEndpoint: unix://{tmp_path}/away.sock\n"
+    )
+    findings = takeover.check(["--config", str(config), "--root-dir", str(tmp_path / "root")])
+    assert [one.subject for one in findings if one.severity is not Severity.NOTE] == ["container runtime"]
+    notes = [f"{one.subject}: {one.text}" for one in findings if one.severity is Severity.NOTE]
+    assert [note for note in notes if "field" in note] == [
+        f"configuration {config}: newField: unknown field, ignored",
+        f"configuration {config}: maxPods: duplicate field (line 6): the last value counts",
+    ]
+
+
 def test_a_kubelet_is_found_by_its_process(tmp_path: Path) -> None:
     for pid, words in ((5, "/usr/bin/kubelet\0--config\0/a b\0"), (6, "bash\0kubelet\0"), (7, "")):
         (tmp_path / str(pid)).mkdir()

@@ -213,12 +213,45 @@ def test_each_file_must_say_what_it_is(header: str, problems: list[str]) -> None
 
 def test_the_mistakes_of_all_files_are_reported_together() -> None:
     with pytest.raises(ConfigError) as error:
-        _settings("maxPod: 1", "port: x\n", "a: 1\na: 2\n")
+        _settings("maxPod: 1", "port: x\nprot: 1", "a: 1\na: 2\n")
     assert error.value.problems == (
-        '/etc/kubernetes/kubelet.yaml: maxPod: unknown field, did you mean "maxPods"?',
         '/etc/kubelet.d/0.conf: port: invalid value "x": must be an integer from -2147483648 to 2147483647',
         "/etc/kubelet.d/1.conf: a: duplicate field: must be given once (line 4)",
     )
+    assert [remark.line for remark in error.value.remarks] == [
+        '/etc/kubernetes/kubelet.yaml: maxPod: unknown field, ignored; did you mean "maxPods"?',
+        '/etc/kubelet.d/0.conf: prot: unknown field, ignored; did you mean "port"?',
+        "/etc/kubelet.d/1.conf: a: unknown field, ignored",
+    ]
+
+
+def test_what_the_reference_starts_with_is_only_remarked() -> None:
+    """Unknown fields; fields given twice, of which the last value counts, but in drop-ins; and further documents."""
+    settings = _settings(
+        "maxPod: 1\nmaxPods: 2\nauthentication: {webhok: {enabled: true}}\nmaxPods: 3\n---\nmaxPods: 4\n",
+        "newField: {of: [a, later, release]}\nport: 4000\n---\nport: [\n",
+    )
+    assert (settings.config.maxPods, settings.config.port) == (3, 4000)
+    assert [remark.line for remark in settings.remarks] == [
+        '/etc/kubernetes/kubelet.yaml: maxPod: unknown field, ignored; did you mean "maxPods"?',
+        '/etc/kubernetes/kubelet.yaml: authentication.webhok: unknown field, ignored; did you mean "authentication.webhook"?',
+        "/etc/kubernetes/kubelet.yaml: maxPods: duplicate field (line 6): the last value counts",
+        "/etc/kubernetes/kubelet.yaml: more than one document (line 7): only the first one counts",
+        "/etc/kubelet.d/0.conf: newField: unknown field, ignored",
+        "/etc/kubelet.d/0.conf: more than one document (line 5): only the first one counts",
+    ]
+
+
+def test_unknown_fields_change_nothing() -> None:
+    with_typos = _settings("maxPods: 7\nmaxPod: 1\nlogging: {verbosty: 4}", "logging: {formt: json}\nevictionHrad: {}")
+    assert with_typos.config == _settings("maxPods: 7", "logging: {}").config
+
+
+def test_a_violation_is_reported_with_the_typo_that_may_have_caused_it() -> None:
+    with pytest.raises(ConfigError) as error:
+        _settings("enforceNodeAllocatable: [pods, kube-reserved]\nkubeReservedCgruop: /kube")
+    assert any("kubeReservedCgroup" in problem for problem in error.value.problems)
+    assert [remark.field_path for remark in error.value.remarks] == ["kubeReservedCgruop"]
 
 
 def test_an_empty_file_is_fatal() -> None:

@@ -110,18 +110,6 @@ def test_a_value_of_the_right_type_is_taken(path: str, kind: str, pointer: bool,
 @pytest.mark.parametrize(
     ("document", "messages"),
     [
-        ({"maxPod": 5}, ['maxPod: unknown field, did you mean "maxPods"?']),
-        ({"maxpods": 5}, ['maxpods: unknown field, did you mean "maxPods"?']),
-        ({"clientCAFile": "x"}, ['clientCAFile: unknown field, did you mean "authentication.x509.clientCAFile"?']),
-        ({"zzzzqqqq": 5}, ["zzzzqqqq: unknown field"]),
-        (
-            {"memorySwap": {"qqq": 1}},
-            ["memorySwap.qqq: unknown field: must be one of swapBehavior"],
-        ),
-        (
-            {"logging": {"vmodule": [{"filePattern": "a", "verbosty": 3}]}},
-            ['logging.vmodule[0].verbosty: unknown field, did you mean "logging.vmodule[0].verbosity"?'],
-        ),
         ({"authentication": 5}, ["authentication: invalid value 5: must be a map"]),
         ({"clusterDNS": ["1.2.3.4", 5]}, ["clusterDNS[1]: invalid value 5: must be a string"]),
         (
@@ -140,13 +128,46 @@ def test_a_value_of_the_right_type_is_taken(path: str, kind: str, pointer: bool,
             [
                 'maxPods: invalid value "x": must be an integer from -2147483648 to 2147483647',
                 "port: invalid value true: must be an integer from -2147483648 to 2147483647",
-                "nope: unknown field",
             ],
         ),
     ],
 )
 def test_what_is_wrong_inside_is_named_with_its_path(document: dict[str, Any], messages: list[str]) -> None:
     assert [problem.text for problem in check(document)] == messages
+
+
+@pytest.mark.parametrize(
+    ("document", "remarks"),
+    [
+        ({"maxPod": 5}, ['maxPod: unknown field, ignored; did you mean "maxPods"?']),
+        ({"maxpods": 5}, ['maxpods: unknown field, ignored; did you mean "maxPods"?']),
+        ({"clientCAFile": "x"}, ['clientCAFile: unknown field, ignored; did you mean "authentication.x509.clientCAFile"?']),
+        ({"zzzzqqqq": None}, ["zzzzqqqq: unknown field, ignored"]),
+        ({"memorySwap": {"qqq": 1}}, ["memorySwap.qqq: unknown field, ignored; known are swapBehavior"]),
+        (
+            {"logging": {"vmodule": [{"filePattern": "a", "verbosty": 3}]}},
+            ['logging.vmodule[0].verbosty: unknown field, ignored; did you mean "logging.vmodule[0].verbosity"?'],
+        ),
+        (
+            {"reservedMemory": [{"numaNode": 1}, {"numNode": 2, "x": {"maxPods": 1}}]},
+            [
+                'reservedMemory[1].numNode: unknown field, ignored; did you mean "reservedMemory[1].numaNode"?',
+                "reservedMemory[1].x: unknown field, ignored; known are numaNode, limits",
+            ],
+        ),
+        ({"evictionHard": {"any.name": "5%"}, "featureGates": {"Any": True}, "maxPods": "x"}, []),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("is_patch", [False, True], ids=["main file", "drop-in"])
+def test_unknown_fields_are_remarked_with_path_and_nearest_name(
+    document: dict[str, Any], remarks: list[str], is_patch: bool
+) -> None:
+    document = {**document, "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+    try:
+        _, found = read_file(File("/k", json.dumps(document).encode()), is_patch)
+    except ConfigError as error:
+        found = error.remarks
+    assert [(remark.origin, remark.text) for remark in found] == [("/k", text) for text in remarks]
 
 
 def test_lists_maps_and_nested_values_are_built() -> None:
@@ -177,7 +198,7 @@ def test_the_plain_form_reads_back_as_the_same_configuration() -> None:
     config = combine(None, (), FlagInput(), None).config
     header = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
     data = json.dumps({**header, **to_plain(config)}).encode()
-    assert read_file(File("/k", data)) == to_plain(config)
+    assert read_file(File("/k", data)) == (to_plain(config), ())
     assert to_plain(combine(File("/k", data), (), FlagInput(), None).config) == {
         **to_plain(config),
         "evictionHard": {},

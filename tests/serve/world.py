@@ -16,6 +16,7 @@ from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.recent import Occurrence, Recent
+from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.roster import ManifestProblem, Roster
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.waits import Owner, TimelineEntry, Wait
@@ -78,6 +79,8 @@ def _world(
 ) -> World:
     desired = {PodUID(p.metadata.uid): entry(p) for p in pods if p.metadata.uid != "db-old"}
     problems = (ManifestProblem("/etc/manifests/bad.yaml", "spec.containers", "Required value"),)
+    remark = Remark("/etc/manifests/web.yaml", "spec.hostNetwrk", "unknown field, ignored", str(UID))
+    about_config = Remark("/etc/kubelet.yaml", "maxPod", 'unknown field, ignored; did you mean "maxPods"?')
     statuses = {
         life.ref.uid: project_status(facts(pod, views.get(life.ref.uid), lifecycle=life))
         for pod, life in zip(pods, lives, strict=True)
@@ -90,7 +93,7 @@ def _world(
         Occurrence(warning("BackOff", "held back", web), "held back", WALL + 2, WALL + 91, 7),
     )
     started = Occurrence(normal("Starting", "Starting kubelet."), "Starting kubelet.", WALL, WALL)
-    roster, roster_end = make_cell("roster", Roster(desired, sources_ready, problems))
+    roster, roster_end = make_cell("roster", Roster(desired, sources_ready, problems, remarks=(remark,)))
     lifecycles, lifecycles_end = make_cell("lifecycles", Lifecycles({life.ref.uid: life for life in lives}))
     late = PodMounts(
         waits=(Wait("volume", Owner.VOLUME_MANAGER, WALL + 51, "data", "FailedMount", "hostPath /x is no directory"),)
@@ -107,5 +110,6 @@ def _world(
         node=make_cell("node", NodeView("local", "local", ("192.0.2.1",), {"cpu": 2000}, {"cpu": 1900}))[0],
         runtime=runtime,
         more_waits=lambda ref: (PULL,) if ref.name == "late" else (),
+        remarks=(about_config,),
     )
     return World(roster_end, lifecycles_end, mounts_end, runtime_end, inputs)

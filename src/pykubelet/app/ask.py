@@ -205,9 +205,24 @@ def _print_notes(document: Document, now: float) -> None:
         _print_waits(document["waits"], now)
     if document["problems"]:
         print("\nManifests that cannot be used:")
-        for problem in document["problems"]:
-            field = f" {problem['field_path']}:" if problem["field_path"] else ""
-            print(f"  {problem['origin']}:{field} {problem['reason']}")
+        _print_places(document["problems"])
+
+
+def _print_remarks(remarks: Sequence[Document]) -> None:
+    """Print what is odd about files that are used nevertheless."""
+    if remarks:
+        print("\nRemarks:")
+        _print_places(remarks)
+
+
+def _print_places(places: Sequence[Document]) -> None:
+    for place in places:
+        print(f"  {_place_text(place)}")
+
+
+def _place_text(place: Document) -> str:
+    field = f" {place['field_path']}:" if place["field_path"] else ""
+    return f"{place['origin']}:{field} {place['reason']}"
 
 
 # explain
@@ -273,8 +288,7 @@ def _refused(problems: Sequence[Document], name: str, node: str) -> str:
     for problem in problems:
         stem = problem["origin"].rpartition("/")[2].partition(".")[0]
         if stem and stem in (name, name.removesuffix(f"-{node}")):
-            field = f" {problem['field_path']}:" if problem["field_path"] else ""
-            return f"; its manifest cannot be used: {problem['origin']}:{field} {problem['reason']}"
+            return f"; its manifest cannot be used: {_place_text(problem)}"
     return ""
 
 
@@ -318,6 +332,7 @@ def _print_pod(pod: Document) -> None:
     if placement is not None and placement["containers"]:
         print("\nPlacement:")
         print("\n".join(pod_lines(placement)))
+    _print_remarks(pod["remarks"])
     _print_timeline(pod["timeline"], now)
 
 
@@ -418,6 +433,7 @@ def _show_node(options: argparse.Namespace) -> None:
     print("\nWaits for:")
     _print_waits(document["waits"], now)
     _print_notes({"waits": (), "problems": document["problems"]}, now)
+    _print_remarks(document["remarks"])
     _print_timeline(document["timeline"], now)
 
 

@@ -67,7 +67,7 @@ def _run(line: CommandLine) -> int:
     except FlagError as error:
         return _fail(f"failed to parse kubelet flag: {error}")
     except ConfigError as error:
-        return _fail(*error.problems)
+        return _fail(*error.problems, *(remark.line for remark in error.remarks))
     finally:
         gc.enable()
     return run.run(settings)

@@ -39,6 +39,13 @@ def run(settings: Settings) -> int:
         log.info(text, featureGate=gate, value=settings.enabled(gate))
     for warning in settings.warnings:
         log.warning(warning)
+    for remark in settings.remarks:
+        log.warning(
+            "remark about the configuration",
+            file=remark.origin,
+            field=remark.field_path or None,
+            reason=remark.reason,
+        )
     if settings.inert:
         log.info("these settings have no effect in the Kubernetes kubelet either", fields=", ".join(settings.inert))
     try:

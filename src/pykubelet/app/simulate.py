@@ -14,7 +14,7 @@ from typing import Any
 
 from pykubelet.act.placement.simulation import Outcome
 from pykubelet.app.placement_map import map_lines, pod_lines
-from pykubelet.app.simulate_input import InputError, read_machine, read_pods, start_simulation
+from pykubelet.app.simulate_input import InputError, read_machine, read_pods, read_settings, start_simulation
 from pykubelet.base.kit.terminal import escape_controls
 from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.placement import Placements
@@ -27,11 +27,14 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     options = build_parser().parse_args(argv)
     try:
-        simulation = start_simulation(read_machine(options.machine), options.config)
+        settings = read_settings(options.config)
+        simulation = start_simulation(read_machine(options.machine), settings)
         pods = read_pods(options.pods) if options.pods else []
     except InputError as error:
         print(f"Error: {escape_controls(str(error))}", file=sys.stderr)
         return 1
+    for remark in settings.remarks:
+        print(f"Warning: {escape_controls(remark.line)}", file=sys.stderr)
     outcomes = [simulation.admit(pod) for pod in pods]
     node = placement_document(simulation.placements(), Claims(), simulation.names)
     if options.output == "json":

@@ -17,13 +17,15 @@ from pykubelet.app.flags_parse import read_flags
 from pykubelet.base.api.codec import DecodeError, from_object
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.api.defaults import default_pod
-from pykubelet.base.api.documents import DocumentError, load_document
+from pykubelet.base.api.document import DocumentError
+from pykubelet.base.api.documents import load_document
 from pykubelet.base.api.quantity import QuantityError, parse, value
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.machine import Cpu, Machine, NumaNode
 from pykubelet.base.model.placement import DeviceResource, group_by_nodes
 from pykubelet.config.combine import File, combine
 from pykubelet.config.errors import ConfigError
+from pykubelet.config.settings import Settings
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.topology import read_topology as read_sysfs
 
@@ -239,20 +241,24 @@ def _container_problem(container: Container, names: set[str]) -> str:
 # configuration
 
 
-def start_simulation(described: DescribedMachine, config_path: str | None) -> Simulation:
-    """The managers of the configuration on this machine, with nothing allocated. Raises InputError as the start would fail."""
-    machine = described.machine
+def read_settings(config_path: str | None) -> Settings:
+    """The settings of a configuration file, or the built-in ones. Raises InputError as the start would fail."""
     path = config_path or "the built-in configuration"
     data = DEFAULT_CONFIG if config_path is None else _read(config_path)
     try:
-        settings = combine(File(path, data), (), read_flags(parse_command_line([])), None)
+        return combine(File(path, data), (), read_flags(parse_command_line([])), None)
     except ConfigError as error:
         raise InputError(f"{path}: {'; '.join(error.problems)}") from None
+
+
+def start_simulation(described: DescribedMachine, settings: Settings) -> Simulation:
+    """The managers of the configuration on this machine, with nothing allocated. Raises InputError as the start would fail."""
+    machine = described.machine
     reserved = settings.eviction_reserved({"memory": sum(node.memory for node in machine.nodes)})
     devices = DeviceManager(tuple(node.id for node in machine.nodes), described.devices) if described.devices else None
     managers = start_managers(settings, machine, reserved, StateTexts(), devices)
     if isinstance(managers, StartError):
-        raise InputError(f"{path}: {managers.text}")
+        raise InputError(f"{settings.files[0]}: {managers.text}")
     return Simulation(managers)
 
 

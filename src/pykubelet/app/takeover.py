@@ -19,6 +19,7 @@ from pykubelet.app.load import load
 from pykubelet.app.takeover_read import file_findings, node_findings
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.terminal import escape_controls
+from pykubelet.base.model.remarks import Remark
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.settings import Settings
 
@@ -105,13 +106,21 @@ def check(flags: Sequence[str]) -> list[Finding]:
     except FlagError as error:
         return [Finding(Severity.REFUSED, "command line", str(error))]
     except ConfigError as error:
-        return [Finding(Severity.REFUSED, "configuration", problem) for problem in error.problems]
+        refused = [Finding(Severity.REFUSED, "configuration", problem) for problem in error.problems]
+        return [*refused, *_remark_findings(error.remarks)]
     return [*_setting_findings(settings), *file_findings(settings), *asyncio.run(node_findings(settings))]
 
 
 def _setting_findings(settings: Settings) -> Iterator[Finding]:
     for warning in settings.warnings:
         yield Finding(Severity.NOTE, "configuration", warning)
+    yield from _remark_findings(settings.remarks)
+
+
+def _remark_findings(remarks: Sequence[Remark]) -> Iterator[Finding]:
+    """What the reference accepts and remarks in its log too."""
+    for remark in remarks:
+        yield Finding(Severity.NOTE, f"configuration {remark.origin}", remark.text)
 
 
 def _as_json(finding: Finding) -> dict[str, str]:

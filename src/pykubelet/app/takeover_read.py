@@ -38,6 +38,7 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.model import labels
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.qos import qos_class
+from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.roster import ManifestProblem, is_mirror
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.settings import Settings
@@ -286,6 +287,8 @@ def _manifests(settings: Settings, node_name: str, findings: list[Finding]) -> I
                     f"is refused: {item.field_path}: {item.reason}" if item.field_path else f"is refused: {item.reason}"
                 )
                 findings.append(Finding(Severity.CHANGE, f"manifest {path}", text))
+            elif isinstance(item, Remark):
+                findings.append(Finding(Severity.NOTE, f"manifest {path}", item.text))
 
 
 def _manifest_paths(path: str) -> Sequence[str]:

@@ -202,6 +202,7 @@ def explain_inputs(m: Machinery, cells: Cells) -> AskInputs:
         plugins=cells.plugins.cell,
         storage=StorageCells(cells.api_node.cell, cells.content.cell, VolumeSearch(m.settings.paths, m.flight)),
         more_waits=partial(further_waits, cells),
+        remarks=m.settings.remarks,
     )
 
 

@@ -1,18 +1,21 @@
 """Combines defaults, file, drop-ins and flags into one `Settings`. Pure: takes bytes and values, returns a value.
 
 Precedence, high to low: flag, last drop-in, earlier drop-in, file, default. All problems are reported at once, each with the
-file or flag that caused it. Unknown and repeated fields are errors, in drop-ins too; the reference is less strict and
-starts with a warning if the main file has some.
+file or flag that caused it. Unknown fields, fields given twice in the main file, and further documents are only remarked, as
+in the reference, which starts with them.
 """
 
 from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
+from pykubelet.base.api.document import duplicate_error
 from pykubelet.base.kit.durations import parse_duration
 from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.remarks import Remark, document_remarks, unknown_field
 from pykubelet.config.defaults import for_file, merge_patch, with_defaults, without_file
 from pykubelet.config.effects import unmoved_gates, without_effect
 from pykubelet.config.errors import ConfigError, ConfigProblem
@@ -21,12 +24,15 @@ from pykubelet.config.gates import FeatureGates
 from pykubelet.config.kubelet import API_VERSION, KIND
 from pykubelet.config.schema import build, check, complete, given_paths, set_path
 from pykubelet.config.settings import Flags, Settings
-from pykubelet.config.text import parse_document
+from pykubelet.config.text import parse_first_document
+from pykubelet.config.unknown import unknown_fields
 from pykubelet.config.validate import validate
 from pykubelet.config.validate_host import HostFacts, validate_host
 from pykubelet.config.validate_server import is_ip, unavailable_curves
 
 GATES = "featureGates"
+#: Unknown fields that are remarked of one file.
+MAX_REMARKS = 100
 #: Periods that must not be 0, because a loop would run without a pause. A flag of 0 means the default, as in files.
 NEVER_ZERO = frozenset(
     {"fileCheckFrequency", "httpCheckFrequency", "nodeStatusUpdateFrequency", "runtimeRequestTimeout", "syncFrequency"}
@@ -63,7 +69,7 @@ def combine(file: File | None, drop_ins: tuple[File, ...], given: FlagInput, hos
 
     Raises ConfigError with every problem found.
     """
-    documents = _read(file, drop_ins)
+    documents, remarks = _read(file, drop_ins)
     config = build(_merged(file, [document for _, document in documents], given))
     gates = FeatureGates(config.featureGates)
     problems = validate(config, gates) + validate_flags(given.flags)
@@ -71,7 +77,7 @@ def combine(file: File | None, drop_ins: tuple[File, ...], given: FlagInput, hos
         problems += validate_host(config, host, given.flags)
     sources = _sources(documents, given)
     if problems:
-        raise ConfigError(*(_with_source(problem, sources) for problem in problems))
+        raise ConfigError(*(_with_source(problem, sources) for problem in problems), remarks=remarks)
     fields = [path for path in sources if not path.startswith("--")]
     flags = [path[2:] for path in given.names if path.startswith("--")]
     bad_dns = tuple(f"Invalid clusterDNS IP: {address}" for address in config.clusterDNS if not is_ip(address))
@@ -82,6 +88,7 @@ def combine(file: File | None, drop_ins: tuple[File, ...], given: FlagInput, hos
         inert=without_effect(fields, flags),
         warnings=given.warnings + bad_dns + unavailable_curves(config) + unmoved_gates(gates),
         files=tuple(path for path, _ in documents),
+        remarks=remarks,
     )
 
 
@@ -102,38 +109,49 @@ def _merged(file: File | None, documents: list[dict[str, Any]], given: FlagInput
     return full
 
 
-def _read(main: File | None, drop_ins: tuple[File, ...]) -> list[tuple[str, dict[str, Any]]]:
+def _read(main: File | None, drop_ins: tuple[File, ...]) -> tuple[list[tuple[str, dict[str, Any]]], tuple[Remark, ...]]:
     """Read and check the document of each file. Raises ConfigError with the problems of all files."""
-    documents = []
+    documents: list[tuple[str, dict[str, Any]]] = []
+    remarks: list[Remark] = []
     wrong: list[str] = []
     for file in drop_ins if main is None else (main, *drop_ins):
         try:
-            document = read_file(file, is_patch=file is not main)
+            document, found = read_file(file, is_patch=file is not main)
         except ConfigError as error:
             wrong += error.problems
+            remarks += error.remarks
         else:
             documents.append((file.path, document))
+            remarks += found
     if wrong:
-        raise ConfigError(*wrong)
-    return documents
+        raise ConfigError(*wrong, remarks=tuple(remarks))
+    return documents, tuple(remarks)
 
 
-def read_file(file: File, is_patch: bool = False) -> dict[str, Any]:
-    """Read the document of one file, without `apiVersion` and `kind`. `is_patch`: it is a drop-in.
+def read_file(file: File, is_patch: bool = False) -> tuple[dict[str, Any], tuple[Remark, ...]]:
+    """Read the document of one file, without `apiVersion` and `kind`, and the remarks about it. `is_patch`: it is a drop-in.
 
     Raises ConfigError that names the file, the field path, the value and what is allowed.
     """
-    document = parse_document(file.data, file.path)
+    document, written = parse_first_document(file.data, file.path)
     problems = []
+    if is_patch:  # the reference refuses duplicates in a drop-in only
+        problems += [str(duplicate_error(place)) for place in written.duplicates]
+        written = written._replace(duplicates=())
     for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
         value = document.pop(key, None)
         if value != wanted:
             shown = "missing" if value is None else f'invalid value "{value}"'
             problems.append(f'{key}: {shown}: must be "{wanted}"')
     problems += [problem.text for problem in check(document, is_patch=is_patch)]
+    unknown = islice(unknown_fields(document), MAX_REMARKS)
+    remarks = (
+        *(unknown_field(file.path, *one) for one in unknown),
+        *document_remarks(file.path, written),
+    )
     if problems:
-        raise ConfigError(*(f"{file.path}: {text}" for text in problems))
-    return document
+        raise ConfigError(*(f"{file.path}: {text}" for text in problems), remarks=remarks)
+    return document, remarks
 
 
 def _sources(documents: list[tuple[str, dict[str, Any]]], given: FlagInput) -> dict[str, str]:

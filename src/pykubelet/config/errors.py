@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pykubelet.base.kit.values import Value
+from pykubelet.base.model.remarks import Remark
 
 
 class ConfigProblem(Value):
@@ -13,8 +14,12 @@ class ConfigProblem(Value):
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used. `problems`: one line of text for each problem; at least one."""
+    """The configuration cannot be used. `problems`: one line of text for each problem; at least one.
 
-    def __init__(self, *problems: str) -> None:
+    `remarks`: what is odd about its files and would not be a reason by itself.
+    """
+
+    def __init__(self, *problems: str, remarks: tuple[Remark, ...] = ()) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+        self.remarks = remarks

@@ -124,7 +124,7 @@ def _node(hint: Any) -> tuple[Node, bool]:
 
 
 def check(value: Any, node: Node | None = None, is_patch: bool = False) -> list[ConfigProblem]:
-    """All unknown fields and wrong types of a plain document. A null counts as not given.
+    """All wrong types of a plain document. A null counts as not given; unknown fields may have any value.
 
     A duration that has a default must not be null, as in the reference, except in a merge patch (`is_patch`), where null deletes.
     """
@@ -169,11 +169,8 @@ def _check(node: Node, value: Any, path: str, problems: list[ConfigProblem]) -> 
             _check(node.value, item, f"{path}[{key}]", problems)
     else:
         for key, item in value.items():
-            here = f"{path}.{key}" if path else key
             if key in node.fields:
-                _check(node.fields[key].node, item, here, problems)
-            else:
-                problems.append(ConfigProblem(here, f"{here}: unknown field{_hint(node, key, path)}"))
+                _check(node.fields[key].node, item, f"{path}.{key}" if path else key, problems)
 
 
 def scalar_problem(node: Scalar, value: Any) -> str | None:
@@ -226,21 +223,6 @@ def invalid(path: str, value: Any, allowed: str) -> ConfigProblem:
     shown = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     shown = shown if len(shown) <= 200 else shown[:200] + "..."
     return ConfigProblem(path, f"{path}: invalid value {shown}: {allowed}")
-
-
-def _hint(node: Object, key: str, path: str) -> str:
-    """A hint for the error message: the most similar known field, or else, for a small object, the list of its fields."""
-    import difflib  # only after a mistake
-
-    everywhere = {name.rsplit(".", 1)[-1].lower(): name for name in field_paths()}
-    here = {name.lower(): f"{path}.{name}" if path else name for name in node.fields}
-    near = difflib.get_close_matches(key.lower(), here, n=1, cutoff=0.6)
-    if near:
-        return f', did you mean "{here[near[0]]}"?'
-    near = difflib.get_close_matches(key.lower(), everywhere, n=1, cutoff=0.75)
-    if near:
-        return f', did you mean "{everywhere[near[0]]}"?'
-    return f": must be one of {', '.join(node.fields)}" if len(node.fields) <= 10 else ""
 
 
 @cache

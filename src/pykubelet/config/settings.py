@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pykubelet.base.api.quantity import parse_text
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.remarks import Remark
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.eviction import Threshold, read_thresholds, reserved_by, stall_threshold
 from pykubelet.config.gates import FeatureGates
@@ -78,7 +79,7 @@ class Flags(Value):
 class Settings(Value):
     """All settings of the agent. `inert`: given fields and flags that have no effect in the Kubernetes kubelet either.
 
-    `warnings`: are logged once at start. `files`: the configuration files that were read, in order.
+    `warnings`: are logged once at start. `files`: the configuration files that were read, in order. `remarks`: about these files.
     """
 
     config: KubeletConfiguration = field(default_factory=KubeletConfiguration)
@@ -87,6 +88,7 @@ class Settings(Value):
     inert: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
 
     def enabled(self, gate: str) -> bool:
         """Whether a feature gate is on."""

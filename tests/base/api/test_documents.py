@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykubelet.base.api.documents import MAX_DEPTH, MAX_DIGITS, MAX_KEY, MAX_NODES, DocumentError, load_document
+from pykubelet.base.api.document import MAX_DEPTH, MAX_DUPLICATES, MAX_KEY, MAX_NODES, DocumentError
+from pykubelet.base.api.documents import MAX_DIGITS, load_document, read_document
 
 MERGES = b"a0: &a0 {" + b",".join(b"k%d: 1" % i for i in range(10)) + b"}\n"
 MERGES += b"".join(b"a%d: &a%d {<<: [%s]}\n" % (i, i, b",".join([b"*a%d" % (i - 1)] * 10)) for i in range(1, 9))
@@ -88,7 +90,7 @@ def test_a_scalar_means_what_it_means_to_the_reference(text: str, value: Any) ->
         (b"a: !x [b]", "a", 'the tag "!x" is not supported (line 1)'),
         (b"a: .nan", "a", '".nan" is not a JSON number: quote it if it is text (line 1)'),
         (b"a: {b: 1,\n b: 2}", "a.b", "duplicate field: must be given once (line 2)"),
-        (b'{"a": {"b": 1, "b": 2}}', "b", "duplicate field: must be given once"),
+        (b'{"a": {"b": 1, "b": 2}}', "a.b", "duplicate field: must be given once"),
         (b"yes: 1\ntrue: 2", "true", "duplicate field: must be given once (line 2)"),
         (b"a: {[1]: 2}", "a", "a key that is no string (line 1)"),
         (b"~: 1", "", "a key that is no string (line 1)"),
@@ -156,6 +158,39 @@ def test_the_deepest_document_that_is_allowed() -> None:
 def test_too_many_values_are_refused(data: bytes) -> None:
     path, reason = refusal(data)
     assert path == "" and reason.startswith(f"too many values: at most {MAX_NODES} are allowed")
+
+
+@pytest.mark.parametrize(
+    ("data", "value", "duplicates", "more"),
+    [
+        (b"a: 1\nb: 2\na: 3\n", {"a": 3, "b": 2}, [("a", 3)], 0),
+        (b"a: {b: [{c: 1, d: 2}, {c: 3, c: 4}]}\na: {e: 5}\n", {"a": {"e": 5}}, [("a.b[1].c", 1), ("a", 2)], 0),
+        (b"a: 1\na:\n", {"a": None}, [("a", 2)], 0),
+        (b"yes: 1\ntrue: 2\n", {"true": 2}, [("true", 2)], 0),
+        (b"a: 1\n---\nb: 2\n", {"a": 1}, [], 2),
+        (b"---\na: 1\n...\n---\n[broken\n", {"a": 1}, [], 4),
+        (b"a: 1\n---\n# nothing\n---\n", {"a": 1}, [], 0),
+        (b"---\n---\na: 1\n", {"a": 1}, [], 0),
+        # what Go's decoder makes of JSON: values are read over the earlier ones
+        (b'{"a": 1, "b": {"c": 2, "c": 3}, "a": 4}', {"a": 4, "b": {"c": 3}}, [("a", 0), ("b.c", 0)], 0),
+        (b'{"a": {"b": {"x": 1}, "c": 2}, "a": {"b": {"y": 3}}}', {"a": {"b": {"x": 1, "y": 3}, "c": 2}}, [("a", 0)], 0),
+        (b'{"a": [{"b": 1}, {"b": 2}], "a": [{"c": 3}]}', {"a": [{"b": 1, "c": 3}]}, [("a", 0)], 0),
+        (b'{"a": [1], "a": [2, 3], "a": null}', {"a": [2, 3]}, [("a", 0)], 0),
+        (b'{"a": [{"b": 1, "b": 2}]}', {"a": [{"b": 2}]}, [("a[0].b", 0)], 0),
+    ],
+)  # fmt: skip
+def test_what_is_written_twice_is_noted_and_read_as_the_reference_reads_it(
+    data: bytes, value: Any, duplicates: list[tuple[str, int]], more: int
+) -> None:
+    found = read_document(data)
+    assert (found.value, [tuple(place) for place in found.duplicates], found.more) == (value, duplicates, more)
+    with pytest.raises(DocumentError) if duplicates or more else nullcontext():
+        load_document(data)
+
+
+@pytest.mark.parametrize("data", [b"a: 1\n" * 5000, b"{" + b'"a": {"b": [1]},' * 5000 + b'"a": 1}'])
+def test_the_notes_about_duplicates_are_few(data: bytes) -> None:
+    assert 1 <= len(read_document(data).duplicates) <= MAX_DUPLICATES
 
 
 def test_aliases_and_merge_keys_mean_what_they_stand_for() -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pykubelet.base.api import core
-from pykubelet.base.api.strict import huge_numbers, unknown_fields
+from pykubelet.base.api.strict import huge_numbers, unknown_fields, without_unknown
 
 
 def test_unknown_fields_are_named_with_their_paths() -> None:
@@ -14,16 +14,24 @@ def test_unknown_fields_are_named_with_their_paths() -> None:
         },
         "extra": None,
     }
-    assert unknown_fields(core.Pod, pod) == [
-        "metadata.nam",
-        "spec.containers[1].resources.limit",
-        "spec.affinity.nodeAffinity.required",
-        "extra",
+    assert [(one.path, one.near) for one in unknown_fields(core.Pod, pod)] == [
+        ("metadata.nam", "name"),
+        ("spec.containers[1].resources.limit", "limits"),
+        ("spec.affinity.nodeAffinity.required", None),
+        ("extra", None),
     ]
+    assert without_unknown(core.Pod, pod) == {
+        "metadata": {"labels": {"any": "key"}},
+        "spec": {
+            "containers": [{"name": "c"}, {"image": "x", "resources": {"limits": {"a/b": 1}}}],
+            "affinity": {"nodeAffinity": {}},
+            "volumes": "not a list",
+        },
+    }
 
 
 def test_names_that_python_keeps_for_itself_are_known() -> None:
-    assert unknown_fields(core.ListMeta, {"continue": "x", "continue_": "y"}) == ["continue_"]
+    assert unknown_fields(core.ListMeta, {"continue": "x", "continue_": "y"})[0].path == "continue_"
 
 
 def test_numbers_that_do_not_fit_are_found() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pykubelet.base.api.core import Pod
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_SEEN
+from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged
 from pykubelet.desired.roster.merge import roster_of, take
 from pykubelet.desired.roster.model import RosterState
@@ -51,6 +52,15 @@ def test_a_source_without_a_known_set_is_not_ready() -> None:
     assert not now.sources_ready and now.problems == (wrong,)
     assert (now.missing, now.silent) == (("file", "http"), ("http",))
     assert desk.send(make_pod("a")).missing == ("http",)
+
+
+def test_remarks_are_published_without_a_change_of_the_pods() -> None:
+    desk = Desk(("file",))
+    before = desk.send(make_pod("a"))
+    remark = Remark("/pod.yaml", "spec.hostNetwrk", "unknown field, ignored", "a-1")
+    now = desk.take(SourceChanged("file", (make_pod("a"),), remarks=(remark,)))
+    assert now.remarks == (remark,) and now.pods is before.pods
+    assert desk.send(make_pod("a")).remarks == ()
 
 
 def test_an_unchanged_pod_stays_the_same_object() -> None:

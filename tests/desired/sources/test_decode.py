@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from pykubelet.base.api import core
+from pykubelet.base.model.remarks import MAX_WORDS, Remark
 from pykubelet.base.model.roster import ManifestProblem
-from pykubelet.desired.sources.decode import MAX_BYTES, ManifestRules, decode_manifest
+from pykubelet.desired.sources.decode import MAX_BYTES, MAX_PROBLEMS, ManifestRules, decode_manifest
 from pykubelet.desired.sources.static import Origin, file_origin
 from pykubelet.desired.sources.url import url_origin
 
@@ -130,14 +131,10 @@ DEEP = b"a: " + b"[" * 5000
         (b"# nothing\n---\n", "", "manifest is empty"),
         (b"- a", "", "expected an object, got a list"),
         (b"hello", "", "expected an object, got text"),
-        (text() + b"---\n" + text(), "", "more than one document: must be one"),
-        (b"kind: Pod\nkind: Pod", "kind", "duplicate field: must be given once (line 2)"),
         (text(kind="Deployment"), "kind", 'expected "Pod", got "Deployment"'),
         (b"apiVersion: v1", "kind", 'expected "Pod", got nothing'),
         (text(kind="PodList", items=[]), "kind", 'expected "Pod", got "PodList"'),
         (text(apiVersion="v2"), "apiVersion", 'expected "v1", got "v2"'),
-        (text(spec={"containers": [{**CONTAINER, "imagez": "x"}]}), "spec.containers[0].imagez", "unknown field"),
-        (text(spex={}), "spex", "unknown field"),
         (text(metadata={}), "metadata.name", "invalid pod: name is needed for the pod"),
         (text(spec={"containers": {}}), "spec.containers", "expected list, got object"),
         (text(spec={**SPEC, "hostPID": "yes"}), "spec.hostPID", "expected boolean, got string"),
@@ -148,6 +145,70 @@ DEEP = b"a: " + b"[" * 5000
 )
 def test_refused(data: bytes, field_path: str, reason: str) -> None:
     assert only_problem(data) == (field_path, reason)
+
+
+def with_remarks(data: bytes, origin: Origin = ORIGIN) -> tuple[list[core.Pod], list[Remark]]:
+    found = decode_manifest(data, origin, ManifestRules("node-1"))
+    assert not any(isinstance(item, ManifestProblem) for item in found), found
+    pods = [item for item in found if isinstance(item, core.Pod)]
+    return pods, [item for item in found if isinstance(item, Remark)]
+
+
+@pytest.mark.parametrize(
+    ("data", "remarks"),
+    [
+        (
+            text(spec={"containers": [{**CONTAINER, "imagePolicy": "x", "imagez": 1 << 70}]}),
+            [
+                ("spec.containers[0].imagePolicy", 'unknown field, ignored; did you mean "imagePullPolicy"?'),
+                ("spec.containers[0].imagez", 'unknown field, ignored; did you mean "image"?'),
+            ],
+        ),
+        (text(Spec={"containers": 5}), [("Spec", 'unknown field, ignored; did you mean "spec"?')]),
+        (text() + b"kind: Pod\n", [("kind", "duplicate field (line 14): the last value counts")]),
+        (text() + b"---\n" + text(kind="Deployment"), [("", "more than one document (line 14): only the first one counts")]),
+        (
+            msgspec.json.encode(POD)[:-1] + b',"metadata":{"name":"web"}}',
+            [("metadata", "duplicate field: the last value counts, and objects are merged")],
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("origin", [ORIGIN, URL], ids=["file", "url"])
+def test_what_the_reference_ignores_is_ignored_with_a_remark(
+    data: bytes, remarks: list[tuple[str, str]], origin: Origin
+) -> None:
+    """The pod is the same, with the same UID, so that it goes on when one agent takes over from the other."""
+    (pod,), found = with_remarks(data, origin)
+    assert pod == only_pod(text(), origin)
+    assert [(one.field_path, one.reason) for one in found] == remarks
+    assert {(one.origin, one.uid) for one in found} == {(origin.shown, pod.metadata.uid)}
+
+
+def test_remarks_about_a_list_name_the_pod_that_they_are_about() -> None:
+    second = {"metadata": {"name": "db"}, "spec": {**SPEC, "hostNetwrk": True}}
+    document = {"apiVersion": "v1", "kind": "PodList", "itmes": [], "items": [POD, second]}
+    pods, remarks = with_remarks(yaml.safe_dump(document).encode(), URL)
+    assert [pod.metadata.name for pod in pods] == ["web-node-1", "db-node-1"]
+    assert [(one.field_path, one.uid) for one in remarks] == [
+        ("itmes", ""),
+        ("items[1].spec.hostNetwrk", pods[1].metadata.uid),
+    ]
+
+
+def test_a_manifest_that_is_refused_has_its_remarks_too() -> None:
+    """They often say why."""
+    found = decode_manifest(text(spec={"contaners": SPEC["containers"]}), ORIGIN, ManifestRules("n"))
+    assert [(item.field_path, item.reason) for item in found if isinstance(item, ManifestProblem | Remark)] == [
+        ("spec.containers", "Required value"),
+        ("spec.contaners", 'unknown field, ignored; did you mean "containers"?'),
+    ]
+
+
+def test_remarks_are_few_and_short() -> None:
+    many = {f"x{i}-" + "z" * 1000: i for i in range(1000)}
+    (_,), remarks = with_remarks(text(**many, **{"y" * 1024: 1}))
+    assert len(remarks) == MAX_PROBLEMS
+    assert all(len(one.field_path) <= MAX_WORDS + 3 for one in remarks)
 
 
 def test_all_mistakes_are_reported_at_once() -> None:

@@ -174,6 +174,38 @@ async def test_bad_files_are_reported_and_disturb_no_other(folder: Path) -> None
         assert [os.path.basename(wrong.origin) for wrong in post.problems] == ["fifo", "null", "huge.yaml"]
 
 
+async def test_a_field_that_is_ignored_is_remarked_until_it_is_mended(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = folder / "a.yaml"
+    with caplog.at_level("WARNING", "pykubelet.sources"):
+        path.write_text(manifest("a") + "spex: 1\n")
+        async with source(folder) as reader:
+            post = await reader.next()
+            assert [pod.metadata.name for pod in post.pods] == ["a-n"] and post.problems == ()
+            assert [(one.origin, one.field_path, one.uid) for one in post.remarks] == [
+                (str(path), "spex", post.pods[0].metadata.uid)
+            ]
+            (folder / "b.yaml").write_text(manifest("b"))
+            await reader.until(lambda post: has_pod("b-n", post) and len(post.remarks) == 1)
+            path.write_text(manifest("a") + "spex: 1\nspez: 2\n")
+            await reader.until(lambda post: len(post.remarks) == 2)
+            before = post.pods
+            path.write_text(manifest("a"))
+            post = await reader.until(lambda post: post.remarks == ())
+            assert post.pods[0] == before[0], "the pod is the same all the time"
+    fields = [record.fields["field"] for record in caplog.records]  # type: ignore[attr-defined]
+    assert fields == ["spex", "spez"], "each remark is logged once"
+
+
+async def test_a_single_file_has_its_remarks(tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text(manifest("a") + "spex: 1\n")
+    async with source(path) as reader:
+        post = await reader.next()
+        assert has_only("a-n", post) and [one.field_path for one in post.remarks] == ["spex"]
+
+
 async def test_a_file_edited_badly_drops_out_when_its_writer_is_done(folder: Path) -> None:
     path = folder / "a.yaml"
     path.write_text(manifest("a"))

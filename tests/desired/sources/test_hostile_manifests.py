@@ -15,8 +15,9 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.remarks import MAX_WORDS
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged
-from pykubelet.desired.sources.decode import MAX_WORDS, ManifestRules, decode_manifest
+from pykubelet.desired.sources.decode import ManifestRules, decode_manifest
 from pykubelet.desired.sources.file import FileSource
 from pykubelet.desired.sources.static import file_origin
 from pykubelet.desired.sources.url import UrlSource

@@ -113,7 +113,6 @@ def list_of(*items: dict[str, Any]) -> dict[str, Any]:
         (spec_of(VOLUME, hostPath={"path": "/a/../b"}), "spec.hostPath.path", "must not contain '..'"),
         (spec_of(VOLUME, hostPath=None, local={"path": "/a"}), "spec.nodeAffinity", "requires node affinity"),
         (spec_of(VOLUME, hostPath=None, csi={"driver": "d"}), "spec.csi.volumeHandle", "Required value"),
-        (spec_of(VOLUME, size="5Gi"), "spec.size", "unknown field"),
         (spec_of(VOLUME, accessModes="ReadWriteOnce"), "spec.accessModes", "expected"),
         ({**VOLUME, "metadata": {}}, "metadata.name", "Required value"),
         ({**VOLUME, "metadata": {"name": "a", "namespace": "b"}}, "metadata.namespace", "not allowed on this type"),
@@ -152,3 +151,10 @@ def test_only_a_node_without_an_api_server_has_static_pods_with_claims() -> None
     assert isinstance(pod, core.Pod)
     (wrong,) = decode(POD, ManifestRules("node-1"))
     assert wrong.reason.startswith("static pods may not reference persistentvolumeclaims; only a node without")
+
+
+def test_an_unknown_field_is_ignored_with_a_remark() -> None:
+    found, remark = decode(spec_of(VOLUME, capacty={"storage": "5Gi"}))
+    assert found == only_object(VOLUME)
+    assert (remark.origin, remark.field_path) == ("/m/data.yaml", "spec.capacty")
+    assert remark.reason == 'unknown field, ignored; did you mean "capacity"?'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
 import yaml
 from aiohttp import web
 
@@ -107,6 +108,29 @@ async def test_before_the_first_good_answer_only_problems_are_posted() -> None:
         (True, 1, []),
         (True, 1, ["the answer is 404 Nope"]),
     ]
+
+
+async def test_remarks_are_posted_with_the_pods_they_are_about_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A typo, again after an answer that is none, another typo in a body that cannot be used, and none."""
+    posts: Sink[SourceChanged] = Sink()
+    typo = yaml.safe_dump({**pod("a"), "spex": {}}).encode()
+    script = Script(typo, 500, typo, b"kind: Job\nkind: Job", body("a"))
+    asking = source(script, posts)
+    with caplog.at_level("WARNING", "pykubelet.sources"):
+        for _ in range(5):
+            await asking.ask()
+    found = [(len(post.pods), bool(post.problems), [one.field_path for one in post.remarks]) for post in posts.events]
+    assert found == [
+        (1, False, ["spex"]),
+        (1, True, ["spex"]),
+        (1, False, ["spex"]),
+        (1, True, ["kind"]),
+        (1, False, []),
+    ]
+    assert posts.events[0].remarks[0].uid == posts.events[0].pods[0].metadata.uid
+    assert [record.message for record in caplog.records].count("remark about a manifest") == 2
 
 
 async def test_an_empty_answer_makes_it_ready() -> None:

@@ -110,6 +110,14 @@ def test_errors_name_the_field(tmp_path: Path, cluster: Entry, user: Entry, top:
     assert str(caught.value).startswith(f"{tmp_path}/kubeconfig: ")
 
 
+def test_unknown_and_duplicate_fields_do_not_matter(tmp_path: Path) -> None:
+    """As for the kubelet; the last value counts."""
+    path = write(tmp_path, {"nope": 1}, {"token": "old"}, foo={})
+    with open(path, "a") as file:
+        file.write("users: [{name: u, user: {token: new}}]\n---\nmore: 1\n")
+    assert load_access(path).token == "new"
+
+
 @pytest.mark.parametrize("text", ["", "a: b: c", "[]", "\xff"])
 def test_a_file_that_is_no_kubeconfig(tmp_path: Path, text: str) -> None:
     path = tmp_path / "k"

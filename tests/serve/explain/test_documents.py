@@ -86,6 +86,8 @@ def test_a_pod_in_full() -> None:
     assert (app["name"], app["kind"], app["state"], app["reason"]) == ("app", "regular", "waiting", "CrashLoopBackOff")
     assert (app["last"]["state"], app["last"]["exit_code"], app["last"]["reason"]) == ("terminated", 1, "Error")
     assert document["sandboxes"][0]["ips"] == ["10.0.0.9"]
+    assert [remark["field_path"] for remark in document["remarks"]] == ["spec.hostNetwrk"]
+    assert ask("/pods/late-1")["remarks"] == []
     timeline = [
         (line["at"] - WALL, line["what"], line.get("event"), line.get("count")) for line in document["timeline"]
     ]

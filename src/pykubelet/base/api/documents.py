@@ -2,8 +2,8 @@
 
 The agent's only reader of YAML: manifests, the configuration, drop-ins and kubeconfig files go through it. Scalars are
 resolved as the reference does (sigs.k8s.io/yaml over go-yaml v2, YAML 1.1): `yes`, `on` and `y` are booleans, `010` is 8;
-dates and base-60 numbers (`22:22`) are text. A duplicate key, a second document and an explicit tag that is not a scalar
-type of JSON are errors.
+dates and base-60 numbers (`22:22`) are text. An explicit tag that is not a scalar type of JSON is an error. A duplicate key and a
+second document are noted (`read_document`) or errors (`load_document`).
 
 The value is built from the parser's events, without recursion, so that size and depth are checked before memory is used.
 Aliases and merge keys count with their expanded size. The YAML parser is imported on first use.
@@ -13,15 +13,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from typing import Any
 
-#: The most values of a document, with aliases and merge keys expanded. A manifest has a few hundred.
-MAX_NODES = 500_000
-#: The most nested levels of maps and lists. The deepest field of a Pod is at about level 15.
-MAX_DEPTH = 100
-#: The most characters of a key. Label and annotation keys have at most 317.
-MAX_KEY = 1024
+from pykubelet.base.api.document import (
+    LONG_KEY,
+    MAX_DEPTH,
+    MAX_DUPLICATES,
+    MAX_KEY,
+    MAX_NODES,
+    TOO_DEEP,
+    TOO_MANY,
+    Document,
+    DocumentError,
+    Place,
+    duplicate_error,
+)
+from pykubelet.base.api.document_json import NotJSON, read_json
+
 #: The most characters of a number. Longer ones, which are out of the range of every field, become text and are refused there.
 MAX_DIGITS = 100
 #: The most %TAG directives. The parser compares each one with all others.
@@ -46,25 +54,29 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-class DocumentError(ValueError):
-    """The text is not a single valid YAML or JSON document. `path`: of the field; "" if the whole document is wrong."""
-
-    def __init__(self, reason: str, line: int = 0, path: str = "") -> None:
-        self.reason = f"{reason} (line {line})" if line else reason
-        self.path = path
-        super().__init__(f"{path}: {self.reason}" if path else self.reason)
-
-
 def load_document(data: bytes) -> Any:
-    """Parse the only document in `data`; None if it is empty. Raises DocumentError."""
+    """Parse the only document in `data`; None if it is empty. Raises DocumentError, also for duplicate keys and a second document."""
+    document = read_document(data)
+    for place in document.duplicates:
+        raise duplicate_error(place)
+    if document.more:
+        raise DocumentError("more than one document: must be one")
+    return document.value
+
+
+def read_document(data: bytes) -> Document:
+    """Parse the first document in `data`, as the reference does: None if it is empty. Raises DocumentError.
+
+    Of the values of a duplicate key, the last one counts in YAML; in JSON they are merged.
+    """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DocumentError(f"not UTF-8 text: {error.reason} at byte {error.start}") from error
     if text.lstrip()[:1] == "{":
         try:
-            return _load_json(text)
-        except _NotJSON:
+            return read_json(text, _number)
+        except NotJSON:
             pass  # YAML in flow style also begins with a brace, and its parser has the better error messages
     return _load_yaml(text)
 
@@ -74,71 +86,6 @@ def may_expand(data: bytes) -> bool:
     return b"&" in data and b"*" in data
 
 
-class _NotJSON(ValueError):
-    """The text is not JSON."""
-
-
-def _load_json(text: str) -> Any:
-    import json
-
-    try:
-        value = json.loads(
-            text,
-            object_pairs_hook=_json_object,
-            parse_int=_number,
-            parse_float=_number,
-            parse_constant=_no_json_constant,
-        )
-    except DocumentError:
-        raise
-    except RecursionError as error:
-        raise DocumentError(_TOO_DEEP) from error
-    except ValueError as error:
-        raise _NotJSON from error
-    _check_size(value)
-    return value
-
-
-def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise DocumentError(_DUPLICATE, path=_shown(key))
-            seen.add(key)
-    if any(len(key) > MAX_KEY for key in found):
-        raise DocumentError(_LONG_KEY)
-    return found
-
-
-def _no_json_constant(name: str) -> None:
-    raise _NotJSON(name)
-
-
-def _check_size(value: Any) -> None:
-    """Raise DocumentError if the value is nested too deeply or has too many values. For values without aliases."""
-    count = 0
-    depth = 0
-    level = [value]
-    while level:
-        depth += 1
-        if depth > MAX_DEPTH + 1:
-            raise DocumentError(_TOO_DEEP)
-        count += len(level)
-        if count > MAX_NODES:
-            raise DocumentError(_TOO_MANY)
-        level = [item for node in level if isinstance(node, dict | list) for item in _items(node)]
-
-
-def _items(node: dict[str, Any] | list[Any]) -> Iterator[Any]:
-    return iter(node.values()) if isinstance(node, dict) else iter(node)
-
-
-_TOO_DEEP = f"nested too deeply: at most {MAX_DEPTH} levels are allowed"
-_TOO_MANY = f"too many values: at most {MAX_NODES} are allowed, aliases and merge keys expanded"
-_LONG_KEY = f"a key is too long: at most {MAX_KEY} characters are allowed"
-_DUPLICATE = "duplicate field: must be given once"
 _BAD_KEY = "a key that is no string"
 
 
@@ -146,22 +93,24 @@ def _shown(key: str) -> str:
     return key if len(key) <= MAX_KEY else key[:MAX_KEY] + "..."
 
 
-def _load_yaml(text: str) -> Any:
+def _load_yaml(text: str) -> Document:
     import yaml  # takes 10 ms, which `--help` and `--version` should not spend
 
     if text.count("\n%TAG") > MAX_DIRECTIVES:
         raise DocumentError(f"too many %TAG directives: at most {MAX_DIRECTIVES} are allowed")
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
-    documents: list[Any] = []
+    first = Document(None)
     try:
         while (event := loader.get_event()) is not None:
             if not isinstance(event, yaml.DocumentStartEvent):
                 continue
-            value = _Builder(yaml).build(loader)
-            if value is not None:
-                documents.append(value)
-            if len(documents) > 1:
-                raise DocumentError("more than one document: must be one")
+            if first.value is not None:
+                mark = event.start_mark
+                if _has_value(yaml, loader):
+                    return first._replace(more=mark.line + 1 if mark else 1)
+                continue
+            builder = _Builder(yaml)
+            first = Document(builder.build(loader), tuple(builder.duplicates))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "syntax error"
@@ -170,7 +119,16 @@ def _load_yaml(text: str) -> Any:
         raise DocumentError(f"not valid YAML: {str(error).splitlines()[0]}") from error
     finally:
         loader.dispose()
-    return documents[0] if documents else None
+    return first
+
+
+def _has_value(yaml: Any, loader: Any) -> bool:
+    """Whether the document whose start event was just read has a value, be it valid or not."""
+    try:
+        event = loader.peek_event()
+    except yaml.YAMLError:
+        return True
+    return not isinstance(event, yaml.ScalarEvent) or resolve_scalar(event.value) is not None or not event.implicit[0]
 
 
 class _Open:
@@ -211,6 +169,7 @@ class _Builder:
         self._anchors: dict[str, _Anchored | None] = {}  # None: its value is not complete yet
         self._nodes = 0
         self._root: Any = None
+        self.duplicates: list[Place] = []
 
     def build(self, loader: Any) -> Any:
         """Read the rest of the document whose start event was just read, and return its value."""
@@ -274,7 +233,7 @@ class _Builder:
         if self._stack and self._stack[-1].is_key:
             raise self._error(_BAD_KEY, event)
         if len(self._stack) >= MAX_DEPTH:
-            raise self._error(_TOO_DEEP, event, with_path=False)
+            raise self._error(TOO_DEEP, event, with_path=False)
         if event.anchor is not None:
             self._anchors[event.anchor] = None
         self._stack.append(_Open(value, event.anchor, self._nodes, self._step()))
@@ -293,7 +252,7 @@ class _Builder:
         """Add `value` to the open map or list. `nodes`: how many values it counts as; `height`: its nested levels."""
         self._nodes += nodes
         if self._nodes > MAX_NODES:
-            raise self._error(_TOO_MANY, event, with_path=False)
+            raise self._error(TOO_MANY, event, with_path=False)
         if not self._stack:
             self._root = value
             return
@@ -302,7 +261,7 @@ class _Builder:
             self._put_key(top, value, event)
             return
         if len(self._stack) + height > MAX_DEPTH:
-            raise self._error(_TOO_DEEP, event, with_path=False)
+            raise self._error(TOO_DEEP, event, with_path=False)
         if top.key is None:
             top.value.append(value)
             top.height = max(top.height, height + 1)
@@ -320,10 +279,10 @@ class _Builder:
         if text is None:
             raise self._error(_BAD_KEY, event)
         if len(text) > MAX_KEY:
-            raise self._error(_LONG_KEY, event)
+            raise self._error(LONG_KEY, event)
         top.key, top.is_key = text, False
-        if text in top.value:
-            raise self._error(_DUPLICATE, event)
+        if text in top.value and len(self.duplicates) < MAX_DUPLICATES:
+            self.duplicates.append(Place(self._path(), event.start_mark.line + 1))
 
     def _put_merge(self, top: _Open, value: Any, event: Any) -> None:
         """Keep the maps of a merge key. Their keys count again, because each one is copied."""
@@ -332,7 +291,7 @@ class _Builder:
             raise self._error("a merge key (<<) takes a map or a list of maps", event)
         self._nodes += sum(map(len, parts))
         if self._nodes > MAX_NODES:
-            raise self._error(_TOO_MANY, event, with_path=False)
+            raise self._error(TOO_MANY, event, with_path=False)
         top.merges += parts
 
     def _step(self) -> str:
@@ -344,14 +303,15 @@ class _Builder:
             return f"[{len(top.value)}]"
         return "." + ("<<" if top.key is None or top.key is _MERGE else top.key)
 
+    def _path(self) -> str:
+        """The path of the value that is read next, or of the open map whose next key is read."""
+        steps = [level.step for level in self._stack]
+        if self._stack and not self._stack[-1].is_key:
+            steps.append(self._step())
+        return "".join(steps).removeprefix(".")
+
     def _error(self, reason: str, event: Any, with_path: bool = True) -> DocumentError:
-        path = ""
-        if with_path:
-            steps = [level.step for level in self._stack]
-            if self._stack and not self._stack[-1].is_key:
-                steps.append(self._step())
-            path = "".join(steps).removeprefix(".")
-        return DocumentError(reason, event.start_mark.line + 1, path)
+        return DocumentError(reason, event.start_mark.line + 1, self._path() if with_path else "")
 
 
 def _key_text(key: Any) -> str | None:

@@ -1,16 +1,18 @@
 """Finds fields that a struct does not have. Pure.
 
-Structs ignore unknown fields. That is right for objects of an API server, and wrong for a manifest that a user wrote, where
-an unknown field is usually misspelled.
+Structs ignore unknown fields. In a manifest that a user wrote, an unknown field is usually misspelled, so it is reported.
 """
 
 from __future__ import annotations
 
 import types
+from collections.abc import Collection
 from functools import cache
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+
+from pykubelet.base.kit.nearest import nearest
 
 # The API has these fields; the structs leave them out.
 _DROPPED = frozenset({"managedFields"})
@@ -34,17 +36,35 @@ def _inner(hint: Any) -> type[msgspec.Struct] | None:
     return None
 
 
-def unknown_fields(kind: type[msgspec.Struct], value: object, path: str = "") -> list[str]:
-    """The paths (`spec.containers[0].imagez`) of the members of `value` that `kind` does not have, in document order."""
+class Unknown(NamedTuple):
+    """A member that a struct does not have. `path`: such as `spec.containers[0].imagez`; `kind`: the struct; `name`: of the member."""
+
+    path: str
+    kind: type[msgspec.Struct]
+    name: str
+
+    @property
+    def near(self) -> str | None:
+        """The field of the struct that was probably meant."""
+        return nearest(self.name, self.known)
+
+    @property
+    def known(self) -> Collection[str]:
+        """The fields of the struct."""
+        return _fields_of(self.kind).keys()
+
+
+def unknown_fields(kind: type[msgspec.Struct], value: object, path: str = "") -> list[Unknown]:
+    """The members of `value` that `kind` does not have, in document order."""
     if not isinstance(value, dict):
         return []
     fields = _fields_of(kind)
-    found: list[str] = []
+    found: list[Unknown] = []
     for name, item in value.items():
         at = f"{path}.{name}" if path else str(name)
         if name not in fields:
             if name not in _DROPPED:
-                found.append(at)
+                found.append(Unknown(at, kind, name))
             continue
         inner = fields[name]
         if inner is None:
@@ -55,6 +75,20 @@ def unknown_fields(kind: type[msgspec.Struct], value: object, path: str = "") ->
         else:
             found += unknown_fields(inner, item, at)
     return found
+
+
+def without_unknown(kind: type[msgspec.Struct], value: Any) -> Any:
+    """A copy of `value` without the members that `kind` does not have."""
+    if isinstance(value, list):
+        return [without_unknown(kind, item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    fields = _fields_of(kind)
+    return {
+        name: item if (inner := fields[name]) is None else without_unknown(inner, item)
+        for name, item in value.items()
+        if name in fields
+    }
 
 
 def huge_numbers(value: object, path: str = "") -> list[str]:

@@ -9,6 +9,7 @@ from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR, CONFIG_SOURCE, SOURCE_API
+from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.sizing import PendingResize, SizeChange
 from pykubelet.base.model.waits import Wait
 
@@ -26,7 +27,7 @@ class ManifestProblem(Value):
 
 
 class SourceChanged(Value):
-    """Posted by a source: its full set of pods and objects, and the problems with its other manifests.
+    """Posted by a source: its full set of pods and objects, the problems with its other manifests, and remarks about any of them.
 
     `origins`: where each pod was read, in the order of `pods`; empty if all come from the source itself.
     `known`: False while the source does not know its full set of pods yet, only the problems that prevent it.
@@ -38,6 +39,7 @@ class SourceChanged(Value):
     origins: tuple[str, ...] = ()
     known: bool = True
     objects: tuple[ManifestObject, ...] = ()
+    remarks: tuple[Remark, ...] = ()
 
 
 class Rejection(Value):
@@ -87,6 +89,7 @@ class Roster(Value):
     unplaced: tuple[PodUID, ...] = ()
     unfit: frozenset[PodUID] = frozenset()
     objects: tuple[ManifestObject, ...] = ()
+    remarks: tuple[Remark, ...] = ()
 
 
 class ApiPods(Value):

@@ -206,6 +206,7 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
     objects = before.objects if objects == before.objects else objects
     reported = (problem for source in state.sources.values() for problem in source.problems)
     problems = (*reported, *clashes, *left_out)
+    remarks = tuple(remark for source in state.sources.values() for remark in source.remarks)
     placing = {uid: e for uid, e in state.entries.items() if e.verdict is AdmissionVerdict.PLACING}
     unplaced = tuple(sorted(placing, key=lambda uid: placing[uid].placing_number))
     unfit = frozenset(uid for uid, e in placing.items() if e.refusal is not None)
@@ -215,12 +216,12 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
     if (
         pods is before.pods
         and (missing, silent, unplaced) == (before.missing, before.silent, before.unplaced)
-        and problems == before.problems
+        and (problems, remarks) == (before.problems, before.remarks)
         and mirrors is before.mirrors
         and objects is before.objects
     ):
         return before
-    return Roster(pods, not missing, problems, mirrors, missing, silent, unplaced, unfit, objects)
+    return Roster(pods, not missing, problems, mirrors, missing, silent, unplaced, unfit, objects, remarks)
 
 
 def _objects_of(state: RosterState) -> tuple[tuple[ManifestObject, ...], list[ManifestProblem]]:

@@ -1,40 +1,43 @@
 """Decodes a manifest into pods and objects of volumes, or into a list of its problems. Pure.
 
-A manifest is one YAML or JSON document with a v1 Pod (from a URL also a PodList), without unknown fields, with a name and
-without references to API objects. Defaults and create-validation are those of the API server. On a node without an API server it may
-also be a PersistentVolume, a PersistentVolumeClaim, a CSIDriver, or a List of all of these, and pods may refer to claims.
+A manifest is one YAML or JSON document with a v1 Pod (from a URL also a PodList), with a name and without references to API objects.
+Defaults and create-validation are those of the API server. Unknown and duplicate fields and further documents are remarks, as in the
+reference kubelet, which ignores them. On a node without an API server it may also be a PersistentVolume, a PersistentVolumeClaim, a
+CSIDriver, or a List of all of these, and pods may refer to claims.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pykubelet.base.api import codec, core
 from pykubelet.base.api.defaults import default_pod
-from pykubelet.base.api.documents import DocumentError, load_document
-from pykubelet.base.api.strict import huge_numbers, unknown_fields
+from pykubelet.base.api.document import DocumentError
+from pykubelet.base.api.documents import read_document
+from pykubelet.base.api.strict import Unknown, huge_numbers, unknown_fields, without_unknown
 from pykubelet.base.api.validation import validate_pod
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.ids import is_pod_uid
+from pykubelet.base.model.remarks import Remark, cut, document_remarks, unknown_field
 from pykubelet.base.model.roster import ManifestProblem
 from pykubelet.config.settings import Settings
 from pykubelet.desired.sources.references import api_reference, never_allowed
 from pykubelet.desired.sources.static import Origin, make_static
-from pykubelet.desired.sources.storage import KINDS, decode_object
+from pykubelet.desired.sources.storage import KINDS, StorageKind, decode_object
 
 #: The kinds of objects besides pods, with their API versions.
 _OBJECTS = {name: kind.version for name, kind in KINDS.items()}
 MAX_BYTES = 10 << 20
-#: Problems reported for one manifest. Further ones usually follow from the first.
+#: Problems reported for one manifest, and remarks for each pod of it. Further ones usually follow from the first.
 MAX_PROBLEMS = 20
-#: Characters of a problem's path and of its reason, because both may quote the manifest.
-MAX_WORDS = 1024
+#: Remarks about all items of one list.
+MAX_REMARKS = 100
 
 UID_RULE = "must be 1 to 64 letters, digits and dashes, and not begin with a dash; leave it out to get one"
 
-Items = tuple[core.Pod | ManifestObject, ...]
 Problems = tuple[ManifestProblem, ...]
+Decoded = tuple[core.Pod | ManifestObject | ManifestProblem | Remark, ...]
 
 
 class ManifestRules(Value):
@@ -61,12 +64,8 @@ def manifest_rules(settings: Settings, node_name: str) -> ManifestRules:
 
 
 def problem(origin: Origin, field_path: str, reason: str) -> ManifestProblem:
-    """A problem of a manifest, with texts cut to `MAX_WORDS` characters."""
-    return ManifestProblem(origin.shown, _cut(field_path), _cut(reason))
-
-
-def _cut(words: str) -> str:
-    return words if len(words) <= MAX_WORDS else words[:MAX_WORDS] + "..."
+    """A problem of a manifest, with texts that are cut."""
+    return ManifestProblem(origin.shown, cut(field_path), cut(reason))
 
 
 def too_large(origin: Origin) -> ManifestProblem:
@@ -74,8 +73,8 @@ def too_large(origin: Origin) -> ManifestProblem:
     return problem(origin, "", f"manifest is larger than {MAX_BYTES >> 20} MiB")
 
 
-def decode_manifest(data: bytes, origin: Origin, rules: ManifestRules) -> Items | Problems:
-    """The complete and valid pods and objects of a manifest, or its problems; never both.
+def decode_manifest(data: bytes, origin: Origin, rules: ManifestRules) -> Decoded:
+    """The complete and valid pods and objects of a manifest, or its problems, never both; and remarks about it.
 
     A file has one object. A URL may also return a PodList; one invalid item of a list refuses all of it, as in the reference
     kubelet.
@@ -83,9 +82,16 @@ def decode_manifest(data: bytes, origin: Origin, rules: ManifestRules) -> Items 
     if len(data) > MAX_BYTES:
         return (too_large(origin),)
     try:
-        document = load_document(data)
+        document = read_document(data)
     except DocumentError as error:
         return (problem(origin, error.path, error.reason),)
+    found = _decode_document(document.value, origin, rules)
+    pods = [item.metadata.uid for item in found if isinstance(item, core.Pod)]
+    whose = pods[0] if len(pods) == 1 else ""
+    return (*found, *(replace(remark, uid=whose) for remark in document_remarks(origin.shown, document)))
+
+
+def _decode_document(document: object, origin: Origin, rules: ManifestRules) -> Decoded:
     if document is None:
         return (problem(origin, "", "manifest is empty"),)
     if not isinstance(document, dict):
@@ -129,15 +135,14 @@ def _quoted(value: object) -> str:
 
 def _decode_list(
     document: dict[str, object], kinds: Mapping[str, str], origin: Origin, rules: ManifestRules
-) -> Items | Problems:
+) -> Decoded:
     items = document.get("items")
     if items is None:
         return (problem(origin, "items", "expected a list, got nothing"),)
     if not isinstance(items, list):
         return (problem(origin, "items", f"expected a list, got {_type_name(items)}"),)
-    unknown = sorted(set(document) - set(core.PodList.__struct_encode_fields__))
-    if unknown:
-        return tuple(problem(origin, field, "unknown field") for field in unknown[:MAX_PROBLEMS])
+    head = {name: item for name, item in document.items() if name != "items"}
+    remarks = _remarks(unknown_fields(core.PodList, head), origin)
     found: list[core.Pod | ManifestObject] = []
     for i, item in enumerate(items):
         path = f"items[{i}]"
@@ -146,32 +151,51 @@ def _decode_list(
         given = {"kind": "Pod", "apiVersion": "v1", **item} if len(kinds) == 1 else item
         if wrong := _wrong_type(given, kinds, origin):
             return (problem(origin, f"{path}.{wrong.field_path}", wrong.reason),)
-        for result in _decode_item(given, origin, rules, path + "."):
+        decoded = _decode_item(given, origin, rules, path + ".")
+        about = [one for one in decoded if isinstance(one, Remark)]
+        for result in decoded:
             if isinstance(result, ManifestProblem):
-                return (result,)
-            found.append(result)
-    return tuple(found)
+                return (result, *about)
+            if not isinstance(result, Remark):
+                found.append(result)
+        remarks += about
+    return (*found, *remarks[:MAX_REMARKS])
 
 
-def _decode_item(manifest: dict[str, object], origin: Origin, rules: ManifestRules, prefix: str) -> Items | Problems:
+def _decode_item(manifest: dict[str, object], origin: Origin, rules: ManifestRules, prefix: str) -> Decoded:
+    """One pod or object, or its problems, and the remarks about it."""
     kind = KINDS.get(str(manifest.get("kind")))
+    unknown: list[Unknown] = []
+    uid = ""
     try:
+        struct = core.Pod if kind is None else kind.type
+        if unknown := unknown_fields(struct, manifest):
+            manifest = without_unknown(struct, manifest)
+        found: Decoded
         if kind is None:
-            return _decode_pod(manifest, origin, rules, prefix)
-        found = decode_object(manifest, kind, origin.shown)
+            found = _decode_pod(manifest, origin, rules, prefix)
+            uid = next((item.metadata.uid for item in found if isinstance(item, core.Pod)), "")
+        else:
+            found = _decode_object(manifest, kind, origin, prefix)
     except codec.DecodeError as error:
-        return (problem(origin, prefix + error.path, error.reason),)
+        found = (problem(origin, prefix + error.path, error.reason),)
     except RecursionError:
-        return (problem(origin, prefix.rstrip("."), "nested too deeply"),)
+        found = (problem(origin, prefix.rstrip("."), "nested too deeply"),)
+    return (*found, *_remarks(unknown, origin, prefix, uid))
+
+
+def _remarks(unknown: Sequence[Unknown], origin: Origin, prefix: str = "", uid: str = "") -> list[Remark]:
+    return [unknown_field(origin.shown, prefix + one.path, one.near, one.known, uid) for one in unknown[:MAX_PROBLEMS]]
+
+
+def _decode_object(manifest: dict[str, object], kind: StorageKind, origin: Origin, prefix: str) -> Decoded:
+    found = decode_object(manifest, kind, origin.shown)
     if isinstance(found, ManifestObject):
         return (found,)
     return tuple(problem(origin, prefix + error.path, error.body) for error in found[:MAX_PROBLEMS])
 
 
-def _decode_pod(manifest: dict[str, object], origin: Origin, rules: ManifestRules, prefix: str) -> Items | Problems:
-    unknown = unknown_fields(core.Pod, manifest)
-    if unknown:
-        return tuple(problem(origin, prefix + path, "unknown field") for path in unknown[:MAX_PROBLEMS])
+def _decode_pod(manifest: dict[str, object], origin: Origin, rules: ManifestRules, prefix: str) -> Decoded:
     if huge := huge_numbers(manifest):
         return tuple(problem(origin, prefix + path, "number out of range") for path in huge[:MAX_PROBLEMS])
     pod = codec.from_object(core.Pod, manifest)
@@ -190,6 +214,6 @@ def _decode_pod(manifest: dict[str, object], origin: Origin, rules: ManifestRule
     return (pod,)
 
 
-def is_usable(result: Items | Problems) -> bool:
+def is_usable(result: Decoded) -> bool:
     """Whether `decode_manifest` returned pods and objects (an empty list counts)."""
     return not any(isinstance(item, ManifestProblem) for item in result)

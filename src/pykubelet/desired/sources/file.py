@@ -24,9 +24,11 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.labels import SOURCE_FILE
+from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged
 from pykubelet.desired.sources.decode import ManifestRules
 from pykubelet.desired.sources.manifests import SETTLE_S, Manifests, ManifestScan
+from pykubelet.desired.sources.reading import log_new
 from pykubelet.desired.sources.seen import FirstSeen
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import stat_file
@@ -70,6 +72,7 @@ class FileSource:
         self._seen = FirstSeen()
         self._pods: tuple[Pod, ...] = ()
         self._problems: tuple[ManifestProblem, ...] = ()
+        self._remarks: tuple[Remark, ...] = ()
         self._origins: tuple[str, ...] = ()
         self._objects: tuple[ManifestObject, ...] = ()
         self._known = False
@@ -162,15 +165,13 @@ class FileSource:
         pods = self._pods if scan.keep else self._seen_pods(scan)
         origins = self._origins if scan.keep else scan.origins
         objects = self._objects if scan.keep else scan.objects
-        for wrong in scan.problems:
-            if wrong not in self._problems:
-                log.warning("bad manifest", origin=wrong.origin, field=wrong.field_path or None, reason=wrong.reason)
-        now = (pods, scan.problems, origins, objects)
-        changed = now != (self._pods, self._problems, self._origins, self._objects)
-        self._pods, self._problems, self._origins, self._objects = now
+        log_new((*scan.problems, *scan.remarks), {*self._problems, *self._remarks})
+        now = (pods, scan.problems, origins, objects, scan.remarks)
+        changed = now != (self._pods, self._problems, self._origins, self._objects, self._remarks)
+        self._pods, self._problems, self._origins, self._objects, self._remarks = now
         if changed or not (self._known or scan.keep):
             self._known = self._known or not scan.keep
-            self._out.post(SourceChanged(SOURCE_FILE, pods, scan.problems, origins, self._known, objects))
+            self._out.post(SourceChanged(SOURCE_FILE, pods, scan.problems, origins, self._known, objects, scan.remarks))
         return scan.unsettled
 
     def _seen_pods(self, scan: ManifestScan) -> tuple[Pod, ...]:

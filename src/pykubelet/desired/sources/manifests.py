@@ -18,6 +18,7 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import ManifestObject
+from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.roster import ManifestProblem
 from pykubelet.desired.sources.decode import MAX_BYTES, ManifestRules, problem, too_large
 from pykubelet.desired.sources.reading import read_manifest
@@ -35,6 +36,7 @@ class ManifestContent(Value):
     pods: tuple[Pod, ...]
     problems: tuple[ManifestProblem, ...]
     objects: tuple[ManifestObject, ...] = ()
+    remarks: tuple[Remark, ...] = ()
 
 
 class ManifestScan(Value):
@@ -49,6 +51,7 @@ class ManifestScan(Value):
     origins: tuple[str, ...] = ()
     returned: Set[str] = frozenset()
     objects: tuple[ManifestObject, ...] = ()
+    remarks: tuple[Remark, ...] = ()
 
 
 class Manifests:
@@ -103,8 +106,10 @@ class Manifests:
         if content.pods or content.objects:
             self._known = {self._path: content}
             origins = (self._path,) * len(content.pods)
-            return ManifestScan(content.pods, content.problems, unsettled, origins=origins, objects=content.objects)
-        return ManifestScan((), content.problems, unsettled, keep=True)
+            return ManifestScan(
+                content.pods, (), unsettled, origins=origins, objects=content.objects, remarks=content.remarks
+            )
+        return ManifestScan((), content.problems, unsettled, keep=True, remarks=content.remarks)
 
     async def _scan_directory(
         self, wall_s: float, closed: Set[str], settle: bool, touched: Set[str] | None
@@ -155,6 +160,7 @@ class Manifests:
             origins=tuple(path for path, content in known.items() for _ in content.pods),
             returned=frozenset(os.path.join(self._path, name) for name in returned),
             objects=tuple(found for content in known.values() for found in content.objects),
+            remarks=tuple(remark for content in known.values() for remark in content.remarks),
         )
 
     def _is_as_before(self, entry: DirEntry, path: str, touched: Set[str]) -> bool:
@@ -177,9 +183,13 @@ class Manifests:
             wrong = too_large(origin) if error.is_too_large else problem(origin, "", str(error))
             return ManifestContent(_UNREAD, (), (wrong,))
         result = await read_manifest(data, origin, self._rules, self._flight)
-        pods = tuple(item for item in result if isinstance(item, Pod))
-        problems = tuple(item for item in result if isinstance(item, ManifestProblem))
-        return ManifestContent(key, pods, problems, tuple(item for item in result if isinstance(item, ManifestObject)))
+        return ManifestContent(
+            key,
+            tuple(item for item in result if isinstance(item, Pod)),
+            tuple(item for item in result if isinstance(item, ManifestProblem)),
+            tuple(item for item in result if isinstance(item, ManifestObject)),
+            tuple(item for item in result if isinstance(item, Remark)),
+        )
 
 
 #: The key of a file that could not be read; it is read again at every scan.

@@ -7,10 +7,14 @@ with its traceback; other manifests are not affected.
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
+
 from pykubelet.base.api.documents import may_expand
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
-from pykubelet.desired.sources.decode import Items, ManifestRules, Problems, decode_manifest, problem
+from pykubelet.base.model.remarks import Remark
+from pykubelet.base.model.roster import ManifestProblem
+from pykubelet.desired.sources.decode import Decoded, ManifestRules, decode_manifest, problem
 from pykubelet.desired.sources.static import Origin
 
 log = Log("sources")
@@ -20,7 +24,15 @@ INLINE_BYTES = 16 << 10
 DECODE_DEADLINE_S = 120.0
 
 
-async def read_manifest(data: bytes, origin: Origin, rules: ManifestRules, flight: SingleFlight) -> Items | Problems:
+def log_new(found: Iterable[ManifestProblem | Remark], known: Container[ManifestProblem | Remark]) -> None:
+    """Log the problems and remarks that are not `known` yet."""
+    for one in found:
+        if one not in known:
+            what = "bad manifest" if isinstance(one, ManifestProblem) else "remark about a manifest"
+            log.warning(what, origin=one.origin, field=one.field_path or None, reason=one.reason)
+
+
+async def read_manifest(data: bytes, origin: Origin, rules: ManifestRules, flight: SingleFlight) -> Decoded:
     """The result of `decode_manifest`. Never raises because of a manifest's content."""
     if len(data) <= INLINE_BYTES and not may_expand(data):
         return _decode(data, origin, rules)
@@ -34,7 +46,7 @@ async def read_manifest(data: bytes, origin: Origin, rules: ManifestRules, fligh
             return (problem(origin, "", f"takes longer than {DECODE_DEADLINE_S:g} s to read"),)
 
 
-def _decode(data: bytes, origin: Origin, rules: ManifestRules) -> Items | Problems:
+def _decode(data: bytes, origin: Origin, rules: ManifestRules) -> Decoded:
     try:
         return decode_manifest(data, origin, rules)
     except Exception as error:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from pykubelet.base.api import codec
 from pykubelet.base.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim
 from pykubelet.base.api.storage_defaults import default_claim, default_driver, default_volume
-from pykubelet.base.api.strict import huge_numbers, unknown_fields
+from pykubelet.base.api.strict import huge_numbers
 from pykubelet.base.api.validation.errors import Errors, forbidden
 from pykubelet.base.api.validation.storage import validate_claim, validate_driver, validate_volume
 from pykubelet.base.kit.values import Value, replace
@@ -89,11 +89,9 @@ def object_uid(key: ObjectKey) -> str:
 
 
 def decode_object(manifest: dict[str, object], kind: StorageKind, origin: str) -> ManifestObject | Errors:
-    """The complete and valid object, or its errors. Raises DecodeError, RecursionError."""
-    wrong = [(path, "unknown field") for path in unknown_fields(kind.type, manifest)]
-    wrong += [(path, "number out of range") for path in huge_numbers(manifest)]
-    if wrong:
-        raise codec.DecodeError(*wrong[0])
+    """The complete and valid object, or its errors. `manifest`: without unknown fields. Raises DecodeError, RecursionError."""
+    for path in huge_numbers(manifest):
+        raise codec.DecodeError(path, "number out of range")
     found: Any = codec.from_object(kind.type, manifest)
     meta = found.metadata
     if kind.content is ContentKind.VOLUME_CLAIM:

@@ -19,9 +19,10 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.labels import SOURCE_HTTP
+from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged
-from pykubelet.desired.sources.decode import MAX_BYTES, Items, ManifestRules, Problems, is_usable, problem
-from pykubelet.desired.sources.reading import read_manifest
+from pykubelet.desired.sources.decode import MAX_BYTES, Decoded, ManifestRules, Problems, is_usable, problem
+from pykubelet.desired.sources.reading import log_new, read_manifest
 from pykubelet.desired.sources.seen import FirstSeen
 from pykubelet.desired.sources.static import Origin
 from pykubelet.edges.host.services.httpget import HttpAnswer, HttpError, http_get
@@ -73,6 +74,7 @@ class UrlSource:
         self._pods: tuple[Pod, ...] = ()
         self._objects: tuple[ManifestObject, ...] = ()
         self._problems: tuple[ManifestProblem, ...] = ()
+        self._remarks: tuple[Remark, ...] = ()
         self._ready = False
 
     async def run(self) -> None:
@@ -99,27 +101,29 @@ class UrlSource:
         result = await self._decode(answer.body)
         self._body = answer.body
         self._body_is_bad = not is_usable(result)
+        remarks = tuple(item for item in result if isinstance(item, Remark))
+        log_new(remarks, self._remarks)
+        remarked, self._remarks = remarks != self._remarks, remarks
         if self._body_is_bad:
-            self._failed(tuple(item for item in result if isinstance(item, ManifestProblem)))
+            self._failed(tuple(item for item in result if isinstance(item, ManifestProblem)), remarked)
             return
         pods = self._seen.mark((item for item in result if isinstance(item, Pod)), self._clock.wall())
         objects = tuple(item for item in result if isinstance(item, ManifestObject))
-        changed = (pods, objects) != (self._pods, self._objects) or bool(self._problems) or not self._ready
+        changed = (pods, objects) != (self._pods, self._objects) or bool(self._problems) or remarked or not self._ready
         self._pods, self._objects, self._problems, self._ready = pods, objects, (), True
         if changed:
             self._post()
 
-    async def _decode(self, body: bytes) -> Items | Problems:
+    async def _decode(self, body: bytes) -> Decoded:
         if not body:
             return ()
         return await read_manifest(body, self._origin, self._rules, self._flight)
 
-    def _failed(self, problems: Problems) -> None:
-        """Keep the set, and post the problems if they have changed."""
-        if problems == self._problems:
+    def _failed(self, problems: Problems, remarked: bool = False) -> None:
+        """Keep the set, and post the problems if they have changed, or the remarks have."""
+        if problems == self._problems and not remarked:
             return
-        for wrong in problems:
-            log.warning("bad manifest", origin=wrong.origin, field=wrong.field_path or None, reason=wrong.reason)
+        log_new(problems, self._problems)
         self._problems = problems
         self._post()
 
@@ -131,4 +135,13 @@ class UrlSource:
             self._post()
 
     def _post(self) -> None:
-        self._out.post(SourceChanged(SOURCE_HTTP, self._pods, self._problems, known=self._ready, objects=self._objects))
+        self._out.post(
+            SourceChanged(
+                SOURCE_HTTP,
+                self._pods,
+                self._problems,
+                known=self._ready,
+                objects=self._objects,
+                remarks=self._remarks,
+            )
+        )

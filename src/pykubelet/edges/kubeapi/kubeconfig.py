@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from pykubelet.base.api.codec import DecodeError, from_object
-from pykubelet.base.api.documents import DocumentError, load_document
+from pykubelet.base.api.document import DocumentError
+from pykubelet.base.api.documents import read_document
 from pykubelet.base.kit.values import RedactedValue, Value
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import read_bytes
@@ -169,7 +170,7 @@ def load_access(path: str) -> ClusterAccess:
 def parse_access(data: bytes, path: str) -> ClusterAccess:
     """As `load_access`, from the bytes of the file. Paths are relative to the directory of `path`. Raises KubeconfigError."""
     try:
-        document = load_document(data)
+        document = read_document(data).value
         config = from_object(_Config, {} if document is None else document)
     except DocumentError as error:
         raise KubeconfigError(path, "", str(error)) from error

@@ -37,6 +37,7 @@ from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.recent import Occurrence, Recent
+from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import Roster, pod_ref
 from pykubelet.base.model.statuses import Statuses
@@ -90,7 +91,7 @@ class StorageCells(Value):
 class AskInputs(Value):
     """The cells from which the answers are made. `more_waits`: returns further waits of a pod, which these cells do not have.
 
-    `api`, `credentials`: those of a node in a cluster. `plugins`: the plugins that have registered.
+    `api`, `credentials`: those of a node in a cluster. `plugins`: the plugins that have registered. `remarks`: about the configuration.
     """
 
     roster: Cell[Roster]
@@ -108,6 +109,7 @@ class AskInputs(Value):
     placement: PlacementCells | None = None
     plugins: Cell[Plugins] | None = None
     storage: StorageCells | None = None
+    remarks: tuple[Remark, ...] = ()
 
 
 def ask_routes(inputs: AskInputs, clock: Clock) -> ExplainRoute:
@@ -246,6 +248,7 @@ def node_document(inputs: AskInputs, now: float, started_at: float) -> Document:
         },
         "sources_ready": roster.sources_ready,
         "problems": [asdict(problem) for problem in roster.problems],
+        "remarks": [asdict(remark) for remark in (*inputs.remarks, *roster.remarks)],
         "api": api_document(_api(inputs), node),
         "eviction": _eviction(inputs),
         "certificates": certificates_document(_credentials(inputs)),
@@ -348,6 +351,7 @@ def pod_document(inputs: AskInputs, uid: PodUID, now: float) -> Document | None:
         **summary,
         "time": now,
         "qos": status.qosClass,
+        "remarks": [asdict(remark) for remark in inputs.roster.get().remarks if remark.uid == uid],
         "placement": _pod_placement(inputs.placement, uid),
         "sandboxes": [
             {"id": s.id, "attempt": s.attempt, "ready": s.ready, "created": s.created_at / 1e9, "ips": list(s.ips)}
