@@ -6,6 +6,7 @@ of changes from one to the other, each with other pods; `PYKUBELET_SEED` chooses
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -14,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 from support.agent import WAIT_S, Json, NotYet, condition, is_ready, make_container, make_pod, sweep, waiting_reason
 from support.device_plugins import PluginProcess, device_plugin, healthy
 from support.reference import (
@@ -65,6 +67,62 @@ async def test_pods_do_not_notice_who_runs_them(agent: EitherAgent) -> None:
         await change_agents(agent, plugin, chance, pods)
     await agent.remove_all()
     agent.stop()
+
+
+async def test_pods_whose_manifests_have_fields_that_the_kubelet_ignores_go_on(testbed: Testbed) -> None:
+    """Typos, fields given twice and further documents in manifests and the configuration; both make the same pod of each."""
+    await sweep(testbed)
+    agent = EitherAgent(testbed, Path(testbed.folder) / "ignored", SETTINGS | {"maxPod": 5}, is_reference=True)
+    try:
+        for name, text in ODD_MANIFESTS.items():
+            agent.put_text(name, text)
+        agent.start()
+        await agent.wait_running(*ODD_PODS)
+        pods, ids = odd_facts(agent), instances(await agent.look())
+        for _ in range(2):
+            report = agent.takeover_check() if agent.is_reference else None
+            assert report is None or report.returncode == 0, report.stdout
+            agent.stop()
+            agent.is_reference = not agent.is_reference
+            agent.start()
+            await agent.wait_running(*ODD_PODS)
+            assert odd_facts(agent) == pods, agent.who
+            await asyncio.sleep(WATCH_S)
+            assert instances(await agent.look()) == ids, agent.who
+        agent.stop()
+    finally:
+        await agent.clear()
+
+
+def odd_facts(agent: EitherAgent) -> dict[str, Json]:
+    """By pod: what a duplicate field decides, and its UID."""
+    return {
+        name: {
+            "uid": pod["metadata"]["uid"],
+            "labels": pod["metadata"].get("labels"),
+            "env": pod["spec"]["containers"][0].get("env"),
+            "grace": pod["spec"]["terminationGracePeriodSeconds"],
+        }
+        for name, pod in agent.pods().items()
+    }
+
+
+def as_yaml(pod: Json, more: str = "") -> str:
+    return str(yaml.safe_dump(pod, sort_keys=False)) + more
+
+
+ODD_PODS = ("typo", "twice", "merged", "first")
+ODD_MANIFESTS = {
+    "typo.yaml": as_yaml(make_pod("typo", hostNetwrk=True), "spex: {a: 1}\n"),
+    # in YAML the last value counts alone
+    "twice.yaml": as_yaml(
+        make_pod("twice"), "  terminationGracePeriodSeconds: 3\n  terminationGracePeriodSeconds: 4\n"
+    ),
+    # in JSON maps are merged, and lists by position
+    "merged.json": json.dumps(make_pod("merged", make_container(env=[{"name": "A", "value": "1"}])))[:-1]
+    + ', "metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"env": [{"name": "B"}]}]}, "status": null}',
+    "two.yaml": as_yaml(make_pod("first"), "---\n" + as_yaml(make_pod("second"))),
+}
 
 
 async def change_agents(agent: EitherAgent, plugin: PluginProcess, chance: random.Random, pods: dict[str, str]) -> None:
