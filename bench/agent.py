@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterable, Mapping
@@ -50,6 +51,7 @@ class Agent:
         self.manifests = folder / "manifests"
         self.log = folder / "agent.log"
         self._staging = folder / "staging"
+        self._root = folder / "kubelet"
         self._testbed = testbed
         self.program = program
         self._joined = joined
@@ -120,8 +122,7 @@ class Agent:
     def spawn(self) -> int:
         """Start the process; the wall clock in nanoseconds at which that began."""
         argv = [str(self.program), "--config", str(self.folder / "kubelet.yaml")]
-        root = self.folder / "kubelet"
-        argv += ["--root-dir", str(root), "--cert-dir", str(root / "pki"), "--hostname-override", NODE_NAME]
+        argv += ["--root-dir", str(self._root), "--cert-dir", str(self._root / "pki"), "--hostname-override", NODE_NAME]
         argv += ["--kubeconfig", str(self._joined.kubeconfig)] if self._joined else []
         # an installed agent has its bytecode; the first start writes it
         env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -145,6 +146,12 @@ class Agent:
         if self._pid is not None:
             host.end_process(self._pid, _STOP_S)
             self._pid = None
+
+    def forget(self) -> None:
+        """Remove the root directory of an agent that does not run."""
+        if self._root.exists():
+            host.unmount_below(self._root)
+            shutil.rmtree(self._root)
 
     @contextlib.contextmanager
     def frozen(self) -> Any:
