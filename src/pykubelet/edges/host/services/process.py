@@ -68,7 +68,12 @@ async def run_program(
     whole on a time-out, on cancellation, and when the program ends.
     """
     process = _start(argv, env, cwd)
-    exited = _watch_exit(process.pid)
+    try:
+        exited = _watch_exit(process.pid)
+    except OSError as error:  # no descriptor is left
+        kill_group(process.pid)
+        process.wait()
+        raise translated("pidfd_open", argv[0], error) from error
     out, err = _Output(limit), _Output(limit)
     pipes: list[asyncio.BaseTransport] = []
     try:
@@ -100,7 +105,7 @@ def _start(argv: tuple[str, ...], env: Mapping[str, str] | None, cwd: str | None
 
 
 def _watch_exit(pid: int) -> asyncio.Event:
-    """Return an event that is set once the program has ended."""
+    """Return an event that is set once the program has ended. Raises OSError."""
     loop, exited, descriptor = asyncio.get_running_loop(), asyncio.Event(), os.pidfd_open(pid)
 
     def end() -> None:
