@@ -94,5 +94,6 @@ def _detail(worker: Worker) -> tuple[str, str]:
             if worker.last is ProbeResult.FAILURE:
                 limit = worker.terms.failure_threshold
                 count = f"{worker.run} of {limit} failures in a row" if worker.run < limit else f"{worker.run} failures"
-                return f"{message} ({count})", "probe again"
-            return f"{message} ({worker.run} of {worker.terms.success_threshold} successes in a row)", "probe again"
+            else:
+                count = f"{worker.run} of {worker.terms.success_threshold} successes in a row"
+            return f"{message} ({count})".lstrip(), "probe again"
