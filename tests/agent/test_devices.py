@@ -43,11 +43,11 @@ def response(folder: Path) -> dict[str, Any]:
 
 
 async def registered(agent: Agent, *plugins: PluginProcess) -> None:
-    """The node knows the devices of these plugins."""
+    """The node has healthy devices of these plugins: their lists came after their calls."""
 
     def known() -> bool:
         allocatable = agent.ask_json("explain", "node")["allocatable"]
-        return all(allocatable.get(plugin.name) for plugin in plugins)
+        return all(int(allocatable.get(plugin.name, 0)) for plugin in plugins)
 
     await agent.wait_for("devices", known)
 
@@ -109,7 +109,7 @@ async def test_devices_inside_a_container_through_all_restarts(make_agent: MakeA
     assert f"no healthy devices present; cannot allocate unhealthy devices {R}" in refused["status"]["message"]
     agent.remove("third")
     async with device_plugin(agent.root, R, healthy("a", "b", "c"), response=added, options=options) as plugin:
-        await plugin.wait_calls("ListAndWatch", 1)
+        await registered(agent, plugin)
         await agent.wait_gone("third")
         agent.put(wanting("fourth", 1))
         await agent.wait_running("fourth")
@@ -166,7 +166,7 @@ async def test_bad_plugins_cost_only_the_pods_that_use_them(make_agent: MakeAgen
         await agent.wait_gone("stuck")
         await agent.wait_running("works", "plain")
     async with device_plugin(agent.root, BAD, healthy("x", "y"), options=["--pre-start", "--prefers"]) as bad:
-        await bad.wait_calls("ListAndWatch", 1)
+        await registered(agent, bad)
         await bad.misbehave(prefer="lie", pre_start="fail not ready")
         agent.put(wanting("lied-to", 1, BAD, STAY))
 
