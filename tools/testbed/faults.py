@@ -18,13 +18,24 @@ CNI_BIN = Path("/usr/lib/cni")
 _SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _RUNC = """#!/bin/sh
-# The shim runs it in the bundle of the pod's sandbox.
+# containerd's shim runs it in the bundle of the pod's sandbox. CRI-O names the bundle of a container that is to be made;
+# what is known of the others is below the root
+root= seen=config.json previous=
+for argument in "$@"; do
+  case $argument in --root=*) root=${{argument#--root=}} ;; esac
+  case $previous in
+    --root) root=$argument ;;
+    --bundle) seen="$seen $argument/config.json" ;;
+  esac
+  if [ -n "$root" ] && [ -e "$root/$argument/state.json" ]; then seen="$seen $root/$argument/state.json"; fi
+  previous=$argument
+done
 for flag in {flags}/runc.*; do
   [ -e "$flag" ] || break
   what=${{flag##*/runc.}}; verb=${{what%%.*}}; pod=${{what#*.}}
   case " $* " in
     *" $verb "*)
-      if grep -q "\\"io.kubernetes.cri.sandbox-name\\":\\"$pod\\"" config.json; then
+      if grep -q "io\\.kubernetes\\.\\(cri\\.sandbox-\\|pod\\.\\)name[\\": =]*$pod\\"" $seen 2>/dev/null; then
         while [ -e "$flag" ]; do read -r _ <"$flag"; done 2>/dev/null
       fi ;;
   esac
