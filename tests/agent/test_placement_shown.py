@@ -16,6 +16,7 @@ from support.agent import Agent, Json, make_container, make_pod
 from support.device_plugins import Device, device_plugin
 from support.drivers import dra_driver
 from support.world import World
+from testbed import containerd
 
 from pykubelet.app import cli
 from pykubelet.edges.plugins import podresources_pb2 as pb
@@ -104,6 +105,7 @@ async def test_devices_and_why_another_pod_has_none(make_agent: MakeAgent) -> No
 
 async def test_claims(world: World) -> None:
     agent = world.agent
+    containerd.describe_devices(agent.testbed, f"{DRIVER}/gpu", ["one"])
     async with dra_driver(agent.root) as driver:
         await driver.behave([{"device": "dev-0", "requests": ["gpu"], "cdi": [f"{DRIVER}/gpu={{name}}"]}])
         run_with_claim(world, "web", "one")

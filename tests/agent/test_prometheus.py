@@ -141,7 +141,8 @@ async def test_prometheus_scrapes_the_node_and_dashboards_have_values(make_agent
         volumeMounts=[{"name": "scratch", "mountPath": "/scratch"}],
         readinessProbe=probe,
     )
-    agent.put(make_pod("web", app, volumes=[{"name": "scratch", "emptyDir": {}}]))
+    # without one process namespace, a sandbox of CRI-O has no image
+    agent.put(make_pod("web", app, volumes=[{"name": "scratch", "emptyDir": {}}], shareProcessNamespace=True))
     agent.start()
     await agent.wait_running("web")
     api = NodeApi(agent.port, certificate=(str(client.cert), str(client.key))).wait_listening()

@@ -37,7 +37,9 @@ def user_pod(name: str, script: str = "") -> Json:
 
 def mapped(agent: Agent, pod: str, restart: int = 0) -> tuple[int, int]:
     """First host id of users and of groups, as the container sees its map."""
-    users, groups = (line.split() for line in agent.output(pod, "main", restart).splitlines()[:2])
+    lines = agent.output(pod, "main", restart).splitlines()
+    own = [line for line in lines if not line.startswith("time=")]  # runc 1.3 warns here of what CRI-O asks it for
+    users, groups = (line.split() for line in own[:2])
     assert (users[0], users[2]) == (groups[0], groups[2]) == ("0", str(IDS))
     return int(users[1]), int(groups[1])
 
