@@ -69,6 +69,7 @@ class SystemContainerd(Testbed):
         if f"SystemdCgroup = {word}" not in text:
             CONTAINERD_CONFIG.write_text(text.replace(f"SystemdCgroup = {other}", f"SystemdCgroup = {word}"))
             systemctl("restart", "containerd.service")
+            assert host.wait_until(lambda: cri.is_ready(self.socket), LONG_S, 0.2)
 
 
 def system_containerd() -> SystemContainerd:

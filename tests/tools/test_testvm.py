@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from testbed import checkout
 from testbed.checkout import CHECKOUT
 from testbed.host import TestbedError
-from testvm import image, machine, report
+from testvm import image, kubernetes_archive, machine, report
 from testvm.parts import LIMITS_S, PARTS, REBOOT
 
 
@@ -28,7 +29,11 @@ def test_qemu_gets_two_numa_nodes_no_kvm_and_no_network(tmp_path: Path) -> None:
     assert "tcg" in text and "kvm" not in text
     assert "nodeid=0,cpus=0-1,memdev=m0" in text and "nodeid=1,cpus=2-3,memdev=m1" in text
     assert "restrict=on" in text and "hostfwd" not in text
-    assert f"{tmp_path}/disk.raw,if=virtio,format=raw,cache=unsafe,snapshot=on" in text
+    drives = [word for word in words if word.startswith("file=")]
+    assert [drive.partition(",")[0].rpartition("/")[2] for drive in drives] == [
+        *("disk.raw", "swap.raw", "disk.raw", "share.raw")  # as /dev/vda to /dev/vdd, whose names the image's fstab has
+    ]
+    assert [drive.rpartition("snapshot=")[2] for drive in drives] == ["on", "on", "on", "off"]
 
 
 def test_what_is_written_on_the_share_comes_back(tmp_path: Path) -> None:
@@ -60,3 +65,23 @@ def test_the_report_ends_with_the_sum_of_all_parts(tmp_path: Path, capsys: pytes
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].strip("= ") == "1 failed, 4 passed, 2 skipped in 300.00s"
     assert any(line.split() == ["life", "61", "s"] for line in lines)
+
+
+def test_kubernetes_packages_have_the_programs_and_the_drop_in(tmp_path: Path) -> None:
+    if shutil.which("dpkg-deb") is None:
+        pytest.skip("needs dpkg")
+    binaries, out = tmp_path / "binaries", tmp_path / "out"
+    binaries.mkdir()
+    for name in ("kubeadm", "kubectl", "crictl"):
+        (binaries / name).write_text("#!/bin/sh\necho version v1.36.9\n")
+        (binaries / name).chmod(0o755)
+    kubernetes_archive.build(binaries, out)
+    index = (out / "Packages").read_text().split("\n\n")
+    fields = [dict(line.split(": ", 1) for line in stanza.splitlines()) for stanza in index]
+    assert {one["Package"]: one["Version"] for one in fields} == dict.fromkeys(
+        kubernetes_archive.PACKAGES, "1.36.9-1.1"
+    )
+    assert [one["Package"] for one in fields if one.get("Depends") == "cri-tools"] == ["kubeadm"]
+    assert all((out / one["Filename"]).stat().st_size == int(one["Size"]) for one in fields)
+    listed = subprocess.run(["dpkg-deb", "-c", out / "kubeadm.deb"], capture_output=True, text=True, check=True).stdout
+    assert "./usr/bin/kubeadm" in listed and "kubelet.service.d/10-kubeadm.conf" in listed

@@ -1,44 +1,35 @@
-"""A cluster made by kubeadm on an empty machine whose kubelet is pykubelet, and its end: the steps of docs/kubeadm.md.
+"""A cluster made by kubeadm on empty machines whose kubelet is pykubelet, and its end: docs/kubeadm.md as it is typed.
 
-The programs and images of Kubernetes come from the folder that KUBERNETES_BINARIES names (`tools/testbed/kubernetes.py`).
+The first machine is the virtual machine, the second one a container of systemd in it. The programs and images of Kubernetes come from the
+folder that KUBERNETES_BINARIES names (`tools/testbed/kubernetes.py`), as packages (`tools/testvm/kubernetes_archive.py`).
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support import metrics_server_pod, typed
 from support.agent import Json, make_container, make_pod
-from support.unit import SystemContainerd, cgroups_below_kubepods, clear_machine, show, systemctl
+from support.guides import blocks
+from support.second_machine import SecondMachine
+from support.typed import ETC, LIMIT_S, ROOT, needs_kubernetes, type_in
+from support.unit import ARCHIVES, CONTAINERD_CONFIG, SystemContainerd, cgroups_below_kubepods, show, systemctl
 from testbed import host
-from testbed.kubernetes import COMMANDS, VARIABLE
-from testvm.builds import KUBERNETES, NOW
+from testvm.builds import BUILT, IMAGES
 
-BUILT = Path("/share/built")
-PACKAGES = ("pykubelet-as-kubelet", "pykubelet")
+GUIDE = "kubeadm.md"
 KUBELET = "kubelet.service"
-#: Where the package kubeadm has it, and as it is there.
-DROP_IN = Path("/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf")
-_KUBECONFIGS = "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf"
-DROP_IN_TEXT = f"""[Service]
-Environment="KUBELET_KUBECONFIG_ARGS={_KUBECONFIGS}"
-Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
-EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
-EnvironmentFile=-/etc/default/kubelet
-ExecStart=
-ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
-"""
-ROOT, ETC, BIN = Path("/var/lib/kubelet"), Path("/etc/kubernetes"), Path("/usr/local/bin")
+NODE, SECOND = "testvm", "two"
+ADDRESSES = ("10.198.0.1", "10.198.0.2")
+CNI = Path("/etc/cni/net.d")
 CURRENT = ROOT / "pki/kubelet-client-current.pem"
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-#: Of one command or wait: emulated, the API server alone takes minutes to start.
-LIMIT_S = 2400.0
+SCRIPT = "echo hello; while :; do sleep 86400 & wait $!; done"
 _TIMEOUTS = (
     "controlPlaneComponentHealthCheck",
     "kubeletHealthCheck",
@@ -46,7 +37,7 @@ _TIMEOUTS = (
     "tlsBootstrap",
     "etcdAPICall",
 )
-#: What a machine that is ten times slower than others needs; everything else is kubeadm's default.
+#: In the place of the flags of `kubeadm init`: what machines that are ten times slower need; everything else is kubeadm's default.
 CONFIG: tuple[Json, ...] = (
     {
         "apiVersion": "kubeadm.k8s.io/v1beta4",
@@ -58,6 +49,8 @@ CONFIG: tuple[Json, ...] = (
         "kind": "ClusterConfiguration",
         "networking": {"podSubnet": "10.88.0.0/16"},
         "dns": {"disabled": True},
+        # with RSA, an emulated API server has too little time for its own start
+        "encryptionAlgorithm": "ECDSA-P256",
         # a leader that cannot renew its lease within 10 s ends
         "controllerManager": {"extraArgs": [{"name": "leader-elect", "value": "false"}]},
         "scheduler": {"extraArgs": [{"name": "leader-elect", "value": "false"}]},
@@ -67,57 +60,60 @@ CONFIG: tuple[Json, ...] = (
         "kind": "KubeletConfiguration",
         "runtimeRequestTimeout": "10m",
     },
+    {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        # the two machines share a kernel, which lets only the first one set limits
+        "conntrack": {"maxPerCore": 0, "min": 0},
+    },
 )
 
-pytestmark = [
-    pytest.mark.vm,
-    pytest.mark.skipif(
-        not (BUILT / KUBERNETES).exists(), reason=f"{VARIABLE} names no folder with Kubernetes' programs"
-    ),
-]
+pytestmark = [pytest.mark.vm, needs_kubernetes]
 
 
 @pytest.fixture(autouse=True)
 async def machine(runtime: SystemContainerd) -> AsyncIterator[None]:
-    """Neither packages nor a cluster before and after; no swap meanwhile, as kubeadm wants it."""
-    runtime.set_driver("systemd")
-    await clear(runtime)
-    run("swapoff", "-a")
+    """Neither packages nor a cluster nor a pod network before and after, and Debian's configuration of containerd."""
+    await typed.clear(runtime)
+    kept = [(path, path.read_text()) for path in (CONTAINERD_CONFIG, *CNI.iterdir())]
+    for path, _ in kept:
+        path.unlink()
+    typed.prepare_desk()
     yield
-    await clear(runtime)
+    await typed.clear(runtime)
+    shutil.rmtree(CNI, ignore_errors=True)
+    for path, text in kept:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    systemctl("restart", "containerd.service")
     run("swapon", "-a")
 
 
-async def clear(runtime: SystemContainerd) -> None:
-    run("dpkg", "--purge", *PACKAGES, check=False)
-    shutil.rmtree(DROP_IN.parent, ignore_errors=True)
-    await clear_machine(runtime)
-    host.unmount_below(ROOT)
-    for folder in (ROOT, ETC, Path("/var/lib/etcd")):
-        shutil.rmtree(folder, ignore_errors=True)
-    for name in COMMANDS:
-        (BIN / name).unlink(missing_ok=True)
+@pytest.fixture
+def second() -> Iterator[SecondMachine]:
+    """Empty, with the project's packages and Kubernetes' archive as the first one has them."""
+    found = SecondMachine(SECOND, ADDRESSES[1], ADDRESSES[0])
+    try:
+        found.start()
+        yield found
+    finally:
+        found.stop()
 
 
 def run(*command: str | Path, check: bool = True, text: str = "") -> str:
-    """The output of a command; an AssertionError with it when it fails."""
-    done = subprocess.run(
-        command,
-        input=text,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-        env=os.environ | {"KUBECONFIG": str(ETC / "admin.conf")},
-    )
-    assert not check or done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{journal()}"
-    return done.stdout
+    """As `typed.run`, with the kubeconfig of the administrator."""
+    return typed.run(*command, check=check, text=text, env={"KUBECONFIG": str(ETC / "admin.conf")})
 
 
-def journal() -> str:
-    command = ["journalctl", "-b", "-n", "80", "-o", "cat", "-u", KUBELET]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+def apply(thing: Json) -> None:
+    """`kubectl apply`, again and again: an API server that has just started refuses some requests."""
+    outputs: list[str] = []
+
+    def is_done() -> bool:
+        outputs.append(run("bash", "-c", "kubectl apply -f - && echo applied", check=False, text=json.dumps(thing)))
+        return outputs[-1].endswith("applied\n")
+
+    assert host.wait_until(is_done, LIMIT_S, 5), outputs[-1]
 
 
 def get(*words: str) -> Json:
@@ -136,7 +132,7 @@ def is_true(thing: Json, condition: str) -> bool:
 
 
 def wait_ready(*words: str, condition: str = "Ready") -> None:
-    assert host.wait_until(lambda: is_true(get(*words), condition), LIMIT_S, 3), f"{get(*words)}\n{journal()}"
+    assert host.wait_until(lambda: is_true(get(*words), condition), LIMIT_S, 3), f"{get(*words)}\n{typed.journal()}"
 
 
 @pytest.fixture
@@ -150,63 +146,138 @@ def say(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
     return show_progress
 
 
-def install() -> None:
-    """Our packages, and what the packages kubeadm and kubectl have; the images as a registry would give them."""
-    built = BUILT / KUBERNETES
-    files = [next((BUILT / NOW).glob(f"{name}_*.deb")) for name in PACKAGES]
-    run("env", "DEBIAN_FRONTEND=noninteractive", "dpkg", "--install", *files)
-    for name in COMMANDS:
-        shutil.copy(built / name, BIN)
-    DROP_IN.parent.mkdir(parents=True, exist_ok=True)
-    DROP_IN.write_text(DROP_IN_TEXT)
-    systemctl("daemon-reload")
-    systemctl("enable", "--now", KUBELET)
-    for archive in sorted((built / "images").glob("*.tar")):
-        run("ctr", "-n", "k8s.io", "images", "import", archive)
+def load_images(runs: Callable[..., str], archives: list[Path]) -> None:
+    """Import images as a registry would give them; containerd 1.6 has another default for that of sandboxes than kubeadm."""
+    for archive in archives:
+        runs("ctr", "-n", "k8s.io", "images", "import", archive)
+    [pause] = [name for name in runs("ctr", "-n", "k8s.io", "images", "ls", "-q").split() if "/pause:3.1" in name]
+    runs("ctr", "-n", "k8s.io", "images", "tag", "--force", pause, f"{pause.rpartition(':')[0]}:3.6")
 
 
-def test_a_cluster_is_made_used_restarted_and_reset(tmp_path: Path, say: Callable[[str], None]) -> None:
-    install()
+def archives(*programs: str) -> list[Path]:
+    """The archives of these images, without names of all that `CONFIG` uses, and that of the tests' pods."""
+    built = [path for path in sorted((BUILT / IMAGES).glob("*.tar")) if "coredns" not in path.stem]
+    found = [path for path in built if not programs or path.stem in programs]
+    return [*found, ARCHIVES / "busybox-1.tar"]
+
+
+def prepare(runs: Callable[..., str]) -> None:
+    """The steps for each machine. `runs` runs a command there."""
+    runtime, packages = blocks(GUIDE, "sh", "Each machine")
+    for block in (runtime, packages):
+        runs("bash", "-eo", "pipefail", "-c", block)
+
+
+def test_a_cluster_of_two_is_made_used_restarted_and_reset(
+    second: SecondMachine, tmp_path: Path, say: Callable[[str], None]
+) -> None:
+    desk = f"mkdir -p dist; cp {BUILT}/now/*.deb dist; echo '{typed.SOURCE.read_text().strip()}' > {typed.SOURCE}; {typed.UPDATE}"
+    second.run("bash", "-ec", desk)
+    say("the second machine runs")
+    prepare(run)
     say("installed")
+    load_images(run, archives())
+
+    init, network, taint = blocks(GUIDE, "sh", "The first machine")
     config = tmp_path / "init.yaml"
     config.write_text("\n---\n".join(json.dumps(part) for part in CONFIG))
-    output = run("kubeadm", "init", "--config", config)
+    flags = "--pod-network-cidr=10.88.0.0/16"
+    assert flags in init
+    output = type_in(init.replace(flags, f"--config={config}"))
     say("initialized")
     assert "Your Kubernetes control-plane has initialized successfully!" in output
-    assert "[ERROR" not in output
+    assert "[ERROR" not in output and "+pykubelet" in output
+    type_in(network)
 
     # the certificate of the first kubeconfig is replaced and rotates
     assert CURRENT.exists() and str(CURRENT) in (ETC / "kubelet.conf").read_text()
-    wait_ready("node", "testvm")
+    wait_ready("node", NODE)
     say("the node is ready")
     for name in CONTROL_PLANE:
-        wait_ready("-n", "kube-system", "pod", f"{name}-testvm")
+        wait_ready("-n", "kube-system", "pod", f"{name}-{NODE}")
     say("the control plane is ready")
-
-    run("kubectl", "taint", "node", "testvm", "node-role.kubernetes.io/control-plane-")
+    run("bash", "-ec", taint)
     # the controller manager makes it, which starts again until the API server answers
     assert host.wait_until(lambda: bool(get("serviceaccount", "default")), LIMIT_S, 3)
-    script = "echo hello; while :; do sleep 86400 & wait $!; done"
-    run("kubectl", "apply", "-f", "-", text=json.dumps(make_pod("one", make_container(script=script))))
-    wait_ready("pod", "one")
+    start_pod("one", NODE)
     say("a pod runs")
-    assert run("kubectl", "logs", "one") == "hello\n"
-    assert run("kubectl", "exec", "one", "--", "echo", "from", "inside").strip() == "from inside"
 
-    join = run("kubeadm", "token", "create", "--print-join-command")
+    [create] = blocks(GUIDE, "sh", "More machines")
+    prepare(second.run)
+    load_images(second.run, archives("pause", "kube-proxy"))
+    say("the second machine is prepared")
+    join = run("bash", "-ec", create)
     assert join.split()[:2] == ["kubeadm", "join"] and join.split()[4] in run("kubeadm", "token", "list")
-    run("kubeadm", "upgrade", "node", "phase", "kubelet-config")
-    run("kubeadm", "certs", "renew", "all")
+    output = second.run("bash", "-ec", join)
+    assert "This node has joined the cluster" in output and "[ERROR" not in output
+    second.run("cp", "/usr/share/doc/pykubelet/examples/10-pykubelet.conflist", CNI)
+    wait_ready("node", SECOND)
+    assert f"client-certificate: {CURRENT}" in second.run("cat", ETC / "kubelet.conf")
+    say("the second node is ready")
+    start_pod("far", SECOND)
+    assert {one["status"]["nodeInfo"]["kubeletVersion"].partition("+")[2][:9] for one in get("nodes")["items"]} == {
+        "pykubelet"
+    }
+    say("a pod runs there")
+    if metrics_server_pod.is_built():
+        look_at_top(say)
 
+    check, renew = blocks(GUIDE, "sh", "Certificates")[0].splitlines()
+    assert "admin.conf" in run(*check.split())
+    run(*renew.split())
+    second.run("kubeadm", "upgrade", "node")
+    second.run("systemctl", "restart", "kubelet")
     systemctl("restart", KUBELET)
-    assert host.wait_until(lambda: show(KUBELET, "ActiveState")["ActiveState"] == "active", LIMIT_S, 1), journal()
-    wait_ready("node", "testvm")
-    assert get("pod", "one")["status"]["containerStatuses"][0]["restartCount"] == 0
+    assert host.wait_until(lambda: show(KUBELET, "ActiveState")["ActiveState"] == "active", LIMIT_S, 1), typed.journal()
+    for name, pod in ((NODE, "one"), (SECOND, "far")):
+        wait_ready("node", name)
+        wait_ready("pod", pod)
+        assert get("pod", pod)["status"]["containerStatuses"][0]["restartCount"] == 0
     say("restarted")
 
-    run("kubeadm", "reset", "--force")
+    drain, reset = blocks(GUIDE, "sh", "The end of a node")[0].splitlines()
+    run(*drain.replace("NODE", SECOND).split(), "--force")  # of a pod without a controller
+    assert not get("pod", "far") and is_true(get("node", SECOND), "Ready")
+    second.run("bash", "-ec", f"yes | {reset}")
+    assert second.run("ls", ROOT) == "" and "pause" not in second.run("ps", "ax")
+    say("the second machine is reset")
+    run("kubectl", "delete", "node", SECOND)
+    run("bash", "-ec", f"yes | {reset}")
     say("reset")
     assert show(KUBELET, "ActiveState")["ActiveState"] == "inactive"
     assert not list((ETC / "manifests").iterdir()) and not list(ROOT.iterdir())
     left = [group for group in cgroups_below_kubepods() if (group / "cgroup.procs").read_text().strip()]
     assert not left, "containers outlived the reset"
+
+
+def start_pod(name: str, node: str) -> None:
+    """A pod on a node, looked at from the first machine."""
+    pod = make_pod(name, make_container(script=SCRIPT), nodeSelector={"kubernetes.io/hostname": node})
+    apply(pod)
+    wait_ready("pod", name)
+    assert run("kubectl", "logs", name) == "hello\n"
+    assert run("kubectl", "exec", name, "--", "echo", "from", "inside").strip() == "from inside"
+
+
+def look_at_top(say: Callable[[str], None]) -> None:
+    """metrics-server, and `kubectl top` of nodes and pods; crictl, which kubeadm's package brings."""
+    apply(metrics_server_pod.objects(NODE))
+    wait_ready("apiservice", "v1beta1.metrics.k8s.io", condition="Available")
+    say("metrics-server runs")
+
+    def rows(*words: str) -> dict[str, list[str]]:
+        lines = run("kubectl", "top", *words, "--no-headers", check=False).splitlines()
+        return {line.split()[0]: line.split()[1:] for line in lines if len(line.split()) > 2}
+
+    def both() -> bool:
+        found = rows("node")
+        return all(found.get(name, ["<unknown>"])[0].endswith("m") for name in (NODE, SECOND))
+
+    assert host.wait_until(both, LIMIT_S, 5), run("kubectl", "top", "node", check=False)
+    assert host.wait_until(lambda: {"one", "far"} <= rows("pod").keys(), LIMIT_S, 5), rows("pod")
+    print(run("kubectl", "top", "node"), run("kubectl", "top", "pod", "--containers"))
+    assert all(row[-1].endswith("Mi") for row in rows("pod").values())
+    say("kubectl top shows nodes and pods")
+    shown = run("crictl", "--runtime-endpoint=unix:///run/containerd/containerd.sock", "ps", "-o", "json")
+    names = {one["metadata"]["name"] for one in json.loads(shown)["containers"]}
+    assert {*CONTROL_PLANE, "main"} <= names, names

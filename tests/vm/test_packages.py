@@ -18,13 +18,12 @@ import pytest
 from support.agent import Json, make_container, make_pod
 from support.unit import LONG_S, UNIT, SystemContainerd, cgroups_below_kubepods, clear_machine, show, systemctl
 from testbed import host
-from testvm.builds import AFTER, IMAGE, NEXT, NOW, WHEELS
+from testvm.builds import AFTER, BUILT, IMAGE, NEXT, NOW, WHEELS
 
 import pykubelet
 
 pytestmark = pytest.mark.vm
 
-BUILT = Path("/share/built")
 MANIFESTS = Path("/etc/kubernetes/manifests")
 ROOT = Path("/var/lib/kubelet")
 CONFIG = Path("/etc/pykubelet/config.yaml")

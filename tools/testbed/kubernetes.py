@@ -1,8 +1,8 @@
 """Images of a control plane, made from its programs, under the names by which kubeadm looks for them.
 
 `KUBERNETES_BINARIES` names a folder with kubeadm, kubectl, kube-apiserver, kube-controller-manager, kube-scheduler and etcd, and with
-kube-proxy and coredns if the cluster shall have them. A folder `images` in it has the images as archives instead, as `ctr images export`
-writes them.
+kube-proxy, coredns and metrics-server if the cluster shall have them. A folder `images` in it has the images as archives instead, as
+`ctr images export` writes them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ VARIABLE = "KUBERNETES_BINARIES"
 #: What a cluster needs outside of containers.
 COMMANDS = ("kubeadm", "kubectl")
 SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
-PROXY, DNS = "kube-proxy", "coredns"
+PROXY, DNS, METRICS = "kube-proxy", "coredns", "metrics-server"
+#: The one image that is not kubeadm's.
+METRICS_IMAGE = f"localhost/{METRICS}:1"
 _PACKET_FILTER = ("iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore")
 _LIBRARY = re.compile(r"(/\S+)(?= \(0x)")
 # kubeadm writes the flags of etcd 3.6; before it, these were experimental
@@ -56,9 +58,9 @@ def build(binaries: Path, out: Path) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     if (binaries / "images").is_dir():
         return [Path(shutil.copy(path, out)) for path in sorted((binaries / "images").glob("*.tar"))]
-    names = image_names(binaries / "kubeadm")
+    names = image_names(binaries / "kubeadm") | {METRICS: METRICS_IMAGE}
     made = []
-    for program in (*SERVERS, PROXY, DNS):
+    for program in (*SERVERS, PROXY, DNS, METRICS):
         if (binaries / program).exists():
             made.append(out / f"{program}.tar")
             # kubeadm's manifest names the command of all others

@@ -1,8 +1,8 @@
-"""What the parts `packages`, `kubeadm` and `takeover` install in the machine, built outside, because the machine reaches no network.
+"""What the parts of `INSTALLED` install in the machine, built outside, because the machine reaches no network.
 
 In the folder that `build` fills: `now/` and `next/`, the Debian packages of this version and of a made-up next one; `wheels/`, ours
-and those of its libraries; `image/`, the container image; `kubernetes/`, the programs and images of a control plane; `reference/`,
-the kubelet of Kubernetes.
+and those of its libraries; `image/`, the container image; `kubernetes/`, Kubernetes' Debian packages; `images/`, those of a control
+plane; `reference/`, the kubelet of Kubernetes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ from testbed import environment, kubernetes
 from testbed.checkout import CHECKOUT
 from testbed.debian import run_quiet
 
+from testvm import kubernetes_archive
+
 #: A version after every other that has the same first numbers.
 NEXT = "0.999.0"
-NOW, AFTER, WHEELS, IMAGE, KUBERNETES = "now", "next", "wheels", "image", "kubernetes"
+#: Where they are in the machine.
+BUILT = Path("/share/built")
+NOW, AFTER, WHEELS, IMAGE, KUBERNETES, IMAGES = "now", "next", "wheels", "image", "kubernetes", "images"
 REFERENCE = "reference"
 #: Names a kubelet of Kubernetes, for tests that change from one agent to the other.
 REFERENCE_VARIABLE = "REFERENCE_KUBELET"
@@ -32,7 +36,8 @@ _BUILDS: Mapping[str, tuple[str, ...]] = {
 #: What the parts install; the others install nothing.
 INSTALLED: Mapping[str, tuple[str, ...]] = {
     "packages": (NOW, AFTER, WHEELS, IMAGE),
-    "kubeadm": (NOW, KUBERNETES),
+    "monitors": (NOW, KUBERNETES),
+    "kubeadm": (NOW, KUBERNETES, IMAGES),
     "takeover": (REFERENCE,),
 }
 
@@ -51,10 +56,11 @@ def build(folder: Path, parts: Collection[str]) -> None:
             run_quiet(python, "-m", "packager", *words, "--out", folder / name, cwd=CHECKOUT, env=env)
     binaries = kubernetes.folder()
     if KUBERNETES in wanted and binaries is not None:
+        print("making the packages of Kubernetes", flush=True)
+        kubernetes_archive.build(binaries, folder / KUBERNETES)
+    if IMAGES in wanted and binaries is not None:
         print("making the images of Kubernetes", flush=True)
-        kubernetes.build(binaries, folder / KUBERNETES / "images")
-        for name in kubernetes.COMMANDS:
-            shutil.copy(binaries / name, folder / KUBERNETES)
+        kubernetes.build(binaries, folder / IMAGES)
     reference = os.environ.get(REFERENCE_VARIABLE)
     if REFERENCE in wanted and reference:
         (folder / REFERENCE).mkdir(parents=True)

@@ -47,7 +47,11 @@ VM_PACKAGES = (
     *("faketime", "docker-registry"),
     # for the part `storage`: servers on loopback, and the programs that nodes need
     *("nfs-kernel-server", "nfs-common", "tgt", "open-iscsi", "multipath-tools", "xfsprogs", "btrfs-progs"),
+    # for the part `kubeadm`: a second machine
+    "systemd-container",
 )
+#: What tests install as the guides have it. apt has the archives and its lists, so that it needs no network.
+_TO_INSTALL = ("prometheus",)
 _ENABLED = ("/etc/systemd/system/testvm.service", "/lib/systemd/system/systemd-networkd.service")
 # they would only cost time
 _MASKED = (
@@ -120,7 +124,7 @@ def _step(name: str) -> Iterator[None]:
 
 def _unpack(folder: Path, root: Path) -> None:
     """The packages' files; they are kept as an archive, so that a change of the rest does not install them again."""
-    digest = hashlib.sha256(" ".join((SUITE, *VM_PACKAGES)).encode()).hexdigest()
+    digest = hashlib.sha256(" ".join((SUITE, *VM_PACKAGES, "+", *_TO_INSTALL)).encode()).hexdigest()
     archive = folder / f"packages-{digest[:12]}.tar"
     if not archive.exists():
         for old in folder.glob("packages-*.tar*"):
@@ -137,7 +141,10 @@ def _unpack(folder: Path, root: Path) -> None:
 def _bootstrap(archive: Path) -> None:
     conf = "MODULES=list\\nCOMPRESS=gzip\\n"  # only what a virtual disk needs: packed and loaded in seconds
     hook = f'mkdir -p "$1/etc/initramfs-tools/conf.d"; printf "{conf}" > "$1/etc/initramfs-tools/conf.d/testvm"'
-    debian.bootstrap(archive, VM_PACKAGES, [f"--essential-hook={hook}"])
+    apt = 'APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" apt-get'
+    download = f"{apt} clean; {apt} -q -y --no-install-recommends --download-only install {' '.join(_TO_INSTALL)}"
+    kept = ["--skip=cleanup/apt/lists,cleanup/apt/cache", f"--customize-hook={download}"]
+    debian.bootstrap(archive, VM_PACKAGES, [f"--essential-hook={hook}", *kept])
 
 
 def _settings(folder: Path, root: Path) -> None:

@@ -21,7 +21,10 @@ from testbed.host import TestbedError
 
 from testvm import image
 
-_SHARE = 2 << 30
+_SHARE = 4 << 30
+_SECOND = "second-root"
+#: Inside: a disk with the same root file system as the machine's, as it is in the image.
+SECOND_ROOT = f"/dev/disk/by-id/virtio-{_SECOND}"
 _CONSOLE_LINES = 60
 #: First in the share's script: the checkout's files take the place of those in the image; compiled files stay beside them.
 _PREPARE = f"""cd /{image.INSIDE}
@@ -52,9 +55,11 @@ class Machine:
             words += ["-numa", f"node,nodeid={node},cpus={node * cpus}-{node * cpus + cpus - 1},memdev=m{node}"]
         words += ["-numa", "dist,src=0,dst=1,val=21", "-device", "virtio-rng-pci"]
         words += ["-nic", f"user,model=virtio-net-pci,restrict=on{forward}"]
-        disks = [(self.folder / "disk.raw", "on"), (self.folder / "swap.raw", "on")]
-        for path, snapshot in [*disks, *([(share, "off")] if share else [])]:
-            words += ["-drive", f"file={path},if=virtio,format=raw,cache=unsafe,snapshot={snapshot}"]
+        root = self.folder / "disk.raw"
+        disks = [("root", root, "on"), ("swap", self.folder / "swap.raw", "on"), (_SECOND, root, "on")]
+        for name, path, snapshot in [*disks, *([("share", share, "off")] if share else [])]:
+            words += ["-drive", f"file={path},id={name},if=none,format=raw,cache=unsafe,snapshot={snapshot}"]
+            words += ["-device", f"virtio-blk-pci,drive={name},serial={name}"]
         append = "root=/dev/vda rw console=ttyS0 psi=1 mitigations=off net.ifnames=0 panic=-1 quiet hugepages=16"
         # a host that is busy loses ticks, and the kernel's check of the timer fails by that
         append += " tsc=reliable clocksource=tsc no_timer_check" + (" testvm.run" if script else "")
