@@ -32,8 +32,8 @@ from pykubelet.edges.cri.errors import CriError
 
 PROGRAM = Path(__file__).parents[2] / ".venv" / "bin" / "pykubelet"
 NODE_NAME = "node"
-#: Long enough for what a test waits for; on the emulated CPUs of the test VM everything is ten times slower.
-WAIT_S = 600.0 if Path("/etc/testvm").exists() else 60.0
+#: Long enough for what a test waits for.
+WAIT_S = 60.0 * host.SLOWNESS
 TCP_LISTEN = "0A"  # in /proc/net/tcp
 
 Json = dict[str, Any]

@@ -15,12 +15,14 @@ from typing import Any
 
 from kubernetes import client, config, watch
 from support.agent import NODE_NAME, Agent, Json, NotYet, RuntimeView, condition, is_ready, make_pod
-from testbed import controlplane, node
+from testbed import controlplane, host, node
 from testbed.controlplane import ControlPlane
 from testbed.host import TestbedError
 from testbed.node import Joined
 
-WITHIN_S = 60.0
+WITHIN_S = 60.0 * host.SLOWNESS
+#: Between two looks, which cost more where everything is slow.
+STEP_S = 0.02 * host.SLOWNESS**2
 
 
 def up_or_anew(folder: Path) -> ControlPlane:
@@ -54,7 +56,7 @@ class Cluster:
         self.delete(f"/api/v1/namespaces/{self.namespace}")
         self.close()
 
-    def kubectl(self, *words: str, stdin: str = "", timeout_s: float = 30) -> str:
+    def kubectl(self, *words: str, stdin: str = "", timeout_s: float = 30 * host.SLOWNESS) -> str:
         """The output of kubectl in the namespace; a failure fails the test."""
         plane = self.plane
         argv = [plane.programs.kubectl, "--kubeconfig", str(plane.admin), "--namespace", self.namespace, *words]
@@ -187,7 +189,7 @@ class Cluster:
         while not (result := condition()):
             if time.monotonic() > deadline:
                 raise NotYet(f"not within {within} s: {what}\n{self.account()}")
-            time.sleep(0.02)
+            time.sleep(STEP_S)
         return result
 
     def wait_node_ready(self, name: str = NODE_NAME, within: float = WITHIN_S) -> Json:

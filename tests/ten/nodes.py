@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from support.agent import PROGRAM, Json, RuntimeView, look
-from support.cluster import Cluster
+from support.cluster import WITHIN_S, Cluster
 from testbed import containerd as runtimes
 from testbed import cri, host, images, node
 from testbed.controlplane import ControlPlane, node_kubeconfig
@@ -67,7 +67,7 @@ class Node:
         env = os.environ | {"PYTHONPATH": str(CHECKOUT / "tools")}
         argv = [sys.executable, "-m", "hollow", "runtime", str(socket), "--image", images.BUSYBOX]
         self.runtime = host.spawn(argv, self.folder / "runtime.log", env, self.agents)
-        assert host.wait_until(lambda: cri.is_ready(socket), 60), (self.folder / "runtime.log").read_text()
+        assert host.wait_until(lambda: cri.is_ready(socket), WITHIN_S), (self.folder / "runtime.log").read_text()
 
     def start_agent(self) -> None:
         """Start the agent as a process on the node's network."""
@@ -77,6 +77,7 @@ class Node:
         joined = node.Joined(node_kubeconfig(self.plane, self.name), self.plane.authority)
         config = node.render_config(self.testbed, self.manifests, (HEALTH, READ_ONLY, MAIN)) | joined.settings()
         config |= {"cgroupRoot": self.cgroup, "healthzBindAddress": self.ip}
+        config["runtimeRequestTimeout"] = f"{2 * host.SLOWNESS}m"
         (self.folder / "kubelet.yaml").write_text(json.dumps(config, indent=2))
         root = self.folder / "kubelet"
         argv = [*self.net.enter(self.number), str(PROGRAM), "--config", str(self.folder / "kubelet.yaml")]
@@ -119,7 +120,7 @@ class Node:
         endpoint = self.testbed.endpoint
 
         async def asked() -> RuntimeView:
-            client = CriClient(endpoint, timeout_s=30)
+            client = CriClient(endpoint, timeout_s=30 * host.SLOWNESS)
             try:
                 return await look(client)
             finally:
@@ -133,7 +134,7 @@ class Node:
 
     def is_healthy(self) -> bool:
         """Whether /healthz answers ok."""
-        connection = http.client.HTTPConnection(self.ip, HEALTH, timeout=5)
+        connection = http.client.HTTPConnection(self.ip, HEALTH, timeout=5 * host.SLOWNESS)
         try:
             connection.request("GET", "/healthz")
             return connection.getresponse().status == 200
@@ -166,7 +167,7 @@ class Ten:
             one.start_runtime()
             one.start_agent()
         for one in self.nodes:
-            self.cluster.wait_node_ready(one.name, 120)
+            self.cluster.wait_node_ready(one.name, 2 * WITHIN_S)
 
     def running(self) -> dict[str, str]:
         """As `Node.running`, of all nodes."""

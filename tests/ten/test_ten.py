@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from support.agent import Json, condition
-from support.cluster import bound
+from support.cluster import WITHIN_S, bound
 from ten.nodes import Ten
 from ten.workloads import (
     MEMBERS,
@@ -35,8 +35,12 @@ from ten.workloads import (
     wait_web,
     web_status,
 )
+from testbed import host
 
 PARTITION_S = 300.0
+LONG_S = 2 * WITHIN_S
+#: Between two looks of those who watch all the time.
+STEP_S = 0.5 * host.SLOWNESS
 ENDED = ("Succeeded", "Failed")
 
 
@@ -47,7 +51,7 @@ def watching_web(ten: Ten) -> Iterator[list[tuple[int, int]]]:
     ended = threading.Event()
 
     def look() -> None:
-        while not ended.wait(0.5):
+        while not ended.wait(STEP_S):
             status = web_status(ten)
             seen.append((status.get("availableReplicas", 0), status.get("replicas", 0)))
 
@@ -68,7 +72,7 @@ def watching_phases(ten: Ten) -> Iterator[list[str]]:
 
     def look() -> None:
         phases: dict[str, str] = {}
-        while not ended.wait(0.5):
+        while not ended.wait(STEP_S):
             for one in pods(ten):
                 phase = one["status"].get("phase", "")
                 if phases.get(uid(one)) in ENDED and phase not in ENDED:
@@ -94,7 +98,7 @@ def assert_runtimes_agree(ten: Ten) -> None:
         return "" if running == known else f"only at runtimes {surplus}, only at the API server {missing}"
 
     try:
-        ten.cluster.wait("runtimes and API server agree", lambda: not differ(), 120)
+        ten.cluster.wait("runtimes and API server agree", lambda: not differ(), LONG_S)
     except AssertionError:
         raise AssertionError(differ()) from None
 
@@ -104,11 +108,11 @@ def runtime_uid(found: Json) -> str:
     return str(found["metadata"].get("annotations", {}).get("kubernetes.io/config.mirror", uid(found)))
 
 
-def test_three_hundred_pods_are_rolled_over(ten: Ten) -> None:
+def test_all_pods_are_rolled_over(ten: Ten) -> None:
     before = {uid(one) for one in ready(ten, "web")}
     with watching_web(ten) as seen, ten.explained(1, 10):
         ten.cluster.kubectl("set", "env", "deployment/web", "ROUND=2")
-        ten.cluster.kubectl("rollout", "status", "deployment/web", "--timeout=600s", timeout_s=630)
+        ten.cluster.kubectl("rollout", "status", "deployment/web", f"--timeout={5 * LONG_S:.0f}s", timeout_s=6 * LONG_S)
     after = {uid(one) for one in ready(ten, "web")}
     assert len(after) == REPLICAS
     assert not after & before
@@ -122,15 +126,16 @@ def test_a_drained_node_keeps_what_belongs_to_it(ten: Ten) -> None:
     node = ten.node(2)
     helper, member = ready(ten, "helper", node)[0], member_on(ten, node)
     with ten.explained(2):
+        limit = f"--timeout={3 * LONG_S:.0f}s"
         ten.cluster.kubectl(
-            "drain", node.name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=300s", timeout_s=330
+            "drain", node.name, "--ignore-daemonsets", "--delete-emptydir-data", limit, timeout_s=4 * LONG_S
         )
         assert names(pods(ten, node=node)) == {helper["metadata"]["name"], f"fixed-{node.name}"}
         assert [uid(one) for one in ready(ten, "helper", node)] == [uid(helper)]
         ten.cluster.wait_ready(f"fixed-{node.name}")
         assert len(node.running()) == 2
         wait_web(ten)
-        moved = ten.cluster.wait_ready(member["metadata"]["name"], within=120)[0]
+        moved = ten.cluster.wait_ready(member["metadata"]["name"], within=LONG_S)[0]
         assert moved["spec"]["nodeName"] != node.name
         ten.cluster.kubectl("uncordon", node.name)
         back = pod("back", nodeSelector={"kubernetes.io/hostname": node.name})
@@ -164,10 +169,10 @@ def test_a_node_that_dies_loses_its_pods_to_others_and_returns(ten: Ten) -> None
     node.start_agent()
     with ten.explained(1):
         wait_back(ten, node)
-        ten.cluster.wait("deleted pods are gone", lambda: not any(map(is_deleted, pods(ten, node=node))), 120)
-        successor = ten.cluster.wait_pod(name, "a successor", lambda p: uid(p) != uid(member) and is_ready(p), 120)
+        ten.cluster.wait("deleted pods are gone", lambda: not any(map(is_deleted, pods(ten, node=node))), LONG_S)
+        successor = ten.cluster.wait_pod(name, "a successor", lambda p: uid(p) != uid(member) and is_ready(p), LONG_S)
         assert uid(successor) != uid(member)
-        again = ten.cluster.wait_ready(helper["metadata"]["name"], f"fixed-{node.name}", within=120)[0]
+        again = ten.cluster.wait_ready(helper["metadata"]["name"], f"fixed-{node.name}", within=LONG_S)[0]
         assert uid(again) == uid(helper)
         assert [status["restartCount"] for status in again["status"]["containerStatuses"]] == [1]
         assert not {uid(one) for one in webs} & set(node.running().values())
@@ -223,7 +228,7 @@ def test_a_node_that_is_cut_off_for_five_minutes_returns(ten: Ten) -> None:
     with watching_phases(ten) as wrong, ten.explained(3, 10):
         for cut in (node, other):
             wait_back(ten, cut)
-        cluster.wait("deleted pods are gone", lambda: not any(map(is_deleted, pods(ten))), 120)
+        cluster.wait("deleted pods are gone", lambda: not any(map(is_deleted, pods(ten))), LONG_S)
         ended = cluster.wait_pod("brief", "its end is reported", lambda p: p["status"]["phase"] == "Succeeded")
         assert uid(ended) == uid(brief)
         again = cluster.wait_ready("stays", helper["metadata"]["name"], f"fixed-{node.name}", "later")
@@ -243,5 +248,5 @@ def test_a_node_that_is_cut_off_for_five_minutes_returns(ten: Ten) -> None:
     assert uid(last) == uid(first)
     assert node.is_healthy(), "the same process all the time"
     assert_never_two(ten)
-    cluster.kubectl("delete", "pod", "stays", "brief", "later", "--wait=true", timeout_s=60)
+    cluster.kubectl("delete", "pod", "stays", "brief", "later", "--wait=true", timeout_s=LONG_S)
     assert_runtimes_agree(ten)

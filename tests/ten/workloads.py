@@ -7,14 +7,15 @@ share: the file shows whether two pods of one name ever ran at once, whatever th
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 from support.agent import Json, condition, make_container, make_pod
-from support.cluster import node_condition
+from support.cluster import WITHIN_S, node_condition
 from ten.nodes import KIND, REAL, Node, Ten
 from testbed.controlplane import CONTROLLERS_S
 
-REPLICAS = 300
+REPLICAS = int(os.environ.get("TEN_REPLICAS", "300"))
 SURPLUS = 0.25
 MEMBERS = 3
 #: How long a pod stays on a node that cannot be reached, in seconds; Kubernetes' default is 300.
@@ -52,7 +53,7 @@ def workload(kind: str, name: str, spec: Json) -> Json:
 
 
 def deployment() -> Json:
-    """Three hundred pods, on all nodes."""
+    """Three hundred pods, or as many as the variable has, on all nodes."""
     return workload(
         "Deployment", "web", {"replicas": REPLICAS, "template": template("web", tolerations=tolerations(TOLERATION_S))}
     )
@@ -146,7 +147,7 @@ def member_on(ten: Ten, node: Node) -> Json:
     return pods(ten, "db", node)[0]
 
 
-def wait_unknown(ten: Ten, node: Node, within: float = 120) -> None:
+def wait_unknown(ten: Ten, node: Node, within: float = 2 * WITHIN_S) -> None:
     """Until the control plane has given up a node: its Ready condition is Unknown, and it has the taint that ends pods."""
 
     def holds() -> bool:
@@ -158,7 +159,7 @@ def wait_unknown(ten: Ten, node: Node, within: float = 120) -> None:
     ten.cluster.wait(f"{node.name} is Unknown and tainted", holds, within)
 
 
-def wait_back(ten: Ten, node: Node, within: float = 120) -> None:
+def wait_back(ten: Ten, node: Node, within: float = 2 * WITHIN_S) -> None:
     """Until a node is Ready again, and without the taints of a node that is away."""
     ten.cluster.wait_node_ready(node.name, within)
 

@@ -26,9 +26,9 @@ ETCD, APISERVER, CONTROLLERS, SCHEDULER = "etcd", "kube-apiserver", "kube-contro
 _START_ORDER = (ETCD, APISERVER, CONTROLLERS, SCHEDULER)
 _STOP_S = 5.0
 #: A program that has ended is found at once; this is for one that runs and is not ready. Some 5 s are usual.
-_START_S = 90.0
+_START_S = 90.0 * host.SLOWNESS
 #: Where the API server was away, controllers and scheduler ask again after 0.8 s, doubling to 30 s, and up to twice that.
-CONTROLLERS_S = 120.0
+CONTROLLERS_S = 120.0 * host.SLOWNESS
 TOKEN = "abcdef.0123456789abcdef"
 
 

@@ -25,6 +25,8 @@ from testbed import claims
 #: Where every agent of the machine links the logs of its containers.
 CONTAINER_LOG_LINKS = Path("/var/log/containers")
 CGROUP_MOUNT = Path("/sys/fs/cgroup")
+#: How many times longer than elsewhere anything may take: the CPUs of the test VM are emulated.
+SLOWNESS = 10 if Path("/etc/testvm").exists() else 1
 #: Below those that Linux gives to outgoing connections, and below node ports.
 PORTS = range(20000, 30000)
 _MNT_DETACH = 2

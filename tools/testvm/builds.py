@@ -2,7 +2,7 @@
 
 In the folder that `build` fills: `now/` and `next/`, the Debian packages of this version and of a made-up next one; `wheels/`, ours
 and those of its libraries; `image/`, the container image; `kubernetes/`, Kubernetes' Debian packages; `images/`, those of a control
-plane; `reference/`, the kubelet of Kubernetes.
+plane; `programs/`, its programs; `reference/`, the kubelet of Kubernetes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NEXT = "0.999.0"
 #: Where they are in the machine.
 BUILT = Path("/share/built")
 NOW, AFTER, WHEELS, IMAGE, KUBERNETES, IMAGES = "now", "next", "wheels", "image", "kubernetes", "images"
-REFERENCE = "reference"
+PROGRAMS, REFERENCE = "programs", "reference"
 #: Names a kubelet of Kubernetes, for tests that change from one agent to the other.
 REFERENCE_VARIABLE = "REFERENCE_KUBELET"
 #: The packager's words for each folder.
@@ -38,6 +38,7 @@ INSTALLED: Mapping[str, tuple[str, ...]] = {
     "packages": (NOW, AFTER, WHEELS, IMAGE),
     "monitors": (NOW, KUBERNETES),
     "kubeadm": (NOW, KUBERNETES, IMAGES),
+    "ten": (PROGRAMS,),
     "takeover": (REFERENCE,),
 }
 
@@ -61,6 +62,10 @@ def build(folder: Path, parts: Collection[str]) -> None:
     if IMAGES in wanted and binaries is not None:
         print("making the images of Kubernetes", flush=True)
         kubernetes.build(binaries, folder / IMAGES)
+    if PROGRAMS in wanted and binaries is not None:
+        (folder / PROGRAMS).mkdir(parents=True)
+        for name in (*kubernetes.SERVERS, "kubectl"):
+            shutil.copy(binaries / name, folder / PROGRAMS)
     reference = os.environ.get(REFERENCE_VARIABLE)
     if REFERENCE in wanted and reference:
         (folder / REFERENCE).mkdir(parents=True)

@@ -7,6 +7,7 @@ the results folder. JUnit files and journals are left there.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from testvm.parts import LIMITS_S, PARTS, REBOOT
+from testvm.parts import ENVIRONMENT, LIMITS_S, PARTS, REBOOT
 
 RESULTS = Path("/share/results")
 _STATE = RESULTS / "state.json"
@@ -46,7 +47,8 @@ def main(names: list[str]) -> int:
 def _pytest(name: str, number: int) -> int:
     command = [".venv/bin/pytest", "-p", "no:cacheprovider", "--color=no", "--durations=5"]
     command += ["-o", "junit_family=xunit1"]  # the other family has no `record_property` of tests
-    process = subprocess.Popen([*command, f"--junitxml={RESULTS}/{name}-{number}.xml", *PARTS[name][number]])
+    command += [f"--junitxml={RESULTS}/{name}-{number}.xml", *PARTS[name][number]]
+    process = subprocess.Popen(command, env=os.environ | ENVIRONMENT.get(name, {}))
     try:
         return process.wait(LIMITS_S[name])
     except subprocess.TimeoutExpired:

@@ -24,6 +24,7 @@ PARTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "packages": (("tests/vm/test_packages.py",),),
     "monitors": (("tests/vm/test_monitors.py",),),
     "kubeadm": (("tests/vm/test_kubeadm.py",),),
+    "ten": (("tests/ten",),),
     "takeover": (("tests/agent/test_takeover.py",),),
     "reboot": (("tests/vm/test_before_reboot.py",), (REBOOT,), ("tests/vm/test_after_reboot.py",)),
 }
@@ -43,7 +44,13 @@ LIMITS_S: Mapping[str, int] = {
     "packages": 5400,
     "monitors": 3600,
     "kubeadm": 7200,
+    "ten": 7200,
     "takeover": 7200,
     "reboot": 1800,
 }
 BOOT_LIMIT_S = 600
+
+#: Variables that a part's tests see.
+ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
+    "ten": {"KUBEBUILDER_ASSETS": "/share/built/programs", "TEN_REPLICAS": "60"},
+}
