@@ -14,6 +14,7 @@ from support.reachable import container_sizes
 from support.virtual_time import Stuck, VirtualClock, VirtualLoop
 
 from pykubelet.base.kit.flight import Done, SingleFlight
+from pykubelet.edges.host.services.process import run_program
 
 MONTH_S = 30 * 86400.0
 
@@ -47,11 +48,7 @@ def test_a_deadline_does_not_pass_while_a_thread_works() -> None:
 
 
 def test_a_deadline_does_not_pass_while_a_child_works() -> None:
-    async def work() -> int | None:
-        async with asyncio.timeout(0.1):
-            return await (await asyncio.create_subprocess_exec("sleep", "0.3")).wait()
-
-    assert run(VirtualLoop(), work()) == 0
+    assert run(VirtualLoop(), run_program(("sleep", "0.3"), timeout_s=0.1)).code == 0
 
 
 def again(loop: asyncio.AbstractEventLoop) -> None:

@@ -1,6 +1,6 @@
 """An event loop whose time passes only when nothing is left to be done, with connections that never leave the process.
 
-Time stands still while callbacks are ready, while a thread or a child process that the loop has started is at work, and while
+Time stands still while callbacks are ready, while a thread or a child process whose end the loop awaits is at work, and while
 the kernel has something for a descriptor that the loop watches. Otherwise it jumps to the next timer. So a month of waiting
 costs nothing, real threads and real files stay in order, and a deadline passes only where nothing answers.
 
@@ -87,7 +87,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._second = (0, 0)
         self._flights: set[SingleFlight] = set()
         self._executing = 0
-        self._children: set[asyncio.SubprocessTransport] = set()
+        self._children: set[int] = set()  # their descriptors
         self._servers: dict[tuple[str, int], MemoryServer] = {}
         self._addresses: set[tuple[str, int]] = set()
         self._pairs: dict[int, MemoryServer] = {}
@@ -123,7 +123,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         for flight in self._flights:
             if flight._running:
                 return f"threads: {', '.join(flight._running)}"
-        self._children = {child for child in self._children if child.get_returncode() is None}
         return "child processes" if self._children else ""
 
     def waits_for_kernel(self) -> bool:
@@ -132,6 +131,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def add_reader(self, fd: Any, callback: Callable[[Unpack[Ts]], Any], *args: *Ts) -> None:
         self._note_socket(fd)
+        if isinstance(fd, int) and os.readlink(f"/proc/self/fd/{fd}") == "anon_inode:[pidfd]":
+            self._children.add(fd)  # its end is waited for (`run_program`)
         super().add_reader(fd, callback, *args)
 
     def add_writer(self, fd: Any, callback: Callable[[Unpack[Ts]], Any], *args: *Ts) -> None:
@@ -140,6 +141,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def remove_reader(self, fd: Any) -> bool:
         self._awaited_sockets.discard(fd)
+        self._children.discard(fd)
         return super().remove_reader(fd)
 
     def remove_writer(self, fd: Any) -> bool:
@@ -174,11 +176,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _executed(self, _: asyncio.Future[Any]) -> None:
         self._executing -= 1
-
-    async def subprocess_exec(self, *args: Any, **options: Any) -> Any:
-        transport, protocol = await super().subprocess_exec(*args, **options)
-        self._children.add(transport)
-        return transport, protocol
 
     # Connections within the process
 

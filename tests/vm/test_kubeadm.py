@@ -278,6 +278,7 @@ def look_at_top(say: Callable[[str], None]) -> None:
     print(run("kubectl", "top", "node"), run("kubectl", "top", "pod", "--containers"))
     assert all(row[-1].endswith("Mi") for row in rows("pod").values())
     say("kubectl top shows nodes and pods")
-    shown = run("crictl", "--runtime-endpoint=unix:///run/containerd/containerd.sock", "ps", "-o", "json")
+    run("crictl", "config", "--set", "runtime-endpoint=unix:///run/containerd/containerd.sock")
+    shown = run("crictl", "ps", "-o", "json")
     names = {one["metadata"]["name"] for one in json.loads(shown)["containers"]}
     assert {*CONTROL_PLANE, "main"} <= names, names
