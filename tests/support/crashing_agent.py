@@ -87,6 +87,16 @@ class CrashPoints:
             with open(self._done_file, encoding="utf-8") as stream:
                 self._done = {json.loads(line)["point"] for line in stream if line.endswith("\n")}
 
+    def begin(self, call: str) -> None:
+        """Note a call before it is sent. Does not return if another thread is about to kill the agent."""
+        with _lock:
+            self.calling.append(call)
+
+    def end(self, *calls: str) -> None:
+        """Note that the calls are over."""
+        with _lock:
+            self.calling = [call for call in self.calling if call not in calls]
+
     def kind_of(self, path: str) -> str:
         """The path without what differs from pod to pod and from run to run."""
         for place in self._places:
@@ -112,7 +122,7 @@ class CrashPoints:
                 "effect": effect,
                 "kind": kind,
                 "object": object_,
-                "calling": self.calling,
+                "calling": self.calling,  # nobody changes it any more: that takes the lock
                 "stack": stack,
             }
             line = (json.dumps(entry) + "\n").encode()
@@ -289,17 +299,20 @@ def wrap_cri(points: CrashPoints, unary: Any) -> None:
             return answer
         stack, object_ = stack_of(sys._getframe(1)), names.of(request)
         points.reach(BEFORE, name, object_, object_, stack)
-        points.calling.append(f"{name} {object_}")
+        over = [f"{name} {object_}", *([f"CreateContainer {object_}"] if name == "StartContainer" else [])]
+        points.begin(f"{name} {object_}")
         task = asyncio.ensure_future(real(self, request, timeout_s))
         try:
             await asyncio.sleep(0.005)  # the request is written at the first step; the runtime has it now
             points.reach(SENT, name, object_, object_, stack)
             answer = await task
+            if name == "CreateContainer":
+                over = []  # the next agent creates another container, unless this one is started
         except BaseException:
             task.cancel()
             raise
         finally:
-            points.calling.remove(f"{name} {object_}")
+            points.end(*over)
         names.learn(request, answer)
         points.reach(AFTER, name, object_, object_, stack)
         return answer
