@@ -41,7 +41,11 @@ def shown(testbed: Testbed) -> Iterator[tuple[Agent, int]]:
         try:
             agent.start()
             agent.put(
-                make_pod("web", make_container("talk", **SCRATCH), volumes=[{"name": "scratch", "emptyDir": {}}]),
+                make_pod(
+                    "web",
+                    make_container("talk", imagePolicy="x", **SCRATCH),
+                    volumes=[{"name": "scratch", "emptyDir": {}}],
+                ),
                 make_pod("rude", make_container("main", RUDE)),
                 make_pod("stuck", make_container("main", image="localhost/missing:1")),
             )
@@ -192,6 +196,18 @@ def test_what_a_pod_waits_for_its_charts_and_its_timeline(shown: tuple[Agent, in
         assert all("now " in name and "peak " in name and "in the last" in name for name in names), names
         assert "received " in names[2] and "sent " in names[2]
         assert "scratch" in str(tab.run(f"{inside('web')}.querySelector('.volumes').innerText"))
+
+
+def test_remarks_about_manifests(shown: tuple[Agent, int], browser: Browser) -> None:
+    words = 'web.json: spec.containers[0].imagePolicy: unknown field, ignored; did you mean "imagePullPolicy"?'
+    with browser.tab() as tab:
+        open_page(tab, shown[0])
+        shown_above = tab.run("document.getElementById('remarks').innerText")
+        assert shown_above.startswith("Remark: /") and shown_above.endswith(words), shown_above
+        open_pod(tab, "web")
+        assert tab.run(f"{inside('web')}.querySelector('.remarks').innerText") == shown_above
+        open_pod(tab, "rude")
+        assert tab.run(f"{inside('rude')}.querySelector('.remarks').innerText") == ""
 
 
 def test_with_the_keyboard_alone(shown: tuple[Agent, int], browser: Browser) -> None:

@@ -95,6 +95,8 @@ def test_the_table_of_pods(served: Served, capsys: pytest.CaptureFixture[str]) -
         "",
         "Manifests that cannot be used:",
         "  /etc/manifests/bad.yaml: spec.containers: Required value",
+        "",
+        "Remarks: 2, which `pykubelet explain node` shows",
     ]
 
 

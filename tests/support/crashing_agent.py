@@ -122,7 +122,7 @@ class CrashPoints:
                 "effect": effect,
                 "kind": kind,
                 "object": object_,
-                "calling": self.calling,  # nobody changes it any more: that takes the lock
+                "calling": self.calling,  # cannot change any more: that takes the lock
                 "stack": stack,
             }
             line = (json.dumps(entry) + "\n").encode()

@@ -179,6 +179,8 @@ def _show_pods(options: argparse.Namespace) -> None:
     rows = [_row(pod, now) for pod in document["pods"]]
     print("\n".join(_table([COLUMNS, *rows])) if rows else f"no pods on node {document['node']}")
     _print_notes(document, now)
+    if remarks := document["remarks"]:
+        print(f"\nRemarks: {len(remarks)}, which `pykubelet explain node` shows")
 
 
 def _row(pod: Document, now: float) -> tuple[str, ...]:

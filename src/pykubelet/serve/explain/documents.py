@@ -210,7 +210,7 @@ def _json(document: Document) -> Response:
 
 
 def pods_document(inputs: AskInputs, now: float, started_at: float) -> Document:
-    """`{"time", "node", "pods": [...], "problems": [...], "waits": [...]}`; pods are sorted by namespace and name."""
+    """`{"time", "node", "pods": [...], "problems": [...], "remarks": [...], "waits": [...]}`; pods are sorted by namespace and name."""
     lifecycles, roster = inputs.lifecycles.get().pods, inputs.roster.get()
     uids = {*lifecycles, *roster.pods}
     pods = [found for uid in uids if (found := _summary(inputs, uid)) is not None]
@@ -221,6 +221,7 @@ def pods_document(inputs: AskInputs, now: float, started_at: float) -> Document:
         "node": inputs.node.get().name,
         "pods": pods,
         "problems": [asdict(problem) for problem in roster.problems],
+        "remarks": _all_remarks(inputs),
         "waits": [_plain_wait(wait) for wait in waits],
     }
 
@@ -248,7 +249,7 @@ def node_document(inputs: AskInputs, now: float, started_at: float) -> Document:
         },
         "sources_ready": roster.sources_ready,
         "problems": [asdict(problem) for problem in roster.problems],
-        "remarks": [asdict(remark) for remark in (*inputs.remarks, *roster.remarks)],
+        "remarks": _all_remarks(inputs),
         "api": api_document(_api(inputs), node),
         "eviction": _eviction(inputs),
         "certificates": certificates_document(_credentials(inputs)),
@@ -257,6 +258,11 @@ def node_document(inputs: AskInputs, now: float, started_at: float) -> Document:
         "waits": [_plain_wait(wait) for wait in _waits_of_all(inputs, now, started_at)],
         "timeline": [_event_line(found) for found in inputs.recent.get().node],
     }
+
+
+def _all_remarks(inputs: AskInputs) -> list[Document]:
+    """About the configuration and about all manifests."""
+    return [asdict(remark) for remark in (*inputs.remarks, *inputs.roster.get().remarks)]
 
 
 def _waits_of_all(inputs: AskInputs, now: float, started_at: float) -> tuple[Wait, ...]:

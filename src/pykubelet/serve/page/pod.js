@@ -84,6 +84,11 @@ function happened(line) {
   return element("li", {}, moment(line.at), element("span", {}, ...event, line.what, line.count > 1 ? ` (${line.count} times)` : "", cause));
 }
 
+// What is odd about a file that is used nevertheless.
+export const remark = (one) => element("li", {}, "Remark: ", [one.origin, one.field_path, one.reason].filter(Boolean).join(": "));
+
+const remarks = (pod) => (pod.remarks.length ? [element("ul", {}, ...pod.remarks.map(remark))] : []);
+
 const timeline = (pod) => [element("h3", {}, "Timeline, newest first"),
   element("ol", { class: "lines" }, ...pod.timeline.slice(-LINES_SHOWN).reverse().map(happened))];
 
@@ -96,6 +101,7 @@ const facts = (pod) => [
 const PARTS = [
   ["facts", (pod) => [pod.phase, pod.reason, pod.message, pod.kill_reason, pod.ip, pod.qos, pod.ready, pod.restarts], facts],
   ["waits", (pod) => pod.waits, (pod) => (pod.waits.length ? waits(pod) : [])],
+  ["remarks", (pod) => pod.remarks, remarks],
   ["charts", (pod) => pod.usage, (pod) => usageCharts(pod.usage, {}, "Disk")],
   ["containers", (pod) => pod.containers, containers],
   ["volumes", (pod) => pod.volumes, volumes],

@@ -89,6 +89,7 @@ class NodePage:
             "node": self._node(now, pods["waits"]),
             "pods": [{**pod, "use": self._newest(pod["uid"])} for pod in pods["pods"]],
             "problems": pods["problems"],
+            "remarks": pods["remarks"],
             "usage": _series(self._history.node.points),
             "events": self._events(),
             "images": await self._image_list(),
