@@ -59,7 +59,7 @@ test-runtimes: packages env ## Tests that depend on the container runtime, on RU
 
 test-takeover: packages env ## A hundred takeovers from the kubelet REFERENCE_KUBELET, and back; ten in a cluster of KUBEBUILDER_ASSETS (root; long)
 	PYKUBELET_TAKEOVERS=$${PYKUBELET_TAKEOVERS:-100} $(VENV)/pytest -n0 tests/agent/test_takeover.py
-	PYKUBELET_TAKEOVERS=$${PYKUBELET_CLUSTER_TAKEOVERS:-10} $(VENV)/pytest -n0 tests/cluster/test_takeover.py
+	PYKUBELET_TAKEOVERS=$${PYKUBELET_CLUSTER_TAKEOVERS:-10} $(VENV)/pytest -n0 tests/cluster/test_takeover.py tests/cluster/test_takeover_claims.py
 
 test-vm: python ## Tests in a virtual machine with systemd and cgroup v2 (root; PARTS="life groups" chooses, the first time builds)
 	@$(TESTVM) run $(PARTS)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support.agent import NODE_NAME, Agent, sweep
 from support.cluster import Cluster, joined, make_namespace, up_or_anew
+from support.reference import EitherAgent
 from testbed import containerd, node
 from testbed.controlplane import SCHEDULER, ControlPlane
 from testbed.controlplane_programs import VARIABLE
@@ -21,6 +22,7 @@ from testbed.private_runtime import Testbed
 
 _numbers = iter(range(1, 10_000))
 MakeAgent = Callable[..., Agent]
+MakeEitherAgent = Callable[..., EitherAgent]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -76,10 +78,10 @@ def make_cluster_agent(testbed: Testbed, cluster: Cluster) -> Iterator[MakeAgent
     """Makes agents (not started) that are the node NODE_NAME: keywords are KubeletConfiguration fields."""
     made: list[Agent] = []
 
-    def make(flags: tuple[str, ...] = (), **settings: Any) -> Agent:
+    def make(flags: tuple[str, ...] = (), kind: type[Agent] = Agent, **settings: Any) -> Agent:
         own_settings, own_flags = joined(cluster.plane, settings)
         folder = Path(testbed.folder) / f"cluster-agent-{next(_numbers)}"
-        made.append(Agent(testbed, folder, own_settings, own_flags + flags))
+        made.append(kind(testbed, folder, own_settings, own_flags + flags))
         cluster.agents.append(made[-1])
         return made[-1]
 
@@ -92,6 +94,22 @@ def make_cluster_agent(testbed: Testbed, cluster: Cluster) -> Iterator[MakeAgent
                 runner.run(agent.clear())
             shutil.rmtree(agent.folder, ignore_errors=True)
         cluster.delete(f"/api/v1/nodes/{NODE_NAME}")
+
+
+@pytest.fixture
+def make_either_agent(make_cluster_agent: MakeAgent, cluster: Cluster) -> MakeEitherAgent:
+    """Makes agents for takeovers, started as the reference; keywords are KubeletConfiguration fields."""
+
+    def make(first_minor: int, **settings: Any) -> EitherAgent:
+        if cluster.plane.programs.minor < first_minor:
+            pytest.skip(f"the control plane is older than 1.{first_minor}: {VARIABLE} names no folder with a newer one")
+        agent = make_cluster_agent(kind=EitherAgent, **settings)
+        assert isinstance(agent, EitherAgent)
+        agent.is_reference = True
+        agent.start()
+        return agent
+
+    return make
 
 
 @pytest.fixture

@@ -7,28 +7,26 @@ Needs a kubelet 1.36 and a control plane of 1.33 or later:
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.agent import NODE_NAME, Json, condition, make_container, make_pod, sweep
-from support.cluster import Cluster, joined
+from cluster.conftest import MakeEitherAgent
+from support.agent import NODE_NAME, Json, condition, make_container, make_pod
+from support.cluster import Cluster
 from support.device_plugins import device_plugin, healthy
 from support.reference import REFERENCE, SETTLED_S, WHY_SKIPPED, EitherAgent, instances, newest_start
 from support.sizes import IN_PROGRESS, MIB, PENDING, instance_of, kernel_limits, reported
 from support.watched import Watched, faults
 from testbed import host
 from testbed.controlplane import CONTROLLERS_S
-from testbed.controlplane_programs import VARIABLE
-from testbed.private_runtime import Testbed
 
 from pykubelet.base.api.times import parse_time
 
@@ -115,28 +113,11 @@ class Site:
 
 
 @pytest.fixture
-def agent(testbed: Testbed, cluster: Cluster) -> Iterator[EitherAgent]:
-    if cluster.plane.programs.minor < FIRST_WITH_RESIZE:
-        pytest.skip(
-            f"the control plane is older than 1.{FIRST_WITH_RESIZE}: {VARIABLE} names no folder with a newer one"
-        )
-    with asyncio.Runner() as runner:
-        runner.run(sweep(testbed))
-        settings, flags = joined(cluster.plane, SETTINGS)
-        made = EitherAgent(testbed, Path(testbed.folder) / "takeover", settings, flags)
-        cluster.agents.append(made)
-        yield made
-        runner.run(made.clear())
-        cluster.delete(f"/api/v1/nodes/{NODE_NAME}")
-
-
-@pytest.fixture
-async def site(agent: EitherAgent, cluster: Cluster) -> AsyncIterator[Site]:
+async def site(make_either_agent: MakeEitherAgent, cluster: Cluster) -> AsyncIterator[Site]:
     """A node whose agent is the reference, with a device plugin."""
+    agent = make_either_agent(FIRST_WITH_RESIZE, **SETTINGS)
     gates = agent.folder / "gates"
     gates.mkdir()
-    agent.is_reference = True
-    agent.start()
     added = {"envs": {"IDS": "{ids}"}}
     async with device_plugin(agent.root, DEVICE, healthy("a", "b", "c"), response=added):
         node = cluster.wait_node_ready()
