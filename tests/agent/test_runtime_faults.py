@@ -16,7 +16,7 @@ from testbed.private_runtime import Testbed
 
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
-from pykubelet.testing.cri.fake import FakeFeatures, FakeRuntime
+from pykubelet.testing.cri.fake import FakeFeatures, FakeRuntime, RuntimeFault
 
 pytestmark = pytest.mark.integration
 
@@ -59,6 +59,27 @@ async def test_a_runtime_that_comes_late_still_chooses_the_cgroup_driver(make_ag
         parent = made.config.linux.cgroup_parent
         assert parent.startswith(f"{agent.cgroup}/kubepods/besteffort/pod"), parent
         assert agent.stop() == 0
+    finally:
+        await fake.stop()
+
+
+async def test_the_health_port_answers_until_a_start_that_is_under_way_has_ended(
+    make_agent: MakeAgent, tmp_path: Path
+) -> None:
+    """An agent that is asked to end waits for it; who asks the port whether it has ended must not start another one."""
+    fake = FakeRuntime(str(tmp_path / "cri.sock"))
+    fake.add_image("localhost/busybox:1")
+    fake.inject(RuntimeFault("StartContainer", delay_s=2.0))
+    await fake.start()
+    try:
+        agent = make_agent(containerRuntimeEndpoint=fake.endpoint).start()
+        agent.put(make_pod("slow"))
+        await agent.wait_for("a start", lambda: any(call.method == "StartContainer" for call in fake.calls))
+        assert agent.process is not None
+        agent.process.terminate()
+        await agent.wait_for("its other ports are closed", lambda: agent.get("/pods", agent.read_only_port)[0] == 0)
+        assert agent.get("/healthz", agent.health_port) == (200, "ok")
+        assert agent.process.wait(30) == 0
     finally:
         await fake.stop()
 

@@ -70,7 +70,11 @@ def _run(line: CommandLine) -> int:
         return _fail(*error.problems, *(remark.line for remark in error.remarks))
     finally:
         gc.enable()
-    return run.run(settings)
+    code = run.run(settings)
+    # the interpreter takes 10 ms and more to end, while the health port is closed and the process still exists
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _program() -> str:

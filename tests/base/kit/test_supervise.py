@@ -31,6 +31,25 @@ async def test_leaving_cancels_and_awaits_all_that_run() -> None:
     assert sorted(ended) == ["child", "root"]
 
 
+async def test_what_ends_last_runs_until_all_others_have_ended() -> None:
+    ended: list[str] = []
+
+    async def work(name: str, steps: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            ended.append(name)
+
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("port", work("port", 0), ends_last=True)
+        supervisor.start_root("slow", work("slow", 9))
+        supervisor.start_child("child", work("child", 3))
+        await asyncio.sleep(0)
+    assert ended == ["child", "slow", "port"]
+
+
 async def test_a_root_that_crashes_is_reported_with_its_error() -> None:
     async with Supervisor("test") as supervisor:
         supervisor.start_root("loop", raises())
