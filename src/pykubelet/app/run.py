@@ -1,7 +1,7 @@
 """Runs the agent from its start to its end, and handles signals.
 
 The start does not wait for the runtime: the health port answers before the runtime does. On SIGTERM or SIGINT the loops
-stop; containers are left alone. If a root task crashes, the process ends with exit code 1.
+stop, the health port's as the last one; containers are left alone. If a root task crashes, the process ends with exit code 1.
 """
 
 from __future__ import annotations
