@@ -85,6 +85,24 @@ def test_other_mounts_of_the_same_file_system(mounted: Path) -> None:
         assert mounts.unmount(str(mounted))
 
 
+def test_a_mount_that_propagated_to_another_namespace_holds_nothing(tmp_path: Path) -> None:
+    """As to the namespaces of services, where systemd makes / shared."""
+    outer, volume = tmp_path / "outer", tmp_path / "outer/volume"
+    outer.mkdir()
+    mounts.mount("tmpfs", str(outer), "tmpfs")
+    try:
+        mounts.make_shared(str(outer))
+        volume.mkdir()
+        with process("", None, "unshare", "--mount", "--propagation", "slave") as pid:
+            mounts.mount("tmpfs", str(volume), "tmpfs")
+            assert str(volume) in Path(f"/proc/{pid}/mountinfo").read_text()
+            assert found(volume).mounts == []
+            assert mounts.unmount(str(volume))
+            assert str(volume) not in Path(f"/proc/{pid}/mountinfo").read_text()
+    finally:
+        mounts.unmount(str(outer), detach=True)
+
+
 def test_a_search_without_time_is_not_complete(mounted: Path) -> None:
     search = HolderSearch((str(mounted),))
     search.run(0.0)

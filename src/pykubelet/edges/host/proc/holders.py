@@ -140,9 +140,13 @@ class HolderSearch:
                 self.mounts.append(OtherMount(0, "", mount.target))
 
     def _add_other_mounts(self, pid: int, here: tuple[Mount, ...]) -> None:
-        devices = {(mount.device, mount.root) for mount in here if mount.target in self._paths or len(here) == 1}
+        """Mounts in the namespace of `pid`, but for those that propagated there: the kernel unmounts them with their origin."""
+        ours = [mount for mount in here if mount.target in self._paths or len(here) == 1]
+        devices = {(mount.device, mount.root) for mount in ours}
+        propagating = {(mount.target, mount.shared) for mount in ours if mount.shared is not None}
         for mount in parse_mountinfo(_text(f"{self._proc}/{pid}/mountinfo")) if devices else ():
-            if (mount.device, mount.root) in devices and len(self.mounts) < MAX_FOUND:
+            is_copy = not propagating.isdisjoint({(mount.target, mount.shared), (mount.target, mount.master)})
+            if (mount.device, mount.root) in devices and not is_copy and len(self.mounts) < MAX_FOUND:
                 self.mounts.append(OtherMount(pid, self._name(pid), mount.target))
 
     def _add_kernel(self) -> None:
