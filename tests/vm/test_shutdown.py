@@ -62,8 +62,7 @@ async def test_pods_end_by_priority_until_the_shutdown_is_cancelled(make_unit: M
     conditions = {condition["type"]: condition for condition in ended["status"]["conditions"]}
     assert conditions["DisruptionTarget"]["reason"] == "TerminationByKubelet"
     assert conditions["Ready"]["status"] == "False"
-    following = await agent.wait_phase("stubborn", "Failed", within=LONG_S)
-    assert following["status"]["reason"] == "Terminated", "its group has begun"
+    await agent.wait_for("the next group", lambda: agent.explain("stubborn")["kill_reason"] == "shutdown", LONG_S)
     agent.put(make_pod("late"))
     late = await agent.wait_phase("late", "Failed", within=LONG_S)
     assert late["status"]["reason"] == "NodeShutdown"
@@ -75,6 +74,8 @@ async def test_pods_end_by_priority_until_the_shutdown_is_cancelled(make_unit: M
     await agent.wait_running("after", "last", within=LONG_S)
     stopped = await agent.wait_pod("stubborn", "stopped", has_stopped, LONG_S)
     assert container_status(stopped)["state"]["terminated"]["exitCode"] == 137
+    ended = await agent.wait_phase("stubborn", "Failed", within=LONG_S)
+    assert ended["status"]["reason"] == "Terminated"
     assert "last-node/main" in (await agent.look()).running_ids(), "no group begins after the cancellation"
     await agent.remove_all(LONG_S)
     assert agent.stop() == 0

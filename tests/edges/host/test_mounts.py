@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -157,6 +158,8 @@ def test_a_file_system_that_the_kernel_has_not_is_named(place: Path) -> None:
 
 @pytest.mark.integration
 def test_shared_root_directory_propagates(place: Path) -> None:
+    mounts.mount_tmpfs(str(place))
+    subprocess.run(["mount", "--make-private", place], check=True)  # as on a machine without systemd
     (place / "root").mkdir()
     mounts.make_shared(str(place / "root"))
     mounts.make_shared(str(place / "root"))
