@@ -42,7 +42,7 @@ down: python ## Remove everything that `make run`, `run-cluster` and `run-storag
 	@$(TESTBED) down --folder $(CLUSTER_DIR)
 	@$(TESTBED) down --folder $(STORAGE_DIR)
 
-test: packages lint ## Lint, types, architecture, all tests with real containers (root)
+test: packages lint ## Lint, types, architecture, all tests without and with real containers (root)
 	$(PYTEST) -m "not cluster and not crash and not ten"
 
 test-crash: packages env ## Kill the agent at every effect it has on the machine (root; long)
@@ -76,7 +76,7 @@ lint: env ## Style, types and the architecture's contracts
 	$(VENV)/mypy
 	$(VENV)/lint-imports
 
-unit: env ## The tests that need neither root nor containers
+unit: env ## The tests without containers (root for a few)
 	$(PYTEST) -m "not integration and not cluster and not ten"
 
 # Coverage by branches; what decides and plans has to be covered nearly whole.
