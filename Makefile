@@ -1,4 +1,4 @@
-# `make help` lists the targets. All logic is in tools/testbed and tools/testvm (Python, standard library only).
+# `make help` lists the targets. Their logic is in tools/; testbed and testvm use nothing but the standard library of Python.
 PYTHON ?= python3
 RUN_DIR ?= .run
 CLUSTER_DIR ?= .run-cluster
