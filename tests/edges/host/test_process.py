@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import Callable, Coroutine
@@ -81,6 +82,21 @@ async def test_cancelled_run_leaves_nothing(tmp_path: Path) -> None:
     await wait_dead(int((tmp_path / "pid").read_text()))
 
 
+async def test_cancelled_at_any_step_leaves_no_descriptor(tmp_path: Path) -> None:
+    await run_program(("true",))  # what the event loop opens for the first program stays
+    before = set(os.listdir("/proc/self/fd"))
+    for steps in range(12):
+        task = asyncio.get_running_loop().create_task(run_program(("sleep", "1000"), cwd=str(tmp_path)))
+        for _step in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0)
+        assert set(os.listdir("/proc/self/fd")) <= before, f"after {steps} steps"
+        gc.collect()
+
+
 async def test_child_that_left_the_group_costs_a_second_at_most(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     # The shell waits until the child has a session of its own; before that it would be killed with the group.
@@ -112,6 +128,7 @@ def test_the_same_on_uvloop(scenario: Callable[[], Coroutine[Any, Any, None]]) -
         test_timeout_kills_the_whole_group,
         test_child_that_keeps_the_pipes_open_does_not_keep_us,
         test_cancelled_run_leaves_nothing,
+        test_cancelled_at_any_step_leaves_no_descriptor,
     ],
 )
 def test_endings_on_uvloop(scenario: Callable[[Path], Coroutine[Any, Any, None]], tmp_path: Path) -> None:

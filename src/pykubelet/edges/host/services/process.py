@@ -11,9 +11,12 @@ import signal
 import subprocess
 from collections.abc import Mapping
 
+from pykubelet.base.kit.finish import finish
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.errors import HostError, translated
 
+#: Connecting takes a few iterations of the event loop.
+_CONNECT_S = 30.0
 _DRAIN_S = 1.0
 
 
@@ -78,7 +81,8 @@ async def run_program(
     pipes: list[asyncio.BaseTransport] = []
     try:
         async with asyncio.timeout(timeout_s):
-            await _connect(process, out, err, stdin, pipes)
+            # a pipe that is half connected has no owner that closes it
+            await finish(_connect(process, out, err, stdin, pipes), _CONNECT_S)
             await exited.wait()
             await _drain(out, err)
     except TimeoutError:
