@@ -71,9 +71,7 @@ def _run(line: CommandLine) -> int:
     finally:
         gc.enable()
     code = run.run(settings)
-    # the interpreter takes 10 ms and more to end, while the health port is closed and the process still exists
-    sys.stdout.flush()
-    sys.stderr.flush()
+    # the interpreter needs 10 ms and more to end, with the health port closed and the process still there; all output is flushed
     os._exit(code)
 
 

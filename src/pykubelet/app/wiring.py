@@ -49,7 +49,7 @@ from pykubelet.app.prepare import AgentStartError, app_armor_enabled, forget_out
 from pykubelet.app.wiring_claims import load_claims, wire_claims
 from pykubelet.app.wiring_observe import wire_eviction, wire_oom, wire_own_usage, wire_shutdown, wire_stats
 from pykubelet.app.wiring_placement import wire_placement
-from pykubelet.app.wiring_server import wire_health_port, wire_ports
+from pykubelet.app.wiring_server import HEALTH_PORT, wire_ports
 from pykubelet.app.wiring_standalone import wire_standalone
 from pykubelet.app.wiring_tracing import wire_tracing
 from pykubelet.base.api.core import PodStatus
@@ -369,8 +369,9 @@ class Agent:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.supervisor.stop()
+        await self.supervisor.stop(but=HEALTH_PORT)  # whoever waits for the agent's end asks that port
         await self._closing.aclose()
+        await self.supervisor.stop()
 
     async def start(self) -> None:
         """Create each component and start its loops. The reporting ones come first, so that the health port answers at once.
@@ -386,8 +387,6 @@ class Agent:
         self._closing.push_async_callback(puller.stop)
         earlier = earlier_statuses(m)  # read before the status loop overwrites the file
         self._begin(wire_home(m))
-        # who waits for the agent's end asks the health port: it answers until everything else has ended
-        self._begin(wire_health_port(m), ends_last=True)
         self._begin(wire_report(m, cells, self._facts, cluster.reviewers if cluster else None))
         v2 = m.cgroups.version is CgroupVersion.V2
         for event in advice(read_circumstances(m.settings.config, m.machine, m.settings.root_dir, cgroup_v2=v2)):
@@ -429,9 +428,9 @@ class Agent:
             await pod_cgroups.ensure_root()
         await pleg.run()
 
-    def _begin(self, loops: Loops, *, ends_last: bool = False) -> None:
+    def _begin(self, loops: Loops) -> None:
         for name, loop in loops:
-            self.supervisor.start_root(name, loop, ends_last=ends_last)
+            self.supervisor.start_root(name, loop)
 
 
 def node_facts(settings: Settings, machine: Machine, driver: CgroupDriver, version: CgroupVersion) -> NodeFacts:

@@ -62,6 +62,9 @@ from pykubelet.serve.page.history import History
 from pykubelet.serve.page.login import LoopbackPage, Sessions
 from pykubelet.serve.page.serve import NodePage
 
+#: The name of the loop that answers health checks.
+HEALTH_PORT = "healthz"
+
 
 def serving_choice(settings: Settings) -> ServingChoice:
     """The source of the serving certificate: files, the API server, or the agent itself."""
@@ -75,17 +78,8 @@ def serving_choice(settings: Settings) -> ServingChoice:
     )
 
 
-def wire_health_port(m: Machinery) -> Loops:
-    """The health port, if there is one."""
-    config = m.settings.config
-    if not config.healthzPort:
-        return []
-    health = health_routes(ping_check())
-    return [("healthz", keep_serving_port(health, config.healthzBindAddress, config.healthzPort, "health checks"))]
-
-
 def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops:
-    """The read-only port, the authenticated port, and the root-only socket for users on the machine.
+    """The health port, the read-only port, the authenticated port, and the root-only socket for users on the machine.
 
     `reviewers`: clients of the API server; None without one. Raises AgentStartError if a required port cannot be opened.
     """
@@ -103,6 +97,11 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
     if loopback_page is not None:
         loops.append(("history", history.run()))
         loops.append(("page", keep_serving_port(loopback_page.handle, "127.0.0.1", page_port, "the node's page")))
+    if config.healthzPort:
+        health = health_routes(ping_check())
+        loops.append(
+            (HEALTH_PORT, keep_serving_port(health, config.healthzBindAddress, config.healthzPort, "health checks"))
+        )
     pods = KnownPods(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell, cells.statuses.cell)
     resources = RpcServer(PodResources(pods, resource_cells(m, cells), m.clock).methods())
     path = f"{m.settings.root_dir}/pod-resources/kubelet.sock"

@@ -25,7 +25,6 @@ class Supervisor:
     def __init__(self, name: str) -> None:
         self.name = name
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._last: set[asyncio.Task[Any]] = set()
         self._failed: asyncio.Event = asyncio.Event()
         self._failure: BaseException | None = None
 
@@ -35,16 +34,10 @@ class Supervisor:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    def start_root(self, name: str, work: Coroutine[Any, Any, None], *, ends_last: bool = False) -> asyncio.Task[None]:
-        """Start a loop that must not end with an error. If it does, `wait_failed` returns the error.
-
-        `ends_last`: `stop` cancels it when all others have ended.
-        """
+    def start_root(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a loop that must not end with an error. If it does, `wait_failed` returns the error."""
         task = self._start(name, work)
         task.add_done_callback(self._root_ended)
-        if ends_last:
-            self._last.add(task)
-            task.add_done_callback(self._last.discard)
         return task
 
     def start_child(
@@ -62,10 +55,17 @@ class Supervisor:
         assert self._failure is not None
         return self._failure
 
-    async def stop(self) -> None:
-        """Cancel all tasks and wait for them to end."""
-        await _end(self._tasks - self._last)
-        await _end(self._tasks)
+    async def stop(self, *, but: str = "") -> None:
+        """Cancel all tasks, `but` one by its name, and wait for them to end."""
+        current = asyncio.current_task()
+        left = {task for task in self._tasks if task is not current and task.get_name() != but}
+        while left:
+            for task in left:
+                task.cancel()
+            ended, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
+            await asyncio.gather(*ended, return_exceptions=True)  # errors were reported where they were awaited
+            for task in left:
+                log.warning("a task does not end when cancelled; cancelling it again", task=task.get_name())
 
     def _start(self, name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -80,17 +80,6 @@ class Supervisor:
         if self._failure is None:
             self._failure = error
         self._failed.set()
-
-
-async def _end(tasks: set[asyncio.Task[Any]]) -> None:
-    left = tasks - {asyncio.current_task()}
-    while left:
-        for task in left:
-            task.cancel()
-        ended, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
-        await asyncio.gather(*ended, return_exceptions=True)  # errors were reported where they were awaited
-        for task in left:
-            log.warning("a task does not end when cancelled; cancelling it again", task=task.get_name())
 
 
 def _report_crash(task: asyncio.Task[Any], on_crash: Callable[[BaseException], None]) -> None:
