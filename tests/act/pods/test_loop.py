@@ -52,6 +52,15 @@ async def test_a_pod_comes_up_and_goes_without_a_trace(tmp_path: Path) -> None:
         assert [event.reason for event in n.recorder.events if event.reason in timeline] == timeline
 
 
+async def test_a_pod_with_a_name_that_no_directory_can_have_goes_at_once(tmp_path: Path) -> None:
+    name = "b" * 230
+    async with node(tmp_path) as n:
+        n.want(pod(metadata={"name": name, "uid": f"uid-{name}"}))
+        await n.wait_for(lambda: any("file name too long" in event.message for event in n.recorder.events))
+        n.unwant(name)
+        await n.wait_gone(name)
+
+
 async def test_the_spans_of_a_pod_contain_its_calls_to_the_runtime(tmp_path: Path) -> None:
     with recorded() as kept:
         async with node(tmp_path) as n:

@@ -11,11 +11,12 @@ import pytest
 from act.runtime.gc_stand import BUSYBOX, Stand, exists, lifecycle, names_in, ref_of, targets_in, write
 
 from pykubelet.act.runtime.collect.gc import ContainerCollector, GcSettings
+from pykubelet.act.runtime.collect.gc_files import remove_container_log
 from pykubelet.act.runtime.collect.gc_plan import GcPolicy
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.observed import Observed, ObservedState, PodTouched
 from pykubelet.base.model.paths import Paths
@@ -160,6 +161,22 @@ async def test_links_that_point_nowhere_go_and_others_stay(stand: Stand) -> None
         "notes.log",
         f"web_shop_main-{runs}.log",
     ]
+
+
+def test_a_link_of_another_instance_with_the_same_cut_name_stays(tmp_path: Path) -> None:
+    paths = Paths(str(tmp_path / "root"), str(tmp_path / "logs"), str(tmp_path / "links"))
+    ref = PodRef("shop", "p" * 205, PodUID("uid"))
+    link = paths.log_link(ref, "a" * 40, "1" * 64)
+    assert link == paths.log_link(ref, "a" * 40, "2" * 64)
+    logs = paths.container_logs(ref, "a" * 40)
+    write(f"{logs}/0.log", "old")
+    write(f"{logs}/1.log", "new")
+    os.makedirs(paths.log_links)
+    os.symlink(f"{logs}/1.log", link)
+    remove_container_log(paths, f"{logs}/0.log", link)
+    assert (names_in(logs), os.path.exists(link)) == (["1.log"], True)
+    remove_container_log(paths, f"{logs}/1.log", link)
+    assert (names_in(logs), names_in(paths.log_links)) == ([], [])
 
 
 async def test_a_missing_log_folder_is_no_failure(stand: Stand) -> None:

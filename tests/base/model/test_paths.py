@@ -36,3 +36,10 @@ def test_a_long_link_name_is_cut_to_what_a_file_system_takes() -> None:
     assert len(name) == 255
     assert name.startswith("p" * 200)
     assert name.endswith(".log")
+
+
+def test_links_of_a_pod_are_found_by_their_names_however_long() -> None:
+    for ref in (REF, PodRef("n" * 63, "p" * 186, UID), PodRef("n" * 63, "p" * 200, UID)):
+        name = PATHS.log_link(ref, "app", "c" * 64).rpartition("/")[2]
+        assert PATHS.may_be_log_link(name, ref)
+    assert not PATHS.may_be_log_link("web_shop_app-abc.log", PodRef("shop", "we", UID))

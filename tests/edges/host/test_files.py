@@ -44,6 +44,23 @@ def test_write_atomic_that_fails_leaves_the_old_file_and_no_rest(tmp_path: Path)
     assert os.listdir(tmp_path) == ["f"]
 
 
+@pytest.mark.parametrize("name", ["missing", "n" * 300, "file/below", "/".join(["n" * 200] * 30)])
+def test_a_name_that_no_file_has_or_can_have_is_absent(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    path = str(tmp_path / name)
+    assert files.stat_file(path) is None
+    assert files.stat_file(path, follow=False) is None
+    assert files.read_link(path) is None
+    assert files.names_in(path) == []
+    assert not files.remove_file(path)
+    with pytest.raises(HostError) as caught:
+        files.read_bytes(path, 10)
+    assert caught.value.is_not_found
+    with pytest.raises(HostError) as caught:
+        files.list_dir(path)
+    assert caught.value.is_not_found
+
+
 KILLED = """
 import os, sys
 from pykubelet.edges.host.fs import files

@@ -32,6 +32,12 @@ def test_remove_takes_everything_and_follows_nothing(tmp_path: Path) -> None:
     assert not trees.remove_tree(str(tree))
 
 
+def test_what_no_file_system_can_have_is_absent(tmp_path: Path) -> None:
+    assert not trees.remove_tree(str(tmp_path / ("n" * 300)))
+    assert not trees.remove_tree(str(tmp_path / ("n" * 300) / "below"))
+    assert not trees.remove_tree(str(tmp_path / "/".join(["n" * 200] * 30)))
+
+
 def test_remove_of_a_link_removes_the_link(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     os.symlink("d", tmp_path / "link")

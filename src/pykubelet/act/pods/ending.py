@@ -151,9 +151,8 @@ class PodEnding:
         directory, links, ref = paths.pod_logs(self._ref), paths.log_links, self._ref
 
         def remove() -> None:
-            prefix = f"{ref.name}_{ref.namespace}_"
             for name in names_in(links):
-                target = read_link(f"{links}/{name}") if name.startswith(prefix) else None
+                target = read_link(f"{links}/{name}") if paths.may_be_log_link(name, ref) else None
                 if target is not None and target.startswith(directory + "/"):
                     remove_file(f"{links}/{name}")
             remove_tree(directory, may_hold_mounts=False)

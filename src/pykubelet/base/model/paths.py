@@ -96,5 +96,13 @@ class Paths(Value):
 
     def log_link(self, ref: PodRef, container: str, container_id: str) -> str:
         """The symlink `<pod>_<namespace>_<container>-<id>.log`, its file name cut to what a file system allows."""
-        stem = f"{ref.name}_{ref.namespace}_{container}-{container_id}"
-        return f"{self.log_links}/{stem[: MAX_FILE_NAME - len('.log')]}.log"
+        return f"{self.log_links}/{_link_stem(f'{ref.name}_{ref.namespace}_{container}-{container_id}')}.log"
+
+    def may_be_log_link(self, name: str, ref: PodRef) -> bool:
+        """Whether a file of this name in `log_links` may be a link to a log of the pod. Its target shows whether it is."""
+        return name.startswith(_link_stem(f"{ref.name}_{ref.namespace}_"))
+
+
+def _link_stem(stem: str) -> str:
+    """At most as much as a file system allows before `.log`."""
+    return stem[: MAX_FILE_NAME - len(".log")]

@@ -25,9 +25,14 @@ def list_or_nothing(path: str) -> tuple[DirEntry, ...]:
 
 
 def remove_container_log(paths: Paths, log_path: str, link: str) -> None:
-    """Remove the log, its rotated parts and the link to it. Logs outside of the pods' log directory are kept."""
-    remove_file(link)
-    if not posixpath.normpath(log_path).startswith(f"{posixpath.normpath(paths.logs)}/"):
+    """Remove the log, its rotated parts and the link to it. Logs outside of the pods' log directory are kept.
+
+    A link to another log stays: where names are long, the id is cut off, and the newest instance has the link.
+    """
+    own, target = posixpath.normpath(log_path), read_link(link)
+    if target is not None and (not log_path or posixpath.normpath(target) == own):
+        remove_file(link)
+    if not own.startswith(f"{posixpath.normpath(paths.logs)}/"):
         return
     directory, name = posixpath.split(log_path)
     for entry in list_or_nothing(directory):

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits, CgroupVersion
-from pykubelet.edges.host.fs.errors import HostError, translated
+from pykubelet.edges.host.fs.errors import HostError, is_not_found, translated
 
 
 class Cgroups(Protocol):
@@ -131,10 +131,8 @@ def sub_groups(directory: str) -> list[str]:
     try:
         with os.scandir(directory) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-    except FileNotFoundError:
-        return []
     except OSError as error:
-        if error.errno == errno.ENODEV:
+        if is_not_found(error) or error.errno == errno.ENODEV:
             return []
         raise translated("readdir", directory, error) from error
 
@@ -152,9 +150,9 @@ def remove_groups(directory: str) -> bool:
 def _rmdir(directory: str) -> bool:
     try:
         os.rmdir(directory)
-    except FileNotFoundError:
-        return True
     except OSError as error:
+        if is_not_found(error):
+            return True
         if error.errno in (errno.EBUSY, errno.ENOTEMPTY):
             return False
         raise translated("rmdir", directory, error) from error

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pykubelet.edges.host.fs.errors import HostError, translated, translating
+from pykubelet.edges.host.fs.errors import HostError, is_not_found, translated, translating
 
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _STEP_S = 0.1
@@ -24,9 +24,9 @@ def is_block_device(path: str) -> bool:
     """Whether the path leads to a block device, also through links. False if there is nothing."""
     try:
         return stat.S_ISBLK(os.stat(path).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
     except OSError as error:
+        if is_not_found(error):
+            return False
         raise translated("stat", path, error) from error
 
 

@@ -7,6 +7,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+#: A name that is too long for the file system was never made, so there is nothing to be read or removed.
+_NOT_FOUND = ("ENOENT", "ENOTDIR", "ENAMETOOLONG")
+
 
 class HostError(Exception):
     """An operation that the kernel or the file system refused.
@@ -28,8 +31,8 @@ class HostError(Exception):
 
     @property
     def is_not_found(self) -> bool:
-        """Whether the path does not exist, or a parent of it is not a directory."""
-        return self.errno_name in ("ENOENT", "ENOTDIR")
+        """Whether the path does not exist, a parent of it is not a directory, or no file can have its name."""
+        return self.errno_name in _NOT_FOUND
 
     @property
     def is_no_space(self) -> bool:
@@ -55,6 +58,11 @@ class HostError(Exception):
 def errno_name(number: int | None) -> str:
     """`ENOENT` for 2; empty for None."""
     return "" if number is None else errno.errorcode.get(number, str(number))
+
+
+def is_not_found(error: OSError) -> bool:
+    """As `HostError.is_not_found`, of an error that is not translated."""
+    return errno_name(error.errno) in _NOT_FOUND
 
 
 def reason_of(number: int) -> str:

@@ -16,7 +16,7 @@ import stat
 from enum import StrEnum
 
 from pykubelet.base.kit.values import Value
-from pykubelet.edges.host.fs.errors import HostError, translated, translating
+from pykubelet.edges.host.fs.errors import HostError, is_not_found, translated, translating
 
 _COPY_BYTES = 1 << 16
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
@@ -102,9 +102,9 @@ def stat_file(path: str, follow: bool = True) -> FileStat | None:
     """The attributes of the file at `path`; None if it does not exist (with `follow`, also for a dangling link)."""
     try:
         return stat_of(os.stat(path, follow_symlinks=follow))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
     except OSError as error:
+        if is_not_found(error):
+            return None
         raise translated("stat", path, error) from error
 
 
@@ -336,11 +336,12 @@ def list_dir(path: str) -> tuple[DirEntry, ...]:
 
 def names_in(path: str) -> list[str]:
     """The names in a directory, unsorted; none if it does not exist. Cheap for large directories."""
-    with translating("readdir", path):
-        try:
-            return os.listdir(path)
-        except FileNotFoundError:
+    try:
+        return os.listdir(path)
+    except OSError as error:
+        if is_not_found(error):
             return []
+        raise translated("readdir", path, error) from error
 
 
 def _kind_of(entry: os.DirEntry[str]) -> FileKind:
@@ -382,10 +383,8 @@ def read_link(path: str) -> str | None:
     """The target of a symlink; None if the path does not exist or is not a symlink."""
     try:
         return os.readlink(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
     except OSError as error:
-        if error.errno == errno.EINVAL:
+        if is_not_found(error) or error.errno == errno.EINVAL:
             return None
         raise translated("readlink", path, error) from error
 
@@ -407,9 +406,9 @@ def remove_file(path: str) -> bool:
     try:
         os.unlink(path)
         return True
-    except (FileNotFoundError, NotADirectoryError):
-        return False
     except OSError as error:
+        if is_not_found(error):
+            return False
         raise translated("remove", path, error) from error
 
 
@@ -418,9 +417,9 @@ def remove_dir(path: str) -> bool:
     try:
         os.rmdir(path)
         return True
-    except FileNotFoundError:
-        return False
     except OSError as error:
+        if is_not_found(error) and error.errno != errno.ENOTDIR:  # which may be about the path itself
+            return False
         raise translated("rmdir", path, error) from error
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs import libc
-from pykubelet.edges.host.fs.errors import HostError, translated, translating
+from pykubelet.edges.host.fs.errors import HostError, is_not_found, translated, translating
 from pykubelet.edges.host.fs.mounts import mounts_below
 
 log = Log("fs")
@@ -36,9 +36,9 @@ def remove_tree(path: str, *, may_hold_mounts: bool = True) -> bool:
     """
     try:
         mode = os.lstat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return False
     except OSError as error:
+        if is_not_found(error):
+            return False
         raise translated("remove", path, error) from error
     with translating("remove", path):
         if not stat.S_ISDIR(mode):
