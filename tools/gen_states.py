@@ -19,7 +19,7 @@ from pykubelet.act.claims.model import ClaimInfo, ClaimKey
 from pykubelet.act.claims.state import decode_state, encode_state
 from pykubelet.act.claims.store import STATE_FILE
 from pykubelet.act.images.record_store import RecordStore
-from pykubelet.act.images.records import ImageAccess
+from pykubelet.act.images.records import ImageAccess, ImageIdentity
 from pykubelet.act.placement import cpu_state, memory_state
 from pykubelet.act.placement.cpu_manager import CpuState
 from pykubelet.act.placement.devices.device_checkpoint import FILE_NAME as DEVICES
@@ -94,7 +94,7 @@ async def _write_kept(root: Path) -> None:
     records = RecordStore(str(root / "image_manager"), ManualClock(wall=_AT))
     records.load()
     await records.begin(_IMAGE)
-    await records.pulled(_IMAGE, _DIGEST, [ImageAccess(node_wide=True)])
+    await records.pulled(_IMAGE, ImageIdentity(_DIGEST), [ImageAccess(node_wide=True)])
     await records.begin("registry.example.com/shop/not-there:1")
 
 
@@ -109,7 +109,7 @@ def read(root: Path) -> dict[str, Any]:
     found["volume_bindings"] = decode(Bindings, payload) if payload is not None else None
     records = RecordStore(str(root / "image_manager"), ManualClock(wall=_AT))
     records.load()
-    record = records.record(_DIGEST)
+    record = records.record(ImageIdentity(_DIGEST))
     found["image_manager"] = [record, records.is_pulling("registry.example.com/shop/not-there:1")]
     text = (root / cpu_state.FILE_NAME).read_text()
     found["cpu_manager_state"] = cpu_state.decode(text, "static", {})

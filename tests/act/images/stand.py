@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Sequence
 
 from pykubelet.act.images.credentials import PullCredentials
@@ -42,13 +43,15 @@ def request(
 
 
 class FakeRuntime:
-    """Images by the name asked for. A pull takes `seconds` and then acts as `script` has it for the image.
+    """Images by name, ID or digest. A pull takes `seconds` and then acts as `script` has it for the image.
 
-    `passwords`: the only ones that open an image. `pulls`: (image, user) of each call, in order.
+    `passwords`: the only ones that open an image. `pulls`: (image, user) of each call, in order. `answers_digest`: PullImage
+    answers with a digest, as CRI-O does up to 1.35, and not with the ID.
     """
 
-    def __init__(self, present: Sequence[str] = ()) -> None:
+    def __init__(self, present: Sequence[str] = (), answers_digest: bool = False) -> None:
         self.images = {name: image(name) for name in present}
+        self.answers_digest = answers_digest
         self.failures: dict[str, CriError] = {}
         self.status_failure: CriError | None = None
         self.passwords: dict[str, str] = {}
@@ -68,7 +71,8 @@ class FakeRuntime:
         self.status_calls += 1
         if self.status_failure is not None:
             raise self.status_failure
-        return self.images.get(image.image)
+        found = (each for name, each in self.images.items() if image.image in (name, each.id, *each.repo_digests))
+        return next(found, None)
 
     async def pull_image(
         self, image_spec: pb.ImageSpec, auth: pb.AuthConfig | None, sandbox_config: pb.PodSandboxConfig | None = None
@@ -91,7 +95,7 @@ class FakeRuntime:
         if wanted is not None and (auth is None or auth.password != wanted):
             raise CriError(CriCode.UNKNOWN, f"failed to authorize {name}: 401 Unauthorized", "PullImage")
         self.images[name] = image(name)
-        return self.images[name].id
+        return self.images[name].repo_digests[0] if self.answers_digest else self.images[name].id
 
     async def list_images(self, image: str = "") -> Sequence[pb.Image]:
         return list(self.images.values())
@@ -113,8 +117,15 @@ class FakeRuntime:
         return pb.StatusResponse(info=self.info if verbose else {})
 
 
+def digest(name: str) -> str:
+    """The digest reference of an image with a tag."""
+    return f"{name.rpartition(':')[0]}@sha256:{hashlib.sha256(name.encode()).hexdigest()}"
+
+
 def image(name: str, size: int = 1000, pinned: bool = False, uid: int | None = None, username: str = "") -> pb.Image:
-    found = pb.Image(id=f"id-of-{name}", repo_tags=[name], size=size, pinned=pinned, username=username)
+    found = pb.Image(
+        id=f"id-of-{name}", repo_tags=[name], repo_digests=[digest(name)], size=size, pinned=pinned, username=username
+    )
     if uid is not None:
         found.uid.value = uid
     return found

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from act.images.stand import FakeRuntime, Stand, image, pod, request
+from act.images.stand import FakeRuntime, Stand, digest, image, pod, request
 
 from pykubelet.act.images.keyring import PullSecret, SecretSource
 from pykubelet.act.images.model import ImageError, ImageReady, ImageSettings, VerificationPolicy
 from pykubelet.act.images.providers import CredentialProviders
+from pykubelet.act.images.records import file_name, identity_of, render_pulled
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import replace
+from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.edges.plugins.credential_config import ProviderConfig
 from pykubelet.edges.plugins.credential_provider import CacheKeyType, ProviderAnswer
@@ -246,8 +249,11 @@ async def test_secrets_come_first_then_the_node_then_plugins(tmp_path: Path) -> 
     assert [user for _, user in runtime.pulls] == ["user", "node", "plugin"]
 
 
-async def test_a_private_image_is_not_shared_with_pods_that_have_no_secret(tmp_path: Path) -> None:
-    runtime = FakeRuntime()
+@pytest.mark.parametrize("answers_digest", [False, True])
+async def test_a_private_image_is_not_shared_with_pods_that_have_no_secret(
+    tmp_path: Path, answers_digest: bool
+) -> None:
+    runtime = FakeRuntime(answers_digest=answers_digest)
     runtime.passwords[PRIVATE] = "right"
     under_test = stand(tmp_path, runtime)
     assert isinstance(
@@ -259,14 +265,17 @@ async def test_a_private_image_is_not_shared_with_pods_that_have_no_secret(tmp_p
     refused = await under_test.puller.ensure(request(PRIVATE, "never", policy="Never"))
     assert isinstance(refused, ImageError)
     assert refused.reason == "ErrImageNeverPull"
+    by_digest = await under_test.puller.ensure(request(digest(PRIVATE), "digest", policy="Never"))
+    assert isinstance(by_digest, ImageError)
     pulls = len(runtime.pulls)
     for again in (secret("1", "right"), secret("2", "right"), secret("2", "rotated")):
         assert isinstance(await under_test.puller.ensure(request(PRIVATE, "owner", secrets=(again,))), ImageReady)
     assert len(runtime.pulls) == pulls
 
 
-async def test_what_was_proven_is_known_after_a_restart(tmp_path: Path) -> None:
-    runtime = FakeRuntime()
+@pytest.mark.parametrize("answers_digest", [False, True])
+async def test_what_was_proven_is_known_after_a_restart(tmp_path: Path, answers_digest: bool) -> None:
+    runtime = FakeRuntime(answers_digest=answers_digest)
     runtime.passwords[PRIVATE] = "right"
     await stand(tmp_path, runtime).puller.ensure(request(PRIVATE, secrets=(secret("1", "right"),)))
     after = stand(tmp_path, runtime)
@@ -287,7 +296,7 @@ async def test_pods_that_share_a_pull_with_equal_secrets_are_all_let_in_later(tm
         under_test.puller.ensure(request(PRIVATE, "one", secrets=(secret("1", "right"),))),
         under_test.puller.ensure(request(PRIVATE, "two", secrets=(same,))),
     )
-    record = under_test.records.record(f"id-of-{PRIVATE}")
+    record = under_test.records.record(identity_of(runtime.images[PRIVATE]))
     assert record is not None
     assert {known.uid for known in record.access["registry.example/team/app"].secrets} == {"1", "other"}
     assert len(runtime.pulls) == 1
@@ -314,6 +323,73 @@ async def test_an_abandoned_pull_does_not_make_its_image_preloaded(tmp_path: Pat
     runtime.seconds = 0
     other_pod = await under_test.puller.ensure(request(PRIVATE, "other"))
     assert isinstance(other_pod, ImageError)
+
+
+@pytest.mark.parametrize("answers_digest", [False, True])
+async def test_a_pulled_image_that_cannot_be_read_gives_no_access_yet(tmp_path: Path, answers_digest: bool) -> None:
+    class Unreadable(FakeRuntime):
+        async def image_status(self, image: pb.ImageSpec) -> pb.Image | None:
+            if self.pulls and len(self.pulls) == 1:
+                raise CriError(CriCode.UNKNOWN, "the store is locked", "ImageStatus")
+            return await super().image_status(image)
+
+    runtime = Unreadable(answers_digest=answers_digest)
+    runtime.passwords[PRIVATE] = "right"
+    under_test = stand(tmp_path, runtime)
+    owner = request(PRIVATE, "owner", secrets=(secret("1", "right"),))
+    failed = await under_test.puller.ensure(owner)
+    assert isinstance(failed, ImageError)
+    assert failed.reason == "ImageInspectError"
+    runtime.pulls.append(("", ""))  # from here on, the runtime answers
+    for name in (PRIVATE, digest(PRIVATE)):
+        refused = await under_test.puller.ensure(request(name, f"other {name}", policy="Never"))
+        assert isinstance(refused, ImageError), name
+    assert isinstance(await under_test.puller.ensure(owner), ImageReady)
+    assert isinstance(await under_test.puller.ensure(request(PRIVATE, "other", policy="Never")), ImageError)
+
+
+@pytest.mark.parametrize("answers_digest", [False, True])
+async def test_access_is_recorded_for_the_image_that_was_pulled_not_for_the_next_of_its_name(
+    tmp_path: Path, answers_digest: bool
+) -> None:
+    class Moving(FakeRuntime):
+        """While the answer to the first pull is under way, the tag is given to another image."""
+
+        async def pull_image(
+            self, spec: pb.ImageSpec, auth: pb.AuthConfig | None, sandbox_config: pb.PodSandboxConfig | None = None
+        ) -> str:
+            answer = await super().pull_image(spec, auth, sandbox_config)
+            if len(self.pulls) == 1:
+                self.images["old"] = self.images[PRIVATE]
+                self.images[PRIVATE] = image("registry.example/team/app:2")
+            return answer
+
+    runtime = Moving(answers_digest=answers_digest)
+    runtime.passwords[PRIVATE] = "right"
+    under_test = stand(tmp_path, runtime)
+    ready = await under_test.puller.ensure(request(PRIVATE, "owner", secrets=(secret("1", "right"),)))
+    assert isinstance(ready, ImageReady)
+    assert ready.image_id == f"id-of-{PRIVATE}"
+    assert under_test.records.record(identity_of(runtime.images["old"])) is not None
+    assert under_test.records.record(identity_of(runtime.images[PRIVATE])) is None
+
+
+@pytest.mark.parametrize("image_ref", [f"id-of-{PRIVATE}", digest(PRIVATE)])
+async def test_a_record_of_another_kubelet_is_honored(tmp_path: Path, image_ref: str) -> None:
+    runtime = FakeRuntime([PRIVATE])
+    right = secret("1", "right")
+    first = stand(tmp_path / "first", runtime)
+    await first.puller.ensure(request(PRIVATE, policy="Always", secrets=(right,)))
+    written = first.records.record(identity_of(runtime.images[PRIVATE]))
+    assert written is not None
+    pulled = tmp_path / "records" / "pulled"
+    pulled.mkdir(parents=True)
+    (pulled / file_name(image_ref)).write_bytes(render_pulled(replace(written, image_ref=image_ref)))
+    under_test = stand(tmp_path, runtime)
+    other_pod = await under_test.puller.ensure(request(PRIVATE, "other", policy="Never"))
+    owner = await under_test.puller.ensure(request(PRIVATE, "owner", policy="Never", secrets=(right,)))
+    assert isinstance(other_pod, ImageError)
+    assert isinstance(owner, ImageReady)
 
 
 async def test_a_bad_pull_secret_is_reported(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pykubelet.act.images.gc import ImageCollector, ImageGcError
 from pykubelet.act.images.metrics import COLLECTED
 from pykubelet.act.images.model import ImageSettings
 from pykubelet.act.images.record_store import RecordStore
-from pykubelet.act.images.records import ImageAccess
+from pykubelet.act.images.records import ImageAccess, ImageIdentity
 from pykubelet.base.api import core
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import Clock, ManualClock
@@ -253,21 +253,21 @@ async def test_switched_off_it_only_takes_inventory_and_tidies_intents(tmp_path:
     await node.collector.run_round()
     assert node.runtime.removed == []
     assert not node.records.is_pulling("a:1")
-    assert node.records.record("id-of-docker.io/library/a:1") is not None
+    assert node.records.record(ImageIdentity("id-of-docker.io/library/a:1")) is not None
 
 
 async def test_records_go_with_their_images(tmp_path: Path) -> None:
     node = Node(tmp_path, image("a:1"), image("b:1"), min_age_s=0.0)
     for name in ("a:1", "b:1", "gone:1"):
-        await node.records.learn(name, f"id-of-{name}", ImageAccess(node_wide=True))
+        await node.records.learn(name, ImageIdentity(f"id-of-{name}"), ImageAccess(node_wide=True))
     node.clock.advance(10)
     node.use("b:1")
     node.available = 500
     with pytest.raises(ImageGcError):
         await node.collector.collect()
-    assert node.records.record("id-of-a:1") is None
-    assert node.records.record("id-of-gone:1") is None
-    assert node.records.record("id-of-b:1") is not None
+    assert node.records.record(ImageIdentity("id-of-a:1")) is None
+    assert node.records.record(ImageIdentity("id-of-gone:1")) is None
+    assert node.records.record(ImageIdentity("id-of-b:1")) is not None
 
 
 @pytest.mark.looptime

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from act.images.stand import pod
+from act.images.test_pull_answers import check_references
 from testbed import containerd, images, registry
 from testbed.private_runtime import Testbed
 from testbed.registry import Registry
@@ -26,6 +27,7 @@ from pykubelet.act.images.gc import ImageCollector
 from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest, ImageSettings, Pulls, PullStage
 from pykubelet.act.images.providers import CredentialProviders
 from pykubelet.act.images.record_store import RecordStore
+from pykubelet.act.images.records import ImageIdentity, file_name
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.mailbox import Sink
@@ -148,6 +150,41 @@ async def test_pull_by_tag_then_present(node: Node, plain: Registry) -> None:
         f"{plain.address}/team/app0": {"nodePodsAccessible": True}
     }
     assert list((node.root / "image_manager" / "pulling").iterdir()) == []
+
+
+async def test_the_answer_to_a_pull_is_a_reference_of_its_image(node: Node, plain: Registry) -> None:
+    image = f"{plain.address}/team/app4:1"
+    node.used.add(image)
+    answer = await node.client.pull_image(pb.ImageSpec(image=image), None)
+    await check_references(node.client, image, answer)
+
+
+async def test_a_record_under_a_digest_is_honored_and_stays(node: Node, private: Registry) -> None:
+    node.log_in(private.url, *LOGIN)
+    image = f"{private.address}/team/secret:1"
+    async with node.puller() as puller:
+        assert isinstance(await node.ensure(puller, image), ImageReady)
+    (node.root / "config.json").unlink()
+    status = await node.client.image_status(pb.ImageSpec(image=image))
+    assert status is not None
+    folder = node.root / "image_manager" / "pulled"
+    (by_id,) = folder.iterdir()
+    (digest,) = status.repo_digests
+    text = by_id.read_text()
+    for access, answers in (("nodePodsAccessible", ImageReady), ("unknown", ImageError)):
+        for path in folder.iterdir():
+            path.unlink()
+        other_kubelets = {**json.loads(text), "imageRef": digest}
+        other_kubelets["credentialMapping"] = {f"{private.address}/team/secret": {access: True}}
+        (folder / file_name(digest)).write_text(json.dumps(other_kubelets))
+        async with node.puller() as puller:
+            assert isinstance(await node.ensure(puller, image, policy="Never"), answers)
+    records = RecordStore(str(node.root / "image_manager"), SystemClock())
+    records.load()
+    settings = ImageSettings(str(node.root / "image_manager"), high_percent=99, low_percent=98)
+    lifecycles = make_cell("Lifecycles", Lifecycles())[0]
+    await ImageCollector(node.client, records, SystemClock(), settings, lifecycles, node.sink).collect()
+    assert [path.name for path in folder.iterdir()] == [file_name(digest)]
 
 
 async def test_pull_by_digest(node: Node, plain: Registry, archive: Path) -> None:
@@ -328,7 +365,7 @@ async def test_the_collector_removes_what_is_unused_but_never_the_sandbox_image(
     settings = ImageSettings(str(node.root / "image_manager"), max_age_s=0.01, high_percent=100, protected=protected)
     records = RecordStore(settings.records_dir, SystemClock())
     records.load()
-    assert records.record(own.image_ref) is not None
+    assert records.record(ImageIdentity(own.image_id)) is not None
     lifecycles = make_cell("Lifecycles", Lifecycles())[0]
     collector = ImageCollector(node.client, records, SystemClock(), settings, lifecycles, node.sink)
     await asyncio.sleep(0.05)
@@ -336,4 +373,4 @@ async def test_the_collector_removes_what_is_unused_but_never_the_sandbox_image(
     left = {each.id for each in await node.client.list_images()}
     assert own.image_id not in left
     assert await node.client.image_status(pb.ImageSpec(image=images.PAUSE)) is not None
-    assert records.record(own.image_ref) is None
+    assert records.record(ImageIdentity(own.image_id)) is None

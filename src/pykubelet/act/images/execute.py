@@ -31,6 +31,7 @@ from pykubelet.act.images.model import (
 from pykubelet.act.images.names import InvalidImage, parse_image, with_default_tag
 from pykubelet.act.images.pulls import ImageService, PullDone, PullFailed, PullOrder, PullRunner
 from pykubelet.act.images.record_store import RecordStore
+from pykubelet.act.images.records import ImageIdentity, identity_of
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
@@ -131,7 +132,7 @@ class ImagePuller:
     ) -> ImageReady | ImageError:
         access = AccessDecision.MUST_PULL
         if status is not None:
-            access = self._judge(spec.image, status.id)
+            access = self._judge(spec.image, identity_of(status))
             if access is AccessDecision.GRANTED:
                 count_ensured(policy, is_present=True, must_pull=False)
                 return self._present(request, spec.image, status)
@@ -145,7 +146,9 @@ class ImagePuller:
         except CredentialError as error:
             return self._failed(request, spec.image, str(error), self._policy)
         if status is not None:
-            if access is AccessDecision.ASK_CREDENTIALS and await self._opens(spec.image, status.id, credentials):
+            if access is AccessDecision.ASK_CREDENTIALS and await self._opens(
+                spec.image, identity_of(status), credentials
+            ):
                 count_ensured(policy, is_present=True, must_pull=False)
                 return self._present(request, spec.image, status)
             if policy is PullPolicy.NEVER:
@@ -156,21 +159,21 @@ class ImagePuller:
         count_ensured(policy, is_present=is_present, must_pull=True)
         return await self._pull(request, asked, spec, credentials)
 
-    def _judge(self, spec_image: str, image_ref: str) -> AccessDecision:
-        begun = self._records.is_pulling(spec_image) or self._records.is_unreadable(image_ref)
-        record = self._records.record(image_ref)
+    def _judge(self, spec_image: str, image: ImageIdentity) -> AccessDecision:
+        begun = self._records.is_pulling(spec_image) or self._records.is_unknown(image)
+        record = self._records.record(image)
         access = decide.judge_access(self._settings, spec_image, record, begun)
         if self._settings.ensure_secret_pulled and access is not AccessDecision.ASK_CREDENTIALS:
             ACCESS_CHECKS.inc(decide.check_result(self._settings, spec_image, access, record is not None or begun))
         return access
 
-    async def _opens(self, spec_image: str, image_ref: str, credentials: tuple[Credential, ...]) -> bool:
+    async def _opens(self, spec_image: str, image: ImageIdentity, credentials: tuple[Credential, ...]) -> bool:
         """Whether the image was pulled with one of the pod's credentials; records newly proven access."""
-        record = self._records.record(image_ref)
+        record = self._records.record(image)
         known = decide.recorded_access(record, spec_image)
         granted = decide.match_credentials(known, credentials) if known is not None else None
         if granted is not None and granted.learn is not None:
-            await self._records.learn(spec_image, image_ref, granted.learn)
+            await self._records.learn(spec_image, image, granted.learn)
         ACCESS_CHECKS.inc("credentialRecordFound" if granted is not None else "mustAuthenticate")
         return granted is not None
 

@@ -19,6 +19,7 @@ from pykubelet.act.images.decide_gc import RemovalCandidate, Sightings, StoredIm
 from pykubelet.act.images.metrics import COLLECTED
 from pykubelet.act.images.model import ImageSettings
 from pykubelet.act.images.record_store import RecordStore
+from pykubelet.act.images.records import ImageIdentity
 from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
@@ -192,7 +193,7 @@ class ImageCollector:
         container_images = [c.image_id or c.image_ref or c.image.image for c in containers]
         used = decide_gc.find_used(images, container_images, self._volume_images())
         self._sightings = decide_gc.update_sightings(self._sightings, images, used, at)
-        await self._records.settle_leftovers([(image.id, image.names) for image in images])
+        await self._records.settle_leftovers([ImageIdentity(image.id, image.names) for image in images])
         sandbox_image = _sandbox_image(await self._runtime.status(verbose=True))
         return _Inventory(images, used, self._settings.protected | sandbox_image, at, wall)
 
@@ -252,7 +253,8 @@ class ImageCollector:
         return freed, errors
 
     async def _prune(self, inventory: _Inventory, removed: set[str]) -> None:
-        await self._records.prune({image.id for image in inventory.images} - removed, inventory.wall)
+        left = [ImageIdentity(image.id, image.names) for image in inventory.images if image.id not in removed]
+        await self._records.prune(left, inventory.wall)
 
     async def _image_fs_usage(self) -> FsUsage:
         info = await self._runtime.image_fs_info()

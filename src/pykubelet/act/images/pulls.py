@@ -19,6 +19,7 @@ from pykubelet.act.images.metrics import PULL_DURATIONS, size_words
 from pykubelet.act.images.model import ActivePull, ImageSettings, Pulls, PullStage, WaitingPod
 from pykubelet.act.images.pull_queue import PullQueue
 from pykubelet.act.images.record_store import RecordStore
+from pykubelet.act.images.records import content_of, identity_of
 from pykubelet.base.kit.bucket import TokenBucket
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
@@ -61,7 +62,10 @@ class PullOrder(Value):
 
 
 class PullDone(Value):
-    """A finished pull. `pull_s`: seconds of the PullImage call. `image`: its status afterwards; None if absent or unreadable."""
+    """A finished pull. `image_ref`: the runtime's answer, an image ID or a digest. `pull_s`: seconds of the PullImage call.
+
+    `image`: the status of the pulled image; None if it is absent or cannot be read.
+    """
 
     image_ref: str
     pull_s: float
@@ -188,8 +192,11 @@ class PullRunner:
         if isinstance(result, PullFailed):
             await records.failed(image)
             return
+        if result.image is None:  # nothing is proven for an image that is not known
+            records.unsure(image)
+            return
         proofs = [access_of(None if used is None else waiter.credentials[used]) for waiter in waiters]
-        await records.pulled(image, result.image_ref, dict.fromkeys(proofs))
+        await records.pulled(image, identity_of(result.image), dict.fromkeys(proofs))
 
     async def _attempt_all(self, pull: _Pull) -> tuple[PullDone | PullFailed, int | None]:
         """Try the credentials one after another; return the result and the index of the credential used."""
@@ -209,14 +216,19 @@ class PullRunner:
                 away = away and error.is_unavailable
                 continue
             pull_s = self._clock.monotonic() - begun
-            status = await self._status(order.spec)
+            status = await self._pulled_image(order.spec, image_ref)
             PULL_DURATIONS.observe(pull_s, size_words(status.size if status is not None else 0))
             return PullDone(image_ref, pull_s, status), number
         return PullFailed(joined_errors(errors), away), None
 
-    async def _status(self, spec: pb.ImageSpec) -> pb.Image | None:
+    async def _pulled_image(self, spec: pb.ImageSpec, image_ref: str) -> pb.Image | None:
+        """The image that a pull has brought; another pull may have given its name to another image since."""
         try:
-            return await self._images.image_status(spec)
+            image = await self._images.image_status(spec)
+            if image is not None and content_of(image_ref) in identity_of(image).contents:
+                return image
+            by_ref = pb.ImageSpec(image=image_ref, annotations=spec.annotations, runtime_handler=spec.runtime_handler)
+            return await self._images.image_status(by_ref)
         except CriError as error:
             log.warning("an image was pulled but cannot be inspected", image=spec.image, error=error)
             return None

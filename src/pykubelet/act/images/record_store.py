@@ -4,8 +4,9 @@ Owns: `<records_dir>/pulling` (an intent for each started pull) and `<records_di
 pulled here). `decide.py` decides which pod may use an image. Only image pulls and the image collector use this module.
 
 Rules: an intent is written before PullImage is called. It is removed when the pull has certainly failed, or when the
-record is written. A pod must pull an image that is present while its intent exists. An unreadable record is renamed to
-`*.corrupt`; its image counts as pulled here with unknown credentials. A failed write keeps the intent.
+record is written, under the ID that ImageStatus has for the pulled image. A pod must pull an image that is present while an
+intent of one of its names exists. An unreadable record is renamed to `*.corrupt`; its image counts as pulled here with unknown
+credentials. A failed write keeps the intent.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from pykubelet.act.images.metrics import INTENTS, RECORDS
 from pykubelet.act.images.names import InvalidImage, bare_name, complete_name
 from pykubelet.act.images.records import (
     ImageAccess,
+    ImageIdentity,
     PulledRecord,
     RecordError,
+    RecordIndex,
+    content_of,
     file_name,
     parse_intent,
     parse_pulled,
@@ -52,7 +56,7 @@ class RecordStore:
         self._pulled = f"{directory}/pulled"
         self._clock = clock
         self._flight = SingleFlight("image-records", workers=1)
-        self._records: dict[str, PulledRecord] = {}
+        self._records = RecordIndex()
         self._unreadable: set[str] = set()
         self._intents: set[str] = set()
         self._running: Counter[str] = Counter()
@@ -72,7 +76,7 @@ class RecordStore:
                 return
         self._intents = set(self._read_all(self._pulling, parse_intent)[0])
         records, self._unreadable = self._read_all(self._pulled, parse_pulled)
-        self._records = {record.image_ref: record for record in records}
+        self._records = RecordIndex(records)
         self._unsure = set(self._intents)
         self._set_gauges()
 
@@ -80,25 +84,30 @@ class RecordStore:
         INTENTS.set(len(self._intents))
         RECORDS.set(len(self._records))
 
-    def record(self, image_ref: str) -> PulledRecord | None:
-        """The record of an image, by its reference; None when it was not pulled here."""
-        return self._records.get(image_ref)
+    def record(self, image: ImageIdentity) -> PulledRecord | None:
+        """What the records of an image allow; None when it was not pulled here."""
+        return self._records.find(image)
 
     def is_pulling(self, image: str) -> bool:
-        """Whether a pull of this image was begun and its result is not recorded."""
+        """Whether a pull of this image name was begun and its result is not recorded."""
         return image in self._intents
 
-    def is_unreadable(self, image_ref: str) -> bool:
-        """Whether the image was pulled here and its record cannot be read."""
-        return file_name(image_ref) in self._unreadable
+    def is_unknown(self, image: ImageIdentity) -> bool:
+        """Whether the image was pulled here with credentials that are not known.
 
-    def hand_out(self, image_ref: str) -> None:
+        Its record cannot be read, or a pull of one of its names was begun and the result is not recorded.
+        """
+        if not self._unreadable.isdisjoint(map(file_name, image.references)):
+            return True
+        return any(complete_name(intent) in image.names for intent in self._intents)
+
+    def hand_out(self, image_id: str) -> None:
         """Note that a container is about to be made from this image, before the runtime lists the container."""
-        self._handed_out[image_ref] = self._clock.monotonic()
+        self._handed_out[image_id] = self._clock.monotonic()
 
-    def handed_out_at(self, image_ref: str) -> float | None:
+    def handed_out_at(self, image_id: str) -> float | None:
         """When `hand_out` was last called for this image (monotonic seconds); None: never."""
-        return self._handed_out.get(image_ref)
+        return self._handed_out.get(image_id)
 
     async def begin(self, image: str) -> str | None:
         """Record the intent to pull. Returns an error text if that fails; then the image must not be pulled."""
@@ -125,31 +134,31 @@ class RecordStore:
         self._running[image] -= 1
         self._unsure.add(image)
 
-    async def pulled(self, image: str, image_ref: str, access: Iterable[ImageAccess]) -> None:
-        """Record a successful pull with the access that each waiting pod has proven."""
+    async def pulled(self, image: str, pulled: ImageIdentity, access: Iterable[ImageAccess]) -> None:
+        """Record a successful pull with the access that each waiting pod has proven. `image`: the name as in the pods."""
         async with self._lock:
             self._running[image] -= 1
-            written = [await self._add(image, image_ref, each) for each in access]
+            written = [await self._add(image, pulled, each) for each in access]
             if all(written):
                 self._unsure.discard(image)
                 await self._drop_intent(image)
 
-    async def learn(self, image: str, image_ref: str, access: ImageAccess) -> None:
-        """Add the access that a pod has proven with its credentials."""
+    async def learn(self, image: str, present: ImageIdentity, access: ImageAccess) -> None:
+        """Add the access that a pod has proven with its credentials. `image`: the name as in the pod."""
         async with self._lock:
-            await self._add(image, image_ref, access)
+            await self._add(image, present, access)
 
-    async def settle_leftovers(self, images: Collection[tuple[str, tuple[str, ...]]]) -> None:
+    async def settle_leftovers(self, images: Collection[ImageIdentity]) -> None:
         """Settle intents without a running pull: if the image is present, write a record without access; then drop the intent.
 
-        `images`: the runtime's images as (reference, names).
+        `images`: all images of the runtime.
         """
         left = {image for image in self._intents if not self._running[image]}
         if not left:
             return
-        present: dict[str, str] = {}
-        for image_ref, names in images:
-            present.update((name, image_ref) for name in names)
+        present: dict[str, ImageIdentity] = {}
+        for each in images:
+            present.update((name, each) for name in each.names)
         async with self._lock:
             for image in sorted(left):
                 if self._running[image]:
@@ -159,20 +168,25 @@ class RecordStore:
                     self._unsure.discard(image)
                     await self._drop_intent(image)
 
-    async def prune(self, present: Collection[str], before: float) -> None:
-        """Forget records of images that are gone; those updated at or after `before` (wall seconds) stay."""
-        self._handed_out = {ref: at for ref, at in self._handed_out.items() if ref in present}
+    async def prune(self, present: Collection[ImageIdentity], before: float) -> None:
+        """Forget records of images that are gone; those updated at or after `before` (wall seconds) stay.
+
+        `present`: all images of the runtime.
+        """
+        ids = {image.id for image in present}
+        contents = {content for image in present for content in image.contents}
+        self._handed_out = {image_id: at for image_id, at in self._handed_out.items() if image_id in ids}
         async with self._lock:
-            gone = [r for r in self._records.values() if r.image_ref not in present and r.updated_at < before]
+            gone = [r for r in self._records if content_of(r.image_ref) not in contents and r.updated_at < before]
             for record in gone:
                 path = f"{self._pulled}/{file_name(record.image_ref)}"
                 error = await self._write(partial(files.remove_file, path))
                 if error is None:
-                    del self._records[record.image_ref]
+                    self._records.remove(record)
                 else:
                     log.warning("an image pull record cannot be removed", image=record.image_ref, error=error)
             self._set_gauges()
-            for name in self._unreadable - {file_name(image_ref) for image_ref in present}:
+            for name in self._unreadable - {file_name(ref) for image in present for ref in image.references}:
                 await self._drop_unreadable(name)
 
     async def _drop_unreadable(self, name: str) -> None:
@@ -181,10 +195,10 @@ class RecordStore:
             if error is None:
                 self._unreadable.discard(name)
 
-    async def _add(self, image: str, image_ref: str, access: ImageAccess | None) -> bool:
+    async def _add(self, image: str, identity: ImageIdentity, access: ImageAccess | None) -> bool:
         now = self._clock.wall()
-        old = self._records.get(image_ref)
-        new = old or PulledRecord(image_ref, now)
+        old = self._records.find(identity)
+        new = old or PulledRecord(identity.id, now)
         if access is not None:
             try:
                 new = new.with_access(bare_name(image), access, now)
@@ -193,14 +207,15 @@ class RecordStore:
                 return False
         if new is old:
             return True
-        path = f"{self._pulled}/{file_name(image_ref)}"
+        path = f"{self._pulled}/{file_name(identity.id)}"
         error = await self._write(lambda: _replace(path, render_pulled(new)))
         if error is not None:
             log.warning("an image pull record cannot be written", image=image, error=error)
             return False
-        self._records[image_ref] = new
+        self._records.put(new)
         self._set_gauges()
-        await self._drop_unreadable(file_name(image_ref))
+        for reference in identity.references:
+            await self._drop_unreadable(file_name(reference))
         return True
 
     async def _drop_intent(self, image: str) -> None:

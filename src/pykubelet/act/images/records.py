@@ -1,7 +1,10 @@
 """Records of which credentials an image was pulled with: values and file format. Pure; `record_store.py` stores them.
 
-Owns: `PulledRecord` and the JSON of the kinds `ImagePullIntent` and `ImagePulledRecord`. Records that another kubelet
-wrote into the same root directory can be read.
+Owns: `PulledRecord`, the rule for which records are of one image, and the JSON of the kinds `ImagePullIntent` and
+`ImagePulledRecord`. Records that another kubelet wrote into the same root directory can be read.
+
+CRI lets PullImage answer with an image ID or with a digest, and ImageStatus always has the ID. This agent writes its records
+under the ID. Another kubelet may have written them under a digest, so that the records of one image are found by both.
 
 Source: the Kubernetes documentation "Kubelet Configuration (v1beta1)" and KEP-2535 (ensure secret pulled images).
 """
@@ -9,13 +12,15 @@ Source: the Kubernetes documentation "Kubelet Configuration (v1beta1)" and KEP-2
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 
 import msgspec
 
 from pykubelet.act.images.keyring import ServiceAccountSource
 from pykubelet.base.api.times import format_time, parse_time
 from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.edges.cri import cri_pb2 as pb
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
 _VERSIONS = (API_VERSION, "kubelet.config.k8s.io/v1alpha1")
@@ -67,6 +72,78 @@ class PulledRecord(Value):
         if merged == known:
             return self
         return replace(self, updated_at=now, access={**self.access, name: merged})
+
+    def joined(self, other: PulledRecord) -> PulledRecord:
+        """This record with the access of a newer one added."""
+        access = dict(self.access)
+        for name, newer in other.access.items():
+            access[name] = access[name].merged(newer) if name in access else newer
+        return replace(self, updated_at=other.updated_at, access=access)
+
+
+class ImageIdentity(Value):
+    """An image of the runtime: its ID, and its names: tags and digests (`<repository>@sha256:<digest>`)."""
+
+    id: str
+    names: tuple[str, ...] = ()
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """What PullImage may have answered for this image: its ID or one of its digests, with and without repository."""
+        digests = [name for name in self.names if "@" in name]
+        hashed = self.id.removeprefix("sha256:")
+        bare = (name.partition("@")[2] for name in digests)
+        return tuple(dict.fromkeys((self.id, hashed, f"sha256:{hashed}", *digests, *bare)))
+
+    @property
+    def contents(self) -> frozenset[str]:
+        """The content hashes of `references`."""
+        return frozenset(map(content_of, self.references))
+
+
+def identity_of(image: pb.Image) -> ImageIdentity:
+    """The identity of an image that the runtime has reported."""
+    return ImageIdentity(image.id, (*image.repo_tags, *image.repo_digests))
+
+
+def content_of(image_ref: str) -> str:
+    """The part of an image ID or digest that states the content: neither repository nor the prefix `sha256:`."""
+    return image_ref.rpartition("@")[2].removeprefix("sha256:")
+
+
+class RecordIndex:
+    """Pull records by their image reference; finds all records of an image."""
+
+    def __init__(self, records: Iterable[PulledRecord] = ()) -> None:
+        self._by_content: dict[str, dict[str, PulledRecord]] = {}
+        for record in records:
+            self.put(record)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_content.values()))
+
+    def __iter__(self) -> Iterator[PulledRecord]:
+        for records in self._by_content.values():
+            yield from records.values()
+
+    def put(self, record: PulledRecord) -> None:
+        """Add a record, in the place of one with the same reference."""
+        self._by_content.setdefault(content_of(record.image_ref), {})[record.image_ref] = record
+
+    def remove(self, record: PulledRecord) -> None:
+        """Remove the record with the reference of this one."""
+        content = content_of(record.image_ref)
+        del self._by_content[content][record.image_ref]
+        if not self._by_content[content]:
+            del self._by_content[content]
+
+    def find(self, image: ImageIdentity) -> PulledRecord | None:
+        """What all records of the image allow, under its ID; None: it was not pulled here."""
+        found = [record for key in sorted(image.contents) for record in self._by_content.get(key, {}).values()]
+        if not found:
+            return None
+        joined = reduce(PulledRecord.joined, sorted(found, key=lambda record: record.updated_at))
+        return joined if joined.image_ref == image.id else replace(joined, image_ref=image.id)
 
 
 def file_name(key: str) -> str:

@@ -52,11 +52,15 @@ class FakeConditions:
 
 @dataclass(slots=True)
 class FakeFeatures:
-    """The optional features of the fake: CRI's event stream, containerd's event service, RuntimeConfig's cgroup driver."""
+    """The optional features of the fake: CRI's event stream, containerd's event service, RuntimeConfig's cgroup driver.
+
+    `answers_digest`: PullImage answers with a digest, as CRI-O does up to 1.35, and not with the ID.
+    """
 
     cri_events: bool = False
     containerd_events: bool = True
     cgroup_driver: pb.CgroupDriver | None = None
+    answers_digest: bool = False
 
 
 class FakeAnswers:
@@ -330,7 +334,7 @@ class FakeAnswers:
             denied = "pull access denied, repository does not exist or may require authorization: authorization failed"
             raise Refused(CriCode.UNKNOWN, f"{prefix}{denied}: no basic auth credentials")
         self.state.images[name] = image
-        return pb.PullImageResponse(image_ref=image.id)
+        return pb.PullImageResponse(image_ref=image.digest if self.features.answers_digest else image.id)
 
     async def _remove_image(self, request: pb.RemoveImageRequest) -> pb.RemoveImageResponse:
         image = self.state.find_image(request.image.image)
