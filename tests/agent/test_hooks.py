@@ -161,6 +161,36 @@ async def test_one_container_restarts_all(agent: Agent, tmp_path: Path) -> None:
     await agent.wait_gone("reset")
 
 
+async def test_a_sidecar_restarts_all_containers_of_a_pod_that_otherwise_never_restarts(
+    agent: Agent, tmp_path: Path
+) -> None:
+    rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}
+    gate = Gate(tmp_path)
+    script = f"{UNTIL_OPEN}; rm /gate/open; exit 88"
+    watcher = make_container("watcher", script, restartPolicy="Always", restartPolicyRules=[rule], volumeMounts=MOUNTS)
+    inits = [make_container("setup", script="true"), watcher]
+    volumes = [gate.volume]
+    agent.put(
+        make_pod("watched", make_container(script=STAY), initContainers=inits, volumes=volumes, restartPolicy="Never")
+    )
+    await agent.wait_running("watched")
+    gate.open()
+    pod = await agent.wait_pod(
+        "watched",
+        "started again",
+        lambda pod: (
+            all(container_status(pod, name)["restartCount"] == 1 for name in ("main", "watcher", "setup"))
+            and container_status(pod)["ready"]
+        ),
+    )
+    assert pod["status"]["phase"] == "Running"
+    assert is_ready(pod)
+    conditions = {c["type"]: c["status"] for c in pod["status"]["conditions"]}
+    assert conditions["AllContainersRestarting"] == "False"
+    agent.remove("watched")
+    await agent.wait_gone("watched")
+
+
 @pytest.mark.parametrize("grace", [0, 1])
 async def test_hardly_any_grace_period(grace: int, agent: Agent) -> None:
     """Nothing is waited for long; the runtime is given its two seconds."""

@@ -311,6 +311,17 @@ def test_a_pod_whose_rule_restarts_all_starts_over() -> None:
     assert play.state.reset_instances == {"app-0", "i1-0"}, "what was removed is known afterwards"
 
 
+def test_an_agent_that_starts_in_the_middle_of_a_restart_of_all_finishes_it() -> None:
+    """The restart was requested by a sidecar of a pod whose other containers never restart."""
+    watcher = sidecar("watcher", restartPolicyRules=[rule("RestartAllContainers", 88)])
+    play = Playbook(pod(init=(container("i1"), watcher), restart="Never"))
+    asks = exited("watcher", code=88, ended=play.wall - 2)
+    killed = exited("app", code=137, ended=play.wall - 1)
+    assert play.sees(box(), exited("i1"), asks, killed) == ["sync: restart all; remove app-0, i1-0, watcher-0"]
+    assert play.sync_ended() == []
+    assert play.sees(box()) == ["sync: start i1"]
+
+
 def test_restarting_all_again_and_again_waits_ever_longer() -> None:
     """KEP-5532: the back-off of containers holds for such restarts too. They are removed at once, and start later."""
     of = pod(container("app", restartPolicyRules=[rule("RestartAllContainers", 88)]), container("b"))

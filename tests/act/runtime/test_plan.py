@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from act.pods.scenes import box, container, created, exited, pod, probes, rule, running, sidecar, unknown, view
+from act.pods.scenes import WALL, box, container, created, exited, pod, probes, rule, running, sidecar, unknown, view
 from act.runtime.planning import is_ended, kills, plan
 
 from pykubelet.act.runtime.plan.plan import ContainerKill, KillCause
@@ -306,6 +306,14 @@ def test_a_container_that_was_killed_to_be_started_again_does_not_restart_all() 
     killed = exited("app", code=137)
     made = plan(of, view(box(), killed, running("b")), to_restart=(killed.id,))
     assert (made.restart_all, made.starts) == ("", ("app",))
+
+
+def test_a_sidecar_that_ends_after_all_else_has_ended_for_good_does_not_restart_it() -> None:
+    of = pod(init=(sidecar("watcher", restartPolicyRules=[ALL]),), restart="Never")
+    done, late = exited("app", ended=WALL), exited("watcher", code=88, ended=WALL + 1)
+    made = plan(of, view(box(), done, late))
+    assert (made.restart_all, made.stop_pod) == ("", True)
+    assert plan(of, view(box(), exited("app", ended=WALL + 2), late)).restart_all == "watcher"
 
 
 def test_after_everything_is_removed_the_pod_starts_from_its_init_containers() -> None:

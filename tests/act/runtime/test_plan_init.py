@@ -187,6 +187,13 @@ def test_sidecars_are_started_in_order_before_what_comes_next() -> None:
     assert made.starts == ("s1", "s3")
 
 
+def test_an_init_container_that_was_killed_to_be_started_again_is_started_whatever_its_exit_code() -> None:
+    of = pod(init=(container("i1"), container("i2")), restart="Never")
+    for code in (0, 137):
+        killed = exited("i1", code=code)
+        assert plan(of, view(box(), killed), to_restart={killed.id}).starts == ("i1",)
+
+
 def test_a_sidecar_with_an_action_for_all_containers_takes_all_along() -> None:
     of = pod(init=(sidecar("s1", restartPolicyRules=[rule("RestartAllContainers", 9)]),))
     assert plan(of, view(box(), exited("s1", code=9), running())).restart_all

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from act.pods.scenes import box, container, created, exited, pod, rule, running, sidecar, unknown, view
+from act.pods.scenes import WALL, box, container, created, exited, pod, rule, running, sidecar, unknown, view
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.model.labels import CONFIG_SOURCE
@@ -70,6 +70,25 @@ def both(**spec: Any) -> Pod:
 )
 def test_regular_containers(of: Pod, seen: list[ContainerView], expected: Phase) -> None:
     assert phase(of, *seen) is expected
+
+
+WATCHED = pod(init=(sidecar("watcher", restartPolicyRules=[rule("RestartAllContainers", 88)]),), restart="Never")
+
+
+def test_a_pod_whose_sidecar_restarts_all_containers_has_not_ended() -> None:
+    """Its regular container was killed for that, and is not removed yet."""
+    assert phase(WATCHED, exited("watcher", 88, ended=WALL), exited("app", 137, ended=WALL + 1)) is RUNNING
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, SUCCEEDED), (1, FAILED)])
+def test_a_pod_that_was_done_when_its_sidecar_ended_has_ended(code: int, expected: Phase) -> None:
+    """Such a sidecar gets its signal because the regular containers have ended, and may exit with any code."""
+    assert phase(WATCHED, exited("watcher", 88, ended=WALL + 1), exited("app", code, ended=WALL)) is expected
+
+
+def test_an_init_container_that_was_killed_to_be_started_again_has_not_failed() -> None:
+    of, killed = pod(init=I1, restart="Never"), exited("i1", 137)
+    assert pod_phase(of, view(box(), killed), {}, ended=False, to_restart={killed.id}) is PENDING
 
 
 @pytest.mark.parametrize(

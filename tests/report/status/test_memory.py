@@ -196,6 +196,7 @@ async def test_a_pod_that_ended_stays_as_it_was(tmp_path: Path) -> None:
         await now.live(lifecycle(pod))
         await now.see(view(running()))
         await now.see(view(exited(), read_at=2.0), at=2.0)
+        await now.live(lifecycle(pod, Stage.TERMINATING, kill_reason=KillReason.COMPLETED))
         await now.wait(lambda status: status.phase == "Succeeded")
         gone = view(exited(), sandboxes=(sandbox(ready=False, ips=()),), read_at=3.0)
         await now.live(lifecycle(pod, Stage.FINISHED, kill_reason=KillReason.COMPLETED))
@@ -226,7 +227,11 @@ async def test_what_vanished_while_the_agent_was_away_is_noticed(tmp_path: Path)
 
 async def test_an_end_that_the_runtime_knows_nothing_of_does_not_hold_a_new_life_back(tmp_path: Path) -> None:
     pod = make_pod(restartPolicy="Never")
-    assert (await first_life(tmp_path / "s", pod, view(exited("app", 1)))).phase == "Failed"
+    async with agent(tmp_path / "s") as now:
+        await now.want(pod)
+        await now.live(lifecycle(pod, Stage.TERMINATING, kill_reason=KillReason.COMPLETED))
+        await now.see(view(exited("app", 1)))
+        await now.wait(lambda status: status.phase == "Failed")
     async with agent(tmp_path / "s") as now:
         await now.want(pod)
         await now.live(lifecycle(pod))

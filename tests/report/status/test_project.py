@@ -99,9 +99,8 @@ def test_a_pod_that_was_initialized_stays_so_while_all_its_containers_start_agai
 
 @pytest.mark.parametrize(("code", "reason"), [(0, "PodCompleted"), (1, "PodFailed")])
 def test_a_pod_that_ended(code: int, reason: str) -> None:
-    found = conditions(
-        shown(make_pod(restartPolicy="Never"), view(exited("app", code), sandboxes=(sandbox(ready=False),)))
-    )
+    seen = view(exited("app", code), sandboxes=(sandbox(ready=False),))
+    found = conditions(shown(make_pod(restartPolicy="Never"), seen, Stage.TERMINATING))
     assert found["Ready"] == found["ContainersReady"] == ("False", reason)
     assert found["Initialized"] == (("True", "PodCompleted") if code == 0 else ("True",))
     assert found["PodReadyToStartContainers"] == ("False",)
@@ -173,7 +172,7 @@ def test_restarting_all_containers_is_a_condition_of_pods_with_such_a_rule_only(
 def test_after_the_end_the_condition_of_restarts_states_how_it_ended(code: int, reason: str) -> None:
     rules = (core.ContainerRestartRule(action="RestartAllContainers"),)
     pod = make_pod(container(restartPolicyRules=rules), restartPolicy="Never")
-    found = conditions(shown(pod, view(exited("app", code))))
+    found = conditions(shown(pod, view(exited("app", code)), Stage.TERMINATING))
     assert found["AllContainersRestarting"] == ("False", reason)
 
 
@@ -185,6 +184,47 @@ def test_the_generation_is_reported_where_the_pod_has_one() -> None:
 
 
 # Phase
+
+
+def watched_pod() -> core.Pod:
+    """A pod whose sidecar restarts all containers when it exits with 88; nothing else of it restarts."""
+    codes = core.ContainerRestartRuleOnExitCodes(operator="In", values=(88,))
+    rules = (core.ContainerRestartRule(action="RestartAllContainers", exitCodes=codes),)
+    init = (container("setup"), sidecar("watcher", restartPolicyRules=rules))
+    return make_pod(init=init, restartPolicy="Never", static=False)
+
+
+def test_a_pod_whose_containers_are_all_being_restarted_has_not_ended() -> None:
+    done, dead = exited("setup"), exited("watcher", 88)
+    steps: list[tuple[PodView, dict[str, Any], str]] = [
+        (view(done, running("watcher"), running()), {}, "Running"),
+        (view(done, dead, running()), {}, "Running"),
+        (view(done, dead, exited("app", 137)), {"restarting_all": True}, "Running"),
+        (view(dead), {"restarting_all": True}, "Running"),
+        (view(), {"restarting_all": True}, "Running"),
+        (view(), {"restarting_all": True, "errors": {"watcher": ("CrashLoopBackOff", "")}}, "Running"),
+        (view(running("setup", 1)), {}, "Pending"),
+        (view(exited("setup", number=1), running("watcher", 1)), {}, "Pending"),
+        (view(exited("setup", number=1), running("watcher", 1), running(number=1)), {}, "Running"),
+    ]
+    status = None
+    for seen, fields, phase in steps:
+        status = shown(watched_pod(), seen, old=status, **fields)
+        assert status.phase == phase
+        assert conditions(status)["Ready"][1:2] in ((), ("ContainersNotReady",))
+
+
+@pytest.mark.parametrize("before", ["Pending", "Running"])
+def test_a_pod_has_ended_when_its_worker_has_decided_so(before: str) -> None:
+    pod, seen = make_pod(restartPolicy="Never"), view(exited())
+    assert shown(pod, seen, old=core.PodStatus(phase=before)).phase == before
+    assert shown(pod, seen, Stage.TERMINATING, old=core.PodStatus(phase=before)).phase == "Succeeded"
+
+
+def test_the_first_status_of_a_pod_that_another_run_of_the_agent_has_seen_end() -> None:
+    pod = make_pod(init=(container("i1"),), restartPolicy="Never")
+    assert shown(pod, view(exited("i1", 1))).phase == "Pending"
+    assert shown(pod, view(exited("i1"), exited("app", 1))).phase == "Running"
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])

@@ -23,6 +23,7 @@ from pykubelet.base.model.restart import (
     after_init_failure,
     init_failed,
     is_sidecar,
+    restart_all_trigger,
     should_restart,
 )
 from pykubelet.base.model.roster import is_static
@@ -131,8 +132,10 @@ def _regular(
             count.succeeded += 1
 
 
-def _init_failed(pod: Pod, container: Container, newest: ContainerView | None) -> bool:
-    if newest is None or not init_failed(newest):
+def _init_failed(
+    pod: Pod, container: Container, newest: ContainerView | None, to_restart: Collection[ContainerID]
+) -> bool:
+    if newest is None or not init_failed(newest) or newest.id in to_restart:
         return False
     return after_init_failure(pod, container, newest) is AfterExit.STAY
 
@@ -186,15 +189,18 @@ def pod_phase(
 
     In a new sandbox, the exits of the previous one count until the containers run again. An init container that succeeded
     there makes the pod Pending only once it runs again. A sidecar that runs but has not started makes the pod Pending as long
-    as the sandbox has no regular container. A pod whose sidecars still run has not ended.
+    as the sandbox has no regular container. A pod whose sidecars still run, or one of whose containers restarts all by its
+    exit, has not ended.
     """
     for container in pod.spec.initContainers:
         newest = view.newest(container.name) if view is not None else None
-        if not is_sidecar(container) and _init_failed(pod, container, newest):
+        if not is_sidecar(container) and _init_failed(pod, container, newest, to_restart):
             return Phase.FAILED
     count = _Count()
     for container in pod.spec.containers:
         _regular(pod, container, view, container.name in start_errors, reported, to_restart, count)
+    if view is not None and view.sandboxes and restart_all_trigger(pod, view, to_restart):
+        count.restartable += 1
     if ended and not is_static(pod):
         done = count.succeeded == len(pod.spec.containers)
         return Phase.SUCCEEDED if done else Phase.FAILED

@@ -1,15 +1,17 @@
 """Decides which containers are restarted after they exit. Pure.
 
 Source: the Kubernetes documentation "Pod Lifecycle" (container restarts), KEP-753 (sidecars: init containers with
-restartPolicy Always) and KEP-5307 (restart policy and rules of single containers).
+restartPolicy Always), KEP-5307 (restart policy and rules of single containers) and KEP-5532 (restart of all containers).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 
 from pykubelet.base.api.core import Container, ContainerRestartRule, Pod
-from pykubelet.base.model.observed import ContainerView, ObservedState
+from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.observed import ContainerView, ObservedState, PodView
 from pykubelet.base.model.reasons import OOM_KILLED
 
 ALWAYS = "Always"
@@ -78,6 +80,43 @@ def after_init_failure(pod: Pod, container: Container, newest: ContainerView) ->
 def may_ever_restart(pod: Pod, container: Container) -> bool:
     """Whether the restart policy allows a restart after a failed probe. Restart rules apply later, to the exit code."""
     return (container.restartPolicy or pod.spec.restartPolicy or ALWAYS) != NEVER
+
+
+def asks_for_all(pod: Pod, container: Container, instance: ContainerView) -> bool:
+    """Whether an instance ended with an exit code for which a rule restarts all containers."""
+    if instance.state is not ObservedState.EXITED:
+        return False
+    return after_exit(pod, container, instance.exit_code) is AfterExit.RESTART_ALL
+
+
+def restart_all_trigger(pod: Pod, view: PodView, to_restart: Collection[ContainerID] = ()) -> str:
+    """The container whose exit in the newest sandbox requires a restart of all; empty if there is none.
+
+    Exits of `to_restart` instances do not count. A sidecar that ended after the pod's work was done does not restart it, in
+    whatever order the exits became known.
+    """
+    over_at = _over_at(pod, view)
+    for container in (*pod.spec.initContainers, *pod.spec.containers):
+        newest = view.newest(container.name)
+        if newest is None or newest.sandbox_id != view.sandboxes[0].id or newest.id in to_restart:
+            continue
+        is_late = over_at is not None and is_sidecar(container) and newest.finished_at > over_at
+        if asks_for_all(pod, container, newest) and not is_late:
+            return container.name
+    return ""
+
+
+def _over_at(pod: Pod, view: PodView) -> int | None:
+    """When the last regular container ended, if all have ended and none may start again; None: the pod's work is not done."""
+    ends: list[int] = []
+    for container in pod.spec.containers:
+        newest = view.newest(container.name)
+        if newest is None or newest.state is not ObservedState.EXITED:
+            return None
+        if after_exit(pod, container, newest.exit_code) is not AfterExit.STAY:
+            return None
+        ends.append(newest.finished_at)
+    return max(ends, default=None)
 
 
 def has_restart_all_rule(pod: Pod) -> bool:

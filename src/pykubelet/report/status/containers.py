@@ -362,13 +362,6 @@ def _reported_end(facts: StatusFacts, status: core.ContainerStatus) -> core.Cont
     return ended or _last(status)
 
 
-def is_end_inferred(facts: StatusFacts, regular: Statuses, init: Statuses) -> bool:
-    """Whether an end is only known from published statuses: of a regular container, or of an init container removed by a rule."""
-    present = {c.name for c in facts.view.containers} if facts.view is not None else set()
-    ended = any(s.name not in present and _reported_end(facts, s) is not None for s in regular)
-    return ended or any(s.name not in present and _was_removed(s) for s in init)
-
-
 def _was_removed(status: core.ContainerStatus) -> bool:
     last = _last(status)
     return last is not None and last.reason == RESTARTING_ALL_CONTAINERS

@@ -6,7 +6,7 @@ Rules:
   has succeeded if all its containers exited with 0; otherwise it has failed, with the reason of the kill.
 - Until its postStart hook has ended, a container keeps the status from before that instance.
 - A pod that was rejected before it ran has a phase, a reason and a message, but no container statuses.
-- An end that is only inferred from vanished containers is not published before the agent has stopped the pod.
+- The end of a pod is published when the pod worker has decided on it, and not while it may start containers again.
 - The QoS class never changes.
 - The start time is when the agent first saw the pod, or when its oldest sandbox was created, if that is earlier.
 - Addresses are those of the ready sandbox, the node's primary family first; host-network pods have the node's. When the pod
@@ -21,7 +21,7 @@ from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.addresses import is_v6, reported_ips
 from pykubelet.base.model.lifecycle import KillReason, Stage, StatusOverride
-from pykubelet.base.model.phase import Phase, ReportedContainers, pod_phase
+from pykubelet.base.model.phase import Phase, ReportedContainers, has_created_regular, pod_phase
 from pykubelet.base.model.qos import qos_class
 from pykubelet.base.model.roster import is_static
 from pykubelet.report.status.conditions import pod_conditions
@@ -30,7 +30,6 @@ from pykubelet.report.status.containers import (
     all_ended,
     ephemeral_statuses,
     init_statuses,
-    is_end_inferred,
     limited_messages,
     published_exit_codes,
     regular_statuses,
@@ -56,10 +55,9 @@ def project_status(facts: StatusFacts) -> core.PodStatus:
     init = with_init_readiness(init_statuses(facts), spec.initContainers, facts.probes, old.initContainerStatuses)
     ephemeral = ephemeral_statuses(facts)
     reported = ReportedContainers(published_exit_codes(facts, (*init, *regular)), _starting(facts, init))
-    is_inferred = is_end_inferred(facts, regular, init)
     if facts.has_ended:
         init, regular = all_ended(facts.pod, init, regular)
-    phase, reason, message = _phase(facts, regular, reported, is_inferred)
+    phase, reason, message = _phase(facts, regular, reported)
     regular = with_health(regular, facts.health, old.containerStatuses)
     limit = MESSAGES_BYTES // max(1, len(regular) + len(init) + len(ephemeral))
     ips, allocated = pod_ips(facts), pod_allocated(facts.pod)
@@ -105,9 +103,7 @@ def _rejected(facts: StatusFacts) -> core.PodStatus:
     )
 
 
-def _phase(
-    facts: StatusFacts, regular: Statuses, reported: ReportedContainers, is_inferred: bool
-) -> tuple[Phase, str, str]:
+def _phase(facts: StatusFacts, regular: Statuses, reported: ReportedContainers) -> tuple[Phase, str, str]:
     """The phase, its reason and its message."""
     lifecycle, old = facts.lifecycle, facts.old
     if facts.has_ended and not is_static(facts.pod):
@@ -116,9 +112,9 @@ def _phase(
         phase = pod_phase(
             facts.pod, facts.view, lifecycle.start_errors, facts.has_ended, reported, lifecycle.to_restart
         )
-    if phase.is_terminal and is_inferred and lifecycle.stage is Stage.SYNCING:
-        phase = Phase.RUNNING
     before = Phase(old.phase) if old is not None and old.phase else None
+    if phase.is_terminal and lifecycle.stage is Stage.SYNCING:
+        phase = _undecided_phase(facts, before)
     if before is not None and before.is_terminal and not (phase.is_terminal and is_static(facts.pod)):
         phase = before
     override = lifecycle.override
@@ -127,6 +123,13 @@ def _phase(
     if old is not None and phase == before:
         return phase, old.reason, old.message
     return phase, "", ""
+
+
+def _undecided_phase(facts: StatusFacts, before: Phase | None) -> Phase:
+    """The phase of a pod whose containers have ended, while the pod worker has not decided that they do not start again."""
+    if before is not None:
+        return before
+    return Phase.RUNNING if has_created_regular(facts.pod, facts.view) else Phase.PENDING
 
 
 def _prevails(override: StatusOverride, phase: Phase, *, has_ended: bool) -> bool:

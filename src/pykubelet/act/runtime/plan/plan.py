@@ -30,9 +30,11 @@ from pykubelet.base.model.restart import (
     AfterExit,
     after_exit,
     after_init_failure,
+    asks_for_all,
     init_failed,
     is_sidecar,
     may_ever_restart,
+    restart_all_trigger,
     should_restart,
 )
 
@@ -142,7 +144,7 @@ def plan_pod(
     if needs or (sandbox is not None and sandbox.id == outside):
         return _plan_new_sandbox(pod, view)
     assert sandbox is not None
-    if trigger := _restart_all_trigger(pod, view, sandbox.id, to_restart):
+    if trigger := restart_all_trigger(pod, view, to_restart):
         return _plan_restart_all(pod, view, trigger)
     changes = changes_of(pod, view, applied) if applied is not None else ()
     draft = _Draft(to_restart=to_restart, changes={change.instance: change for change in changes})
@@ -213,24 +215,6 @@ def _has_ended_for_good(pod: Pod, container: Container, view: PodView) -> bool:
     return after_exit(pod, container, newest.exit_code) is AfterExit.STAY
 
 
-def _asks_for_all(pod: Pod, container: Container, instance: ContainerView) -> bool:
-    """Whether an instance ended with an exit code for which a rule restarts all containers."""
-    if instance.state is not ObservedState.EXITED:
-        return False
-    return after_exit(pod, container, instance.exit_code) is AfterExit.RESTART_ALL
-
-
-def _restart_all_trigger(pod: Pod, view: PodView, sandbox: SandboxID, to_restart: Collection[ContainerID]) -> str:
-    """The container whose exit requires a restart of all; empty if there is none. Exits of `to_restart` instances do not count."""
-    for container in (*pod.spec.initContainers, *pod.spec.containers):
-        newest = view.newest(container.name)
-        if newest is None or newest.sandbox_id != sandbox or newest.id in to_restart:
-            continue
-        if _asks_for_all(pod, container, newest):
-            return container.name
-    return ""
-
-
 def _plan_restart_all(pod: Pod, view: PodView, trigger: str) -> PodPlan:
     """The plan to remove all instances. Those whose exit requires it come last, so that a restarted agent still finds them.
 
@@ -240,7 +224,7 @@ def _plan_restart_all(pod: Pod, view: PodView, trigger: str) -> PodPlan:
     others: list[ContainerView] = []
     for container in (*pod.spec.containers, *pod.spec.initContainers):
         for instance in view.instances(container.name):
-            (sources if _asks_for_all(pod, container, instance) else others).append(instance)
+            (sources if asks_for_all(pod, container, instance) else others).append(instance)
     kills = tuple(
         ContainerKill(c, KillCause.RESTART_ALL, "killing")
         for c in others
@@ -353,9 +337,9 @@ def _plan_init_at(
             if is_sidecar(container):
                 draft.start_init.append(name)
                 draft.holding = name
-            elif not init_failed(newest):
+            elif newest.id not in draft.to_restart and not init_failed(newest):
                 _next_init(pod, index, draft)
-            elif after_init_failure(pod, container, newest) is AfterExit.STAY:
+            elif newest.id not in draft.to_restart and after_init_failure(pod, container, newest) is AfterExit.STAY:
                 draft.stop_pod = True
             else:
                 draft.start_init.append(name)
