@@ -27,7 +27,7 @@ from pykubelet.base.model.attachments import attachment_key, unique_csi_name
 from pykubelet.base.model.content import Content, ContentKind, Found, ObjectKey, Present
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import ApiNode
-from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins, PluginType
 
 HANDLE = "pvc-1"
@@ -36,7 +36,7 @@ DRIVER_KEY = ObjectKey(ContentKind.CSI_DRIVER, "", DRIVER)
 ATTACHMENT = attachment_key(HANDLE, DRIVER, "node")
 STAGE_SECRET, PUBLISH_SECRET = (ObjectKey(ContentKind.SECRET, "vault", name) for name in ("stage", "publish"))
 PATHS = Paths("/k", "/logs")
-GLOBAL = f"/k/plugins/kubernetes.io/csi/{DRIVER}/{sha256(HANDLE.encode()).hexdigest()}/globalmount"
+GLOBAL = Beneath("/k/plugins", f"kubernetes.io/csi/{DRIVER}/{sha256(HANDLE.encode()).hexdigest()}/globalmount")
 HEAD = "kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: "
 LISTED = ApiNode(True, volumes_in_use=frozenset({NAME}), volumes_attached={NAME: ""})
 SECRETS = {

@@ -15,6 +15,7 @@ from pykubelet.act.volumes.disks.block_map import map_device, mapped_size, remov
 from pykubelet.act.volumes.disks.block_paths import BlockMap
 from pykubelet.act.volumes.kind import UncertainError, VolumesError
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.host.devices import loops
 from pykubelet.edges.host.fs import files, mounts
 
@@ -35,8 +36,10 @@ def folder() -> Iterator[Path]:
 
 
 def map_for(folder: Path, uid: str) -> BlockMap:
-    directory = f"{folder}/plugins/kubernetes.io~local-volume/volumeDevices/pv-1"
-    return BlockMap(directory, PodUID(uid), f"{folder}/pods/{uid}/volumeDevices/kubernetes.io~local-volume/pv-1")
+    directory = Beneath(f"{folder}/plugins", "kubernetes.io~local-volume/volumeDevices/pv-1")
+    return BlockMap(
+        directory, PodUID(uid), Beneath(f"{folder}/pods", f"{uid}/volumeDevices/kubernetes.io~local-volume/pv-1")
+    )
 
 
 def detach_all(folder: Path) -> None:

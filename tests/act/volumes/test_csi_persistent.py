@@ -31,6 +31,7 @@ from pykubelet.act.volumes.kind import FoundDevice
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Absent
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.paths import Beneath
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.edges.host.fs.mounts import bind, is_mount_point, unmount
 
@@ -54,7 +55,7 @@ async def test_a_volume_is_staged_once_for_two_pods_and_outlives_them(top: Path)
         notes = json.loads((global_mount(agent).parent / "vol_data.json").read_text())
         assert notes == {"driverName": DRIVER, "volumeHandle": HANDLE}
         (found,) = find_devices(agent.paths)
-        assert found == FoundDevice(NAME, "csi", str(global_mount(agent)), context="")
+        assert found == FoundDevice(NAME, "csi", Beneath("", str(global_mount(agent))[1:]), context="")
         pod_notes = json.loads(Path(volumes[0].host_path, "../vol_data.json").read_text())
         assert (pod_notes["volumeLifecycleMode"], pod_notes["specVolID"]) == ("Persistent", "pv")
         set_roster(agent)

@@ -45,14 +45,14 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.mounts import MountedVolume, PodMounts
 from pykubelet.base.model.observed import Observed
-from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.waits import Owner
 
 PATHS = Paths("/k", "/logs")
 UID = PodUID("u1")
-DIR = "/k/pods/u1/volumes/kubernetes.io~empty-dir/data"
-PRIVATE = "/k/pods/u1/plugins/kubernetes.io~empty-dir/data"
+DIR = Beneath("/k/pods", "u1/volumes/kubernetes.io~empty-dir/data")
+PRIVATE = Beneath("/k/pods", "u1/plugins/kubernetes.io~empty-dir/data")
 MOUNTED = MountedVolume("data", "emptyDir", DIR, supports_relabel=True)
 
 
@@ -118,7 +118,7 @@ def test_host_path_of_any_type_and_image_are_ready_in_the_same_step() -> None:
 def test_an_empty_dir_is_set_up_and_then_ready() -> None:
     driver = Driver()
     commands = driver.see(InputsChanged(inputs(roster(make_pod(empty_dir(), fs_group=2000)))))
-    assert commands == [SetUp(UID, "data", EmptyDirPlan(MOUNTED, PRIVATE, fs_group=2000), "changed")]
+    assert commands == [SetUp(UID, "data", EmptyDirPlan(MOUNTED, DIR, PRIVATE, fs_group=2000), "changed")]
     assert not driver.up().ready
     assert [(w.what, w.owner, w.subject) for w in driver.up().waits] == [("volume", Owner.VOLUME_MANAGER, "data")]
     assert driver.see(SetUpEnded(UID, "data", Result.DONE), after=0.001) == []
@@ -333,7 +333,7 @@ def test_memory_volumes_wait_until_the_node_is_known() -> None:
     assert driver.up().waits[0].detail == "what the node can allocate is not known yet"
     commands = driver.see(InputsChanged(inputs(roster(pod), node=NODE)))
     assert [c.plan for c in commands if isinstance(c, SetUp)] == [
-        EmptyDirPlan(MOUNTED, PRIVATE, "Memory", size=64 << 20)
+        EmptyDirPlan(MOUNTED, DIR, PRIVATE, "Memory", size=64 << 20)
     ]
 
 

@@ -11,6 +11,7 @@ from support.block import block_device, clean_folder
 
 from pykubelet.act.volumes.disks.device_mount import MismatchError, mount_device, unmount_device
 from pykubelet.act.volumes.kind import MOUNT_DEVICE, UncertainError, VolumesError
+from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.host.devices import disk_formats
 from pykubelet.edges.host.fs import mounts
 
@@ -24,12 +25,12 @@ def device() -> Iterator[str]:
 
 
 @pytest.fixture
-def directory() -> Iterator[str]:
+def directory() -> Iterator[Beneath]:
     with clean_folder() as path:
-        yield f"{path}/plugins/kubernetes.io/local-volume/mounts/pv-1"
+        yield Beneath(f"{path}/plugins", "kubernetes.io/local-volume/mounts/pv-1")
 
 
-def test_mounted_once_and_unmounted_twice(device: str, directory: str) -> None:
+def test_mounted_once_and_unmounted_twice(device: str, directory: Beneath) -> None:
     mount_device(device, directory)
     mount_device(device, directory)
     assert len(mounts.mounts_below(directory)) == 1
@@ -39,14 +40,14 @@ def test_mounted_once_and_unmounted_twice(device: str, directory: str) -> None:
     assert not os.path.exists(directory)
 
 
-def test_a_failed_mount_leaves_no_directory(device: str, directory: str) -> None:
+def test_a_failed_mount_leaves_no_directory(device: str, directory: Beneath) -> None:
     with pytest.raises(VolumesError, match="cannot mount unformatted disk") as caught:
         mount_device(device, directory, "ext4", ("ro",))
     assert caught.value.step == MOUNT_DEVICE and not isinstance(caught.value, UncertainError)
     assert not os.path.exists(directory)
 
 
-def test_a_device_with_another_file_system_is_a_mismatch(device: str, directory: str) -> None:
+def test_a_device_with_another_file_system_is_a_mismatch(device: str, directory: Beneath) -> None:
     mount_device(device, directory, "ext2")
     unmount_device(directory, "pv-1")
     with pytest.raises(MismatchError, match='holds "ext2" and not xfs'):
@@ -55,7 +56,7 @@ def test_a_device_with_another_file_system_is_a_mismatch(device: str, directory:
 
 
 def test_a_mount_that_does_not_end_is_uncertain(
-    device: str, directory: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    device: str, directory: Beneath, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "mount").write_text("#!/bin/sh\nexec sleep 100\n")
     (tmp_path / "mount").chmod(0o755)
@@ -65,7 +66,7 @@ def test_a_mount_that_does_not_end_is_uncertain(
         mount_device(device, directory)
 
 
-def test_a_device_that_is_mounted_elsewhere_stays(device: str, directory: str) -> None:
+def test_a_device_that_is_mounted_elsewhere_stays(device: str, directory: Beneath) -> None:
     mount_device(device, directory)
     pod = Path(directory).parents[4] / "pods/one/volumes/kubernetes.io~local-volume/pv-1"
     pod.mkdir(parents=True)
@@ -78,7 +79,7 @@ def test_a_device_that_is_mounted_elsewhere_stays(device: str, directory: str) -
     assert not os.path.exists(directory)
 
 
-def test_files_in_an_unmounted_directory_are_not_deleted(directory: str) -> None:
+def test_files_in_an_unmounted_directory_are_not_deleted(directory: Beneath) -> None:
     os.makedirs(directory)
     Path(directory, "kept").touch()
     with pytest.raises(Exception, match="not empty"):

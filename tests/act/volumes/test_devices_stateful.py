@@ -54,7 +54,7 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.node import ApiNode
-from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.base.model.roster import Roster, RosterPod
 
 PATHS = Paths("/k", "/logs")
@@ -65,7 +65,7 @@ POD = st.sampled_from(UIDS)
 USED = {UIDS[0]: ("attached", "plain"), UIDS[1]: ("attached",), UIDS[2]: ("plain",)}
 RESULT = st.sampled_from((Result.DONE, Result.DONE, Result.DONE, *Result))
 DEVICES = {
-    name: DevicePlan(f"unique-{name}", "fc", f"/k/plugins/{name}", is_attachable=name == "attached")
+    name: DevicePlan(f"unique-{name}", "fc", Beneath("/k/plugins", name), is_attachable=name == "attached")
     for name in ("attached", "plain")
 }
 IN_USE = frozenset({DEVICES["attached"].name})
@@ -184,7 +184,7 @@ class DevicesMachine(RuleBasedStateMachine):
                 self.see(DirectoryRemoved(uid, result, error, left if done else ()))
             case Scan():
                 pods = tuple(FoundPod(uid, self.found(uid)) for uid in sorted(self.directories))
-                devices = tuple(FoundDevice(name, "fc", f"/k/plugins/{name}") for name in sorted(self.staged))
+                devices = tuple(FoundDevice(name, "fc", Beneath("/k/plugins", name)) for name in sorted(self.staged))
                 self.see(Scanned(pods, devices) if done else ScanFailed(error))
 
     def change_host(self, command: Command, result: Result) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pykubelet.act.volumes import disk
+from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.kind import SetUpContext, VolumesError
 from pykubelet.act.volumes.kinds import empty_dir, host_path, local
 from pykubelet.act.volumes.model import FoundPod, FoundVolume
@@ -20,8 +21,7 @@ from pykubelet.act.volumes.payloads.atomic_writer import write_payload
 from pykubelet.act.volumes.payloads.payload import PayloadFile, PayloadPlan
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume
-from pykubelet.base.model.paths import Paths
-from pykubelet.edges.host.fs import files as host_files
+from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.edges.host.fs import mounts
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
@@ -48,8 +48,8 @@ def mode(path: str | Path) -> int:
 
 def empty_plan(paths: Paths, medium: str = "", size: int = 0, group: int | None = None) -> empty_dir.EmptyDirPlan:
     mounted = MountedVolume("data", "emptyDir", paths.volume(UID, "kubernetes.io/empty-dir", "data"))
-    private = f"{paths.pod_plugins(UID)}/{EMPTY_DIR}/data"
-    return empty_dir.EmptyDirPlan(mounted, private, medium, size, 0, group)
+    dirs = VolumeDirs.of(paths, UID, EMPTY_DIR, "data")
+    return empty_dir.EmptyDirPlan(mounted, dirs.path, dirs.private, medium, size, 0, group)
 
 
 def host_plan(path: str | Path, kind: str) -> host_path.HostPathPlan:
@@ -187,24 +187,17 @@ def test_reading_back_skips_garbage(paths: Paths) -> None:
     assert disk.scan(Paths("/nowhere/at/all", "")) == ()
 
 
-def test_a_pods_directory_that_cannot_be_read_hides_no_other_and_is_not_removed(
-    paths: Paths, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pods_directory_that_cannot_be_read_hides_no_other_and_is_not_removed(paths: Paths, tmp_path: Path) -> None:
     broken = PodUID("bad")
     disk.make_tree(paths, broken)
     empty_dir.set_up(empty_plan(paths), NOW)
-    list_dir = host_files.list_dir
-
-    def failing(path: str) -> tuple[host_files.DirEntry, ...]:
-        if path == paths.pod_volumes(broken):
-            raise HostError("readdir", path, "EIO", "input/output error")
-        return list_dir(path)
-
-    monkeypatch.setattr(host_files, "list_dir", failing)
+    os.rmdir(paths.pod_volumes(broken))
+    (tmp_path / "elsewhere" / EMPTY_DIR / "data").mkdir(parents=True)
+    os.symlink(tmp_path / "elsewhere", paths.pod_volumes(broken))
     assert disk.scan(paths) == (FoundPod(UID, (FoundVolume(EMPTY_DIR, "data"),)), FoundPod(broken))
-    with pytest.raises(HostError):
+    with pytest.raises(HostError, match="a part of the path is a symbolic link, which is not followed"):
         disk.remove_pod(paths, broken)
-    assert Path(paths.pod(broken)).exists()
+    assert Path(paths.pod(broken)).exists() and (tmp_path / "elsewhere" / EMPTY_DIR / "data").exists()
 
 
 def make_things(tmp_path: Path) -> dict[str, Path]:
@@ -282,7 +275,7 @@ def files(**content: str) -> tuple[PayloadFile, ...]:
 
 
 def test_the_layout_of_written_volumes(tmp_path: Path) -> None:
-    assert write_payload(str(tmp_path), files(a="1", sub__b="2", sub__deep__c="3"), WALL, None)
+    assert write_payload(Beneath(str(tmp_path), ""), files(a="1", sub__b="2", sub__deep__c="3"), WALL, None)
     hidden = os.readlink(tmp_path / "..data")
     assert hidden.startswith("..2023_11_14_22_13_20.")
     assert hidden.rpartition(".")[2].isdigit()
@@ -292,12 +285,14 @@ def test_the_layout_of_written_volumes(tmp_path: Path) -> None:
     assert mode(tmp_path / hidden / "sub") == 0o755
     assert mode(tmp_path / hidden / "a") == 0o640
     # The same again changes nothing, not even the name.
-    assert not write_payload(str(tmp_path), files(sub__b="2", a="1", sub__deep__c="3"), WALL + 9, None)
+    assert not write_payload(Beneath(str(tmp_path), ""), files(sub__b="2", a="1", sub__deep__c="3"), WALL + 9, None)
     assert os.readlink(tmp_path / "..data") == hidden
 
 
 def test_a_file_where_another_volume_is_mounted_is_hidden_by_it(tmp_path: Path) -> None:
-    plan = PayloadPlan(at(tmp_path / "v"), files(a="1", sub__b="2"), in_memory=False, nested=("sub",))
+    plan = PayloadPlan(
+        at(tmp_path / "v"), Beneath(str(tmp_path), "v"), files(a="1", sub__b="2"), in_memory=False, nested=("sub",)
+    )
     for wall in (WALL, WALL + 1):
         payload_kind.set_up(plan, SetUpContext(wall, OFF))
         assert (tmp_path / "v" / "a").read_text() == "1"
@@ -305,10 +300,10 @@ def test_a_file_where_another_volume_is_mounted_is_hidden_by_it(tmp_path: Path) 
 
 
 def test_content_that_changes_is_swapped_and_old_names_go(tmp_path: Path) -> None:
-    write_payload(str(tmp_path), files(a="1", gone="2"), WALL, None)
+    write_payload(Beneath(str(tmp_path), ""), files(a="1", gone="2"), WALL, None)
     old = os.readlink(tmp_path / "..data")
     with open(tmp_path / "a") as reader:
-        assert write_payload(str(tmp_path), files(a="new", more="3"), WALL + 60, None)
+        assert write_payload(Beneath(str(tmp_path), ""), files(a="new", more="3"), WALL + 60, None)
         assert reader.read() == "1"
     fresh = os.readlink(tmp_path / "..data")
     assert fresh != old
@@ -317,11 +312,11 @@ def test_content_that_changes_is_swapped_and_old_names_go(tmp_path: Path) -> Non
 
 
 def test_what_an_interrupted_write_left_is_cleared(tmp_path: Path) -> None:
-    write_payload(str(tmp_path), files(a="1"), WALL, None)
+    write_payload(Beneath(str(tmp_path), ""), files(a="1"), WALL, None)
     (tmp_path / "..2023_01_01_00_00_00.7").mkdir()
     os.symlink("..2023_01_01_00_00_00.7", tmp_path / "..data_tmp")
     os.unlink(tmp_path / "a")
-    assert not write_payload(str(tmp_path), files(a="1"), WALL, None)
+    assert not write_payload(Beneath(str(tmp_path), ""), files(a="1"), WALL, None)
     assert sorted(os.listdir(tmp_path)) == sorted(["..data", os.readlink(tmp_path / "..data"), "a"])
     assert (tmp_path / "a").read_text() == "1"
 
@@ -329,13 +324,13 @@ def test_what_an_interrupted_write_left_is_cleared(tmp_path: Path) -> None:
 @pytest.mark.integration
 def test_a_written_volume_is_in_memory_and_follows_its_content(paths: Paths) -> None:
     path = paths.volume(UID, "kubernetes.io/downward-api", "info")
-    payload_kind.set_up(PayloadPlan(at(path, "downwardAPI"), files(labels='a="1"'), 1 << 20, 2000), NOW)
+    payload_kind.set_up(PayloadPlan(at(path, "downwardAPI"), path, files(labels='a="1"'), 1 << 20, 2000), NOW)
     labels = Path(path, "labels")
     assert [m.fs_type for m in mounts.mounts_below(path)] == ["tmpfs"]
     assert labels.read_text() == 'a="1"'
     assert os.stat(labels).st_gid == 2000
     assert stat.S_IMODE(os.stat(labels).st_mode) == 0o640
-    payload_kind.set_up(PayloadPlan(at(path, "downwardAPI"), files(labels='a="2"'), 1 << 20, 2000), NOW)
+    payload_kind.set_up(PayloadPlan(at(path, "downwardAPI"), path, files(labels='a="2"'), 1 << 20, 2000), NOW)
     assert labels.read_text() == 'a="2"'
     assert len(mounts.mounts_below(path)) == 1
     assert mode(path) & 0o2550 == 0o2550
@@ -345,12 +340,12 @@ def test_a_written_volume_is_in_memory_and_follows_its_content(paths: Paths) -> 
 
 def test_a_config_map_lies_on_the_disk_below_directories_of_its_own_and_goes_with_its_data(paths: Paths) -> None:
     path = paths.volume(UID, CONFIG_MAP, "conf")
-    plan = PayloadPlan(at(path), files(a="1"), in_memory=False, nested=("cache/deep",))
+    plan = PayloadPlan(at(path), path, files(a="1"), in_memory=False, nested=("cache/deep",))
     payload_kind.set_up(plan, NOW)
     assert not mounts.is_mount_point(path)
     assert mode(path) == 0o777 and mode(f"{path}/cache/deep") == 0o755
     assert Path(path, "a").read_text() == "1"
-    plan = PayloadPlan(at(path), files(b="2"), in_memory=False, nested=("cache/deep",))
+    plan = PayloadPlan(at(path), path, files(b="2"), in_memory=False, nested=("cache/deep",))
     payload_kind.set_up(plan, SetUpContext(WALL + 1, OFF))
     assert sorted(name for name in os.listdir(path) if not name.startswith("..")) == ["b", "cache"]
     assert disk.read_volumes(paths, UID) == (FoundVolume(CONFIG_MAP, "conf"),)
@@ -362,24 +357,25 @@ def test_a_config_map_lies_on_the_disk_below_directories_of_its_own_and_goes_wit
 def test_a_private_file_belongs_to_its_user_before_it_is_visible(paths: Paths) -> None:
     path = paths.volume(UID, "kubernetes.io/projected", "token")
     token = PayloadFile("token", b"secret", 0o600, 1000)
-    payload_kind.set_up(PayloadPlan(at(path, "projected"), (token, *files(ca="CA")), 1 << 20), NOW)
+    payload_kind.set_up(PayloadPlan(at(path, "projected"), path, (token, *files(ca="CA")), 1 << 20), NOW)
     found = os.stat(f"{path}/token")
     assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (1000, 0o600)
     assert (os.stat(f"{path}/ca").st_uid, mode(f"{path}/..data/ca")) == (0, 0o640)
-    group = PayloadPlan(at(path, "projected"), (PayloadFile("token", b"new", 0o600),), 1 << 20, fs_group=2000)
+    group = PayloadPlan(at(path, "projected"), path, (PayloadFile("token", b"new", 0o600),), 1 << 20, fs_group=2000)
     payload_kind.set_up(group, SetUpContext(WALL + 1, OFF))
     found = os.stat(f"{path}/token")
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (0, 2000, 0o640)
 
 
 def local_plan(paths: Paths, source: Path, group: int | None = None, *options: str) -> local.LocalPlan:
-    mounted = MountedVolume("v", "local", paths.volume(UID, "kubernetes.io/local-volume", "pv"), spec_name="pv")
-    return local.LocalPlan(mounted, local_device(paths, source), options, group)
+    path = paths.volume(UID, "kubernetes.io/local-volume", "pv")
+    mounted = MountedVolume("v", "local", path, spec_name="pv")
+    return local.LocalPlan(mounted, path, local_device(paths, source), options, group)
 
 
 def local_device(paths: Paths, source: Path) -> local.LocalDevice:
     name = "kubernetes.io/local-volume"
-    return local.LocalDevice(f"{name}/pv", "local", f"{paths.plugins}/{name}/mounts/pv", path=str(source))
+    return local.LocalDevice(f"{name}/pv", "local", Beneath(paths.plugins, f"{name}/mounts/pv"), path=str(source))
 
 
 def test_a_local_volume_is_a_bind_with_its_options_and_keeps_its_data(paths: Paths, tmp_path: Path) -> None:
@@ -396,7 +392,7 @@ def test_a_local_volume_is_a_bind_with_its_options_and_keeps_its_data(paths: Pat
     os.chown(source / "old", 0, 0)
     path = paths.volume(PodUID("0f1e2d3d"), "kubernetes.io/local-volume", "pv")
     other = MountedVolume("v", "local", path, spec_name="pv")
-    second = local.LocalPlan(other, local_device(paths, source), (), 3000)
+    second = local.LocalPlan(other, path, local_device(paths, source), (), 3000)
     local.set_up(second, NOW)
     assert os.stat(source / "old").st_gid == 0  # another pod uses it: its group is left alone
     mounts.unmount(second.path)
@@ -421,7 +417,7 @@ def test_a_bind_whose_options_were_not_applied_gets_them_at_the_next_try(paths: 
     path = paths.volume(UID, "kubernetes.io/local-volume", "pv")
     os.makedirs(path)
     mounts.bind(f"{tmp_path}/disk", path)  # the agent ended here
-    plan = local.LocalPlan(at(path, "local"), local_device(paths, tmp_path / "disk"), ("noexec", "nosuid"))
+    plan = local.LocalPlan(at(path, "local"), path, local_device(paths, tmp_path / "disk"), ("noexec", "nosuid"))
     local.set_up(plan, NOW)
     assert os.statvfs(path).f_flag & (os.ST_NOEXEC | os.ST_NOSUID) == os.ST_NOEXEC | os.ST_NOSUID
     disk.tear_down(paths, UID, "kubernetes.io~local-volume", "pv")

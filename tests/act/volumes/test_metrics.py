@@ -29,6 +29,7 @@ from pykubelet.act.volumes.model import (
 from pykubelet.act.volumes.operations import OPERATIONS
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume
+from pykubelet.base.model.paths import Beneath
 
 UID = PodUID("uid-1")
 
@@ -87,7 +88,7 @@ def test_volumes_of_in_tree_cloud_plugins_are_marked_as_migrated() -> None:
 def test_devices_that_are_given_back(name: str, kind: str, directory: str, plugin: str, operation: str) -> None:
     labels = (plugin, operation, "success", "false")
     before = OPERATIONS.count(*labels)
-    count_unstaging(FoundDevice(name, kind, directory), Result.DONE, 0.01)
+    count_unstaging(FoundDevice(name, kind, Beneath("", directory[1:])), Result.DONE, 0.01)
     assert OPERATIONS.count(*labels) == before + 1
 
 
@@ -109,8 +110,8 @@ def test_the_whole_time_until_a_volume_is_mounted() -> None:
 
 
 def test_a_failed_staging_counts_as_a_failed_mount() -> None:
-    device = DevicePlan("kubernetes.io/csi/d^h", "csi", "/k/plugins/x/globalmount")
-    block = DevicePlan("kubernetes.io/csi/d^h", "csi", "/k/plugins/kubernetes.io/csi/volumeDevices/pv/dev")
+    device = DevicePlan("kubernetes.io/csi/d^h", "csi", Beneath("/k/plugins", "x/globalmount"))
+    block = DevicePlan("kubernetes.io/csi/d^h", "csi", Beneath("/k/plugins", "kubernetes.io/csi/volumeDevices/pv/dev"))
     labels = [("kubernetes.io/csi:d", name, "fail-unknown", "false") for name in ("volume_mount", "map_volume")]
     before = [OPERATIONS.count(*one) for one in labels]
     for plan in (device, block):

@@ -53,7 +53,8 @@ def mount_nfs() -> Iterator[Path]:
 
 
 def plan(paths: Paths, remote: str, *options: str) -> nfs.NfsPlan:
-    return nfs.NfsPlan(MountedVolume("v", "nfs", paths.volume(UID, "kubernetes.io/nfs", "v")), remote, options)
+    path = paths.volume(UID, "kubernetes.io/nfs", "v")
+    return nfs.NfsPlan(MountedVolume("v", "nfs", path), path, remote, options)
 
 
 @pytest.mark.usefixtures("mount_nfs")

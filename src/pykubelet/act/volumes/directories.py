@@ -6,15 +6,13 @@ Nothing is deleted through a mount: a volume is unmounted first. `delete_volume`
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Callable
 
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.paths import Paths
-from pykubelet.edges.host.fs import files, mounts, trees
+from pykubelet.base.model.paths import Beneath, Paths
+from pykubelet.edges.host.fs import beneath, mounts
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.files import DirEntry, FileKind
 
 _CSI_DATA = "vol_data.json"  # lies beside the mount of a CSI volume
 
@@ -26,21 +24,21 @@ class VolumeDirs(Value):
     of all plugins on this node.
     """
 
-    path: str
-    private: str
+    path: Beneath
+    private: Beneath
     is_block: bool = False
     plugins: str = ""
 
     @classmethod
     def of(cls, paths: Paths, uid: PodUID, directory: str, name: str, *, is_block: bool = False) -> VolumeDirs:
         """The directories of one volume. `directory`: that of its kind, such as `kubernetes.io~empty-dir`."""
-        path = f"{paths.pod_devices(uid)}/{directory}/{name}" if is_block else paths.volume(uid, directory, name)
-        return cls(path, f"{paths.pod_plugins(uid)}/{directory}/{name}", is_block, paths.plugins)
+        path = paths.pod_devices(uid) / directory / name if is_block else paths.volume(uid, directory, name)
+        return cls(path, paths.pod_plugins(uid) / directory / name, is_block, paths.plugins)
 
     @property
     def name(self) -> str:
         """The volume's name, which is that of the PersistentVolume if it is claimed."""
-        return posixpath.basename(self.path)
+        return self.path.name
 
     @property
     def uid(self) -> PodUID:
@@ -48,32 +46,16 @@ class VolumeDirs(Value):
         return PodUID(self.path.split("/")[-4])
 
 
-def list_entries(path: str) -> tuple[DirEntry, ...]:
-    """The entries of a directory; none when there is no such directory. HostError when it cannot be read."""
-    try:
-        return files.list_dir(path)
-    except HostError as error:
-        if error.is_not_found:
-            return ()
-        raise
-
-
-def list_directories(path: str) -> list[DirEntry]:
-    """The directories in a directory, with the errors of `list_entries`."""
-    return [entry for entry in list_entries(path) if entry.kind is FileKind.DIRECTORY]
-
-
-def make_volume_dir(path: str) -> None:
+def make_volume_dir(path: Beneath) -> None:
     """Make the directory of a volume. Every user may use it, but not its parent directories."""
-    files.make_dirs(posixpath.dirname(path), 0o750)
-    if not files.make_dirs(path, 0o777) and not mounts.is_mount_point(path):
-        files.change_mode(path, 0o777)
+    beneath.make_dirs(path.parent, 0o750)
+    if not beneath.make_dirs(path, 0o777) and not mounts.is_mount_point(path):
+        beneath.change_mode(path, 0o777)
 
 
-def make_empty_volume_dir(path: str) -> None:
+def make_empty_volume_dir(path: Beneath) -> None:
     """Make the directory on which a volume will be mounted. Only the agent may use it while nothing is mounted."""
-    files.make_dirs(posixpath.dirname(path), 0o750)
-    files.make_dirs(path, 0o750)
+    beneath.make_dirs(path, 0o750)
 
 
 def delete_volume(dirs: VolumeDirs) -> None:
@@ -86,8 +68,8 @@ def release_volume(dirs: VolumeDirs) -> None:
     _tear_down(dirs, _release)
 
 
-def _tear_down(dirs: VolumeDirs, remove: Callable[[str], None]) -> None:
-    trees.remove_tree(dirs.private)
+def _tear_down(dirs: VolumeDirs, remove: Callable[[Beneath], None]) -> None:
+    beneath.remove_tree(dirs.private)
     while mounts.unmount(dirs.path):
         continue
     try:
@@ -100,26 +82,26 @@ def _tear_down(dirs: VolumeDirs, remove: Callable[[str], None]) -> None:
         _remove_volume(dirs.path, remove)
 
 
-def _remove_volume(path: str, remove: Callable[[str], None]) -> None:
+def _remove_volume(path: Beneath, remove: Callable[[Beneath], None]) -> None:
     try:
-        files.remove_dir(path)
+        beneath.remove_dir(path)
     except HostError as error:
         if not error.is_busy and not error.is_not_found:
             raise
         remove(path)
 
 
-def _delete(path: str) -> None:
-    trees.remove_tree(path)
+def _delete(path: Beneath) -> None:
+    beneath.remove_tree(path)
 
 
-def _release(path: str) -> None:
-    found = files.stat_file(path, follow=False)
+def _release(path: Beneath) -> None:
+    found = beneath.stat_file(path)
     if found is not None and not found.is_dir:  # nothing is removed behind a link
         raise HostError("rmdir", path, "ENOTDIR", f"it is no directory but a {found.kind}: remove it")
-    files.remove_file(f"{path}/{_CSI_DATA}")
-    for entry in list_directories(path):
-        while mounts.unmount(f"{path}/{entry.name}"):
+    beneath.remove_file(path / _CSI_DATA)
+    for entry in beneath.list_directories(path):
+        while mounts.unmount(path / entry.name):
             continue
-        files.remove_dir(f"{path}/{entry.name}")
-    files.remove_dir(path)
+        beneath.remove_dir(path / entry.name)
+    beneath.remove_dir(path)

@@ -5,16 +5,16 @@ Nothing is deleted through a mount: a tree is removed only when nothing is mount
 
 from __future__ import annotations
 
-import posixpath
-
-from pykubelet.act.volumes.directories import VolumeDirs, list_directories, list_entries
+from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.kind import FoundDevice, VolumesError
 from pykubelet.act.volumes.model import FoundPod, FoundVolume
+from pykubelet.act.volumes.mounted_parents import refuse_mounted, refuse_mounts_above
 from pykubelet.act.volumes.registry import KINDS, kind_in
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID, is_pod_uid
-from pykubelet.base.model.paths import Paths
-from pykubelet.edges.host.fs import files, mounts, trees
+from pykubelet.base.model.paths import Beneath, Paths
+from pykubelet.edges.host.fs import beneath
+from pykubelet.edges.host.fs.beneath import list_directories, list_entries
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import FileKind
 from pykubelet.edges.host.fs.subpath_bind import remove_target
@@ -25,7 +25,7 @@ log = Log("act.volumes")
 def make_tree(paths: Paths, uid: PodUID) -> None:
     """Make the pod's directory with its subdirectories `volumes` and `plugins`."""
     for path in (paths.pod(uid), paths.pod_volumes(uid), paths.pod_plugins(uid)):
-        files.make_dirs(path, 0o750)
+        beneath.make_dirs(path, 0o750)
 
 
 def scan(paths: Paths) -> tuple[FoundPod, ...]:
@@ -33,7 +33,7 @@ def scan(paths: Paths) -> tuple[FoundPod, ...]:
 
     A pod whose directory cannot be read is listed without volumes. `remove_pod` removes nothing until it can be read.
     """
-    uids = [PodUID(entry.name) for entry in list_directories(paths.pods) if is_pod_uid(entry.name)]
+    uids = [PodUID(entry.name) for entry in list_directories(Beneath(paths.pods, "")) if is_pod_uid(entry.name)]
     return tuple(FoundPod(uid, _readable_volumes(paths, uid)) for uid in uids)
 
 
@@ -51,7 +51,7 @@ def read_volumes(paths: Paths, uid: PodUID) -> tuple[FoundVolume, ...]:
         _found_volume(paths, uid, plugin.name, volume.name, is_block=is_block)
         for is_block, top in ((False, paths.pod_volumes(uid)), (True, paths.pod_devices(uid)))
         for plugin in list_directories(top)
-        for volume in list_entries(f"{top}/{plugin.name}")
+        for volume in list_entries(top / plugin.name)
     ]
     names = {volume.name for volume in found}
     found.extend(FoundVolume("", e.name) for e in list_directories(paths.subpaths(uid)) if e.name not in names)
@@ -88,55 +88,45 @@ def tear_down(paths: Paths, uid: PodUID, plugin: str, name: str, *, is_block: bo
     clean_subpaths(paths, uid, name)
     if plugin:
         dirs = VolumeDirs.of(paths, uid, plugin, name, is_block=is_block)
-        _refuse_mounted_parents(paths, dirs.path)
-        _refuse_mounted_parents(paths, dirs.private)
+        refuse_mounts_above(dirs.path)
+        refuse_mounts_above(dirs.private)
         kind_in(plugin).tear_down(dirs)
 
 
-def prepare_tear_down(paths: Paths, uid: PodUID, name: str, directory: str) -> None:
+def prepare_tear_down(paths: Paths, uid: PodUID, name: str, directory: Beneath) -> None:
     """What comes before a driver's tear-down of the volume in `directory`. VolumesError if others have mounted above it."""
     clean_subpaths(paths, uid, name)
-    _refuse_mounted_parents(paths, directory)
+    refuse_mounts_above(directory)
 
 
 def clean_subpaths(paths: Paths, uid: PodUID, name: str) -> None:
     """Unmount and remove the sub-path binds of a volume."""
-    top = f"{paths.subpaths(uid)}/{name}"
-    found = files.stat_file(top, follow=False)
+    top = paths.subpaths(uid) / name
+    found = beneath.stat_file(top)
     if found is None:
         return
     if not found.is_dir:  # nothing is removed behind a link
         raise VolumesError(f"{top} is no directory but a {found.kind}: remove it")
-    _refuse_mounted_parents(paths, f"{top}/")
+    refuse_mounted(top)
+    refuse_mounts_above(top)
     for container in list_directories(top):
-        _refuse_mounted_parents(paths, f"{top}/{container.name}/")
-        for index in list_entries(f"{top}/{container.name}"):
-            remove_target(f"{top}/{container.name}/{index.name}")
-        files.remove_dir(f"{top}/{container.name}")
-    files.remove_dir(top)
+        directory = top / container.name
+        refuse_mounted(directory)
+        for index in list_entries(directory):
+            remove_target(directory / index.name)
+        beneath.remove_dir(directory)
+    beneath.remove_dir(top)
 
 
-def _refuse_mounted_parents(paths: Paths, path: str) -> None:
-    """Raise VolumesError if anything is mounted at a directory above `path` that the agent has made itself.
-
-    The agent mounts nothing there; what is below may be the data of another program.
-    """
-    parent = posixpath.dirname(path)
-    while parent.startswith(f"{paths.pods}/"):
-        if mounts.is_mount_point(parent):
-            raise VolumesError(f"something is mounted at {parent}, so nothing below it is removed: unmount it")
-        parent = posixpath.dirname(parent)
-
-
-def _remove_empty(uid: PodUID, top: str) -> None:
+def _remove_empty(uid: PodUID, top: Beneath) -> None:
     """Remove a directory of volumes and what is in it, which are empty directories only. VolumesError for anything else."""
     failed = f'orphaned pod "{uid}" found, but error occurred when trying to remove the volumes dir: '
     try:
         for entry in list_entries(top):
             if entry.kind is not FileKind.DIRECTORY:
                 raise VolumesError(f"{failed}{top}/{entry.name} is no directory: remove it")
-            files.remove_dir(f"{top}/{entry.name}")
-        files.remove_dir(top)
+            beneath.remove_dir(top / entry.name)
+        beneath.remove_dir(top)
     except HostError as error:
         raise VolumesError(f"{failed}{error}") from error
 
@@ -152,7 +142,7 @@ def remove_pod(paths: Paths, uid: PodUID) -> tuple[FoundVolume, ...]:
     for top in (paths.pod_volumes(uid), paths.pod_devices(uid)):
         _remove_empty(uid, top)
     try:
-        trees.remove_tree(paths.pod(uid), may_hold_mounts=False)
+        beneath.remove_tree(paths.pod(uid), may_hold_mounts=False)
     except HostError as error:
         if error.is_busy:
             raise VolumesError(

@@ -26,7 +26,7 @@ from pykubelet.base.model.content import Content, ContentKey
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.selinux import SelinuxHost
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
@@ -81,7 +81,7 @@ class DevicePlan(Value):
 
     name: str
     kind: str
-    directory: str
+    directory: Beneath
     is_attachable: bool = False
     context: str = ""
 
@@ -104,7 +104,7 @@ class FoundDevice(Value):
 
     name: str
     kind: str
-    directory: str
+    directory: Beneath
     context: str | None = None
     path: str = ""
 
@@ -169,6 +169,12 @@ class VolumePlan(Value):
     def repeat_s(self) -> float:
         """Seconds after which a mounted volume is set up again; 0: never."""
         return 0.0
+
+
+class DirectoryPlan(VolumePlan):
+    """The base class of plans for volumes with a directory: `directory`, below the pod's own. For a block device it is a link."""
+
+    directory: Beneath
 
 
 class InPlacePlan(VolumePlan):

@@ -13,7 +13,8 @@ from pykubelet.act.volumes.kind import Note, Reports
 from pykubelet.act.volumes.operations import count
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model import reasons
-from pykubelet.edges.host.fs import trees
+from pykubelet.base.model.paths import Beneath
+from pykubelet.edges.host.fs import beneath, trees
 
 #: When the first Event about a long walk is recorded, and the time between the next ones: seconds.
 FIRST_NOTE_S, NEXT_NOTE_S = 30.0, 60.0
@@ -25,7 +26,8 @@ _ADVICE = (
 
 
 class GroupChange(Value):
-    """What is given to a group. `path`: the top directory. `shown`: the pod's directory of the volume, for Events.
+    """What is given to a group. `path`: the top directory, below one of the agent's except for a local volume. `shown`: the pod's
+    directory of the volume, for Events.
 
     `only_on_mismatch`: nothing is done if the top directory belongs to the group already (`OnRootMismatch`). `plugin`: as in
     metrics.
@@ -43,12 +45,27 @@ def change_group(change: GroupChange, reports: Reports, clock: Callable[[], floa
     """Give all files to the group. HostError if the directories cannot be read; files that cannot be changed are logged."""
     began, is_done = clock(), False
     try:
-        if not (change.only_on_mismatch and trees.group_is_applied(change.path, change.gid)):
-            trees.apply_group(change.path, change.gid, progress=_Progress(change, reports, clock).see)
+        if not (change.only_on_mismatch and _is_applied(change)):
+            _apply(change, _Progress(change, reports, clock).see)
         is_done = True
     finally:
         took = clock() - began
         count(change.plugin, "volume_apply_access_control", took, is_done=is_done, is_migrated=change.is_migrated)
+
+
+def _is_applied(change: GroupChange) -> bool:
+    path = change.path
+    if isinstance(path, Beneath):
+        return beneath.group_is_applied(path, change.gid)
+    return trees.group_is_applied(path, change.gid)
+
+
+def _apply(change: GroupChange, progress: Callable[[int], None]) -> None:
+    path = change.path
+    if isinstance(path, Beneath):
+        beneath.apply_group(path, change.gid, progress=progress)
+    else:
+        trees.apply_group(path, change.gid, progress=progress)
 
 
 class _Progress:

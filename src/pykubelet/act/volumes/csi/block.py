@@ -10,8 +10,6 @@ Source: Container Storage Interface 1.9; KEP-565 (CSI block volumes); layout and
 
 from __future__ import annotations
 
-import posixpath
-
 from pykubelet.act.volumes.csi.calls import call_failed, is_final, publish_request, registered_driver
 from pykubelet.act.volumes.csi.data import DATA, NO_MAP_CLIENT, CsiPlan, DevicePaths, VolumeData, driver_missing
 from pykubelet.act.volumes.csi.files import has_data, load_data, remove_empty
@@ -19,8 +17,9 @@ from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.disks.block_map import map_device, remove_link, unmap_device
 from pykubelet.act.volumes.disks.block_paths import BlockMap, map_of
 from pykubelet.act.volumes.kind import SET_UP, CallContext, VolumesError
+from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.csi.node import CsiNode
-from pykubelet.edges.host.fs import files, mounts
+from pykubelet.edges.host.fs import beneath, mounts
 from pykubelet.edges.plugins.rpc import PluginCallError
 
 
@@ -63,20 +62,20 @@ async def unmount_block(dirs: VolumeDirs, context: CallContext) -> None:
 # Blocking work
 
 
-def _prepare(target: str, map: BlockMap) -> bool:
+def _prepare(target: Beneath, map: BlockMap) -> bool:
     """Make the pod's link, and the directory that the driver publishes the device in. Returns whether the device is mapped."""
     if mounts.is_mount_point(map.file):
         return True
-    files.make_dirs(posixpath.dirname(map.link), 0o750)
-    files.replace_symlink(target, map.link)
-    files.make_dirs(posixpath.dirname(target), 0o750)
+    beneath.make_dirs(map.link.parent, 0o750)
+    beneath.replace_symlink(target, map.link)
+    beneath.make_dirs(target.parent, 0o750)
     return False
 
 
-def _read(directory: str, target: str, map: BlockMap) -> VolumeData | None:
+def _read(directory: Beneath, target: Beneath, map: BlockMap) -> VolumeData | None:
     """What is known about the device; None if the driver has published none. VolumesError if it is not known."""
-    is_there = files.stat_file(target, follow=False) is not None
-    has_link = files.stat_file(map.link, follow=False) is not None
+    is_there = beneath.stat_file(target) is not None
+    has_link = beneath.stat_file(map.link) is not None
     if not is_there and not (has_link and has_data(directory)):
         return None
     if not has_data(directory):
@@ -84,16 +83,16 @@ def _read(directory: str, target: str, map: BlockMap) -> VolumeData | None:
     return load_data(directory, target)
 
 
-def _remove(target: str, map: BlockMap) -> bool:
+def _remove(target: Beneath, map: BlockMap) -> bool:
     """Remove the map, what was published, and the pod's link. Returns False if something is mounted or stored there."""
     unmap_device(map)
     if mounts.is_mount_point(target):
         return False
-    found = files.stat_file(target, follow=False)
+    found = beneath.stat_file(target)
     if found is not None and found.is_dir:
         if not remove_empty(target):
             return False
     else:
-        files.remove_file(target)
+        beneath.remove_file(target)
     remove_link(map)
     return True

@@ -15,10 +15,11 @@ from hashlib import sha256
 from typing import ClassVar
 
 from pykubelet.act.volumes.disks.block_paths import BlockMap
-from pykubelet.act.volumes.kind import DevicePlan, VolumePlan
+from pykubelet.act.volumes.kind import DevicePlan, DirectoryPlan
 from pykubelet.base.kit.values import RedactedValue, Value, field
 from pykubelet.base.model.attachments import attachment_name, unique_csi_name
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.paths import Beneath
 
 DATA = "vol_data.json"
 MOUNT = "mount"
@@ -125,34 +126,35 @@ class DevicePaths(Value):
     plugins: str
 
     @property
-    def top(self) -> str:
+    def top(self) -> Beneath:
         """The directory of all CSI devices."""
-        return f"{self.plugins}/kubernetes.io/csi"
+        return Beneath(self.plugins, "kubernetes.io/csi")
 
     @property
-    def block(self) -> str:
+    def block(self) -> Beneath:
         """The directory of all block devices."""
-        return f"{self.top}/volumeDevices"
+        return self.top / "volumeDevices"
 
-    def mounted(self, driver: str, handle: str) -> str:
+    def mounted(self, driver: str, handle: str) -> Beneath:
         """Where the device is mounted for all pods."""
-        return f"{self.top}/{driver}/{sha256(handle.encode()).hexdigest()}/{GLOBAL_MOUNT}"
+        return self.top / driver / sha256(handle.encode()).hexdigest() / GLOBAL_MOUNT
 
-    def block_map(self, name: str) -> str:
+    def block_map(self, name: str) -> Beneath:
         """The directory of the maps of a block volume. `name`: of the persistent volume."""
-        return f"{self.block}/{name}/{BLOCK_MAP}"
+        return self.block / name / BLOCK_MAP
 
-    def block_data(self, name: str) -> str:
+    def block_data(self, name: str) -> Beneath:
         """The directory of a block volume's `vol_data.json`."""
-        return f"{self.block}/{name}/{BLOCK_DATA}"
+        return self.block / name / BLOCK_DATA
 
-    def block_staging(self, name: str) -> str:
+    def block_staging(self, name: str) -> Beneath:
         """The directory that the driver stages a block volume in."""
-        return f"{self.block}/{STAGING}/{name}"
+        return self.block / STAGING / name
 
-    def block_published(self, name: str, uid: str = "") -> str:
+    def block_published(self, name: str, uid: str = "") -> Beneath:
         """What the driver publishes a block volume at for a pod; without `uid`, the directory of all of them."""
-        return f"{self.block}/{PUBLISH}/{name}" + (f"/{uid}" if uid else "")
+        published = self.block / PUBLISH / name
+        return published / uid if uid else published
 
 
 class HiddenFields(RedactedValue):
@@ -188,7 +190,7 @@ class CsiDevicePlan(DevicePlan, kw_only=True):
 
     data: VolumeData
     access: CsiAccess
-    staging: str
+    staging: Beneath
     hidden: HiddenFields = field(default_factory=HiddenFields)
     problem: str = ""
 
@@ -198,7 +200,7 @@ class CsiDevicePlan(DevicePlan, kw_only=True):
         return f"the CSI driver {self.data.driver} stages it"
 
 
-class CsiPlan(VolumePlan):
+class CsiPlan(DirectoryPlan):
     """The plan of a CSI volume. `directory`: the volume's, which the target is in. `target`: what the driver publishes.
 
     `staged`: the device of a persistent volume. `map`: that of a block volume for the pod. `is_group_applied`: the agent gives
@@ -207,8 +209,7 @@ class CsiPlan(VolumePlan):
     for the call that grows the volume; `expand_problem`: why they are unknown, "" if they are known or there are none.
     """
 
-    directory: str
-    target: str
+    target: Beneath
     data: VolumeData
     access: CsiAccess = field(default_factory=CsiAccess)
     staged: CsiDevicePlan | None = None

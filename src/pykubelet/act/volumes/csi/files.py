@@ -11,24 +11,25 @@ from collections.abc import Awaitable
 
 from pykubelet.act.volumes.csi.data import DATA, VolumeData, read_data
 from pykubelet.act.volumes.kind import CallContext, UncertainError, VolumesError
-from pykubelet.edges.host.fs import files, mounts
+from pykubelet.base.model.paths import Beneath
+from pykubelet.edges.host.fs import beneath, mounts
 from pykubelet.edges.host.fs.errors import HostError
 
 MAX_DATA = 64 << 10
 
 
-def write_data(directory: str, text: bytes) -> None:
+def write_data(directory: Beneath, text: bytes) -> None:
     """Make the directory, and `vol_data.json` in it. It outlives the agent at once, and a power cut when it is synced."""
-    files.make_dirs(directory, 0o750)
-    files.write_atomic(f"{directory}/{DATA}", text, 0o644)
+    beneath.make_dirs(directory, 0o750)
+    beneath.write_atomic(directory / DATA, text, 0o644)
 
 
-def sync_data(directory: str) -> None:
+def sync_data(directory: Beneath) -> None:
     """Bring `vol_data.json` to the disk."""
-    files.sync_file(f"{directory}/{DATA}")
+    beneath.sync_file(directory / DATA)
 
 
-async def call_and_sync(call: Awaitable[None], directory: str, context: CallContext) -> None:
+async def call_and_sync(call: Awaitable[None], directory: Beneath, context: CallContext) -> None:
     """Await a call of the driver while `vol_data.json` is brought to the disk, which may take as long. Both end before this returns.
 
     Raises what the call raises; UncertainError if only the disk has failed.
@@ -44,47 +45,47 @@ async def call_and_sync(call: Awaitable[None], directory: str, context: CallCont
         raise synced
 
 
-def has_data(directory: str) -> bool:
+def has_data(directory: Beneath) -> bool:
     """Whether there is a `vol_data.json`."""
-    return files.stat_file(f"{directory}/{DATA}", follow=False) is not None
+    return beneath.stat_file(directory / DATA) is not None
 
 
-def load_data(directory: str, target: str) -> VolumeData | None:
+def load_data(directory: Beneath, target: Beneath) -> VolumeData | None:
     """What `vol_data.json` states; None if nothing is left of the volume. VolumesError if what is left is unknown.
 
     `target`: what the driver mounts.
     """
-    if files.stat_file(directory, follow=False) is None:
+    if beneath.stat_file(directory) is None:
         return None
-    path = f"{directory}/{DATA}"
+    path = directory / DATA
     if not has_data(directory):
         if remove_around(directory, target):
             return None
         raise VolumesError(f"{path} is missing, so its CSI driver is unknown: unmount {target}")
-    data = read_data(files.read_text(path, MAX_DATA))
+    data = read_data(beneath.read_text(path, MAX_DATA))
     if data is None:
         raise VolumesError(f"{path} is damaged: unmount {target} and remove the file")
     return data
 
 
-def remove_around(directory: str, target: str) -> bool:
+def remove_around(directory: Beneath, target: Beneath) -> bool:
     """Remove the target and the directory with `vol_data.json`. Returns False, and keeps all, if something is mounted or stored there."""
     if not remove_empty(target):
         return False
-    files.remove_temporaries(directory)
-    if set(files.names_in(directory)) - {DATA}:
+    beneath.remove_temporaries(directory)
+    if {entry.name for entry in beneath.list_entries(directory)} - {DATA}:
         return False
-    files.remove_file(f"{directory}/{DATA}")
-    files.remove_dir(directory)
+    beneath.remove_file(directory / DATA)
+    beneath.remove_dir(directory)
     return True
 
 
-def remove_empty(target: str) -> bool:
+def remove_empty(target: Beneath) -> bool:
     """Remove an empty directory, if it is there. Returns False if something is mounted or stored there."""
     if mounts.is_mount_point(target):
         return False
     try:
-        files.remove_dir(target)
+        beneath.remove_dir(target)
     except HostError as error:
         if error.is_not_found:
             return True

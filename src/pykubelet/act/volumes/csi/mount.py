@@ -18,7 +18,7 @@ from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.kind import SET_UP, CallContext, UncertainError, VolumesError
 from pykubelet.act.volumes.ownership import GroupChange, change_group
 from pykubelet.edges.csi.node import Capability, CsiNode
-from pykubelet.edges.host.fs import files, mounts
+from pykubelet.edges.host.fs import beneath, mounts
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.plugins.rpc import PluginCallError
 
@@ -58,7 +58,7 @@ async def unmount(dirs: VolumeDirs, context: CallContext) -> None:
     if dirs.is_block:
         await unmount_block(dirs, context)
         return
-    target = f"{dirs.path}/{MOUNT}"
+    target = dirs.path / MOUNT
     data = await context.blocking(lambda: load_data(dirs.path, target))
     if data is None:
         return
@@ -80,7 +80,7 @@ def _prepare(plan: CsiPlan) -> bool:
 
     Some drivers fill the directory without a mount. Before the first call it is not there.
     """
-    was_there = mounts.is_mount_point(plan.target) or files.stat_file(plan.target, follow=False) is not None
+    was_there = mounts.is_mount_point(plan.target) or beneath.stat_file(plan.target) is not None
     write_data(plan.directory, plan.data.text())
     return was_there
 
@@ -88,4 +88,4 @@ def _prepare(plan: CsiPlan) -> bool:
 def _group_change(plan: CsiPlan, group: int) -> GroupChange:
     mounted = plan.mounted
     plugin = f"kubernetes.io/csi:{plan.driver}"
-    return GroupChange(plan.path, group, plan.path, plugin, plan.only_on_mismatch, mounted.is_migrated)
+    return GroupChange(plan.target, group, plan.target, plugin, plan.only_on_mismatch, mounted.is_migrated)

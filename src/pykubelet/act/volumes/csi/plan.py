@@ -162,7 +162,7 @@ def _plan_mount(
 ) -> CsiPlan:
     security, directory = inputs.pod.spec.securityContext, inputs.dirs.path
     paths, name = DevicePaths(inputs.paths.plugins), data.spec_name
-    target = paths.block_published(name, inputs.dirs.uid) if access.is_block else f"{directory}/{MOUNT}"
+    target = paths.block_published(name, inputs.dirs.uid) if access.is_block else directory / MOUNT
     map = map_of(paths.block_map(name), inputs.dirs) if access.is_block else None
     path, relabels = directory if access.is_block else target, not access.is_block and not data.context
     mounted = inputs.mounted(path, read_only=read_only, supports_relabel=relabels, is_measured=False)

@@ -12,7 +12,6 @@ Source: Container Storage Interface 1.9, and the behavior of the reference kubel
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterable, Iterator
 
 from pykubelet.act.volumes.csi.calls import call_failed, is_final, registered_driver, stage_request
@@ -40,7 +39,7 @@ from pykubelet.act.volumes.csi.files import (
     sync_data,
     write_data,
 )
-from pykubelet.act.volumes.directories import VolumeDirs, list_directories
+from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.disks.block_map import remove_map
 from pykubelet.act.volumes.disks.device_mount import refuse_references
 from pykubelet.act.volumes.kind import (
@@ -54,9 +53,10 @@ from pykubelet.act.volumes.kind import (
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.attachments import unique_csi_name
-from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.edges.csi.node import Capability, CsiNode
-from pykubelet.edges.host.fs import files, mounts
+from pykubelet.edges.host.fs import beneath, mounts
+from pykubelet.edges.host.fs.beneath import list_directories
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.plugins.rpc import PluginCallError
 
@@ -118,21 +118,21 @@ def find_devices(paths: Paths) -> Iterable[FoundDevice]:
     """The devices that may be staged, by their `vol_data.json`. A directory without one is found too: it is removed when it is unstaged."""
     where = DevicePaths(paths.plugins)
     for driver in list_directories(where.top):
-        if f"{where.top}/{driver.name}" == where.block:
+        if where.top / driver.name == where.block:
             continue
-        for volume in list_directories(f"{where.top}/{driver.name}"):
-            directory = f"{where.top}/{driver.name}/{volume.name}"
+        for volume in list_directories(where.top / driver.name):
+            directory = where.top / driver.name / volume.name
             data = _data_in(directory)
             name = (data.unique_name if data is not None else "") or unique_csi_name(driver.name, f"?{volume.name}")
             context = data.context if data is not None else ""
-            yield FoundDevice(name, KIND_NAME, f"{directory}/{GLOBAL_MOUNT}", context)
+            yield FoundDevice(name, KIND_NAME, directory / GLOBAL_MOUNT, context)
     yield from _find_block_devices(where)
 
 
 def _find_block_devices(where: DevicePaths) -> Iterator[FoundDevice]:
     for volume in list_directories(where.block):
         data = where.block_data(volume.name)
-        if volume.name not in (STAGING, PUBLISH) or files.stat_file(data, follow=False) is not None:
+        if volume.name not in (STAGING, PUBLISH) or beneath.stat_file(data) is not None:
             name = _name_in(data) or unique_csi_name("", volume.name)
             yield FoundDevice(name, KIND_NAME, where.block_map(volume.name))
 
@@ -142,16 +142,16 @@ def device_of(_paths: Paths, dirs: VolumeDirs) -> str:
     return _name_in(DevicePaths(dirs.plugins).block_data(dirs.name) if dirs.is_block else dirs.path)
 
 
-def _name_in(directory: str) -> str:
+def _name_in(directory: Beneath) -> str:
     """The unique name that `vol_data.json` states; "" if it is missing or damaged."""
     data = _data_in(directory)
     return data.unique_name if data is not None else ""
 
 
-def _data_in(directory: str) -> VolumeData | None:
+def _data_in(directory: Beneath) -> VolumeData | None:
     """What `vol_data.json` states; None if it is missing or damaged."""
     try:
-        return read_data(files.read_text(f"{directory}/{DATA}", MAX_DATA))
+        return read_data(beneath.read_text(directory / DATA, MAX_DATA))
     except HostError as error:
         if not error.is_not_found:
             log.warning("the data of a CSI volume cannot be read", path=directory, error=error)
@@ -164,20 +164,19 @@ def _data_in(directory: str) -> VolumeData | None:
 class _Staged(Value):
     """A staged device. `directory`: has its `vol_data.json`. `target`: what the driver stages. `name`: of a block volume."""
 
-    directory: str
-    target: str
+    directory: Beneath
+    target: Beneath
     name: str = ""
     paths: DevicePaths = DevicePaths("")
 
     @classmethod
-    def of(cls, directory: str) -> _Staged:
+    def of(cls, directory: Beneath) -> _Staged:
         """The device by its global directory: where it is mounted, or the map of a block volume."""
-        above = posixpath.dirname(directory)
-        if posixpath.basename(directory) != BLOCK_MAP:
+        above = directory.parent
+        if directory.name != BLOCK_MAP:
             return cls(above, directory)
-        block, _, name = above.rpartition("/")
-        paths = DevicePaths(posixpath.dirname(posixpath.dirname(posixpath.dirname(block))))
-        return cls(f"{above}/{BLOCK_DATA}", paths.block_staging(name), name, paths)
+        paths = DevicePaths(directory.top)
+        return cls(above / BLOCK_DATA, paths.block_staging(above.name), above.name, paths)
 
 
 def _prepare(plan: CsiDevicePlan, staged: _Staged, *, with_target: bool) -> None:
@@ -185,14 +184,14 @@ def _prepare(plan: CsiDevicePlan, staged: _Staged, *, with_target: bool) -> None
     data = plan.data
     write_data(staged.directory, data.block_text() if plan.access.is_block else data.device_text())
     if with_target:
-        files.make_dirs(staged.target, 0o750)
+        beneath.make_dirs(staged.target, 0o750)
 
 
 def _load(staged: _Staged) -> VolumeData | None:
     """What is known about the device; None if nothing is left of it. The empty directory of a block volume is removed then."""
     data = load_data(staged.directory, staged.target)
     if data is None and staged.name and remove_empty(staged.paths.block_map(staged.name)):
-        remove_empty(posixpath.dirname(staged.directory))
+        remove_empty(staged.directory.parent)
     return data
 
 
@@ -206,5 +205,5 @@ def _remove(staged: _Staged) -> bool:
     others = (paths.block_published(name), paths.block_map(name))
     if not all(remove_empty(path) for path in others) or not remove_around(staged.directory, staged.target):
         return False
-    files.remove_dir(posixpath.dirname(staged.directory))
+    beneath.remove_dir(staged.directory.parent)
     return True

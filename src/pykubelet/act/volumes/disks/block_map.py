@@ -10,15 +10,16 @@ Source: KEP-1755 (raw block volumes).
 from __future__ import annotations
 
 import os
-import posixpath
 
-from pykubelet.act.volumes.directories import list_entries
 from pykubelet.act.volumes.disks.block_paths import BlockMap
 from pykubelet.act.volumes.kind import UncertainError, VolumesError
+from pykubelet.act.volumes.mounted_parents import refuse_mounted, refuse_mounts_above
 from pykubelet.base.model.ids import PodUID, is_pod_uid
+from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.host.devices.block_devices import device_size, is_block_device, open_device
 from pykubelet.edges.host.devices.loops import attach_loop, detach_loop, find_loops
-from pykubelet.edges.host.fs import files, mounts
+from pykubelet.edges.host.fs import beneath, files, mounts
+from pykubelet.edges.host.fs.beneath import list_entries
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import FileKind
 
@@ -45,10 +46,10 @@ def map_device(device: str, map: BlockMap) -> None:
 
 
 def _map(device: str, map: BlockMap) -> None:
-    files.make_dirs(posixpath.dirname(map.link), 0o750)
-    files.replace_symlink(device, map.link)
-    files.make_dirs(map.directory, 0o750)
-    files.create_file(map.file, 0o640)
+    beneath.make_dirs(map.link.parent, 0o750)
+    beneath.replace_symlink(device, map.link)
+    beneath.make_dirs(map.directory, 0o750)
+    beneath.create_file(map.file, 0o640)
     if not mounts.is_mount_point(map.file):
         descriptor = open_device(device)
         try:
@@ -71,54 +72,46 @@ def unmap_device(map: BlockMap) -> None:
 
     VolumesError if a file with content, or something else than a file, is in the place of the device: it is not removed.
     """
-    _refuse_mounts_above(map.file)
+    refuse_mounts_above(map.file)
     for loop in find_loops(map.file):
         detach_loop(loop)
     while mounts.unmount(map.file):
         continue
-    found = files.stat_file(map.file, follow=False)
+    found = beneath.stat_file(map.file)
     if found is None:
         return
     if not found.is_file or found.size:
         raise VolumesError(f"{map.file} is not an empty file: remove it")
-    files.remove_file(map.file)
+    beneath.remove_file(map.file)
 
 
 def remove_link(map: BlockMap) -> None:
     """Remove the pod's link, after everything else. A link that is not there is no error; anything else is not removed."""
-    found = files.stat_file(map.link, follow=False)
+    found = beneath.stat_file(map.link)
     if found is None:
         return
     if found.kind is not FileKind.SYMLINK:
         raise VolumesError(f"{map.link} is not a link to a device: remove it")
-    files.remove_file(map.link)
+    beneath.remove_file(map.link)
 
 
-def close_map(directory: str) -> None:
+def close_map(directory: Beneath) -> None:
     """Undo what interrupted maps have left in a device's global map. VolumesError while the device is mapped for a pod."""
-    _refuse_mounts_above(f"{directory}/")
+    refuse_mounted(directory)
+    refuse_mounts_above(directory)
     names = [entry.name for entry in list_entries(directory) if is_pod_uid(entry.name)]
-    mapped = [name for name in names if mounts.is_mount_point(f"{directory}/{name}")]
+    mapped = [name for name in names if mounts.is_mount_point(directory / name)]
     if mapped:
         raise VolumesError(f'the device "{directory}" is still referenced from other Pods [{" ".join(mapped)}]')
     for name in names:  # a map that was interrupted
-        unmap_device(BlockMap(directory, PodUID(name), ""))
+        unmap_device(BlockMap(directory, PodUID(name), Beneath("", "")))
 
 
-def remove_map(directory: str) -> None:
+def remove_map(directory: Beneath) -> None:
     """As `close_map`, and remove the directory, which must be empty then. One that is not there is no error."""
     close_map(directory)
-    if files.stat_file(directory, follow=False) is not None:
-        files.remove_dir(directory)
-
-
-def _refuse_mounts_above(path: str) -> None:
-    """Raise VolumesError if anything is mounted between the directory of all plugins and `path`: what is there is not the agent's."""
-    parent = posixpath.dirname(path)
-    while parent not in ("", "/") and posixpath.basename(parent) != "plugins":
-        if mounts.is_mount_point(parent):
-            raise VolumesError(f"something is mounted at {parent}, so nothing below it is removed: unmount it")
-        parent = posixpath.dirname(parent)
+    if beneath.stat_file(directory) is not None:
+        beneath.remove_dir(directory)
 
 
 def mapped_size(map: BlockMap) -> int:

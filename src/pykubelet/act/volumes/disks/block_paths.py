@@ -8,21 +8,22 @@ from __future__ import annotations
 from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.paths import Beneath
 
 
 class BlockMap(Value):
     """Where a device is mapped for one pod. `directory`: the device's global map. `link`: the path that the pod's containers get."""
 
-    directory: str
+    directory: Beneath
     uid: PodUID
-    link: str
+    link: Beneath
 
     @property
-    def file(self) -> str:
+    def file(self) -> Beneath:
         """The file on which the device is bind-mounted."""
-        return f"{self.directory}/{self.uid}"
+        return self.directory / self.uid
 
 
-def map_of(directory: str, dirs: VolumeDirs) -> BlockMap:
+def map_of(directory: Beneath, dirs: VolumeDirs) -> BlockMap:
     """The map of a pod's block volume. `directory`: the global map of its device."""
     return BlockMap(directory, dirs.uid, dirs.path)

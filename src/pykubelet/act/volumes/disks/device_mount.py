@@ -11,13 +11,14 @@ import posixpath
 from pykubelet.act.volumes.directories import make_empty_volume_dir
 from pykubelet.act.volumes.kind import MOUNT_DEVICE, UncertainError, VolumesError
 from pykubelet.base.model import reasons
+from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.host.devices.block_devices import is_block_device, is_device_in_use
 from pykubelet.edges.host.devices.disk_formats import (
     FORMAT_AND_MOUNT_S,
     FilesystemMismatchError,
     format_and_mount,
 )
-from pykubelet.edges.host.fs import files, mounts
+from pykubelet.edges.host.fs import beneath, mounts
 from pykubelet.edges.host.fs.errors import HostError
 
 #: The deadline for `mount_device`: mkfs and fsck of a large device may take long.
@@ -31,7 +32,7 @@ class MismatchError(VolumesError):
     volume_reason = reasons.EVENT_FILESYSTEM_MISMATCH
 
 
-def mount_device(device: str, directory: str, fs_type: str = "", options: tuple[str, ...] = ()) -> None:
+def mount_device(device: str, directory: Beneath, fs_type: str = "", options: tuple[str, ...] = ()) -> None:
     """Mount the file system of the block device `device` on `directory`, unless something is mounted there.
 
     An empty device is formatted (`fs_type`: "" is ext4), unless `ro` is in `options`. Raises VolumesError (step MountDevice)
@@ -45,22 +46,22 @@ def mount_device(device: str, directory: str, fs_type: str = "", options: tuple[
     except HostError as error:
         if mounts.is_mount_point(directory) or error.errno_name == "ETIMEDOUT":
             raise UncertainError(error.message, MOUNT_DEVICE) from error
-        files.remove_dir(directory)
+        beneath.remove_dir(directory)
         kind = MismatchError if isinstance(error, FilesystemMismatchError) else VolumesError
         raise kind(error.message, MOUNT_DEVICE) from error
 
 
-def unmount_device(directory: str, name: str) -> None:
+def unmount_device(directory: Beneath, name: str) -> None:
     """Unmount a device's global directory and remove it. A directory that is not there or not mounted is no error.
 
     VolumesError as long as the file system is mounted elsewhere too, for a pod for example. `name`: the volume, for that text.
     """
-    if files.stat_file(directory, follow=False) is None:
+    if beneath.stat_file(directory) is None:
         return
     if mounts.is_mount_point(directory):
         refuse_references(directory, name)
         mounts.unmount(directory)
-    files.remove_dir(directory)
+    beneath.remove_dir(directory)
 
 
 def refuse_references(directory: str, name: str) -> None:

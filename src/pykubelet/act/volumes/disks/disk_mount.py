@@ -9,15 +9,17 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 
-from pykubelet.act.volumes.directories import VolumeDirs, list_directories, make_empty_volume_dir, release_volume
+from pykubelet.act.volumes.directories import VolumeDirs, make_empty_volume_dir, release_volume
 from pykubelet.act.volumes.disks.block_map import close_map, map_device, remove_link, unmap_device
 from pykubelet.act.volumes.disks.block_paths import map_of
 from pykubelet.act.volumes.disks.device_mount import refuse_references
 from pykubelet.act.volumes.disks.disk_plan import MAPS, DiskPlan, is_map
 from pykubelet.act.volumes.kind import Reports, VolumesError
 from pykubelet.act.volumes.ownership import GroupChange, change_group
+from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.host.devices.scsi import Machine, multipath_of
-from pykubelet.edges.host.fs import files, mounts
+from pykubelet.edges.host.fs import beneath, mounts
+from pykubelet.edges.host.fs.beneath import list_directories
 from pykubelet.edges.host.fs.errors import HostError
 
 _NOTE = ".volume"
@@ -37,71 +39,72 @@ def set_up(plan: DiskPlan, disk: str, reports: Reports) -> None:
 def _bind(plan: DiskPlan, reports: Reports) -> None:
     """Bind the disk's mount unless it is bound, and give its files to the pod's group. VolumesError if it is not mounted."""
     options = ("ro",) if plan.mounted.read_only else ()
-    if mounts.is_mount_point(plan.path):
-        mounts.apply_bind_options(plan.path, options)  # an earlier set-up may have been cut short before it did
+    if mounts.is_mount_point(plan.directory):
+        mounts.apply_bind_options(plan.directory, options)  # an earlier set-up may have been cut short before it did
         return
     source = plan.staged.directory
     if not mounts.is_mount_point(source):
         raise VolumesError(f"the disk is not mounted at {source}")
     if plan.fs_group is not None:  # before the bind, which is the mark of a finished volume
         plugin = f"kubernetes.io/{plan.kind}"
-        change_group(GroupChange(source, plan.fs_group, plan.path, plugin, plan.is_group_lasting), reports)
-    make_empty_volume_dir(plan.path)
-    mounts.bind_with_options(source, plan.path, options)
+        change_group(GroupChange(source, plan.fs_group, plan.directory, plugin, plan.is_group_lasting), reports)
+    make_empty_volume_dir(plan.directory)
+    mounts.bind_with_options(source, plan.directory, options)
 
 
-def tear_down(dirs: VolumeDirs, directories: Iterable[str]) -> None:
+def tear_down(dirs: VolumeDirs, directories: Iterable[Beneath]) -> None:
     """Unmount the volume, or undo the map. `directories`: of all disks of the kind that may be mapped."""
     if not dirs.is_block:
         release_volume(dirs)
         return
-    map = map_of(mapped_in(dirs, directories), dirs)
-    if map.directory:
+    directory = mapped_in(dirs, directories)
+    map = map_of(directory or Beneath("", ""), dirs)
+    if directory is not None:
         unmap_device(map)
     remove_link(map)
 
 
-def mapped_in(dirs: VolumeDirs, directories: Iterable[str]) -> str:
-    """The one of the directories in which the pod's volume is mapped; "" if it is not mapped.
+def mapped_in(dirs: VolumeDirs, directories: Iterable[Beneath]) -> Beneath | None:
+    """The one of the directories in which the pod's volume is mapped; None if it is not mapped.
 
     Several disks of one pod are distinguished by the name of the device, which the kernel knows even of one that is gone.
     """
-    found = [one for one in directories if files.stat_file(f"{one}/{dirs.uid}", follow=False) is not None]
+    found = [one for one in directories if beneath.stat_file(one / dirs.uid) is not None]
     if len(found) > 1:
-        device = posixpath.basename(files.read_link(dirs.path) or "")
+        device = posixpath.basename(beneath.read_link(dirs.path) or "")
         shown = {
             mount.target: posixpath.basename(mount.root.removesuffix("//deleted")) for mount in mounts.read_mounts()
         }
-        found = [one for one in found if shown.get(f"{one}/{dirs.uid}") == device]
-    return found[0] if found else ""
+        found = [one for one in found if shown.get(one / dirs.uid) == device]
+    return found[0] if found else None
 
 
 # The node
 
 
-def make_disk_directory(directory: str, name: str) -> None:
+def make_disk_directory(directory: Beneath, name: str) -> None:
     """Make the directory that a disk is mounted on, with the note of the volume's unique name."""
     make_empty_volume_dir(directory)
-    files.write_atomic(f"{directory}{_NOTE}", name.encode(), 0o640, durable=True)
+    beneath.write_atomic(directory.suffixed(_NOTE), name.encode(), 0o640, durable=True)
 
 
-def remove_disk_directory(directory: str) -> None:
+def remove_disk_directory(directory: Beneath) -> None:
     """Remove the directory of a disk, which must be empty, and then the note."""
-    files.remove_dir(directory)
-    files.remove_file(f"{directory}{_NOTE}")
+    beneath.remove_dir(directory)
+    beneath.remove_file(directory.suffixed(_NOTE))
 
 
-def disk_directories(top: str) -> Iterator[tuple[str, str]]:
+def disk_directories(top: Beneath) -> Iterator[tuple[Beneath, str]]:
     """The directories of disks in a directory, and the unique name of each: "" if nothing is noted."""
     for entry in list_directories(top):
         if entry.name != MAPS:
-            directory = f"{top}/{entry.name}"
+            directory = top / entry.name
             yield directory, _noted(directory)
 
 
-def _noted(directory: str) -> str:
+def _noted(directory: Beneath) -> str:
     try:
-        return files.read_text(f"{directory}{_NOTE}", 4096).strip()
+        return beneath.read_text(directory.suffixed(_NOTE), 4096).strip()
     except HostError:
         return ""
 
@@ -121,7 +124,7 @@ def disk_path(machine: Machine, paths: Sequence[str]) -> str:
     return next((over for one in paths if (over := multipath_of(machine, one))), paths[0] if paths else "")
 
 
-def unmount_disk(directory: str, name: str, plugin: str) -> None:
+def unmount_disk(directory: Beneath, name: str, plugin: str) -> None:
     """Unmount a disk of a plugin such as `kubernetes.io/fc`, or undo its map. One that is not mounted is no error.
 
     VolumesError as long as it is mounted elsewhere too, or mapped for a pod. `name`: the volume, for that text.

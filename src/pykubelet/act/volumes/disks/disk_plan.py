@@ -6,8 +6,9 @@ The disk's file system is mounted once for the node; pods get binds of that moun
 from __future__ import annotations
 
 from pykubelet.act.volumes.disks.block_paths import BlockMap, map_of
-from pykubelet.act.volumes.kind import DevicePlan, PlanInputs, VolumePlan
+from pykubelet.act.volumes.kind import DevicePlan, DirectoryPlan, PlanInputs
 from pykubelet.act.volumes.selinux import mount_context, mount_option
+from pykubelet.base.model.paths import Beneath
 
 #: The directory, beside those of mounted disks, with the directories of mapped ones.
 MAPS = "volumeDevices"
@@ -24,7 +25,7 @@ class DiskDevice(DevicePlan, kw_only=True):
     is_block: bool = False
 
 
-class DiskPlan(VolumePlan):
+class DiskPlan(DirectoryPlan):
     """The plan to bind the disk's mount for a pod, or to map the disk.
 
     `fs_group` None: files keep their group. `is_group_lasting`: `OnRootMismatch`.
@@ -41,9 +42,9 @@ class DiskPlan(VolumePlan):
         return self.staged
 
 
-def trees_of(top: str) -> tuple[str, str]:
+def trees_of(top: Beneath) -> tuple[Beneath, Beneath]:
     """The directory of mounted disks, and that of mapped ones."""
-    return top, f"{top}/{MAPS}"
+    return top, top / MAPS
 
 
 def is_map(directory: str, plugin: str) -> bool:
@@ -73,6 +74,6 @@ def plan_bind(inputs: PlanInputs, device: DiskDevice, read_only: bool, *, has_st
         has_stats=has_stats or inputs.is_block,
     )
     if inputs.is_block:
-        return DiskPlan(mounted, device, map=map_of(device.directory, inputs.dirs))
+        return DiskPlan(mounted, inputs.dirs.path, device, map=map_of(device.directory, inputs.dirs))
     lasting = context is not None and context.fsGroupChangePolicy == "OnRootMismatch"
-    return DiskPlan(mounted, device, None if read_only else inputs.fs_group, lasting)
+    return DiskPlan(mounted, inputs.dirs.path, device, None if read_only else inputs.fs_group, lasting)

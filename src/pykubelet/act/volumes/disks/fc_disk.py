@@ -30,7 +30,7 @@ from pykubelet.act.volumes.kind import (
     UncertainError,
     VolumesError,
 )
-from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.edges.host.devices.disk_formats import FilesystemMismatchError, format_and_mount
 from pykubelet.edges.host.devices.scsi import (
     Machine,
@@ -91,7 +91,7 @@ async def unstage(found: FoundDevice, context: CallContext) -> None:
     await context.blocking(lambda: unmount(found.directory, found.name, Machine()), UNSTAGE_S)
 
 
-def unmount(directory: str, name: str, machine: Machine) -> None:
+def unmount(directory: Beneath, name: str, machine: Machine) -> None:
     """As `unstage`. VolumesError as long as the disk is mounted elsewhere too, or mapped."""
     unmount_disk(directory, name, PLUGIN)
     disk = disk_from(name)
@@ -110,11 +110,11 @@ def find_devices(paths: Paths) -> Iterable[FoundDevice]:
 
 def device_of(paths: Paths, dirs: VolumeDirs) -> str:
     """The unique name of the disk that is bound or mapped for a pod's volume."""
-    directory = mapped_in(dirs, _maps(dirs)) if dirs.is_block else disk_of(dirs, disks(paths.plugins))
+    directory: str | None = mapped_in(dirs, _maps(dirs)) if dirs.is_block else disk_of(dirs, disks(paths.plugins))
     return next((found.name for found in find_devices(paths) if found.directory == directory), "")
 
 
-def _maps(dirs: VolumeDirs) -> list[str]:
+def _maps(dirs: VolumeDirs) -> list[Beneath]:
     return [directory for directory, _ in disk_directories(trees_of(disks(dirs.plugins))[1])]
 
 

@@ -12,6 +12,7 @@ from pykubelet.act.volumes.kind import NEW_MOUNTER, VolumesError
 from pykubelet.base.api.core import FCVolumeSource
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import Value
+from pykubelet.base.model.paths import Beneath
 
 NAME, PLUGIN = "fc", "kubernetes.io/fc"
 #: What may be part of a directory's name.
@@ -63,9 +64,9 @@ def disk_of_source(source: FCVolumeSource) -> FcDisk:
     raise VolumesError("fc: no fc disk information found. failed to make a new mounter", NEW_MOUNTER)
 
 
-def disks(plugins: str) -> str:
+def disks(plugins: str) -> Beneath:
     """The directory with one directory for each disk."""
-    return f"{plugins}/{PLUGIN}"
+    return Beneath(plugins, PLUGIN)
 
 
 def disk_from(name: str) -> FcDisk | None:

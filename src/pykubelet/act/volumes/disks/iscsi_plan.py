@@ -13,6 +13,7 @@ from pykubelet.act.volumes.kind import NEW_MOUNTER, VolumesError
 from pykubelet.base.api.core import ISCSIVolumeSource
 from pykubelet.base.api.storage import ISCSIPersistentVolumeSource
 from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.host.devices.iscsi_target import Chap, IscsiTarget
 
 NAME, PLUGIN = "iscsi", "kubernetes.io/iscsi"
@@ -61,14 +62,14 @@ def unique_name(source: IscsiSource) -> str:
     return f"{PLUGIN}/{source.targetPortal}:{source.iqn}:{source.lun}"
 
 
-def disks(plugins: str) -> str:
+def disks(plugins: str) -> Beneath:
     """The directory with one directory for each interface, and in it one for each disk."""
-    return f"{plugins}/{PLUGIN}"
+    return Beneath(plugins, PLUGIN)
 
 
-def disk_directory(top: str, target: IscsiTarget) -> str:
+def disk_directory(top: Beneath, target: IscsiTarget) -> Beneath:
     """The directory on which the disk is mounted, or in which it is mapped. `top`: that of all disks of which this is so."""
-    return f"{top}/iface-{target.interface}/{target.portals[0]}-{target.iqn}-lun-{target.lun}"
+    return top / f"iface-{target.interface}" / f"{target.portals[0]}-{target.iqn}-lun-{target.lun}"
 
 
 def name_from(directory: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pykubelet.act.volumes.directories import VolumeDirs, list_directories
+from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.disks import disk_mount
 from pykubelet.act.volumes.disks.device_mount import STAGE_S, MismatchError
 from pykubelet.act.volumes.disks.disk_mount import (
@@ -20,7 +20,7 @@ from pykubelet.act.volumes.disks.disk_mount import (
     remove_disk_directory,
     unmount_disk,
 )
-from pykubelet.act.volumes.disks.disk_plan import MAPS, DiskPlan, trees_of
+from pykubelet.act.volumes.disks.disk_plan import DiskPlan, trees_of
 from pykubelet.act.volumes.disks.iscsi_plan import (
     DATA,
     NAME,
@@ -40,12 +40,13 @@ from pykubelet.act.volumes.kind import (
     UncertainError,
     VolumesError,
 )
-from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.edges.host.devices.disk_formats import FilesystemMismatchError, format_and_mount
 from pykubelet.edges.host.devices.iscsi import find_disks, locked_target, log_in, log_out
 from pykubelet.edges.host.devices.iscsi_target import IscsiTarget
 from pykubelet.edges.host.devices.scsi import Machine, multipath_of, remove_disks, wait_for
-from pykubelet.edges.host.fs import files, mounts
+from pykubelet.edges.host.fs import beneath, mounts
+from pykubelet.edges.host.fs.beneath import list_directories
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.programs import find_program
 
@@ -72,7 +73,7 @@ def mount_disk(plan: IscsiDevice, machine: Machine) -> None:
     except HostError as error:
         raise VolumesError(error.message, WAIT_FOR_ATTACH) from error
     make_disk_directory(plan.directory, plan.name)
-    files.write_atomic(f"{plan.directory}/{DATA}", write_target(plan.volume, plan.target), 0o640, durable=True)
+    beneath.write_atomic(plan.directory / DATA, write_target(plan.volume, plan.target), 0o640, durable=True)
     try:
         with locked_target(plan.target.iqn):
             disk = _log_in(plan, machine)
@@ -113,7 +114,7 @@ async def unstage(found: FoundDevice, context: CallContext) -> None:
     await context.blocking(lambda: unmount(found.directory, found.name, Machine()), UNSTAGE_S)
 
 
-def unmount(directory: str, name: str, machine: Machine) -> None:
+def unmount(directory: Beneath, name: str, machine: Machine) -> None:
     """As `unstage`. VolumesError as long as the disk is mounted elsewhere too, or mapped."""
     unmount_disk(directory, name, PLUGIN)
     if (target := _read(directory)) is not None:
@@ -121,31 +122,30 @@ def unmount(directory: str, name: str, machine: Machine) -> None:
             remove_disks(machine, find_disks(machine, target))
             if not _is_used(directory, target.iqn):
                 log_out(target)
-    files.remove_file(f"{directory}/{DATA}")
+    beneath.remove_file(directory / DATA)
     remove_disk_directory(directory)
 
 
-def _read(directory: str) -> IscsiTarget | None:
+def _read(directory: Beneath) -> IscsiTarget | None:
     try:
-        return read_target(files.read_text(f"{directory}/{DATA}", 1 << 16))
+        return read_target(beneath.read_text(directory / DATA, 1 << 16))
     except HostError as error:
         if error.is_not_found:
             return None
         raise
 
 
-def _is_used(directory: str, iqn: str) -> bool:
+def _is_used(directory: Beneath, iqn: str) -> bool:
     """Whether there is a directory of another disk of the target."""
-    top = directory.rsplit("/", 2)[0].removesuffix(f"/{MAPS}")
-    others = (other for tree in trees_of(top) for other, _ in _directories(tree))
+    others = (other for tree in trees_of(disks(directory.top)) for other, _ in _directories(tree))
     return any(is_of_target(other, iqn) for other in others if other != directory)
 
 
-def _directories(tree: str) -> Iterator[tuple[str, str]]:
+def _directories(tree: Beneath) -> Iterator[tuple[Beneath, str]]:
     """The directories of disks in a tree, with the unique names that are noted."""
     for interface in list_directories(tree):
         if interface.name.startswith("iface-"):
-            yield from disk_directories(f"{tree}/{interface.name}")
+            yield from disk_directories(tree / interface.name)
 
 
 def find_devices(paths: Paths) -> Iterator[FoundDevice]:
@@ -158,11 +158,11 @@ def find_devices(paths: Paths) -> Iterator[FoundDevice]:
 
 def device_of(paths: Paths, dirs: VolumeDirs) -> str:
     """The unique name of the disk that is bound or mapped for a pod's volume."""
-    directory = mapped_in(dirs, _maps(dirs)) if dirs.is_block else disk_of(dirs, disks(paths.plugins))
+    directory: str | None = mapped_in(dirs, _maps(dirs)) if dirs.is_block else disk_of(dirs, disks(paths.plugins))
     return next((found.name for found in find_devices(paths) if found.directory == directory), "")
 
 
-def _maps(dirs: VolumeDirs) -> list[str]:
+def _maps(dirs: VolumeDirs) -> list[Beneath]:
     return [directory for directory, _ in _directories(trees_of(disks(dirs.plugins))[1])]
 
 

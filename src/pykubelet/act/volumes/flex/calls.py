@@ -10,7 +10,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 
-from pykubelet.act.volumes.directories import VolumeDirs, list_directories, make_empty_volume_dir, release_volume
+from pykubelet.act.volumes.directories import VolumeDirs, make_empty_volume_dir, release_volume
 from pykubelet.act.volumes.disks.device_mount import mount_device, refuse_references
 from pykubelet.act.volumes.expansion import ExpandError, ExpandFault
 from pykubelet.act.volumes.flex.plan import KIND_NAME, FlexDevicePlan, FlexPlan, devices_of
@@ -25,10 +25,11 @@ from pykubelet.act.volumes.kind import (
     VolumesError,
 )
 from pykubelet.act.volumes.ownership import GroupChange, change_group
-from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.base.model.plugins import FlexDriver
 from pykubelet.edges.host.devices.disk_formats import FORMAT_AND_MOUNT_S, GROW_S, grow_file_system
-from pykubelet.edges.host.fs import files, mounts
+from pykubelet.edges.host.fs import beneath, mounts
+from pykubelet.edges.host.fs.beneath import list_directories
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.plugins.flexvolume import FlexAnswer, FlexCallError, call_driver
 
@@ -49,18 +50,18 @@ async def mount(plan: FlexPlan, context: CallContext) -> None:
 
 
 def _mount(plan: FlexPlan, reports: Reports) -> None:
-    if mounts.is_mount_point(plan.path):
+    if mounts.is_mount_point(plan.directory):
         return
-    make_empty_volume_dir(plan.path)
+    make_empty_volume_dir(plan.directory)
     secrets = {f"{_SECRET}{name}": base64.b64encode(value).decode() for name, value in plan.secrets.data.items()}
-    arguments = (plan.path, _as_json({**secrets, **plan.pod_options, **plan.options}))
-    if _call(plan.flex, "mount", arguments, plan.path, SET_UP) is None:
+    arguments = (plan.directory, _as_json({**secrets, **plan.pod_options, **plan.options}))
+    if _call(plan.flex, "mount", arguments, plan.directory, SET_UP) is None:
         if plan.staged is None:
-            files.remove_dir(plan.path)
+            beneath.remove_dir(plan.directory)
             raise VolumesError("mount command is not supported by the driver")
-        mounts.bind(plan.staged.directory, plan.path)
+        mounts.bind(plan.staged.directory, plan.directory)
     if plan.fs_group is not None:
-        change = GroupChange(plan.path, plan.fs_group, plan.path, plan.flex.name, plan.is_group_lasting)
+        change = GroupChange(plan.directory, plan.fs_group, plan.directory, plan.flex.name, plan.is_group_lasting)
         change_group(change, reports)
 
 
@@ -76,14 +77,14 @@ async def expand(plan: FlexPlan, size: int, context: CallContext) -> int:
 def _expand(plan: FlexPlan, size: int, before: int) -> None:
     device = _device_below(plan)
     try:
-        arguments = (_as_json(plan.options), device, plan.path, str(size), str(before))
-        call_driver(plan.flex.program, "expandfs", arguments, CALL_S, plan.path)
+        arguments = (_as_json(plan.options), device, plan.directory, str(size), str(before))
+        call_driver(plan.flex.program, "expandfs", arguments, CALL_S, plan.directory)
         return
     except FlexCallError as error:
         if not error.is_unsupported:
             raise ExpandError(str(error)) from error
     try:
-        grow_file_system(device, plan.path)
+        grow_file_system(device, plan.directory)
     except HostError as error:
         raise ExpandError(str(error)) from error
 
@@ -92,7 +93,7 @@ def _device_below(plan: FlexPlan) -> str:
     """The device of the volume: as the Node's status names it, or else as the mount table does."""
     if plan.staged is not None and plan.staged.device:
         return plan.staged.device
-    return next((mount.source for mount in reversed(mounts.read_mounts()) if mount.target == plan.path), "")
+    return next((mount.source for mount in reversed(mounts.read_mounts()) if mount.target == plan.directory), "")
 
 
 async def unmount(dirs: VolumeDirs, context: CallContext) -> None:
@@ -106,7 +107,7 @@ async def unmount(dirs: VolumeDirs, context: CallContext) -> None:
 
 
 def _unmount(dirs: VolumeDirs, directory: str, driver: FlexDriver | None) -> None:
-    if driver is not None and files.stat_file(dirs.path, follow=False) is not None:
+    if driver is not None and beneath.stat_file(dirs.path) is not None:
         _call(driver, "unmount", (dirs.path,), dirs.path, SET_UP)
     elif driver is None and not directory.startswith("kubernetes.io~") and mounts.is_mount_point(dirs.path):
         raise TransientError(_missing(directory.replace("~", "/")))
@@ -143,7 +144,7 @@ async def unstage(found: FoundDevice, context: CallContext) -> None:
 
 def _unstage(found: FoundDevice, name: str, driver: FlexDriver | None) -> None:
     directory = found.directory
-    if files.stat_file(directory, follow=False) is None:
+    if beneath.stat_file(directory) is None:
         return
     if mounts.is_mount_point(directory):
         refuse_references(directory, found.name)
@@ -153,18 +154,18 @@ def _unstage(found: FoundDevice, name: str, driver: FlexDriver | None) -> None:
         raise TransientError(_missing(name), MOUNT_DEVICE)
     while mounts.unmount(directory):
         continue
-    files.remove_dir(directory)
+    beneath.remove_dir(directory)
 
 
 def find_devices(paths: Paths) -> tuple[FoundDevice, ...]:
     """The devices of all drivers: `<vendor>/<driver>/mounts/<name>`, or `<driver>/mounts/<name>`."""
     top = devices_of(paths)
     firsts = [entry.name for entry in list_directories(top)]
-    drivers = firsts + [f"{first}/{entry.name}" for first in firsts for entry in list_directories(f"{top}/{first}")]
+    drivers = firsts + [f"{first}/{entry.name}" for first in firsts for entry in list_directories(top / first)]
     return tuple(
-        FoundDevice(f"{driver}/{entry.name}", KIND_NAME, f"{top}/{driver}/mounts/{entry.name}")
+        FoundDevice(f"{driver}/{entry.name}", KIND_NAME, top / driver / "mounts" / entry.name)
         for driver in drivers
-        for entry in list_directories(f"{top}/{driver}/mounts")
+        for entry in list_directories(top / driver / "mounts")
     )
 
 
@@ -173,7 +174,7 @@ def device_of(paths: Paths, dirs: VolumeDirs) -> str:
     _, directory, name = dirs.path.rsplit("/", 2)
     device = f"{directory.replace('~', '/')}/{name}"
     driver = device.rpartition("/")[0]
-    return device if files.stat_file(f"{devices_of(paths)}/{driver}/mounts/{name}", follow=False) is not None else ""
+    return device if beneath.stat_file(devices_of(paths) / driver / "mounts" / name) is not None else ""
 
 
 # Calls
@@ -188,7 +189,9 @@ def _missing(name: str) -> str:
     return f"the flexVolume driver {name} is not there"
 
 
-def _call(driver: FlexDriver, command: str, arguments: Sequence[str], directory: str, step: str) -> FlexAnswer | None:
+def _call(
+    driver: FlexDriver, command: str, arguments: Sequence[str], directory: Beneath, step: str
+) -> FlexAnswer | None:
     """The driver's answer; None if it has no such command. After a failure a `directory` that is empty and not mounted goes."""
     try:
         return call_driver(driver.program, command, arguments, CALL_S, directory)
@@ -198,7 +201,7 @@ def _call(driver: FlexDriver, command: str, arguments: Sequence[str], directory:
         if error.is_unfinished or mounts.is_mount_point(directory):
             raise UncertainError(str(error), step) from error
         if command in ("mount", "mountdevice"):
-            files.remove_dir(directory)
+            beneath.remove_dir(directory)
         raise VolumesError(str(error), step) from error
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from pykubelet.act.volumes.kind import DevicePlan, VolumePlan
+from pykubelet.act.volumes.kind import DevicePlan, DirectoryPlan
 from pykubelet.base.kit.values import RedactedValue, field
-from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.base.model.plugins import FlexDriver
 
 KIND_NAME = "flexVolume"
@@ -43,7 +43,7 @@ class FlexDevicePlan(DevicePlan, kw_only=True):
         return self.device
 
 
-class FlexPlan(VolumePlan):
+class FlexPlan(DirectoryPlan):
     """The plan to mount the volume for a pod. `options`: what the driver gets. `pod_options`: in addition, when it mounts.
 
     `fs_group` None: files keep their group. `is_group_lasting`: `OnRootMismatch`.
@@ -78,6 +78,6 @@ def directory_of(driver: str) -> str:
     return driver.replace("/", "~")
 
 
-def devices_of(paths: Paths) -> str:
+def devices_of(paths: Paths) -> Beneath:
     """The directory with the devices of all drivers."""
-    return f"{paths.plugins}/kubernetes.io/flexvolume"
+    return Beneath(paths.plugins, "kubernetes.io/flexvolume")

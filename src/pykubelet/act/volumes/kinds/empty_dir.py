@@ -9,11 +9,11 @@ from __future__ import annotations
 from pykubelet.act.volumes.directories import delete_volume, make_volume_dir
 from pykubelet.act.volumes.kind import (
     NODE_UNKNOWN,
+    DirectoryPlan,
     PlanInputs,
     SetUpContext,
     UndecidedPlan,
     VolumeKind,
-    VolumePlan,
     VolumesError,
 )
 from pykubelet.act.volumes.memory import memory_size
@@ -21,22 +21,23 @@ from pykubelet.base.api.core import EmptyDirVolumeSource, Pod
 from pykubelet.base.api.huge_pages import page_size
 from pykubelet.base.api.quantity import parse
 from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.paths import Beneath
 from pykubelet.base.model.requests import pod_limits
-from pykubelet.edges.host.fs import files, mounts, trees
+from pykubelet.edges.host.fs import beneath, mounts
 
 MEMORY = "Memory"
 HUGE_PAGES = "HugePages"
 READY = "ready"
 
 
-class EmptyDirPlan(VolumePlan):
+class EmptyDirPlan(DirectoryPlan):
     """The plan of an emptyDir volume.
 
     `private`: the directory with the marker of a finished set-up. `size`: bytes, 0 for no limit. `page_size`: bytes of a huge page.
     `is_confined`: no process of the pod can change which project a file is in. `is_limited`: what it may hold has a limit.
     """
 
-    private: str
+    private: Beneath
     medium: str = ""
     size: int = 0
     page_size: int = 0
@@ -52,17 +53,17 @@ def plan(inputs: PlanInputs) -> EmptyDirPlan | UndecidedPlan:
     group = inputs.fs_group
     if source.medium == "":
         confined, limited = inputs.pod.spec.hostUsers is False, _is_limited(inputs.pod, source)
-        return EmptyDirPlan(mounted, dirs.private, fs_group=group, is_confined=confined, is_limited=limited)
+        return EmptyDirPlan(mounted, dirs.path, dirs.private, fs_group=group, is_confined=confined, is_limited=limited)
     if source.medium == MEMORY:
         if not node.allocatable:
             return NODE_UNKNOWN
         size = memory_size(inputs.pod, source.sizeLimit, node)
-        return EmptyDirPlan(mounted, dirs.private, MEMORY, size=size, fs_group=group)
+        return EmptyDirPlan(mounted, dirs.path, dirs.private, MEMORY, size=size, fs_group=group)
     if source.medium == HUGE_PAGES or source.medium.startswith(HUGE_PAGES + "-"):
         if not node.page_sizes and not node.allocatable:
             return NODE_UNKNOWN
         wanted = _page_size(inputs.pod, source.medium, node)
-        return EmptyDirPlan(mounted, dirs.private, HUGE_PAGES, page_size=wanted, fs_group=group)
+        return EmptyDirPlan(mounted, dirs.path, dirs.private, HUGE_PAGES, page_size=wanted, fs_group=group)
     raise VolumesError(f'unknown storage medium "{source.medium}"')
 
 
@@ -105,28 +106,28 @@ def set_up(plan: EmptyDirPlan, context: SetUpContext) -> None:
     """Make the volume, mark it as finished, and have its use counted. HostError when the host refuses."""
     _make(plan)
     if plan.is_confined:
-        context.quotas.assign(plan.path, is_limited=plan.is_limited)
+        context.quotas.assign(plan.directory, is_limited=plan.is_limited)
 
 
 def _make(plan: EmptyDirPlan) -> None:
-    finished = files.stat_file(f"{plan.private}/{READY}") is not None
-    mounted = plan.medium != "" and mounts.is_mount_point(plan.path)
-    if finished and (mounted or (plan.medium == "" and _is_dir(plan.path))):
+    finished = beneath.stat_file(plan.private / READY) is not None
+    mounted = plan.medium != "" and mounts.is_mount_point(plan.directory)
+    if finished and (mounted or (plan.medium == "" and _is_dir(plan.directory))):
         return
-    make_volume_dir(plan.path)
+    make_volume_dir(plan.directory)
     if not mounted:
         if plan.medium == MEMORY:
-            mounts.mount_tmpfs(plan.path, plan.size, no_swap=True)
+            mounts.mount_tmpfs(plan.directory, plan.size, no_swap=True)
         elif plan.medium == HUGE_PAGES:
-            mounts.mount_huge_pages(plan.path, plan.page_size)
+            mounts.mount_huge_pages(plan.directory, plan.page_size)
     if plan.fs_group is not None:
-        trees.apply_group(plan.path, plan.fs_group)
-    files.make_dirs(plan.private, 0o750)
-    files.create_file(f"{plan.private}/{READY}", 0o644)
+        beneath.apply_group(plan.directory, plan.fs_group)
+    beneath.make_dirs(plan.private, 0o750)
+    beneath.create_file(plan.private / READY, 0o644)
 
 
-def _is_dir(path: str) -> bool:
-    found = files.stat_file(path, follow=False)
+def _is_dir(path: Beneath) -> bool:
+    found = beneath.stat_file(path)
     return found is not None and found.is_dir
 
 

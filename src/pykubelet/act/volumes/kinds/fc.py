@@ -24,7 +24,7 @@ def plan(inputs: PlanInputs) -> DiskPlan | UndecidedPlan:
     device = FcDevice(
         name=disk.unique_name,
         kind=NAME,
-        directory=f"{trees_of(disks(inputs.paths.plugins))[inputs.is_block]}/{disk.directory_name}",
+        directory=trees_of(disks(inputs.paths.plugins))[inputs.is_block] / disk.directory_name,
         is_attachable=inputs.content.available,
         fs_type=source.fsType,
         options=mount_options(inputs, read_only),

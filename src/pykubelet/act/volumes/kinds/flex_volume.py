@@ -62,6 +62,7 @@ def plan(inputs: PlanInputs) -> FlexPlan | RefusedPlan | UndecidedPlan:
         inputs.mounted(
             path, read_only=read_only, supports_relabel=driver.relabels, is_measured=False, has_stats=driver.is_measured
         ),
+        path,
         driver,
         _options(inputs, source, read_only),
         _pod_options(inputs),
@@ -87,7 +88,7 @@ def _device(inputs: PlanInputs, source: Source, driver: FlexDriver, read_only: b
     return FlexDevicePlan(
         name=name,
         kind=KIND_NAME,
-        directory=f"{devices_of(inputs.paths)}/{driver.name}/mounts/{inputs.spec_name}",
+        directory=devices_of(inputs.paths) / driver.name / "mounts" / inputs.spec_name,
         is_attachable=inputs.content.available,
         driver=driver,
         options=_options(inputs, source, read_only),

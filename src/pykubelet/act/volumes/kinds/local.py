@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pykubelet.act.volumes.directories import VolumeDirs, list_entries, make_empty_volume_dir, release_volume
+from pykubelet.act.volumes.directories import VolumeDirs, make_empty_volume_dir, release_volume
 from pykubelet.act.volumes.disks.block_map import map_device, remove_link, remove_map, unmap_device
 from pykubelet.act.volumes.disks.block_paths import BlockMap, map_of
 from pykubelet.act.volumes.disks.device_mount import STAGE_S, mount_device, unmount_device
@@ -18,20 +18,21 @@ from pykubelet.act.volumes.kind import (
     NEW_MOUNTER,
     CallContext,
     DevicePlan,
+    DirectoryPlan,
     FoundDevice,
     Note,
     PlanInputs,
     SetUpContext,
     VolumeKind,
-    VolumePlan,
     VolumesError,
 )
 from pykubelet.act.volumes.ownership import GroupChange, change_group
 from pykubelet.base.api.storage import PersistentVolumeSpec
 from pykubelet.base.model import reasons
-from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.edges.host.devices.disk_formats import GROW_S, grow_file_system
 from pykubelet.edges.host.fs import files, mounts
+from pykubelet.edges.host.fs.beneath import list_entries
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import FileKind, FileStat
 
@@ -52,7 +53,7 @@ class LocalDevice(DevicePlan):
         return self.path if self.is_block else ""
 
 
-class LocalPlan(VolumePlan):
+class LocalPlan(DirectoryPlan):
     """A plan to bind `source.path`, or to map it. `fs_group` None: files keep their group. `is_group_lasting`: `OnRootMismatch`."""
 
     source: LocalDevice
@@ -82,22 +83,24 @@ def plan(inputs: PlanInputs) -> LocalPlan:
         has_stats=True,
     )
     if is_block:
-        map = map_of(f"{_maps(inputs.paths.plugins)}/{inputs.spec_name}", dirs)
-        return LocalPlan(mounted, LocalDevice(name, _NAME, map.directory, path=local.path, is_block=True), map=map)
+        map = map_of(_maps(inputs.paths.plugins) / inputs.spec_name, dirs)
+        return LocalPlan(
+            mounted, dirs.path, LocalDevice(name, _NAME, map.directory, path=local.path, is_block=True), map=map
+        )
     options = tuple(sorted({*claimed.mount_options, *(("ro",) if claimed.read_only else ())}))
-    directory = f"{_mounts(inputs.paths.plugins)}/{inputs.spec_name}"
+    directory = _mounts(inputs.paths.plugins) / inputs.spec_name
     device = LocalDevice(name, _NAME, directory, path=local.path, fs_type=local.fsType or "", options=options)
     context = inputs.pod.spec.securityContext
     lasting = context is not None and context.fsGroupChangePolicy == "OnRootMismatch"
-    return LocalPlan(mounted, device, options, None if claimed.read_only else inputs.fs_group, lasting)
+    return LocalPlan(mounted, dirs.path, device, options, None if claimed.read_only else inputs.fs_group, lasting)
 
 
-def _mounts(plugins: str) -> str:
-    return f"{plugins}/{_PLUGIN}/mounts"
+def _mounts(plugins: str) -> Beneath:
+    return Beneath(plugins, f"{_PLUGIN}/mounts")
 
 
-def _maps(plugins: str) -> str:
-    return f"{plugins}/{_DIRECTORY}/volumeDevices"
+def _maps(plugins: str) -> Beneath:
+    return Beneath(plugins, f"{_DIRECTORY}/volumeDevices")
 
 
 def _stat(path: str) -> FileStat:
@@ -139,7 +142,7 @@ def find_devices(paths: Paths) -> Iterable[FoundDevice]:
     """The mounted and the mapped devices."""
     for top in (_mounts(paths.plugins), _maps(paths.plugins)):
         for entry in list_entries(top):
-            yield FoundDevice(f"{_PLUGIN}/{entry.name}", _NAME, f"{top}/{entry.name}")
+            yield FoundDevice(f"{_PLUGIN}/{entry.name}", _NAME, top / entry.name)
 
 
 def device_of(_paths: Paths, dirs: VolumeDirs) -> str:
@@ -155,8 +158,10 @@ def set_up(plan: LocalPlan, context: SetUpContext) -> None:
     if plan.map is not None:
         map_device(plan.source.path, plan.map)
         return
-    if mounts.is_mount_point(plan.path):
-        mounts.apply_bind_options(plan.path, plan.options)  # an earlier set-up may have been cut short before it did
+    if mounts.is_mount_point(plan.directory):
+        mounts.apply_bind_options(
+            plan.directory, plan.options
+        )  # an earlier set-up may have been cut short before it did
         return  # without asking the path, which may be on a file system that hangs
     source = plan.source.path
     if not _stat(source).is_dir:
@@ -164,8 +169,8 @@ def set_up(plan: LocalPlan, context: SetUpContext) -> None:
         if not mounts.is_mount_point(source):
             raise VolumesError(f"the device {plan.source.path} is not mounted at {source}")
     _apply_group(plan, source, context)  # before the bind, which is the mark of a finished volume
-    make_empty_volume_dir(plan.path)
-    mounts.bind_with_options(source, plan.path, plan.options)
+    make_empty_volume_dir(plan.directory)
+    mounts.bind_with_options(source, plan.directory, plan.options)
 
 
 def _apply_group(plan: LocalPlan, source: str, context: SetUpContext) -> None:
@@ -174,7 +179,7 @@ def _apply_group(plan: LocalPlan, source: str, context: SetUpContext) -> None:
     if group is None:
         return
     if not _is_bound(plan.source):
-        change_group(GroupChange(source, group, plan.path, _PLUGIN, plan.is_group_lasting), context)
+        change_group(GroupChange(source, group, plan.directory, _PLUGIN, plan.is_group_lasting), context)
         return
     found = files.stat_file(source)
     if found is not None and found.gid != group:
@@ -212,7 +217,7 @@ def tear_down(dirs: VolumeDirs) -> None:
     if not dirs.is_block:
         release_volume(dirs)
         return
-    map = map_of(f"{_maps(dirs.plugins)}/{dirs.name}", dirs)
+    map = map_of(_maps(dirs.plugins) / dirs.name, dirs)
     unmap_device(map)
     remove_link(map)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from pykubelet.act.volumes.directories import VolumeDirs, make_empty_volume_dir, release_volume
 from pykubelet.act.volumes.kind import (
     CallContext,
+    DirectoryPlan,
     PlanInputs,
     UncertainError,
     VolumeKind,
-    VolumePlan,
     VolumesError,
 )
 from pykubelet.edges.host.fs import mounts
@@ -25,7 +25,7 @@ _WORK_S = MOUNT_S + 20.0
 UNMOUNT_S = 60.0
 
 
-class NfsPlan(VolumePlan):
+class NfsPlan(DirectoryPlan):
     """A plan to mount `remote`, written `server:path`, with these options."""
 
     remote: str
@@ -42,7 +42,7 @@ def plan(inputs: PlanInputs) -> NfsPlan:
     options = set(inputs.claimed.mount_options if inputs.claimed is not None else ()) | ({"ro"} if read_only else set())
     server = f"[{source.server}]" if ":" in source.server and not source.server.startswith("[") else source.server
     mounted = inputs.mounted(inputs.dirs.path, read_only=read_only, is_measured=False, has_stats=True)
-    return NfsPlan(mounted, f"{server}:{source.path}", tuple(sorted(options)))
+    return NfsPlan(mounted, inputs.dirs.path, f"{server}:{source.path}", tuple(sorted(options)))
 
 
 async def mount(plan: NfsPlan, context: CallContext) -> None:
@@ -52,15 +52,15 @@ async def mount(plan: NfsPlan, context: CallContext) -> None:
 
 def mount_export(plan: NfsPlan) -> None:
     """Mount the export unless it is mounted. VolumesError with the output of the program; UncertainError if it does not end."""
-    if mounts.is_mount_point(plan.path):
+    if mounts.is_mount_point(plan.directory):
         return
-    make_empty_volume_dir(plan.path)
+    make_empty_volume_dir(plan.directory)
     try:
-        mounts.mount_by_program(plan.remote, plan.path, "nfs", plan.options, MOUNT_S)
+        mounts.mount_by_program(plan.remote, plan.directory, "nfs", plan.options, MOUNT_S)
     except HostError as error:
         if error.errno_name == "ETIMEDOUT":
             raise UncertainError(error.message) from error  # what the program began may still take place
-        mounts.unmount(plan.path)
+        mounts.unmount(plan.directory)
         raise VolumesError(error.message) from error
 
 

@@ -8,95 +8,94 @@ Source: the Kubernetes documentation "Secrets" and "ConfigMaps" (mounted content
 
 from __future__ import annotations
 
-import posixpath
+import re
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pykubelet.act.volumes.payloads.payload import PayloadFile
-from pykubelet.edges.host.fs import files, trees
+from pykubelet.base.model.paths import Beneath
+from pykubelet.edges.host.fs import beneath
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import FileKind
 
 DATA = "..data"
 NEW_DATA = "..data_tmp"
 _MAX_FILE = 16 << 20
+_HIDDEN = re.compile(r"\.\.\d[\d_]{0,40}\.\d{1,20}")
 
 
-def write_payload(directory: str, payload: Sequence[PayloadFile], wall: float, fs_group: int | None) -> bool:
+def write_payload(directory: Beneath, payload: Sequence[PayloadFile], wall: float, fs_group: int | None) -> bool:
     """Make `directory` show exactly `payload`; False when it already did. `wall`: seconds, for the name of the hidden directory."""
-    current = files.read_link(f"{directory}/{DATA}")
-    if current is not None and _is_same(f"{directory}/{current}", payload):
+    current = beneath.read_link(directory / DATA) or ""
+    if _HIDDEN.fullmatch(current) and _is_same(directory / current, payload):
         _tidy(directory, payload, current)
         return False
     fresh = _make_hidden(directory, wall)
+    hidden = directory / fresh
     try:
         for file in payload:
-            parent = posixpath.dirname(file.path)
-            if parent:
-                files.make_dirs(f"{directory}/{fresh}/{parent}", 0o755)
-            files.write_in_place(f"{directory}/{fresh}/{file.path}", file.data, file.mode)
+            path = hidden / file.path
+            if path.parent != hidden:
+                beneath.make_dirs(path.parent, 0o755)
+            beneath.write_in_place(path, file.data, file.mode)
             if file.owner is not None:
-                files.change_owner(f"{directory}/{fresh}/{file.path}", file.owner, -1)
+                beneath.change_owner(path, file.owner, -1)
         if fs_group is not None:
-            trees.apply_group(directory, fs_group, read_only=True)
-        files.replace_symlink(fresh, f"{directory}/{NEW_DATA}")
-        files.rename(f"{directory}/{NEW_DATA}", f"{directory}/{DATA}")
+            beneath.apply_group(directory, fs_group, read_only=True)
+        beneath.replace_symlink(fresh, directory / NEW_DATA)
+        beneath.rename(directory / NEW_DATA, DATA)
     except HostError:
-        trees.remove_tree(f"{directory}/{fresh}")
+        beneath.remove_tree(hidden)
         raise
     _tidy(directory, payload, fresh)
     return True
 
 
-def _make_hidden(directory: str, wall: float) -> str:
+def _make_hidden(directory: Beneath, wall: float) -> str:
     stamp = datetime.fromtimestamp(wall, UTC).strftime("..%Y_%m_%d_%H_%M_%S.")
     while True:
         name = f"{stamp}{secrets.randbelow(1 << 32)}"
-        if files.make_dirs(f"{directory}/{name}", 0o755):
+        if beneath.make_dirs(directory / name, 0o755):
             return name
 
 
-def _is_same(hidden: str, payload: Sequence[PayloadFile]) -> bool:
+def _is_same(hidden: Beneath, payload: Sequence[PayloadFile]) -> bool:
     wanted = {file.path: file.data for file in payload}
-    present = _paths_below(hidden, "")
-    if present is None or set(present) != set(wanted):
-        return False
     try:
-        return all(files.read_bytes(f"{hidden}/{path}", _MAX_FILE) == data for path, data in wanted.items())
+        if set(_paths_in(hidden)) != set(wanted):
+            return False
+        return all(beneath.read_bytes(hidden / path, _MAX_FILE) == data for path, data in wanted.items())
     except HostError:
-        return False  # an unreadable file is replaced
+        return False  # what cannot be read is replaced
 
 
-def _paths_below(hidden: str, prefix: str) -> list[str] | None:
-    try:
-        entries = files.list_dir(f"{hidden}/{prefix}")
-    except HostError as error:
-        if error.is_not_found:
-            return None
-        raise
+def _paths_in(hidden: Beneath) -> list[str]:
     paths: list[str] = []
-    for entry in entries:
-        if entry.kind is FileKind.DIRECTORY:
-            paths.extend(_paths_below(hidden, f"{prefix}{entry.name}/") or [])
-        else:
-            paths.append(prefix + entry.name)
+    prefixes = [""]
+    while prefixes:
+        prefix = prefixes.pop()
+        for entry in beneath.list_dir(hidden / prefix):
+            if entry.kind is FileKind.DIRECTORY:
+                prefixes.append(f"{prefix}{entry.name}/")
+            else:
+                paths.append(prefix + entry.name)
     return paths
 
 
-def _tidy(directory: str, payload: Sequence[PayloadFile], current: str) -> None:
+def _tidy(directory: Beneath, payload: Sequence[PayloadFile], current: str) -> None:
     """Make the visible links; remove links to files that are gone and what an interrupted write has left."""
     names = {file.path.partition("/")[0] for file in payload}
-    for entry in files.list_dir(directory):
-        path = f"{directory}/{entry.name}"
+    for entry in beneath.list_dir(directory):
+        path = directory / entry.name
         if entry.name in (DATA, current):
             continue
         if entry.name.startswith(".."):
-            trees.remove_tree(path)
+            beneath.remove_tree(path)
         elif entry.name not in names:
             if entry.kind is FileKind.SYMLINK:
-                files.remove_file(path)
-        elif entry.kind is FileKind.DIRECTORY or files.read_link(path) == f"{DATA}/{entry.name}":
+                beneath.remove_file(path)
+        elif entry.kind is FileKind.DIRECTORY or beneath.read_link(path) == f"{DATA}/{entry.name}":
             names.discard(entry.name)  # a directory is the mount point of another volume: it needs no link
     for name in sorted(names):
-        files.replace_symlink(f"{DATA}/{name}", f"{directory}/{name}")
+        beneath.replace_symlink(f"{DATA}/{name}", directory / name)

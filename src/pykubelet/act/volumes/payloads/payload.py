@@ -9,9 +9,10 @@ import posixpath
 from collections.abc import Iterable
 from typing import ClassVar
 
-from pykubelet.act.volumes.kind import PlanInputs, UndecidedPlan, VolumePlan, VolumesError
+from pykubelet.act.volumes.kind import DirectoryPlan, PlanInputs, UndecidedPlan, VolumesError
 from pykubelet.act.volumes.memory import memory_size
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.remember import remember_last
 from pykubelet.base.kit.values import RedactedValue, replace
 from pykubelet.base.model.content import ContentKey, wait_label
 from pykubelet.base.model.fieldpath import every_container
@@ -27,7 +28,7 @@ class PayloadFile(RedactedValue):
     owner: int | None = None
 
 
-class PayloadPlan(VolumePlan):
+class PayloadPlan(DirectoryPlan):
     """Files written into a tmpfs of `size` bytes, or into a directory, and replaced all at once.
 
     `nested`: directories below the volume on which containers mount other volumes.
@@ -55,6 +56,7 @@ def plan_payload(
         by_path[path] = file if path == file.path else replace(file, path=path)
     return PayloadPlan(
         inputs.mounted(inputs.dirs.path, read_only=True, supports_relabel=True),
+        inputs.dirs.path,
         tuple(by_path.values()),
         memory_size(inputs.pod, None, inputs.node),
         inputs.fs_group,
@@ -66,20 +68,36 @@ def plan_payload(
 def nested_mount_points(pod: Pod, name: str) -> tuple[str, ...]:
     """The directories of the volume on which a container mounts another volume, without directories nested in them.
 
-    The runtime cannot make them itself, because the volume is read-only to it.
+    The runtime cannot make them itself, because the volume is read-only to it. VolumesError for a directory that would have a
+    name of the atomic writer's.
     """
-    found: dict[str, None] = {}
+    found = tuple(_nested_mount_points(pod).get(name, ()))
+    for path in found:
+        if path.startswith(".."):
+            raise VolumesError(f"invalid container mount point {path} in the volume: must not start with '..'")
+    return found
+
+
+@remember_last
+def _nested_mount_points(pod: Pod) -> dict[str, dict[str, None]]:
+    """As `nested_mount_points`, by the name of the volume. A volume that another one covers needs no directories."""
+    found: dict[str, dict[str, None]] = {}
     for container in every_container(pod):
-        mounts = [(mount.name, posixpath.normpath(mount.mountPath)) for mount in container.volumeMounts]
-        for own in (path for mounted, path in mounts if mounted == name):
-            if own.startswith("../"):
-                raise VolumesError(f"invalid container mount point {own}")
-            outer: list[str] = []
-            for path in sorted(path for _, path in mounts):
-                if path.startswith(own + "/") and not any(path.startswith(before + "/") for before in outer):
-                    outer.append(path)
-                    found[path.removeprefix(own + "/")] = None
-    return tuple(found)
+        volumes = {below_root(mount.mountPath): mount.name for mount in container.volumeMounts}
+        outer: list[str] = []
+        for path in sorted(volumes):  # each directory comes before those in it, and those before all others
+            while outer and not path.startswith(outer[-1]):
+                outer.pop()
+            if outer:
+                found.setdefault(volumes[outer[-1]], {})[path.removeprefix(outer[-1]).rstrip("/")] = None
+            outer.append(path)
+    return found
+
+
+def below_root(path: str) -> str:
+    """The place in the container that a runtime mounts on for a mount path, which may be relative and have `..`; ends with `/`."""
+    normal = posixpath.normpath("/" + path.lstrip("/"))
+    return normal if normal == "/" else f"{normal}/"
 
 
 def _check_path(path: str) -> None:

@@ -13,21 +13,34 @@ from pykubelet.act.volumes.payloads.atomic_writer import write_payload
 from pykubelet.act.volumes.payloads.payload import PayloadPlan
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.model.content import ContentKey
-from pykubelet.edges.host.fs import files, mounts, trees
+from pykubelet.base.model.paths import Beneath
+from pykubelet.edges.host.fs import beneath, mounts
+from pykubelet.edges.host.fs.errors import HostError
 
 
 def set_up(plan: PayloadPlan, context: SetUpContext) -> None:
     """Mount the tmpfs if needed, then write the files that have changed. HostError when the host refuses."""
     if not plan.in_memory:
-        make_volume_dir(plan.path)
-    elif not mounts.is_mount_point(plan.path):
-        make_volume_dir(plan.path)
-        mounts.mount_tmpfs(plan.path, plan.size, no_swap=True)
+        make_volume_dir(plan.directory)
+    elif not mounts.is_mount_point(plan.directory):
+        make_volume_dir(plan.directory)
+        mounts.mount_tmpfs(plan.directory, plan.size, no_swap=True)
     for nested in plan.nested:
-        files.make_dirs(f"{plan.path}/{nested}", 0o755)
-    written = write_payload(plan.path, plan.files, context.wall, plan.fs_group)
-    if plan.fs_group is not None and (written or not trees.group_is_applied(plan.path, plan.fs_group, read_only=True)):
-        trees.apply_group(plan.path, plan.fs_group, read_only=True)
+        _make_mount_point(plan.directory / nested)
+    written = write_payload(plan.directory, plan.files, context.wall, plan.fs_group)
+    if plan.fs_group is not None and (
+        written or not beneath.group_is_applied(plan.directory, plan.fs_group, read_only=True)
+    ):
+        beneath.apply_group(plan.directory, plan.fs_group, read_only=True)
+
+
+def _make_mount_point(path: Beneath) -> None:
+    """Make a directory in the volume for a mount. The runtime reports it if a file of the volume is in the way."""
+    try:
+        beneath.make_dirs(path, 0o755)
+    except HostError as error:
+        if error.errno_name not in ("ELOOP", "ENOTDIR"):
+            raise
 
 
 def needs_refresh(present: PayloadPlan, wanted: PayloadPlan) -> bool:

@@ -108,17 +108,28 @@ def stat_file(path: str, follow: bool = True) -> FileStat | None:
         raise translated("stat", path, error) from error
 
 
+def open_regular(path: str) -> int:
+    """Open a regular file (or one of /proc) for reading. The caller must close the descriptor.
+
+    Anything else is refused (EISDIR, EINVAL) and never opened: opening a device or a FIFO has effects of its own.
+    """
+    with translating("open", path):
+        found = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            _refuse_special(path, os.fstat(found))
+            return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        finally:
+            os.close(found)
+
+
 def read_bytes(path: str, limit: int) -> bytes:
     """The content of a regular file (or one of /proc). Raises HostError (`is_too_large`) if it has more than `limit` bytes.
 
-    Anything but a regular file is refused, so that the function never waits on a FIFO or opens a device.
+    Anything but a regular file is refused as by `open_regular`.
     """
-    with translating("open", path):
-        _refuse_special(path, os.stat(path))
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    descriptor = open_regular(path)
     try:
         with translating("read", path):
-            _refuse_special(path, os.fstat(descriptor))
             data = _read_up_to(descriptor, limit + 1)
     finally:
         os.close(descriptor)
@@ -133,15 +144,13 @@ def read_text(path: str, limit: int = 1 << 20) -> str:
 
 
 def read_tail(path: str, limit: int) -> bytes:
-    """The last `limit` bytes of a regular file."""
-    with translating("open", path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    """The last `limit` bytes of a regular file. Anything else is refused as by `open_regular`."""
+    descriptor = open_regular(path)
     try:
         with translating("read", path):
-            result = os.fstat(descriptor)
-            _refuse_special(path, result)
-            if result.st_size > limit:
-                os.lseek(descriptor, result.st_size - limit, os.SEEK_SET)
+            size = os.fstat(descriptor).st_size
+            if size > limit:
+                os.lseek(descriptor, size - limit, os.SEEK_SET)
             return _read_up_to(descriptor, limit)
     finally:
         os.close(descriptor)

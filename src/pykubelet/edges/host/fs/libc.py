@@ -62,7 +62,12 @@ class _Statx(ctypes.Structure):
 
 
 def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else os.fsencode(text)
+    """The text for a C function, which would see only what is before a NUL. Raises HostError (EINVAL) for such a text."""
+    if text is None:
+        return None
+    if "\0" in text:
+        raise host_error("encode", repr(text), errno.EINVAL)
+    return os.fsencode(text)
 
 
 def mount(source: str | None, target: str, fs_type: str | None, flags: int, data: str | None) -> None:

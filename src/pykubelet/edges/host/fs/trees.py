@@ -217,13 +217,18 @@ def _skip_vanished() -> Iterator[None]:
 
 
 def apply_group(
-    path: str, gid: int, *, read_only: bool = False, progress: Callable[[int], None] = lambda _files: None
+    path: str,
+    gid: int,
+    *,
+    read_only: bool = False,
+    progress: Callable[[int], None] = lambda _files: None,
+    shown: str = "",
 ) -> None:
     """Apply `fsGroup`: the group owns and may use all files, and new files inherit it.
 
     Files get rw (or r) for the group, directories also x and the set-gid bit. The top directory comes last, so that its state
     shows whether the change was completed (`fsGroupChangePolicy: OnRootMismatch`). Files that cannot be changed are logged, and
-    stay as they are. `progress` is called before each file, with the number of files so far.
+    stay as they are. `progress` is called before each file, with the number of files so far. `shown`: the path for the log.
     """
     access = 0o440 if read_only else 0o660
     seen, refused = 0, _Refused()
@@ -244,7 +249,7 @@ def apply_group(
 
     walk_tree(path, own)
     if refused.number:
-        log.warning("not all files could be given to the group", path=path, group=gid, **refused.fields())
+        log.warning("not all files could be given to the group", path=shown or path, group=gid, **refused.fields())
 
 
 class _Refused:

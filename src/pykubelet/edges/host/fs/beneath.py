@@ -1,0 +1,354 @@
+"""Operations on files below a directory of the agent, whatever names a pod, a plugin or an image has given them.
+
+Owns: the walk from the agent's directory to a `Beneath`, from descriptor to descriptor: no link is followed, `..` is refused, and
+mount points are crossed. Every function blocks and raises HostError: EXDEV for a path with `..`, EINVAL for a name that no file
+can have, ELOOP for a link on the way. Nothing but these functions may be given a path with such a name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from pykubelet.base.model.paths import Beneath
+from pykubelet.edges.host.fs import files, libc, trees
+from pykubelet.edges.host.fs.errors import HostError, host_error, translating
+from pykubelet.edges.host.fs.files import DirEntry, FileKind, FileStat
+
+_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_STEP = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_PLAIN = libc.RESOLVE_BENEATH | libc.RESOLVE_NO_SYMLINKS | libc.RESOLVE_NO_MAGICLINKS
+_LINK = "a part of the path is a symbolic link, which is not followed"
+
+
+# The walk
+
+
+def open_plain(top_fd: int, relative: str) -> int:
+    """Open a path below a directory with O_PATH. The caller must close the descriptor. Raises OSError: ELOOP for a link."""
+    descriptor = libc.openat2(top_fd, relative or ".", os.O_PATH | os.O_NOFOLLOW, _PLAIN)
+    if descriptor is None:
+        return walk_plain(top_fd, relative)
+    if stat.S_ISLNK(os.fstat(descriptor).st_mode):  # O_PATH with O_NOFOLLOW opens a link itself
+        os.close(descriptor)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), relative)
+    return descriptor
+
+
+def walk_plain(top_fd: int, relative: str) -> int:
+    """As openat2(2) without links, for kernels before 5.6: opens step by step. Raises OSError (ELOOP) for a link."""
+    here = os.open(".", _DIRECTORY, dir_fd=top_fd)
+    for part in parts_of(relative):
+        try:
+            deeper = os.open(part, _STEP, dir_fd=here)
+        finally:
+            os.close(here)
+        if stat.S_ISLNK(os.fstat(deeper).st_mode):
+            os.close(deeper)
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), relative)
+        here = deeper
+    return here
+
+
+def parts_of(relative: str) -> list[str]:
+    """The names in a path, without those that lead nowhere."""
+    return [part for part in relative.split("/") if part not in ("", ".")]
+
+
+def make_plain(top_fd: int, parts: list[str], mode: int) -> bool:
+    """Make the directories that are missing, each with exactly `mode`. Returns whether the last one was made. Raises OSError."""
+    here, made = os.dup(top_fd), False
+    try:
+        for part in parts:
+            deeper, made = _enter_or_make(here, part, mode)
+            os.close(here)
+            here = deeper
+    finally:
+        os.close(here)
+    return made
+
+
+def _enter_or_make(dir_fd: int, name: str, mode: int) -> tuple[int, bool]:
+    made = False
+    try:
+        found = os.open(name, _STEP, dir_fd=dir_fd)
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            os.mkdir(name, mode, dir_fd=dir_fd)
+            made = True
+        found = os.open(name, _STEP, dir_fd=dir_fd)
+    kind = os.fstat(found).st_mode
+    if not stat.S_ISDIR(kind):
+        os.close(found)
+        number = errno.ELOOP if stat.S_ISLNK(kind) else errno.ENOTDIR
+        raise OSError(number, os.strerror(number), name)
+    if made:
+        os.chmod(f"/proc/self/fd/{found}", mode)
+    return found, made
+
+
+def _checked(place: Beneath, op: str) -> list[str]:
+    parts = parts_of(place.inside)
+    if ".." in parts:
+        raise HostError(op, place, "EXDEV", "must not contain '..'")
+    if "\0" in place or (not place.isprintable() and not _is_encodable(place)):
+        raise HostError(op, repr(place), "EINVAL", "has a character that no file name can have")
+    return parts
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@contextmanager
+def _refusals(place: Beneath, op: str) -> Iterator[None]:
+    """Raise every error of the block as a `HostError` about `place`."""
+    try:
+        with translating(op, place):
+            yield
+    except HostError as error:
+        message = _LINK if error.errno_name == "ELOOP" else error.message
+        raise HostError(error.op, place, error.errno_name, message) from error.__cause__
+
+
+@contextmanager
+def _found(place: Beneath, op: str) -> Iterator[str]:
+    """A name for the file itself, which must be there: of its descriptor."""
+    parts = _checked(place, op)
+    with _refusals(place, op):
+        top = os.open(place.top, _DIRECTORY)
+        try:
+            descriptor = open_plain(top, "/".join(parts))
+        finally:
+            os.close(top)
+        try:
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def _named(place: Beneath, op: str) -> Iterator[str]:
+    """A name for the file, which need not be there: in the descriptor of its directory. What is there may be a link."""
+    parts = _checked(place, op)
+    if not parts:
+        raise host_error(op, place, errno.EINVAL)
+    with _refusals(place, op):
+        top = os.open(place.top, _DIRECTORY)
+        try:
+            directory = open_plain(top, "/".join(parts[:-1]))
+        finally:
+            os.close(top)
+        try:
+            yield f"/proc/self/fd/{directory}/{parts[-1]}"
+        finally:
+            os.close(directory)
+
+
+@contextmanager
+def opened(place: Beneath) -> Iterator[int]:
+    """The descriptor (O_PATH) of the file, whatever its kind is."""
+    with _found(place, "open") as name:
+        yield int(name.rpartition("/")[2])
+
+
+# What is there
+
+
+def stat_file(place: Beneath) -> FileStat | None:
+    """The attributes of what is there, also of a link; None if nothing is."""
+    try:
+        with _named(place, "stat") as name:
+            return files.stat_file(name, follow=False)
+    except HostError as error:
+        if error.is_not_found:
+            return None
+        raise
+
+
+def list_dir(place: Beneath) -> tuple[DirEntry, ...]:
+    """As `files.list_dir`."""
+    with _found(place, "readdir") as name:
+        return files.list_dir(name)
+
+
+def list_entries(place: Beneath) -> tuple[DirEntry, ...]:
+    """As `list_dir`; none when there is no such directory."""
+    try:
+        return list_dir(place)
+    except HostError as error:
+        if error.is_not_found:
+            return ()
+        raise
+
+
+def list_directories(place: Beneath) -> list[DirEntry]:
+    """The directories among `list_entries`."""
+    return [entry for entry in list_entries(place) if entry.kind is FileKind.DIRECTORY]
+
+
+def read_link(place: Beneath) -> str | None:
+    """The target of a symlink; None if there is none."""
+    try:
+        with _named(place, "readlink") as name:
+            return files.read_link(name)
+    except HostError as error:
+        if error.is_not_found:
+            return None
+        raise
+
+
+def read_bytes(place: Beneath, limit: int) -> bytes:
+    """As `files.read_bytes`: anything but a regular file is refused, and not opened."""
+    with _found(place, "open") as name:
+        return files.read_bytes(name, limit)
+
+
+def read_text(place: Beneath, limit: int = 1 << 20) -> str:
+    """As `read_bytes`, decoded as UTF-8; invalid bytes become U+FFFD."""
+    return read_bytes(place, limit).decode("utf-8", "replace")
+
+
+def read_tail(place: Beneath, limit: int) -> bytes:
+    """As `files.read_tail`: anything but a regular file is refused, and not opened."""
+    with _found(place, "open") as name:
+        return files.read_tail(name, limit)
+
+
+def open_regular(place: Beneath) -> int:
+    """Open a regular file for reading. The caller must close the descriptor. Anything else is refused (EINVAL), and not opened."""
+    with _found(place, "open") as name:
+        return files.open_regular(name)
+
+
+def read_disk_usage(place: Beneath) -> tuple[int, int]:
+    """As `trees.read_disk_usage`."""
+    with _found(place, "walk") as name:
+        return trees.read_disk_usage(name)
+
+
+# Changes
+
+
+def make_dirs(place: Beneath, mode: int = 0o750) -> bool:
+    """Make a directory and those above it that are missing, each with exactly `mode`. Returns whether it was made."""
+    parts = _checked(place, "mkdir")
+    with _refusals(place, "mkdir"):
+        try:
+            top = os.open(place.top, _DIRECTORY)
+        except FileNotFoundError:
+            files.make_dirs(place.top, mode)
+            top = os.open(place.top, _DIRECTORY)
+        try:
+            return make_plain(top, parts, mode)
+        finally:
+            os.close(top)
+
+
+def create_file(place: Beneath, mode: int = 0o644) -> bool:
+    """As `files.create_file`."""
+    with _named(place, "create") as name:
+        return files.create_file(name, mode)
+
+
+def write_atomic(place: Beneath, data: bytes, mode: int = 0o644, *, durable: bool = False) -> None:
+    """As `files.write_atomic`."""
+    with _named(place, "write") as name:
+        files.write_atomic(name, data, mode, durable=durable)
+
+
+def write_in_place(place: Beneath, data: bytes, mode: int = 0o644) -> None:
+    """As `files.write_in_place`."""
+    with _named(place, "write") as name:
+        files.write_in_place(name, data, mode)
+
+
+def sync_file(place: Beneath) -> None:
+    """As `files.sync_file`."""
+    with _named(place, "sync") as name:
+        files.sync_file(name)
+
+
+def replace_symlink(target: str, place: Beneath) -> None:
+    """As `files.replace_symlink`. The target is any text: no function of this module follows the link."""
+    with _named(place, "symlink") as name:
+        files.replace_symlink(target, name)
+
+
+def rename(source: Beneath, name: str) -> None:
+    """Give a file another name in its directory, replacing what has that name."""
+    _checked(Beneath(source.top, name), "rename")
+    if "/" in name or not name:
+        raise HostError("rename", source, "EXDEV", f"{name!r} is not the name of a file")
+    with _named(source, "rename") as there:
+        files.rename(there, f"{os.path.dirname(there)}/{name}")
+
+
+def change_mode(place: Beneath, mode: int) -> None:
+    """Change the mode of what is there."""
+    with _found(place, "chmod") as name:
+        files.change_mode(name, mode)
+
+
+def change_owner(place: Beneath, uid: int, gid: int) -> None:
+    """Change owner and group; -1 keeps the current one."""
+    with _found(place, "chown") as name:
+        files.change_owner(name, uid, gid)
+
+
+def remove_file(place: Beneath) -> bool:
+    """As `files.remove_file`."""
+    return _removed(place, "remove", files.remove_file)
+
+
+def remove_dir(place: Beneath) -> bool:
+    """As `files.remove_dir`."""
+    return _removed(place, "rmdir", files.remove_dir)
+
+
+def remove_tree(place: Beneath, *, may_hold_mounts: bool = True) -> bool:
+    """As `trees.remove_tree`. A name that is too long for a file was never made."""
+    return _removed(place, "remove", lambda name: trees.remove_tree(name, may_hold_mounts=may_hold_mounts))
+
+
+def _removed(place: Beneath, op: str, remove: Callable[[str], bool]) -> bool:
+    try:
+        with _named(place, op) as name:
+            return remove(name)
+    except HostError as error:
+        if error.errno_name in ("ENOENT", "ENAMETOOLONG") or (error.errno_name == "ENOTDIR" and op != "rmdir"):
+            return False
+        raise
+
+
+def remove_temporaries(place: Beneath) -> None:
+    """As `files.remove_temporaries`."""
+    with _found(place, "readdir") as name:
+        files.remove_temporaries(name)
+
+
+def gzip_file(place: Beneath) -> None:
+    """As `files.gzip_file`."""
+    with _named(place, "gzip") as name:
+        files.gzip_file(name)
+
+
+def apply_group(
+    place: Beneath, gid: int, *, read_only: bool = False, progress: Callable[[int], None] = lambda _files: None
+) -> None:
+    """As `trees.apply_group`."""
+    with _found(place, "walk") as name:
+        trees.apply_group(name, gid, read_only=read_only, progress=progress, shown=place)
+
+
+def group_is_applied(place: Beneath, gid: int, *, read_only: bool = False) -> bool:
+    """As `trees.group_is_applied`."""
+    with _found(place, "stat") as name:
+        return trees.group_is_applied(name, gid, read_only=read_only)
