@@ -20,7 +20,7 @@ from pykubelet.config.kubelet import KubeletConfiguration
 DEFAULT_HARD: Mapping[str, str] = {name: one.default for name, one in EVICTION_SIGNALS.items() if one.default}
 SIGNALS = tuple(name for name, one in EVICTION_SIGNALS.items() if one.is_configurable)
 #: Numbers that Go's `ParseFloat` accepts; Python's `float` accepts more.
-_FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
+_FLOAT = re.compile(r"[+-]?(\d+(?:\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 _LARGEST_SINGLE = 3.4028234e38
 #: How long a stall must last before a pod is evicted for it.
 STALL_GRACE_S = 10

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cost import pause_limit_s
 
 from pykubelet.act.images.names import (
     ImageName,
@@ -133,6 +136,20 @@ def test_locations_become_keys(location: str, key: str | None) -> None:
 )
 def test_keys_match_host_by_label_port_exactly_and_path_by_prefix(key: str, repository: str, fits: bool) -> None:
     assert matches_key(key, repository) is fits
+
+
+def test_no_key_takes_long_to_match() -> None:
+    began = time.thread_time()
+    for stars in (8, 12, 100):
+        assert not matches_key("*a" * stars + "b.invalid", "a" * 200 + ".invalid/x")
+        assert matches_key("*a" * stars + "*.invalid", "a" * 200 + ".invalid/x")
+    assert time.thread_time() - began < pause_limit_s()
+
+
+def test_a_reference_that_is_too_long_is_refused_with_a_short_message() -> None:
+    with pytest.raises(InvalidImage, match=r"it has more than 1024 characters") as caught:
+        parse_image("a" * 1_400_000)
+    assert len(str(caught.value)) < 1200
 
 
 def test_longer_paths_are_tried_first() -> None:

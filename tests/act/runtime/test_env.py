@@ -1,20 +1,27 @@
+import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from act.runtime.rendering import CONTEXT, GIB, SETTINGS, make_container, make_pod, with_resources
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cost import pause_limit_s
 
 from pykubelet.act.runtime.render.context import (
+    AnyContainer,
     ApiObjects,
     ContainerContext,
     RenderFailure,
+    RenderSettings,
     Unavailable,
     errors_as_values,
 )
-from pykubelet.act.runtime.render.env import build_environment, read_env_file
+from pykubelet.act.runtime.render.env import build_environment
+from pykubelet.act.runtime.render.env_files import UNREADABLE, EnvFile, parse_env_file
 from pykubelet.base.api import core
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.arguments import ArgumentSpace
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.placement import Devices
 
@@ -23,7 +30,10 @@ OBJECTS = ApiObjects(
     secrets={"s": core.Secret(data={"b": b"secret", "bin": b"\xff"})},
 )
 
-make_environment = errors_as_values(build_environment)
+
+@errors_as_values
+def make_environment(pod: core.Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext) -> Any:
+    return build_environment(pod, container, settings, ctx, ArgumentSpace())
 
 
 def environment(env: list[dict[str, Any]], ctx: ContainerContext = CONTEXT, env_from: Any = (), **spec: Any) -> Any:
@@ -234,6 +244,10 @@ def test_resources_that_are_not_offered(fields: dict[str, str], message: str) ->
 FILE = "# made by setup\n\n  A='one'\nB='two\nlines' # note\nC=''\nEND='$(A)'"
 
 
+def read_env_file(text: str, key: str) -> str | None:
+    return parse_env_file(text, {key}).find(key)
+
+
 @pytest.mark.parametrize(
     ("key", "expected"), [("A", "one"), ("B", "two\nlines"), ("C", ""), ("END", "$(A)"), ("NONE", "")]
 )
@@ -276,7 +290,7 @@ def from_file(text: str | None, **fields: Any) -> Any:
     ctx = replace(
         CONTEXT,
         mounts={"conf": MountedVolume("conf", "kubernetes.io/empty-dir", "/v")},
-        env_files={("conf", "a.env"): text},
+        env_files={("conf", "a.env"): EnvFile(problem=UNREADABLE) if text is None else parse_env_file(text, {"A"})},
     )
     env = source("fileKeyRef", **{"volumeName": "conf", "path": "a.env", "key": "A", **fields})
     return environment(env, ctx)
@@ -304,3 +318,58 @@ def test_order_alone_decides(pairs: list[tuple[str, str]]) -> None:
         name, value = pairs[-1]
         if "$" not in value:
             assert found[name] == value
+
+
+# Bounds: what no program can be started with is refused, and never built
+
+
+def grown(levels: int) -> list[dict[str, str]]:
+    """A variable of ten bytes, and others that each refer ten times to the one before."""
+    names = [f"A{level}" for level in range(levels + 1)]
+    return [{"name": "A0", "value": "0123456789"}] + [
+        {"name": name, "value": f"$({before})" * 10} for before, name in pairwise(names)
+    ]
+
+
+def test_variables_that_refer_to_each_other_have_a_bound() -> None:
+    assert len(environment(grown(4))["A4"]) == 100_000
+    assert refused(environment(grown(40))) == (
+        "env[A5] is longer than 131071 bytes, the most that Linux passes to a program"
+    )
+
+
+def test_the_bound_of_a_variable_is_that_of_the_kernel() -> None:
+    assert len(environment([{"name": "A", "value": "a" * 131_069}])["A"]) == 131_069
+    assert "env[A] is longer than" in refused(environment([{"name": "A", "value": "a" * 131_070}]))
+    assert "env[A] is longer than" in refused(environment([{"name": "A", "value": "ä" * 65_535}]))
+
+
+def test_all_variables_together_have_a_bound() -> None:
+    big = replace(
+        CONTEXT,
+        api_objects=ApiObjects(config_maps={"cm": core.ConfigMap(data={f"k{n:05}": "" for n in range(40_000)})}),
+    )
+    sources = [core.EnvFromSource(prefix=f"P{n}_", configMapRef=core.ConfigMapEnvSource(name="cm")) for n in range(9)]
+    assert len(environment([], big, sources[:2])) == 80_000
+    assert refused(environment([], big, sources)) == (
+        "with env[P2_k30376], command, args and env together are longer than 2097152 bytes, the most that Linux passes to a program"
+    )
+
+
+def test_a_replaced_variable_takes_no_space() -> None:
+    assert len(environment([{"name": "A", "value": str(n) + "a" * 100_000} for n in range(100)])["A"]) == 100_002
+
+
+def test_services_and_devices_count() -> None:
+    many = {f"S{n:05}": "" for n in range(130_000)}
+    assert "together are longer than" in refused(environment([], replace(CONTEXT, services=many)))
+    assert "together are longer than" in refused(environment([], replace(CONTEXT, devices=Devices(env=many))))
+
+
+def test_many_keys_of_one_secret_cost_no_more_than_their_own_values() -> None:
+    secret = core.Secret(data={f"k{n}": b"v" * 90 for n in range(10_000)})
+    ctx = replace(CONTEXT, api_objects=ApiObjects(secrets={"s": secret}))
+    env = [{"name": f"E{n}", "valueFrom": {"secretKeyRef": {"name": "s", "key": f"k{n}"}}} for n in range(10_000)]
+    began = time.thread_time()
+    assert len(environment(env, ctx)) == 10_000
+    assert time.thread_time() - began < 20 * pause_limit_s()

@@ -22,6 +22,7 @@ from pykubelet.base.model.node import HandlerFeatures
 from pykubelet.base.model.placement import CpuSet, Devices
 from pykubelet.edges.cri import cri_pb2
 
+LONG = {"name": "A", "value": "a" * 100_000}
 IDS = (IDMapping(131072, 0, 65536),)
 FULL = make_container(
     image="registry.example/app:1",
@@ -250,11 +251,25 @@ def test_secrets_may_hold_any_bytes_but_commands_not() -> None:
         ({"volumeDevices": [{"name": "x", "devicePath": "/x"}]}, {}, 'cannot find volume "x"'),
         ({"securityContext": {"runAsNonRoot": True}}, {}, "image will run as root"),
         ({}, {"hostname": "A", "hostNetwork": True}, "not a valid DNS label"),
+        ({"env": [LONG], "command": ["sh", "$(A)$(A)"]}, {}, "command[1] is longer than 131071 bytes"),
+        ({"env": [LONG], "args": ["$(A)"] * 30}, {}, "with args[19], command, args and env together are longer than"),
+        ({"args": ["a" * 131_072]}, {}, "args[0] is longer than 131071 bytes"),
+        (
+            {"args": ["a"] * 300_000},
+            {},
+            "together are longer than 2097152 bytes, the most that Linux passes to a program",
+        ),
+        (
+            {"env": [LONG], "volumeMounts": [{"name": "x", "mountPath": "/x", "subPathExpr": "$(A)"}]},
+            {},
+            'subPathExpr of volumeMount "x" is too long',
+        ),
     ],
 )
 def test_refusals_are_values(fields: dict[str, Any], spec: dict[str, Any], message: str) -> None:
     container = make_container(**fields)
-    result = render_container(make_pod(container, **spec), container, SETTINGS, CONTEXT)
+    ctx = replace(CONTEXT, mounts={"x": MountedVolume("x", "kubernetes.io/empty-dir", "/v")} if "env" in fields else {})
+    result = render_container(make_pod(container, **spec), container, SETTINGS, ctx)
     assert isinstance(result, RenderFailure)
     assert message in result.message
     assert result.reason == "CreateContainerConfigError"

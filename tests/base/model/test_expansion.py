@@ -1,9 +1,17 @@
+import time
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cost import pause_limit_s
 
-from pykubelet.base.model.expansion import expand, expand_all_known
+from pykubelet.base.model import expansion
+from pykubelet.base.model.expansion import TooLongError
 
+MOST = 1 << 20
+expand = partial(expansion.expand, most=MOST)
+expand_all_known = partial(expansion.expand_all_known, most=MOST)
 VARIABLES = {"A": "1", "B": "two words", "EMPTY": "", "NEST": "$(A)", "WITH SPACE": "s"}
 
 
@@ -76,3 +84,33 @@ def test_agrees_with_a_scanner(text: str, variables: dict[str, str]) -> None:
 def test_strict_expansion_names_what_is_unknown_or_empty() -> None:
     assert expand_all_known("a/$(A)/$$(A)", VARIABLES) == ("a/1/$(A)", ())
     assert expand_all_known("$(Z)$(EMPTY)$(Y)", VARIABLES)[1] == ("EMPTY", "Y", "Z")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$(" * 500_000,
+        "$" * 999_999,
+        "$(A" * 330_000,
+        "$(" * 499_999 + ")",
+        "$$(" * 330_000,
+        "$()" * 330_000,
+        "$(A)x$(" * 120_000,
+    ],
+)
+def test_a_text_is_read_once(text: str) -> None:
+    began = time.thread_time()
+    expanded = expand(text, VARIABLES)
+    assert len(expanded) <= len(text)
+    assert time.thread_time() - began < 20 * pause_limit_s()
+
+
+def test_what_becomes_too_long_is_refused_while_it_is_built() -> None:
+    variables = {"A": "a" * 1000}
+    assert len(expand("$(A)" * 1000, variables)) == 1_000_000
+    with pytest.raises(TooLongError, match="more than 999999 characters"):
+        expansion.expand("$(A)" * 1000, variables, most=999_999)
+    with pytest.raises(TooLongError, match="more than 4095 characters"):
+        expansion.expand_all_known("$(A)" * 5, variables, most=4095)
+    with pytest.raises(TooLongError):
+        expansion.expand("a" * 11, variables, most=10)

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from pykubelet.base.api.core import Pod, ResourceFieldSelector
+from pykubelet.base.api.fieldpaths import split_subscript
 from pykubelet.base.model.fieldrefs import (
     FieldRefError,
     file_resource_text,
     metadata_text,
     needs_allocatable,
-    split_subscript,
     variable_resource_text,
 )
 

@@ -149,6 +149,19 @@ async def test_literal_variables_are_put_into_the_command(fake: FakeRuntime, cri
     assert list(fake.called("ExecSync")[0].request.cmd)[:2] == ["nc", "8080"]
 
 
+async def test_a_command_that_becomes_too_long_is_not_sent(fake: FakeRuntime, cri: CriClient) -> None:
+    made = await run_container(cri)
+    env = [{"name": "A", "value": "a" * 100_000}]
+    for command, problem in (
+        (["$(A)" * 1000], "command[0] is longer than 131071 bytes"),
+        (["$(A)"] * 1000, "with command[20], command, args and env together are longer than 2097152 bytes"),
+    ):
+        outcome = await ContainerProber(cri).probe(ask({"exec": {"command": command}}, made, env=env))
+        assert outcome.verdict is ProbeVerdict.UNKNOWN
+        assert outcome.error == f"{problem}, the most that Linux passes to a program"
+    assert not fake.called("ExecSync")
+
+
 async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.read(4096)
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")

@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from pykubelet.base.kit.globs import glob_matches
+from pykubelet.base.kit.text import shorten
 from pykubelet.base.kit.values import Value
 
 DEFAULT_TAG = "latest"
@@ -19,6 +21,8 @@ DEFAULT_DOMAIN = "docker.io"
 LEGACY_DOMAIN = "index.docker.io"
 OFFICIAL_PREFIX = "library/"
 MAX_PATH = 255
+#: Registry with port, path, tag and digest have at most 253 + 6, 255, 128 and 135 characters.
+MAX_LENGTH = 1024
 
 _ALNUM = r"[a-z0-9]+"
 _PATH_PART = rf"{_ALNUM}(?:(?:[._]|__|-+){_ALNUM})*"
@@ -54,10 +58,12 @@ def parse_image(text: str) -> ImageName:
     try:
         return _parsed(text)
     except InvalidImage as error:
-        raise InvalidImage(f'couldn\'t parse image name "{text}": {error}') from None
+        raise InvalidImage(f'couldn\'t parse image name "{shorten(text, MAX_LENGTH)}": {error}') from None
 
 
 def _parsed(text: str) -> ImageName:
+    if len(text) > MAX_LENGTH:
+        raise InvalidImage(f"it has more than {MAX_LENGTH} characters")
     if _IDENTIFIER.fullmatch(text):
         raise InvalidImage(f"invalid repository name ({text}), cannot specify 64-byte hexadecimal strings")
     domain, rest = _split_domain(text)
@@ -166,7 +172,7 @@ def matches_key(key: str, repository: str) -> bool:
         return False
     globs, labels = wanted.split("."), given.split(".")
     return len(globs) == len(labels) and all(
-        _glob(glob).fullmatch(label) for glob, label in zip(globs, labels, strict=True)
+        glob_matches(glob, label) for glob, label in zip(globs, labels, strict=True)
     )
 
 
@@ -191,32 +197,3 @@ def _split_port(host: str) -> tuple[str, str]:
         return address, port.removeprefix(":")
     name, colon, port = host.rpartition(":")
     return (name, port) if colon else (host, "")
-
-
-@lru_cache(maxsize=512)
-def _glob(pattern: str) -> re.Pattern[str]:
-    """The regular expression for a glob with `*`, `?`, `[a-z]`, `[^a-z]` in one label; an invalid pattern matches nothing."""
-    out = []
-    at = 0
-    while at < len(pattern):
-        char = pattern[at]
-        at += 1
-        if char == "*":
-            out.append(".*")
-        elif char == "?":
-            out.append(".")
-        elif char == "[":
-            end = pattern.find("]", at + 1)
-            if end < 0:
-                return re.compile(r"(?!)")
-            out.append("[" + pattern[at:end].replace("[", r"\[") + "]")
-            at = end + 1
-        elif char == "\\" and at < len(pattern):
-            out.append(re.escape(pattern[at]))
-            at += 1
-        else:
-            out.append(re.escape(char))
-    try:
-        return re.compile("".join(out), re.DOTALL)
-    except re.error:
-        return re.compile(r"(?!)")

@@ -49,7 +49,7 @@ _OLD_ZONE, _OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-doma
 #: Between the zones of a label that names several.
 _ZONES = "__"
 _AWS_VOLUME = re.compile(r"vol-[^/]*", re.ASCII)
-_AZURE_SECRET = re.compile(r"azure-storage-account-(.+)-secret", re.ASCII)
+_AZURE_SECRET = ("azure-storage-account-", "-secret")
 _AZURE_GROUP = "kubernetes.io/azure-file-resource-group"
 _PORTWORX_SECRET = ("openstorage.io/auth-secret-name", "openstorage.io/auth-secret-namespace")
 
@@ -206,9 +206,7 @@ def _azure_disk(driver: str, source: object, origin: _Origin) -> _Translated:
 
 def _azure_file(driver: str, source: object, origin: _Origin) -> _Translated:
     assert isinstance(source, (AzureFileVolumeSource, AzureFilePersistentVolumeSource))
-    found = _AZURE_SECRET.search(source.secretName)
-    account = found.group(1) if found is not None else source.secretName
-    share = source.shareName
+    account, share = _azure_account(source.secretName), source.shareName
     group = ""
     if isinstance(origin, PersistentVolume):
         name, namespace = origin.metadata.name, _azure_namespace(source, origin)
@@ -219,6 +217,13 @@ def _azure_file(driver: str, source: object, origin: _Origin) -> _Translated:
     csi = _csi(driver, handle, "", source.readOnly, {"shareName": share})
     csi = replace(csi, nodeStageSecretRef=SecretReference(name=source.secretName, namespace=namespace))
     return _Translated(csi, handle, _inline_modes(origin, (RWX,)))
+
+
+def _azure_account(secret: str) -> str:
+    """The account in the name of a Secret of the usual form; other names are accounts themselves."""
+    before, after = _AZURE_SECRET
+    begin, end = secret.find(before), secret.rfind(after)
+    return secret[begin + len(before) : end] if 0 <= begin < end - len(before) else secret
 
 
 def _azure_namespace(source: object, volume: PersistentVolume) -> str:

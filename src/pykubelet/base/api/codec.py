@@ -16,7 +16,7 @@ import msgspec
 
 T = TypeVar("T")
 
-_WHERE = re.compile(r"(.*?)(?: - at `\$?\.?(.*)`)?", re.DOTALL)
+_WHERE = " - at `"
 # Inside a string the quotes would be escaped, so this text is never part of a string value.
 _NO_PROBE_TIME = b'"lastProbeTime":null,'
 _NO_TIMES = tuple(
@@ -109,8 +109,10 @@ def without_nulls(value: Any) -> Any:
 
 
 def _translated(error: msgspec.ValidationError) -> DecodeError:
-    match = _WHERE.fullmatch(str(error))
-    reason, path = (match[1], match[2] or "") if match else (str(error), "")
+    text = str(error)
+    reason, found, place = text.rpartition(_WHERE)
+    reason, place = (reason, place) if found and place.endswith("`") else (text, "`")
+    path = place[:-1].removeprefix("$").removeprefix(".")
     words = re.sub(r"`([^`]*)`", lambda found: _spoken(found[1]), reason)
     return DecodeError(path.replace("[...]", "[*]"), words[:1].lower() + words[1:])
 

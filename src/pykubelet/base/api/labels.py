@@ -43,15 +43,6 @@ _CONFIG_KEY_TEXT = "a valid config key must consist of alphanumeric characters, 
 _HEADER_TEXT = "a valid HTTP header must consist of alphanumeric characters or '-'"
 _ENV_TEXT = "a valid environment variable name must consist only of printable ASCII characters other than '='"
 
-_COMPILED: dict[str, re.Pattern[str]] = {}
-
-
-def _matches(pattern: str, value: str) -> bool:
-    compiled = _COMPILED.get(pattern)
-    if compiled is None:
-        compiled = _COMPILED[pattern] = re.compile(pattern, re.ASCII)
-    return compiled.fullmatch(value) is not None
-
 
 def _too_long(limit: int) -> str:
     return f"must be no more than {limit} bytes"
@@ -74,8 +65,8 @@ def range_error(low: int, high: int) -> str:
 def dns_label_errors(value: str) -> list[str]:
     """RFC 1123 label: container, volume and host names."""
     errors = [_too_long(63)] if _length(value) > 63 else []
-    if not _matches(_LABEL, value):
-        dots_only = _matches(_SUBDOMAIN, value)
+    if not re.fullmatch(_LABEL, value, re.ASCII):
+        dots_only = re.fullmatch(_SUBDOMAIN, value, re.ASCII) is not None
         errors.append("must not contain dots" if dots_only else _regex(_LABEL_TEXT, _LABEL, "my-name", "123-abc"))
     return errors
 
@@ -83,7 +74,7 @@ def dns_label_errors(value: str) -> list[str]:
 def dns_subdomain_errors(value: str) -> list[str]:
     """RFC 1123 subdomain: names of pods, nodes and most objects."""
     errors = [_too_long(253)] if _length(value) > 253 else []
-    if not _matches(_SUBDOMAIN, value):
+    if not re.fullmatch(_SUBDOMAIN, value, re.ASCII):
         errors.append(_regex(_SUBDOMAIN_TEXT, _SUBDOMAIN, "example.com"))
     return errors
 
@@ -91,7 +82,7 @@ def dns_subdomain_errors(value: str) -> list[str]:
 def dns_search_errors(value: str) -> list[str]:
     """DNS search domain: a subdomain whose labels may have underscores."""
     errors = [_too_long(253)] if _length(value) > 253 else []
-    if not _matches(_SUBDOMAIN_UNDERSCORE, value):
+    if not re.fullmatch(_SUBDOMAIN_UNDERSCORE, value, re.ASCII):
         errors.append(_regex(_SUBDOMAIN_UNDERSCORE_TEXT, _SUBDOMAIN_UNDERSCORE, "example.com"))
     return errors
 
@@ -113,7 +104,7 @@ def qualified_name_errors(value: str) -> list[str]:
         errors.append("name part must be non-empty")
     elif _length(name) > 63:
         errors.append("name part " + _too_long(63))
-    if not _matches(_QUALIFIED, name):
+    if not re.fullmatch(_QUALIFIED, name, re.ASCII):
         errors.append("name part " + _regex(_QUALIFIED_TEXT, _QUALIFIED, "MyName", "my.name", "123-abc"))
     return errors
 
@@ -121,7 +112,7 @@ def qualified_name_errors(value: str) -> list[str]:
 def label_value_errors(value: str) -> list[str]:
     """The value of a label."""
     errors = [_too_long(63)] if _length(value) > 63 else []
-    if not _matches(_LABEL_VALUE, value):
+    if not re.fullmatch(_LABEL_VALUE, value, re.ASCII):
         errors.append(_regex(_LABEL_VALUE_TEXT, _LABEL_VALUE, "MyValue", "my_value", "12345"))
     return errors
 
@@ -136,7 +127,7 @@ def env_name_errors(value: str) -> list[str]:
 def config_key_errors(value: str) -> list[str]:
     """A key of a ConfigMap or Secret."""
     errors = [_too_long(253)] if _length(value) > 253 else []
-    if not _matches(_CONFIG_KEY, value):
+    if not re.fullmatch(_CONFIG_KEY, value, re.ASCII):
         errors.append(_regex(_CONFIG_KEY_TEXT, _CONFIG_KEY, "key.name", "KEY_NAME", "key-name"))
     if value == ".":
         errors.append("must not be '.'")
@@ -149,7 +140,7 @@ def config_key_errors(value: str) -> list[str]:
 
 def header_name_errors(value: str) -> list[str]:
     """The name of an HTTP header."""
-    return [] if _matches(_HEADER, value) else [_regex(_HEADER_TEXT, _HEADER, "X-Header-Name")]
+    return [] if re.fullmatch(_HEADER, value, re.ASCII) else [_regex(_HEADER_TEXT, _HEADER, "X-Header-Name")]
 
 
 def port_number_errors(port: int) -> list[str]:
@@ -160,7 +151,7 @@ def port_number_errors(port: int) -> list[str]:
 def port_name_errors(name: str) -> list[str]:
     """The name of a container port (IANA service name)."""
     errors = [_too_long(15)] if _length(name) > 15 else []
-    if not _matches("[-a-z0-9]+", name):
+    if not re.fullmatch("[-a-z0-9]+", name, re.ASCII):
         errors.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
     if not any("a" <= char <= "z" for char in name):
         errors.append("must contain at least one letter (a-z)")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.base.api.core import Container, EphemeralContainer, Pod, Quantity, ResourceFieldSelector
+from pykubelet.base.api.fieldpaths import split_subscript
 from pykubelet.base.api.huge_pages import HUGE_PAGES
 from pykubelet.base.api.labels import qualified_name_errors
 from pykubelet.base.api.quantity import QuantityError, parse
@@ -21,12 +22,6 @@ _ENTRIES = ("metadata.labels", "metadata.annotations")
 
 class FieldRefError(ValueError):
     """The reference cannot be resolved; the message gives the reason."""
-
-
-def split_subscript(path: str) -> tuple[str, str] | None:
-    """`metadata.labels['app']` as its two parts; None for a path without a subscript."""
-    field, found, rest = path.partition("['")
-    return (field, rest[:-2]) if found and field and rest.endswith("']") else None
 
 
 def metadata_text(pod: Pod, path: str) -> str | None:

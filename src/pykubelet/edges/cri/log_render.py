@@ -47,13 +47,10 @@ class _WholeLines:
     its parts is bounded or ends with the line, so that no content of a file makes it slow.
     """
 
-    _AT_ONCE = 16
-
-    def __init__(self, line: bytes) -> None:
-        """`line`: a pattern of a line with its newline. Its groups are the wanted parts of a line."""
-        line = b"^" + line  # without it, a search in other text would try every byte, while all threads wait
-        self._one = re.compile(line, re.MULTILINE)
-        self._many = re.compile(line * self._AT_ONCE, re.MULTILINE)
+    def __init__(self, one: re.Pattern[bytes], many: re.Pattern[bytes]) -> None:
+        """`one`: the pattern of a line with its newline. Its groups are the wanted parts of a line. `many`: that of some lines."""
+        self._one = one
+        self._many = many
 
     def find(self, text: bytes) -> list[bytes] | None:
         """The groups of all lines, in order; None if the text contains anything but such lines."""
@@ -69,8 +66,12 @@ class _WholeLines:
 
 # Without time stamps, a line of junk without a space may be matched together with the head of the next line, and is skipped
 # with it. With time stamps it must not be, because the head is returned.
-_CONTENTS = _WholeLines(rb"[^ ]{20,35}+ std(?:out|err) F (.*+\n)")
-_STAMPED = _WholeLines(rb"([^ \n]{20,35}+ )std(?:out|err) F (.*+\n)")
+# A pattern begins at the start of a line: otherwise a search in other text would try every byte, while all threads wait.
+_AT_ONCE = 16
+_CONTENT = rb"^[^ ]{20,35}+ std(?:out|err) F (.*+\n)"
+_STAMP = rb"^([^ \n]{20,35}+ )std(?:out|err) F (.*+\n)"
+_CONTENTS = _WholeLines(re.compile(_CONTENT, re.MULTILINE), re.compile(_CONTENT * _AT_ONCE, re.MULTILINE))
+_STAMPED = _WholeLines(re.compile(_STAMP, re.MULTILINE), re.compile(_STAMP * _AT_ONCE, re.MULTILINE))
 
 
 class LogRenderer:

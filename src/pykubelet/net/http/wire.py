@@ -49,7 +49,6 @@ REASONS = {
     505: "HTTP Version Not Supported",
 }
 _ABSOLUTE = re.compile(r"https?://(?:[\w.-]+|\[[0-9a-f:.]+\])(?::[0-9]*)?(?=[/?]|$)", re.ASCII | re.IGNORECASE)
-_UPGRADE = re.compile(r"(?:^|,)[ \t]*upgrade[ \t]*(?:,|$)", re.IGNORECASE)
 
 
 class BadRequest(Exception):
@@ -87,7 +86,8 @@ class Request(Value, dict=True):
     @cached_property
     def is_upgrade(self) -> bool:
         """Whether the client asks for another protocol on this connection."""
-        return "upgrade" in self.headers and bool(_UPGRADE.search(self.headers.get("connection", "")))
+        wanted = self.headers.get("connection", "").split(",")
+        return "upgrade" in self.headers and any(word.strip(" \t").lower() == "upgrade" for word in wanted)
 
     def first(self, name: str) -> str:
         """The first value of a query parameter; "" if it is missing. Raises BadRequest."""

@@ -12,8 +12,6 @@ Source: `mm/oom_kill.c` and `mm/memcontrol.c` of the kernel, for the messages.
 
 from __future__ import annotations
 
-import re
-
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.kube_events import KubeEvent, warning
@@ -21,12 +19,10 @@ from pykubelet.base.model.reasons import EVENT_SYSTEM_OOM
 
 MACHINE = "/"
 _BEGINS = "invoked oom-killer:"
-_OF_CGROUP = re.compile(
-    r"oom-kill:constraint=.*,nodemask=.*,cpuset=.*,mems_allowed=.*,oom_memcg=(?P<limit>.*),task_memcg=.*,"
-    r"task=(?P<program>.*),pid=(?P<pid>\d+),uid=\d+"
-)
-_OF_CGROUP_BEFORE_5 = re.compile(r"Task in .* killed as a result of limit of (?P<limit>.*)")
-_KILLED = re.compile(r"Killed process (?P<pid>\d+) \((?P<program>.+)\)")
+_OF_CGROUP = "oom-kill:constraint="
+_FIELDS = ("nodemask", "cpuset", "mems_allowed", "oom_memcg", "task_memcg", "task", "pid", "uid")
+_OF_CGROUP_BEFORE_5 = ("Task in ", " killed as a result of limit of ")
+_KILLED = "Killed process "
 
 
 class OomKill(Value):
@@ -48,17 +44,33 @@ def step(state: OomMessages, message: str) -> tuple[OomMessages, OomKill | None]
     """The state after one message of the kernel, and the kill that it completes."""
     if not state.begun:
         return (OomMessages(begun=True), None) if _BEGINS in message else (state, None)
-    if (found := _OF_CGROUP.search(message)) is not None:
-        return OomMessages(), _kill(found["limit"], found)
-    if (found := _KILLED.search(message)) is not None:
-        return OomMessages(), _kill(state.limit_cgroup, found)
-    if (found := _OF_CGROUP_BEFORE_5.search(message)) is not None:
-        return OomMessages(begun=True, limit_cgroup=found["limit"]), None
+    if (kill := _kill_of_cgroup(message) or _killed(message, state.limit_cgroup)) is not None:
+        return OomMessages(), kill
+    task, limit = _OF_CGROUP_BEFORE_5
+    before, found, cgroup = message.rpartition(limit)
+    if found and task in before:
+        return OomMessages(begun=True, limit_cgroup=cgroup), None
     return state, None
 
 
-def _kill(limit: str, found: re.Match[str]) -> OomKill:
-    return OomKill(limit, found["program"], parse_decimal(found["pid"]) or 0)
+def _kill_of_cgroup(message: str) -> OomKill | None:
+    """The kill in a message of Linux 5.0 or later about the limit of a cgroup. Names may contain anything, so the last field of
+    each name counts."""
+    _, _, rest = message.partition(_OF_CGROUP)
+    values: dict[str, str] = {}
+    for name in reversed(_FIELDS):
+        rest, found, values[name] = rest.rpartition(f",{name}=")
+        if not found:
+            return None
+    pid = parse_decimal(values["pid"])
+    return OomKill(values["oom_memcg"], values["task"], pid) if pid is not None else None
+
+
+def _killed(message: str, limit: str) -> OomKill | None:
+    _, _, rest = message.partition(_KILLED)
+    number, _, rest = rest.partition(" (")
+    program, pid = rest.rpartition(")")[0], parse_decimal(number)
+    return OomKill(limit, program, pid) if program and pid is not None else None
 
 
 def system_oom_event(kill: OomKill) -> KubeEvent | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 from pykubelet.base.kit.text import shorten
@@ -37,7 +36,8 @@ REASON_LIMIT, MESSAGE_LIMIT, CPUSET_LIMIT = 256, 8 << 10, 4 << 10
 
 #: containerd's message for a start whose client disconnected: containerd then kills the program that starts the shim. The
 #: reason is that of every failed start (START_ERROR).
-_CALLER_GONE = re.compile(r"context canceled|failed to start shim: .*signal: killed", re.DOTALL)
+_CALLER_GONE = "context canceled"
+_SHIM, _SHIM_KILLED = "failed to start shim: ", "signal: killed"
 
 
 def state_of(container: pb.Container) -> ObservedState:
@@ -75,8 +75,12 @@ def _state(status: pb.ContainerStatus) -> ObservedState:
 
     Such a container has never run, so a pod with restartPolicy Never must not fail because of it.
     """
-    is_cut = status.reason == START_ERROR and not status.started_at and _CALLER_GONE.search(status.message) is not None
+    is_cut = status.reason == START_ERROR and not status.started_at and _is_caller_gone(status.message)
     return ObservedState.CREATED if is_cut and status.state == pb.CONTAINER_EXITED else _STATES[status.state]
+
+
+def _is_caller_gone(message: str) -> bool:
+    return _CALLER_GONE in message or _SHIM_KILLED in message.partition(_SHIM)[2]
 
 
 def _view(container: ContainerID, name: str, sandbox: SandboxID, status: pb.ContainerStatus) -> ContainerView:

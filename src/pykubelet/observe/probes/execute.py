@@ -20,7 +20,7 @@ from pykubelet.base.api.core import (
 from pykubelet.base.api.intorstring import go_quotable, port_problem, resolve_port
 from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.expansion import expand
+from pykubelet.base.model.arguments import ArgumentSpace, ArgumentsTooLongError
 from pykubelet.base.model.ids import ContainerID, PodRef
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
@@ -81,7 +81,10 @@ class ContainerProber:
         return errored(f"missing probe handler for {request.ref}:{request.container.name}")
 
     async def _exec(self, action: ExecAction, request: ProbeRequest) -> Outcome:
-        command = expanded_command(action.command, request.container)
+        try:
+            command = expanded_command(action.command, request.container)
+        except ArgumentsTooLongError as error:
+            return errored(str(error))
         try:
             answer = await self._cri.exec_sync(request.id, command, int(request.timeout_s))
         except CriError as error:
@@ -118,6 +121,9 @@ class ContainerProber:
 
 
 def expanded_command(command: Sequence[str], container: Container) -> list[str]:
-    """The command with the variables that have literal values in the pod expanded; others are only known in the container."""
+    """The command with the variables that have literal values in the pod expanded; others are only known in the container.
+
+    Raises ArgumentsTooLongError.
+    """
     variables = {variable.name: variable.value for variable in container.env}
-    return [expand(word, variables) for word in command]
+    return ArgumentSpace().expand_all("command", command, variables)

@@ -49,7 +49,7 @@ MAX_NAMES_PER_IMAGE = 5
 READY, MEMORY, DISK, PID = "Ready", "MemoryPressure", "DiskPressure", "PIDPressure"
 OWN_CONDITIONS = (MEMORY, DISK, PID, READY)
 _NOT_REPORTED = frozenset({"pid"})
-_VERSION = re.compile(r"\s*v?([0-9]+(?:\.[0-9]+)*)(.*)")
+_VERSION = re.compile(r"\s*v?([0-9]+(?:\.[0-9]+)*)(.*)", re.DOTALL)
 _SEMANTIC_EXTRA = re.compile(r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?\s*")
 _UNKNOWN = "Unknown"
 #: By type: the reason and message if the condition holds, and if it does not.
@@ -260,7 +260,7 @@ def _node_info(about: Registration, runtime: RuntimeReady, before: NodeSystemInf
 def _runtime_version(text: str) -> str:
     """A semantic version unchanged; of other versions only the leading numbers. As k8s.io/apimachinery's `version.Parse`."""
     found = _VERSION.fullmatch(text)
-    if found is None:
+    if found is None or "\n" in found[2]:
         return _UNKNOWN
     numbers, extra = found[1].split("."), found[2]
     values = [parse_decimal(number) for number in numbers]

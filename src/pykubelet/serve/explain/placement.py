@@ -23,7 +23,7 @@ MAX_IDS = 32
 #: The ids of free and unhealthy devices are listed for resources with at most as many devices.
 MAX_DEVICES = 2000
 NO_NODE = -1
-_PARTS = re.compile("([^0-9]+)|0*([0-9]+)")
+_PARTS = re.compile("([^0-9]+)|([0-9]+)")
 
 _Nodes = tuple[int, ...]
 _Owner = tuple[str, str]
@@ -218,7 +218,8 @@ def _first(ids: Collection[str]) -> list[str]:
 
 def _by_number(id_: str) -> list[tuple[int, str]]:
     """The key by which gpu-9 comes before gpu-10."""
-    return [(len(digits) if digits else 0, digits or text) for text, digits in _PARTS.findall(id_)]
+    parts = ((text, number and (number.lstrip("0") or "0")) for text, number in _PARTS.findall(id_))
+    return [(len(digits), digits or text) for text, digits in parts]
 
 
 # claims

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import assert_never
 
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_words
@@ -16,6 +16,7 @@ from pykubelet.act.runtime.lifecycle.metrics import STARTED_CONTAINERS, STARTED_
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper, StopTarget, restart_grace
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderFailure, RenderSettings
+from pykubelet.act.runtime.render.env_files import EnvFile, parse_env_file
 from pykubelet.act.runtime.render.etc_hosts import etc_hosts_content
 from pykubelet.act.runtime.render.render_container import log_path, render_container
 from pykubelet.base.api.core import Pod
@@ -64,6 +65,8 @@ START_LIMIT_S = 5.0
 FILES_DEADLINE_S = 30.0
 NODE_HOSTS = "/etc/hosts"
 ENV_FILE_LIMIT = 1 << 20
+#: Of all files of one container together, in bytes.
+ENV_FILES_LIMIT = 4 << 20
 _MESSAGE_FILE = re.compile("[0-9a-f]{8}")
 
 
@@ -130,20 +133,19 @@ class ContainerStarter:
 
     async def read_env_files(
         self, pod: Pod, container: AnyContainer, mounts: Mapping[str, MountedVolume]
-    ) -> dict[tuple[str, str], str | None]:
-        """The texts of the files in the container's `fileKeyRef`s, by volume and path; None for a file that cannot be read."""
-        refs = [v.valueFrom.fileKeyRef for v in container.env if v.valueFrom is not None]
-        wanted = {(ref.volumeName, ref.path) for ref in refs if ref is not None}
+    ) -> dict[tuple[str, str], EnvFile]:
+        """The variables that the container's `fileKeyRef`s name, by volume and path of their file."""
+        wanted: dict[tuple[str, str], set[str]] = {}
+        for source in (variable.valueFrom for variable in container.env):
+            if source is not None and (ref := source.fileKeyRef) is not None:
+                wanted.setdefault((ref.volumeName, ref.path), set()).add(ref.key)
         if not wanted:
             return {}
-        roots = {key: mounts[key[0]].host_path for key in wanted if key[0] in mounts}
-
-        def read() -> dict[tuple[str, str], str | None]:
-            return {key: _read_env_file(root, key[1]) for key, root in roots.items()}
-
-        outcome = await self._flight.run_next(f"env:{pod.metadata.uid}:{container.name}", read, FILES_DEADLINE_S)
-        found = outcome.value if isinstance(outcome, Done) else {}
-        return {key: found.get(key) for key in wanted}
+        roots = {volume: mounts[volume].host_path for volume, _ in wanted if volume in mounts}
+        outcome = await self._flight.run_next(
+            f"env:{pod.metadata.uid}:{container.name}", lambda: _read_env_files(roots, wanted), FILES_DEADLINE_S
+        )
+        return outcome.value if isinstance(outcome, Done) else {}
 
     async def start(
         self, pod: Pod, container: AnyContainer, sandbox: Sandbox, settings: RenderSettings, ctx: ContainerContext
@@ -282,12 +284,25 @@ def _remove_unused(directory: str, instances: Sequence[ContainerView]) -> None:
             remove_file(path)
 
 
-def _read_env_file(root: str, path: str) -> str | None:
-    try:
-        return read_beneath(root, path, ENV_FILE_LIMIT).decode("utf-8", "surrogateescape")
-    except HostError as error:
-        log.warning("an environment file cannot be read", path=f"{root}/{path}", error=error)
-        return None
+def _read_env_files(
+    roots: Mapping[str, str], wanted: Mapping[tuple[str, str], Collection[str]]
+) -> dict[tuple[str, str], EnvFile]:
+    files: dict[tuple[str, str], EnvFile] = {}
+    left = ENV_FILES_LIMIT
+    for (volume, path), names in wanted.items():
+        if volume not in roots:
+            continue
+        try:
+            data = read_beneath(roots[volume], path, ENV_FILE_LIMIT)
+        except HostError as error:
+            log.warning("an environment file cannot be read", path=f"{roots[volume]}/{path}", error=error)
+            continue
+        left -= len(data)
+        if left < 0:
+            files[volume, path] = EnvFile(problem=f"the environment files are larger than {ENV_FILES_LIMIT >> 20} MiB")
+            break
+        files[volume, path] = parse_env_file(data.decode("utf-8", "surrogateescape"), names)
+    return files
 
 
 def _wants_etc_hosts(pod: Pod, container: AnyContainer, pod_ips: tuple[str, ...]) -> bool:

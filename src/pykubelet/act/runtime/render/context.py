@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from pykubelet.act.runtime.render.env_files import EnvFile
 from pykubelet.base.api.core import ConfigMap, Container, EphemeralContainer, Secret
 from pykubelet.base.api.resources import in_units
 from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.arguments import ArgumentsTooLongError
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.node import HandlerFeatures, NodeView
 from pykubelet.base.model.paths import Paths
@@ -47,7 +49,7 @@ class RenderError(Exception):
 
 
 def errors_as_values(render: Callable[P, T]) -> Callable[P, T | RenderFailure]:
-    """The function with each RenderError returned as a `RenderFailure`."""
+    """The function with each RenderError and ArgumentsTooLongError returned as a `RenderFailure`."""
 
     @wraps(render)
     def rendered(*args: P.args, **kwargs: P.kwargs) -> T | RenderFailure:
@@ -55,6 +57,8 @@ def errors_as_values(render: Callable[P, T]) -> Callable[P, T | RenderFailure]:
             return render(*args, **kwargs)
         except RenderError as error:
             return RenderFailure(error.message, error.reason)
+        except ArgumentsTooLongError as error:
+            return RenderFailure(str(error))
 
     return rendered
 
@@ -198,7 +202,7 @@ class ContainerContext(Value):
     known. `mounts`: the pod's volumes by name. `subpaths`: by index in volumeMounts, what to bind instead of the volume
     (see `relative_sub_paths`). `termination_log_host_path`, `etc_hosts_host_path`: the files made for this instance,
     "" for none. `services`: environment of Services, None while they are not known. `api_objects`: None without an API
-    server. `env_files`: (volume, path) to the text of the file, None when it cannot be read. `target_container_id`: of an
+    server. `env_files`: the files of `fileKeyRef`s by volume and path. `target_container_id`: of an
     ephemeral container.
     """
 
@@ -216,7 +220,7 @@ class ContainerContext(Value):
     etc_hosts_host_path: str = ""
     services: Mapping[str, str] | None = field(default_factory=dict)
     api_objects: ApiObjects | None = None
-    env_files: Mapping[tuple[str, str], str | None] = field(default_factory=dict)
+    env_files: Mapping[tuple[str, str], EnvFile] = field(default_factory=dict)
     devices: Devices = field(default_factory=Devices)
     cpuset: CpuSet = field(default_factory=CpuSet)
     target_container_id: str = ""

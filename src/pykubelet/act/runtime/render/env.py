@@ -5,7 +5,7 @@ Rules (source: Kubernetes docs, "Define Environment Variables for a Container", 
 2. `envFrom`, in order; a later source replaces an earlier one.
 3. `env`, in order; a value may refer to variables that are already defined (2 and 3), or else to those of services.
 Later variables replace earlier ones. If a referenced object or key is missing, an optional variable is left out; otherwise
-the container is refused.
+the container is refused, and so is one whose variables no program can be started with.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from pykubelet.act.runtime.render.context import (
     RenderSettings,
     Unavailable,
 )
+from pykubelet.act.runtime.render.env_files import UNREADABLE, EnvFile
 from pykubelet.act.runtime.render.render_fields import field_text, resource_text
 from pykubelet.base.api.core import EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, Pod
 from pykubelet.base.model.addresses import reported_ips
-from pykubelet.base.model.expansion import expand
+from pykubelet.base.model.arguments import ArgumentSpace
 from pykubelet.base.model.roster import is_static
 
 T = TypeVar("T")
@@ -32,24 +33,36 @@ T = TypeVar("T")
 MAX_ENV_FILE_KEY = 128
 MAX_ENV_FILE_VALUE = 32 * 1024
 
-_BLANK = " \t"
-
 
 def build_environment(
-    pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
+    pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext, space: ArgumentSpace
 ) -> dict[str, str]:
-    """All variables, including those of device plugins. Raises RenderError if one cannot be resolved."""
+    """All variables, including those of device plugins, which take their space.
+
+    Raises RenderError if one cannot be resolved, and ArgumentsTooLongError.
+    """
     services = _services(pod, ctx)
     defined: dict[str, str] = {}
+
+    def define(name: str, value: str) -> None:
+        if name in defined:
+            space.free(name, "=", defined[name])
+        space.take("env", name, name, "=", value)
+        defined[name] = value
+
     for source in container.envFrom:
-        defined.update(_from_object(source, pod.metadata.namespace, ctx.api_objects))
+        for key, value in _from_object(source, pod.metadata.namespace, ctx.api_objects):
+            define(source.prefix + key, value)
     for variable in container.env:
         if variable.value or variable.valueFrom is None:
-            defined[variable.name] = expand(variable.value, defined, services)
+            define(variable.name, space.expand("env", variable.name, variable.value, defined, services))
             continue
-        value = _resolve(variable, variable.valueFrom, pod, container, settings, ctx)
-        if value is not None:
-            defined[variable.name] = value
+        found = _resolve(variable, variable.valueFrom, pod, container, settings, ctx)
+        if found is not None:
+            define(variable.name, found)
+    others = {**ctx.devices.env, **services}
+    for name in others.keys() - defined.keys():
+        space.take("env", name, name, "=", others[name])
     return {**ctx.devices.env, **defined, **{name: text for name, text in services.items() if name not in defined}}
 
 
@@ -81,20 +94,20 @@ def _resolve(
         data = _config_map(ctx.api_objects, namespace, in_map.name, in_map.optional)
         return _key(data, in_map.key, in_map.optional, f"ConfigMap {namespace}/{in_map.name}")
     if (in_secret := source.secretKeyRef) is not None:
-        data = _secret(ctx.api_objects, namespace, in_secret.name, in_secret.optional)
-        return _key(data, in_secret.key, in_secret.optional, f"Secret {namespace}/{in_secret.name}")
+        secret = _secret(ctx.api_objects, namespace, in_secret.name, in_secret.optional)
+        found = _key(secret, in_secret.key, in_secret.optional, f"Secret {namespace}/{in_secret.name}")
+        return None if found is None else _text(found)
     if source.fileKeyRef is not None:
         return _from_file(source.fileKeyRef, ctx)
     return variable.value
 
 
-def _from_object(source: EnvFromSource, namespace: str, objects: ApiObjects | None) -> dict[str, str]:
-    data: Mapping[str, str] | None = None
-    if source.configMapRef is not None:
-        data = _config_map(objects, namespace, source.configMapRef.name, source.configMapRef.optional)
-    elif source.secretRef is not None:
-        data = _secret(objects, namespace, source.secretRef.name, source.secretRef.optional)
-    return {source.prefix + key: value for key, value in (data or {}).items()}
+def _from_object(source: EnvFromSource, namespace: str, objects: ApiObjects | None) -> Iterator[tuple[str, str]]:
+    if (in_map := source.configMapRef) is not None:
+        yield from (_config_map(objects, namespace, in_map.name, in_map.optional) or {}).items()
+    elif (in_secret := source.secretRef) is not None:
+        for key, data in (_secret(objects, namespace, in_secret.name, in_secret.optional) or {}).items():
+            yield key, _text(data)
 
 
 def _config_map(
@@ -104,12 +117,14 @@ def _config_map(
     return None if found is None else found.data
 
 
-def _secret(objects: ApiObjects | None, namespace: str, name: str, optional: bool | None) -> Mapping[str, str] | None:
+def _secret(objects: ApiObjects | None, namespace: str, name: str, optional: bool | None) -> Mapping[str, bytes] | None:
     found = _named(None if objects is None else objects.secrets, "secret", namespace, name, optional)
-    if found is None:
-        return None
-    # Environments are bytes: bytes that are not UTF-8 are kept as surrogates and written out unchanged.
-    return {key: data.decode("utf-8", "surrogateescape") for key, data in found.data.items()}
+    return None if found is None else found.data
+
+
+def _text(data: bytes) -> str:
+    """The value of a variable. Environments are bytes: those that are not UTF-8 are kept as surrogates and written out unchanged."""
+    return data.decode("utf-8", "surrogateescape")
 
 
 def _named(
@@ -126,7 +141,7 @@ def _named(
     raise RenderError(found.message)
 
 
-def _key(data: Mapping[str, str] | None, key: str, optional: bool | None, owner: str) -> str | None:
+def _key(data: Mapping[str, T] | None, key: str, optional: bool | None, owner: str) -> T | None:
     if data is None:
         return None
     if key not in data and not optional:
@@ -141,52 +156,15 @@ def _from_file(selector: FileKeySelector, ctx: ContainerContext) -> str | None:
         raise RenderError(f'cannot find the volume "{selector.volumeName}" referenced by FileKeyRef')
     if len(key) > MAX_ENV_FILE_KEY:
         raise RenderError(f'environment variable key "{key}" exceeds maximum length of {MAX_ENV_FILE_KEY} characters')
-    text = ctx.env_files.get((selector.volumeName, selector.path))
-    found = None if text is None else read_env_file(text, key)
+    file = ctx.env_files.get((selector.volumeName, selector.path), EnvFile(problem=UNREADABLE))
+    found = file.find(key)
     if found is None:
-        raise RenderError("couldn't parse env file")
+        raise RenderError(file.problem)
     if len(found.encode("utf-8", "surrogateescape")) > MAX_ENV_FILE_VALUE:
         raise RenderError(f'environment variable value for key "{key}" exceeds maximum size of 32KB')
     if not found:
         if selector.optional:
             return None
-        file = f"{ctx.mounts[selector.volumeName].host_path}/{selector.path}"
-        raise RenderError(f'environment variable key "{key}" not found in file "{file}"')
+        path = f"{ctx.mounts[selector.volumeName].host_path}/{selector.path}"
+        raise RenderError(f'environment variable key "{key}" not found in file "{path}"')
     return found
-
-
-def read_env_file(text: str, key: str) -> str | None:
-    """The value of `key` in lines `NAME='value'`, "" if it is missing. Values may span lines.
-
-    Empty lines and comments are skipped. White space after the equals sign ends an empty value, as in a shell. None if any
-    line before the key has another form.
-    """
-    lines = (line.removesuffix("\r") for line in text.split("\n"))
-    for line in lines:
-        line = line.lstrip(_BLANK)
-        if not line or line.startswith("#"):
-            continue
-        name, equals, value = line.partition("=")
-        if not equals or name != name.rstrip(_BLANK) or not name:
-            return None
-        found: str | None = ""
-        if value == value.lstrip(_BLANK):
-            found = _quoted(value, lines)
-        if name == key or found is None:
-            return found
-    return ""
-
-
-def _quoted(value: str, more: Iterator[str]) -> str | None:
-    """The text between single quotes; None if anything but a comment follows. `more`: the following lines."""
-    if not value.startswith("'"):
-        return None
-    parts = [value[1:]]
-    while "'" not in parts[-1]:
-        line = next(more, None)
-        if line is None:
-            return None
-        parts.append(line)
-    parts[-1], _, rest = parts[-1].partition("'")
-    rest = rest.lstrip(_BLANK)
-    return "\n".join(parts) if not rest or rest.startswith("#") else None

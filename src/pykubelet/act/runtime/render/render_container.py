@@ -11,9 +11,9 @@ from pykubelet.act.runtime.render.container_resources import container_resources
 from pykubelet.act.runtime.render.context import (
     AnyContainer,
     ContainerContext,
-    RenderError,
     RenderFailure,
     RenderSettings,
+    errors_as_values,
 )
 from pykubelet.act.runtime.render.env import build_environment
 from pykubelet.act.runtime.render.etc_hosts import name_pod
@@ -21,7 +21,7 @@ from pykubelet.act.runtime.render.render_annotations import container_annotation
 from pykubelet.act.runtime.render.render_mounts import container_devices, container_mounts
 from pykubelet.act.runtime.render.security import container_security_context
 from pykubelet.base.api.core import Pod
-from pykubelet.base.model.expansion import expand
+from pykubelet.base.model.arguments import ArgumentSpace
 from pykubelet.base.model.reasons import CREATE_CONTAINER_ERROR
 from pykubelet.edges.cri import cri_pb2
 
@@ -34,8 +34,6 @@ def render_container(
     """The configuration for CreateContainer."""
     try:
         return _render(pod, container, settings, ctx)
-    except RenderError as error:
-        return RenderFailure(error.message, error.reason)
     except UnicodeEncodeError:
         # A Secret may contain any bytes. Environment variables can have them, commands cannot.
         return RenderFailure("string field contains invalid UTF-8", CREATE_CONTAINER_ERROR)
@@ -55,13 +53,17 @@ def stop_signal(container: AnyContainer, settings: RenderSettings) -> cri_pb2.Si
     return cast("cri_pb2.Signal", _SIGNALS.get(spelled, cri_pb2.SIGNAL_RUNTIME_DEFAULT))
 
 
+@errors_as_values
 def _render(
     pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
 ) -> cri_pb2.ContainerConfig:
     # A pod with hostNetwork has no host name of its own, but an invalid name is refused as well.
     name_pod(pod, settings.cluster_domain)
     devices = container_devices(container, ctx)
-    env = build_environment(pod, container, settings, ctx)
+    space = ArgumentSpace()
+    env = build_environment(pod, container, settings, ctx, space)
+    command = space.expand_all("command", container.command, env)
+    args = space.expand_all("args", container.args, env)
     mounts = container_mounts(pod, container, settings, ctx, env)
     security = container_security_context(pod, container, settings, ctx)
     userns = security.namespace_options.userns_options
@@ -72,8 +74,8 @@ def _render(
     return cri_pb2.ContainerConfig(
         metadata=cri_pb2.ContainerMetadata(name=container.name, attempt=ctx.restart_count),
         image=cri_pb2.ImageSpec(image=ctx.image_ref, user_specified_image=container.image),
-        command=[expand(part, env) for part in container.command],
-        args=[expand(part, env) for part in container.args],
+        command=command,
+        args=args,
         working_dir=container.workingDir,
         envs=[
             cri_pb2.KeyValue(key=name, value=value.encode("utf-8", "surrogateescape")) for name, value in env.items()

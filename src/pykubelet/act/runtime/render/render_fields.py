@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 from pykubelet.act.runtime.render.context import AnyContainer, RenderError
 from pykubelet.base.api.core import ObjectFieldSelector, Pod, ResourceFieldSelector
+from pykubelet.base.api.fieldpaths import split_subscript
 from pykubelet.base.model import fieldrefs
-from pykubelet.base.model.fieldrefs import FieldRefError, metadata_text, split_subscript
+from pykubelet.base.model.fieldrefs import FieldRefError, metadata_text
 
 
 def field_text(pod: Pod, selector: ObjectFieldSelector, pod_ips: tuple[str, ...], host_ips: tuple[str, ...]) -> str:

@@ -18,10 +18,13 @@ from pykubelet.act.runtime.render.context import (
 from pykubelet.act.runtime.render.env import build_environment
 from pykubelet.act.runtime.render.etc_hosts import ETC_HOSTS
 from pykubelet.base.api.core import Pod, VolumeMount
-from pykubelet.base.model.expansion import expand_all_known
+from pykubelet.base.model.arguments import ArgumentSpace
+from pykubelet.base.model.expansion import TooLongError, expand_all_known
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.edges.cri import cri_pb2
 
+#: The longest path that the kernel takes, in bytes: PATH_MAX without the NUL.
+MAX_PATH = 4095
 _PROPAGATION = {
     "": cri_pb2.PROPAGATION_PRIVATE,
     "None": cri_pb2.PROPAGATION_PRIVATE,
@@ -40,7 +43,7 @@ def relative_sub_paths(
     out, because the runtime resolves their sub-paths.
     """
     expressions = any(mount.subPathExpr for mount in container.volumeMounts)
-    env = build_environment(pod, container, settings, ctx) if expressions else {}
+    env = build_environment(pod, container, settings, ctx, ArgumentSpace()) if expressions else {}
     paths = {
         index: _sub_path(mount, env)
         for index, mount in enumerate(container.volumeMounts)
@@ -138,7 +141,10 @@ def _sub_path(mount: VolumeMount, env: Mapping[str, str]) -> str:
     """The path in the volume; "" for the whole volume. RenderError if it leads out of the volume or has an unknown variable."""
     path = mount.subPath
     if mount.subPathExpr:
-        path, missing = expand_all_known(mount.subPathExpr, env)
+        try:
+            path, missing = expand_all_known(mount.subPathExpr, env, most=MAX_PATH)
+        except TooLongError as error:
+            raise RenderError(f'subPathExpr of volumeMount "{mount.name}" is too long: {error}') from None
         if missing:
             raise RenderError(f"missing value for {', '.join(missing)}")
     if path.startswith("/"):

@@ -21,7 +21,7 @@ DATA = "iscsi.json"
 _PORT = "3260"
 #: What may be part of a directory's name and of an argument of iscsiadm.
 _PLAIN = re.compile(r"[A-Za-z0-9_.:\[\]%][A-Za-z0-9_.:\[\]%-]*")
-_DIRECTORY = re.compile(r"(.+?)-((?:iqn|eui|naa)\..+)-lun-([0-9]+)")
+_IQN_BEGINS = ("-iqn.", "-eui.", "-naa.")
 IscsiSource = ISCSIVolumeSource | ISCSIPersistentVolumeSource
 
 
@@ -74,14 +74,24 @@ def disk_directory(top: Beneath, target: IscsiTarget) -> Beneath:
 
 def name_from(directory: str) -> str:
     """The unique name by the directory, for one that another kubelet has made; "" if it is no disk's."""
-    found = _DIRECTORY.fullmatch(directory.rpartition("/")[2])
-    return f"{PLUGIN}/{found[1]}:{found[2]}:{found[3]}" if found is not None else ""
+    found = _split_directory(directory.rpartition("/")[2])
+    return f"{PLUGIN}/{':'.join(found)}" if found is not None else ""
 
 
 def is_of_target(directory: str, iqn: str) -> bool:
     """Whether the directory is that of a disk of this target."""
-    found = _DIRECTORY.fullmatch(directory.rpartition("/")[2])
-    return found is not None and found[2] == iqn
+    found = _split_directory(directory.rpartition("/")[2])
+    return found is not None and found[1] == iqn
+
+
+def _split_directory(name: str) -> tuple[str, str, str] | None:
+    """The portal, target and logical unit in the name of a disk's directory; None if it is no disk's."""
+    rest, _, lun = name.rpartition("-lun-")
+    begins = [at for word in _IQN_BEGINS if (at := rest.find(word, 1)) > 0]
+    if not begins or not lun.isascii() or not lun.isdecimal():
+        return None
+    portal, iqn = rest[: min(begins)], rest[min(begins) + 1 :]
+    return (portal, iqn, lun) if len(iqn) > len("iqn.") else None
 
 
 def write_target(volume: str, target: IscsiTarget) -> bytes:

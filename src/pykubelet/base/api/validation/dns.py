@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 
 from pykubelet.base.api import labels as names
 from pykubelet.base.api.core import HostAlias, PodDNSConfig, PodSpec
@@ -22,18 +21,22 @@ MAX_NAMESERVERS = 3
 MAX_SEARCHES = 32
 MAX_SEARCH_CHARS = 2048
 MAX_HOSTNAME = 64
-_LEADING_ZEROS = re.compile(r"(^|\.)0+(?=\d)", re.ASCII)
 
 
 def ip_errors(address: str, path: str) -> Errors:
     """An IPv4 or IPv6 address. Leading zeros in IPv4 parts are allowed, as in the reference."""
     try:
-        ipaddress.ip_address(_LEADING_ZEROS.sub(r"\1", address) if ":" not in address else address.lower())
+        plain = ".".join(map(_without_zeros, address.split("."))) if ":" not in address else address.lower()
+        ipaddress.ip_address(plain)
         if "%" in address:
             raise ValueError
     except ValueError:
         return [invalid(path, address, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")]
     return []
+
+
+def _without_zeros(number: str) -> str:
+    return number.lstrip("0") or "0" if number.isascii() and number.isdecimal() else number
 
 
 def _validate_dns_config(config: PodDNSConfig | None, policy: str, path: str) -> Errors:

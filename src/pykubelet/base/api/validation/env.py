@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Set
 
 from pykubelet.base.api import labels as names
@@ -15,6 +14,7 @@ from pykubelet.base.api.core import (
     ResourceFieldSelector,
     SecretKeySelector,
 )
+from pykubelet.base.api.fieldpaths import split_subscript
 from pykubelet.base.api.quantity import QuantityError, canonical, parse
 from pykubelet.base.api.validation.errors import (
     Errors,
@@ -53,7 +53,6 @@ CONTAINER_FIELDS = (
 )
 _HUGEPAGES = ("requests.hugepages-", "limits.hugepages-")
 _BYTE_DIVISORS = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
-_SUBSCRIPT = re.compile(r"(.*?)\['(.*)'\]", re.DOTALL)
 
 
 def validate_field_ref(ref: ObjectFieldSelector, allowed: Set[str], path: str) -> Errors:
@@ -62,8 +61,8 @@ def validate_field_ref(ref: ObjectFieldSelector, allowed: Set[str], path: str) -
         return [required(f"{path}.apiVersion")]
     if not ref.fieldPath:
         return [required(f"{path}.fieldPath")]
-    subscript = _SUBSCRIPT.fullmatch(ref.fieldPath)
-    field = subscript[1] if subscript else ref.fieldPath
+    subscript = split_subscript(ref.fieldPath)
+    field = ref.fieldPath if subscript is None else subscript[0]
     if ref.apiVersion != "v1":
         detail = f"error converting fieldPath: unsupported pod version: {ref.apiVersion}"
         return [invalid(f"{path}.fieldPath", ref.fieldPath, detail)]
@@ -72,11 +71,12 @@ def validate_field_ref(ref: ObjectFieldSelector, allowed: Set[str], path: str) -
         return [invalid(f"{path}.fieldPath", ref.fieldPath, detail)]
     field = "spec.nodeName" if field == "spec.host" else field
     if subscript is not None:
+        key = subscript[1]
         match field:
             case "metadata.annotations":
-                return invalids(path, subscript[2].lower(), names.qualified_name_errors(subscript[2].lower()))
+                return invalids(path, key.lower(), names.qualified_name_errors(key.lower()))
             case "metadata.labels":
-                return invalids(path, subscript[2], names.qualified_name_errors(subscript[2]))
+                return invalids(path, key, names.qualified_name_errors(key))
             case _:
                 return [invalid(path, field, "does not support subscript")]
     if field not in allowed:
