@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,25 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     time.tzset()
 
 
+@contextmanager
+def answering(path: Path, answer: bytes) -> Iterator[None]:
+    """A server at a socket that gives this answer to one request."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+
+        def serve() -> None:
+            link, _ = server.accept()
+            with link:
+                link.recv(1000)
+                link.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield
+        thread.join()
+
+
 def run(command: Any, *argv: str, root: Path) -> int:
     code: int = command([*argv, "--root-dir", str(root)])
     return code
@@ -97,6 +117,31 @@ def test_the_table_of_pods(served: Served, capsys: pytest.CaptureFixture[str]) -
         "  /etc/manifests/bad.yaml: spec.containers: Required value",
         "",
         "Remarks: 2, which `pykubelet explain node` shows",
+    ]
+
+
+def test_a_long_name_moves_its_own_row_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pods = [
+        {
+            "namespace": "default",
+            "name": name,
+            "ready": "1/1",
+            "status": "Running",
+            "restarts": 0,
+            "created": 0,
+            "waits": [],
+        }
+        for name in ("b" * 250, "web")
+    ]
+    document = {"time": 1.0, "node": "n", "pods": pods, "waits": [], "problems": [], "remarks": []}
+    body = json.dumps(document).encode()
+    head = f"HTTP/1.0 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with answering(tmp_path / "pykubelet.sock", head + body):
+        assert run(ask.pods, root=tmp_path) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "NAMESPACE   NAME   READY   STATUS    RESTARTS   AGE   WAITING FOR",
+        f"default     {'b' * 250}   1/1     Running   0                -",
+        "default     web    1/1     Running   0                -",
     ]
 
 
@@ -245,20 +290,8 @@ def test_strange_answers_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], answer: bytes, output: str
 ) -> None:
     path = tmp_path / "x.sock"
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(path))
-        server.listen()
-
-        def serve() -> None:
-            link, _ = server.accept()
-            with link:
-                link.recv(1000)
-                link.sendall(answer)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
+    with answering(path, answer):
         assert ask.pods(["--socket", str(path)]) == 1
-        thread.join()
     assert output.format(path=path) in capsys.readouterr().err
 
 

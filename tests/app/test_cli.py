@@ -128,8 +128,7 @@ def test_help_names_every_flag_and_imports_nothing_heavy() -> None:
         (["--v=4", "start", "now"], "unknown command start"),
         (
             ["--max-pods=x"],
-            'failed to parse kubelet flag: invalid argument "x" for "--max-pods" flag: '
-            'strconv.ParseInt: parsing "x": invalid syntax',
+            'failed to parse kubelet flag: invalid argument "x" for "--max-pods" flag: "x" is not a whole number',
         ),
         (
             ["--config=/nowhere/k.yaml"],

@@ -338,7 +338,7 @@ PREFIXED: list[tuple[dict[str, Any], list[str]]] = [
     ),
     (
         {"reservedSystemCPUs": "0-x"},
-        ['unable to parse reservedSystemCPUs (--reserved-cpus) 0-x, error: strconv.Atoi: parsing "x": invalid syntax'],
+        ['unable to parse reservedSystemCPUs (--reserved-cpus) 0-x, error: "x" is not the number of a CPU'],
     ),
     (
         {"reservedMemory": [{"numaNode": 0, "limits": {"cpu": "1"}}]},

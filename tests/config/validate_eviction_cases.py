@@ -99,7 +99,9 @@ EVICTION: list[tuple[dict[str, Any], list[str]]] = [
     ),
     (
         {"evictionSoftGracePeriod": {"memory.available": "soon"}},
-        ['evictionSoftGracePeriod[memory.available]: invalid value "soon": time: invalid duration "soon"'],
+        [
+            'evictionSoftGracePeriod[memory.available]: invalid value "soon": invalid duration "soon": must be like 30s, 1h30m or 500ms'
+        ],
     ),
     (
         {"evictionSoftGracePeriod": {"memory.available": "-1s"}},

@@ -25,6 +25,8 @@ ROOT_DIR = "/var/lib/kubelet"
 TIMEOUT_S = 10.0
 ANSWER_BYTES = 256 * 1024 * 1024
 COLUMNS = ("NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "WAITING FOR")
+#: Columns are not wider than this, because one long name would move them off the screen for all pods.
+MAX_WIDTH = 63
 NODE = "node"
 DAY_S = 86400
 Document = Mapping[str, Any]
@@ -196,7 +198,8 @@ def _short_wait(wait: Document, now: float) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    """The rows in columns. A cell above `MAX_WIDTH` moves the rest of its own row only."""
+    widths = [max((len(row[i]) for row in rows if len(row[i]) <= MAX_WIDTH), default=0) for i in range(len(rows[0]))]
     return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 

@@ -73,17 +73,17 @@ def _text(text: str, _: Any) -> str:
     return text
 
 
-def parse_int(text: str, low: int, high: int, function: str = "ParseInt") -> int:
-    """Parse a Go integer, whose prefix gives the base. Raises ValueError with Go's text."""
+def parse_int(text: str, low: int, high: int) -> int:
+    """Parse a Go integer, whose prefix gives the base. Raises ValueError with the problem."""
     bare = text.replace("_", "")
     if not _NUMBER.fullmatch(text) or (low == 0 and text[0] in "+-"):
-        raise ValueError(f'strconv.{function}: parsing "{text}": invalid syntax')
+        raise ValueError(f'"{text}" is not a whole number{" from 0" if low == 0 else ""}')
     digits = bare.lstrip("+-").lower()
     if len(digits) > 1 and digits[0] == "0" and digits[1].isdigit():
         bare = bare.replace("0", "0o", 1)
     number = int(bare, 0)
     if not low <= number <= high:
-        raise ValueError(f'strconv.{function}: parsing "{text}": value out of range')
+        raise ValueError(f"{text} is out of range: must be from {low} to {high}")
     return number
 
 
@@ -179,7 +179,7 @@ def _vmodule(text: str, _: Any) -> list[dict[str, Any]]:
         if not found or not pattern:
             raise ValueError(f'"{item}" does not have the pattern=N format')
         try:
-            items.append({"filePattern": pattern, "verbosity": parse_int(level, 0, 2**31 - 1, "ParseUint")})
+            items.append({"filePattern": pattern, "verbosity": parse_int(level, 0, 2**31 - 1)})
         except ValueError as error:
             raise ValueError(f'parsing verbosity in "{item}": {error}') from error
     return items
@@ -244,7 +244,7 @@ _PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "bool": lambda text, _: parse_bool(text),
     "int32": lambda text, _: parse_int(text, -(2**31), 2**31 - 1),
     "int64": lambda text, _: parse_int(text, -(2**63), 2**63 - 1),
-    "verbosity": lambda text, _: parse_int(text, 0, 2**31 - 1, "ParseUint"),
+    "verbosity": lambda text, _: parse_int(text, 0, 2**31 - 1),
     "duration": lambda text, _: format_duration(parse_duration(text)),
     "ip": _ip,
     "node-ip": lambda text, _: parse_node_ip(text),

@@ -42,7 +42,7 @@ TOGETHER = "can not be used at the same time"
         ({CORES: "true"}, {}, f'CPU Manager Policy Alpha-level Options not enabled, but option "{CORES}" provided'),
         ({NUMA: "true"}, {"CPUManagerPolicyBetaOptions": False},
          f'CPU Manager Policy Beta-level Options not enabled, but option "{NUMA}" provided'),
-        ({FULL: "yes"}, {}, f'bad value for option "{FULL}": strconv.ParseBool: parsing "yes": invalid syntax'),
+        ({FULL: "yes"}, {}, f'bad value for option "{FULL}": "yes" is not a boolean: must be true or false'),
         ({FULL: "true", CORES: "true"}, {"CPUManagerPolicyAlphaOptions": True},
          f"static policy options {FULL} and {CORES} {TOGETHER}"),
         ({NUMA: "true", CORES: "true"}, {"CPUManagerPolicyAlphaOptions": True},

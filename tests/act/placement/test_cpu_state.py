@@ -71,10 +71,10 @@ def test_null_entries_have_a_checksum_of_their_own() -> None:
         (text("other", "1-3", {}, 1394507217),
          'configured policy "none" differs from state checkpoint policy "other"'),
         (text("none", "1.3", {}, 3021697696),
-         'could not parse default cpu set "1.3": strconv.Atoi: parsing "1.3": invalid syntax'),
+         'could not parse default cpu set "1.3": "1.3" is not the number of a CPU'),
         (text("none", "1-3", {"pod": {"container1": "4-6", "container2": "asd"}}, 962272150),
          'could not parse cpuset "asd" for container "container2" in pod "pod": '
-         'strconv.Atoi: parsing "asd": invalid syntax'),
+         '"asd" is not the number of a CPU'),
         (text("none", "1-3", {"gone": "4-6"}, 0),
          "failed to migrate checkpoint from v1 to v2: containerID 'gone' not found in initial containers list"),
         (json.dumps({"policyName": "none", "defaultCPUSet": "1-3", "entries": ENTRIES,

@@ -137,7 +137,10 @@ def test_the_handler_of_a_runtime_class() -> None:
         return runtime_handler(sealed, Content(True, {key: found}))
 
     assert runtime_handler(pod(), Content(True)) == ""
-    assert runtime_handler(sealed, Content()) == ""  # without an API server all take the runtime's default
+    unknown = runtime_handler(sealed, Content())
+    assert isinstance(unknown, RenderFailure) and unknown.message == "nothing knows the RuntimeClass sealed"
+    by_manifest = Content(objects={key: Present(RuntimeClass(handler="kata"))}, has_manifests=True)
+    assert runtime_handler(sealed, by_manifest) == "kata"
     assert handler(Present(RuntimeClass(handler="kata"))) == "kata"
     missing = handler(Absent('runtimeclass.node.k8s.io "sealed" not found'))
     assert isinstance(missing, RenderFailure)

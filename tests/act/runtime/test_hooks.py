@@ -111,7 +111,7 @@ async def test_no_server_listens(tmp_path: Path) -> None:
 async def test_a_port_that_is_not_declared(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         message = await after_start(h, httpGet={"host": "127.0.0.1", "port": "metrics", "path": "/"})
-        assert message == f'HTTP lifecycle hook (/) {FOR}strconv.Atoi: parsing "metrics": invalid syntax'
+        assert message == f'HTTP lifecycle hook (/) {FOR}container has no port named "metrics"'
 
 
 async def test_https_falls_back_to_http_and_reports_it(tmp_path: Path) -> None:

@@ -39,24 +39,24 @@ def test_go_duration_strings_are_read(text: str, ns: int) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", 'time: invalid duration ""'),
-        ("-", 'time: invalid duration "-"'),
-        ("s", 'time: invalid duration "s"'),
-        (".s", 'time: invalid duration ".s"'),
-        ("10", 'time: missing unit in duration "10"'),
-        ("1m30", 'time: missing unit in duration "1m30"'),
-        ("5 s", 'time: unknown unit " s" in duration "5 s"'),
-        ("1d", 'time: unknown unit "d" in duration "1d"'),
-        ("9999999h", 'time: invalid duration "9999999h"'),
-        ("9223372036854775808ns", 'time: invalid duration "9223372036854775808ns"'),
-        ("²s", 'time: invalid duration "²s"'),
-        ("9" * 5000 + "s", f'time: invalid duration "{"9" * 5000}s"'),
+        ("", 'invalid duration ""'),
+        ("-", 'invalid duration "-"'),
+        ("s", 'invalid duration "s"'),
+        (".s", 'invalid duration ".s"'),
+        ("10", 'missing unit in duration "10"'),
+        ("1m30", 'missing unit in duration "1m30"'),
+        ("5 s", 'unknown unit " s" in duration "5 s"'),
+        ("1d", 'unknown unit "d" in duration "1d"'),
+        ("9999999h", 'invalid duration "9999999h"'),
+        ("9223372036854775808ns", 'invalid duration "9223372036854775808ns"'),
+        ("²s", 'invalid duration "²s"'),
+        ("9" * 5000 + "s", f'invalid duration "{"9" * 5000}s"'),
     ],
 )
-def test_what_is_no_duration_is_refused_in_gos_words(text: str, message: str) -> None:
+def test_what_is_no_duration_is_refused_with_the_form(text: str, message: str) -> None:
     with pytest.raises(ValueError) as error:
         parse_duration(text)
-    assert str(error.value) == message
+    assert str(error.value) == f"{message}: must be like 30s, 1h30m or 500ms"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_no_text_gets_past_as_anything_but_a_duration(text: str) -> None:
     try:
         ns = parse_duration(text)
     except ValueError as error:
-        assert str(error).startswith("time: ") and f'duration "{text}"' in str(error)
+        assert f'duration "{text}"' in str(error)
     else:
         assert parse_duration(format_duration(ns)) == ns
 

@@ -13,7 +13,7 @@ from desired.content.test_binding import claim, volume
 from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.app.parts import Slot
 from pykubelet.base.api.codec import from_object
-from pykubelet.base.api.core import Pod, Volume
+from pykubelet.base.api.core import ObjectMeta, Pod, RuntimeClass, Volume
 from pykubelet.base.api.storage import CSIDriver, PersistentVolumeClaim
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
@@ -71,6 +71,19 @@ async def running(folder: Path) -> AsyncIterator[Stand]:
             yield stand
         finally:
             await tasks.stop()
+
+
+async def test_a_runtime_class_is_answered_with_and_without_its_manifest(tmp_path: Path) -> None:
+    key = ObjectKey(ContentKind.RUNTIME_CLASS, "", "sealed")
+    sealed = ManifestObject(key, RuntimeClass(metadata=ObjectMeta(name="sealed"), handler="kata"), "/m/class.yaml")
+    spec = {"runtimeClassName": "sealed", "containers": [{"name": "main", "image": "x"}]}
+    pod = from_object(Pod, {"metadata": {"name": "web", "namespace": "default", "uid": "u"}, "spec": spec})
+    async with running(tmp_path) as stand, asyncio.timeout(10):
+        stand.put(pods=(RosterPod(pod, "file", 0.0),))
+        now = await stand.content.cell.wait_for(lambda content: key in content.objects)
+        assert now.find(key) == Absent('no manifest has the RuntimeClass "sealed"')
+        stand.put(sealed, pods=(RosterPod(pod, "file", 0.0),))
+        await stand.content.cell.wait_for(lambda content: content.find(key) == Present(sealed.value))
 
 
 async def test_a_claim_has_the_same_volume_after_a_restart(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import yaml
 
 from pykubelet.base.api import core
 from pykubelet.base.model.remarks import MAX_WORDS, Remark
-from pykubelet.base.model.roster import ManifestProblem
+from pykubelet.base.model.roster import ManifestProblem, is_mirror
 from pykubelet.desired.sources.decode import MAX_BYTES, MAX_PROBLEMS, ManifestRules, decode_manifest
 from pykubelet.desired.sources.static import Origin, file_origin
 from pykubelet.desired.sources.url import url_origin
@@ -184,6 +184,112 @@ def test_what_the_reference_ignores_is_ignored_with_a_remark(
     assert {(one.origin, one.uid) for one in found} == {(origin.shown, pod.metadata.uid)}
 
 
+COPIED = {
+    "kubernetes.io/config.mirror": "abc",
+    "kubernetes.io/config.source": "api",
+    "kubernetes.io/config.hash": "def",
+    "kubernetes.io/config.seen": "2026-01-01T00:00:00Z",
+}
+
+
+@pytest.mark.parametrize("origin", [ORIGIN, URL], ids=["file", "url"])
+def test_a_copy_of_a_pod_from_the_api_is_an_ordinary_static_pod(origin: Origin) -> None:
+    metadata = {**POD["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 3}
+    (pod,), remarks = with_remarks(text(metadata={**metadata, "annotations": {**COPIED, "mine": "x"}}), origin)
+    (plain,), none = with_remarks(text(metadata={**POD["metadata"], "annotations": {"mine": "x"}}), origin)
+    assert none == []
+    assert set(pod.metadata.annotations) == set(plain.metadata.annotations)
+    assert pod.metadata.annotations["kubernetes.io/config.source"] == origin.source
+    assert pod.metadata.annotations["kubernetes.io/config.hash"] == pod.metadata.uid
+    assert not is_mirror(pod)
+    assert (pod.metadata.deletionTimestamp, pod.metadata.deletionGracePeriodSeconds) == ("", None)
+    assert [(one.field_path, one.reason) for one in remarks] == [
+        *((f"metadata.annotations[{key}]", "only the agent sets it, ignored") for key in COPIED),
+        ("metadata.deletionTimestamp", "only the API server sets it, ignored"),
+        ("metadata.deletionGracePeriodSeconds", "only the API server sets it, ignored"),
+    ]
+
+
+def with_container(**fields: Any) -> dict[str, Any]:
+    return {**SPEC, "containers": [{**CONTAINER, **fields}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "wrong"),
+    [
+        (with_container(resources={"limits": {"memory": "500MB"}}), ["resources.limits[memory]"]),
+        (with_container(resources={"limits": {"memory": "-1"}}), ["resources.limits[memory]"]),
+        (with_container(resources={"limits": {"disk": "1"}}), ["resources.limits[disk]"]),
+        (
+            with_container(resources={"limits": {"memory": "500MB"}, "requests": {"memory": "400MB"}}),
+            ["resources.limits[memory]", "resources.requests[memory]"],
+        ),
+        (with_container(resources={"requests": {"memory": "500MB"}}), ["resources.requests[memory]"]),
+    ],
+)
+def test_an_amount_is_reported_where_it_is_written(spec: dict[str, Any], wrong: list[str]) -> None:
+    found = decode_manifest(text(spec=spec), ORIGIN, ManifestRules("n"))
+    paths = [item.field_path for item in found if isinstance(item, ManifestProblem)]
+    assert paths == [f"spec.containers[0].{path}" for path in wrong]
+
+
+def test_a_pods_own_amount_is_reported_where_it_is_written() -> None:
+    assert (
+        only_problem(text(spec={**SPEC, "resources": {"limits": {"memory": "500MB"}}}))[0]
+        == "spec.resources.limits[memory]"
+    )
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"volumeMounts": [{"name": "v" * 70, "mountPath": "/v"}]},
+        {"env": [{"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": "v" * 70, "path": "p", "key": "A"}}}]},
+    ],
+)
+def test_a_volume_that_is_wrong_is_not_missing_too(user: dict[str, Any]) -> None:
+    spec = {**with_container(**user), "volumes": [{"name": "v" * 70, "emptyDir": {}}]}
+    assert only_problem(text(spec=spec))[0] == "spec.volumes[0].name"
+    missing = {**spec, "volumes": [{"name": "w" * 70, "emptyDir": {}}]}
+    found = decode_manifest(text(spec=missing), ORIGIN, ManifestRules("n"))
+    assert len([item for item in found if isinstance(item, ManifestProblem)]) == 2
+
+
+def test_overhead_without_a_class_is_remarked() -> None:
+    spec = {**SPEC, "overhead": {"memory": "1Mi"}}
+    _, remarks = with_remarks(text(spec=spec))
+    assert [one.text for one in remarks] == [
+        "spec.overhead: an API server refuses pods that have it without a runtimeClassName"
+    ]
+    assert only_pod(text(spec={**spec, "runtimeClassName": "sealed"})).spec.overhead == {"memory": "1Mi"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_standalone", "is_remarked"),
+    [
+        ({"priorityClassName": "mine"}, True, True),
+        ({"priorityClassName": "mine"}, False, False),
+        ({"priorityClassName": "mine", "priority": 7}, True, False),
+        ({"priorityClassName": "system-node-critical"}, True, False),
+    ],
+)
+def test_a_priority_class_that_nothing_defines_is_remarked(
+    fields: dict[str, Any], is_standalone: bool, is_remarked: bool
+) -> None:
+    rules = ManifestRules("n", is_standalone=is_standalone)
+    found = decode_manifest(text(spec={**SPEC, **fields}), ORIGIN, rules)
+    remarks = [item.field_path for item in found if isinstance(item, Remark)]
+    assert remarks == (["spec.priorityClassName"] if is_remarked else [])
+
+
+def test_fields_without_the_effect_that_was_meant_are_remarked() -> None:
+    spec = with_container(resources={"limits": {"memory": "400m"}})
+    (_,), remarks = with_remarks(text(spec=spec))
+    assert [one.text for one in remarks] == [
+        'spec.containers[0].resources.limits[memory]: "400m" is not a whole number of bytes: it counts as 1; did you mean 400M or 400Mi?'
+    ]
+
+
 def test_remarks_about_a_list_name_the_pod_that_they_are_about() -> None:
     second = {"metadata": {"name": "db"}, "spec": {**SPEC, "hostNetwrk": True}}
     document = {"apiVersion": "v1", "kind": "PodList", "itmes": [], "items": [POD, second]}
@@ -287,7 +393,7 @@ def test_without_the_gate_static_pods_may_refer_to_most_objects(spec: dict[str, 
         ("950", True, ""),
         ("-1", True, ""),
         ("+950", True, 'value: Invalid value: "+950": must be a valid decimal integer in canonical form'),
-        ("950", False, 'operator: Unsupported value: "Gt": supported values: "Equal", "Exists", "Lt", "Gt"'),
+        ("950", False, 'operator: Invalid value: "Gt": needs the feature gate TaintTolerationComparisonOperators'),
     ],
 )
 def test_tolerations_compare_whole_numbers_with_their_gate(value: str, comparisons: bool, problem: str) -> None:

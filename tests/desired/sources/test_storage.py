@@ -82,6 +82,38 @@ def test_a_driver_attaches_nothing() -> None:
     assert (found.spec.attachRequired, found.spec.fsGroupPolicy) == (False, "ReadWriteOnceWithFSType")
 
 
+CLASS = {
+    "apiVersion": "node.k8s.io/v1",
+    "kind": "RuntimeClass",
+    "metadata": {"name": "sealed"},
+    "handler": "kata",
+}
+
+
+def test_a_runtime_class_names_a_handler() -> None:
+    found = only_object(CLASS)
+    assert found.key == ObjectKey(ContentKind.RUNTIME_CLASS, "", "sealed")
+    assert isinstance(found.value, core.RuntimeClass)
+    assert found.value.handler == "kata"
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"handler": ""}, "handler"),
+        ({"handler": "a/b"}, "handler"),
+        ({"metadata": {"name": "A"}}, "metadata.name"),
+        ({"metadata": {"name": "a", "namespace": "n"}}, "metadata.namespace"),
+        ({"overhead": {"podFixed": {"memory": "1Mi"}}}, "overhead"),
+        ({"scheduling": {"nodeSelector": {"a": "b"}}}, "scheduling"),
+    ],
+)
+def test_what_a_runtime_class_may_not_have(change: dict[str, Any], field: str) -> None:
+    (found,) = decode({**CLASS, **change})
+    assert isinstance(found, ManifestProblem)
+    assert found.field_path == field
+
+
 def test_a_list_has_pods_and_objects() -> None:
     items = decode({"apiVersion": "v1", "kind": "List", "items": [VOLUME, CLAIM, DRIVER, POD]})
     assert [type(item) for item in items] == [ManifestObject, ManifestObject, ManifestObject, core.Pod]

@@ -113,7 +113,7 @@ def test_a_cpu_without_topology_files_does_not_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "content", "message"),
     [
-        (f"{CPU}/online", "0-x", 'strconv.Atoi: parsing "x": invalid syntax'),
+        (f"{CPU}/online", "0-x", '"x" is not the number of a CPU'),
         (f"{CPU}/cpu1/topology/core_id", "one", '"one" is not a number'),
         (f"{CPU}/cpu1/topology/physical_package_id", "", '"" is not a number'),
         (f"{CPU}/cpu1/cache/index3/level", "L3", '"L3" is not a number'),

@@ -75,7 +75,11 @@ def test_all_versions_are_read(version: str) -> None:
         ('["*.dkr.ecr.*.amazonaws.com"]', '["a b"]', 'providers[0].matchImages: Invalid value: "a b"'),
         ("  defaultCacheDuration: 12h\n", "", "providers[0].defaultCacheDuration: Required value"),
         ("12h", "-1s", 'providers[0].defaultCacheDuration: Invalid value: "-1s": defaultCacheDuration must be greater'),
-        ("12h", "soon", 'providers[0].defaultCacheDuration: Invalid value: "soon": time: invalid duration "soon"'),
+        (
+            "12h",
+            "soon",
+            'providers[0].defaultCacheDuration: Invalid value: "soon": invalid duration "soon": must be like 30s, 1h30m or 500ms',
+        ),
         ("  apiVersion: credentialprovider.kubelet.k8s.io/v1\n", "", "providers[0].apiVersion: Required value"),
         ("credentialprovider.kubelet.k8s.io/v1", "v9", 'providers[0].apiVersion: Unsupported value: "v9"'),
     ],

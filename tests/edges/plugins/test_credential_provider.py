@@ -84,7 +84,7 @@ def test_older_versions_know_no_service_accounts(version: str) -> None:
             f"did not match expected apiVersion:{V1}, actual apiVersion:{PLUGIN_VERSIONS[1]}",
         ),
         (answer(cacheKeyType="Pod"), 'did not return a valid cacheKeyType: "Pod"'),
-        (answer(cacheDuration="soon"), 'cacheDuration: time: invalid duration "soon"'),
+        (answer(cacheDuration="soon"), 'cacheDuration: invalid duration "soon": must be like 30s, 1h30m or 500ms'),
     ],
 )
 def test_a_bad_answer_is_refused_without_quoting_it(data: bytes, why: str) -> None:

@@ -64,11 +64,11 @@ def test_fields_of_later_versions_are_ignored() -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"\x0a\x05ab", "grpc: failed to unmarshal the received message: "),
-        (b"\x0a", "grpc: failed to unmarshal the received message: "),
-        (b"\x0a\xff\xff\xff\xff\xff\xff", "grpc: failed to unmarshal the received message: "),
-        (b"\x0a\x02\x0a\x05", "grpc: failed to unmarshal the received message: "),
-        (b"\x13", "grpc: failed to unmarshal the received message: "),
+        (b"\x0a\x05ab", "the received message cannot be decoded: "),
+        (b"\x0a", "the received message cannot be decoded: "),
+        (b"\x0a\xff\xff\xff\xff\xff\xff", "the received message cannot be decoded: "),
+        (b"\x0a\x02\x0a\x05", "the received message cannot be decoded: "),
+        (b"\x13", "the received message cannot be decoded: "),
         (b"\x0a\x00" * (MAX_DEVICES + 1), f"the list has more than {MAX_DEVICES} devices"),
         (listed(on("d", *[0] * 257)), "device d is on more than 256 NUMA nodes"),
         (

@@ -185,7 +185,7 @@ async def test_ports_may_be_numbers_names_or_digits(cri: CriClient, port: str) -
 async def test_a_port_that_is_none_is_an_error(cri: CriClient, kind: str) -> None:
     prober = ContainerProber(cri)
     outcome = await prober.probe(ask({kind: {"port": "web"}}))
-    assert outcome.error == 'strconv.Atoi: parsing "web": invalid syntax'
+    assert outcome.error == 'container has no port named "web"'
     assert (await prober.probe(ask({kind: {"port": 70000}}))).error == "invalid port number: 70000"
 
 

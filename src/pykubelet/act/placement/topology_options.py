@@ -103,12 +103,12 @@ def read_options(given: Mapping[str, str], gates: FeatureGates) -> TopologyOptio
 
 
 def _parse_integer(text: str) -> int:
-    """A decimal integer of 64 bits. Raises ValueError with Go's text."""
+    """A decimal integer of 64 bits. Raises ValueError with the problem."""
     if not _INTEGER.fullmatch(text):
-        raise ValueError(f'strconv.Atoi: parsing "{text}": invalid syntax')
+        raise ValueError(f'"{text}" is not a whole number')
     number = int(text) if len(text) <= _DIGITS else None
     if number is None or not -(2**63) <= number < 2**63:
-        raise ValueError(f'strconv.Atoi: parsing "{text}": value out of range')
+        raise ValueError(f'"{text}" is out of range')
     return number
 
 

@@ -18,9 +18,9 @@ def resolve_port(port: IntOrString, ports: tuple[ContainerPort, ...]) -> int | N
 
 
 def port_problem(port: IntOrString) -> str:
-    """Why `resolve_port` returned None, in the reference's words."""
+    """Why `resolve_port` returned None."""
     if isinstance(port, str) and not (port.isascii() and port.isdigit()):
-        return f'strconv.Atoi: parsing "{go_quotable(port)}": invalid syntax'
+        return f'container has no port named "{go_quotable(port)}"'
     return f"invalid port number: {port}"
 
 

@@ -7,9 +7,9 @@ _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
 def parse_bool(text: str) -> bool:
-    """Parse a Go boolean. Raises ValueError with Go's text."""
+    """Parse a Go boolean. Raises ValueError with the problem."""
     if text in _TRUE:
         return True
     if text in _FALSE:
         return False
-    raise ValueError(f'strconv.ParseBool: parsing "{text}": invalid syntax')
+    raise ValueError(f'"{text}" is not a boolean: must be true or false')

@@ -27,7 +27,7 @@ def parse_cpuset(text: str) -> frozenset[int]:
 def _number(text: str) -> int:
     number = parse_decimal(text)
     if number is None:
-        raise ValueError(f'strconv.Atoi: parsing "{text}": invalid syntax')
+        raise ValueError(f'"{text}" is not the number of a CPU')
     return number
 
 

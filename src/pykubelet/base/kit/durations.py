@@ -29,6 +29,7 @@ _UNITS = {
     "h": HOUR,
 }
 _PART = re.compile(r"([0-9]*)(\.[0-9]*)?([^0-9.]*)")
+_FORM = "must be like 30s, 1h30m or 500ms"
 _MAX_DIGITS = len(str(MAX))
 #: Further decimals are far below a nanosecond, even of the largest unit.
 _MAX_DECIMALS = 40
@@ -52,8 +53,8 @@ class Duration(Value, order=True):
 
 
 def parse_duration(text: str) -> int:
-    """Parse a Go duration string into nanoseconds. Raises ValueError with Go's own wording."""
-    bad = ValueError(f'time: invalid duration "{text}"')
+    """Parse a Go duration string into nanoseconds. Raises ValueError with the problem."""
+    bad = ValueError(f'invalid duration "{text}": {_FORM}')
     negative = text.startswith("-")
     start = 1 if text.startswith(("+", "-")) else 0
     if text[start:] == "0":
@@ -72,10 +73,10 @@ def parse_duration(text: str) -> int:
         if len(whole) > _MAX_DIGITS:
             raise bad
         if not unit:
-            raise ValueError(f'time: missing unit in duration "{text}"')
+            raise ValueError(f'missing unit in duration "{text}": {_FORM}')
         scale = _UNITS.get(unit)
         if scale is None:
-            raise ValueError(f'time: unknown unit "{unit}" in duration "{text}"')
+            raise ValueError(f'unknown unit "{unit}" in duration "{text}": {_FORM}')
         total += int(whole or "0") * scale
         if fraction := fraction[:_MAX_DECIMALS]:
             total += int(fraction) * scale // 10 ** len(fraction)

@@ -26,7 +26,9 @@ class ContentKind(StrEnum):
 
 
 #: Kinds that manifests may define on a node without an API server.
-BY_MANIFEST = frozenset({ContentKind.CSI_DRIVER, ContentKind.VOLUME_CLAIM, ContentKind.VOLUME})
+BY_MANIFEST = frozenset(
+    {ContentKind.RUNTIME_CLASS, ContentKind.CSI_DRIVER, ContentKind.VOLUME_CLAIM, ContentKind.VOLUME}
+)
 
 
 class ObjectKey(Value, order=True):
@@ -44,7 +46,7 @@ class ManifestObject(Value):
     """An object of a manifest that pods refer to, on a node without an API server. `origin`: where it was read, as shown to users."""
 
     key: ObjectKey
-    value: PersistentVolume | PersistentVolumeClaim | CSIDriver
+    value: PersistentVolume | PersistentVolumeClaim | CSIDriver | RuntimeClass
     origin: str
 
 

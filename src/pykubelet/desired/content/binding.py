@@ -66,7 +66,7 @@ def bind(objects: tuple[ManifestObject, ...], before: Bindings, node: NodeView, 
     binder = _Binder(chosen, before, node, is_complete)
     answers = binder.answers()
     for key, one in chosen.items():
-        if key.kind is ContentKind.CSI_DRIVER:
+        if key.kind in (ContentKind.CSI_DRIVER, ContentKind.RUNTIME_CLASS):
             answers[key] = Present(one.value)
     origins = {_text(key): one.origin for key, one in chosen.items()}
     if not is_complete:  # what is missing may come

@@ -9,6 +9,7 @@ CSIDriver, or a List of all of these, and pods may refer to claims.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from pykubelet.base.api import codec, core
 from pykubelet.base.api.defaults import default_pod
@@ -16,14 +17,17 @@ from pykubelet.base.api.document import DocumentError
 from pykubelet.base.api.documents import read_document
 from pykubelet.base.api.strict import Unknown, huge_numbers, unknown_fields, without_unknown
 from pykubelet.base.api.validation import validate_pod
+from pykubelet.base.api.warnings import pod_warnings
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.ids import is_pod_uid
 from pykubelet.base.model.remarks import Remark, cut, document_remarks, unknown_field
 from pykubelet.base.model.roster import ManifestProblem
 from pykubelet.config.settings import Settings
+from pykubelet.desired.sources.classes import class_remarks
+from pykubelet.desired.sources.echoes import without_echoes
 from pykubelet.desired.sources.references import api_reference, never_allowed
-from pykubelet.desired.sources.static import Origin, make_static
+from pykubelet.desired.sources.static import Origin, foreign_fields, make_static
 from pykubelet.desired.sources.storage import KINDS, StorageKind, decode_object
 
 #: The kinds of objects besides pods, with their API versions.
@@ -203,15 +207,18 @@ def _decode_pod(manifest: dict[str, object], origin: Origin, rules: ManifestRule
         return (problem(origin, prefix + "metadata.name", "invalid pod: name is needed for the pod"),)
     if pod.metadata.uid and not is_pod_uid(pod.metadata.uid):
         return (problem(origin, prefix + "metadata.uid", UID_RULE),)
+    ignored = foreign_fields(pod)
     pod = make_static(default_pod(pod), manifest, origin, rules.node_name)
     if errors := validate_pod(pod, comparisons=rules.comparisons):
+        errors = without_echoes(errors, pod, manifest)
         return tuple(problem(origin, prefix + error.path, error.body) for error in errors[:MAX_PROBLEMS])
     if rules.may_refer:
         if thing := never_allowed(pod):
             return (problem(origin, prefix + "spec", f"static pods may not use {thing}"),)
     elif resource := api_reference(pod, rules.is_standalone):
         return (problem(origin, prefix + "spec", f"static pods may not reference {resource}"),)
-    return (pod,)
+    odd = islice((*ignored, *class_remarks(pod, rules.is_standalone), *pod_warnings(pod)), MAX_PROBLEMS)
+    return (pod, *(Remark(origin.shown, cut(prefix + path), cut(reason), pod.metadata.uid) for path, reason in odd))
 
 
 def is_usable(result: Decoded) -> bool:

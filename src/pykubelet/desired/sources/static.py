@@ -19,6 +19,7 @@ from pykubelet.base.kit.fnv import fnv1a_128
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model import labels
 
+_OWN_ANNOTATIONS = (labels.CONFIG_MIRROR, labels.CONFIG_SOURCE, labels.CONFIG_HASH, labels.CONFIG_SEEN)
 NO_EXECUTE = core.Toleration(operator="Exists", effect="NoExecute")
 
 
@@ -55,6 +56,25 @@ def manifest_uid(pod: core.Pod, manifest: dict[str, object], origin: Origin, nod
     return f"{fnv1a_128(dump.encode('utf-8', 'surrogatepass') + place):032x}"
 
 
+def foreign_fields(pod: core.Pod) -> list[tuple[str, str]]:
+    """The fields of a manifest's pod that only the agent or the API server sets, as path and reason. `make_static` drops them.
+
+    A manifest that was copied from a pod of a cluster (`kubectl get pod -o yaml`) has them. Its pod would pass for a mirror pod, which
+    is not shown, or for one that is being deleted.
+    """
+    meta = pod.metadata
+    found = [
+        (f"metadata.annotations[{key}]", "only the agent sets it, ignored")
+        for key in _OWN_ANNOTATIONS
+        if key in meta.annotations
+    ]
+    if meta.deletionTimestamp:
+        found.append(("metadata.deletionTimestamp", "only the API server sets it, ignored"))
+    if meta.deletionGracePeriodSeconds is not None:
+        found.append(("metadata.deletionGracePeriodSeconds", "only the API server sets it, ignored"))
+    return found
+
+
 def make_static(pod: core.Pod, manifest: dict[str, object], origin: Origin, node_name: str) -> core.Pod:
     """The pod with the fields of a static pod of this node: name, namespace, UID, node, annotations, toleration, phase.
 
@@ -62,12 +82,15 @@ def make_static(pod: core.Pod, manifest: dict[str, object], origin: Origin, node
     """
     meta = pod.metadata
     uid = meta.uid or manifest_uid(pod, manifest, origin, node_name)
+    kept = {key: value for key, value in meta.annotations.items() if key not in _OWN_ANNOTATIONS}
     meta = replace(
         meta,
         name=f"{meta.name}-{node_name.lower()}",
         namespace=meta.namespace or "default",
         uid=uid,
-        annotations={**meta.annotations, labels.CONFIG_HASH: uid, labels.CONFIG_SOURCE: origin.source},
+        annotations={**kept, labels.CONFIG_HASH: uid, labels.CONFIG_SOURCE: origin.source},
+        deletionTimestamp="",
+        deletionGracePeriodSeconds=None,
     )
     spec = replace(pod.spec, nodeName=node_name)
     if origin.is_file:

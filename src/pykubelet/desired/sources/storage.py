@@ -1,26 +1,28 @@
-"""Makes objects of volumes from manifests: PersistentVolume, PersistentVolumeClaim and CSIDriver, for a node without an API server. Pure.
+"""Makes the objects that pods refer to from manifests, for a node without an API server. Pure.
 
-Defaults and validation are those of the API server, and a few rules more, because some components of a cluster are missing: nothing
-attaches volumes, keeps Secrets, issues tokens or copies data. An object's UID depends on its kind, namespace and name alone, so an
-edited manifest is still the same object. A UID in the manifest is used instead.
+These are PersistentVolume, PersistentVolumeClaim, CSIDriver and RuntimeClass. Defaults and validation are those of the API server, and a
+few rules more, because some components of a cluster are missing: nothing attaches volumes, keeps Secrets, issues tokens, copies data or
+applies a RuntimeClass to pods. An object's UID depends on its kind, namespace and name alone, so an edited manifest is still the same
+object. A UID in the manifest is used instead.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from pykubelet.base.api import codec
+from pykubelet.base.api import labels as names
+from pykubelet.base.api.core import RuntimeClass
 from pykubelet.base.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim
 from pykubelet.base.api.storage_defaults import default_claim, default_driver, default_volume
 from pykubelet.base.api.strict import huge_numbers
-from pykubelet.base.api.validation.errors import Errors, forbidden
+from pykubelet.base.api.validation.errors import Errors, forbidden, invalids, required
+from pykubelet.base.api.validation.metadata import validate_metadata
 from pykubelet.base.api.validation.storage import validate_claim, validate_driver, validate_volume
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.content import ContentKind, ManifestObject, ObjectKey
-
-StorageObject: TypeAlias = PersistentVolume | PersistentVolumeClaim | CSIDriver
 
 _SECRETS = (
     *("nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef"),
@@ -74,12 +76,32 @@ def _driver_errors(driver: CSIDriver) -> Errors:
     return errors
 
 
+def _class_errors(found: RuntimeClass) -> Errors:
+    """The rules of RuntimeClass. What the API server would copy to pods is refused, because nothing copies it here."""
+    errors = validate_metadata(found.metadata, "metadata", is_namespaced=False)
+    errors += (
+        invalids("handler", found.handler, names.dns_label_errors(found.handler))
+        if found.handler
+        else [required("handler")]
+    )
+    if found.overhead is not None:
+        errors.append(
+            forbidden("overhead", "a node without an API server copies it to no pod: set spec.overhead of the pods")
+        )
+    if found.scheduling is not None:
+        errors.append(forbidden("scheduling", "a node without an API server schedules no pods"))
+    return errors
+
+
 KINDS = {
     "PersistentVolume": StorageKind("v1", PersistentVolume, ContentKind.VOLUME, default_volume, _volume_errors),
     "PersistentVolumeClaim": StorageKind(
         "v1", PersistentVolumeClaim, ContentKind.VOLUME_CLAIM, default_claim, _claim_errors
     ),
     "CSIDriver": StorageKind("storage.k8s.io/v1", CSIDriver, ContentKind.CSI_DRIVER, _default_driver, _driver_errors),
+    "RuntimeClass": StorageKind(
+        "node.k8s.io/v1", RuntimeClass, ContentKind.RUNTIME_CLASS, lambda found: found, _class_errors
+    ),
 }
 
 

@@ -184,4 +184,4 @@ def _decoded(decode: Callable[[bytes], R], answer: bytes, call: str) -> R:
     try:
         return decode(answer)
     except DecodeError as error:
-        raise CriError(CriCode.INTERNAL, f"grpc: failed to unmarshal the received message: {error}", call) from error
+        raise CriError(CriCode.INTERNAL, f"the received message cannot be decoded: {error}", call) from error

@@ -74,7 +74,7 @@ def _devices(data: bytes) -> Iterator[pb.Device]:
                 start = position
         yield from pb.ListAndWatchResponse.FromString(data[start:]).devices
     except (DecodeError, IndexError) as error:
-        raise DeviceMessageError(f"grpc: failed to unmarshal the received message: {error}") from None
+        raise DeviceMessageError(f"the received message cannot be decoded: {error}") from None
 
 
 def _after_field(data: bytes, position: int) -> int:

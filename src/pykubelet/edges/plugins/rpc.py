@@ -81,7 +81,7 @@ def decoded(answer: type[R], data: bytes, method: str) -> R:
     try:
         return answer.FromString(data)
     except DecodeError as error:
-        problem = f"grpc: failed to unmarshal the received message: {error}"
+        problem = f"the received message cannot be decoded: {error}"
         raise PluginCallError(Code.INTERNAL, problem, method) from error
 
 

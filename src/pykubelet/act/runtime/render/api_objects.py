@@ -106,16 +106,15 @@ def waits_for_services(pod: Pod, content: Content) -> bool:
 
 
 def unanswered(keys: Iterable[ObjectKey], content: Content) -> ObjectKey | None:
-    """The first of these keys without an answer in `Content`; None if all have one, or without an API server."""
-    if not content.available:
-        return None
-    return next((key for key in keys if key not in content.objects), None)
+    """The first of these keys without an answer in `Content`; None if all have one that can have one."""
+    return next((key for key in keys if content.may_answer(key) and key not in content.objects), None)
 
 
 def runtime_handler(pod: Pod, content: Content) -> str | RenderFailure:
-    """The handler of the pod's RuntimeClass; "" for the runtime's default, which is also used without an API server."""
+    """The handler of the pod's RuntimeClass; "" for the runtime's default. A class that is not known is a failure: its isolation
+    was asked for."""
     key = runtime_class_key(pod)
-    if key is None or not content.available:
+    if key is None:
         return ""
     match content.objects.get(key):
         case Present(RuntimeClass() as found):
@@ -124,5 +123,7 @@ def runtime_handler(pod: Pod, content: Content) -> str | RenderFailure:
             return RenderFailure(message, CREATE_POD_SANDBOX_ERROR)
         case Unreadable(message):
             return RenderFailure(f"failed to lookup RuntimeClass {key.name}: {message}", CREATE_POD_SANDBOX_ERROR)
+        case None if not content.may_answer(key):
+            return RenderFailure(f"nothing knows the RuntimeClass {key.name}", CREATE_POD_SANDBOX_ERROR)
         case found:
             raise RuntimeError(f"asked for {key} and found {_type_of(found)}")

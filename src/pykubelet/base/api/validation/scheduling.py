@@ -33,7 +33,7 @@ from pykubelet.base.kit.digits import parse_integer
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-_COMPARISONS = ("Lt", "Gt")
+_GATED = "needs the feature gate TaintTolerationComparisonOperators"
 _DECIMAL = "must be a valid decimal integer in canonical form"
 
 
@@ -62,7 +62,7 @@ def validate_tolerations(tolerations: tuple[Toleration, ...], path: str, *, comp
                 if parse_integer(toleration.value) is None:
                     errors.append(invalid(f"{at}.value", toleration.value, _DECIMAL))
             case "Lt" | "Gt" as other:
-                errors.append(not_supported(f"{at}.operator", other, ("Equal", "Exists", *_COMPARISONS)))
+                errors.append(invalid(f"{at}.operator", other, _GATED))
             case other:
                 errors.append(not_supported(f"{at}.operator", other, ("Equal", "Exists")))
         if toleration.effect and toleration.effect not in TAINT_EFFECTS:

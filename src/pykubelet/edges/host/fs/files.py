@@ -348,7 +348,7 @@ def names_in(path: str) -> list[str]:
     try:
         return os.listdir(path)
     except OSError as error:
-        if is_not_found(error):
+        if is_not_found(error) and error.errno != errno.ENOTDIR:  # which may be about the path itself
             return []
         raise translated("readdir", path, error) from error
 
