@@ -63,6 +63,8 @@ MANIFESTS: dict[str, bytes] = {
     "no UTF-8": b"\xff\xfe" * 100_000,
     "20,000 containers": GOOD + b"".join(b"  - {name: c%d, image: i}\n" % n for n in range(20_000)),
     "a label of 1 MiB": GOOD.replace(b"a: b", b"a: " + b"x" * (1 << 20)),
+    "1 MiB of escaped quotes": b'a: "' + b"\\'" * ((1 << 19) - 100) + b'"\n',
+    "50,000 scalars with escaped quotes": b"".join(b'k%d: "\\\'"\n' % n for n in range(50_000)),
     "anchors and no alias": b"".join(b"a%d: &a%d x\n" % (n, n) for n in range(50_000)),
 }
 

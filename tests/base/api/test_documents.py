@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykubelet.base.api.document import MAX_DEPTH, MAX_DUPLICATES, MAX_KEY, MAX_NODES, DocumentError
-from pykubelet.base.api.documents import MAX_DIGITS, load_document, read_document
+from pykubelet.base.api.documents import MAX_DIGITS, MAX_LENIENT, load_document, read_document
 
 MERGES = b"a0: &a0 {" + b",".join(b"k%d: 1" % i for i in range(10)) + b"}\n"
 MERGES += b"".join(b"a%d: &a%d {<<: [%s]}\n" % (i, i, b",".join([b"*a%d" % (i - 1)] * 10)) for i in range(1, 9))
@@ -108,6 +109,64 @@ def test_a_scalar_means_what_it_means_to_the_reference(text: str, value: Any) ->
 )  # fmt: skip
 def test_what_is_refused_is_named_with_its_place(data: bytes, path: str, reason: str) -> None:
     assert refusal(data) == (path, reason)
+
+
+ESCAPES = {
+    "0": "\0",
+    "a": "\a",
+    "b": "\b",
+    "t": "\t",
+    "\t": "\t",
+    "n": "\n",
+    "v": "\v",
+    "f": "\f",
+    "r": "\r",
+    "e": "\x1b",
+    " ": " ",
+    '"': '"',
+    "'": "'",
+    "/": "/",
+    "\\": "\\",
+    "N": "\x85",
+    "_": "\xa0",
+    "L": "\u2028",
+    "P": "\u2029",
+    "x41": "A",
+    "u0041": "A",
+    "U0001F600": "\U0001f600",
+}
+
+
+@pytest.mark.parametrize("beside", ["", "\\'"], ids=["C parser", "other parser"])
+@pytest.mark.parametrize("escape", ESCAPES)
+def test_a_double_quoted_scalar_has_the_escapes_of_the_reference(escape: str, beside: str) -> None:
+    assert load_document(f'a: "x\\{escape}y{beside}"'.encode())["a"] == f"x{ESCAPES[escape]}y{beside[1:]}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['"\\z"', '"\\z\\\'"', '"\\\'\\z"', '"' + "\\'" * (MAX_LENIENT // 2) + '"'],
+    ids=["z", "z first", "z last", "too long"],
+)
+def test_other_escapes_are_refused(text: str) -> None:
+    path, reason = refusal(f"a: {text}".encode())
+    assert (
+        path == ""
+        and reason.startswith("not valid YAML: found unknown escape character")
+        and reason.endswith("(line 1)")
+    )
+
+
+EXAMPLES = sorted(Path(__file__).parents[3].glob("examples/**/*.yaml"))
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=[file.stem for file in EXAMPLES])
+def test_an_escaped_quote_changes_nothing_else(file: Path) -> None:
+    data = file.read_bytes()
+    first = data.index(b"metadata:")
+    found = read_document(data[:first] + b'quoted: "\\\'"\n' + data[first:])
+    assert found.value.pop("quoted") == "'"
+    assert (found.value, bool(found.more)) == (read_document(data).value, bool(read_document(data).more))
 
 
 @pytest.mark.parametrize(
@@ -239,6 +298,7 @@ SCRAPS = [
     "1",
     "'",
     '"',
+    "\\'",
     ">\n",
     "---\n",
 ]

@@ -5,6 +5,9 @@ resolved as the reference does (sigs.k8s.io/yaml over go-yaml v2, YAML 1.1): `ye
 dates and base-60 numbers (`22:22`) are text. An explicit tag that is not a scalar type of JSON is an error. A duplicate key and a
 second document are noted (`read_document`) or errors (`load_document`).
 
+A double-quoted scalar may have all escapes of go-yaml v2, and `\\/` of YAML 1.2. The C parser lacks `\\'`: a text with this escape is
+read by the slower parser in Python (`_lenient`).
+
 The value is built from the parser's events, without recursion, so that size and depth are checked before memory is used.
 Aliases and merge keys count with their expanded size. The YAML parser is imported on first use.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import cache
 from typing import Any
 
 from pykubelet.base.api.document import (
@@ -34,7 +38,10 @@ from pykubelet.base.api.document_json import NotJSON, read_json
 MAX_DIGITS = 100
 #: The most %TAG directives. The parser compares each one with all others.
 MAX_DIRECTIVES = 10
+#: The most characters of a text that the parser in Python reads: about three seconds.
+MAX_LENIENT = 1 << 20
 
+_UNKNOWN_ESCAPE = "found unknown escape character"
 _TAG = "tag:yaml.org,2002:"
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
@@ -81,9 +88,9 @@ def read_document(data: bytes) -> Document:
     return _load_yaml(text)
 
 
-def may_expand(data: bytes) -> bool:
-    """Whether the document may contain aliases: then the size of its text does not limit its expanded size."""
-    return b"&" in data and b"*" in data
+def may_be_slow(data: bytes) -> bool:
+    """Whether the document may take longer than its size suggests: it has aliases, which expand, or needs the slower parser."""
+    return (b"&" in data and b"*" in data) or b"\\'" in data
 
 
 _BAD_KEY = "a key that is no string"
@@ -98,7 +105,26 @@ def _load_yaml(text: str) -> Document:
 
     if text.count("\n%TAG") > MAX_DIRECTIVES:
         raise DocumentError(f"too many %TAG directives: at most {MAX_DIRECTIVES} are allowed")
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+    try:
+        return _read_events(yaml, getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text))
+    except _UnknownEscape:
+        if "\\'" not in text or len(text) > MAX_LENIENT:
+            raise
+    return _read_events(yaml, _lenient(yaml)(text))
+
+
+class _UnknownEscape(DocumentError):
+    """The parser does not know an escape of a double-quoted scalar."""
+
+
+@cache
+def _lenient(yaml: Any) -> Any:
+    """The parser in Python, with the escape that the C parser lacks."""
+    escapes = {**yaml.SafeLoader.ESCAPE_REPLACEMENTS, "'": "'"}
+    return type("_LenientLoader", (yaml.SafeLoader,), {"ESCAPE_REPLACEMENTS": escapes})
+
+
+def _read_events(yaml: Any, loader: Any) -> Document:
     first = Document(None)
     try:
         while (event := loader.get_event()) is not None:
@@ -114,7 +140,8 @@ def _load_yaml(text: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "syntax error"
-        raise DocumentError(f"not valid YAML: {problem}", mark.line + 1 if mark else 0) from error
+        kind = _UnknownEscape if problem.startswith(_UNKNOWN_ESCAPE) else DocumentError
+        raise kind(f"not valid YAML: {problem}", mark.line + 1 if mark else 0) from error
     except yaml.YAMLError as error:
         raise DocumentError(f"not valid YAML: {str(error).splitlines()[0]}") from error
     finally:

@@ -1,7 +1,7 @@
 """Decodes manifests without blocking the event loop, and without crashing.
 
-Small manifests are decoded on the event loop. Large ones, and those with aliases (which may expand to far more than their
-size), are decoded in a thread with a deadline. An unexpected exception becomes a problem of that manifest and is logged
+Small manifests are decoded on the event loop. Large ones, and those that may take longer than their size suggests, are decoded
+in a thread with a deadline. An unexpected exception becomes a problem of that manifest and is logged
 with its traceback; other manifests are not affected.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from pykubelet.base.api.documents import may_expand
+from pykubelet.base.api.documents import may_be_slow
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.remarks import Remark
@@ -34,7 +34,7 @@ def log_new(found: Iterable[ManifestProblem | Remark], known: Container[Manifest
 
 async def read_manifest(data: bytes, origin: Origin, rules: ManifestRules, flight: SingleFlight) -> Decoded:
     """The result of `decode_manifest`. Never raises because of a manifest's content."""
-    if len(data) <= INLINE_BYTES and not may_expand(data):
+    if len(data) <= INLINE_BYTES and not may_be_slow(data):
         return _decode(data, origin, rules)
     outcome = await flight.run(f"manifest {origin.place}", lambda: _decode(data, origin, rules), DECODE_DEADLINE_S)
     match outcome:
