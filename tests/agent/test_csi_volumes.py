@@ -84,12 +84,11 @@ async def ends_without_trace(world: World, driver: CsiProcess) -> None:
     assert driver.volumes() == []
 
 
-@pytest.mark.parametrize("backing", ["directory", "image"])
-async def test_a_pod_has_a_volume_of_its_own_as_long_as_it_lives(world: World, backing: str) -> None:
+async def test_a_pod_has_a_volume_of_its_own_as_long_as_it_lives(world: World) -> None:
     agent = world.agent
     offer(world)
     async with driver_of(agent) as driver:
-        run(world, pod_with_volume("web", backing=backing, size="8Mi"))
+        run(world, pod_with_volume("web", size="8Mi"))
         (pod,) = await agent.wait_running("web")
         await agent.wait_for("it is read", lambda: text_of(agent, "web") == "written\n")
         assert (target(agent, pod) / "file").read_text() == "written\n"
@@ -104,13 +103,29 @@ async def test_a_pod_has_a_volume_of_its_own_as_long_as_it_lives(world: World, b
         (request,) = driver.requests("NodePublishVolume")
         context = {key.removeprefix("csi.storage.k8s.io/"): value for key, value in request["volume_context"].items()}
         assert (context["pod.name"], context["pod.uid"]) == (pod["metadata"]["name"], pod["metadata"]["uid"])
-        assert (context["ephemeral"], context["backing"]) == ("true", backing)
+        assert (context["ephemeral"], context["size"]) == ("true", "8Mi")
         assert request["target_path"] == str(target(agent, pod))
         expected = read_fs_usage(str(target(agent, pod)))
         measured = await agent.wait_for("it is measured", lambda: measured_volumes(agent))
         assert (measured[0]["name"], measured[0]["capacityBytes"]) == ("data", expected.capacity_bytes)
         await ends_without_trace(world, driver)
         assert driver.names() == list(STEPS)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "text"),
+    [
+        ({"size": "15Ti"}, "volume attribute size: ephemeral volumes have at most 10737418240 bytes"),
+        ({"backing": "directory"}, "a directory of a pod's own needs a file system with project quotas: use image"),
+    ],
+)
+async def test_a_pod_that_asks_for_too_much_is_refused(world: World, attributes: dict[str, str], text: str) -> None:
+    offer(world)
+    async with driver_of(world.agent) as driver:
+        run(world, pod_with_volume("greedy", **attributes))
+        await world.agent.wait_for("it is explained", lambda: shows(world.agent, "greedy", text))
+        assert driver.volumes() == []
+        await ends_without_trace(world, driver)
 
 
 def driver_data(agent: Agent, pod: Json) -> dict[str, str]:

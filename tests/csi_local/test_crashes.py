@@ -117,7 +117,7 @@ async def live(fragile: Fragile, backing: str) -> None:
     await fragile.call(lambda node: node.unstage("pvc-1", staged))
     await fragile.control("DeleteVolume", volume_id="pvc-1")
     await live_as_block(fragile)
-    context = {"csi.storage.k8s.io/ephemeral": "true", "size": "8Mi", **parameters}
+    context = {"csi.storage.k8s.io/ephemeral": "true", "size": "8Mi"}
     inline = pb.NodePublishVolumeRequest(
         volume_id="csi-1", target_path=target, volume_capability=MOUNT, volume_context=context, readonly=True
     )

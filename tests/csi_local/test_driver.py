@@ -145,11 +145,10 @@ async def test_a_volume_from_creation_to_deletion(top: Path, driver: CsiProcess,
     assert driver.volumes() == []
 
 
-@pytest.mark.parametrize("backing", ["directory", "image"])
 async def test_an_ephemeral_volume_lives_as_long_as_it_is_published(
-    top: Path, driver: CsiProcess, node: CsiNode, backing: str
+    top: Path, driver: CsiProcess, node: CsiNode
 ) -> None:
-    context = {"csi.storage.k8s.io/ephemeral": "true", "backing": backing, "size": "8Mi"}
+    context = {"csi.storage.k8s.io/ephemeral": "true", "size": "8Mi"}
     for _ in range(2):
         await node.publish(publication(top, "csi-abc", volume_context=context))
     (top / "target" / "file").write_text("x")
@@ -220,6 +219,14 @@ async def test_an_image_is_never_mounted_twice(top: Path, driver: CsiProcess, no
     assert len(find_loops(str(top / "data/volumes" / volume.volume_id / "image"))) == 1
 
 
+@pytest.mark.parametrize("size", [15 << 40, 1 << 40, 1 << 30])
+async def test_a_new_image_takes_little_of_the_disk(top: Path, driver: CsiProcess, size: int) -> None:
+    volume = await create(driver, size=size, backing="image")
+    image = top / "data/volumes" / volume.volume_id / "image"
+    assert image.stat().st_size == size
+    assert image.stat().st_blocks * 512 < max(4 * MIB, size >> 15)
+
+
 def wait_detached(image: Path) -> None:
     """The mount is gone here, but a mount namespace that some other program has just made may still hold it for a moment."""
     assert host.wait_until(lambda: not find_loops(str(image)), 30, 0.05)
@@ -275,7 +282,8 @@ async def test_a_block_volume(top: Path, driver: CsiProcess, node: CsiNode) -> N
 async def test_volumes_are_listed_by_pages(top: Path, driver: CsiProcess, node: CsiNode) -> None:
     for name in ("a", "b", "c"):
         await create(driver, name)
-    await node.publish(publication(top, "csi-abc", volume_context={"csi.storage.k8s.io/ephemeral": "true"}))
+    context = {"csi.storage.k8s.io/ephemeral": "true", "size": "1Mi"}
+    await node.publish(publication(top, "csi-abc", volume_context=context))
     first = await control(driver, "ListVolumes", max_entries=2)
     rest = await control(driver, "ListVolumes", max_entries=2, starting_token=first.next_token)
     assert [one.volume.volume_id for one in (*first.entries, *rest.entries)] == ["a", "b", "c"]
@@ -438,7 +446,7 @@ async def test_a_crash_ends_the_driver_and_a_signal_stops_it() -> None:
 
 async def test_many_volumes_are_published_and_unpublished_at_a_time(top: Path, driver: CsiProcess) -> None:
     async def use(name: str) -> bool:
-        context = {"csi.storage.k8s.io/ephemeral": "true"}
+        context = {"csi.storage.k8s.io/ephemeral": "true", "size": "1Mi"}
         with CsiNode(driver.name, str(driver.endpoint)) as client:
             await client.publish(publication(top, name, target=name, volume_context=context))
         with CsiNode(driver.name, str(driver.endpoint)) as client:
@@ -582,8 +590,22 @@ async def test_the_command_serves_until_it_is_stopped_and_removes_its_sockets(to
     assert [path for path in (top / "root").rglob("*") if not path.is_dir()] == []
 
 
-async def test_the_command_refuses_options_that_cannot_work(top: Path) -> None:
-    async with command(top, "--driver-name", "a/b") as process:
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--driver-name", "a/b"), 1, "Error: --driver-name 'a/b'"),
+        (("--max-ephemeral-size", "-1"), 1, "Error: --max-ephemeral-size: must be 0 or between"),
+        (("--max-ephemeral-size", "17Ti"), 1, "Error: --max-ephemeral-size: must be 0 or between"),
+        (("--max-ephemeral-size", "1k"), 1, "Error: --max-ephemeral-size: must be 0 or between"),
+        (("--max-ephemeral-size", "1Mi"), 1, "Error: --default-ephemeral-size: must be between"),
+        (("--default-ephemeral-size", "0"), 1, "Error: --default-ephemeral-size: must be between"),
+        (("--default-ephemeral-size", "x"), 2, "argument --default-ephemeral-size: "),
+    ],
+)
+async def test_the_command_refuses_options_that_cannot_work(
+    top: Path, options: tuple[str, ...], code: int, message: str
+) -> None:
+    async with command(top, *options) as process:
         _, error = await process.communicate()
-    assert process.returncode == 1
-    assert error.decode().startswith("Error: --driver-name 'a/b'")
+    assert process.returncode == code
+    assert message in error.decode()

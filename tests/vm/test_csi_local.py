@@ -15,6 +15,10 @@ from support.block import file_system_size, written
 from support.csi import csi_driver, csi_folder
 from support.quotas import quota_disk
 
+from pykubelet.csi_local.ephemeral import EphemeralLimits
+from pykubelet.csi_local.node import EPHEMERAL, NodeIdentity, NodeService
+from pykubelet.csi_local.volumes import LocalVolumes
+from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.host.devices.loops import find_loops
 from pykubelet.edges.host.fs import mounts
 
@@ -84,3 +88,19 @@ async def test_a_directory_holds_no_more_than_its_size_and_grows(top: Path, fs_t
             assert fits(path / "filler", 20) and not fits(path / "filler", 30)
             agent.roster.publish(roster())
             await until(lambda: "NodeUnstageVolume" in driver.names("done"))
+
+
+@pytest.mark.parametrize("fs_type", ["ext4", "xfs"])
+async def test_a_directory_of_a_pods_own_is_limited(top: Path, fs_type: str) -> None:
+    with quota_disk(fs_type, top) as disk:
+        node = NodeService(LocalVolumes(f"{disk}/volumes"), NodeIdentity("node-1", 0, {}), EphemeralLimits())
+        capability = pb.VolumeCapability(mount=pb.VolumeCapability.MountVolume())
+        context = {EPHEMERAL: "true", "backing": "directory", "size": "8Mi"}
+        path = top / "target"
+        request = pb.NodePublishVolumeRequest(
+            volume_id="csi-1", target_path=str(path), volume_capability=capability, volume_context=context
+        )
+        await node.publish(request)
+        assert fits(path / "filler", 6) and not fits(path / "filler", 12)
+        await node.unpublish(pb.NodeUnpublishVolumeRequest(volume_id="csi-1", target_path=str(path)))
+        assert list((disk / "volumes").iterdir()) == []

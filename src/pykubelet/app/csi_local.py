@@ -16,12 +16,15 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from pykubelet.app import csi_volumes
+from pykubelet.app.csi_volumes import format_size
 from pykubelet.app.version import FULL
+from pykubelet.base.api.quantity import QuantityError, parse
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.log import Log, set_up_logging
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.csi_local.controller import ControllerService
+from pykubelet.csi_local.ephemeral import EphemeralLimits
 from pykubelet.csi_local.node import NodeIdentity, NodeService
 from pykubelet.csi_local.provisioner import Provisioner
 from pykubelet.csi_local.registration import RegistrationService
@@ -48,6 +51,7 @@ class DriverOptions(Value):
     node_id: str
     max_volumes: int = 0
     kubeconfig: str = ""
+    ephemeral: EphemeralLimits = EphemeralLimits()
 
     @property
     def endpoint(self) -> str:
@@ -70,7 +74,7 @@ class DriverOptions(Value):
             return f"--root-dir and --driver-name: the sockets' paths are longer than {MAX_SOCKET_PATH} bytes"
         if not 0 <= self.max_volumes < 1 << 31:
             return f"--max-volumes {self.max_volumes}: must be 0 (no limit) or a positive number"
-        return ""
+        return self.ephemeral.problem()
 
 
 def main(argv: Sequence[str]) -> int:
@@ -79,7 +83,10 @@ def main(argv: Sequence[str]) -> int:
         return csi_volumes.main(argv, NAME, ROOT_DIR)
     parsed = build_parser().parse_args(argv)
     root, data = parsed.root_dir.rstrip("/"), parsed.data_dir.rstrip("/")
-    options = DriverOptions(parsed.driver_name, root, data, parsed.node_id, parsed.max_volumes, parsed.kubeconfig)
+    limits = EphemeralLimits(parsed.max_ephemeral_size, parsed.default_ephemeral_size)
+    options = DriverOptions(
+        parsed.driver_name, root, data, parsed.node_id, parsed.max_volumes, parsed.kubeconfig, limits
+    )
     if problem := options.problem():
         print(f"Error: {problem}", file=sys.stderr)
         return 1
@@ -104,7 +111,7 @@ def build_services(options: DriverOptions) -> tuple[ControllerService, dict[str,
     topology = {f"topology.{options.name}/node": options.node_id}
     identity = NodeIdentity(options.node_id, options.max_volumes, topology)
     controller = ControllerService(volumes, options.name, FULL, topology)
-    return controller, controller.methods() | NodeService(volumes, identity).methods()
+    return controller, controller.methods() | NodeService(volumes, identity, options.ephemeral).methods()
 
 
 async def serve_driver(options: DriverOptions, methods: dict[str, Method]) -> None:
@@ -172,6 +179,21 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--max-volumes", metavar="N", type=int, default=0, help="the most volumes on this machine (default: no limit)"
     )
+    limits = EphemeralLimits()
+    parser.add_argument(
+        "--max-ephemeral-size",
+        metavar="SIZE",
+        type=_size,
+        default=limits.max_bytes,
+        help=f"the largest inline volume of a pod; 0: there are none (default {format_size(limits.max_bytes)})",
+    )
+    parser.add_argument(
+        "--default-ephemeral-size",
+        metavar="SIZE",
+        type=_size,
+        default=limits.default_bytes,
+        help=f"the size of an inline volume that has none (default {format_size(limits.default_bytes)})",
+    )
     parser.add_argument(
         "--kubeconfig",
         metavar="FILE",
@@ -180,6 +202,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("-v", metavar="LEVEL", type=int, default=0, help="verbosity of the log")
     return parser
+
+
+def _size(text: str) -> int:
+    try:
+        return parse(text).value()
+    except QuantityError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def build_volumes_parser() -> argparse.ArgumentParser:

@@ -49,7 +49,7 @@ async def _run(options: argparse.Namespace) -> str:
             request = pb.ControllerExpandVolumeRequest(volume_id=options.name, capacity_range=size)
             answer = await driver.call("ControllerExpandVolume", request, pb.ControllerExpandVolumeResponse)
             later = "; its file system grows when it is mounted next" if answer.node_expansion_required else ""
-            return f"{options.name} has {_size(answer.capacity_bytes)}{later}\n"
+            return f"{options.name} has {format_size(answer.capacity_bytes)}{later}\n"
         case _:
             await driver.call("DeleteVolume", pb.DeleteVolumeRequest(volume_id=options.name), pb.DeleteVolumeResponse)
             return f"{options.name} deleted\n"
@@ -89,7 +89,7 @@ async def _create(driver: _Driver, options: argparse.Namespace) -> str:
         f"metadata: {{name: {options.name!r}}}\n"
         "spec:\n"
         "  accessModes: [ReadWriteOnce]\n"
-        f"  capacity: {{storage: {_size(made.capacity_bytes)}}}\n"
+        f"  capacity: {{storage: {format_size(made.capacity_bytes)}}}\n"
         f"  csi: {{driver: {options.driver_name}, volumeHandle: {made.volume_id!r}}}\n"
         "  persistentVolumeReclaimPolicy: Retain\n"
         f"  volumeMode: {'Block' if options.block else 'Filesystem'}\n"
@@ -102,7 +102,7 @@ async def _list(driver: _Driver) -> str:
         request = pb.ListVolumesRequest(starting_token=token)
         answer = await driver.call("ListVolumes", request, pb.ListVolumesResponse)
         volumes = [one.volume for one in answer.entries]
-        rows += [(one.volume_id, _size(one.capacity_bytes), one.volume_context["backing"]) for one in volumes]
+        rows += [(one.volume_id, format_size(one.capacity_bytes), one.volume_context["backing"]) for one in volumes]
         token = answer.next_token
         if not token:
             break
@@ -117,7 +117,8 @@ def _bytes(quantity: str) -> int:
     return size
 
 
-def _size(size: int) -> str:
+def format_size(size: int) -> str:
+    """A size in bytes as a quantity; 0: there is no limit."""
     return str(Amount(size * 1_000_000_000, Format.BINARY_SI)) if size else "no limit"
 
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from google.protobuf.wrappers_pb2 import BoolValue
 
 from pykubelet.base.kit.values import replace
-from pykubelet.csi_local.node import BACKING, check_access, read_backing
+from pykubelet.csi_local.backing import BACKING, Backing, LocalVolume, read_persistent
+from pykubelet.csi_local.node import check_access
 from pykubelet.csi_local.rpc import method, required
-from pykubelet.csi_local.store import Backing, LocalVolume
 from pykubelet.csi_local.volumes import LocalVolumes
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.net.grpc.server import Method
@@ -98,7 +98,7 @@ class ControllerService:
         if not self._reaches(request.accessibility_requirements.requisite):
             raise RpcError(Code.RESOURCE_EXHAUSTED, "the volume is wanted where this driver does not run")
         is_block = any(one.WhichOneof("access_type") == "block" for one in request.volume_capabilities)
-        wanted = replace(read_backing(request.parameters, size, is_block=is_block), id=volume_id_of(name))
+        wanted = read_persistent(volume_id_of(name), request.parameters, size, is_block=is_block)
         if 0 < limit < wanted.capacity_bytes:
             wanted = replace(wanted, capacity_bytes=limit)
         async with self._volumes.alone(wanted.id):

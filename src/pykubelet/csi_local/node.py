@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykubelet.base.api.quantity import QuantityError, parse
 from pykubelet.base.kit.values import Value
+from pykubelet.csi_local.backing import KUBERNETES, LocalVolume
+from pykubelet.csi_local.ephemeral import EphemeralLimits, read_ephemeral
 from pykubelet.csi_local.rpc import method, path_of, required
-from pykubelet.csi_local.store import Backing, LocalVolume
 from pykubelet.csi_local.volumes import LocalVolumes
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.net.grpc.server import Method
 from pykubelet.net.grpc.status import Code, RpcError
 
-KUBERNETES = "csi.storage.k8s.io/"
 EPHEMERAL = f"{KUBERNETES}ephemeral"
-BACKING, SIZE = "backing", "size"
-DEFAULT_IMAGE_BYTES = 1 << 30
 _RPC = pb.NodeServiceCapability.RPC
 CAPABILITIES = (_RPC.STAGE_UNSTAGE_VOLUME, _RPC.GET_VOLUME_STATS, _RPC.EXPAND_VOLUME)
 
@@ -35,9 +32,10 @@ class NodeIdentity(Value):
 class NodeService:
     """The calls of the Node service."""
 
-    def __init__(self, volumes: LocalVolumes, identity: NodeIdentity) -> None:
+    def __init__(self, volumes: LocalVolumes, identity: NodeIdentity, limits: EphemeralLimits) -> None:
         self._volumes = volumes
         self._identity = identity
+        self._limits = limits
 
     def methods(self) -> dict[str, Method]:
         """The methods by path."""
@@ -100,7 +98,9 @@ class NodeService:
             if request.volume_context.get(EPHEMERAL) == "true":
                 if request.volume_capability.WhichOneof("access_type") == "block":
                     raise RpcError(Code.INVALID_ARGUMENT, "ephemeral volumes are mounted, they are no block volumes")
-                volume = await self._volumes.create(_ephemeral(volume_id, request.volume_context))
+                found = await self._found(volume_id)
+                wanted = read_ephemeral(volume_id, request.volume_context, self._limits, found)
+                volume = await self._volumes.create(wanted)
                 await self._volumes.mount(volume, target, options)
                 if request.readonly:
                     await self._volumes.make_read_only(volume_id, target)
@@ -172,39 +172,6 @@ class NodeService:
                 raise RpcError(Code.NOT_FOUND, f"volume {volume_id} is not mounted at {path}")
             await self._volumes.grow(volume)
         return pb.NodeExpandVolumeResponse(capacity_bytes=volume.capacity_bytes)
-
-
-def read_backing(parameters: Mapping[str, str], size: int, *, is_block: bool = False) -> LocalVolume:
-    """A volume without an id, as asked for by `parameters` (`backing`: directory or image). Raises RpcError.
-
-    Parameters with the prefix of Kubernetes are ignored; any other one is refused, since it is a mistake.
-    """
-    if size < 0:
-        raise RpcError(Code.INVALID_ARGUMENT, "the size must not be negative")
-    unknown = sorted(key for key in parameters if key not in (BACKING, SIZE) and not key.startswith(KUBERNETES))
-    if unknown:
-        raise RpcError(Code.INVALID_ARGUMENT, f"parameter {unknown[0]!r} is not known: use {BACKING}")
-    try:
-        backing = Backing(parameters.get(BACKING, str(Backing.IMAGE if is_block else Backing.DIRECTORY)))
-    except ValueError:
-        known = " or ".join(Backing)
-        raise RpcError(
-            Code.INVALID_ARGUMENT, f"parameter {BACKING} is {parameters[BACKING]!r}: must be {known}"
-        ) from None
-    if backing is Backing.IMAGE and size == 0:
-        size = DEFAULT_IMAGE_BYTES
-    if is_block and backing is not Backing.IMAGE:
-        raise RpcError(Code.INVALID_ARGUMENT, f"parameter {BACKING}: a block volume needs an image")
-    return LocalVolume("", backing, size, is_block=is_block)
-
-
-def _ephemeral(volume_id: str, context: Mapping[str, str]) -> LocalVolume:
-    try:
-        size = parse(context[SIZE]).value() if SIZE in context else 0
-    except QuantityError as error:
-        raise RpcError(Code.INVALID_ARGUMENT, f"volume attribute {SIZE}: {error}") from error
-    wanted = read_backing(context, size)
-    return LocalVolume(volume_id, wanted.backing, wanted.capacity_bytes, is_ephemeral=True)
 
 
 def _mount_options(capability: pb.VolumeCapability) -> tuple[str, ...]:

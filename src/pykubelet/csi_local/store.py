@@ -9,36 +9,21 @@ from __future__ import annotations
 import json
 import os
 import re
-from enum import StrEnum
+from collections.abc import Collection
 
-from pykubelet.base.kit.values import Value
 from pykubelet.csi_local import ext4
+from pykubelet.csi_local.backing import BACKING, Backing, LocalVolume
+from pykubelet.csi_local.ephemeral import KEPT_FREE, missing_bytes
 from pykubelet.edges.host.devices.loops import find_loops
 from pykubelet.edges.host.fs import files, trees
 from pykubelet.edges.host.fs.errors import HostError, translating
-from pykubelet.edges.host.fs.mounts import mounts_of
+from pykubelet.edges.host.fs.mounts import mounts_of, read_fs_usage
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.net.grpc.status import Code, RpcError
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 MAX_NOTES = 64 << 10
-
-
-class Backing(StrEnum):
-    """Where the data are: in a directory of the machine's file system, or in an image file with a file system of its own."""
-
-    DIRECTORY = "directory"
-    IMAGE = "image"
-
-
-class LocalVolume(Value):
-    """One volume. `capacity_bytes`: 0 for no limit. `is_ephemeral`: it ends with its pod. `is_block`: an image without a file system."""
-
-    id: str
-    backing: Backing
-    capacity_bytes: int = 0
-    is_ephemeral: bool = False
-    is_block: bool = False
+_BLOCK = 512
 
 
 class VolumeStore:
@@ -99,16 +84,48 @@ class VolumeStore:
             image.seek(ext4.OFFSET)
             return ext4.is_smaller(image.read(ext4.LENGTH), os.stat(source).st_size)
 
+    def check_space(self, wanted: LocalVolume, others: Collection[LocalVolume]) -> None:
+        """Raise RpcError (RESOURCE_EXHAUSTED) if the disk has no place for an ephemeral volume.
+
+        What other ephemeral volumes may still write is not free. `others`: those that are being created.
+        """
+        files.make_dirs(self.directory, 0o750)
+        usage = read_fs_usage(self.directory)
+        known = {one.id: one for one in (*self.list(), *others) if one.is_ephemeral and one.id != wanted.id}
+        promised = sum(self._unwritten_bytes(one) for one in known.values())
+        missing = missing_bytes(wanted.capacity_bytes, usage.available_bytes, usage.capacity_bytes, promised)
+        if missing > 0:
+            text = f"{missing} bytes are missing for an ephemeral volume of {wanted.capacity_bytes} bytes: "
+            text += f"{usage.available_bytes} of {usage.capacity_bytes} bytes are available, of which "
+            text += f"{KEPT_FREE:.0%} stay free and {promised} are promised to other ephemeral volumes"
+            raise RpcError(Code.RESOURCE_EXHAUSTED, text)
+
+    def _unwritten_bytes(self, volume: LocalVolume) -> int:
+        """How much an ephemeral volume may still take from the disk."""
+        source = self.source(volume)
+        if volume.backing is Backing.DIRECTORY:
+            used = (self._quotas.read_use(source) or (0, 0))[0]
+        else:
+            with translating("stat", source):
+                used = os.stat(source).st_blocks * _BLOCK if os.path.lexists(source) else 0
+        return max(0, volume.capacity_bytes - used)
+
     def prepare(self, volume: LocalVolume) -> None:
-        """Make the directory, or the empty image, of a new volume."""
+        """Make the directory, or the empty image, of a new volume.
+
+        Raises RpcError (FAILED_PRECONDITION) for an ephemeral directory that the file system does not limit.
+        """
         self._refuse_mounted(self.path(volume.id))
         trees.remove_tree(self.path(volume.id))
         files.make_dirs(self.path(volume.id), 0o750)
         source = self.source(volume)
         if volume.backing is Backing.DIRECTORY:
             files.make_dirs(source, 0o777)
-            if volume.capacity_bytes:
-                self.limit(volume)
+            is_limited = volume.capacity_bytes > 0 and self.limit(volume)
+            if volume.is_ephemeral and not is_limited:
+                trees.remove_tree(self.path(volume.id))
+                text = f"{BACKING}: a directory of a pod's own needs a file system with project quotas: use {Backing.IMAGE}"
+                raise RpcError(Code.FAILED_PRECONDITION, text)
         else:
             files.create_file(source, 0o600)
             self.resize_image(volume)
