@@ -35,8 +35,10 @@ from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.model.claims import ClaimDevice
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.placement import MemoryBlock
+from pykubelet.base.model.roster import NameHolder
 from pykubelet.base.model.sizing import PodSize
 from pykubelet.desired.content.binding import Bindings
+from pykubelet.desired.roster.holders import HolderMemory
 from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.size_memory import SizeMemory
 from pykubelet.edges.host.fs.checkpoint import Checkpoint
@@ -62,6 +64,8 @@ def write(root: Path) -> None:
     Checkpoint(str(root / "pod_sizes")).save(encode(sizes))
     bindings = Bindings({"default/data": "disk-1"}, {"PersistentVolume//disk-1": "/etc/kubernetes/manifests/disk.yaml"})
     Checkpoint(str(root / "volume_bindings")).save(encode(bindings))
+    holders = {"web_default": NameHolder("file", "/etc/kubernetes/manifests/web.yaml")}
+    Checkpoint(str(root / "static_pods")).save(encode(holders))
     cpus = CpuState(frozenset({0, 1}), {str(UID): {"web": frozenset({2, 3})}})
     (root / cpu_state.FILE_NAME).write_text(cpu_state.encode("static", cpus))
     table = MemoryTable(4096, 512, 3584, 1024, 2560)
@@ -104,6 +108,7 @@ def read(root: Path) -> dict[str, Any]:
     found: dict[str, Any] = {
         "pod_statuses": StatusMemory(str(root / "pod_statuses"), flight).load() or None,
         "pod_sizes": SizeMemory(str(root), flight).load(_AT) or None,
+        "static_pods": HolderMemory(str(root), flight).load() or None,
     }
     payload = Checkpoint(str(root / "volume_bindings")).load()
     found["volume_bindings"] = decode(Bindings, payload) if payload is not None else None

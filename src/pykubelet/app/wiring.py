@@ -65,6 +65,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import SOURCE_API, SOURCE_FILE, SOURCE_HTTP
 from pykubelet.base.model.roster import SourceChanged
 from pykubelet.config.settings import CRASH_BACKOFF_RESET_S, Settings
+from pykubelet.desired.roster.holders import HolderMemory
 from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
 from pykubelet.desired.roster.model import admission_rules
 from pykubelet.desired.roster.size_memory import SizeMemory
@@ -132,6 +133,7 @@ def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
     """desired/roster: writes Roster. `expected`: the sources that must deliver their pods before Roster is ready."""
     rules = admission_rules(m.settings, kernel_version(m.machine), app_armor=app_armor_enabled())
     sizes = SizeMemory(m.settings.root_dir, m.flight)
+    holders = HolderMemory(m.settings.root_dir, m.flight)
     in_cluster = bool(m.settings.flags.kubeconfig)
     inputs = RosterInputs(
         cells.node.cell,
@@ -145,9 +147,14 @@ def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
         cells.roster_heartbeat.writer,
         cells.placements.cell,
         cells.mounts.cell,
+        holders.load(),
     )
     roster = RosterLoop(m.sources, expected, inputs, rules, cells.roster.writer, m.recorder, m.clock)
-    return [("roster", roster.run()), ("pod-sizes", sizes.follow(cells.roster.cell, resizable=in_cluster))]
+    return [
+        ("roster", roster.run()),
+        ("pod-sizes", sizes.follow(cells.roster.cell, resizable=in_cluster)),
+        ("static-pods", holders.follow(cells.roster.cell)),
+    ]
 
 
 def status_memory(m: Machinery) -> StatusMemory:

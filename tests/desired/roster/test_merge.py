@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from desired.roster.wants import WALL, Desk, make_pod
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_SEEN
 from pykubelet.base.model.remarks import Remark
-from pykubelet.base.model.roster import ManifestProblem, SourceChanged
+from pykubelet.base.model.roster import ManifestProblem, NameHolder, Roster, SourceChanged
+from pykubelet.desired.roster.holders import HolderMemory
 from pykubelet.desired.roster.merge import roster_of, take
 from pykubelet.desired.roster.model import RosterState
 
@@ -115,7 +119,9 @@ def test_a_name_taken_twice_in_one_source() -> None:
     desk = Desk()
     desk.send(make_pod("web", "u1"), make_pod("web", "u2"))
     assert uids(desk) == {"u1"}
-    text = 'Error validating pod web_shop(u2) from file due to duplicate pod name "web", ignoring'
+    text = (
+        'Error validating pod web_shop(u2) from file due to duplicate pod name "web" of file, which is used, ignoring'
+    )
     assert desk.events == [("web", "FailedValidation", text)]
     assert list(desk.roster.problems) == [ManifestProblem("file", "metadata.name", text)]
     desk.send(make_pod("web", "u1"), make_pod("web", "u2"), make_pod("other"))
@@ -145,11 +151,91 @@ def test_a_name_taken_by_another_source_stays_with_who_had_it() -> None:
     assert uids(desk) == {"u2"}
 
 
+MAIN, COPY = "/m/web.yaml", "/m/web-old.yaml"
+
+
+def of_files(desk: Desk, pods: dict[str, Pod], bad: tuple[str, ...] = (), source: str = "file") -> set[str]:
+    """Send the pod of each file, in the order of the file names; `bad`: files that cannot be used. Returns the UIDs in use."""
+    origins = sorted(pods)
+    problems = tuple(ManifestProblem(path, "", "not valid YAML") for path in bad)
+    desk.take(SourceChanged(source, tuple(pods[path] for path in origins), problems, tuple(origins)))
+    return uids(desk)
+
+
+def test_an_edited_manifest_keeps_its_name_against_a_copy() -> None:
+    """The UID depends on the content, so that the edited pod is another one."""
+    desk = Desk()
+    assert of_files(desk, {MAIN: make_pod("web", "u1")}) == {"u1"}
+    assert of_files(desk, {MAIN: make_pod("web", "u1"), COPY: make_pod("web", "c1")}) == {"u1"}
+    assert of_files(desk, {MAIN: make_pod("web", "u2"), COPY: make_pod("web", "c1")}) == {"u2"}
+    assert of_files(desk, {MAIN: make_pod("web", "u2"), COPY: make_pod("web", "c2")}) == {"u2"}
+    assert of_files(desk, {COPY: make_pod("web", "c2")}) == {"c2"}
+    assert of_files(desk, {MAIN: make_pod("web", "u3"), COPY: make_pod("web", "c2")}) == {"c2"}
+    (problem,) = desk.roster.problems
+    assert problem.origin == MAIN
+    assert 'due to duplicate pod name "web" of web-old.yaml, which is used, ignoring' in problem.reason
+
+
+def test_the_manifest_in_use_is_known_after_a_restart() -> None:
+    first = Desk()
+    of_files(first, {MAIN: make_pod("web", "u1")})
+    desk = Desk(holders=first.roster.holders)
+    desk.send(make_pod("other"), source="http")  # another source is first
+    assert desk.roster.holders == {"web_shop": NameHolder("file", MAIN), "other_shop": NameHolder("http", "http")}
+    assert of_files(desk, {MAIN: make_pod("web", "u2"), COPY: make_pod("web", "c1")}) == {"u2", "other-1"}
+    assert of_files(Desk(), {MAIN: make_pod("web", "u2"), COPY: make_pod("web", "c1")}) == {"c1"}
+
+
+def test_a_copy_does_not_start_while_its_original_has_a_mistake() -> None:
+    desk = Desk()
+    of_files(desk, {MAIN: make_pod("web", "u1"), "/m/other.yaml": make_pod("other")})
+    copies = {COPY: make_pod("web", "c1"), "/m/other.yaml": make_pod("other")}
+    assert of_files(desk, copies, bad=(MAIN,)) == {"other-1"}
+    assert "of web.yaml, which is used" in desk.roster.problems[1].reason
+    assert of_files(Desk(holders=desk.roster.holders), copies, bad=(MAIN,)) == {"other-1"}
+    assert of_files(desk, {**copies, MAIN: make_pod("web", "u2")}) == {"u2", "other-1"}
+    assert of_files(desk, copies) == {"c1", "other-1"}
+
+
+def test_a_manifest_that_is_kept_in_spite_of_a_mistake_has_its_name() -> None:
+    """A single file whose new content is wrong: its source keeps the pod."""
+    desk = Desk()
+    assert of_files(desk, {MAIN: make_pod("web", "u1")}) == {"u1"}
+    assert of_files(desk, {MAIN: make_pod("web", "u1")}, bad=(MAIN,)) == {"u1"}
+
+
+def test_a_copy_with_the_same_uid_does_not_take_it() -> None:
+    desk = Desk()
+    pods = {MAIN: make_pod("web", "mine", cpu="1m")}
+    assert of_files(desk, pods) == {"mine"}
+    of_files(desk, {**pods, COPY: make_pod("web", "mine", cpu="2m")})
+    (item,) = desk.roster.pods.values()
+    assert item.pod == pods[MAIN]
+    of_files(desk, {COPY: make_pod("web", "mine", cpu="2m")})
+    of_files(desk, {MAIN: make_pod("web", "mine", cpu="3m"), COPY: make_pod("web", "mine", cpu="2m")})
+    (item,) = desk.roster.pods.values()
+    assert item.pod.spec.containers[0].resources == make_pod(cpu="2m").spec.containers[0].resources
+
+
+async def test_the_file_of_the_manifests_in_use(tmp_path: Path) -> None:
+    def memory() -> HolderMemory:
+        return HolderMemory(str(tmp_path), SingleFlight("test", 1))
+
+    kept, holders = memory(), {"web_shop": NameHolder("file", MAIN)}
+    assert kept.load() == {}
+    await kept.keep(Roster(holders=holders))  # not all sources have reported
+    assert memory().load() == {}
+    await kept.keep(Roster(holders=holders, sources_ready=True))
+    assert memory().load() == holders
+    (tmp_path / "static_pods").write_text("damaged")
+    assert memory().load() == {}
+
+
 def test_a_uid_stands_for_one_pod_that_keeps_its_name() -> None:
     desk = Desk()
     desk.send(make_pod("a", "u1"), make_pod("b", "u1"))
     assert [item.pod.metadata.name for item in desk.roster.pods.values()] == ["a"]
-    assert 'due to duplicate pod UID "u1", ignoring' in desk.events[0][2]
+    assert 'due to duplicate pod UID "u1" of file, which is used, ignoring' in desk.events[0][2]
     desk.send(make_pod("c", "u1", cpu="5m"))
     (item,) = desk.roster.pods.values()
     assert item.pod.metadata.name == "a"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pykubelet.base.api.codec import from_object
@@ -14,7 +15,7 @@ from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodView, SandboxView
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.pressure import NodePressure
-from pykubelet.base.model.roster import Roster, SourceChanged, pod_ref
+from pykubelet.base.model.roster import NameHolder, Roster, SourceChanged, pod_ref
 from pykubelet.desired.roster.decide import settle
 from pykubelet.desired.roster.merge import roster_of, take
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, RosterState
@@ -84,8 +85,8 @@ def stage(pod: Pod, at: Stage, reason: KillReason | None = None) -> Lifecycles:
 class Desk:
     """A roster without a loop: the sets of sources go in, the published roster and Events come out."""
 
-    def __init__(self, expected: tuple[str, ...] = ("file",)) -> None:
-        self.state = RosterState()
+    def __init__(self, expected: tuple[str, ...] = ("file",), holders: Mapping[str, NameHolder] | None = None) -> None:
+        self.state = RosterState(holders=holders or {})
         self.roster = Roster()
         self.events: list[tuple[str, str, str]] = []
         self.expected = frozenset(expected)

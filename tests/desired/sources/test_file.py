@@ -66,10 +66,18 @@ def has_pod(name: str, post: SourceChanged) -> bool:
 
 
 class FilesClock(SystemClock):
-    """On the wall it stands still at a file's date once that is set: then only the test makes the file older."""
+    """On the wall it stands still at a file's date once that is set: then only the test makes the file older. Its monotonic time
+    passes only by `pass_s`."""
 
     def __init__(self) -> None:
         self._held: float | None = None
+        self._monotonic = 1.0
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def pass_s(self, seconds: float) -> None:
+        self._monotonic += seconds
 
     def wall(self) -> float:
         return super().wall() if self._held is None else self._held
@@ -147,6 +155,100 @@ async def test_a_file_that_is_removed_and_back_at_once_is_seen_anew(folder: Path
         (folder / ".new").write_text(manifest("a"))
         (folder / ".new").rename(folder / "a.yaml")  # put in its place, as editors do: it was never away
         await reader.quiet()
+
+
+@pytest.mark.parametrize("scanned", [False, True], ids=["at once", "with a scan between all steps"])
+async def test_a_save_by_rename_of_the_same_content_changes_nothing(folder: Path, scanned: bool) -> None:
+    """As vim does it: the file becomes a backup, is written anew, and the backup is removed."""
+    file, backup = folder / "a.yaml", folder / "a.yaml~"
+    file.write_text(manifest("a"))
+    (folder / "a-copy.yaml").write_text(manifest("a"))
+    async with source(folder, clock=FilesClock()) as reader:
+        await reader.next()
+        between = reader.quiet if scanned else partial(asyncio.sleep, 0)
+        file.rename(backup)
+        await between()
+        with file.open("w") as writer:
+            await between()
+            writer.write(manifest("a"))
+        await between()
+        backup.unlink()
+        await reader.quiet()
+
+
+async def test_a_save_by_rename_counts_when_the_file_is_closed(folder: Path) -> None:
+    file, backup = folder / "a.yaml", folder / "a.yaml~"
+    file.write_text(manifest("a"))
+    clock = FilesClock()
+    async with source(folder, clock=clock) as reader:
+        await reader.next()
+        file.rename(backup)
+        await reader.quiet()
+        file.write_text(manifest("a", "busybox:2"))
+        post = await reader.next()
+        assert [pod.spec.containers[0].image for pod in post.pods] == ["busybox:2"]
+        await reader.quiet()  # the backup is not read before it has stayed for a while, as that of emacs does
+        clock.pass_s(SETTLE_S)
+        assert (await reader.next()).origins == (str(file), str(backup))
+
+
+async def test_a_file_that_was_renamed_is_another_one_after_a_while(folder: Path) -> None:
+    (folder / "a.yaml").write_text(manifest("a"))
+    clock = FilesClock()
+    async with source(folder, clock=clock) as reader:
+        before = await reader.next()
+        (folder / "a.yaml").rename(folder / "b.yaml")
+        await reader.quiet()
+        clock.pass_s(SETTLE_S)
+        after = await reader.next()
+        assert after.origins == (str(folder / "b.yaml"),)
+        assert after.pods[0].metadata.uid != before.pods[0].metadata.uid
+
+
+@pytest.mark.parametrize("target", ["../a.yaml", ".a.yaml"])
+async def test_a_file_that_is_moved_away_is_gone_at_once(folder: Path, target: str) -> None:
+    (folder / "a.yaml").write_text(manifest("a"))
+    async with source(folder, clock=FilesClock()) as reader:
+        await reader.next()
+        (folder / "a.yaml").rename(folder / target)
+        assert await reader.names() == []
+
+
+async def test_a_file_that_is_renamed_and_removed_is_gone_at_once(folder: Path) -> None:
+    (folder / "a.yaml").write_text(manifest("a"))
+    async with source(folder, clock=FilesClock()) as reader:
+        await reader.next()
+        (folder / "a.yaml").rename(folder / "b.yaml")
+        await reader.quiet()
+        (folder / "b.yaml").unlink()
+        assert await reader.names() == []
+
+
+async def test_a_file_that_is_renamed_over_another_counts_at_once(folder: Path) -> None:
+    (folder / "a.yaml").write_text(manifest("a"))
+    (folder / "b.yaml").write_text(manifest("b"))
+    async with source(folder, clock=FilesClock()) as reader:
+        await reader.next()
+        (folder / "b.yaml").rename(folder / "a.yaml")
+        post = await reader.next()
+        assert (post.pods[0].metadata.name, post.origins[0]) == ("b-n", str(folder / "a.yaml"))
+
+
+async def test_a_single_file_that_is_saved_by_rename_keeps_its_pod(tmp_path: Path) -> None:
+    file, backup = tmp_path / "pod.yaml", tmp_path / "pod.yaml~"
+    file.write_text(manifest("a"))
+    clock = FilesClock()
+    async with source(file, clock=clock) as reader:
+        await reader.next()
+        file.rename(backup)
+        await reader.quiet()
+        file.write_text(manifest("a"))
+        backup.unlink()
+        await reader.quiet()
+        file.rename(backup)
+        await reader.quiet()
+        clock.pass_s(SETTLE_S)
+        assert await reader.names() == []
 
 
 async def test_bad_files_are_reported_and_disturb_no_other(folder: Path) -> None:

@@ -30,11 +30,14 @@ async def test_write_move_and_delete(watcher: Watcher, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("x")
     os.rename(tmp_path / "a.yaml", tmp_path / "b.yaml")
     os.unlink(tmp_path / "b.yaml")
-    assert await next_events(watcher, 5) == [
+    events = await next_events(watcher, 5)
+    rename = events[2].cookie
+    assert rename > 0
+    assert events == [
         FileEvent(str(tmp_path), "a.yaml", EventKind.CREATE),
         FileEvent(str(tmp_path), "a.yaml", EventKind.CLOSE_WRITE),
-        FileEvent(str(tmp_path), "a.yaml", EventKind.MOVED_FROM),
-        FileEvent(str(tmp_path), "b.yaml", EventKind.MOVED_TO),
+        FileEvent(str(tmp_path), "a.yaml", EventKind.MOVED_FROM, rename),
+        FileEvent(str(tmp_path), "b.yaml", EventKind.MOVED_TO, rename),
         FileEvent(str(tmp_path), "b.yaml", EventKind.DELETE),
     ]
 

@@ -67,6 +67,13 @@ class RosterPod(Value):
     change: SizeChange | None = None
 
 
+class NameHolder(Value):
+    """The manifest that has the name of a static pod: its source, and where that has read it."""
+
+    source: str
+    origin: str
+
+
 class Roster(Value):
     """All desired pods by UID. Before `sources_ready`, nothing may be deleted because it is missing here.
 
@@ -78,6 +85,7 @@ class Roster(Value):
     `missing`: the sources whose set of pods is not known yet. `silent`: those of them that have not reported a reason in
     `problems` either; None before the first publication.
     `objects`: those of all manifests, sorted by key and origin. Several may have the same key.
+    `holders`: the manifest of each static pod, by the pod's full name (`name_namespace`). One that has become wrong keeps the name.
     """
 
     pods: Mapping[PodUID, RosterPod] = field(default_factory=dict)
@@ -90,6 +98,7 @@ class Roster(Value):
     unfit: frozenset[PodUID] = frozenset()
     objects: tuple[ManifestObject, ...] = ()
     remarks: tuple[Remark, ...] = ()
+    holders: Mapping[str, NameHolder] = field(default_factory=dict)
 
 
 class ApiPods(Value):

@@ -27,7 +27,7 @@ from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.reasons import EVENT_PREEMPTING
-from pykubelet.base.model.roster import Roster, SourceChanged, pod_ref
+from pykubelet.base.model.roster import NameHolder, Roster, SourceChanged, pod_ref
 from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.desired.roster.attach_limit import reject_at_limit
 from pykubelet.desired.roster.decide import settle
@@ -41,8 +41,8 @@ log = Log("roster")
 
 
 class RosterInputs(Value):
-    """The cells that the roster reads. `kept`: the allocated sizes of pods from before the agent's start. `node_wanted`: takes
-    requests to read the Node again. `heartbeat`: where the loop reports that it runs."""
+    """The cells that the roster reads. `kept`: the allocated sizes of pods from before the agent's start; `holders`: the manifests of
+    static pods from then. `node_wanted`: takes requests to read the Node again. `heartbeat`: where the loop reports that it runs."""
 
     node: Cell[NodeView]
     runtime: Cell[RuntimeReady]
@@ -55,6 +55,7 @@ class RosterInputs(Value):
     heartbeat: CellWriter[Heartbeat] | None = None
     placements: Cell[Placements] = field(default_factory=lambda: Cell("placements", Placements()))
     mounts: Cell[Mounts] = field(default_factory=lambda: Cell("mounts", Mounts()))
+    holders: Mapping[str, NameHolder] = field(default_factory=dict)
 
 
 class RosterLoop:
@@ -77,7 +78,7 @@ class RosterLoop:
         self._roster = roster
         self._recorder = recorder
         self._clock = clock
-        self._state = RosterState(kept=inputs.kept)
+        self._state = RosterState(kept=inputs.kept, holders=inputs.holders)
         self._unsettled = asyncio.Event()
         self._asked_at: float | None = None
 

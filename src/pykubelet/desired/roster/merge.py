@@ -3,8 +3,9 @@
 Rules:
 - A source always posts its whole set; a pod that is missing from it is no longer desired.
 - The UID identifies a pod. Static pods must also have unique full names (name and namespace), in one source and across all
-  sources. The first pod keeps the name, and the name stays with its source while that source has a pod of the name. Other
-  pods of the name are left out with one Event, and taken when the name is free. The API server's names are unique anyway.
+  sources. The name stays with the manifest that had it first, also when that is edited or becomes wrong, over restarts of the agent
+  (`holders.py`), and with its source while that has a pod of the name. Other pods of the name are left out with one Event, and
+  taken when the name is free. The API server's names are unique anyway.
 - Mirror pods are kept separately, by the full name that they share with their static pod.
 - A static pod with a new first-seen time was away in between, however briefly: it has come back, and starts again.
 - The other sources are not merged again when only the API server's pods change, unless pods share a name or UID.
@@ -18,6 +19,7 @@ Rules:
 from __future__ import annotations
 
 import json
+import posixpath
 from collections import Counter
 from collections.abc import Mapping
 
@@ -28,11 +30,12 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning
-from pykubelet.base.model.labels import CONFIG_SEEN, SOURCE_API
+from pykubelet.base.model.labels import CONFIG_SEEN, SOURCE_API, SOURCE_FILE
 from pykubelet.base.model.pod_changes import is_same, is_same_mirror
 from pykubelet.base.model.reasons import EVENT_FAILED_VALIDATION
 from pykubelet.base.model.roster import (
     ManifestProblem,
+    NameHolder,
     Roster,
     RosterPod,
     SourceChanged,
@@ -58,6 +61,10 @@ class _Wanted(Value):
     ref: PodRef
     stated: PodRef
 
+    @property
+    def holder(self) -> NameHolder:
+        return NameHolder(self.source, self.origin)
+
 
 def take(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterState, tuple[KubeEvent, ...]]:
     """The state after a source has posted its set, and the resulting Events. `wall`: seconds since the epoch."""
@@ -67,28 +74,27 @@ def take(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterS
     state = replace(state, sources={**state.sources, event.source: event})
     if event.source == SOURCE_API and (alone := _with_api_pods(state, event.pods, wall)) is not None:
         return alone, ()
+    everything = _in_order(state)
     chosen: dict[PodUID, _Wanted] = {}
-    holders: dict[str, PodRef] = {}
+    holders = _reserved(state, everything)
     clashes: dict[tuple[str, PodRef], ManifestProblem] = {}
-    for wanted in _in_order(state):
-        field_path, value = "metadata.name", wanted.stated.name
-        if wanted.ref.uid in chosen:
-            field_path, value = "metadata.uid", wanted.ref.uid
+    for wanted in everything:
+        name, uid = wanted.ref.full_name, wanted.ref.uid
+        if uid in chosen:
+            clashes[wanted.source, wanted.stated] = _clash(wanted, "metadata.uid", uid, chosen[uid].holder)
         elif wanted.source == SOURCE_API:
-            chosen[wanted.ref.uid] = wanted
-            continue
-        elif wanted.ref.full_name not in holders:
-            chosen[wanted.ref.uid] = wanted
-            holders[wanted.ref.full_name] = wanted.ref
-            continue
-        clashes[wanted.source, wanted.stated] = _clash(wanted, field_path, value)
+            chosen[uid] = wanted
+        elif name not in holders:
+            chosen[uid], holders[name] = wanted, wanted.holder
+        else:
+            clashes[wanted.source, wanted.stated] = _clash(wanted, "metadata.name", wanted.stated.name, holders[name])
     recorder = tuple(
         warning(EVENT_FAILED_VALIDATION, problem.reason, key[1])
         for key, problem in clashes.items()
         if key not in state.clashes
     )
-    owners = {name: chosen[ref.uid].source for name, ref in holders.items()}
-    state = replace(state, owners=owners, clashes=clashes)
+    unknown = {name: held for name, held in state.holders.items() if not _is_known(state, held.source)}
+    state = replace(state, holders={**unknown, **holders}, clashes=clashes)
     return _with_entries(state, chosen, wall), recorder
 
 
@@ -119,10 +125,28 @@ def _without_mirrors(event: SourceChanged) -> tuple[SourceChanged, dict[str, Pod
     return replace(event, pods=tuple(pod for pod in event.pods if not is_mirror(pod))), mirrors
 
 
-def _clash(wanted: _Wanted, field_path: str, value: str) -> ManifestProblem:
+def _is_known(state: RosterState, source: str) -> bool:
+    return source in state.sources and state.sources[source].known
+
+
+def _reserved(state: RosterState, everything: list[_Wanted]) -> dict[str, NameHolder]:
+    """The names of manifests that have become wrong. A copy does not take the place of what is being edited."""
+    wrong = {NameHolder(name, one.origin) for name, source in state.sources.items() for one in source.problems}
+    present = {(wanted.ref.full_name, wanted.holder) for wanted in everything}
+    return {name: holder for name, holder in state.holders.items() if holder in wrong and (name, holder) not in present}
+
+
+def _clash(wanted: _Wanted, field_path: str, value: str, used: NameHolder) -> ManifestProblem:
     what = "name" if field_path == "metadata.name" else "UID"
-    text = f"Error validating pod {wanted.stated} from {wanted.source} due to duplicate pod {what} {json.dumps(value)}, ignoring"
+    name = json.dumps(value)
+    text = f"Error validating pod {wanted.stated} from {wanted.source} due to duplicate pod {what} {name}{_of_holder(used)}, ignoring"
     return ManifestProblem(wanted.origin, field_path, text)
+
+
+def _of_holder(used: NameHolder) -> str:
+    """The words for the manifest that is used instead. A source without files has its own name as origin."""
+    place = posixpath.basename(used.origin) if used.source == SOURCE_FILE else f"the source {used.source}"
+    return f" of {place}, which is used"
 
 
 def _in_order(state: RosterState) -> list[_Wanted]:
@@ -134,10 +158,16 @@ def _in_order(state: RosterState) -> list[_Wanted]:
     ]
 
     def rank(one: _Wanted) -> int:
-        entry = state.entries.get(one.ref.uid)
-        if entry is not None and entry.item.source == one.source:
-            return 0 if one.stated == entry.ref else 1
-        return 2 if state.owners.get(one.ref.full_name) == one.source else 3
+        entry, held = state.entries.get(one.ref.uid), state.holders.get(one.ref.full_name)
+        if entry is not None and entry.item.source != one.source:
+            entry = None
+        if entry is not None and entry.origin == one.origin:
+            return 0
+        if held == one.holder:
+            return 1
+        if entry is not None:
+            return 2 if one.stated == entry.ref else 3
+        return 4 if held is not None and held.source == one.source else 5
 
     return sorted(wanted, key=rank)
 
@@ -163,18 +193,19 @@ def _with_entries(state: RosterState, chosen: Mapping[PodUID, _Wanted], wall: fl
 
 def _entry(state: RosterState, old: Entry | None, wanted: _Wanted, arrivals: int, wall: float) -> Entry:
     """The new entry of a pod that was `old` and is now `wanted`; `old` itself if nothing has changed."""
-    if old is not None and old.wanted is wanted.pod and old.item.source == wanted.source:
+    if old is not None and old.wanted is wanted.pod and (old.item.source, old.origin) == (wanted.source, wanted.origin):
         return old
     if old is None or _came_back(old, wanted.pod):
         kept = None if is_static(wanted.pod) else state.kept.get(wanted.ref.uid)
         pod = with_size(wanted.pod, kept.size) if kept is not None else wanted.pod
         change = kept.change if kept is not None else None
         item = RosterPod(pod, wanted.source, _seen_at(wanted.pod, wall), change=change)
-        return Entry(item, wanted.ref, demand_of(pod), arrivals, wanted=wanted.pod)
+        return Entry(item, wanted.ref, demand_of(pod), arrivals, wanted=wanted.pod, origin=wanted.origin)
     if old.item.source == wanted.source and is_same(old.wanted or old.item.pod, wanted.pod):
-        return old
+        return old if old.origin == wanted.origin else replace(old, origin=wanted.origin)
     pod = with_given_size(old, wanted.pod)
-    return replace(old, item=replace(old.item, pod=pod, source=wanted.source), demand=demand_of(pod), wanted=wanted.pod)
+    item = replace(old.item, pod=pod, source=wanted.source)
+    return replace(old, item=item, demand=demand_of(pod), wanted=wanted.pod, origin=wanted.origin)
 
 
 def with_given_size(entry: Entry, pod: Pod) -> Pod:
@@ -210,6 +241,7 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
     placing = {uid: e for uid, e in state.entries.items() if e.verdict is AdmissionVerdict.PLACING}
     unplaced = tuple(sorted(placing, key=lambda uid: placing[uid].placing_number))
     unfit = frozenset(uid for uid, e in placing.items() if e.refusal is not None)
+    holders = before.holders if before.holders == state.holders else state.holders
     mirrors = state.mirrors
     if before.mirrors is not None and mirrors is not None and _are_same(mirrors, before.mirrors):
         mirrors = before.mirrors
@@ -219,9 +251,10 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
         and (problems, remarks) == (before.problems, before.remarks)
         and mirrors is before.mirrors
         and objects is before.objects
+        and holders is before.holders
     ):
         return before
-    return Roster(pods, not missing, problems, mirrors, missing, silent, unplaced, unfit, objects, remarks)
+    return Roster(pods, not missing, problems, mirrors, missing, silent, unplaced, unfit, objects, remarks, holders)
 
 
 def _objects_of(state: RosterState) -> tuple[tuple[ManifestObject, ...], list[ManifestProblem]]:

@@ -14,7 +14,7 @@ from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.reasons import RESIZE_DEFERRED
-from pykubelet.base.model.roster import ManifestProblem, Rejection, RosterPod, SourceChanged
+from pykubelet.base.model.roster import ManifestProblem, NameHolder, Rejection, RosterPod, SourceChanged
 from pykubelet.config.settings import Settings
 from pykubelet.desired.roster.kept_size import KeptSize
 
@@ -111,7 +111,7 @@ class Entry(Value):
     `asked_at`: when a new read of the Node was requested, in monotonic seconds, because the known Node does not match the pod.
     `was_over`: its containers had already ended for good when it was admitted. `wanted`: the pod as its source has it, which
     may request another size than `item.pod` has. `placing_number`: the order of admission of pods that are being placed.
-    `refusal`: why the pod is rejected even if it can be placed.
+    `refusal`: why the pod is rejected even if it can be placed. `origin`: where its source has read it.
     """
 
     item: RosterPod
@@ -127,6 +127,7 @@ class Entry(Value):
     short_of: str = ""
     placing_number: int = 0
     refusal: Rejection | None = None
+    origin: str = ""
 
     @property
     def is_resizing(self) -> bool:
@@ -136,15 +137,15 @@ class Entry(Value):
 
 
 class RosterState(Value):
-    """The state of the roster. `kept`: allocated sizes from before the agent's start. `owners`: the source that holds each full
-    name. `clashes`: pods that were left out because another pod has their name or UID.
+    """The state of the roster. `kept`: allocated sizes from before the agent's start. `holders`: as in `Roster`; at first those from
+    before the agent's start. `clashes`: pods that were left out because another pod has their name or UID.
 
     `mirrors`: as in `Roster`.
     """
 
     sources: Mapping[str, SourceChanged] = field(default_factory=dict)
     entries: Mapping[PodUID, Entry] = field(default_factory=dict)
-    owners: Mapping[str, str] = field(default_factory=dict)
+    holders: Mapping[str, NameHolder] = field(default_factory=dict)
     clashes: Mapping[tuple[str, PodRef], ManifestProblem] = field(default_factory=dict)
     arrivals: int = 0
     kept: Mapping[PodUID, KeptSize] = field(default_factory=dict)

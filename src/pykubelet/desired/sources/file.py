@@ -68,7 +68,7 @@ class FileSource:
         self._make_watcher = make_watcher
         self._out = out
         self._clock = clock
-        self._manifests = Manifests(self._path, rules, flight)
+        self._manifests = Manifests(self._path, rules, flight, clock)
         self._seen = FirstSeen()
         self._pods: tuple[Pod, ...] = ()
         self._problems: tuple[ManifestProblem, ...] = ()
@@ -132,7 +132,7 @@ class FileSource:
         touched: set[str] | None = None
         settle = False
         while True:
-            unsettled = self._publish(await self._manifests.scan(self._clock.wall(), closed, settle, touched))
+            unsettled = self._publish(await self._manifests.scan(closed, settle, touched))
             settle = True
             timer = loop.call_later(SETTLE_S if unsettled else self._period_s, events.post, _ScanDue())
             try:
@@ -140,7 +140,9 @@ class FileSource:
             finally:
                 timer.cancel()
             closed, touched = self._names_closed(received), self._names_touched(received)
-            self._manifests.note_removed(self._names_removed(received))
+            renames = self._renames(received)
+            self._manifests.note_removed(self._names_removed(received) - renames.keys())
+            self._manifests.note_renamed(renames)
             if self._watcher is not None and touched is None:
                 self._watch(self._watcher)
 
@@ -150,6 +152,16 @@ class FileSource:
 
     def _names_removed(self, events: list[_Event]) -> set[str]:
         return {e.name for e in events if isinstance(e, FileEvent) and e.path == self._path and e.kinds & REMOVED}
+
+    def _renames(self, events: list[_Event]) -> dict[str, str]:
+        """The new names of manifests that were renamed within their directory."""
+        moves = [one for one in events if isinstance(one, FileEvent) and one.cookie]
+        targets = {(one.path, one.cookie): one.name for one in moves if EventKind.MOVED_TO in one.kinds}
+        return {
+            one.name: targets[one.path, one.cookie]
+            for one in moves
+            if EventKind.MOVED_FROM in one.kinds and (one.path, one.cookie) in targets
+        }
 
     def _names_touched(self, events: list[_Event]) -> set[str] | None:
         """The names of the directory's entries with events; None if other things may have changed too."""
@@ -220,9 +232,13 @@ def _concerns(event: FileEvent, path: str) -> bool:
 
 async def _forward(watcher: Watcher, path: str, events: Mailbox[_Event]) -> OSError:
     """Post the kernel's events to the source's mailbox until the watch fails; return the error."""
+    renamed = 0
     try:
         async for event in watcher:
             if _concerns(event, path):
+                renamed = event.cookie
+                events.post(event)
+            elif event.cookie and event.cookie == renamed:  # the new name of what was renamed
                 events.post(event)
     except OSError as error:
         return error

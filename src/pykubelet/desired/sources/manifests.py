@@ -7,14 +7,19 @@ A recently changed file that its writer has not closed (no event CLOSE_WRITE or 
 content counts until it is closed, or has not changed for `SETTLE_S`. So a slow editor never kills a running pod, and an
 incomplete manifest never starts one. A file that was removed and exists again before the next scan counts as returned
 (`ManifestScan.returned`) when it has been read.
+
+Editors save a file by renaming it to a backup, writing it anew, and removing the backup. So the content of a file that was renamed within
+its directory counts for `SETTLE_S`, or until the file is there again; the file with the new name is not read before. If the content is
+the same, the pod does not notice.
 """
 
 from __future__ import annotations
 
 import os.path
-from collections.abc import Set
+from collections.abc import Iterable, Mapping, Set
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import ManifestObject
@@ -54,13 +59,23 @@ class ManifestScan(Value):
     remarks: tuple[Remark, ...] = ()
 
 
+class _Rename(Value):
+    """A file was renamed to `new_name` within its directory. `until`: monotonic seconds. `is_new`: there was no such file."""
+
+    new_name: str
+    until: float
+    is_new: bool
+
+
 class Manifests:
     """The files at one path, a directory of manifests or a single one."""
 
-    def __init__(self, path: str, rules: ManifestRules, flight: SingleFlight) -> None:
+    def __init__(self, path: str, rules: ManifestRules, flight: SingleFlight, clock: Clock) -> None:
         self._path = path
         self._rules = rules
         self._flight = flight
+        self._clock = clock
+        self._renames: dict[str, _Rename] = {}
         self._known: dict[str, ManifestContent] = {}
         self._young: set[str] = set()
         self._removed: Set[str] = frozenset()
@@ -69,9 +84,25 @@ class Manifests:
         """Note that entries of the directory were removed since the last scan; some may exist again."""
         self._removed = self._removed | names
 
-    async def scan(
-        self, wall_s: float, closed: Set[str], settle: bool, touched: Set[str] | None = None
-    ) -> ManifestScan:
+    def note_renamed(self, names: Mapping[str, str]) -> None:
+        """Note the new names of files that were renamed within their directory since the last scan."""
+        folder = self._path if self._path not in self._known else os.path.dirname(self._path)
+        until = self._clock.monotonic() + SETTLE_S
+        for old, new in names.items():
+            if os.path.join(folder, old) in self._known and not new.startswith("."):
+                is_new = os.path.join(folder, new) not in self._known
+                self._renames[old] = _Rename(new, until, is_new)
+
+    def _keep_renames(self, present: Iterable[str]) -> None:
+        """Forget the renames that are over: those of some time ago, and those of files that were removed afterwards."""
+        now, names = self._clock.monotonic(), set(present)
+        self._renames = {
+            old: one
+            for old, one in self._renames.items()
+            if now < one.until and (old in names or one.new_name in names)
+        }
+
+    async def scan(self, closed: Set[str], settle: bool, touched: Set[str] | None = None) -> ManifestScan:
         """Scan the path. `closed`: names of files whose writers have closed them. `settle` False: take all files as closed.
 
         `touched`: names in the directory with events since the last scan; other files, except links, have not changed.
@@ -82,16 +113,26 @@ class Manifests:
         except HostError as error:
             return ManifestScan(problems=(problem(file_origin(self._path), "", str(error)),), keep=True)
         if at_path is None:
+            if self._path in self._known and self._is_saved():
+                return ManifestScan(unsettled=True, keep=True)
             self._known.clear()
             return ManifestScan()
         if at_path.is_file:
-            return await self._scan_file(at_path, wall_s, closed, settle)
+            return await self._scan_file(at_path, closed, settle)
         if not at_path.is_dir:
             words = f"is not a directory or file but a {at_path.kind}"
             return ManifestScan(problems=(problem(file_origin(self._path), "", words),), keep=True)
-        return await self._scan_directory(wall_s, closed, settle, touched)
+        return await self._scan_directory(closed, settle, touched)
 
-    async def _scan_file(self, stat: FileStat, wall_s: float, closed: Set[str], settle: bool) -> ManifestScan:
+    def _is_saved(self) -> bool:
+        """Whether the single file is away because an editor has renamed it to save it."""
+        folder = os.path.dirname(self._path)
+        new_names = [one.new_name for one in self._renames.values()]
+        self._keep_renames(name for name in new_names if stat_file(os.path.join(folder, name)) is not None)
+        return os.path.basename(self._path) in self._renames
+
+    async def _scan_file(self, stat: FileStat, closed: Set[str], settle: bool) -> ManifestScan:
+        wall_s = self._clock.wall()
         done = os.path.basename(self._path) in closed
         before = self._known.get(self._path)
         young = settle and not done and _is_young(stat, wall_s)
@@ -111,9 +152,8 @@ class Manifests:
             )
         return ManifestScan((), content.problems, unsettled, keep=True, remarks=content.remarks)
 
-    async def _scan_directory(
-        self, wall_s: float, closed: Set[str], settle: bool, touched: Set[str] | None
-    ) -> ManifestScan:
+    async def _scan_directory(self, closed: Set[str], settle: bool, touched: Set[str] | None) -> ManifestScan:
+        wall_s = self._clock.wall()
         try:
             entries = list_dir(self._path)
         except HostError as error:
@@ -121,11 +161,13 @@ class Manifests:
                 self._known.clear()
                 return ManifestScan()
             return ManifestScan(problems=(problem(file_origin(self._path), "", str(error)),), keep=True)
-        known: dict[str, ManifestContent] = {}
+        self._keep_renames(entry.name for entry in entries)
+        known = self._renamed(entry.name for entry in entries)
+        unread = {one.new_name for one in self._renames.values() if one.is_new}
         problems: list[ManifestProblem] = []
         young: set[str] = set()
         for entry in entries:
-            if entry.name.startswith(".") or entry.kind is FileKind.DIRECTORY:
+            if entry.name.startswith(".") or entry.name in unread or entry.kind is FileKind.DIRECTORY:
                 continue
             path = os.path.join(self._path, entry.name)
             if touched is not None and self._is_as_before(entry, path, touched):
@@ -151,17 +193,23 @@ class Manifests:
                     before = await self._read(path, stat)
             if before is not None:
                 known[path] = before
-        self._known, self._young = known, young
+        self._known = known = dict(sorted(known.items()))
+        self._young = young
         returned, self._removed = self._removed - young, self._removed & young
         return ManifestScan(
             tuple(pod for content in known.values() for pod in content.pods),
             (*problems, *(wrong for content in known.values() for wrong in content.problems)),
-            bool(young),
+            bool(young or self._renames),
             origins=tuple(path for path, content in known.items() for _ in content.pods),
             returned=frozenset(os.path.join(self._path, name) for name in returned),
             objects=tuple(found for content in known.values() for found in content.objects),
             remarks=tuple(remark for content in known.values() for remark in content.remarks),
         )
+
+    def _renamed(self, present: Iterable[str]) -> dict[str, ManifestContent]:
+        """The contents of files that were renamed and are not there again."""
+        away = self._renames.keys() - set(present)
+        return {path: self._known[path] for name in away if (path := os.path.join(self._path, name)) in self._known}
 
     def _is_as_before(self, entry: DirEntry, path: str, touched: Set[str]) -> bool:
         """Whether the file cannot have changed. The target of a link changes without events here."""

@@ -59,12 +59,13 @@ class FileEvent(Value):
     """One event. `path`: as given to `add` (empty on overflow). `name`: the entry in that directory; empty for `path` itself.
 
     `kinds`: one or several. IGNORED means that the watch has ended (it was removed, or the file was deleted or unmounted);
-    to continue, `add` it again.
+    to continue, `add` it again. `cookie`: the same for MOVED_FROM and MOVED_TO of one rename, else 0.
     """
 
     path: str
     name: str
     kinds: EventKind
+    cookie: int = 0
 
 
 class Watcher:
@@ -132,12 +133,12 @@ class Watcher:
             return
         at = 0
         while at < len(data):
-            watch, mask, _, length = _HEAD.unpack_from(data, at)
+            watch, mask, cookie, length = _HEAD.unpack_from(data, at)
             at += _HEAD.size
             name = data[at : at + length].rstrip(b"\0")
             at += length
             kinds = EventKind(mask & _REPORTED.value)
-            self._unread.append(FileEvent(self._path(watch, kinds), os.fsdecode(name), kinds))
+            self._unread.append(FileEvent(self._path(watch, kinds), os.fsdecode(name), kinds, cookie))
 
     def _path(self, watch: int, kinds: EventKind) -> str:
         """The path that was given to `add` for a watch. IGNORED also removes the watch."""
