@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.close_errors import CloseErrors
 from testbed import containerd, host, images, node
 from testbed.private_runtime import Testbed
 
@@ -25,6 +26,9 @@ LONG_FILES = (
 )
 
 
+_close_errors = CloseErrors()
+
+
 def pytest_configure() -> None:
     """No loop before the first asynchronous test: asyncio would make one that is never closed, which is a warning.
 
@@ -35,6 +39,21 @@ def pytest_configure() -> None:
     # a busy machine is no fault of what is tested
     settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("unhurried")
+    _close_errors.start()
+
+
+def pytest_unconfigure() -> None:
+    _close_errors.stop()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    """Fail the test if a descriptor was closed twice, in this process or in an agent that ends with the test."""
+    yield
+    if reports := _close_errors.take():
+        pytest.fail(
+            f"a descriptor was closed twice; perhaps in an earlier test of this file:\n{reports[:8000]}", pytrace=False
+        )
 
 
 def _kinds_of_machine() -> dict[str, tuple[bool, str]]:

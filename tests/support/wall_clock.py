@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 LIBRARY = "/usr/$LIB/faketime/libfaketimeMT.so.1"  # the dynamic linker knows what $LIB is
@@ -17,7 +18,7 @@ class WallClock:
     @property
     def environment(self) -> dict[str, str]:
         return {
-            "LD_PRELOAD": LIBRARY,
+            "LD_PRELOAD": f"{LIBRARY} {os.environ.get('LD_PRELOAD', '')}".strip(),
             "FAKETIME_TIMESTAMP_FILE": str(self._file),
             "FAKETIME_CACHE_DURATION": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",

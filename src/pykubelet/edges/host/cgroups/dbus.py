@@ -189,7 +189,9 @@ class DBusConnection:
         with self._lock:
             self._lost = True
             queues = [*self._answers.values(), *(queue for _, queue in self._listeners.values())]
-        self._socket.close()
+        self.close()  # ends a call that is being sent
+        with self._sending:  # no thread sends to a number that another file may have by then
+            self._socket.close()
         for queue in queues:
             queue.put(None)
 

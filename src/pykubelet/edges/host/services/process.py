@@ -10,14 +10,13 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping
+from typing import IO
 
-from pykubelet.base.kit.finish import finish
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.errors import HostError, translated
 
-#: Connecting takes a few iterations of the event loop.
-_CONNECT_S = 30.0
 _DRAIN_S = 1.0
+_PIECE = 64 << 10
 
 
 class ProgramResult(Value):
@@ -29,23 +28,65 @@ class ProgramResult(Value):
     out_cut: bool = False
 
 
-class _Output(asyncio.Protocol):
-    """Collects what a pipe delivers. `closed`: no process holds the pipe any more."""
+class _Output:
+    """Collects what a pipe delivers. `closed`: no process holds the pipe any more, or it was closed here.
 
-    def __init__(self, limit: int) -> None:
+    The file is the only owner of the descriptor. A transport of uvloop would close the number, and the file would close it again.
+    """
+
+    def __init__(self, pipe: IO[bytes], limit: int) -> None:
+        self._pipe = pipe
         self._limit = limit
         self.data = bytearray()
         self.cut = False
         self.closed = asyncio.Event()
+        os.set_blocking(pipe.fileno(), False)
+        asyncio.get_running_loop().add_reader(pipe.fileno(), self._read)
 
-    def data_received(self, data: bytes) -> None:
+    def _read(self) -> None:
         """Keep output up to the limit and drop the rest: a program with much output neither blocks nor uses up the memory."""
+        try:
+            data = os.read(self._pipe.fileno(), _PIECE)
+        except BlockingIOError:
+            return
         free = self._limit - len(self.data)
         self.cut = self.cut or len(data) > free
         self.data += data[: max(0, free)]
+        if not data:
+            self.close()
 
-    def connection_lost(self, _: Exception | None) -> None:
-        self.closed.set()
+    def close(self) -> None:
+        """Stop reading and close the pipe. Does nothing if it is closed."""
+        if not self._pipe.closed:
+            asyncio.get_running_loop().remove_reader(self._pipe.fileno())
+            self._pipe.close()
+            self.closed.set()
+
+
+class _Input:
+    """Sends data to a program and then closes the pipe. The file is the only owner of the descriptor."""
+
+    def __init__(self, pipe: IO[bytes], data: bytes) -> None:
+        self._pipe = pipe
+        self._left = memoryview(data)
+        os.set_blocking(pipe.fileno(), False)
+        asyncio.get_running_loop().add_writer(pipe.fileno(), self._write)
+
+    def _write(self) -> None:
+        try:
+            self._left = self._left[os.write(self._pipe.fileno(), self._left[:_PIECE]) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:  # the program has ended without reading its input, or has closed it
+            self._left = self._left[:0]
+        if not self._left:
+            self.close()
+
+    def close(self) -> None:
+        """Send nothing more and close the pipe. Does nothing if it is closed."""
+        if not self._pipe.closed:
+            asyncio.get_running_loop().remove_writer(self._pipe.fileno())
+            self._pipe.close()
 
 
 def kill_group(pid: int) -> None:
@@ -71,29 +112,29 @@ async def run_program(
     whole on a time-out, on cancellation, and when the program ends.
     """
     process = _start(argv, env, cwd)
-    try:
-        exited = _watch_exit(process.pid)
-    except OSError as error:  # no descriptor is left
-        kill_group(process.pid)
-        process.wait()
-        raise translated("pidfd_open", argv[0], error) from error
-    out, err = _Output(limit), _Output(limit)
-    pipes: list[asyncio.BaseTransport] = []
-    try:
-        async with asyncio.timeout(timeout_s):
-            # a pipe that is half connected has no owner that closes it
-            await finish(_connect(process, out, err, stdin, pipes), _CONNECT_S)
-            await exited.wait()
-            await _drain(out, err)
-    except TimeoutError:
-        raise HostError("exec", argv[0], "ETIMEDOUT", f"no end within {timeout_s:g} s") from None
-    finally:
-        if not exited.is_set():
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    with process.stdin, process.stdout, process.stderr:
+        try:
+            exited = _watch_exit(process.pid)
+        except OSError as error:  # no descriptor is left
             kill_group(process.pid)
-        for transport in pipes:
-            transport.close()
-        await exited.wait()
-        code = process.wait()
+            process.wait()
+            raise translated("pidfd_open", argv[0], error) from error
+        out, err = _Output(process.stdout, limit), _Output(process.stderr, limit)
+        sent = _Input(process.stdin, stdin)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await exited.wait()
+                await _drain(out, err)
+        except TimeoutError:
+            raise HostError("exec", argv[0], "ETIMEDOUT", f"no end within {timeout_s:g} s") from None
+        finally:
+            if not exited.is_set():
+                kill_group(process.pid)
+            for pipe in (out, err, sent):
+                pipe.close()
+            await exited.wait()
+            code = process.wait()
     return ProgramResult(code, bytes(out.data), bytes(err.data), out.cut)
 
 
@@ -120,20 +161,6 @@ def _watch_exit(pid: int) -> asyncio.Event:
 
     loop.add_reader(descriptor, end)
     return exited
-
-
-async def _connect(
-    process: subprocess.Popen[bytes], out: _Output, err: _Output, data: bytes, pipes: list[asyncio.BaseTransport]
-) -> None:
-    """Collect the output and send the input. `pipes`: gets the transports, which the caller closes."""
-    loop = asyncio.get_running_loop()
-    pipes.append((await loop.connect_read_pipe(lambda: out, process.stdout))[0])
-    pipes.append((await loop.connect_read_pipe(lambda: err, process.stderr))[0])
-    writing, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
-    pipes.append(writing)
-    if not writing.is_closing():  # the program may have ended without reading its input
-        writing.write(data)
-        writing.close()
 
 
 async def _drain(*outputs: _Output) -> None:
