@@ -56,6 +56,22 @@ def test_no_answer_to_a_probe_costs_much(name: str) -> None:
         check_cost(name, lambda: probe(port))
 
 
+HANDSHAKES: dict[str, Script] = {
+    "alerts without end": repeating(b"", b"\x15\x03\x03\x00\x02\x01\x5a"),
+    "empty records without end": repeating(b"", b"\x16\x03\x03\x00\x00"),
+    "a message of sixteen mebibytes": repeating(b"", b"\x16\x03\x03\x40\x00\x02\xff\xff\xff" + b"x" * 16380),
+    "messages of one byte": repeating(b"", b"\x16\x03\x03\x00\x01\x00"),
+    "plain text without end": repeating(b"HTTP/1.1 400 Bad Request\r\n\r\n", b"x"),
+    "nothing at all": sending(b""),
+}
+
+
+@pytest.mark.parametrize("name", HANDSHAKES)
+def test_no_answer_to_a_client_hello_costs_much(name: str) -> None:
+    with serving(HANDSHAKES[name]) as port:
+        check_cost(name, lambda: probe(port, "https"))
+
+
 def test_answers_that_differ_each_time_do_not_pile_up() -> None:
     """Caches of what probes are answered are bounded in bytes, not only in number."""
     numbers = iter(range(1_000_000))

@@ -90,7 +90,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._children: set[int] = set()  # their descriptors
         self._servers: dict[tuple[str, int], MemoryServer] = {}
         self._addresses: set[tuple[str, int]] = set()
-        self._pairs: dict[int, MemoryServer] = {}
         self._ports = EPHEMERAL
         self._awaited_sockets: set[int] = set()
         super().__init__(selector)
@@ -184,27 +183,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", int(port)))]
         return await super().getaddrinfo(host, port, **options)
 
-    async def sock_connect(self, sock: socket.socket, address: Any) -> None:
-        if sock.family != socket.AF_INET or address[0] != "127.0.0.1":
-            await super().sock_connect(sock, address)
-            return
-        server = self._servers.get((address[0], address[1]))
-        if server is None and tuple(address) not in self._addresses:
-            await super().sock_connect(sock, address)
-            return
-        if server is None:
-            raise ConnectionRefusedError(111, f"Connect call failed {address}")
-        self._pairs[sock.fileno()] = server
-
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
-        sock = options.get("sock")
-        server = self._pairs.pop(sock.fileno(), None) if sock is not None else self._servers.get((host, port))
-        if server is None:
+        server = self._servers.get((host, port))
+        if server is None and (host, port) not in self._addresses:
             return await super().create_connection(protocol_factory, host, port, **options)
-        if not server.is_open:
-            raise ConnectionRefusedError(111, "Connection refused")
-        if sock is not None:
-            sock.close()
+        if server is None or not server.is_open:
+            raise ConnectionRefusedError(111, f"Connect call failed {(host, port)}")
         self._ports = EPHEMERAL + (self._ports + 1 - EPHEMERAL) % 28000
         ours, theirs = ("127.0.0.1", self._ports), server.address
         near, far = MemoryTransport(self, ours, theirs), MemoryTransport(self, theirs, ours)
@@ -256,13 +240,23 @@ class MemoryServer:
             transport.abort()
 
 
+class MemorySocket:
+    """What a transport shows as its socket."""
+
+    family = socket.AF_INET
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        return
+
+
 class MemoryTransport(asyncio.Transport):
     """One end of a connection; what is written is there at the other end in the loop's next round."""
 
     peer: MemoryTransport
+    _start_tls_compatible = True
 
     def __init__(self, loop: VirtualLoop, ours: tuple[str, int], theirs: tuple[str, int]) -> None:
-        super().__init__({"sockname": ours, "peername": theirs})
+        super().__init__({"sockname": ours, "peername": theirs, "socket": MemorySocket()})
         self._loop = loop
         self._protocol: Any = None
         self._inbox: deque[bytes] = deque()

@@ -1,7 +1,7 @@
 """The HTTP probe: a GET that follows redirects on the same host; the status decides. HTTP hooks use it too.
 
-Owns: the exchange and its error messages. Uses bare sockets for `http` and asyncio's TLS for `https` (the certificate is not
-verified). It costs a fraction of a general client, because a full node makes fifty probes a second.
+Owns: the exchange and its error messages. Uses bare sockets, with TLS in memory for `https` (the certificate is not verified).
+It costs a fraction of a general client, because a full node makes fifty probes a second.
 
 Source: the Kubernetes documentation "Configure Liveness, Readiness and Startup Probes" (HTTP probes).
 """
@@ -9,14 +9,16 @@ Source: the Kubernetes documentation "Configure Liveness, Readiness and Startup 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
+from collections.abc import Callable
 from math import inf
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from pykubelet.base.kit.readiness import Overdue, until, wait_ready
+from pykubelet.base.kit.readiness import Overdue, wait_ready
 from pykubelet.base.kit.text import shorten
 from pykubelet.edges.host.fs.errors import reason_of
 from pykubelet.edges.probing.dial import DialError, abort, dial, literal_family
@@ -30,9 +32,9 @@ from pykubelet.edges.probing.http_wire import (
 from pykubelet.edges.probing.outcome import OUTPUT_LIMIT, Outcome, ProbeVerdict, errored, failed, passed, warned
 from pykubelet.net.http.hops import MAX_REDIRECTS, REDIRECTS, Hop, UnsendableRequest, redirect_hop
 
+T = TypeVar("T")
 USER_AGENT = "kube-probe/1.36"
 READ_BYTES = 16 << 10
-TLS_SHUTDOWN_S = 1.0
 PLAIN_ANSWER_TO_TLS = "server gave HTTP response to HTTPS client"
 _PLAIN_ANSWER = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
 
@@ -137,17 +139,17 @@ class HttpProber:
         connection = await dial(hop.host, hop.port, deadline)
         if hop.scheme != "https":
             return _Plain(connection, deadline)
-        name = "" if literal_family(hop.host) is not None else hop.host
+        name = None if literal_family(hop.host) is not None else hop.host
+        secured = _Tls(_Plain(connection, deadline), self._tls_settings(), name)
         try:
-            async with until(deadline):
-                reader, writer = await asyncio.open_connection(
-                    sock=connection, ssl=self._tls_settings(), server_hostname=name, ssl_shutdown_timeout=TLS_SHUTDOWN_S
-                )
+            await secured.shake_hands()
+        except ssl.SSLEOFError as error:
+            raise _Broken("EOF") from error
         except ssl.SSLError as error:
             raise _Broken(_tls_reason(error)) from error
         except OSError as error:
-            raise _Broken(_os_reason(error) if error.errno else "EOF") from error
-        return _Tls(reader, writer, deadline)
+            raise _Broken(_os_reason(error)) from error
+        return secured
 
     def _tls_settings(self) -> ssl.SSLContext:
         if self._tls is None:
@@ -189,6 +191,11 @@ class _Plain:
             except BlockingIOError:
                 continue  # woken by a packet with a wrong checksum
 
+    def send_some(self, data: bytes) -> None:
+        """Send what the kernel takes at once."""
+        with contextlib.suppress(OSError):
+            self._connection.send(data)
+
     def close(self, healthy: bool) -> None:
         if healthy:
             self._connection.close()
@@ -197,23 +204,50 @@ class _Plain:
 
 
 class _Tls:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, deadline: float) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._deadline = deadline
+    """TLS on a connection. OpenSSL gets at most READ_BYTES at once, so that no peer keeps it at work with records without data."""
+
+    def __init__(self, connection: _Plain, settings: ssl.SSLContext, name: str | None) -> None:
+        self._connection = connection
+        self._received, self._unsent = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = settings.wrap_bio(self._received, self._unsent, server_hostname=name)
+
+    async def shake_hands(self) -> None:
+        """Closes the connection if it fails. Raises OSError."""
+        try:
+            await self._exchange(self._tls.do_handshake)
+        except BaseException:
+            self._connection.close(healthy=False)
+            raise
 
     async def send(self, data: bytes) -> None:
-        self._writer.write(data)
+        self._tls.write(data)
+        await self._connection.send(self._unsent.read())
 
     async def receive(self) -> bytes:
-        async with until(self._deadline):
-            return await self._reader.read(READ_BYTES)
+        try:
+            return await self._exchange(lambda: self._tls.read(READ_BYTES))
+        except ssl.SSLEOFError:
+            return b""  # many servers end the connection without a word
 
     def close(self, healthy: bool) -> None:
         if healthy:
-            self._writer.close()
-        else:
-            self._writer.transport.abort()
+            with contextlib.suppress(OSError):  # an SSLError is one, too
+                self._tls.unwrap()
+            self._connection.send_some(self._unsent.read())
+        self._connection.close(healthy)
+
+    async def _exchange(self, work: Callable[[], T]) -> T:
+        """Do something for which OpenSSL may have to send and receive. Raises OSError."""
+        while True:
+            try:
+                return work()
+            except ssl.SSLWantReadError:
+                await self._connection.send(self._unsent.read())
+                data = await self._connection.receive()
+            if data:
+                self._received.write(data)
+            else:
+                self._received.write_eof()
 
 
 def _judge(answer: AnswerReader) -> Outcome:

@@ -12,14 +12,15 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Callable
-from typing import cast
+from typing import TypeVar, cast
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from pykubelet.base.kit.values import Value
 from pykubelet.net.http.response import BadResponse, ResponseParser
-from pykubelet.net.http.socks import connect_through
+from pykubelet.net.http.socks import SocksHandshake
 
+ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
 FAILURES = (OSError, ssl.SSLError, BadResponse)
 
 #: A dead peer is noticed within about half a minute, because it does not acknowledge data or keep-alive probes.
@@ -130,6 +131,8 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
         self.transport = cast(asyncio.Transport, transport)  # uvloop's class does not derive from it
+        for option in _KEEP_ALIVE:
+            transport.get_extra_info("socket").setsockopt(*option)
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`. Stops reading from the peer while the reader is far behind."""
@@ -208,33 +211,29 @@ class HttpConnection(asyncio.Protocol):
 
 
 async def dial(destination: Destination, tls: ssl.SSLContext | None, connect_s: float = CONNECT_S) -> HttpConnection:
-    """Open a connection that is ready for its first exchange. `connect_s`: the time for TCP, for each address."""
-    loop = asyncio.get_running_loop()
-    if isinstance(loop, asyncio.BaseEventLoop):
+    """Open a connection that is ready for its first exchange. `connect_s`: the time for TCP, for each address.
+
+    The event loop makes the socket and is its only owner. A socket of our own would have two: uvloop closes the number, also
+    when it is cancelled, and the socket object may close it again.
+    """
+    if isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop):
         _spare_memory()
     first, name = _first_hop(destination, tls)
-    connected = await _connected(*(destination.proxy or (destination.host, destination.port)), connect_s)
-    try:
-        if destination.proxy is not None and destination.proxy_scheme == SOCKS:
-            async with asyncio.timeout(CONNECT_S):
-                await connect_through(connected, destination.host, destination.port, *destination.proxy_user)
-        _, connection = await loop.create_connection(
-            HttpConnection,
-            sock=connected,
-            ssl=first,
-            server_hostname=name if first is not None else None,
-            ssl_handshake_timeout=CONNECT_S if first is not None else None,
+    if destination.proxy is not None and destination.proxy_scheme == SOCKS:
+        connection = await _through_socks(destination, *destination.proxy, connect_s)
+    else:
+        connection = await _connected(
+            HttpConnection, *(destination.proxy or (destination.host, destination.port)), connect_s
         )
-    except BaseException:
-        connected.close()
-        raise
-    connection.tls = tls
-    if destination.through_tunnel and tls is not None:
-        try:
+    try:
+        if first is not None:
+            await _secure(connection, first, name)
+        connection.tls = tls
+        if destination.through_tunnel and tls is not None:
             await _tunnel(destination, connection, tls)
-        except BaseException:
-            connection.abort()
-            raise
+    except BaseException:
+        connection.abort()
+        raise
     return connection
 
 
@@ -255,38 +254,48 @@ async def _tunnel(destination: Destination, connection: HttpConnection, tls: ssl
         raise ConnectionRefusedError(f"the proxy refuses to connect: status {response.status}")
     if connection.is_early:
         raise ConnectionResetError("the proxy sends something before TLS has begun")
+    await _secure(connection, tls, destination.server_name)
+    connection.used = False
+
+
+async def _secure(connection: HttpConnection, tls: ssl.SSLContext, server_name: str) -> None:
+    """Continue the connection with TLS."""
     assert connection.transport is not None
     transport = await asyncio.get_running_loop().start_tls(
-        connection.transport, connection, tls, server_hostname=destination.server_name, ssl_handshake_timeout=CONNECT_S
+        connection.transport, connection, tls, server_hostname=server_name, ssl_handshake_timeout=CONNECT_S
     )
     if transport is None:
         raise ConnectionResetError("the connection ended in the TLS handshake")
     connection.transport = transport
-    connection.used = False
 
 
-async def _connected(host: str, port: int, connect_s: float) -> socket.socket:
+async def _through_socks(destination: Destination, host: str, port: int, connect_s: float) -> HttpConnection:
+    handshake = await _connected(SocksHandshake, host, port, connect_s)
+    assert handshake.transport is not None
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            transport = await handshake.connect(destination.host, destination.port, *destination.proxy_user)
+    except BaseException:
+        handshake.transport.abort()
+        raise
+    connection = HttpConnection()
+    transport.set_protocol(connection)
+    connection.connection_made(transport)
+    return connection
+
+
+async def _connected(make: Callable[[], ProtocolT], host: str, port: int, connect_s: float) -> ProtocolT:
     """Connect to the first address that answers."""
     loop = asyncio.get_running_loop()
     problem: Exception = OSError(f"no address for {host}")
-    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        made = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
+    for family, _, _, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         try:
-            for level, option, value in _KEEP_ALIVE:
-                made.setsockopt(level, option, value)
             async with asyncio.timeout(connect_s):
-                await loop.sock_connect(made, address)
+                return (await loop.create_connection(make, *address[:2], family=family))[1]
         except TimeoutError:
-            made.close()
             problem = OSError(f"no connection to {address[0]} within {connect_s:g} s")
         except OSError as error:
-            made.close()
             problem = error
-        except BaseException:
-            made.close()
-            raise
-        else:
-            return made
     raise problem
 
 
