@@ -27,7 +27,7 @@ try:
 except OSError:
     pass
 """
-#: Both libuv and the file close the descriptor. uvloop says nothing of the error.
+#: Both libuv and the file close the descriptor. uvloop ignores the error.
 PIPE_OF_UVLOOP = """
 import asyncio, os, uvloop
 

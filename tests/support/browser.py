@@ -33,13 +33,13 @@ Json = dict[str, Any]
 
 
 class Browser:
-    """`profile`: an empty directory for the browser's own files."""
+    """`profile`: an empty directory for the browser's own files. `more`: further flags."""
 
-    def __init__(self, profile: Path) -> None:
+    def __init__(self, profile: Path, *more: str) -> None:
         commands, self._commands = os.pipe()
         self._answers, answers = os.pipe()
         shell = f'exec "$0" "$@" 3<&{commands} 4>&{answers}'
-        argv = [BROWSER, *FLAGS, "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
+        argv = [BROWSER, *FLAGS, *more, "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
         self._process = subprocess.Popen(
             ["bash", "-c", shell, *argv],
             pass_fds=(commands, answers),

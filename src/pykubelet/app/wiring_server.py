@@ -27,6 +27,7 @@ from pykubelet.net.http.client_hello import ContextsByGroup
 from pykubelet.net.http.server import JSON, Answer, Handler, Request, Response, ServedConnection
 from pykubelet.serve.auth.auth_filter import AuthFilter, Reviewers, auth_rules
 from pykubelet.serve.endpoints.api_routes import ApiHandler
+from pykubelet.serve.endpoints.browsers import for_own_hosts, node_names
 from pykubelet.serve.endpoints.contention import Contention
 from pykubelet.serve.endpoints.counted import READ_ONLY, READ_WRITE, counted
 from pykubelet.serve.endpoints.endpoint import authorization_rules, metric_labels
@@ -115,6 +116,7 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
         loops.append(("contention", contention.watch()))
     if "readOnlyPort" in listening:
         handler = unauthenticated_handler(read_only_router(ENDPOINTS, inputs))
+        handler = for_own_hosts(handler, lambda: node_names(cells.node.cell.get()))
         handler = counted(handler, READ_ONLY, paths)
         loops.append(("read-only", serve_port(handler, listening["readOnlyPort"], "the read-only port")))
     if "port" in listening:

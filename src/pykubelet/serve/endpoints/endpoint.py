@@ -87,6 +87,7 @@ class Endpoint(Value, Generic[InputsT]):
     `authorization`: subresources of the node, tried in this order; the first that is allowed admits the request.
     `when`: whether this node has the endpoint at all, for feature gates and flags.
     `read_only`: it is also on the read-only port, for clients without credentials.
+    `has_effect`: a GET of it does something beyond reading, so that no browser may make it for another site's page.
     `label`, `long_running`: labels of the HTTP metrics; without a label, the path determines it (see `counted_name`).
 
     Raises ValueError for an endpoint that no port could serve, or that declares no authorization.
@@ -102,6 +103,7 @@ class Endpoint(Value, Generic[InputsT]):
     read_only: bool = False
     label: str = ""
     long_running: bool = False
+    has_effect: bool = False
 
     def __post_init__(self) -> None:
         if not first_segment(self.path):

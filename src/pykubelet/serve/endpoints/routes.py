@@ -8,6 +8,7 @@ from pykubelet.base.kit.tracing import is_traced
 from pykubelet.base.kit.values import Value
 from pykubelet.config.settings import Settings
 from pykubelet.net.http.server import Answer, Handler, Request, Response, ServedConnection
+from pykubelet.serve.endpoints.browsers import refuse_other_site
 from pykubelet.serve.endpoints.endpoint import (
     ANY,
     NOT_FOUND,
@@ -22,23 +23,26 @@ from pykubelet.serve.endpoints.traced import traced
 
 
 class _Route(Value):
-    """One route. `methods`: the allowed ones; ANY: all. `below`: as in `Endpoint`."""
+    """One route. `methods`: the allowed ones; ANY: all. `below`, `has_effect`: as in `Endpoint`."""
 
     path: str
     methods: frozenset[str]
     handler: EndpointHandler
     below: bool = False
+    has_effect: bool = False
 
 
 class Router:
     """The routes of a port. An exact match of the path has precedence over routes with `below`; else the first match counts.
 
-    `traces`: whether requests make spans. `is_public`: the clients need no credentials.
+    `traces`: whether requests make spans. `is_public`: the clients need no credentials, and there is no TLS. On all ports, what a
+    browser requests for another site's page has no effect (`browsers.py`).
     """
 
     def __init__(self, routes: Iterable[_Route], *, traces: bool = True, is_public: bool = True) -> None:
         self._traces = traces
         self._is_public = is_public
+        self._scheme = "http" if is_public else "https"
         self._exact: dict[str, _Route] = {}
         self._below: list[tuple[str, _Route]] = []
         for route in routes:
@@ -52,6 +56,9 @@ class Router:
         route = self._exact.get(request.path) or self._find_above(request.path + "/")
         if route is None:
             return NOT_FOUND
+        refused = refuse_other_site(request, self._scheme, has_effect=route.has_effect)
+        if refused is not None:
+            return refused
         if route.methods and request.method not in route.methods:
             return WRONG_METHOD
         if self._traces and is_traced():
@@ -85,7 +92,7 @@ def read_only_router(table: Iterable[Endpoint[InputsT]], inputs: InputsT) -> Rou
 
 
 def _route(endpoint: Endpoint[InputsT], handler: EndpointHandler) -> _Route:
-    return _Route(endpoint.path, endpoint.methods, handler, endpoint.below)
+    return _Route(endpoint.path, endpoint.methods, handler, endpoint.below, endpoint.has_effect)
 
 
 def _refusal(endpoint: Endpoint[InputsT]) -> _Route | None:

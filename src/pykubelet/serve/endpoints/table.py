@@ -141,6 +141,10 @@ def _metrics_page(
     return Endpoint(path, GET, scraped, (METRICS,), CORE, read_only=True, label=label)
 
 
+def _stream(path: str, handler: Callable[[EndpointInputs], EndpointHandler]) -> Endpoint[EndpointInputs]:
+    return Endpoint(path, STREAM, handler, (PROXY,), DEBUGGING, below=True, long_running=True, has_effect=True)
+
+
 ENDPOINTS: tuple[Endpoint[EndpointInputs], ...] = (
     Endpoint(HEALTH_PATH, ANY, lambda i: health_handler(i.checks), (HEALTHZ, PROXY), CORE, below=True, read_only=True),
     Endpoint("/pods", GET, _pods, (PODS, PROXY), CORE, read_only=True),
@@ -152,17 +156,9 @@ ENDPOINTS: tuple[Endpoint[EndpointInputs], ...] = (
     _metrics_page("/metrics/resource", lambda i: i.usage.resource_metrics),
     _metrics_page("/metrics/probes", lambda _: probe_metrics),
     _metrics_page("/metrics/slis", lambda i: health_metrics(i.checks), label=OTHER),
-    Endpoint("/exec/", STREAM, lambda i: _streams(i).exec, (PROXY,), DEBUGGING, below=True, long_running=True),
-    Endpoint("/attach/", STREAM, lambda i: _streams(i).attach, (PROXY,), DEBUGGING, below=True, long_running=True),
-    Endpoint(
-        "/portForward/",
-        STREAM,
-        lambda i: _streams(i).port_forward,
-        (PROXY,),
-        DEBUGGING,
-        below=True,
-        long_running=True,
-    ),
+    _stream("/exec/", lambda i: _streams(i).exec),
+    _stream("/attach/", lambda i: _streams(i).attach),
+    _stream("/portForward/", lambda i: _streams(i).port_forward),
     Endpoint("/run/", POST, lambda i: _streams(i).run, (PROXY,), DEBUGGING, below=True),
     Endpoint("/containerLogs/", GET, _container_logs, (PROXY,), DEBUGGING, below=True),
     Endpoint(
@@ -184,6 +180,7 @@ ENDPOINTS: tuple[Endpoint[EndpointInputs], ...] = (
         PROFILING,
         below=True,
         long_running=True,
+        has_effect=True,
     ),
     Endpoint("/debug/flags/v", PUT, lambda _: set_verbosity, (PROXY,), DEBUG_FLAGS, long_running=True),
     Endpoint("/debug/pods/", GET, _explain, (PROXY,), HIDDEN, below=True, long_running=True),
