@@ -46,6 +46,10 @@ def over(name: str, reason: str, message: str, after: str = "put") -> Fault:
     return Fault(name, "", reason, message, after=after)
 
 
+def rejected(name: str, reason: str, message: str, next_step: str = "admit the pod when that has changed") -> Fault:
+    return Fault(name, "admission", reason, message, next_step, at=False)
+
+
 def probe_of(name: str, what: str, message: str, next_step: str = "probe") -> Fault:
     return Fault(name, what, "Unhealthy", message, next_step, "start")
 
@@ -74,13 +78,17 @@ FAULTS = {
         start_of("env-file-missing", "CreateContainerConfigError", "couldn't parse env file"),
     ],
     "admission": [
-        over("apparmor-absent", "AppArmor", "AppArmor is not enabled on the host"),
-        over("port-taken", "NodePorts", "didn't have free ports for the requested pod ports"),
-        over("cpu-too-little", "UnexpectedAdmissionError", "to reclaim resources: [(res: cpu, q: "),
-        over("memory-too-little", "UnexpectedAdmissionError", "to reclaim resources: [(res: memory, q: "),
-        over("sysctl-unsafe", "SysctlForbidden", 'forbidden sysctl: "kernel.msgmax" not allowlisted'),
-        over("groups-strict", "SupplementalGroupsPolicyNotSupported", "Strict is not supported in this node"),
-        over("node-selector", "NodeAffinity", "didn't match Pod's node affinity/selector"),
+        rejected(
+            "apparmor-absent", "AppArmor", "AppArmor is not enabled on the host", "at the next start of the agent"
+        ),
+        rejected("port-taken", "NodePorts", "didn't have free ports for the requested pod ports"),
+        rejected("cpu-too-little", "UnexpectedAdmissionError", "to reclaim resources: [(res: cpu, q: "),
+        rejected("memory-too-little", "UnexpectedAdmissionError", "to reclaim resources: [(res: memory, q: "),
+        rejected(
+            "sysctl-unsafe", "SysctlForbidden", '"kernel.msgmax" not allowlisted', "at the next start of the agent"
+        ),
+        rejected("groups-strict", "SupplementalGroupsPolicyNotSupported", "Strict is not supported in this node"),
+        rejected("node-selector", "NodeAffinity", "didn't match Pod's node affinity/selector"),
     ],
     "volumes": [
         Fault("device-missing", "volume", "FailedMount", "/dev/nothing is not a block device", "try again"),

@@ -308,6 +308,11 @@ def _near(known: Sequence[Document], name: str) -> str:
     return "; there are none" if not known else "; pykubelet pods lists them"
 
 
+def _starts_with_agent(pod: Document) -> bool:
+    """Whether it is a static pod that the node has ended: it counts as ended only as long as the agent runs."""
+    return pod["source"] != "api" and pod["kill_reason"] in ("evicted", "shutdown")
+
+
 def _print_pod(pod: Document) -> None:
     now = pod["time"]
     print(f"Pod {pod['namespace']}/{pod['name']} ({pod['uid']}), from {pod['source']}")
@@ -323,7 +328,8 @@ def _print_pod(pod: Document) -> None:
         print(f"Stage {pod['stage']}{why} for {render_age(now - pod['stage_since'])}")
     print("\nWaits for:")
     if pod["stage"] == "finished" and not pod["waits"]:
-        print("  nothing: the pod has ended, and its containers are not started again")
+        before = " before the next start of the agent" if _starts_with_agent(pod) else ""
+        print(f"  nothing: the pod has ended, and its containers are not started again{before}")
     else:
         _print_waits(pod["waits"], now)
     if pod["containers"]:

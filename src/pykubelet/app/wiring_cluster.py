@@ -179,9 +179,8 @@ class Cluster(Value):
             self.client, inputs, cells.report_waits.writer, m.clock, PublishPeriods(away_max_s=away_s)
         )
         events = EventSender(self.events, m.outbox, roster, lifecycles, node, m.clock, event_periods)
-        mirrors = MirrorsLoop(
-            self.client, MirrorInputs(roster, lifecycles, node, api), m.clock, MirrorPeriods(away_max_s=away_s)
-        )
+        mirrored = MirrorInputs(roster, lifecycles, node, api, cells.api_pods.cell, cells.statuses.cell)
+        mirrors = MirrorsLoop(self.client, mirrored, m.clock, MirrorPeriods(away_max_s=away_s))
         return [("publisher", publisher.run()), ("mirrors", mirrors.run()), ("event-sender", events.run())]
 
 

@@ -18,7 +18,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
-from pykubelet.base.model.lifecycle import Lifecycles, Stage
+from pykubelet.base.model.lifecycle import KillReason, Lifecycles, Stage
 from pykubelet.base.model.mounts import AttachLimit, Mounts
 from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.observed import Observed
@@ -196,3 +196,16 @@ async def test_a_settled_roster_sleeps(stand: RosterStand) -> None:
 
 async def test_a_roster_that_sleeps_still_comes_round(stand: RosterStand) -> None:
     await asyncio.wait_for(stand.heartbeat.wait_for(lambda heartbeat: heartbeat.at is not None), 30)
+
+
+async def test_a_rejected_static_pod_is_admitted_when_another_has_left(stand: RosterStand) -> None:
+    ports = [{"containerPort": 80, "hostPort": 80}]
+    first, second = (make_pod(name, source="file", ports=ports) for name in ("first", "second"))
+    stand.send(first)
+    await stand.until("first-1")
+    stand.send(first, second)
+    assert (await stand.until("second-1")).pods[PodUID("second-1")].rejection is not None
+    stand.lifecycles.publish(stage(second, Stage.FINISHED, KillReason.REJECTED))
+    stand.send(second)
+    admitted = stand.roster.wait_for(lambda r: r.pods[PodUID("second-1")].rejection is None)
+    await asyncio.wait_for(admitted, 30)

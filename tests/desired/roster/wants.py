@@ -19,6 +19,7 @@ from pykubelet.base.model.roster import NameHolder, Roster, SourceChanged, pod_r
 from pykubelet.desired.roster.decide import settle
 from pykubelet.desired.roster.merge import roster_of, take
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, RosterState
+from pykubelet.desired.roster.readmission import readmit
 from pykubelet.desired.roster.resize import settle_sizes
 
 NODE = NodeView(
@@ -104,6 +105,7 @@ class Desk:
         return self.settle_again(at, now, wall)
 
     def settle_again(self, at: AdmissionFacts | None = None, now: float = 0.0, wall: float = WALL) -> Roster:
+        self.state = readmit(self.state, at or facts(), now, wall)
         self.state, recorder = settle(self.state, at or facts(), now, wall)
         self._note(recorder)
         entries, recorder = settle_sizes(self.state.entries, at or facts(), wall)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from report.apiserver import static_pod
 
-from pykubelet.base.api.core import Pod
+from pykubelet.base.api.core import Pod, PodStatus
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
+from pykubelet.base.model.roster import ApiPods, Roster, RosterPod, pod_ref
+from pykubelet.base.model.statuses import Statuses
 from pykubelet.report.mirrors.decide import MakeMirror, RemoveMirror, mirror_of, plan_mirrors
 
 NODE = NodeView("n1", "n1", registered=True, uid="node-uid")
@@ -66,6 +68,29 @@ def test_a_mirror_pod_that_a_user_deletes_goes_at_once() -> None:
     there = mirror(static, deletionTimestamp="2026-01-01T00:00:00Z")
     errand = plan_mirrors(roster(static, mirrors=(there,)), Lifecycles(), NODE)[NAME]
     assert isinstance(errand, RemoveMirror)
+
+
+@pytest.mark.parametrize(
+    ("there", "now", "is_remembered", "goes"),
+    [
+        ("Failed", "Running", False, True),
+        ("Succeeded", "Pending", False, True),
+        ("Failed", "Failed", False, False),
+        ("Running", "Running", False, False),
+        ("Failed", "Running", True, False),  # the agent has not looked at the pod since its restart
+    ],
+)
+def test_a_mirror_that_has_ended_goes_when_its_pod_has_started_again(
+    there: str, now: str, is_remembered: bool, goes: bool
+) -> None:
+    static = static_pod()
+    shown = mirror(static)
+    ended = replace(shown, status=PodStatus(phase=there))
+    api = ApiPods({pod_ref(ended).uid: ended}, synced=True)
+    uid = pod_ref(static).uid
+    statuses = Statuses({uid: PodStatus(phase=now)}, frozenset({uid}) if is_remembered else frozenset())
+    errands = plan_mirrors(roster(static, mirrors=(shown,)), Lifecycles(), NODE, api, statuses)
+    assert (NAME in errands) == goes
 
 
 def test_an_orphan_goes_once_all_is_known_and_its_pod_has_ended() -> None:

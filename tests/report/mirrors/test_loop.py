@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from report.apiserver import PODS, Cluster, a_cluster, static_pod
 
+from pykubelet.base.api.core import PodStatus
 from pykubelet.base.kit.cells import CellWriter, make_cell
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.apistate import ApiState
@@ -23,7 +24,9 @@ PATIENT = MirrorPeriods(retry_s=600.0, retry_max_s=600.0, away_max_s=600.0)
 
 def start_mirrors(supervisor: Supervisor, found: Cluster, periods: MirrorPeriods) -> CellWriter[ApiState]:
     state, writer = make_cell("api-state", ApiState())
-    inputs = MirrorInputs(found.roster.cell, found.lifecycles.cell, found.node.cell, state)
+    inputs = MirrorInputs(
+        found.roster.cell, found.lifecycles.cell, found.node.cell, state, found.pods.cell, found.statuses.cell
+    )
     supervisor.start_root("mirrors", MirrorsLoop(found.client, inputs, found.server.clock, periods).run())
     return writer
 
@@ -61,6 +64,22 @@ async def test_made_again_when_a_user_deletes_it(cluster: Cluster) -> None:
     cluster.server.delete(f"{PODS}/web-n1", {"gracePeriodSeconds": 30})
     await cluster.until(lambda: cluster.there("web-n1").metadata.uid != first)
     assert not cluster.there("web-n1").metadata.deletionTimestamp
+
+
+async def test_made_again_when_its_static_pod_starts_again(cluster: Cluster) -> None:
+    static = static_pod()
+    cluster.want(static)
+    await mirrored(cluster, "s1")
+    first = cluster.there("web-n1")
+    cluster.report("s1", PodStatus(phase="Failed", reason="NodePorts"))
+    cluster.server.update(f"{PODS}/web-n1/status", lambda pod: pod["status"].update(phase="Failed"))
+    await asyncio.sleep(2.3)
+    assert cluster.there("web-n1").metadata.uid == first.metadata.uid
+    cluster.report("s1", PodStatus(phase="Pending"))
+    await cluster.until(lambda: cluster.there("web-n1").metadata.uid != first.metadata.uid)
+    assert cluster.there("web-n1").status.phase == "Pending"
+    await asyncio.sleep(2.3)
+    assert len(cluster.sent("POST")) == 2
 
 
 async def test_gone_with_its_static_pod(cluster: Cluster) -> None:

@@ -15,12 +15,12 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import Lifecycles, Stage
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.probes import ProbeKind, ProbeResults
-from pykubelet.base.model.roster import Roster
+from pykubelet.base.model.roster import Rejection, Roster, RosterPod
 from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.net.http.server import Request
 from pykubelet.report.status.project import project_status
 from pykubelet.serve.explain.documents import ask_routes
-from pykubelet.serve.explain.waits import node_waits, pod_waits
+from pykubelet.serve.explain.waits import admission_waits, node_waits, pod_waits
 
 
 def ask(path: str, **fields: Any) -> Any:
@@ -151,6 +151,24 @@ def test_running_containers_that_hold_the_pod_up_are_waits(
     waits = pod_waits(life, None, (), status)
     assert [(w.what, w.subject) for w in waits] == expected
     assert {w.since for w in waits} <= {WALL + 1}
+
+
+@pytest.mark.parametrize(
+    ("source", "reason", "step"),
+    [
+        ("file", "NodePorts", "admit the pod when that has changed"),
+        ("file", "AppArmor", "decide again at the next start of the agent"),
+        ("api", "NodePorts", ""),
+    ],
+)
+def test_a_static_pod_that_is_rejected_waits_for_its_admission(source: str, reason: str, step: str) -> None:
+    pod = make_pod(static=source == "file")
+    entry = RosterPod(pod, source, WALL, Rejection(reason, "why"))
+    life = lifecycle(pod, Stage.FINISHED)
+    waits = admission_waits(entry, life)
+    expected = [("admission", reason, "why", step, life.stage_since)] if step else []
+    assert [(w.what, w.reason, w.detail, w.next_step, w.since) for w in waits] == expected
+    assert admission_waits(replace(entry, rejection=None), life) == ()
 
 
 def test_readiness_gates_are_waited_for() -> None:

@@ -6,7 +6,7 @@ Rules:
   restart of the agent changes nothing.
 - A pod counts against the capacity from its admission until its containers are gone. A pod that is no longer desired does
   not count.
-- A decision holds until the pod leaves its source.
+- A decision holds until the pod leaves its source, except the rejection of a static pod (`readmission.py`).
 - A pod of the API that has ended or is being deleted is admitted without checks, because nothing of it is started.
 - Until the runtime was listed, it is not known which pods run. If not all pods fit, all are held until then.
 - A critical pod that does not fit preempts others, which are rejected as `Preempting`. It is held until they have ended,
@@ -30,7 +30,7 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.labels import SOURCE_API
-from pykubelet.base.model.lifecycle import KillReason, Stage
+from pykubelet.base.model.lifecycle import ENDED_STAGES, KillReason
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.phase import pod_phase
@@ -135,13 +135,13 @@ def settle(
         return replace(state, entries=_hold_all(entries, undecided, NODE_UNKNOWN, wall)), tuple(recorder)
     if facts.observed.listed_at is None and not _all_fit(entries, undecided, facts):
         return replace(state, entries=_hold_all(entries, undecided, UNLISTED, wall)), tuple(recorder)
-    load = _load(entries, facts)
+    load = load_now(entries, facts)
     for entry in sorted(undecided, key=lambda entry: _rank(entry, facts.observed)):
         trace = trace_of(entry.item.pod, entry.ref.uid, facts.observed)
         judgement = _judge(entry, trace, load, facts)
         if isinstance(judgement, _Lacks):
             recorder.extend(_preempt(entries, entry, judgement.shortages, facts, (now, wall)))
-            load = _load(entries, facts)
+            load = load_now(entries, facts)
         else:
             if isinstance(judgement, _Place):
                 placing = replace(entry, refusal=judgement.refusal)
@@ -216,10 +216,7 @@ def _placing(entries: Entries, entry: Entry, placements: Placements, wall: float
 
 def _have_ended(victims: frozenset[PodUID], entries: Mapping[PodUID, Entry], facts: AdmissionFacts) -> bool:
     lifecycles = facts.lifecycles.pods
-    return all(
-        lifecycles[uid].stage in (Stage.TERMINATED, Stage.FINISHED) if uid in lifecycles else uid not in entries
-        for uid in victims
-    )
+    return all(lifecycles[uid].stage in ENDED_STAGES if uid in lifecycles else uid not in entries for uid in victims)
 
 
 def _hold_all(entries: Entries, undecided: list[Entry], wait: Wait, wall: float) -> Entries:
@@ -278,20 +275,19 @@ def counts(entry: Entry, facts: AdmissionFacts) -> bool:
     lifecycle = facts.lifecycles.pods.get(entry.ref.uid)
     if lifecycle is None:
         return not entry.was_over
-    gone = lifecycle.stage in (Stage.TERMINATED, Stage.FINISHED)
-    return not gone or lifecycle.kill_reason in (
-        KillReason.REMOVED,
-        KillReason.RENEWED,
-    )  # desired again: it will start again
+    if lifecycle.stage not in ENDED_STAGES or lifecycle.kill_reason in (KillReason.REMOVED, KillReason.RENEWED):
+        return True  # it runs, or is desired again and will start again
+    return lifecycle.stage_since == entry.rejected_since  # it was rejected then, and is admitted now
 
 
-def _load(entries: Entries, facts: AdmissionFacts) -> Load:
+def load_now(entries: Mapping[PodUID, Entry], facts: AdmissionFacts) -> Load:
+    """The load of all pods that count against the capacity now."""
     return admission.load_of(entry.demand for entry in entries.values() if counts(entry, facts))
 
 
 def _all_fit(entries: Entries, undecided: list[Entry], facts: AdmissionFacts) -> bool:
     """Whether all undecided pods fit, so that their order does not matter."""
-    load = _load(entries, facts)
+    load = load_now(entries, facts)
     for entry in undecided:
         judgement = _judge(entry, Trace.NONE, load, facts)
         if isinstance(judgement, _Lacks) or (isinstance(judgement, _Refuse) and not judgement.firm):
@@ -304,6 +300,12 @@ def _all_fit(entries: Entries, undecided: list[Entry], facts: AdmissionFacts) ->
 
 
 # One pod
+
+
+def would_admit(entry: Entry, load: Load, facts: AdmissionFacts) -> bool:
+    """Whether a pod of which nothing runs would be admitted now without preemption, if it can be placed."""
+    judgement = _judge(entry, Trace.NONE, load, facts)
+    return isinstance(judgement, _Admit) or (isinstance(judgement, _Place) and judgement.refusal is None)
 
 
 def _judge(entry: Entry, trace: Trace, load: Load, facts: AdmissionFacts) -> _Judgement:

@@ -1,7 +1,8 @@
 """The loop of the roster: takes the pod sets of the sources, decides on admission, publishes `Roster`.
 
 Owns: the cells `Roster` and `roster-heartbeat`. Reads: `NodeView`, `RuntimeReady`, `Observed`, `Lifecycles`,
-`NodeShutdown`, `NodePressure`, `Placements`. A change of these cells leads to a pass only while pods or resizes are undecided.
+`NodeShutdown`, `NodePressure`, `Placements`. A change of these cells leads to a pass only while pods or resizes are undecided, or
+rejected pods may be admitted later.
 """
 
 from __future__ import annotations
@@ -35,9 +36,12 @@ from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.merge import roster_of, take
 from pykubelet.desired.roster.metrics import count_preemptions, count_rejection, count_resizes
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, AdmissionVerdict, RosterState
+from pykubelet.desired.roster.readmission import free_at, is_readmissible, readmit
 from pykubelet.desired.roster.resize import settle_sizes
 
 log = Log("roster")
+#: Between two looks at whether rejected pods can be admitted, because the cells change often on a busy node.
+READMISSION_PAUSE_S = 0.1
 
 
 class RosterInputs(Value):
@@ -107,13 +111,20 @@ class RosterLoop:
             await self._unsettled.wait()
             with set_on_change(changed, *cells, inputs.placements):
                 while self._unsettled.is_set():
-                    ends = [e.until for e in self._state.entries.values() if e.verdict is AdmissionVerdict.PREEMPTING]
-                    timeout = max(0.0, min(ends) - self._clock.monotonic()) if ends else None
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(timeout):
+                        async with asyncio.timeout(self._next_pass_s()):
                             await changed.wait()
+                    if self._state.is_settled:  # only rejected pods wait, for what becomes free
+                        await asyncio.sleep(READMISSION_PAUSE_S)
                     changed.clear()
                     self._update([])
+
+    def _next_pass_s(self) -> float | None:
+        """Seconds until the next pass without a change of a cell."""
+        entries, now = self._state.entries.values(), self._clock.monotonic()
+        ends = [e.until for e in entries if e.verdict is AdmissionVerdict.PREEMPTING]
+        ends += [at for e in entries if e.tried is not None and (at := free_at(e)) > now]
+        return max(0.0, min(ends) - now) if ends else None
 
     async def _follow_limits(self) -> None:
         """Reject pods that cannot start because of a limit of volumes. Never returns."""
@@ -133,6 +144,7 @@ class RosterLoop:
         state, recorder = reject_at_limit(state, self._inputs.mounts.get().at_limit)
         kube_events.extend(recorder)
         facts = self._facts()
+        state = readmit(state, facts, self._clock.monotonic(), wall)
         state, recorder = settle(state, facts, self._clock.monotonic(), wall)
         kube_events.extend(recorder)
         if any(kube_event.reason == EVENT_PREEMPTING for kube_event in recorder):
@@ -144,7 +156,7 @@ class RosterLoop:
                 count_resizes(state.entries, entries)
             state = state if entries is state.entries else replace(state, entries=entries)
         self._state = state
-        if state.is_settled:
+        if state.is_settled and not any(map(is_readmissible, state.entries.values())):
             self._unsettled.clear()
         else:
             self._unsettled.set()

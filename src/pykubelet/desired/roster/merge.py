@@ -216,7 +216,8 @@ def with_given_size(entry: Entry, pod: Pod) -> Pod:
 
 
 def _came_back(entry: Entry, pod: Pod) -> bool:
-    return is_static(pod) and _seen_at(pod, entry.item.seen_at) != entry.item.seen_at
+    before = entry.wanted or entry.item.pod
+    return is_static(pod) and _seen_at(pod, entry.item.seen_at) != _seen_at(before, entry.item.seen_at)
 
 
 def _seen_at(pod: Pod, wall: float) -> float:

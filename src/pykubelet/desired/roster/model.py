@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.backoff import Backoff
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
@@ -111,7 +112,9 @@ class Entry(Value):
     `asked_at`: when a new read of the Node was requested, in monotonic seconds, because the known Node does not match the pod.
     `was_over`: its containers had already ended for good when it was admitted. `wanted`: the pod as its source has it, which
     may request another size than `item.pod` has. `placing_number`: the order of admission of pods that are being placed.
-    `refusal`: why the pod is rejected even if it can be placed. `origin`: where its source has read it.
+    `refusal`: why the pod is rejected even if it can be placed. `origin`: where its source has read it. `tried`, `retry`: the placements
+    with which the resource managers rejected it, and the back-off of its placement; `rejected_since`: since when an admitted pod had been
+    rejected before, in wall seconds (`readmission.py`).
     """
 
     item: RosterPod
@@ -128,6 +131,9 @@ class Entry(Value):
     placing_number: int = 0
     refusal: Rejection | None = None
     origin: str = ""
+    tried: Placements | None = None
+    retry: Backoff | None = None
+    rejected_since: float | None = None
 
     @property
     def is_resizing(self) -> bool:

@@ -4,6 +4,8 @@ Rules:
 - A static pod has one mirror pod, with its name and hash. A mirror pod with a deletion timestamp is deleted at once and
   created again, because deleting a mirror pod does not stop the static pod. A mirror pod with another hash is deleted when
   the static pod that it shows has ended.
+- A mirror pod that has ended is deleted and created again when its static pod has started again: after its manifest was away, or
+  because the node admits it after all. For clients of the API, an ended pod never starts again.
 - A mirror pod without a static pod is deleted when all sources have reported and its static pod has ended.
 - The Node object owns the mirror pods, so that they are garbage-collected with it. Without a Node, none is created.
 Source: the Kubernetes documentation "Create static Pods".
@@ -18,7 +20,10 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.labels import CONFIG_HASH, CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.roster import Roster, is_static, pod_ref
+from pykubelet.base.model.roster import TERMINAL_PHASES, ApiPods, Roster, has_ended_in_api, is_static, pod_ref
+from pykubelet.base.model.statuses import Statuses
+
+_NO_PODS, _NO_STATUSES = ApiPods(), Statuses()
 
 
 class MakeMirror(Value):
@@ -42,8 +47,11 @@ def has_mirrors(roster: Roster) -> bool:
     return bool(roster.mirrors) or any(is_static(entry.pod) for entry in roster.pods.values())
 
 
-def plan_mirrors(roster: Roster, lifecycles: Lifecycles, node: NodeView) -> Mapping[str, MirrorAction]:
-    """The errands by full name. None before the API server's pods were listed."""
+def plan_mirrors(
+    roster: Roster, lifecycles: Lifecycles, node: NodeView, api: ApiPods = _NO_PODS, statuses: Statuses = _NO_STATUSES
+) -> Mapping[str, MirrorAction]:
+    """The errands by full name. None before the API server's pods were listed. `api`: has the mirrors with their statuses;
+    `statuses`: the agent's own."""
     if roster.mirrors is None:
         return {}
     statics = {pod_ref(e.pod).full_name: e.pod for e in roster.pods.values() if is_static(e.pod)}
@@ -59,11 +67,21 @@ def plan_mirrors(roster: Roster, lifecycles: Lifecycles, node: NodeView) -> Mapp
             static, lifecycles
         ):
             errands[name] = RemoveMirror(mirror, "its static pod has changed")
+        elif _has_started_again(static, mirror, api, statuses):
+            errands[name] = RemoveMirror(mirror, "its static pod has started again")
     if node.registered and node.uid and not node.deleting:
         for name, static in statics.items():
             if name not in roster.mirrors:
                 errands[name] = MakeMirror(static)
     return errands
+
+
+def _has_started_again(static: Pod, mirror: Pod, api: ApiPods, statuses: Statuses) -> bool:
+    uid = pod_ref(static).uid
+    there, now = api.pods.get(pod_ref(mirror).uid), statuses.pods.get(uid)
+    if there is None or now is None or uid in statuses.remembered:
+        return False
+    return has_ended_in_api(there) and now.phase not in TERMINAL_PHASES
 
 
 def _is_ending(full_name: str, lifecycles: Lifecycles) -> bool:

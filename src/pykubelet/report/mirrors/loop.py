@@ -1,7 +1,7 @@
 """The loop of the mirror pods: creates and deletes them in the background. No static pod waits for it.
 
-Owns: the running requests and the retries. Reads: `Roster`, `Lifecycles`, `NodeView`, `ApiState`. There is one request at a
-time for each full name. After a success, nothing more is done for the name until the watch shows a change of its mirror
+Owns: the running requests and the retries. Reads: `Roster`, `Lifecycles`, `NodeView`, `ApiState`, `ApiPods`, `Statuses`. There is one
+request at a time for each full name. After a success, nothing more is done for the name until the watch shows a change of its mirror
 pod, or `echo_s` have passed.
 
 While the server cannot be reached at all, all requests pause together, until `ApiState` reports that it is back, or at most
@@ -23,7 +23,8 @@ from pykubelet.base.kit.values import Value
 from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.roster import Roster, pod_ref
+from pykubelet.base.model.roster import ApiPods, Roster, pod_ref
+from pykubelet.base.model.statuses import Statuses
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.report.mirrors.decide import MakeMirror, MirrorAction, RemoveMirror, has_mirrors, mirror_of, plan_mirrors
@@ -50,6 +51,8 @@ class MirrorInputs(Value):
     lifecycles: Cell[Lifecycles]
     node: Cell[NodeView]
     api: Cell[ApiState]
+    pods: Cell[ApiPods]
+    statuses: Cell[Statuses]
 
 
 class _Done(Value):
@@ -84,7 +87,8 @@ class MirrorsLoop:
         """Keep the API server's mirror pods equal to the static pods. Never returns."""
         async with self._supervisor as supervisor:
             cells = self._inputs
-            with set_on_change(self._wakeup, cells.roster, cells.lifecycles, cells.node, cells.api):
+            states = (cells.roster, cells.lifecycles, cells.node, cells.api, cells.pods, cells.statuses)
+            with set_on_change(self._wakeup, *states):
                 supervisor.start_root("mirrors-send", self._follow())
                 raise await supervisor.wait_failed()
 
@@ -106,7 +110,8 @@ class MirrorsLoop:
             self._roster, self._is_concerned = roster, has_mirrors(roster)
         elif not self._is_concerned:
             return  # the change is only about other pods
-        errands = plan_mirrors(roster, self._inputs.lifecycles.get(), self._inputs.node.get())
+        cells = self._inputs
+        errands = plan_mirrors(roster, cells.lifecycles.get(), cells.node.get(), cells.pods.get(), cells.statuses.get())
         for name, done in list(self._done.items()):
             there = roster.mirrors.get(name) if roster.mirrors is not None else None
             if there is not done.there or now >= done.until or name not in errands:

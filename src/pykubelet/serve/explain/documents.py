@@ -51,7 +51,7 @@ from pykubelet.serve.explain.eviction import eviction_document
 from pykubelet.serve.explain.placement import device_documents, map_document, pod_placement_document
 from pykubelet.serve.explain.plugins import plugins_document
 from pykubelet.serve.explain.volumes import VolumeContext, VolumeSearch, volume_documents
-from pykubelet.serve.explain.waits import node_waits, pod_waits
+from pykubelet.serve.explain.waits import admission_waits, node_waits, pod_waits
 
 Document = dict[str, Any]
 MoreWaits = Callable[[PodRef], Iterable[Wait]]
@@ -301,7 +301,8 @@ def _summary(inputs: AskInputs, uid: PodUID) -> Document | None:
         begun.append(entry.seen_at)
     if status.startTime:
         begun.append(parse_time(status.startTime))
-    waits = pod_waits(lifecycle, inputs.mounts.get().pods.get(uid), inputs.more_waits(ref), status)
+    more = (*inputs.more_waits(ref), *admission_waits(entry, lifecycle))
+    waits = pod_waits(lifecycle, inputs.mounts.get().pods.get(uid), more, status)
     return {
         "namespace": ref.namespace,
         "name": ref.name,

@@ -13,12 +13,29 @@ from pykubelet.base.api.times import parse_time
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.mounts import PodMounts
 from pykubelet.base.model.node import RuntimeReady
-from pykubelet.base.model.reasons import CONTAINERS_READY, READINESS_GATES_NOT_READY
+from pykubelet.base.model.reasons import (
+    APP_ARMOR,
+    CONTAINERS_READY,
+    POD_FEATURE_UNSUPPORTED,
+    POD_LEVEL_RESOURCES_NOT_SUPPORTED,
+    POD_OS_NOT_SUPPORTED,
+    POD_OS_SELECTOR_MISMATCH,
+    READINESS_GATES_NOT_READY,
+    SYSCTL_FORBIDDEN,
+    VOLUME_ATTACHMENT_LIMIT_EXCEEDED,
+)
 from pykubelet.base.model.reasons import POD_READY as READY
 from pykubelet.base.model.restart import is_sidecar
-from pykubelet.base.model.roster import Roster
+from pykubelet.base.model.roster import Roster, RosterPod, is_static
 from pykubelet.base.model.waits import Owner, Wait
 
+#: Rejections that depend on the pod itself, or on what does not change while the agent runs.
+_UNTIL_RESTART = frozenset(
+    {
+        *(APP_ARMOR, POD_FEATURE_UNSUPPORTED, POD_LEVEL_RESOURCES_NOT_SUPPORTED, POD_OS_NOT_SUPPORTED),
+        *(POD_OS_SELECTOR_MISMATCH, SYSCTL_FORBIDDEN, VOLUME_ATTACHMENT_LIMIT_EXCEEDED),
+    }
+)
 #: The seconds after the last relist after which the node is no longer ready.
 RELIST_LOST_S = 180.0
 
@@ -37,6 +54,20 @@ def pod_waits(
             w for w in _on_containers(lifecycle.pod, status) if w.owner != Owner.PROBER or w.subject not in probed
         )
     return tuple(sorted(set(waits), key=lambda wait: (wait.since, wait.what, wait.subject)))
+
+
+def admission_waits(entry: RosterPod | None, lifecycle: PodLifecycle | None) -> tuple[Wait, ...]:
+    """The wait of a static pod that the node rejects. A rejected pod of the API has ended for good."""
+    if entry is None or entry.rejection is None or not is_static(entry.pod):
+        return ()
+    reason, message = entry.rejection.reason, entry.rejection.message
+    step = (
+        "decide again at the next start of the agent"
+        if reason in _UNTIL_RESTART
+        else "admit the pod when that has changed"
+    )
+    since = lifecycle.stage_since if lifecycle is not None else entry.seen_at
+    return (Wait("admission", Owner.POD_ADMISSION, since, "", reason, message, step),)
 
 
 def _on_containers(pod: core.Pod, status: core.PodStatus) -> Iterable[Wait]:
