@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from datetime import datetime
 from functools import partial
@@ -18,11 +19,14 @@ from support.agent import (
     is_ready,
     make_container,
     make_pod,
+    runtime_client,
     waiting_reason,
 )
 from support.gate import MOUNTS, UNTIL_OPEN, Gate
 
+from pykubelet.base.model.ids import SandboxID
 from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriError
 
 pytestmark = pytest.mark.integration
 
@@ -249,6 +253,38 @@ async def test_a_killed_container_restarts_in_its_sandbox(agent: Agent) -> None:
     view = (await agent.look()).of("shot-node")
     assert [s.id for s in view.ready] == [before.pod_sandbox_id]
     agent.remove("shot")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("is_removed", [False, True], ids=["stopped", "removed"])
+async def test_the_end_of_a_sandbox_from_outside_restarts_each_container_once(
+    count: int, is_removed: bool, agent: Agent
+) -> None:
+    """The runtime kills the containers one after the other, and the sandbox last."""
+    names = [f"c{number}" for number in range(count)]
+    agent.put(make_pod("ousted", *(make_container(name, script="while :; do sleep 3600; done") for name in names)))
+    await agent.wait_running("ousted")
+    [before] = (await agent.look()).of("ousted-node").ready
+    async with runtime_client(agent.testbed) as client:
+        end = client.remove_pod_sandbox if is_removed else client.stop_pod_sandbox
+        with contextlib.suppress(CriError):  # the agent may remove a dead container at the same time
+            await end(SandboxID(before.id))
+
+    def runs_anew(view: RuntimeView) -> bool:
+        pod = view.of("ousted-node")
+        return len(pod.ready) == 1 and pod.ready[0].id != before.id and len(pod.running) == count
+
+    await agent.wait_runtime("it runs in a new sandbox", runs_anew, within=8)
+    seen = await agent.wait_pod(
+        "ousted", "ready", lambda pod: is_ready(pod) and container_status(pod, "c0")["restartCount"]
+    )
+    for name in names:
+        status = container_status(seen, name)
+        assert status["restartCount"] == 1
+        assert status["lastState"]["terminated"]["exitCode"] == 137
+    assert not agent.explain("ousted")["waits"]
+    agent.remove("ousted")
+    await agent.wait_gone("ousted")
 
 
 def is_ready_again(times: int, pod: Json) -> bool:

@@ -52,8 +52,10 @@ RULES = Rules(hash_of=container_hash, crash=BackoffPolicy(10, 300), resync_s=60.
 def described(command: Command, now: float) -> str:
     """A command in words; times are relative."""
     match command:
-        case Sync(plan=plan, view=look):
-            parts = ["stop the pod"] if plan.stop_pod and not look.is_gone else []
+        case Sync(plan=plan, view=look, uncounted=useless):
+            is_new = bool(plan.create_sandbox and useless)
+            parts = [f"remove with its log {', '.join(one.id for one in useless)}"] if is_new else []
+            parts += ["stop the pod"] if plan.stop_pod and not look.is_gone else []
             parts += ["restart all"] if plan.restart_all else []
             parts += [f"resize {', '.join(change.name for change in plan.resizes)}".strip()] if plan.resize_pod else []
             parts += [f"kill {kill.container.id} ({kill.cause})" for kill in plan.kills]

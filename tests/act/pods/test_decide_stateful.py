@@ -144,6 +144,7 @@ class PodLife(RuleBasedStateMachine):
                 assert not self.was_killed, "a sync after a kill"
                 self.syncing, self.started = command, []
                 self.sync = [
+                    *(f"remove {one.id}" for one in command.uncounted if plan.create_sandbox),
                     *(["stop"] if plan.stop_pod else []),
                     *(f"kill {kill.container.id}" for kill in plan.kills),
                     *(f"remove {target}" for target in plan.remove),

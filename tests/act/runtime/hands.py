@@ -11,7 +11,7 @@ from act.pods.scenes import IMAGE
 
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox, SandboxCells, Sandboxes
-from pykubelet.act.runtime.lifecycle.start import ContainerFiles, ContainerStarter, Unstarted
+from pykubelet.act.runtime.lifecycle.start import ContainerFiles, ContainerStarter, SandboxEnded, Unstarted
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderSettings
 from pykubelet.base.api.core import Pod
@@ -73,6 +73,7 @@ class Hands:
             return made.error
         if isinstance(made, StartError):
             return made
+        assert not isinstance(made, SandboxEnded)
         error = await self.starter.post_start(of, container, made, ctx)
         if error is not None:
             await self.starter.stop_after_failed_hook(of, container, made, ctx)

@@ -266,6 +266,47 @@ def test_a_container_removed_to_restart_all_is_reported_though_the_pod_was_never
     assert shown.restartCount == 1
 
 
+@pytest.mark.parametrize("is_reported", [False, True])
+def test_an_instance_that_was_started_while_its_sandbox_ended_does_not_count(is_reported: bool) -> None:
+    """It is removed, and the instance in the new sandbox gets its number. With `is_reported` it was in a status already. The dead
+    instance before it may have been collected."""
+    killed, useless = exited(code=137), running(number=1)
+    earlier = [view(killed), view(useless, killed)] if is_reported else [view(killed)]
+    status = reported_after(make_pod(), view(running()), *earlier)
+    uncounted = {useless.id: killed}
+    old, new = sandbox(ready=False), sandbox("s1", attempt=1)
+    again = replace(running(number=1, sandbox="s1"), id=ContainerID("app-new"))
+    views = [
+        view(exited(code=128, number=1), killed, sandboxes=(old,)),
+        view(exited(code=128, number=1), sandboxes=(old,)),
+        view(sandboxes=(old,)),
+        view(sandboxes=(new, old)),
+        view(again, sandboxes=(new, old)),
+    ]
+    for seen in views:
+        status = project_status(facts(make_pod(), seen, old=status, uncounted=uncounted))
+        (shown,) = status.containerStatuses
+        assert shown.restartCount == (1 if is_reported or seen is views[-1] else 0)
+        assert shown.containerID == ("containerd://app-new" if seen is views[-1] else "containerd://app-0")
+    assert shown.lastState is not None
+    assert shown.lastState.terminated is not None
+    assert (shown.lastState.terminated.exitCode, shown.lastState.terminated.containerID) == (137, "containerd://app-0")
+
+
+def test_an_instance_that_does_not_count_is_removed_with_its_sandbox() -> None:
+    useless = running(number=1)
+    before = reported_after(make_pod(), view(running()), view(exited(code=137)), view(useless, exited(code=137)))
+    again = replace(running(number=1), id=ContainerID("app-new"))
+    status = before
+    for seen in (view(sandboxes=()), view(again)):
+        status = project_status(facts(make_pod(), seen, old=status, uncounted={useless.id: exited(code=137)}))
+    (shown,) = status.containerStatuses
+    assert shown.restartCount == 1
+    assert shown.lastState is not None
+    assert shown.lastState.terminated is not None
+    assert shown.lastState.terminated.exitCode == 137
+
+
 def test_what_was_before_the_only_instance_is_known_from_what_was_reported() -> None:
     """The runtime forgets dead instances: they are collected, or removed to restart all containers."""
     first = exited(code=3)

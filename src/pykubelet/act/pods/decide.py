@@ -24,6 +24,7 @@ from __future__ import annotations
 from math import inf
 from typing import assert_never
 
+from pykubelet.act.pods.decide_lost import is_raised, with_lost_sandbox
 from pykubelet.act.pods.decide_resize import (
     resize_ended,
     resized_spec,
@@ -199,7 +200,7 @@ def _runtime_changed(state: PodWorkerState, event: RuntimeChanged, now: float, r
     newest = {found.id for c in event.view.containers if (found := event.view.newest(c.name)) is not None}
     # If the runtime shows a container that it could not start as ended, the crash back-off replaces the start pause.
     over = {name for name, instance in state.unstarted.items() if instance in exits}
-    has_changed = state.view is None or _contents(state.view) != _contents(event.view)
+    before = state.view
     state = replace(
         state,
         view=event.view,
@@ -210,6 +211,9 @@ def _runtime_changed(state: PodWorkerState, event: RuntimeChanged, now: float, r
         to_restart=state.to_restart & newest,
         restart_without_backoff=state.restart_without_backoff & newest,
     )
+    state = with_lost_sandbox(before, state, now)
+    assert state.view is not None
+    has_changed = before is None or _contents(before) != _contents(state.view)
     if has_changed and state.work is Work.SYNC and state.stage is Stage.SYNCING and _is_fresh(state):
         return state, (AbandonSync(hard=False, cause=event.cause),)
     return _advance(state, now, rules, event.cause)
@@ -438,7 +442,8 @@ def _advance_syncing(state: PodWorkerState, now: float, rules: Rules, cause: str
     )
     state = with_starts(state, plan)
     state = replace(state, work=Work.SYNC, restarting_all=bool(plan.restart_all) or state.restarting_all, killed=killed)
-    return state, (*reports, Sync(state.pod, plan, view, cause, state.applied))
+    useless = tuple(one.instance for one in state.uncounted)
+    return state, (*reports, Sync(state.pod, plan, view, cause, state.applied, useless))
 
 
 def _with_reset(state: PodWorkerState, plan: PodPlan, now: float, rules: Rules) -> PodWorkerState:
@@ -453,7 +458,7 @@ def _with_reset(state: PodWorkerState, plan: PodPlan, now: float, rules: Rules) 
     gone = state.reset_instances if state.restarting_all else frozenset()  # an earlier removal was not finished
     return replace(
         state,
-        pending_holds={trigger: CrashHold(back_off_key(state.pod, container), raised)},
+        pending_holds={trigger: CrashHold(back_off_key(state.pod, container), raised, ended.id)},
         reset=reset,
         reset_instances=gone.union(plan.remove),
     )
@@ -496,9 +501,9 @@ def _hold_back(
             if ended.id not in reported:
                 reported.add(ended.id)
                 reports.append(ReportBackOff(name, CRASH_LOOP_BACK_OFF))
-        elif ended is not None:
+        elif ended is not None and not (hold is not None and is_raised(state, name, ended, hold)):
             raised = rules.crash.raised(hold.entry if hold else None, state.exits[ended.id], now)
-            pending_holds[name] = CrashHold(back_off_key(state.pod, container), raised)
+            pending_holds[name] = CrashHold(back_off_key(state.pod, container), raised, ended.id)
     state = replace(state, pending_holds=pending_holds)
     if not held:
         return state, plan, wakes, tuple(reports)
@@ -526,7 +531,7 @@ def _free_at(
     hold = state.holds.get(container.name)
     if hold is not None and hold.key != back_off_key(state.pod, container):
         hold = None
-    if ended is None:
+    if ended is None or (hold is not None and is_raised(state, container.name, ended, hold)):
         return 0.0, hold
     return rules.crash.free_at(hold.entry if hold else None, state.exits[ended.id]), hold
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 from pykubelet.act.pods.api_content import SERVICES, PodContent
 from pykubelet.act.pods.claims import PodClaimsView
 from pykubelet.act.pods.decide import find_container
+from pykubelet.act.pods.decide_lost import may_have_ended_with
 from pykubelet.act.pods.ending import LOGS_DEADLINE_S, PodEnding
 from pykubelet.act.pods.images import BEHIND_SANDBOX_S, PodImages
 from pykubelet.act.pods.metrics import RESIZE_DURATIONS, PullTime
@@ -25,7 +26,7 @@ from pykubelet.act.pods.waitbook import ENDING, WaitBook, WaitsChanged
 from pykubelet.act.runtime.collect.gc_files import remove_container_log
 from pykubelet.act.runtime.lifecycle.metrics import IMAGE_VOLUMES_ERRORS, IMAGE_VOLUMES_MOUNTED
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
-from pykubelet.act.runtime.lifecycle.start import Unstarted
+from pykubelet.act.runtime.lifecycle.start import SandboxEnded, Unstarted
 from pykubelet.act.runtime.lifecycle.stop import ContainerStop, StopTarget, restart_grace
 from pykubelet.act.runtime.plan.plan import ContainerKill, KillCause
 from pykubelet.act.runtime.plan.plan_resize import Applied
@@ -47,7 +48,7 @@ from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.needs import environment_keys, runtime_class_key
 from pykubelet.base.model.node import RuntimeReady
-from pykubelet.base.model.observed import ContainerView, Started
+from pykubelet.base.model.observed import ContainerView, SandboxView, Started
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.reasons import (
     CREATE_CONTAINER_CONFIG_ERROR,
@@ -215,6 +216,8 @@ class PodExecution:
         grace = restart_grace(pod)
         wait = Wait(ENDING, Owner.RUNTIME_MANAGER, 0.0, next_step="SIGKILL", next_at=self.clock.wall() + grace)
         try:
+            if plan.create_sandbox:
+                await self._tidy_up(command.uncounted, waits)
             if plan.stop_pod and not command.view.is_gone:
                 message = "Pod sandbox changed, it will be killed and re-created."
                 self.recorder.post(normal(EVENT_SANDBOX_CHANGED, message, self._ref))
@@ -363,7 +366,7 @@ class PodExecution:
     async def _start_one(
         self, command: Sync, name: str, sandbox: Sandbox, waits: WaitBook
     ) -> ContainerID | StartFailed:
-        if self._is_outdated:
+        if self._is_outdated or self._has_ended(command.plan.sandbox):
             raise Interrupted
         pod, tools = command.pod, self._tools
         container = find_container(pod, name)
@@ -377,7 +380,9 @@ class PodExecution:
         if self._content.wants_services(pod):
             await self._wait(self._content.wait_services(pod), SERVICES, waits)
         settings = tools.sandboxes.settings()
-        files = await tools.starter.prepare(pod, container, command.view.instances(name), settings, sandbox.ips)
+        repeated = max((c.restart_count for c in command.uncounted if c.name == name), default=0)
+        instances = command.view.instances(name)
+        files = await tools.starter.prepare(pod, container, instances, settings, sandbox.ips, least_count=repeated)
         if isinstance(files, StartError):
             return StartFailed(files)
         target = _target(command, container)
@@ -410,7 +415,16 @@ class PodExecution:
         bound = await self._with_subpaths(pod, container, settings, ctx)
         if isinstance(bound, StartFailed):
             return bound
-        return await self._create_and_start(pod, container, sandbox, settings, bound, waits)
+        old = command.plan.sandbox
+        may_have_ended = old is not None and may_have_ended_with(old, command.view.newest(name))
+        return await self._create_and_start(pod, container, sandbox, settings, bound, may_have_ended, waits)
+
+    def _has_ended(self, sandbox: SandboxView | None) -> bool:
+        """Whether the newest view of the pod shows the end of the sandbox in which containers are being started."""
+        view = self._tools.cells.observed.get().pods.get(self._ref.uid)
+        return (
+            sandbox is not None and view is not None and any(s.id == sandbox.id and not s.ready for s in view.sandboxes)
+        )
 
     async def _create_and_start(
         self,
@@ -419,6 +433,7 @@ class PodExecution:
         sandbox: Sandbox,
         settings: RenderSettings,
         ctx: ContainerContext,
+        may_have_ended: bool,
         waits: WaitBook,
     ) -> ContainerID | StartFailed:
         """Create and start the container, then run its postStart hook. It is reported as running after the hook has ended."""
@@ -431,7 +446,9 @@ class PodExecution:
         with waits.waiting(
             Wait(CONTAINER_START, Owner.CONTAINER_RUNTIME, 0.0, name, detail=detail, next_step="run it")
         ):
-            outcome = await starter.start(pod, container, sandbox, settings, ctx)
+            outcome = await starter.start(pod, container, sandbox, settings, ctx, may_have_ended=may_have_ended)
+        if isinstance(outcome, SandboxEnded):
+            raise Interrupted
         if ctx.image_volumes:
             counter = IMAGE_VOLUMES_MOUNTED if isinstance(outcome, str) else IMAGE_VOLUMES_ERRORS
             counter.inc(by=len(ctx.image_volumes))

@@ -15,7 +15,7 @@ from pykubelet.base.kit.backoff import Backoff
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError, StatusOverride
-from pykubelet.base.model.observed import PodView, Started
+from pykubelet.base.model.observed import ContainerView, PodView, Started
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.sizing import ResizeProgress, SizeChange
 
@@ -43,10 +43,21 @@ class KillOrder(Value):
 
 
 class CrashHold(Value):
-    """The crash back-off of one container: its entry, and the key (`back_off_key`) of the container definition it belongs to."""
+    """The crash back-off of one container: its entry, and the key (`back_off_key`) of the container definition it belongs to.
+
+    `ended`: the instance whose end has raised it last.
+    """
 
     key: str
     entry: Backoff
+    ended: ContainerID | None = None
+
+
+class LostSandbox(Value):
+    """A sandbox that ended while the pod was to run. `seen_at`: when a view first showed that, in monotonic seconds."""
+
+    id: SandboxID
+    seen_at: float
 
 
 class ResetHold(Value):
@@ -56,6 +67,25 @@ class ResetHold(Value):
     free_at: float
     delay_s: float
     is_reported: bool = False
+
+
+class RecentEnd(Value):
+    """The end of an instance, and when it ended, in monotonic seconds."""
+
+    instance: ContainerView
+    at: float
+
+
+class Uncounted(Value):
+    """An instance that was started while its sandbox ended, after `ended`, the instance that had ended with the sandbox."""
+
+    instance: ContainerView
+    ended: ContainerView
+
+    @property
+    def id(self) -> ContainerID:
+        """The instance's ID."""
+        return self.instance.id
 
 
 class PodWorkerState(Value):
@@ -117,6 +147,12 @@ class PodWorkerState(Value):
     adopted_size: SizeChange | None = None
     #: A resize that is not complete yet.
     resize: ResizeProgress | None = None
+    #: The last sandbox that ended while the pod was to run.
+    lost: LostSandbox | None = None
+    #: By container name, the first end that may belong to the end of a sandbox.
+    ends: Mapping[str, RecentEnd] = field(default_factory=dict)
+    #: Instances that were started in the lost sandbox while it ended. They are left out of `view`.
+    uncounted: tuple[Uncounted, ...] = ()
     #: The sandbox whose containers run outside of the pod's cgroup, because the cgroup was removed while they ran.
     outside: SandboxID | None = None
 
@@ -252,13 +288,15 @@ Event = (
 
 
 class Sync(Value):
-    """Carry out `plan` for `pod`. `view` and `applied`: the inputs of the plan."""
+    """Carry out `plan` for `pod`. `view` and `applied`: the inputs of the plan. `uncounted`: instances that are removed with their
+    logs before a sandbox is created; the next ones get their restart counts."""
 
     pod: Pod
     plan: PodPlan
     view: PodView
     cause: str
     applied: Applied = field(default_factory=Applied)
+    uncounted: tuple[ContainerView, ...] = ()
 
 
 class AbandonSync(Value):

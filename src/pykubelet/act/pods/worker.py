@@ -323,6 +323,7 @@ class PodWorker:
             restarting_all=state.restarting_all,
             reset=state.reset_instances,
             to_restart=state.to_restart,
+            uncounted={useless.id: useless.ended for useless in state.uncounted},
             resize=state.resize,
             post_starting=self._execution.post_starting,
             is_stopped=self._execution.is_stopped,

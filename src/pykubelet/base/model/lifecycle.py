@@ -9,6 +9,7 @@ from operator import attrgetter
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
+from pykubelet.base.model.observed import ContainerView
 from pykubelet.base.model.sizing import ResizeProgress
 from pykubelet.base.model.steps import StepLog
 from pykubelet.base.model.waits import TimelineEntry, Wait
@@ -68,8 +69,10 @@ class PodLifecycle(Value):
     `start_errors`: by container name. `terminal`: the pod's containers have ended and are not restarted. `restarting_all`:
     a RestartAllContainers rule has fired, and containers are being removed while the pod stays. `reset`: the instances that
     such a rule removed the last time. `to_restart`: instances that were killed in order to be started again, whatever their
-    restart policy is. `resize`: a resize that does not hold for all running containers yet. `post_starting`: containers
-    whose postStart hook has not ended, with the attempt that was asked for; until then they do not count as running.
+    restart policy is. `uncounted`: instances that were started while their sandbox ended, each with the instance
+    before it; they are not reported. `resize`: a resize that does not hold for all running containers yet.
+    `post_starting`: containers whose postStart hook has not ended, with the attempt that was asked for; until then they do not
+    count as running.
     `is_held_up`: a failure keeps the pod from starting, possibly for long. `is_stopped`: all containers have
     ended and none will be started any more; the pod may still be terminating, because its resource claims are not unprepared yet.
     `has_worker` False: the pod is held up before anything is done for it, so nothing else is known of it.
@@ -88,6 +91,7 @@ class PodLifecycle(Value):
     reset: frozenset[ContainerID] = frozenset()
     post_starting: Mapping[str, int] = field(default_factory=dict)
     to_restart: frozenset[ContainerID] = frozenset()
+    uncounted: Mapping[ContainerID, ContainerView] = field(default_factory=dict)
     resize: ResizeProgress | None = None
     is_held_up: bool = False
     is_stopped: bool = False

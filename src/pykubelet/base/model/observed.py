@@ -6,7 +6,7 @@ second at which the read began, so that an older read never replaces a newer one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 
 from pykubelet.base.kit.digits import parse_decimal
@@ -134,6 +134,11 @@ class PodView(Value):
     def newest(self, name: str) -> ContainerView | None:
         """The newest instance of a container."""
         return next((c for c in self.containers if c.name == name), None)
+
+    def without(self, instances: Collection[ContainerID]) -> PodView:
+        """The view without these instances; the same object if it has none of them."""
+        left = tuple(c for c in self.containers if c.id not in instances)
+        return self if len(left) == len(self.containers) else replace(self, containers=left)
 
     def instances(self, name: str) -> tuple[ContainerView, ...]:
         """All instances of the container of this name, newest first."""

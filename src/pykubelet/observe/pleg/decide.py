@@ -38,7 +38,7 @@ from pykubelet.observe.pleg.views import ListedPod, state_of
 REAP_S = 0.08
 EXIT_LAG_S: tuple[float, ...] = (0.012, 0.004, 0.004, 0.004, 0.006, 0.012, 0.02, 0.04, 0.08, 0.2, 0.4, *(0.5,) * 60)
 EXIT_LAG_OF_CRI_S: tuple[float, ...] = (0.0, *EXIT_LAG_S)
-SANDBOX_LAG_S = (0.25, 0.25, 0.5, 1.0, 2.0, 3.0)
+SANDBOX_LAG_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0)
 RESUBSCRIBE_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from pykubelet.base.api import core
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.observed import ContainerView, ObservedState
 from pykubelet.base.model.phase import UNKNOWN_EXIT_CODE, has_created_regular
 from pykubelet.base.model.reasons import (
@@ -126,7 +127,8 @@ def _following(
     last, count = _last(old), max(status.restartCount, old.restartCount)
     if old.containerID != status.containerID and (ended := _end_of_predecessor(facts, old)) is not None:
         last = ended
-        if _state(status).running is not None and old.restartCount >= status.restartCount:
+        is_repeated = any(ended.name == status.name for ended in facts.lifecycle.uncounted.values())
+        if not is_repeated and _state(status).running is not None and old.restartCount >= status.restartCount:
             count = old.restartCount + 1
     return replace(
         status, lastState=core.ContainerState(terminated=last) if last is not None else None, restartCount=count
@@ -134,7 +136,12 @@ def _following(
 
 
 def _end_of_predecessor(facts: StatusFacts, reported: core.ContainerStatus) -> core.ContainerStateTerminated | None:
-    """The end of the instance in a published status. The end of one that was still running is unknown, or due to a restart of all."""
+    """The end of the instance in a published status. The end of one that was still running is unknown, or due to a restart of all.
+
+    None: it has not ended, or does not count.
+    """
+    if instance_of(reported) in facts.lifecycle.uncounted:
+        return None
     before = _state(reported)
     if _was_reset(facts, reported) or (before.running is not None and has_restart_all_rule(facts.pod)):
         return REMOVED_BY_RULE.terminated
@@ -147,7 +154,7 @@ def _end_of_predecessor(facts: StatusFacts, reported: core.ContainerStatus) -> c
 
 def _was_reset(facts: StatusFacts, reported: core.ContainerStatus) -> bool:
     """True if the instance was removed with all others by a restart rule, even if no snapshot shows the pod without it."""
-    return reported.containerID.partition("://")[2] in facts.lifecycle.reset
+    return instance_of(reported) in facts.lifecycle.reset
 
 
 # No instance
@@ -234,6 +241,11 @@ def _of_instance(
 def container_id(facts: StatusFacts, container: ContainerView) -> str:
     """The container ID as in a status: `containerd://<id>`."""
     return f"{facts.runtime}://{container.id}"
+
+
+def instance_of(status: core.ContainerStatus) -> ContainerID:
+    """The instance in a status; empty if there is none."""
+    return ContainerID(status.containerID.partition("://")[2])
 
 
 def _instance_state(

@@ -19,11 +19,14 @@ def reported_view(view: PodView | None, lifecycle: PodLifecycle) -> PodView | No
     """The snapshot of a pod in the form that its status may show.
 
     A container is hidden until its postStart hook has ended, also before its start: what was shown must not be hidden
-    again. A container that was killed to be restarted is shown as running
-    until the next instance exists or its start has failed, because a terminated container must not become running again.
+    again. An instance that was started while its sandbox ended is hidden. A container that was killed to be restarted is shown
+    as running until the next instance exists or its start has failed, because a terminated container must not become running
+    again.
     """
     if view is None:
         return None
+    if lifecycle.uncounted:
+        view = _with_counted(view, lifecycle.uncounted)
     if lifecycle.post_starting:
         newest = [(view.newest(name), attempt) for name, attempt in lifecycle.post_starting.items()]
         hidden = {c.id for c, attempt in newest if c is not None and _is_starting(c, attempt)}
@@ -31,6 +34,17 @@ def reported_view(view: PodView | None, lifecycle: PodLifecycle) -> PodView | No
     if lifecycle.to_restart:
         view = replace(view, containers=tuple(_going_on(c, view, lifecycle) for c in view.containers))
     return view
+
+
+def _with_counted(view: PodView, uncounted: Mapping[ContainerID, ContainerView]) -> PodView:
+    """The view without the instances that do not count. It has the instances before them, until these are history."""
+    view = view.without(uncounted)
+    missing: dict[ContainerID, ContainerView] = {}
+    for ended in uncounted.values():
+        newest = view.newest(ended.name)
+        if newest is None or (newest.attempt == ended.attempt + 1 and len(view.instances(ended.name)) == 1):
+            missing[ended.id] = ended
+    return replace(view, containers=(*view.containers, *missing.values())) if missing else view
 
 
 def _is_starting(container: ContainerView, attempt: int) -> bool:

@@ -14,7 +14,7 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
 from pykubelet.base.model.restart import is_sidecar
-from pykubelet.report.status.containers import Statuses, by_name
+from pykubelet.report.status.containers import Statuses, by_name, instance_of
 
 
 def with_readiness(
@@ -56,7 +56,7 @@ def _with_readiness(
         return replace(status, started=False, ready=False)
     if before is None or before.containerID != status.containerID or not probes.keeps:
         before = None
-    instance = ContainerID(status.containerID.partition("://")[2])
+    instance = instance_of(status)
     had_started, was_ready = (before.started, before.ready) if before is not None else (None, None)
     started = _passes(probes, instance, ProbeKind.STARTUP, container.startupProbe, had_started)
     ready = started and _passes(probes, instance, ProbeKind.READINESS, container.readinessProbe, was_ready)

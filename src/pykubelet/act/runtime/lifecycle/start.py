@@ -6,6 +6,7 @@ pod's /etc/hosts and the log directory.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from collections.abc import Collection, Mapping, Sequence
@@ -44,6 +45,7 @@ from pykubelet.base.model.reasons import (
 )
 from pykubelet.base.model.roster import pod_ref
 from pykubelet.base.model.waits import UNRECORDED, Owner, Wait, Waits
+from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.errors import HostError
@@ -62,6 +64,8 @@ from pykubelet.edges.host.fs.subpaths import read_beneath
 log = Log("runtime")
 NAME_ATTEMPTS = 5
 START_LIMIT_S = 5.0
+#: A start that fails because the sandbox is being stopped fails shortly before the runtime reports the end of the sandbox.
+SETTLE_S = (0.05, 0.1, 0.2)
 FILES_DEADLINE_S = 30.0
 NODE_HOSTS = "/etc/hosts"
 ENV_FILE_LIMIT = 1 << 20
@@ -83,6 +87,10 @@ class Unstarted(Value):
 
     id: ContainerID
     error: StartError
+
+
+class SandboxEnded(Value):
+    """The sandbox ended before the container was started. The created container is left in it."""
 
 
 class ContainerStarter:
@@ -109,8 +117,13 @@ class ContainerStarter:
         instances: Sequence[ContainerView],
         settings: RenderSettings,
         pod_ips: tuple[str, ...],
+        *,
+        least_count: int = 0,
     ) -> ContainerFiles | StartError:
-        """Make the files of the next instance, in a thread. `instances`: all existing instances, newest first."""
+        """Make the files of the next instance, in a thread. `instances`: all existing instances, newest first.
+
+        `least_count`: the restart count is not lower, whatever the instances and logs show.
+        """
         STARTED_CONTAINERS.inc(container_kind(pod, container))
         key = f"files:{pod.metadata.uid}:{container.name}"
         outcome = await self._flight.run_next(
@@ -120,7 +133,7 @@ class ContainerStarter:
             case Done(value):
                 if isinstance(value, RenderFailure):
                     return self.failed(pod, container, value.reason, value.message)
-                return value
+                return replace(value, restart_count=max(value.restart_count, least_count))
             case Failed(HostError() as error):
                 return self.failed(pod, container, CREATE_CONTAINER_CONFIG_ERROR, str(error))
             case Failed(error):
@@ -148,19 +161,34 @@ class ContainerStarter:
         return outcome.value if isinstance(outcome, Done) else {}
 
     async def start(
-        self, pod: Pod, container: AnyContainer, sandbox: Sandbox, settings: RenderSettings, ctx: ContainerContext
-    ) -> ContainerID | StartError | Unstarted:
-        """Create and start a container, without its postStart hook. A container that could not be started is not removed."""
-        created = await self._create(pod, container, sandbox, settings, ctx)
-        if isinstance(created, StartError):
+        self,
+        pod: Pod,
+        container: AnyContainer,
+        sandbox: Sandbox,
+        settings: RenderSettings,
+        ctx: ContainerContext,
+        *,
+        may_have_ended: bool = False,
+    ) -> ContainerID | StartError | Unstarted | SandboxEnded:
+        """Create and start a container, without its postStart hook. A container that could not be started is not removed.
+
+        `may_have_ended`: the runtime may be stopping the sandbox, so it is asked once more before the container is started.
+        It is also asked after a failure: what fails because the sandbox has ended is no fault of the container.
+        """
+        created = await self._create(pod, container, sandbox, settings, ctx, may_have_ended)
+        if not isinstance(created, tuple):
             return created
         container_id, count = created
+        if may_have_ended and await self._has_ended(sandbox):
+            return SandboxEnded()
         path = container_field_path(pod, container.name)
         self._recorder.post(normal(EVENT_CREATED, "Container created", pod_ref(pod), path))
         try:
             # an interrupted call would leave a container that could not be started
             await finish(self._cri.start_container(container_id), START_LIMIT_S)
         except CriError as error:
+            if await self._has_ended(sandbox, SETTLE_S if may_have_ended else ()):
+                return SandboxEnded()
             # the name instead of the ID: Events of many instances are to be aggregated into one
             message = error.message.replace(container_id, container.name)
             failed = replace(self.failed(pod, container, RUN_CONTAINER_ERROR, message), message=error.message)
@@ -169,6 +197,17 @@ class ContainerStarter:
             self._link_log(pod, container, container_id, count, settings)
         self._recorder.post(normal(EVENT_STARTED, "Container started", pod_ref(pod), path))
         return container_id
+
+    async def _has_ended(self, sandbox: Sandbox, pauses: Sequence[float] = ()) -> bool:
+        """Whether the sandbox takes no containers any more. While it does, the runtime is asked again after each of `pauses`."""
+        for pause in (0.0, *pauses):
+            await asyncio.sleep(pause)
+            try:
+                if (await self._cri.pod_sandbox_status(sandbox.id)).status.state != pb.SANDBOX_READY:
+                    return True
+            except CriError as error:
+                return error.is_not_found
+        return False
 
     async def post_start(
         self, pod: Pod, container: AnyContainer, instance: ContainerID, ctx: ContainerContext, waits: Waits = UNRECORDED
@@ -204,8 +243,14 @@ class ContainerStarter:
             log.warning("a container whose hook failed cannot be stopped", container=container.name, error=error)
 
     async def _create(
-        self, pod: Pod, container: AnyContainer, sandbox: Sandbox, settings: RenderSettings, ctx: ContainerContext
-    ) -> tuple[ContainerID, int] | StartError:
+        self,
+        pod: Pod,
+        container: AnyContainer,
+        sandbox: Sandbox,
+        settings: RenderSettings,
+        ctx: ContainerContext,
+        may_have_ended: bool,
+    ) -> tuple[ContainerID, int] | StartError | SandboxEnded:
         for count in range(ctx.restart_count, ctx.restart_count + NAME_ATTEMPTS):
             config = render_container(pod, container, settings, replace(ctx, restart_count=count))
             if isinstance(config, RenderFailure):
@@ -213,6 +258,8 @@ class ContainerStarter:
             try:
                 return ContainerID(await self._cri.create_container(sandbox.id, config, sandbox.config)), count
             except CriError as error:
+                if await self._has_ended(sandbox, SETTLE_S if may_have_ended else ()):
+                    return SandboxEnded()
                 if error.reserved_for is None:
                     return self.failed(pod, container, CREATE_CONTAINER_ERROR, error.message)
                 log.warning(

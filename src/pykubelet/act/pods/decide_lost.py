@@ -1,0 +1,89 @@
+"""Decisions of the pod state machine about a sandbox that ends while its pod runs. Pure; part of `decide`.
+
+Rules:
+- A runtime that stops a sandbox ends its containers first, one after the other, and each of these ends is known before that
+  of the sandbox. So a container that ended at most TOGETHER_S before its sandbox has ended with it.
+- An instance that was started for such a container in the old sandbox does not count: it is removed with its log, the
+  instance in the new sandbox gets its restart count, and the back-off is not raised twice.
+"""
+
+from __future__ import annotations
+
+from pykubelet.act.pods.model import CrashHold, LostSandbox, PodWorkerState, RecentEnd, Uncounted
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.ids import SandboxID
+from pykubelet.base.model.lifecycle import Stage
+from pykubelet.base.model.observed import ContainerView, ObservedState, PodView, SandboxView
+from pykubelet.base.model.reasons import OOM_KILLED
+
+#: A busy runtime needs seconds to stop all containers of a sandbox.
+TOGETHER_S = 5.0
+#: The exit codes of containers that end by SIGKILL or SIGTERM.
+_KILLED_CODES = (137, 143)
+
+
+def with_lost_sandbox(before: PodView | None, state: PodWorkerState, now: float) -> PodWorkerState:
+    """The state after its new view has shown the end of the sandbox, and without the instances that do not count.
+
+    `before`: the previous view.
+    """
+    view = state.view
+    if view is None or state.stage is not Stage.SYNCING:
+        return state
+    lost, since = _lost_sandbox(before, view), now
+    if lost is not None:
+        seen = state.lost if state.lost is not None and state.lost.id == lost else LostSandbox(lost, now)
+        state, since = replace(state, lost=seen), seen.seen_at
+    state = replace(state, ends=_with_new_ends(state, view, since - TOGETHER_S))
+    if lost is not None:
+        state = replace(state, uncounted=_uncounted(before, state, lost))
+    return replace(state, view=view.without({useless.id for useless in state.uncounted}))
+
+
+def _lost_sandbox(before: PodView | None, view: PodView) -> SandboxID | None:
+    """The newest sandbox if it has ended, or the last one if it was removed; None: neither."""
+    if view.sandboxes:
+        return None if view.sandboxes[0].ready else view.sandboxes[0].id
+    return before.sandboxes[0].id if before is not None and before.sandboxes else None
+
+
+def _with_new_ends(state: PodWorkerState, view: PodView, since: float) -> dict[str, RecentEnd]:
+    """By container, the first of its ends since then; it is known after the instance was removed."""
+    ends = {name: end for name, end in state.ends.items() if end.at >= since}
+    for instance in reversed(view.containers):
+        ended_at = state.exits.get(instance.id)
+        if ended_at is None or ended_at < since:
+            continue
+        known = ends.get(instance.name)
+        if known is None or known.instance.id == instance.id or known.instance.sandbox_id != instance.sandbox_id:
+            ends[instance.name] = RecentEnd(instance, ended_at)
+    return ends
+
+
+def _uncounted(before: PodView | None, state: PodWorkerState, lost: SandboxID) -> tuple[Uncounted, ...]:
+    """The instances in the lost sandbox that were started after one of the same container had ended with the sandbox."""
+    known = {useless.id: useless.instance for useless in state.uncounted}
+    for view in (before, state.view):
+        known.update({c.id: c for c in view.containers} if view is not None else {})
+    found = []
+    for instance in known.values():
+        end = state.ends.get(instance.name)
+        if (
+            end is not None
+            and instance.sandbox_id == end.instance.sandbox_id == lost
+            and instance.attempt > end.instance.attempt
+        ):
+            found.append(Uncounted(instance, end.instance))
+    return tuple(found)
+
+
+def is_raised(state: PodWorkerState, name: str, ended: ContainerView, hold: CrashHold) -> bool:
+    """Whether the end of an instance has raised the back-off already, for a restart that did not count."""
+    return hold.ended == ended.id and any(useless.instance.name == name for useless in state.uncounted)
+
+
+def may_have_ended_with(sandbox: SandboxView, newest: ContainerView | None) -> bool:
+    """Whether the end of a container may be the first sign of the end of its sandbox: it was killed, and not for its memory."""
+    if newest is None or newest.state is not ObservedState.EXITED or newest.sandbox_id != sandbox.id:
+        return False
+    return newest.exit_code in _KILLED_CODES and newest.reason != OOM_KILLED
