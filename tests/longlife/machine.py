@@ -50,7 +50,6 @@ QUIET = Periods(
     garbage_s=900.0,
     certificates_s=900.0,
     plugins_s=900.0,
-    lag_s=900.0,
     watch=WatchPeriods(retry_max=60.0),
     node_retry_max_s=60.0,
     status_retry_max_s=60.0,

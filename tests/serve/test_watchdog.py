@@ -5,14 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.logs import logging_restored
 
+from pykubelet.base.kit.log import set_up_logging
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.services.notify import notify, watchdog_interval_s
 from pykubelet.serve.endpoints.watchdog import notify_service_manager
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    with logging_restored():
+        yield
 
 
 async def heard(end: socket.socket, number: int) -> list[str]:
@@ -43,6 +52,34 @@ async def test_ready_and_then_well_until_a_check_fails(tmp_path: Path) -> None:
             await asyncio.sleep(0.1)
             with pytest.raises(BlockingIOError):
                 end.recv(100)
+
+
+@pytest.mark.virtual_time
+async def test_a_failing_check_leaves_the_stack_of_every_task_in_the_log_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    problem, sent = "", list[str]()
+
+    def send(state: str) -> bool:
+        sent.append(state)
+        return True
+
+    set_up_logging(0)
+    async with Supervisor("test") as supervisor:
+        supervisor.start_child("stuck", asyncio.Event().wait())
+        work = notify_service_manager({"syncloop": lambda: problem}, 60.0, send)
+        supervisor.start_root("service-manager", work)
+        await asyncio.sleep(31)
+        assert sent == ["READY=1", "WATCHDOG=1"]
+        problem = "stuck"
+        await asyncio.sleep(90)
+        assert sent == ["READY=1", "WATCHDOG=1"]
+        problem = ""
+        await asyncio.sleep(30)
+        assert sent == ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]
+    text = capsys.readouterr().err
+    assert text.count('failing="syncloop"') == 3
+    assert text.count("\ntask stuck\n") == 1
 
 
 def test_without_a_service_manager() -> None:

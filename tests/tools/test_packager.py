@@ -108,5 +108,11 @@ def test_the_changelog_is_in_debians_format() -> None:
 def test_units_are_watched_and_restarted(unit: str) -> None:
     """What systemd does with them is tested in the virtual machine."""
     rows = (CHECKOUT / "debian" / unit).read_text().splitlines()
-    for row in ("Restart=always", "WatchdogSec=60s", "Delegate=yes", "WantedBy=multi-user.target"):
+    for row in (
+        "Restart=always",
+        "WatchdogSec=60s",
+        "TimeoutStopSec=10s",
+        "Delegate=yes",
+        "WantedBy=multi-user.target",
+    ):
         assert row in rows

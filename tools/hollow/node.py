@@ -44,7 +44,6 @@ PERIODS = Periods(
     addresses_s=300.0,
     cgroups_s=300.0,
     plugins_s=300.0,
-    lag_s=30.0,
 )
 _NEVER = {"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%"}
 

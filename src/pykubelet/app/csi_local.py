@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import os
 import re
-import signal
 import socket
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
@@ -17,6 +16,8 @@ from typing import Any
 
 from pykubelet.app import csi_volumes
 from pykubelet.app.csi_volumes import format_size
+from pykubelet.app.ending import Ending
+from pykubelet.app.monitor import Monitor
 from pykubelet.app.version import FULL
 from pykubelet.base.api.quantity import QuantityError, parse
 from pykubelet.base.kit.clock import SystemClock
@@ -127,13 +128,13 @@ async def serve_driver(options: DriverOptions, methods: dict[str, Method]) -> No
 
 
 async def _serve(options: DriverOptions, access: ClusterAccess | None) -> int:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop, clock = asyncio.Event(), SystemClock()
+    ending = Ending(stop.set, clock)
+    ending.install(asyncio.get_running_loop())
     controller, methods = build_services(options)
     parts: dict[str, Coroutine[Any, Any, None]] = {"serve": serve_driver(options, methods)}
+    parts["monitor"] = Monitor(ending, clock).run()
     if access is not None:
-        clock = SystemClock()
         client = ApiClient(access, clock, user_agent=options.name)
         parts["provision"] = Provisioner(client, controller, options.name, options.node_id, clock).run()
     return await run_until(stop, parts)

@@ -106,8 +106,8 @@ class Runtime(Value):
 class Periods(Value):
     """The periods, in seconds, of reads that no event triggers, and the longest pauses of retries.
 
-    Reads: the runtime, its pods and images, the node's addresses, cgroups, dead containers, certificates, sockets of plugins, and
-    the lag of the event loop. `watch`: for watches of the API server. `node_retry_max_s`: for the node's status and Lease.
+    Reads: the runtime, its pods and images, the node's addresses, cgroups, dead containers, certificates, and sockets of plugins.
+    `watch`: for watches of the API server. `node_retry_max_s`: for the node's status and Lease.
     `status_retry_max_s`: for pods' statuses and mirror pods while the API server is away. `event_retry_max_s`: for Events.
     Simulations of weeks use longer periods.
     """
@@ -121,7 +121,6 @@ class Periods(Value):
     garbage_s: float = 60.0
     certificates_s: float = 60.0
     plugins_s: float = 60.0
-    lag_s: float = 1.0
     watch: WatchPeriods = WatchPeriods()
     node_retry_max_s: float = 7.0
     status_retry_max_s: float = 5.0

@@ -1,24 +1,28 @@
 """Runs the agent from its start to its end, and handles signals.
 
 The start does not wait for the runtime: the health port answers before the runtime does. On SIGTERM or SIGINT the loops
-stop, the health port's as the last one; containers are left alone. If a root task crashes, the process ends with exit code 1.
+stop, the health port's as the last one; containers are left alone. If a root task crashes, or if not everything stops in time
+(`ending.py`), the process ends with exit code 1.
 """
 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import os
-import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
+from pykubelet.app.ending import Ending
 from pykubelet.app.lock import stop_on_contention, take_lock
+from pykubelet.app.monitor import Monitor
 from pykubelet.app.once import OnceCells, run_once
 from pykubelet.app.prepare import AgentStartError
 from pykubelet.app.version import FULL
 from pykubelet.app.wiring import Agent, build_agent
+from pykubelet.app.wiring_server import watchdog_interval
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.log import Log, flush_log, matches, set_up_logging
 from pykubelet.base.kit.supervise import Supervisor
@@ -33,6 +37,7 @@ GC_THRESHOLDS = (20_000, 20, 50)
 def run(settings: Settings) -> int:
     """Run until a signal to stop. Returns the exit code; 0: stopped by a signal, or `--runonce` started all pods."""
     set_up_logs(settings)
+    faulthandler.enable()  # SIGABRT, which the watchdog sends, leaves the stacks of all threads
     log.info("starting", version=FULL, root_dir=settings.root_dir, runtime=settings.runtime_endpoint)
     for gate, stage in settings.gates.leaving():
         text = f"Warning: setting {stage} feature gate. It will be removed in a future release."
@@ -101,31 +106,42 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 async def _serve(settings: Settings) -> int:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop, clock = asyncio.Event(), SystemClock()
+    ending = Ending(stop.set, clock)
+    ending.install(asyncio.get_running_loop())
+    monitor = Monitor(ending, clock, watchdog_interval(settings))
     async with Supervisor("process") as supervisor:
+        supervisor.start_root("monitor", monitor.run())
         if settings.flags.exit_on_lock_contention:
             supervisor.start_child("lock", stop_on_contention(settings.flags.lock_file, stop))
-        return await _serve_until(settings, stop)
+        return await _serve_until(settings, stop, ending)
 
 
-async def _serve_until(settings: Settings, stop: asyncio.Event) -> int:
+async def _serve_until(settings: Settings, stop: asyncio.Event, ending: Ending) -> int:
     while True:
+        code: int | None = 1
         async with await build_agent(settings, SystemClock()) as agent:
-            if not await _started(agent, stop):
-                return 0
-            _settle()
-            if settings.log_routing.splitStream and settings.log_buffer_bytes:
-                agent.supervisor.start_root("log-flush", flush_regularly(settings.config.logging.flushFrequency.s))
-            once = None
-            if settings.run_once:
-                cells = agent.cells
-                once = run_once(OnceCells(cells.roster.cell, cells.observed.cell, cells.statuses.cell))
-            code = await _until_done(agent, stop, once)
+            try:
+                code = await _run_agent(agent, settings, stop)
+            finally:
+                if code is not None:
+                    ending.begin()
         if code is not None:
             return code
+
+
+async def _run_agent(agent: Agent, settings: Settings, stop: asyncio.Event) -> int | None:
+    """Run an agent until it is to end. Returns the exit code; None: the agent must be built again."""
+    if not await _started(agent, stop):
+        return 0
+    _settle()
+    if settings.log_routing.splitStream and settings.log_buffer_bytes:
+        agent.supervisor.start_root("log-flush", flush_regularly(settings.config.logging.flushFrequency.s))
+    once = None
+    if settings.run_once:
+        cells = agent.cells
+        once = run_once(OnceCells(cells.roster.cell, cells.observed.cell, cells.statuses.cell))
+    return await _until_done(agent, stop, once)
 
 
 async def _started(agent: Agent, stop: asyncio.Event) -> bool:

@@ -56,7 +56,6 @@ from pykubelet.base.api.core import PodStatus
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.lag import watch_lag
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
@@ -198,7 +197,6 @@ def wire_observe(m: Machinery, cells: Cells, earlier: Mapping[PodUID, PodStatus]
         *wire_shutdown(m, cells),
         ("stats", wire_stats(m, cells).run()),
         ("eviction", wire_eviction(m, cells).run()),
-        ("lag", watch_lag(m.periods.lag_s)),
         *wire_own_usage(m),
     ]
 

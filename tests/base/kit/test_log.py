@@ -55,6 +55,20 @@ def test_an_error_brings_its_traceback(capsys: pytest.CaptureFixture[str]) -> No
     assert "ValueError: boom" in text
 
 
+def test_an_error_brings_the_stack_that_it_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(2)
+    Log("monitor").error("blocked", seconds=5, stack="thread MainThread\n    a.py:1 f\x1b")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].endswith('"blocked" logger="monitor" seconds=5')
+    assert lines[1:] == ["thread MainThread", "    a.py:1 f\\x1b"]
+
+
+def test_a_json_error_brings_the_stack_that_it_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(2, json_format=True)
+    Log("monitor").error("blocked", stack="a\nb")
+    assert json.loads(capsys.readouterr().err)["stacktrace"] == "a\nb"
+
+
 def test_details_are_logged_from_verbosity_four_on(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logging(3)
     Log("pods").debug("detail")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
-from pykubelet.base.kit.metrics import Histogram
+from pykubelet.base.kit.metrics import Gauge, Histogram
 
 PERIOD_S = 1.0
 LAG = Histogram(
@@ -13,12 +14,20 @@ LAG = Histogram(
     (),
     (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
 )
+LONGEST = Gauge(
+    "pykubelet_event_loop_longest_lag_seconds",
+    "The longest delay of the event loop since the start: the largest value of pykubelet_event_loop_lag_seconds.",
+)
 
 
-async def watch_lag(period_s: float = PERIOD_S) -> None:
-    """Observe the lag of the event loop once every `period_s` seconds. Never returns."""
+async def watch_lag(note: Callable[[], None]) -> None:
+    """Observe the lag of the event loop every `PERIOD_S` seconds, and call `note`. Never returns."""
     loop = asyncio.get_running_loop()
     while True:
-        due = loop.time() + period_s
-        await asyncio.sleep(period_s)
-        LAG.observe(max(0.0, loop.time() - due))
+        note()
+        due = loop.time() + PERIOD_S
+        await asyncio.sleep(PERIOD_S)
+        late_s = max(0.0, loop.time() - due)
+        LAG.observe(late_s)
+        if late_s > LONGEST.value():
+            LONGEST.set(late_s)

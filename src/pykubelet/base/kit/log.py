@@ -99,9 +99,9 @@ class Log:
         """Log a failure that the agent deals with itself, for instance by trying again."""
         self._write(logging.WARNING, 0, message, fields)
 
-    def error(self, message: str, *, exc_info: BaseException | None = None, **fields: Any) -> None:
-        """Log a failure that needs attention, with the traceback of `exc_info` if it is given."""
-        self._write(logging.ERROR, 0, message, fields, exc_info)
+    def error(self, message: str, *, exc_info: BaseException | None = None, stack: str = "", **fields: Any) -> None:
+        """Log a failure that needs attention, with the traceback of `exc_info` or the lines of `stack` if one is given."""
+        self._write(logging.ERROR, 0, message, fields, exc_info, stack)
 
     def fatal(self, *problems: str) -> None:
         """Write why the process ends, as the last lines of the log: in JSON as lines like the others, in text as `Error: ...`."""
@@ -115,14 +115,22 @@ class Log:
                 errors.write_lines(f"Error: {problem}", logging.ERROR)
 
     def _write(
-        self, level: int, verbosity: int, message: str, fields: Fields, error: BaseException | None = None
+        self,
+        level: int,
+        verbosity: int,
+        message: str,
+        fields: Fields,
+        error: BaseException | None = None,
+        stack: str = "",
     ) -> None:
         if not self._logger.isEnabledFor(level):
             return
         for handler in _ROOT.handlers:
             if isinstance(handler, _Lines):
                 folder, file, number = _place(sys._getframe(2))
-                line = Line(time.time(), level, verbosity, self._name, folder, file, number, message, fields, error)
+                line = Line(
+                    time.time(), level, verbosity, self._name, folder, file, number, message, fields, error, stack
+                )
                 handler.write(line)
                 return
         self._logger.log(level, message, extra={"fields": fields}, exc_info=error)

@@ -28,7 +28,8 @@ Fields = Mapping[str, Any]
 class Line(Value):
     """One event. `at`: wall seconds. `level`: a number of `logging`. `verbosity`: the `-v` from which it is shown.
 
-    `file`, `line`: the place in the code; `folder`: the last directory of its path.
+    `file`, `line`: the place in the code; `folder`: the last directory of its path. `stack`: lines that follow, in the place of the
+    traceback of an error.
     """
 
     at: float
@@ -41,6 +42,7 @@ class Line(Value):
     message: str
     fields: Fields
     error: BaseException | None = None
+    stack: str = ""
 
 
 class TextLines:
@@ -59,7 +61,8 @@ class TextLines:
         head = f"{_LETTERS.get(line.level, 'I')}{stamp} {self._pid} {line.file}:{line.line}]"
         tail = "".join(f" {key}={_text(value)}" for key, value in _pairs(line.fields))
         text = f'{head} {_quoted(line.message)} logger="{line.logger}"{tail}'
-        return text if line.error is None else f"{text}\n{escape_controls(_traceback(line.error))}"
+        stack = line.stack if line.error is None else _traceback(line.error)
+        return f"{text}\n{escape_controls(stack)}" if stack else text
 
 
 def json_line(line: Line) -> str:
@@ -78,6 +81,8 @@ def json_line(line: Line) -> str:
     if line.error is not None:
         entry.setdefault("err", str(line.error))
         entry["stacktrace"] = _traceback(line.error)
+    elif line.stack:
+        entry["stacktrace"] = line.stack
     return json.dumps(entry)
 
 

@@ -1,0 +1,104 @@
+"""The monitor thread: ends the process when it does not end by itself, and reports an event loop that does not run.
+
+A daemon thread that lasts as long as the process. It needs the interpreter's lock for some 100 microseconds in a second. If it
+cannot get it, the kernel's timer (`ending.py`) and the traceback that Python writes without the lock remain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import threading
+import time
+
+from pykubelet.app.decide_blocked import (
+    DUMP_S,
+    DumpStacks,
+    Look,
+    Report,
+    ReportBlocked,
+    ReportPause,
+    ReportRunning,
+    Watched,
+    look,
+)
+from pykubelet.app.ending import Ending
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.lag import watch_lag
+from pykubelet.base.kit.log import Log, flush_log
+from pykubelet.base.kit.stacks import all_stacks, stack_of_thread
+from pykubelet.edges.host.services.signals import end_process
+
+log = Log("monitor")
+PERIOD_S = 1.0
+#: If no Python code runs for so long, Python writes the stacks of all threads to standard error. Postponing it makes a thread, so it
+#: is not done in every period.
+NO_LOCK_S, POSTPONE_S = 10.0, 4.0
+NOT_ENDED = 1
+_STANDARD_ERROR = 2
+
+
+class Monitor:
+    """Watches the event loop that calls `run`. `watchdog_s`: the service manager's watchdog interval; 0: there is none."""
+
+    def __init__(self, ending: Ending, clock: Clock, watchdog_s: float = 0.0) -> None:
+        self._ending = ending
+        self._clock = clock
+        # the watchdog may abort the process half an interval after the event loop has begun to be blocked
+        self._dump_s = min(DUMP_S, watchdog_s / 3) if watchdog_s else DUMP_S
+        self._beat_at = clock.monotonic()
+        self._main = threading.get_ident()
+
+    async def run(self) -> None:
+        """Start the thread, and note regularly that the event loop runs. Never returns."""
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._watch, args=(loop,), name="monitor", daemon=True).start()
+        await watch_lag(self._note)
+
+    def _note(self) -> None:
+        self._beat_at = self._clock.monotonic()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        state, postponed_at = Watched(self._look()), float("-inf")
+        while True:
+            if state.last.at - postponed_at >= POSTPONE_S:
+                faulthandler.dump_traceback_later(NO_LOCK_S, file=_STANDARD_ERROR)
+                postponed_at = state.last.at
+            ends_at = self._ending.ends_at
+            left = PERIOD_S if ends_at is None else min(PERIOD_S, ends_at - self._clock.monotonic())
+            if left <= 0:
+                self._end(loop)
+            self._ending.watch(left)
+            state, reports = look(state, self._look(), self._dump_s)
+            for report in reports:
+                self._report(report, loop)
+
+    def _look(self) -> Look:
+        return Look(self._clock.monotonic(), self._beat_at, time.process_time())
+
+    def _report(self, report: Report, loop: asyncio.AbstractEventLoop) -> None:
+        """Log a report. A failure must not end the thread."""
+        try:
+            self._log(report, loop)
+        except Exception as error:
+            log.error("the event loop's state cannot be reported", exc_info=error)
+
+    def _log(self, report: Report, loop: asyncio.AbstractEventLoop) -> None:
+        match report:
+            case ReportBlocked(seconds):
+                log.error("the event loop is blocked", seconds=round(seconds, 1), stack=stack_of_thread(self._main))
+            case DumpStacks(seconds):
+                log.error("the event loop is still blocked", seconds=round(seconds, 1), stack=all_stacks(loop))
+            case ReportRunning(seconds):
+                log.warning("the event loop runs again", seconds=round(seconds, 1))
+            case ReportPause(seconds, cpu_s):
+                log.warning("the agent did not run", seconds=round(seconds, 1), cpu_seconds=round(cpu_s, 1))
+
+    def _end(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            log.error(
+                "the agent does not end by itself, so it is ended; containers keep running", stack=all_stacks(loop)
+            )
+            flush_log()
+        finally:
+            end_process(NOT_ENDED)

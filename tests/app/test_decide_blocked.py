@@ -1,0 +1,106 @@
+"""What is reported about an event loop that does not run, as sequences of looks."""
+
+from __future__ import annotations
+
+from pykubelet.app.decide_blocked import (
+    BEAT_S,
+    DUMP_PAUSE_S,
+    DUMP_S,
+    REPORT_S,
+    DumpStacks,
+    Look,
+    Report,
+    ReportBlocked,
+    ReportPause,
+    ReportRunning,
+    Watched,
+    look,
+)
+
+
+class Loop:
+    """An event loop and the monitor thread that looks at it once a second, in a time of their own."""
+
+    def __init__(self) -> None:
+        self.now = self.beat_at = 1000.0
+        self.cpu_s = 0.0
+        self.state = Watched(self.seen())
+
+    def seen(self) -> Look:
+        return Look(self.now, self.beat_at, self.cpu_s)
+
+    def run(self, seconds: float) -> list[Report]:
+        return self._pass(seconds, beats=True)
+
+    def block(self, seconds: float) -> list[Report]:
+        return self._pass(seconds, beats=False)
+
+    def pause(self, seconds: float, cpu_s: float) -> list[Report]:
+        """Neither the event loop nor the monitor thread runs; the thread is the first one afterwards."""
+        self.now, self.cpu_s = self.now + seconds, self.cpu_s + cpu_s
+        return self._look()
+
+    def _pass(self, seconds: float, *, beats: bool) -> list[Report]:
+        reports: list[Report] = []
+        for _ in range(int(seconds)):
+            self.now += 1.0
+            self.cpu_s += 0.5
+            self.beat_at = self.now if beats else self.beat_at
+            reports += self._look()
+        return reports
+
+    def _look(self) -> list[Report]:
+        self.state, reports = look(self.state, self.seen(), DUMP_S)
+        return list(reports)
+
+
+def test_nothing_is_reported_of_an_event_loop_that_runs() -> None:
+    loop = Loop()
+    assert loop.run(100) == []
+    assert loop.block(REPORT_S - 1) == []
+    assert loop.run(100) == []
+
+
+def test_a_blocked_event_loop_is_reported_once_then_all_stacks_and_then_its_end() -> None:
+    loop = Loop()
+    assert loop.block(60) == [ReportBlocked(REPORT_S), DumpStacks(DUMP_S)]
+    assert loop.run(10) == [ReportRunning(61.0)]
+    assert loop.block(10) == [ReportBlocked(REPORT_S)]
+    assert loop.run(1) == [ReportRunning(11.0)]
+
+
+def test_all_stacks_are_reported_seldom() -> None:
+    loop = Loop()
+    loop.block(60)
+    loop.run(10)
+    assert DumpStacks(DUMP_S) not in loop.block(60)
+    loop.run(DUMP_PAUSE_S)
+    assert DumpStacks(DUMP_S) in loop.block(60)
+
+
+def test_a_short_watchdog_interval_brings_all_stacks_forward() -> None:
+    state = Watched(Look(0.0, 0.0, 0.0))
+    state, reports = look(state, Look(3.0, 0.0, 0.0), dump_s=3.0)
+    assert reports == (DumpStacks(3.0),)
+
+
+def test_a_process_that_did_not_run_is_no_blocked_event_loop() -> None:
+    loop = Loop()
+    assert loop.pause(30.0, cpu_s=0.1) == [ReportPause(30.0, loop.cpu_s)]
+    assert loop.run(10) == []
+
+
+def test_c_code_that_keeps_the_lock_again_and_again_is_reported_each_time() -> None:
+    loop = Loop()
+    assert loop.pause(30.0, cpu_s=30.0) == [ReportPause(30.0, 30.0)]
+    assert loop.pause(7.0, cpu_s=7.0) == [ReportPause(7.0, 7.0)]
+    loop.beat_at = loop.now
+    assert loop.pause(BEAT_S, cpu_s=0.0) == []
+
+
+def test_a_pause_within_a_block_does_not_end_it() -> None:
+    loop = Loop()
+    assert loop.block(6) == [ReportBlocked(REPORT_S)]
+    assert loop.pause(6.0, cpu_s=6.0) == [ReportPause(6.0, 6.0)]
+    assert loop.block(10) == [DumpStacks(DUMP_S)]
+    assert loop.run(1) == [ReportRunning(23.0)]
