@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.agent import Agent, Json, container_status, make_container, make_pod
+from support.agent import Agent, Json, condition, container_status, make_container, make_pod, waiting_reason
 
 pytestmark = pytest.mark.integration
 
@@ -34,6 +34,30 @@ async def test_a_container_over_its_memory_limit_is_reported_as_oom_killed(make_
     await agent.wait_for("the kernel's record", lambda: "the kernel killed a process" in agent.log_text())
     # the limit of a pod was hit, not that of the machine
     assert "System OOM encountered, victim process: tail" not in agent.log_text()
+    await agent.remove_all()
+    assert agent.stop() == 0
+
+
+@pytest.mark.parametrize("policy", ["Never", "OnFailure"])
+async def test_an_init_container_that_is_oom_killed_and_exits_with_0(policy: str, make_agent: MakeAgent) -> None:
+    """The kernel kills a child of its first process; the regular container is never started."""
+    agent = make_agent().start()
+    eater = make_container("eater", "tail /dev/zero; exit 0", resources=LIMITS)
+    agent.put(make_pod("fed", initContainers=[eater], restartPolicy=policy))
+    if policy == "Never":
+        pod = await agent.wait_phase("fed", "Failed")
+        state = pod["status"]["initContainerStatuses"][0]["state"]["terminated"]
+        assert "init container eater has failed: it ended with 0 (OOMKilled)" in agent.ask("explain", "fed-node").stdout
+    else:
+        pod = await agent.wait_pod("fed", "back-off", lambda pod: waiting_reason(pod, "eater") == "CrashLoopBackOff")
+        state = pod["status"]["initContainerStatuses"][0]["lastState"]["terminated"]
+        (wait,) = agent.explain("fed")["waits"]
+        assert "it ended with 0 (OOMKilled)" in wait["detail"]
+    assert (state["reason"], state["exitCode"]) == ("OOMKilled", 0)
+    assert condition(pod, "Initialized") == "False"
+    assert container_status(pod)["state"] == {"waiting": {"reason": "PodInitializing"}}
+    status = "Init:OOMKilled" if policy == "Never" else "Init:CrashLoopBackOff"
+    assert status in agent.ask("pods").stdout
     await agent.remove_all()
     assert agent.stop() == 0
 

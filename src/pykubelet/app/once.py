@@ -17,6 +17,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.reasons import CREATE_CONTAINER_CONFIG_ERROR, ERR_IMAGE_NEVER_PULL, INVALID_IMAGE_NAME
+from pykubelet.base.model.restart import has_succeeded
 from pykubelet.base.model.roster import Roster, pod_ref
 from pykubelet.base.model.statuses import Statuses
 
@@ -69,8 +70,9 @@ def _failures(status: PodStatus) -> str:
     ended = []
     for container in _all(status):
         for state in (container.state, container.lastState):
-            if state is not None and state.terminated is not None and state.terminated.exitCode != 0:
-                ended.append(f"{container.name}: exit code {state.terminated.exitCode} ({state.terminated.reason})")
+            end = state.terminated if state is not None else None
+            if end is not None and not has_succeeded(end.exitCode, end.reason):
+                ended.append(f"{container.name}: exit code {end.exitCode} ({end.reason})")
     return ", ".join(dict.fromkeys(ended))
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from act.pods.playbook import Playbook
-from act.pods.scenes import REF, box, container, exited, pod, probes, running, sidecar
+from act.pods.scenes import REF, box, container, exited, pod, probes, running, sidecar, view
 
-from pykubelet.act.pods.model import PodWorkerState, Work
+from pykubelet.act.pods.decide import step
+from pykubelet.act.pods.model import PodWorkerState, RuntimeChanged, StopPod, Work
 from pykubelet.base.model.lifecycle import KillReason, Stage, StatusOverride
 from pykubelet.base.model.probes import ProbeResult
 
@@ -32,6 +33,15 @@ def test_a_removed_pod_is_stopped_cleaned_and_gone() -> None:
     assert play.clean_ended() == []
     assert is_done(play.state)
     assert play.state.removed
+
+
+@pytest.mark.parametrize(("code", "reason"), [(1, "Error"), (0, "OOMKilled")])
+def test_the_history_names_the_init_container_that_failed(code: int, reason: str) -> None:
+    play = Playbook(pod(init=(container("eater"),), restart="Never"))
+    look = view(box(), exited("eater", code, reason=reason), read_at=play.now)
+    (stop,) = step(play.state, RuntimeChanged(look, play.wall), play.now, play.rules)[1]
+    assert isinstance(stop, StopPod)
+    assert stop.cause == f"init container eater has failed: it ended with {code} ({reason})"
 
 
 @pytest.mark.parametrize(

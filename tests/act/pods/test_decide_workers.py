@@ -356,6 +356,28 @@ def test_a_view_is_sent_when_it_changed_and_pending_exits_count() -> None:
     assert passes.see(ended) == ["send web: exited"]
 
 
+@pytest.mark.parametrize(
+    ("init", "limits", "code", "state"),
+    [
+        pytest.param(True, {"memory": "16Mi"}, 0, "running", id="it may have been OOM-killed"),
+        pytest.param(True, {"memory": "16Mi"}, 1, "exited", id="it has failed"),
+        pytest.param(True, {"cpu": "1"}, 0, "exited", id="its memory is not limited"),
+        pytest.param(False, {"memory": "16Mi"}, 0, "exited", id="a regular container"),
+    ],
+)
+def test_exit_code_0_of_an_init_container_is_a_success_when_the_runtime_has_reported_no_oom_kill(
+    init: bool, limits: dict[str, str], code: int, state: str
+) -> None:
+    """The event of the exit may come before that of the OOM kill."""
+    limited = container(resources={"limits": limits})
+    passes = listed(
+        api("web", init=(limited,)) if init else entry(pod(limited, metadata={"uid": "web", "name": "web"}))
+    )
+    passes.see(up("web", read_at=2.0))
+    ended = up("web", read_at=2.0).add_pending_exits([ContainerEnd(ContainerID("app-0"), code, 5)])
+    assert passes.see(ended) == [f"send web: {state}"]
+
+
 def test_a_relist_without_the_pod_is_sent_unless_the_worker_knows() -> None:
     passes = listed(api("web"))
     assert passes.see(up("web", read_at=20.0)) == ["send web: running"]

@@ -54,6 +54,21 @@ def test_a_crash_loop_shows_how_the_container_ended_and_when_it_goes_on() -> Non
     assert (wait.next_step, wait.next_at) == ("being started again", None), "not at a time that is past"
 
 
+def test_an_init_container_that_was_oom_killed_and_exits_with_0_waits_in_back_off() -> None:
+    play = Playbook(pod(init=(container("eater"),), restart="OnFailure"))
+    play.sees()
+    play.sync_ended("eater")
+    play.sees(box(), exited("eater", ended=play.wall, reason="OOMKilled"))
+    play.sync_ended("eater")
+    play.passes(2)
+    ended = exited("eater", attempt=1, ended=play.wall, reason="OOMKilled")
+    play.sees(box(), ended)
+    play.sees(box(), ended)
+    (wait,) = waits_now(play)
+    assert (wait.subject, wait.reason) == ("eater", "CrashLoopBackOff")
+    assert wait.detail.endswith("; it ended with 0 (OOMKilled)")
+
+
 def test_a_container_that_a_probe_gave_up_reports_it_while_it_is_held_back() -> None:
     play = Playbook(pod(container(livenessProbe={"exec": {"command": ["true"]}})))
     play.sees()

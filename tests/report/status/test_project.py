@@ -183,6 +183,61 @@ def test_the_generation_is_reported_where_the_pod_has_one() -> None:
     assert "observedGeneration" not in to_object(shown(make_pod(), view(running())))
 
 
+# An init container that is OOM-killed and exits with 0
+
+EATEN = exited("eater", reason="OOMKilled")
+CRASHES = {"eater": ("CrashLoopBackOff", "back-off 10s")}
+
+
+def eating(policy: str) -> core.Pod:
+    return make_pod(init=(container("eater"),), restartPolicy=policy, static=False)
+
+
+def init_state(status: core.PodStatus) -> dict[str, Any]:
+    (found,) = status.initContainerStatuses
+    assert found.state is not None
+    shown: dict[str, Any] = to_object(found.state)
+    return shown
+
+
+def test_a_pod_whose_init_container_was_oom_killed_has_failed_and_was_never_initialized() -> None:
+    before = shown(eating("Never"), view(running("eater")))
+    status = shown(eating("Never"), view(EATEN), Stage.TERMINATED, old=before)
+    assert status.phase == "Failed"
+    assert conditions(status)["Initialized"] == (
+        "False",
+        "ContainersNotInitialized",
+        "containers with incomplete status: [eater]",
+    )
+    assert not status.initContainerStatuses[0].ready
+    assert init_state(status)["terminated"]["reason"] == "OOMKilled"
+    (app,) = status.containerStatuses
+    assert to_object(app.state) == {"waiting": {"reason": "PodInitializing"}}, "it never began"
+
+
+@pytest.mark.parametrize("policy", ["OnFailure", "Always"])
+def test_an_oom_killed_init_container_in_back_off_is_waiting(policy: str) -> None:
+    before = shown(eating(policy), view(running("eater")))
+    status = shown(eating(policy), view(EATEN), old=before, errors=CRASHES)
+    assert init_state(status)["waiting"]["reason"] == "CrashLoopBackOff"
+    last = status.initContainerStatuses[0].lastState
+    assert last is not None
+    assert last.terminated is not None
+    assert (last.terminated.exitCode, last.terminated.reason) == (0, "OOMKilled")
+    assert conditions(status)["Initialized"][0] == "False"
+    assert status.phase == "Pending"
+
+
+def test_an_exit_that_the_api_server_takes_for_the_end_is_not_reported_of_an_init_container_that_starts_again() -> None:
+    """The API server refuses that a container with exit code 0 and OnFailure stops being terminated."""
+    pod = eating("OnFailure")
+    status = shown(pod, view(running("eater")))
+    for seen in (view(EATEN), view(running("eater", 1), EATEN)):
+        status = shown(pod, seen, old=status)
+        assert "running" in init_state(status)
+    assert status.initContainerStatuses[0].restartCount == 1
+
+
 # Phase
 
 

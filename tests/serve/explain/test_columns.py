@@ -40,6 +40,12 @@ CASES: dict[str, tuple[core.Pod, PodView, dict[str, Any], Columns]] = {
     ),
     "first init container": (make_pod(init=INIT), view(running("i1")), {}, Columns(0, 1, "Init:0/2", 0)),
     "second init container": (make_pod(init=INIT), view(exited("i1")), {}, Columns(0, 1, "Init:1/2", 0)),
+    "init OOM-killed": (
+        make_pod(init=INIT, restartPolicy="Never"),
+        view(exited("i1", reason="OOMKilled")),
+        {},
+        Columns(0, 1, "Init:OOMKilled", 0),
+    ),
     "init failed": (make_pod(init=INIT), view(exited("i1", 1)), {}, Columns(0, 1, "Init:Error", 0)),
     "init crash looping": (
         make_pod(init=INIT),

@@ -70,8 +70,8 @@ from pykubelet.base.model.fieldpath import every_container
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError
 from pykubelet.base.model.moments import wall_to_monotonic
-from pykubelet.base.model.observed import ContainerView, ObservedState, PodView
-from pykubelet.base.model.phase import pod_phase
+from pykubelet.base.model.observed import ContainerView, ObservedState, PodView, end_in_words
+from pykubelet.base.model.phase import failed_init, pod_phase
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.reasons import (
     CRASH_LOOP_BACK_OFF,
@@ -82,7 +82,7 @@ from pykubelet.base.model.reasons import (
     POST_START_HOOK_ERROR,
     RUN_CONTAINER_ERROR,
 )
-from pykubelet.base.model.restart import NEVER, is_sidecar
+from pykubelet.base.model.restart import NEVER, init_failed, is_sidecar
 from pykubelet.base.model.roster import has_ended_in_api
 
 DEFAULT_GRACE_S = 30
@@ -223,7 +223,7 @@ def _started(pod: Pod, view: PodView) -> set[str]:
     """The containers that run, and the init containers that have succeeded: their start has not failed, whatever was answered to it."""
     init = {container.name for container in pod.spec.initContainers if not is_sidecar(container)}
     newest = (found for name in init if (found := view.newest(name)) is not None)
-    succeeded = {c.name for c in newest if c.state is ObservedState.EXITED and c.exit_code == 0}
+    succeeded = {c.name for c in newest if c.state is ObservedState.EXITED and not init_failed(c)}
     return succeeded | {container.name for container in view.running}
 
 
@@ -409,6 +409,14 @@ def _complete(state: PodWorkerState, cause: str) -> Result:
     return _terminate(replace(state, terminal=True, kill=kill), cause)
 
 
+def _end_cause(state: PodWorkerState) -> str:
+    """Why the pod has ended, for its history."""
+    failed = failed_init(state.pod, state.view, state.to_restart)
+    if failed is None:
+        return "all containers have ended"
+    return f"init container {failed.name} has failed: {end_in_words(failed)}"
+
+
 def _is_fresh(state: PodWorkerState) -> bool:
     return state.view is not None and state.view.read_at >= state.read_after
 
@@ -418,7 +426,7 @@ def _advance_syncing(state: PodWorkerState, now: float, rules: Rules, cause: str
     if view is None or not _is_fresh(state):
         return state, ()
     if pod_phase(state.pod, view, state.start_errors, ended=False, to_restart=state.to_restart).is_terminal:
-        return _complete(state, "all containers have ended")
+        return _complete(state, _end_cause(state))
     state = with_instances(state)
     plan = plan_pod(state.pod, view, rules.probes, rules.hash_of, state.applied, state.to_restart, state.outside)
     if plan.stop_pod and not plan.create_sandbox:

@@ -47,6 +47,7 @@ from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.reasons import INTERNAL_ERROR
+from pykubelet.base.model.restart import doubtful_successes
 from pykubelet.base.model.roster import Roster, RosterPod, is_static, pod_ref
 from pykubelet.base.model.waits import Owner, Wait
 
@@ -238,7 +239,10 @@ class _Pass(Generic[W]):
         for uid in changed:
             record, view = self._records.get(uid), self._observed.get(uid)
             if record is not None and record.worker is not None and view is not None:
-                self.actions.append(SendView(uid, RuntimeChanged(view.with_pending_exits(), wall)))
+                shown = (
+                    view.with_pending_exits(doubtful_successes(record.worker.state.pod)) if view.pending_exits else view
+                )
+                self.actions.append(SendView(uid, RuntimeChanged(shown, wall)))
         if observed.listed_at != self._before.observed.listed_at:
             for uid in self._records.keys() & self._observed.keys() - set(changed):
                 worker = self._records[uid].worker

@@ -16,12 +16,10 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import Stage, StartError
-from pykubelet.base.model.observed import ContainerView, ObservedState
+from pykubelet.base.model.observed import ContainerView, ObservedState, end_in_words
 from pykubelet.base.model.reasons import (
-    COMPLETED,
     CRASH_LOOP_BACK_OFF,
     CREATE_POD_SANDBOX_ERROR,
-    ERROR,
     EVENT_FAILED_CREATE_POD_CONTAINER,
     EVENT_FAILED_KILL_POD,
     FAILED_CLEAN_UP,
@@ -233,9 +231,8 @@ def _last_end(state: PodWorkerState, container: ContainerView) -> str:
     """How an instance ended, and why it was killed if it was, because the back-off message does not show this."""
     if container.state is not ObservedState.EXITED:
         return ""
-    reason = container.reason or (COMPLETED if container.exit_code == 0 else ERROR)
     killed = state.killed.get(container.id)
     why = f", killed: {killed}" if killed else ""
-    if reason == START_ERROR:
+    if container.reason == START_ERROR:
         why = f": {container.message}"
-    return f"it ended with {container.exit_code} ({reason}){why}"
+    return f"{end_in_words(container)}{why}"

@@ -185,12 +185,22 @@ class PodView(Value):
         known = {exited.id: exited for exited in (*self.pending_exits, *exits) if exited.id in running}
         return replace(self, pending_exits=tuple(known.values()))
 
-    def with_pending_exits(self) -> PodView:
-        """The view with its pending exits applied, as the runtime will show it soon. OOM kills are not known yet."""
+    def with_pending_exits(self, doubtful: Collection[str] = ()) -> PodView:
+        """The view with its pending exits applied, as the runtime will show it soon. OOM kills are not known yet.
+
+        `doubtful`: containers whose exit code 0 is no success if they were OOM-killed; they are still shown running.
+        """
         exits = {exited.id: exited for exited in self.pending_exits}
         if not exits:
             return self
-        return replace(self, containers=tuple(_ended(c, exits[c.id]) if c.id in exits else c for c in self.containers))
+        ended = {c.id for c in self.containers if c.id in exits and (exits[c.id].exit_code or c.name not in doubtful)}
+        return replace(self, containers=tuple(_ended(c, exits[c.id]) if c.id in ended else c for c in self.containers))
+
+
+def end_in_words(container: ContainerView) -> str:
+    """How a container ended: `it ended with 137 (Error)`."""
+    reason = container.reason or (COMPLETED if container.exit_code == 0 else ERROR)
+    return f"it ended with {container.exit_code} ({reason})"
 
 
 def _ended(container: ContainerView, end: ContainerEnd) -> ContainerView:

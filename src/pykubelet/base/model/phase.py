@@ -132,12 +132,15 @@ def _regular(
             count.succeeded += 1
 
 
-def _init_failed(
-    pod: Pod, container: Container, newest: ContainerView | None, to_restart: Collection[ContainerID]
-) -> bool:
-    if newest is None or not init_failed(newest) or newest.id in to_restart:
-        return False
-    return after_init_failure(pod, container, newest) is AfterExit.STAY
+def failed_init(pod: Pod, view: PodView | None, to_restart: Collection[ContainerID] = ()) -> ContainerView | None:
+    """The init container that has failed and is not restarted; None: there is none."""
+    for container in pod.spec.initContainers:
+        newest = view.newest(container.name) if view is not None else None
+        if newest is None or is_sidecar(container) or not init_failed(newest) or newest.id in to_restart:
+            continue
+        if after_init_failure(pod, container, newest) is AfterExit.STAY:
+            return newest
+    return None
 
 
 def _never_started(container: Container, view: PodView | None, reported: ReportedContainers) -> bool:
@@ -192,10 +195,8 @@ def pod_phase(
     as the sandbox has no regular container. A pod whose sidecars still run, or one of whose containers restarts all by its
     exit, has not ended.
     """
-    for container in pod.spec.initContainers:
-        newest = view.newest(container.name) if view is not None else None
-        if not is_sidecar(container) and _init_failed(pod, container, newest, to_restart):
-            return Phase.FAILED
+    if failed_init(pod, view, to_restart) is not None:
+        return Phase.FAILED
     count = _Count()
     for container in pod.spec.containers:
         _regular(pod, container, view, container.name in start_errors, reported, to_restart, count)

@@ -62,12 +62,17 @@ def should_restart(pod: Pod, container: Container, newest: ContainerView | None)
     return after_exit(pod, container, newest.exit_code) is not AfterExit.STAY
 
 
-def init_failed(newest: ContainerView) -> bool:
-    """Whether an init container has failed: with an exit code other than 0, or OOM-killed.
+def has_succeeded(exit_code: int, reason: str) -> bool:
+    """Whether an init container that ended so has succeeded: with exit code 0, and not OOM-killed.
 
     The exit code may be 0 after an OOM kill, because the kernel may kill a child of the container's first process.
     """
-    return newest.state is ObservedState.EXITED and (newest.exit_code != 0 or newest.reason == OOM_KILLED)
+    return exit_code == 0 and reason != OOM_KILLED
+
+
+def init_failed(newest: ContainerView) -> bool:
+    """Whether an init container has ended without success."""
+    return newest.state is ObservedState.EXITED and not has_succeeded(newest.exit_code, newest.reason)
 
 
 def after_init_failure(pod: Pod, container: Container, newest: ContainerView) -> AfterExit:
@@ -75,6 +80,17 @@ def after_init_failure(pod: Pod, container: Container, newest: ContainerView) ->
     outcome = after_exit(pod, container, newest.exit_code)
     policy = container.restartPolicy or pod.spec.restartPolicy or ALWAYS
     return AfterExit.RESTART if outcome is AfterExit.STAY and policy == ON_FAILURE else outcome
+
+
+def doubtful_successes(pod: Pod) -> frozenset[str]:
+    """The init containers whose exit code 0 is no success until the runtime has reported that memory did not run out."""
+    whole = pod.spec.resources
+    is_whole = whole is not None and bool(whole.limits.get("memory"))
+    return frozenset(
+        c.name
+        for c in pod.spec.initContainers
+        if not is_sidecar(c) and (is_whole or (c.resources is not None and bool(c.resources.limits.get("memory"))))
+    )
 
 
 def may_ever_restart(pod: Pod, container: Container) -> bool:

@@ -31,7 +31,15 @@ from pykubelet.base.model.reasons import (
     POD_INITIALIZING,
     RESTARTING_ALL_CONTAINERS,
 )
-from pykubelet.base.model.restart import has_restart_all_rule, init_failed, is_sidecar, should_restart
+from pykubelet.base.model.restart import (
+    AfterExit,
+    after_init_failure,
+    has_restart_all_rule,
+    has_succeeded,
+    init_failed,
+    is_sidecar,
+    should_restart,
+)
 from pykubelet.report.status.model import StatusFacts
 from pykubelet.report.status.resources import container_resources
 
@@ -243,6 +251,11 @@ def container_id(facts: StatusFacts, container: ContainerView) -> str:
     return f"{facts.runtime}://{container.id}"
 
 
+def is_success(end: core.ContainerStateTerminated | None) -> bool:
+    """Whether an init container has ended with success."""
+    return end is not None and has_succeeded(end.exitCode, end.reason)
+
+
 def instance_of(status: core.ContainerStatus) -> ContainerID:
     """The instance in a status; empty if there is none."""
     return ContainerID(status.containerID.partition("://")[2])
@@ -296,9 +309,7 @@ def _with_start_error(
 ) -> core.ContainerStatus:
     error = facts.lifecycle.start_errors.get(container.name)
     is_owed = newest is not None and newest.id in facts.lifecycle.to_restart
-    if error is None or not (is_owed or should_restart(facts.pod, container, newest)):
-        return status
-    if is_init and newest is not None and newest.state is ObservedState.EXITED and not init_failed(newest):
+    if error is None or not (is_owed or _is_to_start(facts.pod, container, newest, is_init=is_init)):
         return status
     last = status.lastState
     ended = _state(status).terminated
@@ -306,6 +317,15 @@ def _with_start_error(
         last = core.ContainerState(terminated=ended)
     waiting = core.ContainerStateWaiting(reason=error.reason, message=error.message)
     return replace(status, state=core.ContainerState(waiting=waiting), lastState=last)
+
+
+def _is_to_start(pod: core.Pod, container: core.Container, newest: ContainerView | None, *, is_init: bool) -> bool:
+    """Whether the container waits to be started. The reference kubelet does not report that of a sidecar that exited with 0."""
+    if not is_init or newest is None or newest.state is not ObservedState.EXITED:
+        return should_restart(pod, container, newest)
+    if not init_failed(newest):
+        return False
+    return is_sidecar(container) or after_init_failure(pod, container, newest) is not AfterExit.STAY
 
 
 def mount_statuses(facts: StatusFacts, container: core.Container) -> tuple[core.VolumeMountStatus, ...]:
@@ -357,7 +377,7 @@ def _has_begun(pod: core.Pod, init: Statuses, regular: Statuses) -> bool:
     container, status = pod.spec.initContainers[-1], init[-1]
     if is_sidecar(container):
         return _state(status).running is not None and bool(status.started)
-    return any(end is not None and end.exitCode == 0 for end in (_state(status).terminated, _last(status)))
+    return is_success(_state(status).terminated) or is_success(_last(status))
 
 
 def published_exit_codes(facts: StatusFacts, statuses: Statuses) -> dict[str, int]:

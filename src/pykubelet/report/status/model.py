@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pykubelet.base.api.core import Pod, PodStatus
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.ids import ContainerID
-from pykubelet.base.model.lifecycle import ENDED_STAGES, PodLifecycle
+from pykubelet.base.model.lifecycle import ENDED_STAGES, PodLifecycle, Stage
 from pykubelet.base.model.node import HandlerFeatures
 from pykubelet.base.model.observed import ContainerView, ObservedState, PodView
 from pykubelet.base.model.probes import ProbeResults
+from pykubelet.base.model.restart import AfterExit, after_exit, after_init_failure, init_failed, is_sidecar
 from pykubelet.base.model.sizing import PendingResize
 from pykubelet.report.status.device_health import NO_HEALTH, ContainerHealth
 
@@ -21,7 +22,7 @@ def reported_view(view: PodView | None, lifecycle: PodLifecycle) -> PodView | No
     A container is hidden until its postStart hook has ended, also before its start: what was shown must not be hidden
     again. An instance that was started while its sandbox ended is hidden. A container that was killed to be restarted is shown
     as running until the next instance exists or its start has failed, because a terminated container must not become running
-    again.
+    again. So is an init container that is restarted although it exited with 0.
     """
     if view is None:
         return None
@@ -31,9 +32,23 @@ def reported_view(view: PodView | None, lifecycle: PodLifecycle) -> PodView | No
         newest = [(view.newest(name), attempt) for name, attempt in lifecycle.post_starting.items()]
         hidden = {c.id for c, attempt in newest if c is not None and _is_starting(c, attempt)}
         view = replace(view, containers=tuple(c for c in view.containers if c.id not in hidden))
-    if lifecycle.to_restart:
-        view = replace(view, containers=tuple(_going_on(c, view, lifecycle) for c in view.containers))
+    owed = lifecycle.to_restart | _owed_inits(view, lifecycle)
+    if owed:
+        view = replace(view, containers=tuple(_going_on(c, view, lifecycle, owed) for c in view.containers))
     return view
+
+
+def _owed_inits(view: PodView, lifecycle: PodLifecycle) -> frozenset[ContainerID]:
+    """The init containers that exited with 0, OOM-killed, and are restarted. The API server takes exit code 0 for their end."""
+    pod, owed = lifecycle.pod, set()
+    for container in pod.spec.initContainers if lifecycle.stage is Stage.SYNCING else ():
+        newest = view.newest(container.name)
+        if newest is None or is_sidecar(container) or not init_failed(newest):
+            continue
+        is_end = after_exit(pod, container, newest.exit_code) is AfterExit.STAY
+        if is_end and after_init_failure(pod, container, newest) is not AfterExit.STAY:
+            owed.add(newest.id)
+    return frozenset(owed)
 
 
 def _with_counted(view: PodView, uncounted: Mapping[ContainerID, ContainerView]) -> PodView:
@@ -52,8 +67,10 @@ def _is_starting(container: ContainerView, attempt: int) -> bool:
     return container.is_running or (container.state is ObservedState.CREATED and container.attempt >= attempt)
 
 
-def _going_on(container: ContainerView, view: PodView, lifecycle: PodLifecycle) -> ContainerView:
-    if container.id not in lifecycle.to_restart or container.name in lifecycle.start_errors:
+def _going_on(
+    container: ContainerView, view: PodView, lifecycle: PodLifecycle, owed: frozenset[ContainerID]
+) -> ContainerView:
+    if container.id not in owed or container.name in lifecycle.start_errors:
         return container
     if view.newest(container.name) is not container:  # it was restarted, but the lifecycle does not show that yet
         return container

@@ -1,7 +1,7 @@
 """`started` and `ready` of containers, from their probes. Pure.
 
 A running container has started if its startup probe has succeeded or it has none. It is ready if it has started and its
-readiness probe has succeeded or it has none. An init container is ready if it ended with 0. Probe kinds that the agent does
+readiness probe has succeeded or it has none. An init container is ready if it has succeeded. Probe kinds that the agent does
 not run are ignored. While a container has no result after a restart of the agent, what was reported before holds.
 """
 
@@ -14,7 +14,7 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
 from pykubelet.base.model.restart import is_sidecar
-from pykubelet.report.status.containers import Statuses, by_name, instance_of
+from pykubelet.report.status.containers import Statuses, by_name, instance_of, is_success
 
 
 def with_readiness(
@@ -36,7 +36,7 @@ def with_init_readiness(
             continue
         ended = status.state.terminated if status.state is not None else None
         is_running = status.state is not None and status.state.running is not None
-        reported.append(replace(status, started=is_running, ready=ended is not None and ended.exitCode == 0))
+        reported.append(replace(status, started=is_running, ready=is_success(ended)))
     return tuple(reported)
 
 

@@ -9,7 +9,7 @@ from pykubelet.base.api import core
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
 from pykubelet.base.model.reasons import COMPLETED, POD_INITIALIZED, POD_INITIALIZING, POD_READY
-from pykubelet.base.model.restart import is_sidecar
+from pykubelet.base.model.restart import has_succeeded, is_sidecar
 
 LEAVING = frozenset({KillReason.REMOVED, KillReason.RENEWED, KillReason.DELETED, KillReason.ORPHANED})
 
@@ -53,7 +53,7 @@ def _init_reason(status: core.PodStatus, sidecars: set[str], total: int) -> str:
     """The status while init containers are running or have failed; empty if they have completed."""
     for number, found in enumerate(status.initContainerStatuses):
         state = found.state or core.ContainerState()
-        if state.terminated is not None and state.terminated.exitCode == 0:
+        if state.terminated is not None and has_succeeded(state.terminated.exitCode, state.terminated.reason):
             continue
         if found.name in sidecars and found.started:
             continue
