@@ -37,6 +37,14 @@ def test_hostnames() -> None:
     assert full == "web.sub.shop.svc.cluster.local"
 
 
+def test_a_level_that_selinux_does_not_have_is_refused_where_it_is_enabled() -> None:
+    pod = make_pod(make_container(), securityContext={"seLinuxOptions": {"level": 's0",x="'}})
+    failure = render_sandbox(pod, replace(SETTINGS, selinux_enabled=True), PLAIN)
+    assert isinstance(failure, RenderFailure)
+    assert failure.message.startswith("securityContext.seLinuxOptions.level: Invalid value: ")
+    render(pod)
+
+
 def test_security() -> None:
     pod = make_pod(
         make_container(),

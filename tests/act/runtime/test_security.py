@@ -63,6 +63,15 @@ def test_the_container_wins_over_the_pod() -> None:
     assert (own.selinux_options.level, own.selinux_options.user) == ("s1", "u")
 
 
+@pytest.mark.parametrize("fields", [{"level": 's0",x="'}, {"user": "u:v"}, {"role": "r,x"}, {"type": "t\n"}])
+def test_words_that_are_no_part_of_a_context_are_refused_where_selinux_is_enabled(fields: dict[str, str]) -> None:
+    enabled = replace(SETTINGS, selinux_enabled=True)
+    with pytest.raises(RenderError, match=f"securityContext.seLinuxOptions.{next(iter(fields))}: Invalid value"):
+        secured({"seLinuxOptions": fields}, settings=enabled)
+    secured({"seLinuxOptions": fields})
+    assert secured({"seLinuxOptions": {"level": "s0:c1,c2"}}, settings=enabled).selinux_options.level == "s0:c1,c2"
+
+
 def test_flags() -> None:
     context = secured(
         {

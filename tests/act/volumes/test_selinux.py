@@ -116,6 +116,28 @@ def test_without_a_context_the_runtime_relabels(host: SelinuxHost, now: Content,
     assert b"seLinuxMountContext" not in made.data.text()
 
 
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"level": 's0",suid,dev,errors=panic,x="'}, "level"),
+        ({"level": "s0", "user": 'u",suid,x="'}, "user"),
+        ({"level": "s0", "role": "r,suid"}, "role"),
+        ({"level": "s0", "type": "t suid"}, "type"),
+    ],
+)
+@pytest.mark.parametrize("of_pod", [True, False])
+def test_a_pod_cannot_add_mount_options_with_its_context(fields: dict[str, str], name: str, of_pod: bool) -> None:
+    pod = a_pod(seLinuxOptions=fields) if of_pod else labelled()
+    if not of_pod:
+        own = SecurityContext(seLinuxOptions=options(**fields))
+        container = replace(pod.spec.containers[0], securityContext=own)
+        pod = replace(pod, spec=replace(pod.spec, containers=(container,)))
+    made = plan(pod)
+    assert isinstance(made, RefusedPlan)
+    assert f"seLinuxOptions.{name}: Invalid value: " in made.error
+    assert isinstance(plan(pod, host=SelinuxHost()), CsiPlan)
+
+
 def test_with_the_gate_every_access_mode_has_a_context() -> None:
     made = plan(labelled(seLinuxChangePolicy="MountOption"), content("ReadWriteMany"), ALL)
     assert isinstance(made, CsiPlan) and made.device is not None and made.device.context == CONTEXT

@@ -215,6 +215,19 @@ def test_a_strange_name_of_a_file_system_is_refused(device: str, folder: Path, f
 
 
 @pytest.mark.parametrize(
+    "fs_type", ["proc", "sysfs", "tmpfs", "devtmpfs", "cgroup2", "fuse", "fuse.sh", "fuseblk", "nfs", "9p"]
+)
+def test_a_file_system_that_is_on_no_device_is_refused(device: str, folder: Path, fs_type: str) -> None:
+    """The kernel ignores the device, and a pod would get a file system of the host."""
+    subprocess.run(["mkfs.ext4", "-q", device], check=True)
+    before = content(device)
+    with pytest.raises(HostError, match=f'"{fs_type}" is no file system of block devices that this node knows'):
+        disk_formats.format_and_mount(device, str(folder), fs_type)
+    assert mounts.mounts_below(str(folder)) == ()
+    assert content(device) == before
+
+
+@pytest.mark.parametrize(
     ("script", "error"),
     [
         ("exit 1", ""),

@@ -5,7 +5,8 @@ Rules:
  2. The volume's sole access mode is ReadWriteOncePod; with the gate SELinuxMount, it may have any.
  3. The context follows from the user and level of the containers with the volume, which must all have the same. Without a level,
     the runtime chooses one for each container, and the volume is mounted without a context.
- 4. A volume is mounted with one context at a time on the node.
+ 4. Users, roles, types and levels are words that SELinux allows: mount(8) would read other text as further options.
+ 5. A volume is mounted with one context at a time on the node.
 Source: KEP-1710; texts are those of the reference kubelet.
 """
 
@@ -16,7 +17,7 @@ from collections.abc import Collection
 from pykubelet.act.volumes.kind import PlanInputs, VolumesError
 from pykubelet.base.api.core import Pod, SELinuxOptions
 from pykubelet.base.model.fieldpath import every_container
-from pykubelet.base.model.selinux import SelinuxHost
+from pykubelet.base.model.selinux import SelinuxHost, options_problem
 
 MULTIPLE = "multiple SELinux labels found: "
 _SHORT = {"ReadWriteMany": "RWX", "ReadOnlyMany": "ROX", "ReadWriteOnce": "RWO", "ReadWriteOncePod": "RWOP"}
@@ -27,7 +28,10 @@ _OTHER_LABEL = "different pod with a different SELinux label"
 
 
 def mount_context(inputs: PlanInputs) -> str:
-    """The context to mount the volume with, whose plugin can do that; "" for none. VolumesError if its containers disagree."""
+    """The context to mount the volume with, whose plugin can do that; "" for none.
+
+    VolumesError if its containers disagree, or if their options cannot be a part of a context.
+    """
     host, claimed = inputs.selinux, inputs.claimed
     if not host.is_enabled or claimed is None or claimed.is_block:
         return ""
@@ -43,7 +47,7 @@ def mount_context(inputs: PlanInputs) -> str:
 
 
 def container_contexts(pod: Pod, volume: str, host: SelinuxHost) -> frozenset[str]:
-    """The contexts that the containers with the volume need its files to have; "" for one that any may have."""
+    """The contexts that the containers with the volume need its files to have; "" for one that any may have. VolumesError."""
     of_pod = pod.spec.securityContext.seLinuxOptions if pod.spec.securityContext is not None else None
     found = set()
     for container in every_container(pod):
@@ -51,15 +55,19 @@ def container_contexts(pod: Pod, volume: str, host: SelinuxHost) -> frozenset[st
             continue
         own = container.securityContext.seLinuxOptions if container.securityContext is not None else None
         options = own or of_pod
-        if options is not None:
-            found.add(file_context(options, host.file_context))
+        if options is None:
+            continue
+        if problem := options_problem(options):
+            raise VolumesError(f"container {container.name}: {problem}", step="")
+        found.add(file_context(options, host.file_context))
     return frozenset(found)
 
 
 def file_context(options: SELinuxOptions, default: str) -> str:
     """The context of files that a container with these options can use; "" if it is not known before the container runs.
 
-    `default`: that of files of containers on this host. Role and type of the options are those of processes.
+    `default`: that of files of containers on this host. Role and type of the options are those of processes. The options have
+    no `options_problem`.
     """
     parts = default.split(":", _MAX_PARTS - 1)
     if not options.level or len(parts) < _MAX_PARTS - 1:

@@ -51,7 +51,7 @@ def _render(pod: Pod, settings: RenderSettings, ctx: SandboxContext) -> cri_pb2.
         annotations=metadata.annotations,
         linux=cri_pb2.LinuxPodSandboxConfig(
             cgroup_parent=ctx.cgroup_parent,
-            security_context=_security_context(pod, ctx),
+            security_context=_security_context(pod, settings, ctx),
             sysctls=sysctls_of(pod),
             overhead=overhead,
             resources=resources,
@@ -95,7 +95,7 @@ def has_privileged_container(pod: Pod) -> bool:
     return any(context is not None and context.privileged for context in contexts)
 
 
-def _security_context(pod: Pod, ctx: SandboxContext) -> cri_pb2.LinuxSandboxSecurityContext:
+def _security_context(pod: Pod, settings: RenderSettings, ctx: SandboxContext) -> cri_pb2.LinuxSandboxSecurityContext:
     # The sandbox's own process runs with the default seccomp profile, so that the pod may have a stricter one.
     runtime_default = cri_pb2.SecurityProfile(profile_type=cri_pb2.SecurityProfile.RuntimeDefault)
     context = cri_pb2.LinuxSandboxSecurityContext(
@@ -114,7 +114,7 @@ def _security_context(pod: Pod, ctx: SandboxContext) -> cri_pb2.LinuxSandboxSecu
         context.supplemental_groups.append(of_pod.fsGroup)
     context.supplemental_groups.extend((*ctx.supplemental_groups, *of_pod.supplementalGroups))
     context.supplemental_groups_policy = groups_policy(of_pod)
-    selinux = selinux_options(of_pod.seLinuxOptions)
+    selinux = selinux_options(of_pod.seLinuxOptions, settings)
     if selinux is not None:
         context.selinux_options.CopyFrom(selinux)
     return context

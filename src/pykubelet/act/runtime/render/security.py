@@ -26,6 +26,7 @@ from pykubelet.base.api.core import (
 )
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.roster import pod_ref
+from pykubelet.base.model.selinux import options_problem
 from pykubelet.edges.cri import cri_pb2
 
 APP_ARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
@@ -132,7 +133,7 @@ def container_security_context(
         apparmor=apparmor,
         apparmor_profile=apparmor_name,
         capabilities=_capabilities(own.capabilities),
-        selinux_options=selinux_options(identity.selinux),
+        selinux_options=selinux_options(identity.selinux, settings),
     )
     if identity.user is not None:
         context.run_as_user.value = identity.user
@@ -145,10 +146,12 @@ def container_security_context(
     return context
 
 
-def selinux_options(options: SELinuxOptions | None) -> cri_pb2.SELinuxOption | None:
-    """The CRI form of `seLinuxOptions`; None if there are none."""
+def selinux_options(options: SELinuxOptions | None, settings: RenderSettings) -> cri_pb2.SELinuxOption | None:
+    """The CRI form of `seLinuxOptions`; None if there are none. RenderError if SELinux is enabled and has no such context."""
     if options is None:
         return None
+    if settings.selinux_enabled and (problem := options_problem(options)):
+        raise RenderError(f"securityContext.{problem}")
     return cri_pb2.SELinuxOption(user=options.user, role=options.role, type=options.type, level=options.level)
 
 

@@ -13,7 +13,7 @@ import re
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.devices.block_devices import check_readable, locked_device
-from pykubelet.edges.host.fs import mounts
+from pykubelet.edges.host.fs import files, mounts
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.programs import run_program
 
@@ -24,6 +24,12 @@ BLKID_S, MKFS_S, FSCK_S, MOUNT_S, GROW_S, LOCK_S = 30.0, 600.0, 1800.0, 25.0, 60
 #: Longer than `format_and_mount` can take.
 FORMAT_AND_MOUNT_S = 2 * BLKID_S + MKFS_S + FSCK_S + MOUNT_S + LOCK_S
 _TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
+#: File systems of block devices that are modules or need a helper program, so that the kernel may not list them yet.
+_BLOCK_TYPES = frozenset(
+    ("auto", "bcachefs", "btrfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "gfs2", "hfs", "hfsplus", "iso9660",
+     "jfs", "minix", "msdos", "nilfs2", "ntfs", "ntfs-3g", "ntfs3", "ocfs2", "reiserfs", "squashfs", "udf", "vfat", "vxfs", "xfs")
+)  # fmt: skip
+_LISTED, _LIST_LIMIT = "/proc/filesystems", 64 << 10
 _NOTHING_FOUND = 2
 _CORRECTED, _UNCORRECTED = 1, 4
 _PARTITIONS = "unknown data, probably partitions"
@@ -74,6 +80,9 @@ def format_and_mount(device: str, target: str, fs_type: str = "", options: tuple
     wanted = fs_type or DEFAULT_TYPE
     if not _TYPE.fullmatch(wanted):
         raise HostError("mount", target, "EINVAL", f'"{wanted}" is no name of a file system')
+    if not _is_of_devices(wanted):
+        text = f'"{wanted}" is no file system of block devices that this node knows'
+        raise HostError("mount", target, "EINVAL", text)
     with locked_device(device, LOCK_S) as lock:
         present = read_format(device)
         if present.is_empty and "ro" in options:
@@ -90,6 +99,20 @@ def format_and_mount(device: str, target: str, fs_type: str = "", options: tuple
                 raise
             text = f'the device {device} holds "{present.fs_type}" and not {wanted}: {error.message}'
             raise FilesystemMismatchError(error.op, error.path, error.errno_name, text) from error
+
+
+def _is_of_devices(fs_type: str) -> bool:
+    """Whether the file system is on a block device.
+
+    Of others, such as proc and sysfs, the kernel ignores the device, and a pod would get the host's. FUSE runs the program that
+    the type names.
+    """
+    if fs_type in _BLOCK_TYPES:
+        return True
+    listed = {
+        line.removeprefix("\t") for line in files.read_text(_LISTED, _LIST_LIMIT).splitlines() if line[:1] == "\t"
+    }
+    return fs_type in listed and not fs_type.startswith("fuse")
 
 
 def _make_file_system(device: str, target: str, fs_type: str, options: tuple[str, ...], lock: int) -> None:
