@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from functools import partial
 from pathlib import Path
 
-from testbed import containerd, controlplane, host, images, node
+from testbed import containerd, controlplane, host, images, node, places
 from testbed.controlplane import ControlPlane
 from testbed.faults import Faults
 from testbed.host import TestbedError
@@ -74,7 +74,7 @@ def main() -> int:
         print("bench: run as root: a node makes mounts, cgroups and network interfaces", file=sys.stderr)
         return 1
     node.sweep_dead_runs()
-    folder = Path(f"/tmp/pyk-bench-{os.getpid()}")
+    folder = places.run_folder("bench")
     cgroups: list[str] = []
     try:
         faults = Faults(folder / "faults") if options.only == [_ALONE] else None

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from support.close_errors import CloseErrors
-from testbed import containerd, host, images, node
+from testbed import containerd, host, images, node, places
 from testbed.private_runtime import Testbed
 
 #: Files of few tests that take minutes. They are started first: the last to start bounds the suite.
@@ -92,7 +92,7 @@ def testbed() -> Iterator[Testbed]:
     if os.geteuid() != 0 or shutil.which("containerd") is None:
         pytest.fail("integration tests need root and containerd (make test installs what is missing)")
     node.sweep_dead_runs()
-    folder = Path(f"/tmp/pyk-tests-{os.getpid()}")
+    folder = places.run_folder("tests")
     try:
         running = containerd.up(folder, tuple(images.BUILDERS))
         host.make_cgroup(f"/{running.name}")

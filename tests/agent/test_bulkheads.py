@@ -6,7 +6,6 @@ Nothing is timed here: the others have to get on while the fault lasts. How fast
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from support.agent import Agent, Json, make_container, make_pod
 from support.beside import READY, others_go_on
 from support.gate import MOUNTS, UNTIL_OPEN, Gate
-from testbed import containerd, host, images
+from testbed import containerd, host, images, places
 from testbed.faults import Faults
 from testbed.fuse import HangingFileSystem
 from testbed.private_runtime import Testbed
@@ -32,7 +31,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Faults:
 @pytest.fixture(scope="module")
 def testbed(faults: Faults) -> Iterator[Testbed]:
     """A containerd of these tests' own, with programs that can be made to hang."""
-    folder = Path(f"/tmp/pyk-stuck-{os.getpid()}")
+    folder = places.run_folder("stuck")
     try:
         running = containerd.up(folder, (images.PAUSE, images.BUSYBOX), str(faults.bin_dir))
         host.make_cgroup(f"/{running.name}")

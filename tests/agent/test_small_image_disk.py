@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.agent import Agent, Json, container_status, make_container, make_pod, waiting_reason
 from support.world import World, a_world
-from testbed import containerd, images, registry
+from testbed import containerd, images, places, registry
 from testbed.private_runtime import Testbed
 from testbed.registry import Registry
 
@@ -88,7 +88,7 @@ class SmallDisk:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    folder = Path(f"/tmp/pyk-small-{os.getpid()}")
+    folder = places.run_folder("small")
     disk, mounted = folder / "disk", folder / containerd.kind()
     mounted.mkdir(parents=True)
     testbed = None

@@ -14,7 +14,7 @@ import pytest
 from support.agent import NODE_NAME, Agent, sweep
 from support.cluster import Cluster, joined, make_namespace, up_or_anew
 from support.reference import EitherAgent
-from testbed import containerd, node
+from testbed import containerd, node, places
 from testbed.controlplane import SCHEDULER, ControlPlane
 from testbed.controlplane_programs import VARIABLE
 from testbed.host import TestbedError
@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def control_plane_folder() -> Iterator[Path]:
     """Where the control plane of the whole run is kept."""
     node.sweep_dead_runs()
-    folder = Path(f"/tmp/pyk-cluster-{os.getpid()}")
+    folder = places.run_folder("cluster")
     try:
         yield folder
     finally:

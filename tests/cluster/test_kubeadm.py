@@ -6,7 +6,6 @@ The programs of Kubernetes come from the folder that KUBERNETES_BINARIES names (
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from support.agent import PROGRAM, Json, make_container, make_pod
 from support.namespaces import SeparateMachine, connect
-from testbed import host, kubernetes
+from testbed import host, kubernetes, places
 
 WAIT_S = 120.0
 ADDRESSES = ("10.199.0.11", "10.199.0.12")
@@ -57,7 +56,7 @@ def machines() -> Iterator[tuple[SeparateMachine, SeparateMachine]]:
     """Two empty machines with the images of Kubernetes."""
     assert BINARIES is not None
     programs = {name: BINARIES / name for name in kubernetes.COMMANDS} | {"kubelet": PROGRAM.with_name("kubelet")}
-    folder = Path(f"/tmp/pyk-adm-{os.getpid()}")
+    folder = places.run_folder("adm")
     archives = kubernetes.build(BINARIES, folder / "images")
     made = tuple(SeparateMachine(folder / name, name, programs) for name in ("one", "two"))
     try:

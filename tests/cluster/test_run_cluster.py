@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from support.agent import PROGRAM
 from support.traces import traces
-from testbed import containerd, controlplane, host, node
+from testbed import containerd, controlplane, host, node, places
 
 TOOLS = Path(node.__file__).parents[1]
 EXAMPLES = TOOLS.parent / "examples" / "cluster"
@@ -24,7 +24,7 @@ UP_S = 300.0
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    path = Path(f"/tmp/pyk-run-{os.getpid()}")
+    path = places.run_folder("run")
     try:
         yield path
     finally:

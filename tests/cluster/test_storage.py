@@ -15,7 +15,7 @@ import pytest
 from cluster.test_run_cluster import ctrl_c, kubectl
 from support.agent import PROGRAM
 from support.traces import traces
-from testbed import containerd, controlplane, host, node
+from testbed import containerd, controlplane, host, node, places
 
 pytestmark = pytest.mark.scheduler
 TOOLS = Path(node.__file__).parents[1]
@@ -34,7 +34,7 @@ spec:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    path = Path(f"/tmp/pyk-store-{os.getpid()}")
+    path = places.run_folder("store")
     try:
         yield path
     finally:

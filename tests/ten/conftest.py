@@ -10,7 +10,7 @@ import pytest
 from support.cluster import Cluster
 from ten.nodes import Ten, make_nodes
 from ten.workloads import start_workloads
-from testbed import controlplane, host, kubernetes, segment
+from testbed import controlplane, host, kubernetes, places, segment
 from testbed import node as testbed_node
 from testvm.builds import BUILT, PROGRAMS
 
@@ -37,7 +37,7 @@ def ten() -> Iterator[Ten]:
     if os.geteuid() != 0:
         pytest.fail("needs root: network namespaces, containerd, cgroups")
     testbed_node.sweep_dead_runs()
-    folder = Path(f"/tmp/pyk-ten-{os.getpid()}")
+    folder = places.run_folder("ten")
     try:
         net = segment.up(folder)
         plane = controlplane.up(folder, controllers_flags=_GRACE, address=net.address)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.traces import traces
-from testbed import containerd, cri, host, images, node
+from testbed import containerd, cri, host, images, node, places
 from testbed.private_runtime import Testbed
 
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    path = Path(f"/tmp/pyk-own-{os.getpid()}")
+    path = places.run_folder("own")
     try:
         yield path
     finally:
@@ -195,7 +195,7 @@ def test_cri_without_grpc_distinguishes_images(testbed: Testbed) -> None:
 
 def test_a_killed_test_run_is_swept_by_the_next_one() -> None:
     with subprocess.Popen(["sleep", "1000"]) as run:  # alive as long as its testbed is being made: others sweep, too
-        testbed = containerd.up(Path(f"/tmp/pyk-swept-{run.pid}"))
+        testbed = containerd.up(places.run_folder("swept", run.pid))
         run.kill()
     with ThreadPoolExecutor(3) as pool:  # as the processes of one test run do
         for swept in [pool.submit(node.sweep_dead_runs) for _ in range(3)]:

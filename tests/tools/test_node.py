@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support.agent import PROGRAM, Json
 from support.traces import traces
-from testbed import containerd, host, node
+from testbed import containerd, host, node, places
 
 TOOLS = Path(node.__file__).parents[1]
 #: The examples that stay up, with their containers that do.
@@ -46,7 +46,7 @@ def agent(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    path = Path(f"/tmp/pyk-node-{os.getpid()}")
+    path = places.run_folder("node")
     try:
         yield path
     finally:

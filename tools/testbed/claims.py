@@ -1,7 +1,7 @@
 """Ports, subnets and names of test beds: each is given to one holder at a time, also while what uses it is down.
 
 A claim is held by a folder, for as long as that exists, or by a process, for as long as that lives. All claims of a user
-are one JSON file, changed under a lock, so that any number of test beds may start at the same moment.
+are one JSON file in `places.home()`, changed under a lock, so that any number of test beds may start at the same moment.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from testbed import places
 
 
 def this_process() -> str:
@@ -49,8 +50,7 @@ def hold(kind: str, value: str, holder: str) -> str | None:
 @contextmanager
 def _table() -> Iterator[dict[str, str]]:
     """The claims of holders that are still there; what the block makes of them is written back."""
-    place = Path(tempfile.gettempdir(), f"pykubelet-testbeds-{os.getuid()}")
-    place.mkdir(mode=0o700, exist_ok=True)
+    place = places.home()
     with (place / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         path = place / "claims.json"

@@ -21,6 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from testbed import claims
+from testbed.errors import TestbedError as TestbedError
 
 #: Where every agent of the machine links the logs of its containers.
 CONTAINER_LOG_LINKS = Path("/var/log/containers")
@@ -33,12 +34,6 @@ _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
 _LOOP_CLR_FD = 0x4C01
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-class TestbedError(Exception):
-    """The machine refuses something the testbed needs; the message names it and the remedy."""
-
-    __test__ = False
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, step_s: float = 0.02) -> bool:

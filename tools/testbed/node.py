@@ -15,14 +15,13 @@ from pathlib import Path
 
 import live_table
 
-from testbed import claims, containerd, controlplane, host, images, segment
+from testbed import claims, containerd, controlplane, host, images, places, segment
 from testbed.host import TestbedError
 from testbed.private_runtime import Testbed
 
 NODE_NAME = "local"
 # Cut short, an agent has nothing to lose; this is for a machine that is very busy.
 _STOP_S = 15.0
-SWEEP_LOCK = Path("/tmp/pyk-sweep.lock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,16 +220,17 @@ def _remove_segment(folder: Path) -> None:
     segment.down(folder)
 
 
-def sweep_dead_runs() -> None:
-    """Remove what killed test runs left on the machine: /tmp/pyk-<what>-<pid> of processes that are gone.
+def sweep_dead_runs(place: Path | None = None) -> None:
+    """Remove what killed test runs left on the machine: the folders of `places.runs` of processes that are gone.
 
-    The processes of a test run start together and all sweep; they do so one after the other.
+    The processes of a test run start together and all sweep; they do so one after the other. `place`: instead of
+    `places.home()`.
     """
-    with SWEEP_LOCK.open("w") as lock:
+    place = place or places.home()
+    with (place / "sweep.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for folder in Path("/tmp").glob("pyk-*-*"):
-            pid = folder.name.rpartition("-")[2]
-            if pid.isdigit() and host.read_process(int(pid)) is None:
+        for folder, pid in places.runs(place):
+            if host.read_process(pid) is None:
                 testbed = containerd.load(folder)
                 down(folder)
                 if testbed is not None:
