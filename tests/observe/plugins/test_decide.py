@@ -69,6 +69,30 @@ def test_the_answer_to_a_plugin(offered: PluginOffer, reported: str) -> None:
     assert refusal(offered, ()) == reported
 
 
+@pytest.mark.parametrize("type_", ["DRAPlugin", "CSIPlugin"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "a" * 64,
+        "x,spec.pool.name!=zz",
+        "a\nb\x1b]0;x",
+        "a/b",
+        "..",
+        "a b",
+        "a=b",
+        "\u212aey.example.com",
+        ".a",
+        "a\n",
+    ],
+)
+def test_a_driver_needs_a_name_that_can_be_part_of_requests_and_paths(type_: str, name: str) -> None:
+    problem = refusal(offer(type_, name, "v1.DRAPlugin", "1.0.0"), ())
+    assert problem.startswith(HEAD)
+    assert "invalid driver name: must be 63 bytes or less" in problem
+    assert problem.isprintable() and len(problem) < 600
+
+
 def test_one_endpoint_is_registered_once_for_a_driver() -> None:
     offered = offer("DRAPlugin", "gpu.example.com", "v1.DRAPlugin")
     other = Plugin(PluginType.DRA, "gpu.example.com", "/r/y.sock", "/p/dra.sock", ("v1.DRAPlugin",), 1.0)

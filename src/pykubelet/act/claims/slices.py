@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pykubelet.act.claims.drivers import DriversState
 from pykubelet.base.api.resource_claims import RESOURCE_API
+from pykubelet.base.api.selectors import field_selector
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.log import Log
@@ -42,7 +43,7 @@ class SliceCleaner:
     async def run(self) -> None:
         """Delete all slices of the node, then follow the drivers."""
         async with Supervisor("slices") as tasks:
-            tasks.start_root("slices at the start", self._delete(""))
+            tasks.start_root("slices at the start", self._delete(None))
             tasks.start_root("slices of drivers", self._follow(tasks))
             raise await tasks.wait_failed()
 
@@ -64,9 +65,10 @@ class SliceCleaner:
         self._known.discard(driver)
         self._due.pop(driver, None)
 
-    async def _delete(self, driver: str) -> None:
-        """Delete the slices of one driver, or all of the node; try again until it succeeds."""
-        selector = f"spec.nodeName={self._node}" + (f",spec.driver={driver}" if driver else "")
+    async def _delete(self, driver: str | None) -> None:
+        """Delete the slices of one driver, or, for None, all of the node; try again until it succeeds."""
+        of_driver = () if driver is None else (("spec.driver", driver),)
+        selector = field_selector(("spec.nodeName", self._node), *of_driver)
         failures = 0
         while True:
             try:
@@ -76,8 +78,8 @@ class SliceCleaner:
                     return  # the API server does not serve them
                 failures += 1
                 if failures == 1:
-                    log.warning("ResourceSlices cannot be deleted", driver=driver or None, error=error.message)
+                    log.warning("ResourceSlices cannot be deleted", driver=driver, error=error.message)
                 await asyncio.sleep(RETRY.delay_s(failures) * (1 + JITTER * random.random()))
                 continue
-            log.info("ResourceSlices deleted", node=self._node, driver=driver or None)
+            log.info("ResourceSlices deleted", node=self._node, driver=driver)
             return

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pykubelet.base.api.labels import dns_subdomain_errors, label_value_errors, qualified_name_errors
 from pykubelet.base.kit.values import Value, field
 
-#: Bytes of a CSI driver's name and of its id of the node that a CSINode may have.
+#: Bytes of a driver's name, and of a CSI driver's id of the node that a CSINode may have.
 MAX_DRIVER_NAME, MAX_NODE_ID = 63, 192
 #: Characters of an invalid text that are shown.
 _SHOWN = 80
@@ -33,15 +33,27 @@ class CsiNodeInfo(Value):
     topology: Mapping[str, str] = field(default_factory=dict)
 
 
+def driver_name_problem(name: str) -> str:
+    """Why a CSI or DRA driver cannot have this name, which becomes part of paths, requests and objects; "" if it can."""
+    errors = dns_subdomain_errors(name.lower() if name.isascii() else name)
+    if len(name.encode()) <= MAX_DRIVER_NAME and not errors:
+        return ""
+    return f"invalid driver name: must be {MAX_DRIVER_NAME} bytes or less" + "".join(f"; {one}" for one in errors)
+
+
+def shown_name(name: str) -> str:
+    """A name that may be any text, quoted and cut short for a message."""
+    return ascii(name[:_SHOWN])
+
+
 def csi_node_problem(driver: str, info: CsiNodeInfo) -> str:
     """Why the API server refuses what the driver reports about this node; "" if it does not."""
     if not info.node_id:
         return "driverNodeID must not be empty"
     if len(info.node_id.encode()) > MAX_NODE_ID:
         return f"driverNodeID must be {MAX_NODE_ID} bytes or less"
-    errors = dns_subdomain_errors(driver.lower())
-    if len(driver.encode()) > MAX_DRIVER_NAME or errors:
-        return f"invalid driver name: must be {MAX_DRIVER_NAME} bytes or less" + "".join(f"; {one}" for one in errors)
+    if problem := driver_name_problem(driver):
+        return problem
     for key, value in sorted(info.topology.items()):
         if errors := qualified_name_errors(key):
             return f"invalid topology key {key[:_SHOWN]!r}: {errors[0]}"

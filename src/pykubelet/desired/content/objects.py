@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable
 from contextlib import aclosing
 
+from pykubelet.base.api.selectors import field_selector
 from pykubelet.base.kit.cells import Cell, set_on_change
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
@@ -111,7 +112,10 @@ class ObjectKeeper:
 
     async def _watch(self) -> None:
         path, kind = collection_path(self._key), self._resource.kind
-        selector, periods = f"metadata.name={self._key.name}", replace(self._settings.watch, retry=RETRY_S)
+        selector, periods = (
+            field_selector(("metadata.name", self._key.name)),
+            replace(self._settings.watch, retry=RETRY_S),
+        )
         changes = follow(self._client, path, kind, self._clock, field_selector=selector, periods=periods)
         async with aclosing(changes) as listings:
             async for listed in listings:

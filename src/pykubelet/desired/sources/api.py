@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.api.selectors import field_selector
 from pykubelet.base.api.times import format_nano_time
 from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.changes import changed_keys
@@ -37,7 +38,7 @@ PODS_PATH = "/api/v1/pods"
 
 def pods_of_node(node_name: str) -> str:
     """The field selector of the pods that are bound to a node."""
-    return f"spec.nodeName={node_name}"
+    return field_selector(("spec.nodeName", node_name))
 
 
 class ApiSource:

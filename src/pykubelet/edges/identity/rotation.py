@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from pykubelet.base.api.certificates import CertificateSigningRequest, CertificateSigningRequestSpec
 from pykubelet.base.api.core import ObjectMeta
+from pykubelet.base.api.selectors import field_selector
 from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
@@ -325,7 +326,11 @@ class CertificateLoop:
     async def _certificate(self, client: ApiClient, name: str) -> bytes:
         """Wait until the certificate of a signing request is issued. Raises IdentityError if it never will be."""
         listing = follow(
-            client, REQUESTS, CertificateSigningRequest, self._clock, field_selector=f"metadata.name={name}"
+            client,
+            REQUESTS,
+            CertificateSigningRequest,
+            self._clock,
+            field_selector=field_selector(("metadata.name", name)),
         )
         async with aclosing(listing):
             async for listed in listing:

@@ -13,7 +13,16 @@ from collections.abc import Callable, Collection, Mapping
 from pykubelet.base.api.validation.resources import is_extended
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.plugins import DRA_SERVICES, CsiNodeInfo, Plugin, PluginType, csi_node_problem, dra_service
+from pykubelet.base.model.plugins import (
+    DRA_SERVICES,
+    CsiNodeInfo,
+    Plugin,
+    PluginType,
+    csi_node_problem,
+    dra_service,
+    driver_name_problem,
+    shown_name,
+)
 
 DEVICE_PLUGIN_VERSION = "v1beta1"
 _VERSION = re.compile(r"\s*v?([0-9]+(?:\.[0-9]+)+)")
@@ -59,6 +68,8 @@ def _device(name: str, _: str, versions: tuple[str, ...]) -> str:
 
 
 def _dra(name: str, endpoint: str, versions: tuple[str, ...]) -> str:
+    if problem := driver_name_problem(name):
+        return f"DRA driver plugin {shown_name(name)} at endpoint {endpoint}: {problem}"
     head = f"invalid supported gRPC versions of DRA driver plugin {name} at endpoint {endpoint}"
     if not versions:
         return f"{head}: empty list of supported gRPC services (aka supported versions)"
@@ -73,6 +84,8 @@ def _quoted(names: tuple[str, ...]) -> str:
 
 
 def _csi(name: str, endpoint: str, versions: tuple[str, ...]) -> str:
+    if problem := driver_name_problem(name):
+        return f"CSI driver {shown_name(name)} at endpoint {endpoint}: {problem}"
     head = f"{_csi_head(name, endpoint)}ValidatePlugin for CSI driver {json.dumps(name)} failed. "
     if not versions:
         return f"{head}Plugin returned an empty list for supported versions"

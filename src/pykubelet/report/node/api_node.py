@@ -14,6 +14,7 @@ import asyncio
 from contextlib import aclosing
 
 from pykubelet.base.api.core import Node
+from pykubelet.base.api.selectors import field_selector
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
@@ -83,7 +84,7 @@ class NodeCopy:
 
     async def follow(self, periods: WatchPeriods) -> None:
         """Follow the watch. Never returns."""
-        selector = f"metadata.name={self._about.name}"
+        selector = field_selector(("metadata.name", self._about.name))
         client, clock = self._clients.watching, self._clock
         listing = follow(client, NODES, Node, clock, field_selector=selector, periods=periods)
         async with aclosing(listing):

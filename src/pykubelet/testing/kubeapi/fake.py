@@ -21,6 +21,7 @@ from aiohttp import web
 
 from pykubelet.base.api.core import LabelSelector, LabelSelectorRequirement
 from pykubelet.base.api.labels import matches_selector
+from pykubelet.base.api.selectors import read_field_selector
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.clock import Clock, SystemClock
 from pykubelet.base.kit.values import Value
@@ -389,11 +390,11 @@ def _line(event: str, item: Json) -> bytes:
 
 
 def _selector(query: dict[str, str]) -> Callable[[Json], bool]:
-    fields = [part for part in query.get("fieldSelector", "").split(",") if part]
+    fields = tuple(read_field_selector(query.get("fieldSelector", "")))
     labels = [part for part in query.get("labelSelector", "").split(",") if part]
 
     def wants(item: Json) -> bool:
-        return all(_field_fits(part, item) for part in fields) and matches_selector(
+        return all(_field_fits(item, *wanted) for wanted in fields) and matches_selector(
             LabelSelector(matchExpressions=tuple(_requirement(part) for part in labels)),
             item["metadata"].get("labels") or {},
         )
@@ -401,13 +402,11 @@ def _selector(query: dict[str, str]) -> Callable[[Json], bool]:
     return wants
 
 
-def _field_fits(part: str, item: Json) -> bool:
-    negated = "!=" in part
-    path, _, wanted = part.partition("!=" if negated else "=")
+def _field_fits(item: Json, path: str, is_wanted: bool, value: str) -> bool:
     found: Any = item
     for name in path.split("."):
         found = (found or {}).get(name)
-    return ((found or "") == wanted.removeprefix("=")) != negated
+    return ((found or "") == value) is is_wanted
 
 
 def _requirement(part: str) -> LabelSelectorRequirement:
