@@ -9,19 +9,46 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from pykubelet.act.runtime.lifecycle.decide_userns import IdSlots, MappingError, namespace_at
+from pykubelet.act.runtime.render.context import UserNamespace
+from pykubelet.base.model.ids import PodUID
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc import oom, subids, sysctl
 from pykubelet.edges.host.proc.subids import IdRange
 from pykubelet.edges.host.services.httpget import HttpError, http_get
 
-BLOCK = 65536
+BLOCK, LAST_ID = 65536, 4294967294
+NONE = UserNamespace((), ())
 
 
 def test_subids_line_and_rules() -> None:
     found = subids.parse_subids("0: kubelet 65536 7208960\n")
     assert found == IdRange(65536, 7208960)
     assert subids.check_range(found, found, BLOCK).slots(BLOCK) == 110
-    assert subids.default_range(BLOCK) == IdRange(BLOCK, (1 << 32) - BLOCK)
+    assert subids.default_range(BLOCK) == IdRange(BLOCK, LAST_ID + 1 - BLOCK)
+
+
+@pytest.mark.parametrize("ids_per_pod", [BLOCK, 2 * BLOCK, 1 << 30, (1 << 31) - BLOCK])
+@pytest.mark.parametrize("length", [None, 1 << 32, 1 << 40])
+def test_every_slot_can_be_mapped(ids_per_pod: int, length: int | None) -> None:
+    """The kernel refuses a mapping with the id 4294967295."""
+    found = subids.default_range(ids_per_pod) if length is None else IdRange(ids_per_pod, length)
+    slots = IdSlots(found.first, ids_per_pod, found.slots(ids_per_pod))
+    assert slots.count > 0
+    ends = slots.first + slots.count * ids_per_pod - 1
+    assert LAST_ID - ids_per_pod < ends <= LAST_ID
+    uid, last = PodUID("last"), slots.first + (slots.count - 1) * ids_per_pod
+    (mapped,) = (slots.record(uid, namespace_at(last, ids_per_pod)).namespace_of(uid) or NONE).uids
+    assert mapped.host_id + mapped.length - 1 <= LAST_ID
+    with pytest.raises(MappingError, match="out of range"):
+        slots.record(uid, namespace_at(last + ids_per_pod, ids_per_pod))
+
+
+def test_a_node_without_a_slot_is_reported() -> None:
+    found = subids.default_range(1 << 31)
+    slots = IdSlots(found.first, 1 << 31, found.slots(1 << 31))
+    with pytest.raises(MappingError, match=r"could not find an empty slot .*: the node has no 2147483648 IDs"):
+        slots.take(PodUID("first"))
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,10 @@ class IdSlots(Value):
         """Give the pod the first free slot; a pod that has a slot keeps it. Raises MappingError if all are taken."""
         if uid in self.holders:
             return self
+        if not self.count:
+            raise MappingError(
+                f"{NO_SLOT}: the node has no {self.length} IDs (userNamespaces.idsPerPod) beside its own"
+            )
         slot = (~self.used & (self.used + 1)).bit_length() - 1
         if slot >= self.count:
             raise MappingError(NO_SLOT)

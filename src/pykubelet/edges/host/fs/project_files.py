@@ -19,7 +19,8 @@ from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.errors import HostError, translating
 from pykubelet.edges.host.fs.files import read_bytes, write_atomic
 
-FIRST_ID = 1_048_577
+#: The last 32-bit number is no id: it stands for "no project".
+FIRST_ID, LAST_ID = 1_048_577, (1 << 32) - 2
 #: The search gives up after this many ids that are not listed but that the file system reports as used.
 MAX_SEARCHED = 129
 MAX_BYTES = 8 << 20
@@ -45,14 +46,14 @@ class _Lines(Value):
 def _project(line: str) -> tuple[int, str] | None:
     """The id and directory of a line of `/etc/projects`; None for other lines."""
     match = _PROJECT.fullmatch(line)
-    number = parse_decimal(match[1]) if match is not None else None
+    number = parse_decimal(match[1], LAST_ID) if match is not None else None
     return None if match is None or number is None else (number, match[2])
 
 
 def _named(line: str) -> int | None:
     """The id of a line of `/etc/projid`; None for other lines."""
     match = _NAME.fullmatch(line)
-    return parse_decimal(match[2]) if match is not None else None
+    return parse_decimal(match[2], LAST_ID) if match is not None else None
 
 
 def claim_id(files: ProjectFiles, path: str, is_used: Callable[[int], bool]) -> int:
@@ -75,7 +76,7 @@ def claim_id(files: ProjectFiles, path: str, is_used: Callable[[int], bool]) -> 
 
 def _free_id(listed: set[int], is_used: Callable[[int], bool]) -> int:
     number, searched = FIRST_ID, 0
-    while searched < MAX_SEARCHED:
+    while searched < MAX_SEARCHED and number <= LAST_ID:
         if number not in listed:
             if not is_used(number):
                 return number

@@ -13,7 +13,9 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.services.process import ProgramResult, run_program
 
 KUBELET_USER = "kubelet"
-_ALL_IDS = 1 << 32
+#: The user ids of Linux; the last 32-bit number is none: it stands for "no user".
+_ALL_IDS = (1 << 32) - 1
+_PROGRAM = "getsubids"
 
 
 class IdRange(Value):
@@ -23,8 +25,8 @@ class IdRange(Value):
     length: int
 
     def slots(self, ids_per_pod: int) -> int:
-        """The number of pods that the range is enough for."""
-        return self.length // ids_per_pod
+        """The number of pods that the range is enough for. What is beyond the last id of Linux does not count."""
+        return max(0, (min(self.first + self.length, _ALL_IDS) - self.first) // ids_per_pod)
 
 
 def default_range(ids_per_pod: int) -> IdRange:
@@ -59,17 +61,19 @@ async def read_subids(ids_per_pod: int = 65536, user: str = KUBELET_USER) -> IdR
 
     Raises HostError if the range is one that pods cannot use.
     """
-    import shutil  # imported late, because it loads compressors that the agent does not need
-
-    program = shutil.which("getsubids")
-    if program is None or not _user_exists(user):
+    if not _user_exists(user):
         return default_range(ids_per_pod)
-    users = await run_program((program, user), timeout_s=10)
-    groups = await run_program((program, "-g", user), timeout_s=10)
+    try:
+        users = await run_program((_PROGRAM, user), timeout_s=10)
+        groups = await run_program((_PROGRAM, "-g", user), timeout_s=10)
+    except HostError as error:
+        if not error.is_not_found:
+            raise
+        return default_range(ids_per_pod)
     try:
         return check_range(parse_subids(_output(users)), parse_subids(_output(groups)), ids_per_pod)
     except ValueError as error:
-        raise HostError("getsubids", user, "", str(error)) from error
+        raise HostError(_PROGRAM, user, "", str(error)) from error
 
 
 def _output(finished: ProgramResult) -> str:
