@@ -187,6 +187,23 @@ def test_nothing_is_formatted_when_blkid_fails(device: str, folder: Path, tools:
     assert not any(content(device))
 
 
+@pytest.mark.parametrize("path", ["", ":", ".", "tools:."])
+def test_tools_do_not_come_from_the_current_directory(
+    device: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Neither the agent's tools, nor those that they start: fsck looks for fsck.ext4."""
+    (tmp_path / "tools").mkdir()
+    for place in (tmp_path, tmp_path / "tools"):
+        for name in ("blkid", "mkfs.ext4", "fsck", "fsck.ext4", "mount"):
+            write_tool(place, name, f"echo {name} >> {tmp_path}/ran; exit 0")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", path)
+    for _ in range(2):
+        disk_formats.format_and_mount(device, str(folder))
+        mounts.unmount(str(folder))
+    assert not (tmp_path / "ran").exists()
+
+
 def test_nothing_is_formatted_without_blkid(device: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.setattr(programs, "_DIRECTORIES", ())

@@ -34,6 +34,31 @@ async def test_missing_program_is_an_error() -> None:
     assert caught.value.is_not_found
 
 
+@pytest.mark.parametrize("path", ["", ":", ".", ":/usr/bin:/bin", "bin:../bin", "."])
+async def test_no_program_comes_from_the_current_directory(tmp_path: Path, path: str) -> None:
+    """Root may start the agent in a directory where others write. What the program starts itself is not found there either."""
+    (tmp_path / "bin").mkdir()
+    for folder in (tmp_path, tmp_path / "bin"):
+        for name in ("id", "own-tool"):
+            (folder / name).write_text("#!/bin/sh\necho trap\n")
+            (folder / name).chmod(0o755)
+    done = await run_program(("id", "-u"), env={"PATH": path}, cwd=str(tmp_path))
+    assert done.out == b"%d\n" % os.getuid()
+    done = await run_program(("sh", "-c", "id -u; own-tool"), env={"PATH": path}, cwd=str(tmp_path))
+    assert (done.code, done.out) == (127, b"%d\n" % os.getuid())
+    for name in ("own-tool", "./own-tool", "bin/own-tool"):
+        with pytest.raises(HostError):
+            await run_program((name,), env={"PATH": path}, cwd=str(tmp_path))
+
+
+async def test_a_program_keeps_its_name_and_is_found_in_its_own_path(tmp_path: Path) -> None:
+    (tmp_path / "own-tool").write_text("#!/bin/sh\necho $PATH\n")
+    (tmp_path / "own-tool").chmod(0o755)
+    path = f"{tmp_path}:/usr/bin:/bin"
+    assert (await run_program(("own-tool",), env={"PATH": path})).out.decode() == f"{path}\n"
+    assert (await run_program(("sh", "-c", "echo $0"))).out == b"sh\n"
+
+
 async def test_large_output_is_cut_and_does_not_block() -> None:
     done = await run_program(("sh", "-c", "head -c 3000000 /dev/zero"), limit=1000)
     assert (done.code, len(done.out), done.out_cut) == (0, 1000, True)

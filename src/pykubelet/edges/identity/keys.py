@@ -80,8 +80,7 @@ async def describe_pair(pem: bytes) -> Description:
 
 
 async def _ask(question: dict[str, Any]) -> dict[str, Any]:
-    # without -P, Python searches modules in the current directory first, which may belong to any user
-    argv = (sys.executable, "-P", "-m", _CHILD)
+    argv = (sys.executable, *_isolation(), "-m", _CHILD)
     try:
         ended = await run_program(argv, stdin=json.dumps(question).encode(), cwd="/", timeout_s=DEADLINE_S)
     except HostError as error:
@@ -91,3 +90,13 @@ async def _ask(question: dict[str, Any]) -> dict[str, Any]:
         raise KeysError(lines[-1] if lines else f"exit code {ended.code}")
     answer: dict[str, Any] = json.loads(ended.out)
     return answer
+
+
+def _isolation() -> tuple[str, ...]:
+    """The options with which the child is as isolated as this process.
+
+    Without -P, Python searches modules in the current directory first, which may belong to any user. Without -E, in those of
+    PYTHONPATH, which an agent that was started with -I (that is -E, -P and -s) ignores.
+    """
+    own = sys.flags
+    return ("-P", *(("-E",) if own.ignore_environment else ()), *(("-s",) if own.no_user_site else ()))

@@ -62,17 +62,36 @@ class Ran(Value):
         return f"signal: {signal.strsignal(-self.status) or -self.status}".lower()
 
 
-def find_program(name: str) -> str:
-    """The path of a program, in PATH or where Debian has such tools. HostError that names the package if there is none."""
-    import shutil  # imported late, because it loads compressors that the agent does not need
+def safe_path(path: str) -> str:
+    """The absolute directories of a PATH; where there is none, those in which Debian keeps tools.
 
-    path = os.pathsep.join((os.environ.get("PATH", ""), *_DIRECTORIES))
-    found = shutil.which(name, path=path)
-    if found is None:
-        package = _PACKAGES.get(name)
-        hint = f": on Debian, install the package {package}" if package else ""
-        raise HostError(name, "", "ENOENT", f"the program {name} is not installed{hint}")
-    return found
+    An empty or relative one is a place below the directory that the agent was started in, where other users may put programs.
+    """
+    return os.pathsep.join(_absolute(path) or _DIRECTORIES)
+
+
+def find_program(name: str, path: str | None = None) -> str:
+    """The absolute path of a program: in `path` (None: the agent's PATH), or where Debian keeps tools. `name` may be such a path.
+
+    HostError: there is none; it names the package. Or `name` is a relative path.
+    """
+    if "/" in name:
+        if not name.startswith("/"):
+            raise HostError("exec", name, "EINVAL", "the path of a program must be absolute")
+        places: tuple[str, ...] = (name,)
+    else:
+        given = os.environ.get("PATH", "") if path is None else path
+        places = tuple(f"{directory}/{name}" for directory in (*_absolute(given), *_DIRECTORIES))
+    for place in places:
+        if os.path.isfile(place) and os.access(place, os.X_OK):
+            return place
+    package = _PACKAGES.get(name)
+    hint = f": on Debian, install the package {package}" if package else ""
+    raise HostError(name, "", "ENOENT", f"the program {name} is not installed{hint}")
+
+
+def _absolute(path: str) -> tuple[str, ...]:
+    return tuple(directory for directory in path.split(os.pathsep) if directory.startswith("/"))
 
 
 def missing_helper(fs_type: str) -> str:
@@ -140,7 +159,7 @@ def run_program(
             stderr=subprocess.STDOUT,
             start_new_session=True,
             pass_fds=tuple(held),
-            env={**os.environ, "LC_ALL": "C"},
+            env={**os.environ, "PATH": safe_path(os.environ.get("PATH", "")), "LC_ALL": "C"},
             bufsize=0,
         )
     except (OSError, ValueError) as error:

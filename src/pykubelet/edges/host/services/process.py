@@ -14,6 +14,7 @@ from typing import IO
 
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.errors import HostError, translated
+from pykubelet.edges.host.fs.programs import find_program, safe_path
 
 _DRAIN_S = 1.0
 _PIECE = 64 << 10
@@ -108,8 +109,9 @@ async def run_program(
 ) -> ProgramResult:
     """Run a program to its end. Raises HostError if it cannot be started or takes longer than `timeout_s` (ETIMEDOUT).
 
-    `cwd`: the directory in which it runs; None: the agent's own. The program gets its own process group, which is killed as a
-    whole on a time-out, on cancellation, and when the program ends.
+    A name without a slash is looked up as `find_program` does, in the PATH of `env`. `cwd`: the directory in which it runs; None:
+    the agent's own. The program gets its own process group, which is killed as a whole on a time-out, on cancellation, and
+    when the program ends.
     """
     process = _start(argv, env, cwd)
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
@@ -140,10 +142,20 @@ async def run_program(
 
 def _start(argv: tuple[str, ...], env: Mapping[str, str] | None, cwd: str | None) -> subprocess.Popen[bytes]:
     """Start the program without a copy of the agent's page tables: uvloop would fork, which holds up the event loop for 3 ms and more."""
-    variables, pipe = None if env is None else dict(env), subprocess.PIPE
+    variables, pipe = dict(os.environ if env is None else env), subprocess.PIPE
+    variables["PATH"] = safe_path(variables.get("PATH", ""))
+    program = argv[0] if argv[0].startswith("/") else find_program(argv[0], variables["PATH"])
     try:
         return subprocess.Popen(
-            argv, bufsize=0, stdin=pipe, stdout=pipe, stderr=pipe, env=variables, cwd=cwd, start_new_session=True
+            argv,
+            executable=program,
+            bufsize=0,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            env=variables,
+            cwd=cwd,
+            start_new_session=True,
         )
     except OSError as error:
         raise translated("exec", argv[0], error) from error
