@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 from report.samples import UID, container, entry, exited, facts, lifecycle, make_pod, running, view
+from support.opens import observed_opens
 
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import ManualClock
@@ -98,13 +100,28 @@ async def test_what_is_no_question_is_refused(logs: ContainerLogs, query: dict[s
     assert (await ask(logs, **query))[0] == status
 
 
-async def test_a_log_behind_links_is_read(tmp_path: Path) -> None:
-    """As runtimes do that keep logs elsewhere."""
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "real.log").write_bytes(LOG)
-    (tmp_path / "between").symlink_to(tmp_path / "elsewhere" / "real.log")
-    (tmp_path / "0.log").symlink_to("between")
+async def test_a_link_to_dockers_log_of_the_container_is_read(tmp_path: Path) -> None:
+    """As a runtime over Docker makes it, which keeps logs elsewhere."""
+    (tmp_path / "docker" / "app-0").mkdir(parents=True)
+    (tmp_path / "docker" / "app-0" / "app-0-json.log").write_bytes(LOG)
+    (tmp_path / "0.log").symlink_to(tmp_path / "docker" / "app-0" / "app-0-json.log")
     assert await ask(logs_of(running("app", log_path=str(tmp_path / "0.log"))), tailLines="1") == (200, "three\n")
+
+
+@pytest.mark.parametrize("query", [{}, {"follow": "true"}])
+async def test_no_other_link_in_place_of_a_log_is_followed(tmp_path: Path, query: dict[str, str]) -> None:
+    (tmp_path / "other.log").write_bytes(LOG)
+    (tmp_path / "0.log").symlink_to(tmp_path / "other.log")
+    status, output = await ask(logs_of(running("app", log_path=str(tmp_path / "0.log"))), **query)
+    refused = f"open {tmp_path}/0.log: a part of the path is a symbolic link, which is not followed"
+    assert (status, output) == (200, f"unable to retrieve container logs: {refused}\n")
+
+
+async def test_a_fifo_in_place_of_a_log_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "0.log")
+    with observed_opens(tmp_path / "0.log") as was_opened:
+        status, output = await ask(logs_of(running("app", log_path=str(tmp_path / "0.log"))))
+        assert (status, was_opened()) == (200, False) and "not a regular file but a fifo" in output
 
 
 async def test_a_link_that_leads_nowhere_is_reported(tmp_path: Path) -> None:

@@ -240,7 +240,7 @@ def wire_act(
     render = render_settings(settings, node.get(), cgroup_v2=v2, swap_controller=swap, machine=m.machine)
     render = replace(render, selinux_enabled=selinux.is_enabled)
     supervisor = Supervisor("pod-work")
-    userns = UserNamespaceManager(m.cri, paths, settings.user_namespace_ids_per_pod)
+    userns = UserNamespaceManager(m.cri, m.flight, paths, settings.user_namespace_ids_per_pod)
     hooks = HookRunner(m.cri, m.recorder)
     stopper = ContainerStopper(m.cri, hooks, m.clock, m.recorder, m.touched)
     sandbox_cells = SandboxCells(node, runtime, content, cells.placements.cell, mounts)
@@ -250,7 +250,7 @@ def wire_act(
         cells=PodCells(
             mounts, observed, node, runtime, cells.statuses.cell, content, cells.claims.cell, cells.placements.cell
         ),
-        sandboxes=Sandboxes(m.cri, render, sandbox_cells, settings.config.resolvConf, m.recorder, userns),
+        sandboxes=Sandboxes(m.cri, m.flight, render, sandbox_cells, settings.config.resolvConf, m.recorder, userns),
         starter=ContainerStarter(m.cri, hooks, stopper, m.flight, m.recorder),
         stopper=stopper,
         resizer=ContainerResizer(m.cri),
@@ -334,6 +334,7 @@ def wire_report(m: Machinery, cells: Cells, facts: NodeFacts, reviewers: Reviewe
         cells.placements.cell,
         health,
         cells.claims.cell,
+        m.settings.paths.pods,
     )
     status = StatusLoop(inputs, cells.statuses.writer, m.clock, m.flight, status_memory(m))
     address_inputs = NodeLoopInputs(cells.api_node.cell, cells.placements.cell)

@@ -322,7 +322,7 @@ async def node(
         clock=clock,
         flight=flight,
         cells=PodCells(mounts, observed, view, runtime, make_cell("statuses", Statuses())[0], content, claims),
-        sandboxes=Sandboxes(client, settings, SandboxCells(view, runtime, content), "", recorder),
+        sandboxes=Sandboxes(client, flight, settings, SandboxCells(view, runtime, content), "", recorder),
         starter=ContainerStarter(client, hooks, stopper, flight, recorder),
         stopper=stopper,
         resizer=ContainerResizer(client),

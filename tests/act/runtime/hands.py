@@ -116,7 +116,7 @@ async def hands(folder: Path, clock: Clock | None = None, mounts: Cell[Mounts] |
         yield Hands(
             fake,
             paths,
-            Sandboxes(client, settings, cells, resolv_conf, recorder),
+            Sandboxes(client, flight, settings, cells, resolv_conf, recorder),
             ContainerStarter(client, hooks, stopper, flight, recorder),
             stopper,
             recorder,

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from act.pods.scenes import REF, UID, container, exited, pod
 from act.runtime.hands import Hands, hands
+from support.file_calls import observed_file_calls
 
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner
 from pykubelet.act.runtime.lifecycle.start import ContainerFiles, ContainerStarter
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import StartError
-from pykubelet.base.model.observed import MountView
+from pykubelet.base.model.observed import MountView, SandboxView
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode, CriError
@@ -141,6 +142,32 @@ async def test_a_runtime_that_forgot_its_containers_does_not_reset_the_count(tmp
         files = await h.prepare(of, APP, home)
         assert isinstance(files, ContainerFiles)
         assert files.restart_count == 8
+
+
+@pytest.mark.parametrize("name", ["99999999999.log", "4294967295.log", "2147483647.log", "-5.log", "0x7.log", "٧.log"])
+async def test_names_that_no_log_of_a_runtime_has_do_not_count(tmp_path: Path, name: str) -> None:
+    async with hands(tmp_path) as h:
+        of = pod(APP)
+        home = await h.sandbox(of)
+        logs = Path(h.paths.pod_logs(REF)) / "app"
+        make(logs / name, logs / "2.log", tmp_path / "elsewhere.log")
+        (logs / "40.log").mkdir()
+        (logs / "41.log").symlink_to(tmp_path / "elsewhere.log")
+        os.mkfifo(logs / "42.log")
+        files = await h.prepare(of, APP, home)
+        assert isinstance(files, ContainerFiles)
+        assert files.restart_count == 3
+
+
+async def test_no_file_is_touched_on_the_event_loop(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        of = pod(APP)
+        with observed_file_calls() as calls:
+            home = await h.sandbox(of)
+            await h.started(of, APP, home)
+            await h.sandboxes.adopt(of, SandboxView(home.id, 0, True, 1), "/kubepods/x")
+        own = f"{h.paths.pod_logs(REF)}/app"  # where the double of the runtime writes
+        assert [call for call in calls if own not in call] == []
 
 
 def make(*paths: Path) -> None:

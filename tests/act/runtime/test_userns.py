@@ -17,6 +17,7 @@ from pykubelet.act.runtime.lifecycle.userns import UserNamespaceManager, reporte
 from pykubelet.act.runtime.render.context import RenderFailure, UserNamespace
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content
@@ -60,14 +61,14 @@ class Node:
             assert ids_per_pod == LENGTH
             return self.ids
 
-        return UserNamespaceManager(self.cri, self.paths, LENGTH, read_range)
+        return UserNamespaceManager(self.cri, SingleFlight("test"), self.paths, LENGTH, read_range)
 
     def sandboxes(self, ready: RuntimeReady = ABLE) -> Sandboxes:
         settings = replace(SETTINGS, paths=self.paths)
         cells = SandboxCells(
             make_cell("node", SETTINGS.node)[0], make_cell("runtime", ready)[0], make_cell("content", Content())[0]
         )
-        return Sandboxes(self.cri, settings, cells, "", self.recorder, userns=self.agent())
+        return Sandboxes(self.cri, SingleFlight("test"), settings, cells, "", self.recorder, userns=self.agent())
 
     def file(self, uid: PodUID) -> Path:
         return Path(self.paths.user_namespace(uid))
@@ -101,8 +102,8 @@ async def test_ranges_are_written_down_and_given_back(node: Node) -> None:
         "uidMappings": [{"hostId": 65536, "containerId": 0, "length": 65536}],
         "gidMappings": [{"hostId": 65536, "containerId": 0, "length": 65536}],
     }
-    agent.release(A)
-    agent.release(A)
+    await agent.release(A)
+    await agent.release(A)
     assert not node.file(A).exists()
     assert slot(await agent.allocate(C)) == 1
 
@@ -111,7 +112,7 @@ async def test_after_a_restart_everybody_keeps_what_they_have(node: Node) -> Non
     before = node.agent()
     for uid in (A, B, C):
         await before.allocate(uid)
-    before.release(A)
+    await before.release(A)
     after = node.agent()
     assert [slot(await after.allocate(uid)) for uid in (C, B, A)] == [3, 2, 1]
 
@@ -119,7 +120,7 @@ async def test_after_a_restart_everybody_keeps_what_they_have(node: Node) -> Non
 async def test_a_pod_that_ends_before_it_was_read_is_released_too(node: Node) -> None:
     await node.agent().allocate(A)
     after = node.agent()
-    after.release(A)
+    await after.release(A)
     assert slot(await after.allocate(B)) == 1
 
 
@@ -177,7 +178,7 @@ async def test_sandboxes_are_made_and_adopted_with_their_ranges(node: Node, runt
     adopted = await after.adopt(pod_of(B), SandboxView(second.id, 0, True, 1), "/pods")
     assert isinstance(adopted, Sandbox)
     assert adopted.config == second.config
-    assert after.release(B) == ""
+    assert await after.release(B) == ""
     assert not node.file(B).exists()
 
 
@@ -247,7 +248,7 @@ async def test_a_node_whose_ids_cannot_be_used(node: Node) -> None:
     async def read_range(ids_per_pod: int) -> IdRange:
         raise HostError("getsubids", "kubelet", "", "user and group ids differ")
 
-    refused = await UserNamespaceManager(node.cri, node.paths, LENGTH, read_range).allocate(A)
+    refused = await UserNamespaceManager(node.cri, SingleFlight("test"), node.paths, LENGTH, read_range).allocate(A)
     assert isinstance(refused, RenderFailure)
     assert refused.message == "user namespace: getsubids kubelet: user and group ids differ"
 

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.opens import observed_opens
 
-from pykubelet.edges.cri.logs import LogLine, parse_line, parse_timestamp_ns, read_log_tail, tail_of
+from pykubelet.edges.cri.logs import MAX_LINE, LogLine, parse_line, parse_timestamp_ns, read_log_tail, tail_of
+from pykubelet.edges.host.fs.errors import HostError
 
 STAMP = b"2016-10-06T00:17:09.669794202Z"
 STAMP_NS = 1475713029_669794202
+CONTAINER = "a" * 64
 
 
 @pytest.mark.parametrize(
@@ -74,11 +77,20 @@ def test_empty_and_missing(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     path.write_bytes(b"")
     assert read_log_tail(str(path)) == ""
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(HostError) as caught:
         read_log_tail(str(tmp_path / "none.log"))
+    assert caught.value.is_not_found
 
 
-def test_a_line_of_100_mb_costs_no_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [8_000, 20_000, MAX_LINE - 1000])
+def test_the_end_of_a_long_line_is_shown(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "0.log"
+    path.write_bytes(log(b"before") + log(b"x" * size + b"the end", tag=b"P") + log(b"last"))
+    text = read_log_tail(str(path))
+    assert text == "x" * (2048 - 12) + "the endlast\n"
+
+
+def test_a_line_of_100_mb_is_left_out_and_costs_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     with path.open("wb") as file:
         file.write(STAMP + b" stdout F ")
@@ -88,24 +100,62 @@ def test_a_line_of_100_mb_costs_no_memory(tmp_path: Path) -> None:
     text = read_log_tail(str(path))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert text.endswith("the end\nlast\n")
-    assert len(text) == 2048
+    assert text == "last\n"
     assert peak < 200_000
 
 
-def test_a_fifo_in_place_of_the_log_does_not_hang(tmp_path: Path) -> None:
+@pytest.mark.parametrize("begin", [b"", b"x" * 20 + b" stdout F ", b"{", STAMP + b" stdin F "])
+@pytest.mark.parametrize("size", [100, 7_000, 9_000, 100_000])
+def test_nothing_of_a_line_that_is_not_in_the_format_is_shown(tmp_path: Path, begin: bytes, size: int) -> None:
     path = tmp_path / "0.log"
-    os.mkfifo(path)
-    with pytest.raises(OSError, match="seek"):
-        read_log_tail(str(path))
+    path.write_bytes(begin + b"secret " * (size // 7))
+    assert read_log_tail(str(path)) == ""
+    path.write_bytes(log(b"first") + begin + b"secret " * (size // 7) + b"\n" + log(b"last"))
+    assert read_log_tail(str(path)).replace("first\n", "") == "last\n"
 
 
-@given(st.lists(st.tuples(st.sampled_from([b"F", b"P"]), st.binary(max_size=300).map(lambda b: b.replace(b"\n", b"")))))
-def test_the_window_gives_what_the_whole_file_would(lines: list[tuple[bytes, bytes]]) -> None:
+def test_a_fifo_in_place_of_the_log_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "0.log")
+    with observed_opens(tmp_path / "0.log") as was_opened:
+        with pytest.raises(HostError, match="not a regular file but a fifo"):
+            read_log_tail(str(tmp_path / "0.log"))
+        assert not was_opened()
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../secret.json"])
+def test_a_link_in_place_of_the_log_is_not_followed(tmp_path: Path, target: str) -> None:
+    (tmp_path / "pod").mkdir()
+    (tmp_path / "secret.json").write_bytes(b"secret " * 10_000)
+    (tmp_path / "pod" / "0.log").symlink_to(target)
+    with pytest.raises(HostError, match="symbolic link, which is not followed"):
+        read_log_tail(str(tmp_path / "pod" / "0.log"), CONTAINER)
+
+
+def test_a_link_to_dockers_own_log_of_the_container_is_followed(tmp_path: Path) -> None:
+    theirs = tmp_path / "docker" / CONTAINER / f"{CONTAINER}-json.log"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_bytes(log(b"here"))
+    (tmp_path / "0.log").symlink_to(theirs)
+    assert read_log_tail(str(tmp_path / "0.log"), CONTAINER) == "here\n"
+    with pytest.raises(HostError, match="symbolic link"):
+        read_log_tail(str(tmp_path / "0.log"), "b" * 64)
+    theirs.unlink()
+    theirs.symlink_to("/etc/passwd")
+    with pytest.raises(HostError, match="symbolic link"):
+        read_log_tail(str(tmp_path / "0.log"), CONTAINER)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([b"F", b"P"]), st.binary(max_size=300).map(lambda b: b.replace(b"\n", b"")))),
+    st.booleans(),
+)
+def test_the_window_gives_what_the_whole_file_would(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[tuple[bytes, bytes]], is_ended: bool
+) -> None:
     whole = b"".join(log(content, tag=tag) for tag, content in lines)
-    expected = tail_of(whole, 5, 100, is_cut=False)
-    window = 100 + 5 * 64
-    assert tail_of(whole[-window:], 5, 100, is_cut=len(whole) > window) == expected
+    path = tmp_path_factory.mktemp("logs") / "0.log"
+    path.write_bytes(whole if is_ended else whole[:-1])
+    assert read_log_tail(str(path), "", 5, 100) == tail_of(path.read_bytes(), 5, 100).decode(errors="replace")
 
 
 @pytest.mark.parametrize("present", [None, b""], ids=["not opened again", "opened again, empty"])

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.opens import observed_opens
 
 from pykubelet.base.model.paths import Beneath, log_file
 from pykubelet.edges.host.fs import beneath
@@ -129,15 +130,13 @@ def test_the_agents_own_directory_may_be_a_link(tmp_path: Path) -> None:
     assert beneath.remove_tree(place.parent) and beneath.stat_file(place) is None
 
 
-def test_a_fifo_is_not_opened(tmp_path: Path) -> None:
+@pytest.mark.parametrize("call", ["read_bytes", "read_tail", "open_regular"])
+def test_a_fifo_is_not_opened(tmp_path: Path, call: str) -> None:
     os.mkfifo(tmp_path / "fifo")
-    writer = os.open(tmp_path / "fifo", os.O_RDWR | os.O_NONBLOCK)  # a reader of its own, so that nothing blocks
-    try:
-        for call in ("read_bytes", "read_tail", "open_regular"):
-            with pytest.raises(HostError, match="not a regular file but a fifo"):
-                CALLS[call](Beneath(str(tmp_path), "fifo"))
-    finally:
-        os.close(writer)
+    with observed_opens(tmp_path / "fifo") as was_opened:
+        with pytest.raises(HostError, match="not a regular file but a fifo"):
+            CALLS[call](Beneath(str(tmp_path), "fifo"))
+        assert not was_opened()
 
 
 def test_the_walk_without_openat2_is_the_same(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from report.samples import exited, running, view
+from support.opens import observed_opens
 
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.model.labels import CONTAINER_TERMINATION_MESSAGE_PATH, CONTAINER_TERMINATION_MESSAGE_POLICY
@@ -85,6 +86,39 @@ def test_what_cannot_be_read_is_reported_and_never_waited_for(tmp_path: Path, lo
     assert message.startswith(f"Error on reading termination log {tmp_path}/fifo: ")
     gone = read_message(ended(None, tmp_path / "no.log", policy="FallbackToLogsOnError"))
     assert gone.startswith("Error on reading termination message from logs: ")
+
+
+def test_a_fifo_in_place_of_the_message_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with observed_opens(tmp_path / "fifo") as was_opened:
+        assert "not a regular file but a fifo" in read_message(ended(tmp_path / "fifo"))
+        assert not was_opened()
+
+
+@pytest.mark.parametrize("behind", ["the file", "a directory"])
+def test_a_link_in_the_way_of_the_message_is_not_followed(tmp_path: Path, behind: str) -> None:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "shadow").write_text("secret")
+    link = tmp_path / "shared"
+    link.symlink_to(tmp_path / "secret" / ("shadow" if behind == "the file" else ""))
+    message = read_message(ended(link if behind == "the file" else link / "shadow"))
+    assert "a part of the path is a symbolic link, which is not followed" in message and "secret" not in message[-30:]
+
+
+def test_the_agents_own_directory_may_be_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "disk" / "pods" / "u1").mkdir(parents=True)
+    (tmp_path / "disk" / "pods" / "u1" / "m").write_text("it broke")
+    (tmp_path / "root").symlink_to(tmp_path / "disk")
+    assert read_message(ended(tmp_path / "root" / "pods" / "u1" / "m"), f"{tmp_path}/root/pods") == "it broke"
+
+
+def test_no_byte_of_a_file_that_is_no_log_is_the_message(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret " * 2000)
+    (tmp_path / "0.log").symlink_to(tmp_path / "secret")
+    linked = read_message(ended(None, tmp_path / "0.log", policy="FallbackToLogsOnError"))
+    assert linked.startswith("Error on reading termination message from logs: ") and "secret " not in linked
+    copied = read_message(ended(None, tmp_path / "secret", policy="FallbackToLogsOnError"))
+    assert copied == ""
 
 
 async def test_each_ended_container_is_read_once_and_forgotten_with_its_pod(tmp_path: Path) -> None:

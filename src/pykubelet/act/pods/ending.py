@@ -17,13 +17,14 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.kube_events import warning
 from pykubelet.base.model.observed import PodView
+from pykubelet.base.model.paths import Beneath
 from pykubelet.base.model.reasons import EVENT_FAILED_KILL_POD
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.host.fs.beneath import read_link, remove_file, remove_tree
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.files import names_in, read_link, remove_file
-from pykubelet.edges.host.fs.trees import remove_tree
+from pykubelet.edges.host.fs.files import names_in
 
 log = Log("pods")
 LOGS_DEADLINE_S = 60.0
@@ -115,11 +116,10 @@ class PodEnding:
         self._tools.images.forget(self._ref.uid)
         if command.remove:
             await self._runtime_back(waits)
-        work = [self._release(waits)]
+        work = [self._release(waits), self._tools.sandboxes.release(self._ref.uid)]
         if command.remove:
             work += [self._remove_from_runtime(waits), self._remove_logs()]
-        problems = [*await asyncio.gather(*work), self._tools.sandboxes.release(self._ref.uid)]
-        error = "; ".join(problem for problem in problems if problem)
+        error = "; ".join(problem for problem in await asyncio.gather(*work) if problem)
         is_gone = command.remove and not error
         return CleanEnded(error, gone_at=self._tools.clock.monotonic() if is_gone else None)
 
@@ -152,9 +152,9 @@ class PodEnding:
 
         def remove() -> None:
             for name in names_in(links):
-                target = read_link(f"{links}/{name}") if paths.may_be_log_link(name, ref) else None
+                target = read_link(Beneath(links, name)) if paths.may_be_log_link(name, ref) else None
                 if target is not None and target.startswith(directory + "/"):
-                    remove_file(f"{links}/{name}")
+                    remove_file(Beneath(links, name))
             remove_tree(directory, may_hold_mounts=False)
 
         outcome = await self._tools.flight.run(f"logs:{ref.uid}", remove, LOGS_DEADLINE_S)

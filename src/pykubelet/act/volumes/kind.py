@@ -303,7 +303,7 @@ class PlanInputs(Value):
         return MountedVolume(
             self.volume.name,
             self.kind.name,
-            host_path,
+            str(host_path),
             read_only=read_only,
             supports_relabel=supports_relabel,
             is_measured=is_measured,

@@ -26,7 +26,7 @@ class Beneath(str):
 
     def __new__(cls, top: str, inside: str) -> Beneath:
         """The file at `inside` below `top`; `top` itself if `inside` is empty."""
-        made = super().__new__(cls, f"{top}/{inside}" if inside else top)
+        made = super().__new__(cls, f"{top.rstrip('/')}/{inside}" if inside else top)
         made.top, made.inside = top, inside
         return made
 
@@ -49,6 +49,12 @@ class Beneath(str):
     def name(self) -> str:
         """The file's own name."""
         return posixpath.basename(self.inside)
+
+
+def below(path: str, top: str) -> Beneath:
+    """The file at an absolute path: below the directory `top` if it lies there, or else below the root."""
+    own = f"{top}/"
+    return Beneath(top, path.removeprefix(own)) if top and path.startswith(own) else Beneath("/", path.lstrip("/"))
 
 
 def log_file(path: str) -> Beneath:

@@ -6,13 +6,16 @@ temporary file `....tmp`. So the names sort by time. Blocks; call it through `ba
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
-import stat
 import zlib
 from typing import TYPE_CHECKING
 
 from pykubelet.base.kit.values import Value
+from pykubelet.base.model.paths import Beneath
+from pykubelet.edges.host.fs import beneath
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import FileKind
 
 if TYPE_CHECKING:
     import gzip
@@ -31,29 +34,29 @@ class OpenPart(Value):
     is_gzip: bool
 
 
-def open_after(path: str, fd: int, name: str, left: str) -> OpenPart | None:
-    """Open the part of the log at `path` that follows the one that `fd` reads; None if there is none yet.
+def open_after(log: Beneath, fd: int, name: str, left: str) -> OpenPart | None:
+    """Open the part of the log that follows the one that `fd` reads; None if there is none yet.
 
     `name`: the name of the part when `fd` was opened; "" if it was the log itself. `left`: the name to which the log was
     renamed and which its writer has closed; "" if not known. If `fd` reads another part, its writer may not have closed that
     one yet, and the result is None.
     """
     for _ in range(_TRIES):  # the log may be rotated between two listings; a rotation takes longer than a listing
-        parts = _parts(path)
-        own = name or _own_name(path, fd, parts)
+        parts = _parts(log)
+        own = name or _own_name(log, fd, parts)
         if own is None or (left and own and own != left):
             return None
-        later = [part for part in sorted(parts) if part > own] if own else _not_older(path, fd, parts)
+        later = [part for part in sorted(parts) if part > own] if own else _not_older(log, fd, parts)
         try:
             if later:
                 file = parts[later[0]]
-                return OpenPart(_open(f"{os.path.dirname(path)}/{file}"), later[0], file.endswith(_GZIP))
-            opened = _open(path)
+                return OpenPart(_open(log.parent / file), later[0], file.endswith(_GZIP))
+            opened = _open(log)
         except FileNotFoundError:
             if later:
                 continue  # it was compressed in the meantime
             return None
-        if _parts(path).keys() == parts.keys():
+        if _parts(log).keys() == parts.keys():
             return OpenPart(opened, "", is_gzip=False)
         os.close(opened)
     return None
@@ -74,33 +77,31 @@ def read_gzip(source: gzip.GzipFile, most: int) -> bytes:
         return b""
 
 
-def _parts(path: str) -> dict[str, str]:
+def _parts(log: Beneath) -> dict[str, str]:
     """The file name of each rotated part, by its name without `.gz`; the plain file if both exist."""
-    folder, name = os.path.split(path)
-    with os.scandir(folder) as entries:
-        files = [e.name for e in entries if e.name.startswith(f"{name}.") and e.is_file(follow_symlinks=False)]
+    entries = beneath.list_dir(log.parent)
+    files = [e.name for e in entries if e.name.startswith(f"{log.name}.") and e.kind is FileKind.FILE]
     whole = [file for file in files if not file.endswith(_TEMPORARY)]
     return {file.removesuffix(_GZIP): file for file in sorted(whole, key=lambda file: not file.endswith(_GZIP))}
 
 
-def _own_name(path: str, fd: int, parts: dict[str, str]) -> str | None:
+def _own_name(log: Beneath, fd: int, parts: dict[str, str]) -> str | None:
     """The name of the part that `fd` reads; "" if it was removed, None if it still is the log itself."""
-    folder = os.path.dirname(path)
-    found = os.fstat(fd)
-    for file in (path, *(f"{folder}/{part}" for part in parts.values())):
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(file, follow_symlinks=False), found):
-                return None if file == path else os.path.basename(file)
+    own = os.fstat(fd)
+    for place in (log, *(log.parent / file for file in parts.values())):
+        found = beneath.stat_file(place)
+        if found is not None and (found.device, found.inode) == (own.st_dev, own.st_ino):
+            return None if place == log else place.name
     head = os.pread(fd, _HEAD, 0)
     for part, file in parts.items():
-        if file.endswith(_GZIP) and head and _gzip_head(f"{folder}/{file}") == head:
+        if file.endswith(_GZIP) and head and _gzip_head(log.parent / file) == head:
             return part
     return ""
 
 
-def _gzip_head(path: str) -> bytes:
+def _gzip_head(part: Beneath) -> bytes:
     try:
-        fd = _open(path)
+        fd = _open(part)
     except FileNotFoundError:
         return b""
     try:
@@ -110,25 +111,16 @@ def _gzip_head(path: str) -> bytes:
         os.close(fd)
 
 
-def _not_older(path: str, fd: int, parts: dict[str, str]) -> list[str]:
+def _not_older(log: Beneath, fd: int, parts: dict[str, str]) -> list[str]:
     """The parts whose last write is not older than the last one to `fd`. For a part that was removed itself."""
     since = os.fstat(fd).st_mtime_ns
-    folder = os.path.dirname(path)
-    later = []
-    for part, file in sorted(parts.items()):
-        with contextlib.suppress(FileNotFoundError):
-            if os.stat(f"{folder}/{file}", follow_symlinks=False).st_mtime_ns >= since:
-                later.append(part)
-    return later
+    found = ((part, beneath.stat_file(log.parent / file)) for part, file in sorted(parts.items()))
+    return [part for part, status in found if status is not None and status.mtime_ns >= since]
 
 
-def _open(path: str) -> int:
+def _open(part: Beneath) -> int:
     """Open a regular file. Raises FileNotFoundError also for other kinds of files."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except OSError as error:
-        raise FileNotFoundError(error.errno, os.strerror(error.errno or 0), path) from error
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise FileNotFoundError(0, "not a regular file", path)
-    return fd
+        return beneath.open_regular(part)
+    except HostError as error:
+        raise FileNotFoundError(errno.ENOENT, error.message, part) from error

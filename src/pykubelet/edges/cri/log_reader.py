@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.paths import Beneath, log_file
 from pykubelet.edges.cri import log_parts
+from pykubelet.edges.cri.log_files import find_log
 from pykubelet.edges.cri.log_parts import OpenPart
 from pykubelet.edges.cri.log_render import LogOptions, LogRenderer
 from pykubelet.edges.cri.log_segments import CHANGES, LogSegments
+from pykubelet.edges.host.fs import beneath
 from pykubelet.edges.host.fs.errors import HostError, translated
-from pykubelet.edges.host.fs.files import real_path
 from pykubelet.edges.host.fs.inotify import Watcher
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ class _LogFile:
     while another thread reads.
     """
 
-    def __init__(self, path: str, tail_lines: int | None, *, grows: bool) -> None:
+    def __init__(self, path: Beneath, tail_lines: int | None, *, grows: bool) -> None:
         self._path = path
         self._tail_lines = tail_lines
         self._grows = grows
@@ -71,14 +73,14 @@ class _LogFile:
             self.close()
         return found
 
-    def open_after(self, path: str, before: _LogFile, left: str) -> OpenPart | None:
+    def open_after(self, path: Beneath, before: _LogFile, left: str) -> OpenPart | None:
         """Open the part of the log at `path` that comes after `before`; None if there is none.
 
         `left`: see `log_parts.open_after`.
         """
         return self._using(lambda: before._using(lambda: self._open_after(path, before, left)))
 
-    def _open_after(self, path: str, before: _LogFile, left: str) -> OpenPart | None:
+    def _open_after(self, path: Beneath, before: _LogFile, left: str) -> OpenPart | None:
         found = log_parts.open_after(path, before._fd, before._name, left) if before._fd >= 0 else None
         if found is None:
             return None
@@ -87,7 +89,7 @@ class _LogFile:
         return found
 
     def _open(self) -> None:
-        self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        self._fd = beneath.open_regular(self._path)
         if self._tail_lines is not None:
             size = os.fstat(self._fd).st_size
             self._at = _tail_start(self._fd, size, self._tail_lines)
@@ -159,30 +161,35 @@ class LogReader:
         self._flight = flight
 
     async def read(
-        self, path: str, options: LogOptions, ended: Callable[[], bool], wake: asyncio.Event
+        self,
+        path: str,
+        options: LogOptions,
+        ended: Callable[[], bool],
+        wake: asyncio.Event,
+        container: str = "",
     ) -> AsyncGenerator[bytes, None]:
         """Yield the log up to its end; with `follow`, until `ended` returns true and everything is read.
 
-        The caller sets `wake` when the result of `ended` may have changed.
+        `container`: the container's ID. The caller sets `wake` when the result of `ended` may have changed.
         """
-        reading = _Reading(self._flight, path, options)
+        reading = _Reading(self._flight, log_file(path), options)
         with contextlib.closing(reading):
+            log = await reading.find(path, container)
             if not options.follow:
                 async for text in reading.rest_of_file():
                     yield text
                 yield await reading.unended_line()
                 return
-            path = await reading.resolve()
             with Watcher() as watcher:
-                watcher.add(os.path.dirname(path), CHANGES)
-                segments = LogSegments(path, wake)
+                watcher.add(log.parent, CHANGES)
+                segments = LogSegments(log, wake)
                 async with Supervisor("log-follow") as supervisor:
                     supervisor.start_root("log-segments", _take_events(watcher, segments))
-                    async for text in self._follow(reading, path, segments, ended, wake):
+                    async for text in self._follow(reading, log, segments, ended, wake):
                         yield text
 
     async def _follow(
-        self, reading: _Reading, path: str, segments: LogSegments, ended: Callable[[], bool], wake: asyncio.Event
+        self, reading: _Reading, log: Beneath, segments: LogSegments, ended: Callable[[], bool], wake: asyncio.Event
     ) -> AsyncIterator[bytes]:
         while not reading.is_full:
             wake.clear()
@@ -191,7 +198,7 @@ class LogReader:
             async for text in reading.rest_of_file():
                 yield text
             if is_due:
-                part = await reading.find_next(path, segments.drop_oldest())
+                part = await reading.find_next(log, segments.drop_oldest())
                 if part is not None:
                     yield await reading.unended_line()
                     reading.switch_to_next()
@@ -208,9 +215,10 @@ class LogReader:
 class _Reading:
     """The file that is currently read (in a thread), and the renderer of its lines."""
 
-    def __init__(self, flight: SingleFlight, path: str, options: LogOptions) -> None:
+    def __init__(self, flight: SingleFlight, path: Beneath, options: LogOptions) -> None:
         self._flight = flight
         self._path = path
+        self._options = options
         self._renderer = LogRenderer(options)
         self._key = f"log-read:{next(_numbers)}:{path}"
         self._file = _LogFile(path, options.tail_lines, grows=options.follow)
@@ -220,12 +228,13 @@ class _Reading:
     def is_full(self) -> bool:
         return self._renderer.is_full
 
-    async def resolve(self) -> str:
-        """Resolve the symbolic links of the path, once, because a rotation may change the file behind them."""
-        self._path = await self._run(lambda: real_path(self._path, strict=False))
+    async def find(self, path: str, container: str) -> Beneath:
+        """Find the file with the log, once, because a rotation may change the link to it."""
+        self._path = await self._run(lambda: find_log(path, container))
+        self._file = _LogFile(self._path, self._options.tail_lines, grows=self._options.follow)
         return self._path
 
-    async def find_next(self, path: str, left: str) -> OpenPart | None:
+    async def find_next(self, path: Beneath, left: str) -> OpenPart | None:
         """Open the part after the one that is read, so that `switch_to_next` can read it. None: there is none.
 
         `left`: see `log_parts.open_after`.

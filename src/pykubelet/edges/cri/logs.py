@@ -14,12 +14,20 @@ import os
 import re
 
 from pykubelet.base.kit.values import Value
+from pykubelet.base.model.paths import Beneath
+from pykubelet.edges.cri.log_files import find_log
+from pykubelet.edges.host.fs.beneath import list_dir, open_regular
+from pykubelet.edges.host.fs.errors import HostError, translating
+from pykubelet.edges.host.fs.files import FileKind
 
 FALLBACK_LINES = 80
 FALLBACK_BYTES = 2048
 
 # Bytes of a line's timestamp (at most 35 bytes), stream, tags and separators.
 _MAX_HEADER_BYTES = 64
+#: The longest line whose beginning is looked for. Runtimes cut lines at 16 KiB, unless configured otherwise.
+MAX_LINE = 1 << 20
+_BLOCK = 1 << 14
 _STAMP = re.compile(
     rb"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:Z|([+-])(\d\d):(\d\d))",
 )
@@ -61,57 +69,86 @@ def parse_timestamp_ns(text: bytes) -> int | None:
     return seconds * 1_000_000_000 + int((match[7] or b"0").ljust(9, b"0"))
 
 
-def read_log_tail(path: str, max_lines: int = FALLBACK_LINES, max_bytes: int = FALLBACK_BYTES) -> str:
+def read_log_tail(
+    path: str, container: str = "", max_lines: int = FALLBACK_LINES, max_bytes: int = FALLBACK_BYTES
+) -> str:
     """The content of the last `max_lines` lines of a CRI log, both streams, cut to their last `max_bytes` bytes.
 
-    Reads only the necessary part of the file's end (about 7 KiB by default), however long the file or its lines are. If the log
-    was just rotated and is missing or empty, reads the newest rotated file. Raises OSError if the log cannot be read.
+    `container`: the container's ID. Reads only the necessary part of the file's end (about 7 KiB by default), however long the file
+    is. Lines that are not in CRI's format are left out. If the log was just rotated and is missing or empty, reads the newest rotated
+    file. Raises HostError if the log cannot be read.
     """
+    log = find_log(path, container)
     try:
-        text = _read_tail(path, max_lines, max_bytes)
-    except FileNotFoundError:
-        if (rotated := _newest_rotated(path)) is None:
+        text = _read_tail(log, max_lines, max_bytes)
+    except HostError as error:
+        if not error.is_not_found or (rotated := _newest_rotated(log)) is None:
             raise
         return _read_tail(rotated, max_lines, max_bytes)
-    if not text and (rotated := _newest_rotated(path)) is not None:
+    if not text and (rotated := _newest_rotated(log)) is not None:
         return _read_tail(rotated, max_lines, max_bytes)
     return text
 
 
-def _newest_rotated(path: str) -> str | None:
-    """The newest file `<path>.<time stamp>` that is not compressed yet."""
-    directory, name = os.path.split(path)
+def _newest_rotated(log: Beneath) -> Beneath | None:
+    """The newest file `<log>.<time stamp>` that is not compressed yet."""
     try:
-        names = [other for other in os.listdir(directory) if other.startswith(f"{name}.")]
-    except OSError:
+        names = [entry.name for entry in list_dir(log.parent) if entry.kind is FileKind.FILE]
+    except HostError:
         return None
-    plain = [other for other in names if other.removeprefix(f"{name}.").replace("-", "").isdigit()]
-    return os.path.join(directory, max(plain)) if plain else None
+    stamps = [name.removeprefix(f"{log.name}.") for name in names if name.startswith(f"{log.name}.")]
+    plain = [stamp for stamp in stamps if stamp.replace("-", "").isdigit()]
+    return log.suffixed(f".{max(plain)}") if plain else None
 
 
-def _read_tail(path: str, max_lines: int, max_bytes: int) -> str:
+def _read_tail(log: Beneath, max_lines: int, max_bytes: int) -> str:
     window = max_bytes + max_lines * _MAX_HEADER_BYTES
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    descriptor = open_regular(log)
     try:
-        start = max(0, os.fstat(descriptor).st_size - window)
-        data = os.pread(descriptor, window, start)
+        with translating("read", log):
+            start = max(0, os.fstat(descriptor).st_size - window)
+            data = _with_header(descriptor, start, os.pread(descriptor, window, start))
     finally:
         os.close(descriptor)
-    return tail_of(data, max_lines, max_bytes, is_cut=start > 0).decode(errors="replace")
+    return tail_of(data, max_lines, max_bytes).decode(errors="replace")
 
 
-def tail_of(data: bytes, max_lines: int, max_bytes: int, *, is_cut: bool) -> bytes:
-    """As `read_log_tail`, for bytes from the end of a file. `is_cut`: the first line may lack its beginning."""
+def _with_header(descriptor: int, start: int, data: bytes) -> bytes:
+    """The bytes at `start`, with the header of the line that they begin in the middle of; without that line if it has none."""
+    begin = _line_start(descriptor, start)
+    if begin == start:
+        return data
+    first, newline, rest = data.partition(b"\n")
+    head = os.pread(descriptor, min(_MAX_HEADER_BYTES, start - begin + len(first)), begin) if begin is not None else b""
+    parsed = parse_line(head)
+    if begin is None or parsed is None:
+        return rest
+    header = head[: len(head) - len(parsed.content)]
+    return header + first[max(0, begin + len(header) - start) :] + newline + rest
+
+
+def _line_start(descriptor: int, at: int) -> int | None:
+    """Where the line begins that the byte at `at` is in. None if that is too far away for a line of a log."""
+    end, limit = at, max(0, at - MAX_LINE)
+    while end > limit:
+        block = os.pread(descriptor, min(_BLOCK, end - limit), max(limit, end - _BLOCK))
+        found = block.rfind(b"\n")
+        if found >= 0:
+            return end - len(block) + found + 1
+        end -= len(block)
+        if not block:
+            return None
+    return 0 if end == 0 else None
+
+
+def tail_of(data: bytes, max_lines: int, max_bytes: int) -> bytes:
+    """As `read_log_tail`, for bytes that begin with a line."""
     lines = data.split(b"\n")
     if lines[-1] == b"":
         lines.pop()
-    tail = lines[-max_lines:] if max_lines > 0 else []
-    starts_cut = is_cut and len(tail) == len(lines)
     content = bytearray()
-    for number, line in enumerate(tail):
+    for line in lines[-max_lines:] if max_lines > 0 else []:
         parsed = parse_line(line)
         if parsed is not None:
             content += parsed.content if parsed.is_partial else parsed.content + b"\n"
-        elif number == 0 and starts_cut:
-            content += line + b"\n"  # the end of a line that is too long to find its beginning
     return bytes(content[-max_bytes:]) if max_bytes > 0 else b""

@@ -13,14 +13,13 @@ from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.observed import PodView
-from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.paths import Beneath, Paths, below
 from pykubelet.base.model.usage import FileSystemUse, VolumeUse
 from pykubelet.edges.host.cgroups.io_stats import device_path
+from pykubelet.edges.host.fs.beneath import list_entries, read_disk_usage, stat_file
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.files import list_dir, stat_file
 from pykubelet.edges.host.fs.mounts import is_mount_point, read_fs_usage
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
-from pykubelet.edges.host.fs.trees import read_disk_usage
 
 
 class PodSizes(Value):
@@ -63,7 +62,7 @@ def read_pod_sizes(
     for volume in mounted.values():
         if volume.is_measured:
             began = time.perf_counter()
-            found, source = _volume(volume, quotas, at)
+            found, source = _volume(volume, paths.pods, quotas, at)
             volumes.append(found)
             took.append((source, time.perf_counter() - began))
     names = {container.name for container in view.containers} if view is not None else set()
@@ -72,14 +71,14 @@ def read_pod_sizes(
     return PodSizes(at, tuple(volumes), logs, hosts.size if hosts is not None else 0, tuple(took))
 
 
-def _volume(volume: MountedVolume, quotas: VolumeQuotas, at: float) -> tuple[VolumeUse, str]:
+def _volume(volume: MountedVolume, pods: str, quotas: VolumeQuotas, at: float) -> tuple[VolumeUse, str]:
     """The volume's usage, and how it was measured."""
     path = volume.host_path
     own = is_mount_point(path)
     counted = None if own else quotas.read_use(path)
     source = "statfs" if own else "du" if counted is None else "fsquota"
     try:
-        used = None if own else counted or read_disk_usage(path)
+        used = None if own else counted or read_disk_usage(below(path, pods))
         fs = read_file_system(path, at, used)
     except HostError as error:
         if not error.is_not_found:
@@ -88,12 +87,8 @@ def _volume(volume: MountedVolume, quotas: VolumeQuotas, at: float) -> tuple[Vol
     return VolumeUse(volume.name, fs, is_local=not own), source
 
 
-def _size_of_files(directory: str) -> tuple[int, int]:
-    try:
-        found = [stat_file(f"{directory}/{entry.name}") for entry in list_dir(directory)]
-    except HostError as error:
-        if error.is_not_found:
-            return 0, 0
-        raise
-    sizes = [one.size for one in found if one is not None]
-    return sum(sizes), len(sizes)
+def _size_of_files(directory: Beneath) -> tuple[int, int]:
+    """The bytes of the regular files, and the number of all files. A pod may be able to put anything there."""
+    found = [stat_file(directory / entry.name) for entry in list_entries(directory)]
+    present = [one for one in found if one is not None]
+    return sum(one.size for one in present if one.is_file), len(present)

@@ -61,7 +61,7 @@ class StatusInputs(Value):
     `reports_stop_signals`: gate ContainerStopSignals. `reports_sandbox`: gate PodReadyToStartContainersCondition.
     `in_cluster`: there is an API server, which has the pods' start times. Without one, a pod's start time is when this run of
     the agent has first seen it, as in the reference kubelet, so it changes when the agent restarts.
-    `reports_health`: gate ResourceHealthStatus.
+    `reports_health`: gate ResourceHealthStatus. `pods`: the directory of all pods' directories.
     """
 
     roster: Cell[Roster]
@@ -76,6 +76,7 @@ class StatusInputs(Value):
     placements: Cell[Placements] = field(default_factory=lambda: Cell("placements", Placements()))
     reports_health: bool = True
     claims: Cell[Claims] = field(default_factory=lambda: Cell("claims", Claims()))
+    pods: str = ""
 
 
 class StatusLoop:
@@ -96,7 +97,7 @@ class StatusLoop:
         self._inputs = inputs
         self._statuses = statuses
         self._clock = clock
-        self._messages = TerminationMessages(flight)
+        self._messages = TerminationMessages(flight, inputs.pods)
         self._memory = memory
         self._settle_s = settle_s
         self._records: dict[PodUID, PodRecord] = {

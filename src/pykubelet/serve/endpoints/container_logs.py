@@ -182,11 +182,13 @@ class ContainerLogs:
             now = self._pods.instance(pod, container_id)
             return now is None or not now.is_running
 
-        return StreamedResponse(200, self._follow(container.log_path, options, has_ended), TEXT_PLAIN)
+        return StreamedResponse(200, self._follow(container.log_path, container_id, options, has_ended), TEXT_PLAIN)
 
-    async def _follow(self, path: str, options: LogOptions, has_ended: Callable[[], bool]) -> AsyncIterator[bytes]:
+    async def _follow(
+        self, path: str, container_id: str, options: LogOptions, has_ended: Callable[[], bool]
+    ) -> AsyncIterator[bytes]:
         wake = asyncio.Event()
-        texts = self._reader.read(path, options, has_ended, wake)
+        texts = self._reader.read(path, options, has_ended, wake, container_id)
         async with Supervisor("log") as supervisor, contextlib.AsyncExitStack() as stack:
             if options.follow:
                 supervisor.start_root("log-ended", self._ring(has_ended, wake))

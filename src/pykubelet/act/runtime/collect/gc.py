@@ -38,7 +38,7 @@ from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.labels import POD_TERMINATION_GRACE_PERIOD
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodTouched, PodView
-from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.base.model.reasons import EVENT_CONTAINER_GC_FAILED
 from pykubelet.base.model.reclaim import Reclaimed, ReclaimWanted
 from pykubelet.base.model.roster import Roster
@@ -46,8 +46,8 @@ from pykubelet.config.settings import Settings
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.host.fs.beneath import remove_tree
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.trees import remove_tree
 
 T = TypeVar("T")
 log = Log("runtime")
@@ -255,7 +255,7 @@ class ContainerCollector:
         for name, uid in self._unknown(names):
             if not self._unknown([name]):
                 continue  # the pod has become known
-            path = f"{paths.logs}/{name}"
+            path = Beneath(paths.logs, name)
             outcome = await self._files(f"logs:{uid}", partial(remove_tree, path))
             if isinstance(outcome, str):
                 problems.append(outcome)
@@ -277,7 +277,7 @@ class ContainerCollector:
         for path, container in links.items():
             if await self._may_still_log(ContainerID(container)):
                 continue
-            outcome = await self._files(f"log-link:{path}", partial(remove_dangling_link, path))
+            outcome = await self._files(f"log-link:{path}", partial(remove_dangling_link, paths, path))
             if isinstance(outcome, str):
                 problems.append(outcome)
         return problems

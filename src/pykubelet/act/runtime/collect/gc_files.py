@@ -7,59 +7,58 @@ from __future__ import annotations
 
 import posixpath
 
-from pykubelet.base.model.paths import Paths
-from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.files import DirEntry, FileKind, list_dir, read_link, remove_file, stat_file
+from pykubelet.base.model.paths import Beneath, Paths
+from pykubelet.edges.host.fs.beneath import list_entries, read_link, remove_file, stat_file
+from pykubelet.edges.host.fs.files import FileKind
 
 _LOG = ".log"
 
 
-def list_or_nothing(path: str) -> tuple[DirEntry, ...]:
-    """Entries of a directory; empty if it does not exist. Raises HostError on other failures."""
-    try:
-        return list_dir(path)
-    except HostError as error:
-        if error.is_not_found:
-            return ()
-        raise
-
-
-def remove_container_log(paths: Paths, log_path: str, link: str) -> None:
+def remove_container_log(paths: Paths, log_path: str, link: Beneath) -> None:
     """Remove the log, its rotated parts and the link to it. Logs outside of the pods' log directory are kept.
 
     A link to another log stays: where names are long, the id is cut off, and the newest instance has the link.
     """
-    own, target = posixpath.normpath(log_path), read_link(link)
-    if target is not None and (not log_path or posixpath.normpath(target) == own):
+    target = read_link(link)
+    if target is not None and (not log_path or posixpath.normpath(target) == posixpath.normpath(log_path)):
         remove_file(link)
-    if not own.startswith(f"{posixpath.normpath(paths.logs)}/"):
+    log = _below_logs(paths, log_path)
+    if log is None:
         return
-    directory, name = posixpath.split(log_path)
-    for entry in list_or_nothing(directory):
-        if entry.name == name or entry.name.startswith(f"{name}."):
-            remove_file(f"{directory}/{entry.name}")
+    for entry in list_entries(log.parent):
+        if entry.name == log.name or entry.name.startswith(f"{log.name}."):
+            remove_file(log.parent / entry.name)
+
+
+def _below_logs(paths: Paths, path: str) -> Beneath | None:
+    """The file at the path, if it lies below the pods' log directory."""
+    top, path = f"{posixpath.normpath(paths.logs)}/", posixpath.normpath(path)
+    return Beneath(paths.logs, path.removeprefix(top)) if path.startswith(top) else None
 
 
 def pod_log_dirs(paths: Paths) -> list[str]:
     """Names of the pods' log directories. Raises HostError if they cannot be listed."""
-    return [entry.name for entry in list_or_nothing(paths.logs) if entry.kind is FileKind.DIRECTORY]
+    return [entry.name for entry in list_entries(Beneath(paths.logs, "")) if entry.kind is FileKind.DIRECTORY]
 
 
-def dangling_links(paths: Paths) -> dict[str, str]:
+def dangling_links(paths: Paths) -> dict[Beneath, str]:
     """Links to pod logs whose target is missing, each with the container ID in its name."""
-    found: dict[str, str] = {}
-    for entry in list_or_nothing(paths.log_links):
-        if entry.kind is not FileKind.SYMLINK or not entry.name.endswith(_LOG):
-            continue
-        path = f"{paths.log_links}/{entry.name}"
-        target = read_link(path)
-        if target is None or not target.startswith(f"{paths.logs}/") or stat_file(path) is not None:
-            continue
-        found[path] = entry.name.removesuffix(_LOG).rpartition("-")[2]
+    found: dict[Beneath, str] = {}
+    for entry in list_entries(Beneath(paths.log_links, "")):
+        link = Beneath(paths.log_links, entry.name)
+        if entry.kind is FileKind.SYMLINK and entry.name.endswith(_LOG) and _is_dangling(paths, link):
+            found[link] = entry.name.removesuffix(_LOG).rpartition("-")[2]
     return found
 
 
-def remove_dangling_link(path: str) -> None:
+def _is_dangling(paths: Paths, link: Beneath) -> bool:
+    """Whether it leads to a pod's log that is missing."""
+    target = read_link(link)
+    log = _below_logs(paths, target) if target is not None else None
+    return log is not None and stat_file(log) is None
+
+
+def remove_dangling_link(paths: Paths, link: Beneath) -> None:
     """Remove the link unless its target exists again."""
-    if stat_file(path) is None:
-        remove_file(path)
+    if _is_dangling(paths, link):
+        remove_file(link)

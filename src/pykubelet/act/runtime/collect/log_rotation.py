@@ -8,7 +8,6 @@ runtime does not open the new log, the old one gets its name back, and the next 
 from __future__ import annotations
 
 import asyncio
-import posixpath
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -23,11 +22,13 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import ContainerID, PodRef
 from pykubelet.base.model.observed import ContainerView, Observed
+from pykubelet.base.model.paths import Beneath, log_file
 from pykubelet.config.settings import Settings
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.host.fs.beneath import gzip_file, list_dir, remove_file, rename, stat_file
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.files import FileKind, gzip_file, list_dir, remove_file, rename, stat_file
+from pykubelet.edges.host.fs.files import FileKind
 
 T = TypeVar("T")
 log = Log("runtime")
@@ -98,9 +99,9 @@ class LogRotation:
             if container.log_path and container.id not in self._busy
         ]
         self._failing.intersection_update([container.id for _, container in writers] + list(self._busy))
-        paths = [container.log_path for _, container in writers]
+        logs = [log_file(container.log_path) for _, container in writers]
         try:
-            sizes = await self._files("log-sizes", partial(_sizes, paths), SIZES_DEADLINE_S)
+            sizes = await self._files("log-sizes", partial(_sizes, logs), SIZES_DEADLINE_S)
         except RotationError as error:
             log.warning("cannot read the sizes of container logs", error=error)
             return []
@@ -134,15 +135,14 @@ class LogRotation:
 
     async def _rotate(self, container: ContainerView) -> None:
         key = f"log:{container.id}"
-        path = container.log_path
-        await self._files(key, partial(_remove_excess, path, self._settings.max_files), FILES_DEADLINE_S)
-        directory, name = posixpath.split(path)
-        rotated = f"{directory}/{rotated_name(name, self._clock.wall())}"
-        await self._files(key, partial(_move, path, rotated), FILES_DEADLINE_S)
+        current = log_file(container.log_path)
+        await self._files(key, partial(_remove_excess, current, self._settings.max_files), FILES_DEADLINE_S)
+        rotated = current.parent / rotated_name(current.name, self._clock.wall())
+        await self._files(key, partial(_move, current, rotated), FILES_DEADLINE_S)
         try:
             await self._reopen(container)
         except RotationError:
-            await self._files(key, partial(_move_back, rotated, path), FILES_DEADLINE_S)
+            await self._files(key, partial(_move_back, rotated, current), FILES_DEADLINE_S)
             raise
 
     async def _reopen(self, container: ContainerView) -> None:
@@ -169,38 +169,37 @@ def _logged_already(_: BaseException) -> None:
 # Work on files; each function blocks
 
 
-def _sizes(paths: Sequence[str]) -> list[int | None]:
-    """The size of each file in bytes; None for a missing file, 0 for a file whose size cannot be read."""
+def _sizes(logs: Sequence[Beneath]) -> list[int | None]:
+    """The size of each file in bytes; None for a missing file, 0 for one whose size cannot be read and what is no regular file."""
     sizes: list[int | None] = []
-    for path in paths:
+    for place in logs:
         try:
-            found = stat_file(path)
+            found = stat_file(place)
         except HostError as error:
-            log.debug("cannot read the size of a container log", path=path, error=error)
+            log.debug("cannot read the size of a container log", path=place, error=error)
             sizes.append(0)
         else:
-            sizes.append(None if found is None else found.size)
+            sizes.append(None if found is None else found.size if found.is_file else 0)
     return sizes
 
 
-def _remove_excess(path: str, max_files: int) -> None:
+def _remove_excess(current: Beneath, max_files: int) -> None:
     """Remove the oldest rotated logs beyond `max_files`, and compress the others. Only regular files count, as the runtime makes."""
-    directory, name = posixpath.split(path)
-    names = (entry.name for entry in list_dir(directory) if entry.kind is FileKind.FILE)
-    plan = plan_rotation(name, names, max_files)
+    names = (entry.name for entry in list_dir(current.parent) if entry.kind is FileKind.FILE)
+    plan = plan_rotation(current.name, names, max_files)
     for old in plan.remove:
-        remove_file(f"{directory}/{old}")
+        remove_file(current.parent / old)
     for old in plan.compress:
-        gzip_file(f"{directory}/{old}")
+        gzip_file(current.parent / old)
 
 
-def _move(path: str, rotated: str) -> None:
-    if stat_file(rotated, follow=False) is not None:
-        raise HostError("rename", path, "EEXIST", f"{rotated} exists: two rotations in one second")
-    rename(path, rotated)
+def _move(current: Beneath, rotated: Beneath) -> None:
+    if stat_file(rotated) is not None:
+        raise HostError("rename", current, "EEXIST", f"{rotated} exists: two rotations in one second")
+    rename(current, rotated.name)
 
 
-def _move_back(rotated: str, path: str) -> None:
+def _move_back(rotated: Beneath, current: Beneath) -> None:
     """Give the log its old name back, unless the runtime has opened a new log despite its error."""
-    if stat_file(path, follow=False) is None:
-        rename(rotated, path)
+    if stat_file(current) is None:
+        rename(rotated, current.name)

@@ -21,6 +21,7 @@ from pykubelet.act.runtime.render.render_sandbox import render_sandbox
 from pykubelet.act.runtime.render.security import needs_user_namespace
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value, field, replace
@@ -42,11 +43,13 @@ from pykubelet.base.model.roster import pod_ref
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.host.fs.beneath import make_dirs
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.files import make_dirs, read_text
+from pykubelet.edges.host.fs.files import read_text
 
 log = Log("runtime")
 NAME_ATTEMPTS = 5
+FILES_DEADLINE_S = 30.0
 
 
 class Sandbox(Value):
@@ -79,6 +82,7 @@ class Sandboxes:
     def __init__(
         self,
         cri: CriClient,
+        flight: SingleFlight,
         settings: RenderSettings,
         cells: SandboxCells,
         resolv_conf: str,
@@ -86,6 +90,7 @@ class Sandboxes:
         userns: UserNamespaceManager | None = None,
     ) -> None:
         self._cri = cri
+        self._flight = flight
         self._settings = settings
         self._cells = cells
         self._resolv_conf = resolv_conf
@@ -98,21 +103,38 @@ class Sandboxes:
         return self._settings.paths
 
     def settings(self) -> RenderSettings:
-        """The current settings: the node's resources and the host's resolver file may change."""
-        settings = replace(self._settings, node=self._cells.node.get(), resolv_conf=None)
-        if not self._resolv_conf:
-            return settings
-        try:
-            return replace(settings, resolv_conf=read_text(self._resolv_conf))
-        except HostError as error:
-            return replace(settings, resolv_conf="", resolv_conf_error=str(error))
+        """The current settings of containers: the node's resources may change."""
+        return replace(self._settings, node=self._cells.node.get(), resolv_conf=None)
+
+    async def _sandbox_settings(self, pod: Pod, *, is_new: bool) -> RenderSettings | RenderFailure:
+        """The current settings with the host's resolver file, which may change. The directory of a new pod's logs is made.
+
+        All of it is one piece of work in a thread: a disk that hangs holds up its pod only.
+        """
+        settings, path, logs = self.settings(), self._resolv_conf, self.paths.pod_logs(pod_ref(pod))
+
+        def work() -> RenderSettings:
+            if is_new:
+                make_dirs(logs, 0o755)
+            return _with_resolver(settings, path)
+
+        outcome = await self._flight.run_next(f"sandbox:{pod.metadata.uid}", work, FILES_DEADLINE_S)
+        if isinstance(outcome, Done):
+            return outcome.value
+        if isinstance(outcome, Failed) and not isinstance(outcome.error, HostError):
+            raise outcome.error
+        text = str(outcome.error) if isinstance(outcome, Failed) else f"the directory {logs} does not answer"
+        return RenderFailure(text, CREATE_POD_SANDBOX_ERROR)
 
     async def adopt(self, pod: Pod, sandbox: SandboxView, cgroup_parent: str) -> Sandbox | StartError:
         """Adopt an existing sandbox: with its own runtime handler, and the config that it would be created with now."""
         context = await self._context(pod, sandbox.attempt, cgroup_parent, sandbox.runtime_handler)
         if isinstance(context, RenderFailure):
             return StartError(context.reason, context.message)
-        config = render_sandbox(pod, self.settings(), context)
+        settings = await self._sandbox_settings(pod, is_new=False)
+        if isinstance(settings, RenderFailure):
+            return StartError(settings.reason, settings.message)
+        config = render_sandbox(pod, settings, context)
         if isinstance(config, RenderFailure):
             return StartError(config.reason, config.message)
         return Sandbox(sandbox.id, sandbox.ips, config, context)
@@ -123,10 +145,12 @@ class Sandboxes:
         if needs_user_namespace(pod):
             STARTED_USERNS.inc()
         ref = pod_ref(pod)
-        settings = self.settings()
         handler = runtime_handler(pod, self._cells.content.get())
         if isinstance(handler, RenderFailure):
             return self._failed(pod, handler.message)
+        settings = await self._sandbox_settings(pod, is_new=True)
+        if isinstance(settings, RenderFailure):
+            return self._failed(pod, settings.message)
         made_for = await self._context(pod, attempt, cgroup_parent, handler)
         if isinstance(made_for, RenderFailure):
             return self._failed(pod, made_for.message)
@@ -136,10 +160,7 @@ class Sandboxes:
             if isinstance(config, RenderFailure):
                 return self._failed(pod, config.message)
             try:
-                make_dirs(settings.paths.pod_logs(ref), 0o755)
                 sandbox_id = await self._cri.run_pod_sandbox(config, context.runtime_handler)
-            except HostError as error:
-                return self._failed(pod, str(error))
             except CriError as error:
                 if error.reserved_for is not None:
                     log.warning("a sandbox name is still reserved; the next attempt is used", pod=ref, error=error)
@@ -156,11 +177,11 @@ class Sandboxes:
             return sandbox
         return replace(sandbox, context=replace(sandbox.context, supplemental_groups=groups))
 
-    def release(self, uid: PodUID) -> str:
+    async def release(self, uid: PodUID) -> str:
         """Release the user namespace of a pod that has ended. Returns the error, or an empty string; may be repeated."""
         try:
             if self._userns is not None:
-                self._userns.release(uid)
+                await self._userns.release(uid)
         except HostError as error:
             return f"the user namespace cannot be released: {error}"
         return ""
@@ -217,3 +238,13 @@ class Sandboxes:
         text = f"Failed to create pod sandbox: {message}"
         self._recorder.post(warning(EVENT_FAILED_CREATE_POD_SANDBOX, text, pod_ref(pod)))
         return StartError(CREATE_POD_SANDBOX_ERROR, message)
+
+
+def _with_resolver(settings: RenderSettings, path: str) -> RenderSettings:
+    """The settings with the text of the resolver file, or with the reason why it cannot be read. Blocks."""
+    if not path:
+        return settings
+    try:
+        return replace(settings, resolv_conf=read_text(path))
+    except HostError as error:
+        return replace(settings, resolv_conf="", resolv_conf_error=str(error))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Collection, Mapping, Sequence
-from typing import assert_never
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from typing import Any, assert_never
 
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_words
 from pykubelet.act.runtime.lifecycle.metrics import STARTED_CONTAINERS, STARTED_CONTAINERS_ERRORS, container_kind
@@ -33,6 +33,7 @@ from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.observed import ContainerView
+from pykubelet.base.model.paths import Beneath
 from pykubelet.base.model.reasons import (
     CREATE_CONTAINER_CONFIG_ERROR,
     CREATE_CONTAINER_ERROR,
@@ -48,17 +49,17 @@ from pykubelet.base.model.waits import UNRECORDED, Owner, Wait, Waits
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
-from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.files import (
+from pykubelet.edges.host.fs.beneath import (
     create_file,
     list_dir,
+    list_entries,
     make_dirs,
-    names_in,
-    read_text,
     remove_file,
     replace_symlink,
     write_in_place,
 )
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import FileKind, read_text
 from pykubelet.edges.host.fs.subpaths import read_beneath
 
 log = Log("runtime")
@@ -71,6 +72,8 @@ NODE_HOSTS = "/etc/hosts"
 ENV_FILE_LIMIT = 1 << 20
 #: Of all files of one container together, in bytes.
 ENV_FILES_LIMIT = 4 << 20
+#: The highest number of a log that is believed: 31 years at a restart a second. Counts in the API and the runtime have 32 bits.
+MAX_RESTARTS = 10**9
 _MESSAGE_FILE = re.compile("[0-9a-f]{8}")
 
 
@@ -185,7 +188,12 @@ class ContainerStarter:
         self._recorder.post(normal(EVENT_CREATED, "Container created", pod_ref(pod), path))
         try:
             # an interrupted call would leave a container that could not be started
-            await finish(self._cri.start_container(container_id), START_LIMIT_S)
+            starting = finish(self._cri.start_container(container_id), START_LIMIT_S)
+            error, _ = await asyncio.gather(
+                _error_of(starting), self._link_log(pod, container, container_id, count, settings)
+            )
+            if error is not None:
+                raise error
         except CriError as error:
             if await self._has_ended(sandbox, SETTLE_S if may_have_ended else ()):
                 return SandboxEnded()
@@ -193,8 +201,6 @@ class ContainerStarter:
             message = error.message.replace(container_id, container.name)
             failed = replace(self.failed(pod, container, RUN_CONTAINER_ERROR, message), message=error.message)
             return Unstarted(container_id, failed)
-        finally:
-            self._link_log(pod, container, container_id, count, settings)
         self._recorder.post(normal(EVENT_STARTED, "Container started", pod_ref(pod), path))
         return container_id
 
@@ -277,19 +283,31 @@ class ContainerStarter:
         self._recorder.post(warning(EVENT_FAILED, f"Error: {message}", pod_ref(pod), path))
         return StartError(reason, message)
 
-    def _link_log(
+    async def _link_log(
         self, pod: Pod, container: AnyContainer, container_id: ContainerID, count: int, settings: RenderSettings
     ) -> None:
+        """Make the link to the log, while the container is being started."""
         ref = pod_ref(pod)
-        target = f"{settings.paths.pod_logs(ref)}/{log_path(container.name, count)}"
-        try:
-            replace_symlink(target, settings.paths.log_link(ref, container.name, container_id))
-        except HostError as error:
+        target = settings.paths.pod_logs(ref) / log_path(container.name, count)
+        link = settings.paths.log_link(ref, container.name, container_id)
+        outcome = await self._flight.run(
+            f"link:{container_id}", lambda: replace_symlink(target, link), FILES_DEADLINE_S
+        )
+        if not isinstance(outcome, Done):
+            error = outcome.error if isinstance(outcome, Failed) else "the directory of the links does not answer"
             log.warning("cannot link a container's log", pod=ref, error=error)
 
 
 def _stop_target(pod: Pod, container: AnyContainer, instance: ContainerID, ctx: ContainerContext) -> StopTarget:
     return StopTarget(pod, pod_ref(pod), container.name, instance, ctx.pod_ips[0] if ctx.pod_ips else "")
+
+
+async def _error_of(call: Coroutine[Any, Any, object]) -> CriError | None:
+    try:
+        await call
+    except CriError as error:
+        return error
+    return None
 
 
 def _make_files(
@@ -307,27 +325,28 @@ def _make_files(
         directory = paths.container(ref.uid, container.name)
         make_dirs(directory, 0o750)
         _remove_unused(directory, instances)
-        termination = f"{directory}/{secrets.token_hex(4)}"
-        create_file(termination, 0o666)
+        message = directory / secrets.token_hex(4)
+        create_file(message, 0o666)
+        termination = str(message)
     hosts = ""
     if _wants_etc_hosts(pod, container, pod_ips):
         text = etc_hosts_content(pod, settings, pod_ips, read_text(NODE_HOSTS))
         if isinstance(text, RenderFailure):
             return text
-        hosts = paths.etc_hosts(ref.uid)
-        write_in_place(hosts, text.encode(), 0o644)
+        write_in_place(paths.etc_hosts(ref.uid), text.encode(), 0o644)
+        hosts = str(paths.etc_hosts(ref.uid))
     newest = instances[0] if instances else None
     return ContainerFiles(_restart_count(newest, log_dir, existed), termination, hosts)
 
 
-def _remove_unused(directory: str, instances: Sequence[ContainerView]) -> None:
+def _remove_unused(directory: Beneath, instances: Sequence[ContainerView]) -> None:
     """Remove message files of instances that are gone or were never created, because a crash loop leaves many."""
     if not all(instance.mounts for instance in instances):
         return  # an instance whose mounts are unknown may use any of them
     used = {mount.host_path for instance in instances for mount in instance.mounts}
-    for name in names_in(directory):
-        path = f"{directory}/{name}"
-        if _MESSAGE_FILE.fullmatch(name) and path not in used:
+    for entry in list_entries(directory):
+        path = directory / entry.name
+        if _MESSAGE_FILE.fullmatch(entry.name) and path not in used:
             remove_file(path)
 
 
@@ -358,11 +377,15 @@ def _wants_etc_hosts(pod: Pod, container: AnyContainer, pod_ips: tuple[str, ...]
     return all(mount.mountPath != "/etc/hosts" for mount in container.volumeMounts)
 
 
-def _restart_count(newest: ContainerView | None, log_dir: str, existed: bool) -> int:
-    """One more than that of the newest instance, or else of the newest log: the runtime may have lost the instances."""
+def _restart_count(newest: ContainerView | None, log_dir: Beneath, existed: bool) -> int:
+    """One more than that of the newest instance, or else of the newest log: the runtime may have lost the instances.
+
+    A pod may be able to write to the directory: only regular files count, and numbers that the runtime can have.
+    """
     if newest is not None:
         return newest.restart_count + 1
     if not existed:
         return 0
-    numbers = [parse_decimal(entry.name.partition(".")[0]) for entry in list_dir(log_dir) if ".log" in entry.name]
+    names = [entry.name for entry in list_dir(log_dir) if ".log" in entry.name and entry.kind is FileKind.FILE]
+    numbers = [parse_decimal(name.partition(".")[0], MAX_RESTARTS) for name in names]
     return max((number + 1 for number in numbers if number is not None), default=0)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from pykubelet.act.runtime.lifecycle.decide_userns import (
     IdSlots,
@@ -23,20 +23,23 @@ from pykubelet.act.runtime.lifecycle.decide_userns import (
     parse_mapping,
 )
 from pykubelet.act.runtime.render.context import RenderFailure, UserNamespace
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.base.model.reasons import CREATE_POD_SANDBOX_ERROR
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
+from pykubelet.edges.host.fs.beneath import list_entries, make_dirs, read_bytes, remove_file, write_atomic
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.files import list_dir, make_dirs, read_bytes, remove_file, write_atomic
 from pykubelet.edges.host.proc.subids import IdRange, read_subids
 
 log = Log("runtime")
 FILE_LIMIT = 64 << 10
+FILES_DEADLINE_S = 30.0
 
+T = TypeVar("T")
 ReadRange = Callable[[int], Awaitable[IdRange]]
 
 
@@ -44,9 +47,15 @@ class UserNamespaceManager:
     """Allocates user namespaces to pods. `ids_per_pod`: userNamespaces.idsPerPod. `read_range`: reads the node's range of IDs."""
 
     def __init__(
-        self, cri: CriClient, paths: Paths, ids_per_pod: int = 65536, read_range: ReadRange = read_subids
+        self,
+        cri: CriClient,
+        flight: SingleFlight,
+        paths: Paths,
+        ids_per_pod: int = 65536,
+        read_range: ReadRange = read_subids,
     ) -> None:
         self._cri = cri
+        self._flight = flight
         self._paths = paths
         self._ids_per_pod = ids_per_pod
         self._read_range = read_range
@@ -59,37 +68,52 @@ class UserNamespaceManager:
             slots = await self._load()
             if (known := slots.namespace_of(uid)) is not None:
                 return known
-            return self._give(uid, await self._of_sandbox(uid))
+            return await self._give(uid, await self._of_sandbox(uid))
         except MappingError as error:
             return RenderFailure(f"create user namespace: {error}", CREATE_POD_SANDBOX_ERROR)
         except (HostError, CriError) as error:
             return RenderFailure(f"user namespace: {error}", CREATE_POD_SANDBOX_ERROR)
 
-    def release(self, uid: PodUID) -> None:
+    async def release(self, uid: PodUID) -> None:
         """Free the range of a pod that has ended. May be repeated, and called for pods without a range. Raises HostError."""
-        if remove_file(self._paths.user_namespace(uid)):
-            log.debug("user namespace released", uid=uid)
-        if self._slots is not None:
-            self._slots = self._slots.free(uid)
+        async with self._lock:
+            if await self._files(uid, lambda: remove_file(self._paths.user_namespace(uid))):
+                log.debug("user namespace released", uid=uid)
+            if self._slots is not None:
+                self._slots = self._slots.free(uid)
 
-    def _give(self, uid: PodUID, has: UserNamespace | None) -> UserNamespace:
+    async def _give(self, uid: PodUID, has: UserNamespace | None) -> UserNamespace:
         """Take the range that the pod has, or a free one, and write it to the pod's file."""
-        assert self._slots is not None
-        slots = self._with_free_slot(self._slots).take(uid) if has is None else self._slots.record(uid, has)
-        given = slots.namespace_of(uid)
-        assert given is not None
-        make_dirs(self._paths.pod(uid))
-        write_atomic(self._paths.user_namespace(uid), format_mapping(given), durable=True)
-        self._slots = slots
-        return given
+        async with self._lock:
+            assert self._slots is not None
+            slots = (await self._with_free_slot(self._slots)).take(uid) if has is None else self._slots.record(uid, has)
+            given = slots.namespace_of(uid)
+            assert given is not None
+            mapping = format_mapping(given)
+            await self._files(uid, lambda: self._write(uid, mapping))
+            self._slots = slots
+            return given
 
-    def _with_free_slot(self, slots: IdSlots) -> IdSlots:
+    def _write(self, uid: PodUID, mapping: bytes) -> None:
+        make_dirs(self._paths.pod(uid))
+        write_atomic(self._paths.user_namespace(uid), mapping, durable=True)
+
+    async def _with_free_slot(self, slots: IdSlots) -> IdSlots:
         """The slots; if all are taken, without those of pods whose file is gone."""
         if slots.is_full:
-            for pod in slots.holders:
-                if self._read(pod) is None:
-                    slots = slots.free(pod)
+            holders = tuple(slots.holders)
+            for uid in await self._files("", lambda: [pod for pod in holders if self._read(pod) is None]):
+                slots = slots.free(uid)
         return slots
+
+    async def _files(self, uid: str, work: Callable[[], T]) -> T:
+        """The result of blocking work; HostError if it fails or does not end."""
+        outcome = await self._flight.run_next(f"userns:{uid}", work, FILES_DEADLINE_S)
+        if isinstance(outcome, Done):
+            return outcome.value
+        if isinstance(outcome, Failed):
+            raise outcome.error
+        raise HostError("open", self._paths.pods, "ETIMEDOUT", "the directory of the pods does not answer")
 
     # After a restart
 
@@ -103,10 +127,7 @@ class UserNamespaceManager:
     async def _found(self, slots: IdSlots) -> IdSlots:
         """The slots with the ranges of the pods on disk."""
         broken: list[PodUID] = []
-        for uid in self._pods_on_disk():
-            data = self._read(uid)
-            if data is None:
-                continue
+        for uid, data in await self._files("", self._read_all):
             try:
                 slots = slots.record(uid, parse_mapping(data))
             except MappingError as error:
@@ -116,13 +137,10 @@ class UserNamespaceManager:
             slots = await self._restored(slots, uid)
         return slots
 
-    def _pods_on_disk(self) -> list[PodUID]:
-        try:
-            return [PodUID(entry.name) for entry in list_dir(self._paths.pods)]
-        except HostError as error:
-            if error.is_not_found:
-                return []
-            raise
+    def _read_all(self) -> list[tuple[PodUID, bytes]]:
+        """The files of the pods on disk."""
+        pods = (PodUID(entry.name) for entry in list_entries(Beneath(self._paths.pods, "")))
+        return [(uid, data) for uid in pods if (data := self._read(uid)) is not None]
 
     def _read(self, uid: PodUID) -> bytes | None:
         """The content of the pod's file; None if there is no file, empty if it cannot be read."""
@@ -138,7 +156,8 @@ class UserNamespaceManager:
             if found is None:
                 return slots
             slots = slots.record(uid, found)
-            write_atomic(self._paths.user_namespace(uid), format_mapping(found), durable=True)
+            mapping = format_mapping(found)
+            await self._files(uid, lambda: self._write(uid, mapping))
         except (MappingError, HostError) as error:
             log.warning("the user namespace of a running pod cannot be restored", uid=uid, error=error)
         else:
