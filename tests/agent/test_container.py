@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import socket
 import subprocess
 from collections.abc import Iterator
 from functools import partial
@@ -444,6 +445,32 @@ async def test_hooks(agent: Agent, folder: Path) -> None:
     assert (folder / "hooks/stopped").read_text() == "stopping\n"
     failed = await agent.wait_phase("hook-fails", "Failed")
     assert container_status(failed)["state"]["terminated"]["exitCode"] != 0
+
+
+async def test_a_socket_that_is_gone_is_not_replaced_by_a_directory(agent: Agent, folder: Path) -> None:
+    path, stop = folder / "service.sock", folder / "stop"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    volumes: list[Json] = [
+        {"name": "service", "hostPath": {"path": str(path), "type": "Socket"}},
+        {"name": "host", "hostPath": {"path": str(folder), "type": "Directory"}},
+    ]
+    mounts = [{"name": "service", "mountPath": "/service.sock"}, {"name": "host", "mountPath": "/host"}]
+    script = "test -S /service.sock || exit 9; until [ -e /host/stop ]; do sleep 0.1; done"
+    agent.put(make_pod("client", make_container(command=["sh", "-c", script], volumeMounts=mounts), volumes=volumes))
+    await agent.wait_running("client")
+    listener.close()
+    path.unlink()
+    stop.touch()
+    pod = await agent.wait_pod("client", "refused", lambda p: waiting_reason(p) == "CreateContainerConfigError")
+    message = f'MountVolume.SetUp failed for volume "service" : hostPath type check failed: {path} is not a socket file'
+    assert container_status(pod)["state"]["waiting"]["message"] == message
+    assert not path.exists()
+    stop.unlink()
+    with socket.socket(socket.AF_UNIX) as again:
+        again.bind(str(path))
+        await agent.wait_running("client")
+    agent.remove("client")
 
 
 async def test_what_cannot_be_given_is_reported(agent: Agent, folder: Path) -> None:

@@ -53,7 +53,7 @@ def empty_plan(paths: Paths, medium: str = "", size: int = 0, group: int | None 
 
 
 def host_plan(path: str | Path, kind: str) -> host_path.HostPathPlan:
-    return host_path.HostPathPlan(MountedVolume("host", "hostPath", str(path)), kind)
+    return host_path.HostPathPlan(MountedVolume("host", "hostPath", str(path), host_type=kind))
 
 
 def at(path: str | Path, kind: str = "configMap") -> MountedVolume:

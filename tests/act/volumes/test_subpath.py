@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,9 +37,13 @@ class Place:
         self.volume = Path(self.paths.volume(UID, "kubernetes.io~empty-dir", "data"))
         self.volume.mkdir(parents=True)
         os.chmod(self.volume, 0o3775)
-        view = PodMounts({"data": MountedVolume("data", "emptyDir", str(self.volume))}, ready=True)
-        cell, _ = make_cell("mounts", Mounts({UID: view}))
+        self._volumes = {"data": MountedVolume("data", "emptyDir", str(self.volume))}
+        cell, self._writer = make_cell("mounts", Mounts({UID: PodMounts(self._volumes, ready=True)}))
         self.subpaths = Subpaths(cell, self.paths, SingleFlight("test"))
+
+    def mount(self, name: str, volume: MountedVolume) -> None:
+        self._volumes = {**self._volumes, name: volume}
+        self._writer.publish(Mounts({UID: PodMounts(self._volumes, ready=True)}))
 
     async def prepare(self, sub_path: str, index: int = 0, volume: str = "data") -> str | SubPathError:
         return await self.subpaths.prepare_subpath(UID, volume, "main", index, sub_path)
@@ -93,20 +98,23 @@ async def test_links_inside_the_volume_are_followed(place: Place) -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    ("link", "sub_path", "verb"),
+    ("link", "sub_path"),
     [
-        ("/etc", "out", "prepare subPath"),
-        ("../../../../../..", "out", "prepare subPath"),
-        ("/etc/passwd", "out", "prepare subPath"),
-        ("/etc", "out/made-by-test", "create subPath directory"),
-        ("../..", "out/made-by-test", "create subPath directory"),
+        ("/etc", "out"),
+        ("../../../../../..", "out"),
+        ("/etc/passwd", "out"),
+        ("/etc/passwd", "out/below"),
+        ("/etc/not-there", "out"),
+        ("/etc", "out/made-by-test"),
+        ("../..", "out/made-by-test"),
     ],
 )
-async def test_links_out_of_the_volume_are_refused(place: Place, link: str, sub_path: str, verb: str) -> None:
+async def test_links_out_of_the_volume_are_refused_whatever_is_there(place: Place, link: str, sub_path: str) -> None:
     os.symlink(link, place.volume / "out")
     refused = await place.prepare(sub_path)
     assert isinstance(refused, SubPathError)
-    assert str(refused) == f'failed to {verb} for volumeMount "data" of container "main"'
+    failed = 'failed to prepare subPath for volumeMount "data" of container "main"'
+    assert str(refused) == f"{failed}: the path leads out of the volume"
     assert "made-by-test" not in os.listdir("/etc")
     assert not (place.volume / "out" / "made-by-test").exists()
     assert mounts.mounts_below(place.paths.subpaths(UID)) == ()
@@ -132,7 +140,31 @@ async def test_a_volume_that_is_not_there(place: Place) -> None:
 async def test_a_file_in_the_way(place: Place) -> None:
     (place.volume / "file").write_text("")
     refused = await place.prepare("file/below")
-    assert str(refused) == 'failed to create subPath directory for volumeMount "data" of container "main"'
+    failed = 'failed to create subPath directory for volumeMount "data" of container "main"'
+    assert str(refused) == f"{failed}: not a directory"
+    refused = await place.prepare("n" * 256)
+    assert str(refused) == f"{failed}: file name too long"
+
+
+async def test_a_host_path_must_have_its_type_before_each_start(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "dir").mkdir()
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "sock"))
+    kinds = {"dir": "Directory", "sock": "Socket", "made": "DirectoryOrCreate", "free": ""}
+    for name, kind in kinds.items():
+        place.mount(name, MountedVolume(name, "hostPath", f"{tmp_path}/{name}", host_type=kind))
+    assert await place.subpaths.check_host_paths(UID, "main", kinds) is None
+    assert (tmp_path / "made").is_dir() and not (tmp_path / "free").exists()
+    listener.close()
+    (tmp_path / "sock").unlink()
+    (tmp_path / "made").rmdir()
+    refused = await place.subpaths.check_host_paths(UID, "main", kinds)
+    failed = (
+        f'MountVolume.SetUp failed for volume "sock" : hostPath type check failed: {tmp_path}/sock is not a socket file'
+    )
+    assert str(refused) == failed
+    assert await place.subpaths.check_host_paths(UID, "main", ["dir", "made", "unknown"]) is None
+    assert (tmp_path / "made").is_dir() and not (tmp_path / "sock").exists()
 
 
 @pytest.mark.integration

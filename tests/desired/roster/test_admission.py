@@ -53,6 +53,18 @@ def test_pressure_on_the_node(pressure: dict[str, bool], fields: dict[str, Any],
     assert refusal(make_pod(**fields), pressure=NodePressure(**pressure)) == expected
 
 
+@pytest.mark.parametrize(
+    ("volume", "where"),
+    [
+        ({"hostPath": {"path": "/a\0b"}}, "spec.volumes[0].hostPath.path"),
+        ({"downwardAPI": {"items": [{"path": "a\0"}]}}, "spec.volumes[0].downwardAPI.items[0].path"),
+    ],
+)
+def test_text_that_nothing_can_use(volume: dict[str, Any], where: str) -> None:
+    message = f"{where}: must not have a NUL character: no file name, variable or argument can have one"
+    assert refusal(make_pod(volumes=[{"name": "v", **volume}])) == ("InvalidPodSpec", message)
+
+
 def test_kernel_parameters() -> None:
     sysctls = {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}
     pod = make_pod(securityContext=sysctls)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from pykubelet.desired.sources.static import file_origin
 from pykubelet.desired.sources.url import UrlSource
 from pykubelet.edges.host.services.httpget import HttpAnswer
 
-POD = {
+POD: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Pod",
     "metadata": {"name": "web"},
@@ -38,6 +39,14 @@ def with_memory(text: str) -> bytes:
 
 def with_metadata(**metadata: Any) -> bytes:
     return yaml.safe_dump({**POD, "metadata": {"name": "web", **metadata}}).encode()
+
+
+def with_spec(**volume: Any) -> bytes:
+    return yaml.safe_dump({**POD, "spec": {**POD["spec"], "volumes": [{"name": "v", **volume}]}}).encode()
+
+
+def json_of(**volume: Any) -> bytes:
+    return json.dumps({**POD, "spec": {**POD["spec"], "volumes": [{"name": "v", **volume}]}}).encode()
 
 
 def repeated(first: bytes, line: bytes, levels: int) -> bytes:
@@ -66,6 +75,16 @@ HOSTILE = {
     "deep-annotation": (b'{"kind":"Pod","x":' + b"[" * 5000 + b"]" * 5000 + b"}", "nested too deeply"),
     "merge-keys": (repeated(b"a0: &a0 {k: 1}", b"a%d: &a%d {<<: [%s]}", 9), "too many values"),
     "aliases": (repeated(b"a0: &a0 [x]", b"a%d: &a%d [%s]", 9), "too many values"),
+    "nul-in-yaml": (with_spec(hostPath={"path": "/a\0b"}), "spec.volumes[0].hostPath.path: must not have a NUL"),
+    "nul-in-json": (json_of(nfs={"server": "s", "path": "/a\0"}), "spec.volumes[0].nfs.path: must not have a NUL"),
+    "surrogate": (
+        json_of(hostPath={"path": "/a\ud800"}),
+        "spec.volumes[0].hostPath.path: must not have half of a surrogate",
+    ),
+    "surrogate-key": (
+        json_of(hostPath={"\udfff": "x"}),
+        "spec.volumes[0].hostPath.?: must not have half of a surrogate",
+    ),
     "uid": (with_metadata(uid="../../elsewhere"), "metadata.uid"),
     "dots": (with_metadata(uid=".."), "metadata.uid"),
     "long-uid": (with_metadata(uid="a" * 65), "metadata.uid"),

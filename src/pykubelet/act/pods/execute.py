@@ -472,6 +472,10 @@ class PodExecution:
     async def _with_subpaths(
         self, pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
     ) -> ContainerContext | StartFailed:
+        volumes = [mount.name for mount in container.volumeMounts]
+        changed = await self._tools.subpaths.check_host_paths(self._ref.uid, container.name, volumes)
+        if changed is not None:
+            return StartFailed(self._tools.starter.failed(pod, container, CREATE_CONTAINER_CONFIG_ERROR, str(changed)))
         wanted = relative_sub_paths(pod, container, settings, ctx)
         if isinstance(wanted, RenderFailure):
             return StartFailed(self._tools.starter.failed(pod, container, wanted.reason, wanted.message))

@@ -11,11 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pykubelet.act.volumes.claims import is_persistent, resolve
-from pykubelet.act.volumes.kind import NODE_AFFINITY, Plan, PlanInputs, RefusedPlan, ResolvedVolume, VolumesError
+from pykubelet.act.volumes.kind import (
+    NEW_MOUNTER,
+    NODE_AFFINITY,
+    Plan,
+    PlanInputs,
+    RefusedPlan,
+    ResolvedVolume,
+    VolumesError,
+)
 from pykubelet.act.volumes.model import Inputs
 from pykubelet.act.volumes.registry import AnyKind, kind_of, kind_of_persistent
 from pykubelet.base.api.core import Container, Pod, Volume
 from pykubelet.base.api.quantity import QuantityError
+from pykubelet.base.api.texts import unusable_text
 from pykubelet.base.model.node_selector import matches_node_selector
 from pykubelet.base.model.paths import Paths
 
@@ -72,6 +81,8 @@ def _plan_inputs(
 def _plan(inputs: PlanInputs) -> Plan:
     assert inputs.kind.plan is not None
     try:
+        if unusable := unusable_text(inputs.source):
+            raise VolumesError(f"{unusable[0]}: {unusable[1]}", NEW_MOUNTER)
         plan: Plan = inputs.kind.plan(inputs)
     except VolumesError as error:
         name = inputs.claimed.name if inputs.claimed is not None else ""

@@ -1,13 +1,17 @@
-"""Sub-paths of volumes (`subPath`): gives `act/pods` host paths that cannot lead out of the volume.
+"""What a container mounts, checked before it is created: sub-paths (`subPath`) and the types of hostPath volumes.
 
 Owns: the bind mounts below `pods/<uid>/volume-subpaths`; `disk.tear_down` removes them with their volume. Reads `Mounts`.
-An error inside the volume is logged and not shown to the pod, because it could reveal what exists on the host.
+The reason why a sub-path cannot be made is shown to the pod, but not what is outside of its volume.
 Source: the Kubernetes documentation "Volumes", subPath.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
+
 from pykubelet.act.volumes.kind import VolumesError
+from pykubelet.act.volumes.kinds.host_path import require
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight, Uncertain
 from pykubelet.base.kit.log import Log
@@ -24,11 +28,11 @@ _MODE_BITS = 0o7777
 
 
 class SubPathError(VolumesError):
-    """The sub-path cannot be mounted into the container; the text is the container's waiting message."""
+    """The sub-path or volume cannot be mounted into the container; the text is the container's waiting message."""
 
 
 class Subpaths:
-    """Public: prepares sub-paths of mounted volumes, one piece of work at a time for each container mount."""
+    """Public: prepares what containers mount of the mounted volumes, one piece of work at a time for each container mount."""
 
     def __init__(self, mounts: Cell[Mounts], paths: Paths, flight: SingleFlight) -> None:
         self._mounts = mounts
@@ -66,12 +70,38 @@ class Subpaths:
             case Done():
                 return target
             case Uncertain():
-                what, cause = "prepare subPath", f"no answer within {DEADLINE_S:g}s"
+                what, reason = "prepare subPath", f"no answer within {DEADLINE_S:g}s"
+                cause = reason
             case Failed(error):
                 what = error.what if isinstance(error, _Stopped) else "prepare subPath"
-                cause = str(error.__cause__ or error)
+                reason, cause = _shown_reason(error.__cause__), str(error.__cause__ or error)
         log.warning("subPath refused", uid=uid, volume=volume, container=container, path=sub_path, cause=cause)
-        return SubPathError(f'failed to {what} for volumeMount "{volume}" of container "{container}"')
+        failed = f'failed to {what} for volumeMount "{volume}" of container "{container}"'
+        return SubPathError(f"{failed}: {reason}" if reason else failed)
+
+    async def check_host_paths(self, uid: PodUID, container: str, volumes: Iterable[str]) -> SubPathError | None:
+        """Check that hostPath volumes still have their types, or make them if the type allows it. Returns the first failure.
+
+        The container's runtime would make a directory of what is missing.
+        """
+        pod = self._mounts.get().pods.get(uid)
+        mounted = [pod.volumes.get(name) for name in dict.fromkeys(volumes)] if pod is not None else []
+        typed = [volume for volume in mounted if volume is not None and volume.host_type]
+        for volume in typed:
+            path, host_type = volume.host_path, volume.host_type
+            key = f"host-path/{uid}/{container}/{volume.name}"
+            outcome = await self._flight.run(key, partial(require, path, host_type), DEADLINE_S)
+            match outcome:
+                case Done():
+                    continue
+                case Uncertain():
+                    error = f"hostPath type check failed: {path}: no answer within {DEADLINE_S:g}s"
+                case Failed(VolumesError() | HostError() as failure):
+                    error = str(failure)
+                case Failed(failure):
+                    raise failure
+            return SubPathError(f'MountVolume.SetUp failed for volume "{volume.name}" : {error}')
+        return None
 
 
 class _Stopped(VolumesError):
@@ -83,11 +113,19 @@ class _Stopped(VolumesError):
 def _make_missing(root: str, sub_path: str, mode: int | None) -> None:
     """Make the directories that are missing. Made later by other programs, they would have a mode that the pod's group cannot use."""
     try:
-        if files.stat_file(f"{root}/{sub_path}") is not None:
+        if subpaths.is_beneath(root, sub_path):
             return
         found = files.stat_file(root)
         if found is None:
             raise HostError("stat", root, "ENOENT", "no such file or directory")
         subpaths.make_beneath(root, sub_path, found.mode & _MODE_BITS if mode is None else mode)
     except HostError as error:
-        raise _Stopped("create subPath directory") from error
+        if error.errno_name != "EXDEV":  # a path out of the volume is refused when it is bound, whatever is there
+            raise _Stopped("create subPath directory") from error
+
+
+def _shown_reason(cause: BaseException | None) -> str:
+    """The reason for users; "" if it is not known. What is outside of the volume is not described."""
+    if not isinstance(cause, HostError):
+        return ""
+    return "the path leads out of the volume" if cause.errno_name == "EXDEV" else cause.message

@@ -30,7 +30,8 @@ class MountedVolume(Value):
     behind a claim, which its directories have; "" for other volumes. `is_of_one_pod`: no second pod may use the volume.
     `is_migrated`: its source in the API is one of an in-tree cloud plugin. `group`: a supplemental group for all containers of
     the pod, which the volume asks for. `has_stats`: its file system, or the size of its block device, is measured and does not count
-    as the pod's. `claim`: namespace and name of its PersistentVolumeClaim.
+    as the pod's. `claim`: namespace and name of its PersistentVolumeClaim. `host_type`: of a hostPath, which must be so before each
+    start of a container.
     """
 
     name: str
@@ -47,6 +48,7 @@ class MountedVolume(Value):
     group: int | None = None
     has_stats: bool = False
     claim: tuple[str, str] | None = None
+    host_type: str = ""
 
 
 class DeviceStanding(Value):

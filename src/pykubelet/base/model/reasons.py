@@ -50,6 +50,7 @@ POD_OS_NOT_SUPPORTED = "PodOSNotSupported"
 POD_OS_SELECTOR_MISMATCH = "PodOSSelectorNodeLabelDoesNotMatch"
 APP_ARMOR = "AppArmor"
 POD_FEATURE_UNSUPPORTED = "PodFeatureUnsupported"
+INVALID_POD_SPEC = "InvalidPodSpec"
 POD_LEVEL_RESOURCES_NOT_SUPPORTED = "PodLevelResourcesNotSupported"
 SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED = "SupplementalGroupsPolicyNotSupported"
 

@@ -15,6 +15,7 @@ from collections.abc import Container, Iterable, Mapping
 from pykubelet.base.api.core import Pod, Taint, Toleration
 from pykubelet.base.api.huge_pages import HUGE_PAGES
 from pykubelet.base.api.resources import in_units, is_pod_level
+from pykubelet.base.api.texts import unusable_text
 from pykubelet.base.kit.digits import parse_integer
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.node import NodeView, RuntimeReady
@@ -116,6 +117,12 @@ def demand_of(pod: Pod) -> Demand:
         if port.hostPort
     )
     return Demand(requests, ports)
+
+
+def unusable_in(pod: Pod) -> str:
+    """Which text of the pod's spec nothing can use, and why; "" if there is none."""
+    found = unusable_text(pod.spec)
+    return f"spec.{found[0]}: {found[1]}" if found is not None else ""
 
 
 # Checks of the pod by itself

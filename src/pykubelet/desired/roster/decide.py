@@ -39,6 +39,7 @@ from pykubelet.base.model.reasons import (
     EVENT_EXCEEDED_GRACE_PERIOD,
     EVENT_PREEMPTING,
     INVALID_NODE_INFO,
+    INVALID_POD_SPEC,
     PREEMPTING,
     UNEXPECTED_ADMISSION_ERROR,
 )
@@ -317,7 +318,8 @@ def _judge(entry: Entry, trace: Trace, load: Load, facts: AdmissionFacts) -> _Ju
     refusal = None if is_here else admission.refuse_under_pressure(pod, facts.pressure)
     if refusal is not None:
         return _Refuse(refusal)
-    refusal = admission.refuse_sysctls(pod, rules) or admission.refuse_os(pod)
+    unusable = Rejection(INVALID_POD_SPEC, entry.unusable) if entry.unusable and not is_here else None
+    refusal = unusable or admission.refuse_sysctls(pod, rules) or admission.refuse_os(pod)
     if refusal is not None:
         return _Refuse(refusal, firm=True)
     judgement = _Admit() if is_here else _judge_fit(entry, load, facts)

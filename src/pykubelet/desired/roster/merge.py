@@ -44,7 +44,7 @@ from pykubelet.base.model.roster import (
     pod_ref,
 )
 from pykubelet.base.model.sizing import size_of, with_size
-from pykubelet.desired.roster.admission import demand_of
+from pykubelet.desired.roster.admission import demand_of, unusable_in
 from pykubelet.desired.roster.model import AdmissionVerdict, Entry, RosterState
 
 #: Objects of one kind that are taken from manifests.
@@ -200,7 +200,9 @@ def _entry(state: RosterState, old: Entry | None, wanted: _Wanted, arrivals: int
         pod = with_size(wanted.pod, kept.size) if kept is not None else wanted.pod
         change = kept.change if kept is not None else None
         item = RosterPod(pod, wanted.source, _seen_at(wanted.pod, wall), change=change)
-        return Entry(item, wanted.ref, demand_of(pod), arrivals, wanted=wanted.pod, origin=wanted.origin)
+        unusable = unusable_in(pod)
+        demand = demand_of(pod)
+        return Entry(item, wanted.ref, demand, arrivals, wanted=wanted.pod, origin=wanted.origin, unusable=unusable)
     if old.item.source == wanted.source and is_same(old.wanted or old.item.pod, wanted.pod):
         return old if old.origin == wanted.origin else replace(old, origin=wanted.origin)
     pod = with_given_size(old, wanted.pod)

@@ -114,7 +114,7 @@ class Entry(Value):
     may request another size than `item.pod` has. `placing_number`: the order of admission of pods that are being placed.
     `refusal`: why the pod is rejected even if it can be placed. `origin`: where its source has read it. `tried`, `retry`: the placements
     with which the resource managers rejected it, and the back-off of its placement; `rejected_since`: since when an admitted pod had been
-    rejected before, in wall seconds (`readmission.py`).
+    rejected before, in wall seconds (`readmission.py`). `unusable`: a text of its spec that nothing can use, "" for none.
     """
 
     item: RosterPod
@@ -134,6 +134,7 @@ class Entry(Value):
     tried: Placements | None = None
     retry: Backoff | None = None
     rejected_since: float | None = None
+    unusable: str = ""
 
     @property
     def is_resizing(self) -> bool:

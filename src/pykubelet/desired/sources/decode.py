@@ -16,6 +16,7 @@ from pykubelet.base.api.defaults import default_pod
 from pykubelet.base.api.document import DocumentError
 from pykubelet.base.api.documents import read_document
 from pykubelet.base.api.strict import Unknown, huge_numbers, unknown_fields, without_unknown
+from pykubelet.base.api.texts import unusable_text
 from pykubelet.base.api.validation import validate_pod
 from pykubelet.base.api.warnings import pod_warnings
 from pykubelet.base.kit.values import Value, replace
@@ -89,6 +90,8 @@ def decode_manifest(data: bytes, origin: Origin, rules: ManifestRules) -> Decode
         document = read_document(data)
     except DocumentError as error:
         return (problem(origin, error.path, error.reason),)
+    if unusable := unusable_text(document.value):
+        return (problem(origin, *unusable),)
     found = _decode_document(document.value, origin, rules)
     pods = [item.metadata.uid for item in found if isinstance(item, core.Pod)]
     whose = pods[0] if len(pods) == 1 else ""

@@ -7,7 +7,8 @@ from pykubelet.act.placement.devices.device_checkpoint import FILE_NAME, DeviceF
 from pykubelet.act.placement.devices.device_manager import DeviceManager
 from pykubelet.base.kit.flight import Done, SingleFlight
 from pykubelet.base.kit.log import Log
-from pykubelet.edges.host.fs import files
+from pykubelet.base.model.paths import Beneath
+from pykubelet.edges.host.fs import beneath, files
 from pykubelet.edges.host.fs.checkpoint import set_aside
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import FileKind
@@ -30,9 +31,10 @@ class DeviceFiles:
     def prepare(self) -> None:
         """Make the directory, and remove the sockets of earlier plugins and agents. Blocks. Raises HostError."""
         files.make_dirs(self.directory, 0o750)
-        for entry in files.list_dir(self.directory):
+        directory = Beneath(self.directory, "")
+        for entry in beneath.list_dir(directory):
             if entry.kind is FileKind.SOCKET:
-                files.remove_file(f"{self.directory}/{entry.name}")
+                beneath.remove_file(directory / entry.name)
 
     def read(self) -> DeviceFile | None:
         """The content of the file; None if there is none, or one that cannot be used, which is set aside. Blocks."""

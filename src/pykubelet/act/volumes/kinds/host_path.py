@@ -6,6 +6,7 @@ Source: the Kubernetes documentation "Volumes", hostPath types.
 from __future__ import annotations
 
 from pykubelet.act.volumes.kind import InPlacePlan, PlanInputs, SetUpContext, VolumeKind, VolumePlan, VolumesError
+from pykubelet.base.kit.values import replace
 from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import FileKind
@@ -22,9 +23,7 @@ _TYPES = {
 
 
 class HostPathPlan(VolumePlan):
-    """A plan to check that the path has the type `type`."""
-
-    type: str
+    """A plan to check that the path has the type `mounted.host_type`."""
 
 
 def plan(inputs: PlanInputs) -> HostPathPlan | InPlacePlan:
@@ -33,26 +32,31 @@ def plan(inputs: PlanInputs) -> HostPathPlan | InPlacePlan:
     assert source is not None
     if ".." in source.path.split("/"):
         raise VolumesError(f"invalid HostPath `{source.path}`: must not contain '..'")
-    mounted = inputs.mounted(
-        source.path, read_only=inputs.claimed is not None and inputs.claimed.read_only, is_measured=False
-    )
-    return HostPathPlan(mounted, source.type) if source.type else InPlacePlan(mounted)
+    path = source.path if source.path.startswith("/") else f"/{source.path}"
+    read_only = inputs.claimed is not None and inputs.claimed.read_only
+    mounted = replace(inputs.mounted(path, read_only=read_only, is_measured=False), host_type=source.type or "")
+    return HostPathPlan(mounted) if source.type else InPlacePlan(mounted)
 
 
 def set_up(plan: HostPathPlan, _context: SetUpContext) -> None:
     """Check the path, or make it if the type allows that. Blocks; never returns if the file system is dead."""
-    if plan.type not in _TYPES:
-        raise VolumesError(f"{plan.type} is an invalid volume type")
-    kind, words = _TYPES[plan.type]
-    failed = f"hostPath type check failed: {plan.path} is not a {words}"
+    require(plan.path, plan.mounted.host_type)
+
+
+def require(path: str, host_type: str) -> None:
+    """As `set_up`. VolumesError if the path has another type."""
+    if host_type not in _TYPES:
+        raise VolumesError(f"{host_type} is an invalid volume type")
+    kind, words = _TYPES[host_type]
+    failed = f"hostPath type check failed: {path} is not a {words}"
     try:
-        found = files.stat_file(plan.path)
+        found = files.stat_file(path)
     except HostError as error:
         raise VolumesError(f"{failed}: {error}") from error
-    if found is None and plan.type == "DirectoryOrCreate":
-        files.make_dirs(plan.path, 0o755, exact=False)
-    elif found is None and plan.type == "FileOrCreate":
-        files.create_file(plan.path, 0o644)
+    if found is None and host_type == "DirectoryOrCreate":
+        files.make_dirs(path, 0o755, exact=False)
+    elif found is None and host_type == "FileOrCreate":
+        files.create_file(path, 0o644)
     elif found is None or found.kind is not kind:
         raise VolumesError(failed)
 

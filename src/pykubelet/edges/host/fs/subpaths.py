@@ -20,9 +20,10 @@ _DIR_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 def open_beneath(root: str, relative: str) -> int:
     """Open `root/relative` (a directory, file, socket or device) with O_PATH. The caller must close the descriptor.
 
-    Raises HostError: `is_not_found`; EXDEV if it leads out of `root`; ELOOP if a link was created in the meantime.
+    Raises HostError: EXDEV if it leads out of `root`, whether or not anything is there; all others are about the inside of `root`:
+    `is_not_found`; ELOOP if a link was created in the meantime.
     """
-    real_root, inside = _resolved(root, relative, strict=True)
+    real_root, inside = _resolved(root, relative)
     with translating("open", f"{root}/{relative}"):
         root_fd = os.open(real_root, _DIR_FLAGS)
         try:
@@ -31,11 +32,21 @@ def open_beneath(root: str, relative: str) -> int:
             os.close(root_fd)
 
 
+def is_beneath(root: str, relative: str) -> bool:
+    """Whether anything is at `root/relative`. Same errors as `open_beneath`."""
+    try:
+        os.close(open_beneath(root, relative))
+    except HostError as error:
+        if error.is_not_found:
+            return False
+        raise
+    return True
+
+
 def make_beneath(root: str, relative: str, mode: int) -> None:
     """Create the missing directories of `relative` below `root`, each with exactly `mode`. Same errors as `open_beneath`."""
-    whole = f"{root}/{relative}"
-    real_root, inside = _resolved(root, relative, strict=False)
-    with translating("mkdir", whole):
+    real_root, inside = _resolved(root, relative)
+    with translating("mkdir", f"{root}/{relative}"):
         root_fd = os.open(real_root, _DIR_FLAGS)
         try:
             make_plain(root_fd, parts_of(inside), mode)
@@ -49,12 +60,12 @@ def kind_is_directory(descriptor: int) -> bool:
         return stat.S_ISDIR(os.fstat(descriptor).st_mode)
 
 
-def _resolved(root: str, relative: str, *, strict: bool) -> tuple[str, str]:
+def _resolved(root: str, relative: str) -> tuple[str, str]:
     """Resolve the links of the root and of the path below it. This works on names; the later open checks again."""
     if relative.startswith("/") or ".." in relative.split("/"):
         raise HostError("open", f"{root}/{relative}", "EXDEV", "must be a relative path without '..'")
     real_root = real_path(root)
-    real = real_path(os.path.join(real_root, relative), strict=strict)
+    real = real_path(os.path.join(real_root, relative), strict=False)
     if real != real_root and not real.startswith(real_root.rstrip("/") + "/"):
         raise HostError("open", f"{root}/{relative}", "EXDEV", f"subpath {real!r} not within volume path {real_root!r}")
     return real_root, os.path.relpath(real, real_root)

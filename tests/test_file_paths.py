@@ -1,0 +1,236 @@
+"""No file is opened, made or removed by a joined path: names that pods, plugins and images choose go through `beneath`.
+
+`edges/host/fs/beneath.py` walks from a directory of the agent without links and without `..`. Everywhere else a call of the file system
+gets a path as it is: a constant, or a setting. The modules that join paths of their own are listed below, each with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+#: Modules and packages that join paths themselves, by what they join them of.
+JOINS = {
+    # files of the kernel, whose names come from the kernel, from constants, or from identifiers that were checked
+    "edges/host/cgroups/": "the kernel's cgroups; groups are named after UIDs of pods, which are plain names",
+    "edges/host/devices/": "the kernel's devices; words of volumes are matched with a pattern before",
+    "edges/host/proc/": "the kernel's files about processes and itself",
+    "act/resources/system_cgroup": "processes, by number",
+    # the helper itself and its parts
+    "edges/host/fs/": "the functions on files themselves",
+    # files that the agent names itself
+    "act/images/record_store": "pull records, named after digests that the agent computes",
+    "csi_local/store": "volumes of the driver, whose ids are matched with a pattern by `VolumeStore.path`",
+    "act/volumes/kinds/local": "the directory `pods`, in which nothing but the mount table is looked at",
+    "app/": "the agent's own directories, settings and packages",
+    "desired/roster/holders": "a state file",
+    "desired/roster/size_memory": "state files",
+    "report/status/memory": "a state file",
+    "edges/identity/": "certificates",
+    # files that an administrator names, or puts into an administrator's directory
+    "desired/sources/manifests": "manifests in the directory of manifests",
+    "edges/plugins/credential_config": "files in the directories of the configuration",
+    "edges/plugins/flexvolume": "programs in the directory of drivers, by their names there",
+    "edges/plugins/sockets": "sockets in the directory of plugins, by their names there",
+}
+#: Packages that work with what pods, plugins and images name. They use `beneath`.
+FOR_PODS = ("act/", "observe/", "report/", "serve/", "desired/", "edges/cri/", "edges/csi/", "edges/probing/")
+#: Their modules that use functions for any path all the same, by what the path is.
+ANY_PATHS = {
+    "act/volumes/kinds/host_path": "of the host, which the pod names as such",
+    "act/volumes/kinds/local": "of the host, which the PersistentVolume names as such",
+    "act/volumes/ownership": "of a local volume",
+    "act/volumes/disks/block_map": "of a device",
+    "act/volumes/subpath": "of a volume, which may be one of the host",
+    "act/runtime/lifecycle/sandbox": "of the resolver file, a setting",
+    "act/runtime/lifecycle/start": "of the host's hosts file",
+    "act/pods/ending": "of the directory of links to logs, a setting",
+    "act/resources/system_cgroup": "of processes",
+    "act/images/record_store": "of pull records",
+    "act/placement/store": "of state files",
+    "act/placement/devices/device_files": "of the device plugins' directory and state file",
+    "act/claims/store": "of a state file",
+    "observe/node/runtime": "of the runtime's socket, a setting",
+    "observe/eviction/read": "of settings",
+    "observe/shutdown/record": "of a state file",
+    "report/status/memory": "of a state file",
+    "serve/listen": "of the agent's socket",
+    "edges/cri/log_parts": "of an open descriptor",
+    "edges/cri/wire": "of the runtime's socket, a setting",
+    "serve/endpoints/debug": "of a directory of the agent",
+    "desired/roster/size_memory": "of state files",
+    "desired/sources/file": "of manifests, a setting",
+    "desired/sources/manifests": "of manifests",
+}
+SRC = Path(__file__).parents[1] / "src" / "pykubelet"
+FS = "pykubelet.edges.host.fs"
+#: Functions of Python that work on a path, by module.
+CALLS = {
+    "os": {
+        "open", "mkdir", "makedirs", "unlink", "remove", "rmdir", "rename", "replace", "symlink", "link", "stat", "lstat",
+        "listdir", "scandir", "readlink", "chmod", "chown", "lchown", "truncate", "mknod", "mkfifo", "walk", "access",
+        "utime", "statvfs", "getxattr", "setxattr", "listxattr",
+    },
+    "os.path": {"exists", "lexists", "isdir", "isfile", "islink", "ismount", "realpath", "getsize", "getmtime", "samefile"},
+    "shutil": {"rmtree", "copy", "copy2", "copyfile", "copytree", "move", "chown", "disk_usage"},
+    "glob": {"glob", "iglob"},
+    "io": {"open"},
+    "builtins": {"open"},
+}  # fmt: skip
+#: Modules of `edges/host/fs` whose functions take any path.
+ANY_PATH = ("files", "trees", "mounts", "text_files", "checkpoint", "shown_tree", "subpaths", "subpath_bind", "inotify")
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(SRC.rglob("*.py")):
+        name = str(path.relative_to(SRC).with_suffix(""))
+        if not name.startswith("testing/") and not name.endswith(("_pb2", "_pb2_grpc")):
+            yield name, ast.parse(path.read_text())
+
+
+class Names(ast.NodeVisitor):
+    """What the names in a module stand for: `{"make_dirs": "pykubelet.edges.host.fs.files.make_dirs"}`."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.known = {"open": "builtins.open"}
+        self.visit(tree)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self.known[alias.asname or alias.name.partition(".")[0]] = (
+                alias.name if alias.asname else alias.name.partition(".")[0]
+            )
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        for alias in node.names:
+            self.known[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+
+    def full(self, node: ast.expr) -> str:
+        if isinstance(node, ast.Name):
+            return self.known.get(node.id, "")
+        if isinstance(node, ast.Attribute) and (left := self.full(node.value)):
+            return f"{left}.{node.attr}"
+        return ""
+
+
+def is_file_call(full: str) -> bool:
+    module, _, function = full.rpartition(".")
+    module = {"posixpath": "os.path"}.get(module, module)
+    return function in CALLS.get(module, ()) or (module.startswith(f"{FS}.") and module.rpartition(".")[2] in ANY_PATH)
+
+
+def is_joined(node: ast.expr, names: Names, variables: dict[str, ast.expr]) -> bool:
+    """Whether the expression is a text that is put together from others."""
+    if isinstance(node, ast.JoinedStr):
+        return any(isinstance(part, ast.FormattedValue) for part in node.values) and not is_descriptor(node)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mod):
+        return True
+    if isinstance(node, ast.Call):
+        full = names.full(node.func)
+        return full in ("os.path.join", "posixpath.join") or (
+            isinstance(node.func, ast.Attribute) and node.func.attr == "format"
+        )
+    if isinstance(node, ast.Name) and node.id in variables:
+        return is_joined(variables[node.id], names, {})
+    return False
+
+
+def is_descriptor(node: ast.JoinedStr) -> bool:
+    """Whether the text names an open file: `/proc/self/fd/{number}`."""
+    first = node.values[0]
+    return isinstance(first, ast.Constant) and str(first.value).startswith("/proc/self/fd/")
+
+
+def joined_paths(name: str, tree: ast.Module) -> Iterator[str]:
+    names = Names(tree)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    for function in [tree, *functions]:
+        variables = {
+            target.id: node.value
+            for node in ast.walk(function)
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(function):
+            if isinstance(node, ast.Call) and is_file_call(names.full(node.func)):
+                given = [*node.args, *(keyword.value for keyword in node.keywords)]
+                if any(is_joined(one, names, variables) for one in given):
+                    yield f"{name}:{node.lineno}: {names.full(node.func)}"
+
+
+def any_path_calls(name: str, tree: ast.Module) -> Iterator[str]:
+    """Calls of functions that take any path, but for those on the mount table and below a volume's root."""
+    names = Names(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call | ast.Attribute | ast.Name):
+            full = names.full(node.func if isinstance(node, ast.Call) else node)
+            module, _, function = full.rpartition(".")
+            is_any = module in (f"{FS}.files", f"{FS}.trees") and function.islower()
+            if is_any or (
+                isinstance(node, ast.Call) and function in CALLS.get({"posixpath": "os.path"}.get(module, module), ())
+            ):
+                yield f"{name}:{node.lineno}: {full}"
+
+
+def is_listed(name: str, listed: dict[str, str]) -> bool:
+    return any(name == one or (one.endswith("/") and name.startswith(one)) for one in listed)
+
+
+def test_paths_that_are_joined_are_not_given_to_the_file_system() -> None:
+    found = {name: [*joined_paths(name, tree)] for name, tree in modules()}
+    assert [one for name, calls in found.items() if not is_listed(name, JOINS) for one in calls] == []
+    used = [name for name, calls in found.items() if calls]
+    assert [one for one in JOINS if not any(is_listed(name, {one: ""}) for name in used)] == []
+
+
+def test_what_works_for_pods_uses_paths_below_the_agents_directories() -> None:
+    found = {name: [*any_path_calls(name, tree)] for name, tree in modules() if name.startswith(FOR_PODS)}
+    assert [one for name, calls in found.items() if name not in ANY_PATHS for one in calls] == []
+    assert [name for name in ANY_PATHS if not found[name]] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os\ndef f(a, b):\n    os.mkdir(f'{a}/{b}')",
+        "import os\ndef f(a, b):\n    os.mkdir(os.path.join(a, b))",
+        "import os, posixpath\ndef f(a, b):\n    os.rename(a, posixpath.join(a, b))",
+        "def f(a, b):\n    return open(a + '/' + b)",
+        "def f(a, b):\n    return open('%s/%s' % (a, b))",
+        "def f(a, b):\n    return open('{}/{}'.format(a, b))",
+        "def f(a, b):\n    path = f'{a}/{b}'\n    return open(file=path)",
+        "import shutil as s\ndef f(a, b):\n    s.rmtree(f'{a}/{b}')",
+        "from pykubelet.edges.host.fs import files\ndef f(a, b):\n    files.make_dirs(f'{a}/{b}')",
+        "from pykubelet.edges.host.fs.trees import remove_tree as r\ndef f(a, b):\n    r(f'{a}/{b}')",
+    ],
+)
+def test_a_joined_path_is_found(text: str) -> None:
+    assert len(set(joined_paths("act/module", ast.parse(text)))) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os\ndef f(a, n):\n    os.stat(f'/proc/self/fd/{n}')",
+        "from pykubelet.edges.host.fs import beneath\ndef f(a, b):\n    beneath.make_dirs(a / b)",
+        "def f(a):\n    return open(a)",
+    ],
+)
+def test_other_paths_are_not_found(text: str) -> None:
+    assert list(joined_paths("act/module", ast.parse(text))) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from pykubelet.edges.host.fs import files\ndef f(plan):\n    files.make_dirs(plan.path)",
+        "from pykubelet.edges.host.fs.files import remove_file\ndef f(run, path):\n    run(remove_file, path)",
+        "import os\ndef f(plan):\n    os.unlink(plan.path)",
+    ],
+)
+def test_a_function_for_any_path_is_found(text: str) -> None:
+    assert [*any_path_calls("act/module", ast.parse(text))] != []
