@@ -12,6 +12,7 @@ from typing import ClassVar
 from pykubelet.act.volumes.kind import DirectoryPlan, PlanInputs, UndecidedPlan, VolumesError
 from pykubelet.act.volumes.memory import memory_size
 from pykubelet.base.api.core import Pod
+from pykubelet.base.api.texts import unusable_text
 from pykubelet.base.kit.remember import remember_last
 from pykubelet.base.kit.values import RedactedValue, replace
 from pykubelet.base.model.content import ContentKey, wait_label
@@ -102,6 +103,8 @@ def below_root(path: str) -> str:
 
 def _check_path(path: str) -> None:
     """Refuse paths that lead out of the volume or begin with `..`, like the atomic writer's own names. VolumesError."""
+    if unusable := unusable_text(path):
+        raise VolumesError(f"invalid path: {unusable[1]}: {path!r}")
     parts = path.split("/")
     if path in ("", "."):
         raise VolumesError('invalid path: must not be empty: ""')

@@ -86,8 +86,12 @@ def translated(op: str, path: str, error: OSError) -> HostError:
 
 @contextmanager
 def translating(op: str, path: str) -> Iterator[None]:
-    """Raise every OSError of the block as a `HostError`."""
+    """Raise every OSError of the block as a `HostError`; EINVAL also for names that Python refuses: with NUL, or that are no text."""
     try:
         yield
     except OSError as error:
         raise translated(op, path, error) from error
+    except ValueError as error:
+        if not isinstance(error, UnicodeEncodeError) and "embedded null" not in str(error):
+            raise
+        raise host_error(op, repr(path), errno.EINVAL) from error

@@ -100,12 +100,13 @@ def stat_of(result: os.stat_result) -> FileStat:
 
 def stat_file(path: str, follow: bool = True) -> FileStat | None:
     """The attributes of the file at `path`; None if it does not exist (with `follow`, also for a dangling link)."""
-    try:
-        return stat_of(os.stat(path, follow_symlinks=follow))
-    except OSError as error:
-        if is_not_found(error):
-            return None
-        raise translated("stat", path, error) from error
+    with translating("stat", path):
+        try:
+            return stat_of(os.stat(path, follow_symlinks=follow))
+        except OSError as error:
+            if is_not_found(error):
+                return None
+            raise
 
 
 def open_regular(path: str) -> int:
@@ -390,12 +391,13 @@ def replace_symlink(target: str, link: str) -> None:
 
 def read_link(path: str) -> str | None:
     """The target of a symlink; None if the path does not exist or is not a symlink."""
-    try:
-        return os.readlink(path)
-    except OSError as error:
-        if is_not_found(error) or error.errno == errno.EINVAL:
-            return None
-        raise translated("readlink", path, error) from error
+    with translating("readlink", path):
+        try:
+            return os.readlink(path)
+        except OSError as error:
+            if is_not_found(error) or error.errno == errno.EINVAL:
+                return None
+            raise
 
 
 def real_path(path: str, *, strict: bool = True) -> str:
@@ -412,24 +414,26 @@ def real_path(path: str, *, strict: bool = True) -> str:
 
 def remove_file(path: str) -> bool:
     """Remove a file, link, socket or FIFO. Returns False if it did not exist."""
-    try:
-        os.unlink(path)
-        return True
-    except OSError as error:
-        if is_not_found(error):
-            return False
-        raise translated("remove", path, error) from error
+    with translating("remove", path):
+        try:
+            os.unlink(path)
+            return True
+        except OSError as error:
+            if is_not_found(error):
+                return False
+            raise
 
 
 def remove_dir(path: str) -> bool:
     """Remove an empty directory. Returns False if it did not exist. Raises HostError (`is_busy`) if it is not empty."""
-    try:
-        os.rmdir(path)
-        return True
-    except OSError as error:
-        if is_not_found(error) and error.errno != errno.ENOTDIR:  # which may be about the path itself
-            return False
-        raise translated("rmdir", path, error) from error
+    with translating("rmdir", path):
+        try:
+            os.rmdir(path)
+            return True
+        except OSError as error:
+            if is_not_found(error) and error.errno != errno.ENOTDIR:  # which may be about the path itself
+                return False
+            raise
 
 
 def rename(source: str, target: str) -> None:

@@ -62,12 +62,16 @@ class _Statx(ctypes.Structure):
 
 
 def _bytes(text: str | None) -> bytes | None:
-    """The text for a C function, which would see only what is before a NUL. Raises HostError (EINVAL) for such a text."""
+    """The text for a C function. Raises HostError (EINVAL) if it has a NUL, which would end it, or characters that no name has."""
     if text is None:
         return None
-    if "\0" in text:
+    try:
+        data = os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise host_error("encode", repr(text), errno.EINVAL) from error
+    if b"\0" in data:
         raise host_error("encode", repr(text), errno.EINVAL)
-    return os.fsencode(text)
+    return data
 
 
 def mount(source: str | None, target: str, fs_type: str | None, flags: int, data: str | None) -> None:

@@ -141,6 +141,8 @@ def is_mount_point(path: str) -> bool:
     except HostError as error:
         if error.is_not_found:
             return False
+        if error.op == "encode":
+            raise
         known = None
     if known is not None:
         return known
