@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pykubelet.base.api.core import ContainerState, ContainerStateRunning, ContainerStatus, PodStatus
+from pykubelet.base.api.core import ContainerState, ContainerStateRunning, ContainerStatus, PodCondition, PodStatus
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
 from pykubelet.edges.probing.outcome import Outcome, ProbeVerdict, errored, failed, passed
@@ -48,8 +48,10 @@ class Play:
         stopping: bool = False,
         old: bool = False,
         earlier: EarlierResults | None = None,
+        unready_since: float = -1000.0,
     ) -> Play:
-        sight = ContainerObservation(container, 1000.0 + started_at, started, stopping, old, earlier)
+        known = 1000.0 + unready_since
+        sight = ContainerObservation(container, 1000.0 + started_at, started, stopping, old, earlier, known)
         self.worker = decide.observe(self.worker, sight, 1000.0 + self.at)
         return self
 
@@ -239,7 +241,58 @@ def test_looking_again_changes_nothing() -> None:
     assert play.sees().worker is before
 
 
+# How long a probe has not passed
+
+
+def unwell_s(play: Play) -> float:
+    """For how many seconds it has not passed."""
+    assert not play.worker.is_passing
+    return 1000.0 + play.at - play.worker.since
+
+
+@pytest.mark.parametrize("kind", [READINESS, LIVENESS])
+def test_a_probe_that_passed_has_failed_since_its_first_failure(kind: ProbeKind) -> None:
+    play = Play(kind, Terms(success_threshold=2 if kind is READINESS else 1)).sees().probes(*[GOOD] * 8)
+    assert play.worker.is_passing
+    play.probes(BAD)
+    assert unwell_s(play) == 0.0
+    play.probes(BAD)
+    assert unwell_s(play) == pytest.approx(10, abs=0.6)
+    if kind is LIVENESS:
+        return
+    assert play.probes(BAD).worker.result is FAILURE
+    play.probes(GOOD)
+    assert unwell_s(play) == pytest.approx(30, abs=0.6), "it needs two successes"
+    assert play.probes(GOOD).worker.is_passing
+    assert unwell_s(play.probes(BAD)) == 0.0
+
+
+@pytest.mark.parametrize("kind", [READINESS, STARTUP])
+def test_a_probe_that_never_passed_has_not_passed_since_the_start_of_its_container(kind: ProbeKind) -> None:
+    play = Play(kind, at=3.0).sees(started_at=2.0)
+    assert unwell_s(play) == 1.0
+    play.probes(BAD)
+    assert unwell_s(play) == pytest.approx(play.at - 2.0)
+
+
+def test_a_probe_that_cannot_be_run_does_not_pass() -> None:
+    play = Play(READINESS).sees().probes(GOOD, errored("no such port"))
+    assert unwell_s(play) == 0.0
+
+
+def test_a_new_container_begins_anew() -> None:
+    play = Play(READINESS).sees().probes(GOOD, BAD)
+    play.at += 30
+    assert unwell_s(play.sees(C2, started_at=play.at - 4)) == 4.0
+
+
 # A restart of the agent
+
+
+def test_a_container_that_was_not_ready_when_the_agent_started_has_not_been_since_it_was_reported() -> None:
+    known: dict[str, Any] = {"started_at": -60.0, "old": True, "earlier": EarlierResults(startup=SUCCESS)}
+    assert unwell_s(Play(READINESS).sees(**known, unready_since=-10.0)) == 10.0
+    assert unwell_s(Play(READINESS).sees(**known, unready_since=-90.0)) == 60.0, "the container before it was not ready"
 
 
 def test_a_container_that_was_ready_stays_ready_until_failures_add_up() -> None:
@@ -298,7 +351,9 @@ def test_earlier_results_come_from_the_statuses_of_running_containers() -> None:
         return ContainerStatus(name="app", containerID=f"containerd://{container}", **{"state": state, **fields})
 
     sidecar = reported(ContainerID("mesh"), started=False, ready=False)
+    since = PodCondition(type="ContainersReady", status="False", lastTransitionTime="2026-01-01T00:01:00Z")
     status = PodStatus(
+        conditions=(since,),
         initContainerStatuses=(sidecar,),
         containerStatuses=(
             reported(C1, started=True, ready=True),
@@ -307,9 +362,9 @@ def test_earlier_results_come_from_the_statuses_of_running_containers() -> None:
         ),
     )
     assert decide.earlier_results([status]) == {
-        ContainerID("mesh"): EarlierResults(),
+        ContainerID("mesh"): EarlierResults(unready_since=1767225660.0),
         C1: EarlierResults(SUCCESS, SUCCESS),
-        C2: EarlierResults(SUCCESS),
+        C2: EarlierResults(SUCCESS, unready_since=1767225660.0),
     }
 
 

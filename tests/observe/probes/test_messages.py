@@ -22,4 +22,23 @@ def test_a_probe_that_hangs_after_a_success_without_output() -> None:
     assert wait.detail == (
         "the probe due 8s ago has not ended: the runtime or the command does not answer; (1 of 1 successes in a row)"
     )
+    assert wait.since == 5000.0
     assert (wait.next_step, wait.next_at) == ("give the try up", 5120.0)
+
+
+def test_a_wait_begins_when_the_probe_stops_passing() -> None:
+    worker = Worker(
+        ProbeKind.READINESS,
+        Terms(),
+        1000.0,
+        WorkerPhase.ARMED,
+        started_at=900.0,
+        result=ProbeResult.FAILURE,
+        due=1010.0,
+        last=ProbeResult.FAILURE,
+        run=3,
+        message="no",
+        since=980.0,
+    )
+    wait = probe_wait(worker, "main", (1008.0, 5008.0), 0.0, None)
+    assert (wait.since, wait.next_at) == (4980.0, 5010.0)

@@ -26,9 +26,11 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from pykubelet.base.api.core import PodStatus, Probe
+from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
+from pykubelet.base.model.reasons import CONTAINERS_READY
 from pykubelet.edges.probing.outcome import Outcome, ProbeVerdict
 
 #: Timers may fire this much too early.
@@ -79,11 +81,15 @@ class Terms(Value):
 
 
 class EarlierResults(Value):
-    """The results of a container from before the agent's start. `assumed`: they are assumed, because it has run for a while."""
+    """The results of a container from before the agent's start. `assumed`: they are assumed, because it has run for a while.
+
+    `unready_since`: since when its pod was reported as not ready, in wall seconds; 0 if it was ready.
+    """
 
     startup: ProbeResult | None = None
     readiness: ProbeResult | None = None
     assumed: bool = False
+    unready_since: float = 0.0
 
     def of(self, kind: ProbeKind) -> ProbeResult | None:
         """The earlier result of one probe; None: not known, or liveness, which begins again."""
@@ -103,6 +109,7 @@ class ContainerObservation(Value):
     """A worker's container, as the newest snapshots show it. `container` None: no instance runs.
 
     `stopping`: its pod is terminating. `old`: it ran before this agent's start. `earlier`: its results from then, if known.
+    `unready_since`: since when it is known to be not ready, if that is later than its start.
     """
 
     container: ContainerID | None = None
@@ -111,6 +118,7 @@ class ContainerObservation(Value):
     stopping: bool = False
     old: bool = False
     earlier: EarlierResults | None = None
+    unready_since: float = 0.0
 
 
 class Worker(Value):
@@ -118,7 +126,8 @@ class Worker(Value):
 
     `tick`: the time of any tick. `due`: the time of the next probe if armed, of the current one if probing. `result`: the
     published result, None without a running container. `last`: the newest outcome. `run`: equal outcomes in a row. `assumed`:
-    the result does not come from a probe. `message`: that of the last probe that failed or did not count.
+    the result does not come from a probe. `message`: that of the last probe that failed or did not count. `since`: since when it
+    does not pass.
     """
 
     kind: ProbeKind
@@ -133,6 +142,12 @@ class Worker(Value):
     last: ProbeResult | None = None
     run: int = 0
     message: str = ""
+    since: float = 0.0
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the result is a success, and the last probe has neither failed nor left a message."""
+        return self.result is ProbeResult.SUCCESS and self.last is not ProbeResult.FAILURE and not self.message
 
 
 def terms_of(probe: Probe) -> Terms:
@@ -195,6 +210,7 @@ def _new_container(worker: Worker, seen: ContainerObservation, container: Contai
         started_at=seen.started_at,
         result=earlier if earlier is not None else INITIAL[worker.kind],
         assumed=assumed,
+        since=max(seen.started_at, seen.unready_since),
     )
 
 
@@ -233,6 +249,11 @@ def take_outcome(worker: Worker, container: ContainerID, outcome: Outcome, now: 
     """The worker after the outcome of a probe. An outcome of an earlier container changes nothing."""
     if worker.phase is not WorkerPhase.PROBING or worker.container != container:
         return worker
+    after = _with_outcome(worker, outcome, now)
+    return replace(after, since=now) if worker.is_passing and not after.is_passing else after
+
+
+def _with_outcome(worker: Worker, outcome: Outcome, now: float) -> Worker:
     assert worker.due is not None
     terms = worker.terms
     grid_s = CALM_GRID_S if is_pass(outcome) else GRID_S
@@ -306,12 +327,20 @@ def earlier_results(statuses: Iterable[PodStatus]) -> dict[ContainerID, EarlierR
     """The results of running containers from the pods' statuses from before the agent's start."""
     return {
         ContainerID(one.containerID.partition("://")[2]): EarlierResults(
-            ProbeResult.SUCCESS if one.started else None, ProbeResult.SUCCESS if one.ready else None
+            ProbeResult.SUCCESS if one.started else None,
+            ProbeResult.SUCCESS if one.ready else None,
+            unready_since=0.0 if one.ready else _unready_since(status),
         )
         for status in statuses
         for one in (*status.initContainerStatuses, *status.containerStatuses)
         if one.state is not None and one.state.running is not None
     }
+
+
+def _unready_since(status: PodStatus) -> float:
+    """Since when the containers of a pod are reported as not ready, in wall seconds; 0 if they are not."""
+    dates = (c.lastTransitionTime for c in status.conditions if c.type == CONTAINERS_READY and c.status == "False")
+    return next((parse_time(date) for date in dates if date), 0.0)
 
 
 def inherit_results(

@@ -41,11 +41,7 @@ def _reason_and_message(title: str, outcome: Outcome) -> tuple[str, str] | None:
 
 def has_wait(worker: Worker) -> bool:
     """True if `explain` should show this probe: it does not pass, or has a message."""
-    if worker.last is worker.result is ProbeResult.SUCCESS and not worker.message:
-        return False  # fast path
-    if worker.phase in (WorkerPhase.ABSENT, WorkerPhase.QUIET):
-        return False
-    return worker.result is not ProbeResult.SUCCESS or worker.last is ProbeResult.FAILURE or bool(worker.message)
+    return not worker.is_passing and worker.phase not in (WorkerPhase.ABSENT, WorkerPhase.QUIET)
 
 
 class Lateness(StrEnum):
@@ -58,13 +54,14 @@ class Lateness(StrEnum):
 def probe_wait(
     worker: Worker, name: str, clocks: tuple[float, float], ends_at: float, late: tuple[Lateness, float] | None
 ) -> Wait:
-    """The wait of container `name` for this probe.
+    """The wait of container `name` for this probe: since it does not pass, or since the time at which it was due.
 
     `clocks`: monotonic and wall seconds now. `ends_at`: the end of the running probe (monotonic seconds). `late`: why it is late,
     and when that ends at the latest (monotonic seconds).
     """
     now, wall = clocks
-    since = wall - max(0.0, now - worker.started_at)
+    begun = worker.due if worker.is_passing and worker.due is not None else worker.since
+    since = wall - max(0.0, now - begun)
     next_at = None if worker.due is None else wall + (worker.due - now)
     detail, step = _detail(worker)
     if worker.phase is WorkerPhase.PROBING and worker.due is not None:

@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct, field
 
 from pykubelet.base.api.core import Container, Probe
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.lifecycle import PodLifecycle
+from pykubelet.base.model.moments import wall_to_monotonic
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
 from pykubelet.base.model.waits import Wait
@@ -90,6 +92,7 @@ class ProbeWorkers:
         self._inherits = inherits
         self._started = started
         self._fraction = fraction
+        self._wall_ahead_s = 0.0
         self.armed: list[tuple[float, ProbeId]] = []
         self.results_changed = True
         self.stale_waits: set[PodUID] = set()
@@ -122,7 +125,7 @@ class ProbeWorkers:
         self, lifecycle: PodLifecycle, view: PodView | None, now: float, wall: float
     ) -> tuple[list[ProbeRecord], list[ProbeRecord]]:
         """Take over a pod's newest snapshots. Returns the records of the workers that were started and stopped."""
-        uid = lifecycle.ref.uid
+        uid, self._wall_ahead_s = lifecycle.ref.uid, wall - now
         pod = self._pods.get(uid)
         if pod is None:
             pod = self._pods[uid] = ProbedPod(lifecycle, view)
@@ -157,6 +160,9 @@ class ProbeWorkers:
         pod = self._pods[uid]
         earlier = self._inherited.results
         seen = observation_of(name, pod.lifecycle, pod.view, self._starts, earlier, self._started, self._inherits)
+        if seen.earlier is not None and seen.earlier.unready_since:
+            since = wall_to_monotonic(seen.earlier.unready_since, now, now + self._wall_ahead_s)
+            seen = replace(seen, unready_since=since)
         records = {probe_id.kind: record for probe_id, record in pod.probes.items() if probe_id.container == name}
         workers = {kind: record.worker for kind, record in records.items()}
         for kind, worker in decide.observe_container(workers, seen, now).items():
