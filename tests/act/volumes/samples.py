@@ -6,7 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykubelet.act.volumes.kind import SetUpContext
-from pykubelet.act.volumes.model import Inputs, Moment
+from pykubelet.act.volumes.model import (
+    BUSY,
+    Inputs,
+    Moment,
+    PodDirectory,
+    PodView,
+    State,
+    Users,
+)
+from pykubelet.act.volumes.project import project_pod, view_pod
+from pykubelet.act.volumes.users import UsersDraft
+from pykubelet.act.volumes.work import identity
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import (
     Container,
@@ -24,8 +35,10 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content, ContentKind, ObjectKey, Present
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
+from pykubelet.base.model.mounts import PodMounts
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodView, SandboxView
+from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, SandboxView
+from pykubelet.base.model.observed import PodView as ObservedPod
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod, pod_ref
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
@@ -105,7 +118,7 @@ def running(*uids: str) -> Observed:
     for uid in uids:
         box = SandboxView(SandboxID("s" + uid), 0, True, 1)
         container = ContainerView(ContainerID("c" + uid), "main", box.id, ObservedState.RUNNING, 0, 1)
-        pods[PodUID(uid)] = PodView(PodRef("shop", "web", PodUID(uid)), (box,), (container,))
+        pods[PodUID(uid)] = ObservedPod(PodRef("shop", "web", PodUID(uid)), (box,), (container,))
     return Observed(pods, listed_at=1.0)
 
 
@@ -116,3 +129,31 @@ def inputs(
     node: NodeView = NODE,
 ) -> Inputs:
     return Inputs(roster_now, lifecycles_now or Lifecycles(), observed or running(), node)
+
+
+def check_indices(state: State) -> None:
+    """Every index, and what is published, is what a look at all volumes gives."""
+    draft = UsersDraft(Users())
+    for uid, pod in state.pods.items():
+        assert pod.busy == {key for key, volume in pod.volumes.items() if volume.phase in BUSY}
+        assert pod.strays == {identity(one): key for key, one in pod.volumes.items() if key not in pod.used}
+        view = view_pod(PodView(), pod, None, state.devices)
+        assert state.views[uid] == view
+        published, wanted = state.mounts.pods.get(uid), project_pod(pod, view, 0.0)
+        if pod.directory is not PodDirectory.REMOVING:  # the wait for that has the time
+            assert _unordered(published) == _unordered(wanted)
+        for key, volume in pod.volumes.items():
+            draft.change((uid, key), None, volume)
+    users, found = draft.done(), state.users
+    for index, other in ((users.by_device, found.by_device), (users.by_directory, found.by_directory)):
+        assert {key: set(places) for key, places in index.items()} == {
+            key: set(places) for key, places in other.items()
+        }
+    assert users.waiting == found.waiting
+    assert state.views.keys() == state.pods.keys()
+
+
+def _unordered(pod: PodMounts | None) -> tuple[object, ...]:
+    if pod is None:
+        return ()
+    return pod.volumes, pod.ready, pod.mounting, sorted(map(repr, pod.waits)), sorted(map(repr, pod.standings))

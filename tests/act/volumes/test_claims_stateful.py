@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from act.volumes.samples import NODE, lifecycles, moment, running
+from act.volumes.samples import NODE, check_indices, lifecycles, moment, running
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pykubelet.act.volumes.decide import step
+from pykubelet.act.volumes.decide import step, step_all
 from pykubelet.act.volumes.model import (
     Abandon,
     Command,
@@ -102,8 +102,9 @@ class ClaimsMachine(RuleBasedStateMachine):
             observed = type(observed)()
         return Inputs(Roster(pods, True), stages, observed, NODE, content)
 
-    def see(self, event: Event) -> None:
-        self.state, commands = step(self.state, event, moment(self.at), PATHS)
+    def see(self, *events: Event) -> None:
+        self.state, commands = step_all(self.state, events, moment(self.at), PATHS)
+        check_indices(self.state)
         for command in commands:
             if not isinstance(command, (Abandon, RecordEvent)):
                 self.check(command)
@@ -128,24 +129,28 @@ class ClaimsMachine(RuleBasedStateMachine):
     def found(self, uid: PodUID) -> tuple[FoundVolume, ...]:
         return (FoundVolume(PLUGIN, "pv"),) if uid in self.there else ()
 
-    def end(self, command: Command, result: Result) -> None:
+    def end(self, *commands: Command, result: Result) -> None:
+        self.see(*[self.ended(command, result) for command in commands])
+
+    def ended(self, command: Command, result: Result) -> Event:
         self.under_way.remove(command)
         done, error = result is Result.DONE, "" if result is Result.DONE else "broken"
         match command:
             case SetUp(uid, key):
                 if result is not Result.FAILED:
                     self.there.add(uid)
-                self.see(SetUpEnded(uid, key, result, error))
+                return SetUpEnded(uid, key, result, error)
             case TearDown(uid, key):
                 if done:
                     self.there.discard(uid)
-                self.see(TearDownEnded(uid, key, result, error))
+                return TearDownEnded(uid, key, result, error)
             case MakePodDirectory(uid):
-                self.see(DirectoryMade(uid, result, error))
+                return DirectoryMade(uid, result, error)
             case RemovePodDirectory(uid):
-                self.see(DirectoryRemoved(uid, result, error, self.found(uid) if done else ()))
+                return DirectoryRemoved(uid, result, error, self.found(uid) if done else ())
             case Scan():
-                self.see(Scanned(tuple(FoundPod(uid, self.found(uid)) for uid in sorted(self.there))))
+                return Scanned(tuple(FoundPod(uid, self.found(uid)) for uid in sorted(self.there)))
+        raise AssertionError(f"{command} has no end")
 
     @rule(uid=POD)
     def desire(self, uid: PodUID) -> None:
@@ -189,10 +194,15 @@ class ClaimsMachine(RuleBasedStateMachine):
                 del self.stages[uid]
         self.see(InputsChanged(self.inputs()))
 
+    @rule(result=RESULT)
+    def all_operations_end_at_once(self, result: Result) -> None:
+        if self.under_way:
+            self.end(*self.under_way, result=result)
+
     @rule(which=st.integers(0, 20), result=RESULT)
     def an_operation_ends(self, which: int, result: Result) -> None:
         if self.under_way:
-            self.end(self.under_way[which % len(self.under_way)], result)
+            self.end(self.under_way[which % len(self.under_way)], result=result)
 
     @rule(seconds=st.sampled_from((0.1, 3.0, 130.0)))
     def time_passes(self, seconds: float) -> None:
@@ -232,7 +242,7 @@ class ClaimsMachine(RuleBasedStateMachine):
                 self.see(TimerFired(scan=not self.state.mounts.reconstructed))
                 if not self.under_way:
                     break
-                self.end(self.under_way[0], Result.DONE)
+                self.end(self.under_way[0], result=Result.DONE)
         assert not self.there
         assert not self.state.pods
 

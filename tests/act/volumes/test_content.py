@@ -349,8 +349,8 @@ def test_a_rejected_pod_hears_nothing_of_content() -> None:
     assert driver.knows(known(m=config_map(a="1"))) == []
 
 
-def keys_of(state: State) -> frozenset[ContentKey]:
-    return state.pods[UID].keys
+def keys_of(state: State) -> set[ContentKey]:
+    return set(state.pods[UID].keys)
 
 
 def test_only_what_a_container_uses_counts() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from act.volumes.samples import empty_dir, inputs, lifecycles, make_pod, moment, running
+from act.volumes.samples import check_indices, empty_dir, inputs, lifecycles, make_pod, moment, running
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pykubelet.act.volumes.decide import next_timer, step
+from pykubelet.act.volumes.decide import next_timer, step_all
 from pykubelet.act.volumes.model import (
     Abandon,
     Command,
@@ -69,8 +69,9 @@ class VolumesMachine(RuleBasedStateMachine):
         stages = lifecycles(*((pod_of(uid), stage) for uid, stage in sorted(self.stages.items())))
         return inputs(Roster(pods, self.sources_ready), stages, running(*sorted(self.alive)))
 
-    def see(self, event: Event) -> None:
-        self.state, commands = step(self.state, event, moment(self.at), PATHS)
+    def see(self, *events: Event) -> None:
+        self.state, commands = step_all(self.state, events, moment(self.at), PATHS)
+        check_indices(self.state)
         for command in commands:
             if not isinstance(command, (Abandon, RecordEvent)):
                 self.check(command)
@@ -91,7 +92,10 @@ class VolumesMachine(RuleBasedStateMachine):
         if isinstance(command, RemovePodDirectory):
             assert not [c for c in self.under_way if getattr(c, "uid", None) == command.uid]
 
-    def end(self, command: Command, result: Result) -> None:
+    def end(self, *commands: Command, result: Result) -> None:
+        self.see(*[self.ended(command, result) for command in commands])
+
+    def ended(self, command: Command, result: Result) -> Event:
         self.under_way.remove(command)
         done = result is Result.DONE
         error = "" if done else "broken"
@@ -99,23 +103,24 @@ class VolumesMachine(RuleBasedStateMachine):
             case SetUp(uid, key):
                 if result is not Result.FAILED:
                     self.there.add((uid, key))
-                self.see(SetUpEnded(uid, key, result, error))
+                return SetUpEnded(uid, key, result, error)
             case TearDown(uid, key, _, name):
                 if done:
                     self.there.discard((uid, name))
-                self.see(TearDownEnded(uid, key, result, error))
+                return TearDownEnded(uid, key, result, error)
             case MakePodDirectory(uid):
-                self.see(DirectoryMade(uid, result, error))
+                return DirectoryMade(uid, result, error)
             case RemovePodDirectory(uid):
                 left = tuple(FoundVolume(PLUGIN, name) for u, name in sorted(self.there) if u == uid)
-                self.see(DirectoryRemoved(uid, result, error, left if done else ()))
+                return DirectoryRemoved(uid, result, error, left if done else ())
             case Scan():
                 names = sorted({uid for uid, _ in self.there})
                 found = tuple(
                     FoundPod(uid, tuple(FoundVolume(PLUGIN, name) for u, name in sorted(self.there) if u == uid))
                     for uid in names
                 )
-                self.see(Scanned(found) if done else ScanFailed(error))
+                return Scanned(found) if done else ScanFailed(error)
+        raise AssertionError(f"{command} has no end")
 
     @rule(uid=POD)
     def desire(self, uid: PodUID) -> None:
@@ -164,10 +169,15 @@ class VolumesMachine(RuleBasedStateMachine):
             self.alive.discard(uid)
             self.see(InputsChanged(self.inputs()))
 
+    @rule(result=RESULT)
+    def all_operations_end_at_once(self, result: Result) -> None:
+        if self.under_way:
+            self.end(*self.under_way, result=result)
+
     @rule(which=st.integers(0, 20), result=RESULT)
     def an_operation_ends(self, which: int, result: Result) -> None:
         if self.under_way:
-            self.end(self.under_way[which % len(self.under_way)], result)
+            self.end(self.under_way[which % len(self.under_way)], result=result)
 
     @rule(seconds=st.sampled_from((0.1, 0.6, 3.0, 130.0)))
     def time_passes(self, seconds: float) -> None:
@@ -231,7 +241,7 @@ class VolumesMachine(RuleBasedStateMachine):
         self.see(InputsChanged(self.inputs()))
         for _ in range(60):
             if self.under_way:
-                self.end(self.under_way[0], Result.DONE)
+                self.end(self.under_way[0], result=Result.DONE)
                 continue
             wake = next_timer(self.state, moment(self.at))
             if wake is None:

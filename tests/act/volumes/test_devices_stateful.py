@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from unittest.mock import patch
 
 import pytest
-from act.volumes.samples import lifecycles, make_pod, moment, running
+from act.volumes.samples import check_indices, lifecycles, make_pod, moment, running
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pykubelet.act.volumes import registry
-from pykubelet.act.volumes.decide import next_timer, step
+from pykubelet.act.volumes.decide import next_timer, step_all
 from pykubelet.act.volumes.kind import (
     DevicePlan,
     FoundDevice,
@@ -127,8 +127,9 @@ class DevicesMachine(RuleBasedStateMachine):
         stages = lifecycles(*((pod_of(uid), stage) for uid, stage in sorted(self.stages.items())))
         return Inputs(Roster(pods, self.sources_ready), stages, running(*sorted(self.alive)), api_node=self.api_node)
 
-    def see(self, event: Event) -> None:
-        self.state, commands = step(self.state, event, moment(self.at), PATHS)
+    def see(self, *events: Event) -> None:
+        self.state, commands = step_all(self.state, events, moment(self.at), PATHS)
+        check_indices(self.state)
         for command in commands:
             if not isinstance(command, (Abandon, RecordEvent)):
                 self.check(command)
@@ -161,31 +162,35 @@ class DevicesMachine(RuleBasedStateMachine):
             case UnstageDevice(found=found):
                 assert not [u for u, name in self.mounted if unique(name) == found.name], "unstaged while mounted"
 
-    def end(self, command: Command, result: Result) -> None:
+    def end(self, *commands: Command, result: Result) -> None:
+        self.see(*[self.ended(command, result) for command in commands])
+
+    def ended(self, command: Command, result: Result) -> Event:
         self.under_way.remove(command)
         done = result is Result.DONE
         error = "" if done else "broken"
         self.change_host(command, result)
         match command:
             case SetUp(uid, key):
-                self.see(SetUpEnded(uid, key, result, error))
+                return SetUpEnded(uid, key, result, error)
             case TearDown(uid, key):
-                self.see(TearDownEnded(uid, key, result, error))
+                return TearDownEnded(uid, key, result, error)
             case StageDevice(plan=plan):
-                self.see(DeviceStaged(plan.name, result, error))
+                return DeviceStaged(plan.name, result, error)
             case UnstageDevice(found=found):
-                self.see(DeviceUnstaged(found.name, result, error))
+                return DeviceUnstaged(found.name, result, error)
             case MakePodDirectory(uid):
-                self.see(DirectoryMade(uid, result, error))
+                return DirectoryMade(uid, result, error)
             case RemovePodDirectory(uid):
                 left = self.found(uid)
                 if done and not left:
                     self.directories.discard(uid)
-                self.see(DirectoryRemoved(uid, result, error, left if done else ()))
+                return DirectoryRemoved(uid, result, error, left if done else ())
             case Scan():
                 pods = tuple(FoundPod(uid, self.found(uid)) for uid in sorted(self.directories))
                 devices = tuple(FoundDevice(name, "fc", Beneath("/k/plugins", name)) for name in sorted(self.staged))
-                self.see(Scanned(pods, devices) if done else ScanFailed(error))
+                return Scanned(pods, devices) if done else ScanFailed(error)
+        raise AssertionError(f"{command} has no end")
 
     def change_host(self, command: Command, result: Result) -> None:
         done = result is Result.DONE
@@ -258,10 +263,15 @@ class DevicesMachine(RuleBasedStateMachine):
             self.alive.discard(uid)
             self.see(InputsChanged(self.inputs()))
 
+    @rule(result=RESULT)
+    def all_operations_end_at_once(self, result: Result) -> None:
+        if self.under_way:
+            self.end(*self.under_way, result=result)
+
     @rule(which=st.integers(0, 20), result=RESULT)
     def an_operation_ends(self, which: int, result: Result) -> None:
         if self.under_way:
-            self.end(self.under_way[which % len(self.under_way)], result)
+            self.end(self.under_way[which % len(self.under_way)], result=result)
 
     @rule()
     def the_node_is_reported(self) -> None:
@@ -333,7 +343,7 @@ class DevicesMachine(RuleBasedStateMachine):
         self.see(InputsChanged(self.inputs()))
         for _ in range(80):
             if self.under_way:
-                self.end(self.under_way[0], Result.DONE)
+                self.end(self.under_way[0], result=Result.DONE)
                 continue
             before = self.api_node
             self.the_node_is_reported()

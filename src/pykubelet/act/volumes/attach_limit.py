@@ -21,7 +21,6 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.attachments import attachment_name
 from pykubelet.base.model.content import Present
 from pykubelet.base.model.mounts import AttachLimit
-from pykubelet.base.model.needs import used_volumes
 
 TIMED_OUT = "context deadline exceeded"
 #: The code of gRPC by which a driver's controller reports that a node is at its limit.
@@ -44,7 +43,7 @@ def is_at_limit(attachment: VolumeAttachment) -> bool:
 def attachments_read(work: Work, event: AttachmentsRead) -> None:
     """Note that the pod cannot start, if a limit is the reason and it still waits."""
     pod = work.pods.get(event.uid)
-    if pod is None or not event.at_limit or not wants(pod) or is_ready(pod):
+    if pod is None or not event.at_limit or not wants(pod) or is_ready(pod, work.view(event.uid)):
         return
     unknown = [key for key, one in pod.volumes.items() if isinstance(one.plan, RefusedPlan) and not one.plan.step]
     missing = work.missing_text(pod, unknown, TIMED_OUT)
@@ -58,9 +57,10 @@ def _drivers(work: Work, pod: PodVolumes) -> Mapping[str, str]:
     found: dict[str, str] = {}
     if pod.pod is None:
         return found
-    waiting, content = work.unattached(pod), work.inputs.content
-    for volume in used_volumes(pod.pod):
-        if volume.name not in waiting or not is_persistent(pod.pod, volume):
+    content = work.inputs.content
+    for name in work.unattached(pod):
+        volume = pod.used.get(name)
+        if volume is None or not is_persistent(pod.pod, volume):
             continue
         resolved = resolve(pod.pod, volume, content)
         source = resolved.volume.spec.csi if isinstance(resolved, ResolvedVolume) else None

@@ -16,8 +16,7 @@ from pykubelet.act.volumes.migration import MigrationError, migrate, migrate_inl
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim
 from pykubelet.base.model.content import Absent, Content, ContentKind, ObjectKey, Present
-from pykubelet.base.model.fieldpath import every_container
-from pykubelet.base.model.needs import claim_key
+from pykubelet.base.model.needs import claim_key, volume_uses
 
 T = TypeVar("T", PersistentVolumeClaim, PersistentVolume)
 PROTECTION = "kubernetes.io/pvc-protection"
@@ -177,8 +176,8 @@ def _mount_options(source: PersistentVolume) -> tuple[str, ...]:
 
 def _check_mode(pod: Pod, volume: Volume, resolved: ResolvedVolume) -> None:
     """Refuse a block volume that is mounted as files, and the reverse."""
-    containers = tuple(every_container(pod))
-    if resolved.is_block and any(m.name == volume.name for c in containers for m in c.volumeMounts):
+    uses = volume_uses(pod)
+    if resolved.is_block and volume.name in uses.mounted:
         raise _RefusedError(f"volume {volume.name} has volumeMode Block, but is specified in volumeMounts")
-    if not resolved.is_block and any(d.name == volume.name for c in containers for d in c.volumeDevices):
+    if not resolved.is_block and volume.name in uses.devices:
         raise _RefusedError(f"volume {volume.name} has volumeMode Filesystem, but is specified in volumeDevices")

@@ -16,16 +16,19 @@ Rules:
     When a plugin comes, changes or goes, volumes of drivers are tried again at once.
     A mounted volume stays as it is when its new content is refused.
  7. A volume with a device waits until that is staged for the node (`decide_devices.py`).
+ 8. A step looks only at the volumes that its events concern, and plans a few of them; the others are in `PodVolumes.todo`, for the next
+    steps. Of a pod, 64 operations run at a time. So no step takes long, however many volumes a pod has, and all steps together
+    take a time in proportion to their number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import assert_never
 
 from pykubelet.act.volumes import decide_devices, decide_expansions, decide_mounts
 from pykubelet.act.volumes.attach_limit import ask_for_attachments, attachments_read
-from pykubelet.act.volumes.decide_mounts import advance, content_keys, is_again_due
+from pykubelet.act.volumes.decide_mounts import add_content_keys
 from pykubelet.act.volumes.model import (
     AttachmentsRead,
     Command,
@@ -39,9 +42,11 @@ from pykubelet.act.volumes.model import (
     Moment,
     Noted,
     PodDirectory,
+    PodView,
     PodVolumes,
     RecordEvent,
     Result,
+    Resumed,
     Scan,
     ScanFailed,
     Scanned,
@@ -52,11 +57,19 @@ from pykubelet.act.volumes.model import (
     VolumeExpanded,
     VolumeNeed,
 )
-from pykubelet.act.volumes.needs import affected, attachments_changed, changed_pods, plugins_changed, served
+from pykubelet.act.volumes.needs import (
+    affected,
+    attachable,
+    attachments_changed,
+    changed_pods,
+    plugins_changed,
+    served,
+)
 from pykubelet.act.volumes.project import is_ready, project_pod
 from pykubelet.act.volumes.work import Work, is_due, next_failure, wants
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
+from pykubelet.base.model.content import ContentKey
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import warning
 from pykubelet.base.model.mounts import AttachLimit, Mounts, PodMounts
@@ -67,18 +80,40 @@ WAIT_S = 123.0
 
 
 def step(state: State, event: Event, now: Moment, paths: Paths) -> tuple[State, list[Command]]:
-    """The next state and the commands. `state.mounts` is published; `state.pods` is the same object when no pod changed."""
-    if isinstance(event, InputsChanged) and not _concerns(state, event.inputs):
-        return replace(state, inputs=event.inputs), []
+    """The next state after one event, and the commands."""
+    return step_all(state, (event,), now, paths)
+
+
+def step_all(state: State, events: Sequence[Event], now: Moment, paths: Paths) -> tuple[State, list[Command]]:
+    """The next state after some events, and the commands. Each pod is decided about once for all that has ended.
+
+    `state.mounts` is published; `state.pods` is the same object when no pod changed.
+    """
+    first = events[0] if events else None
+    if isinstance(first, InputsChanged) and not _concerns(state, first.inputs):
+        state, events = replace(state, inputs=first.inputs), events[1:]
+    if not events:
+        return state, []
     work = Work(state, now, paths)
+    for event in events:
+        _take(work, event)
+    decide_mounts.advance_due(work)
+    decide_mounts.use_devices(work)
+    decide_mounts.advance_due(work)
+    decide_devices.settle(work)
+    return _end(work), work.commands
+
+
+def _take(work: Work, event: Event) -> None:
+    """Take one event. Pods that it concerns are due then, or already decided about."""
     match event:
         case InputsChanged():
             _inputs_changed(work, event.inputs)
+            decide_mounts.advance_due(work)
         case SetUpEnded():
             decide_mounts.set_up_ended(work, event)
         case VolumeExpanded():
             decide_expansions.expanded(work, event)
-            advance(work, event.uid, "expanded")
         case TearDownEnded():
             decide_mounts.tear_down_ended(work, event)
         case DeviceStaged():
@@ -92,20 +127,20 @@ def step(state: State, event: Event, now: Moment, paths: Paths) -> tuple[State, 
         case Scanned():
             _scanned(work, event)
         case ScanFailed():
-            work.scan = next_failure(state.scan, event.error, now)
+            work.scan = next_failure(work.state.scan, event.error, work.now)
             work.scanning = False
         case TimerFired():
             _timer_fired(work, event.scan)
         case AttachmentsRead():
             attachments_read(work, event)
+        case Resumed():
+            for uid in tuple(work.unfinished):
+                work.look(uid, work.pods[uid].todo.cause)
         case Noted(uid, note):
             if uid in work.pods:
                 work.commands.append(RecordEvent(warning(note.reason, note.message, work.pods[uid].ref)))
         case _:
             assert_never(event)
-    decide_mounts.use_devices(work)
-    decide_devices.settle(work)
-    return _end(work), work.commands
 
 
 def next_timer(state: State, now: Moment) -> float | None:
@@ -125,7 +160,9 @@ def next_timer(state: State, now: Moment) -> float | None:
 
 def _concerns(state: State, new: Inputs) -> bool:
     """Whether a change of the snapshots may concern any volume or device."""
-    return bool(changed_pods(state, new)) or bool(state.devices and _concerns_devices(state.inputs, new))
+    if changed_pods(state, new) or affected(state, new) or attachable(state, new):
+        return True
+    return bool(state.devices) and _concerns_devices(state.inputs, new)
 
 
 def _concerns_devices(old: Inputs, new: Inputs) -> bool:
@@ -137,20 +174,32 @@ def _inputs_changed(work: Work, new: Inputs) -> None:
     state = work.state
     changed = changed_pods(state, new)
     work.inputs = new
-    node_changed, remade = state.inputs.node is not new.node, affected(state, new)
-    for uid in remade:
-        pod = work.pods[uid]
-        work.pods[uid] = replace(pod, keys=content_keys(work, pod.pod)) if pod.pod is not None else pod
-    again = served(state, new)
+    again, node_changed = served(state, new), state.inputs.node is not new.node
     for uid in again:
-        work.pods[uid] = _with_due_failures(work.pods[uid], work.now)
+        _make_failures_due(work, uid)
     if plugins_changed(state.inputs, new):
         decide_devices.retry_now(work)
-    attachments = attachments_changed(state.inputs, new)
-    for uid in sorted(changed):
-        advance(work, uid, "changed", afresh=node_changed or attachments or uid in remade or uid in again)
+    parts = _with_new_content(work, affected(state, new))
+    for uid, keys in attachable(state, new).items():
+        parts.setdefault(uid, []).extend(keys)
+    for uid in sorted({*changed, *parts}):
+        afresh = node_changed or uid in again or uid in parts
+        work.look(uid, "changed", None if uid in changed else parts[uid], afresh=afresh)
     if _concerns_devices(state.inputs, new):
         work.touched_devices.update(work.devices)
+
+
+def _with_new_content(work: Work, affected_keys: Mapping[PodUID, Collection[ContentKey]]) -> dict[PodUID, list[str]]:
+    """The volumes that are made from content that has changed, by pod. What further content they are made from is noted."""
+    parts: dict[PodUID, list[str]] = {}
+    for uid, changed in affected_keys.items():
+        pod = work.pods[uid]
+        names = dict.fromkeys(name for key in changed for name in pod.keys[key] if name in pod.used)
+        if pod.pod is not None:
+            keys = add_content_keys(work, pod.pod, dict(pod.keys), (pod.used[name] for name in names))
+            work.pods[uid] = replace(pod, keys=keys)
+        parts[uid] = list(names)
+    return parts
 
 
 def _timer_fired(work: Work, scan: bool) -> None:
@@ -159,13 +208,11 @@ def _timer_fired(work: Work, scan: bool) -> None:
         work.scanning = True
         work.commands.append(Scan("safety net" if work.scan is None else "failed before"))
     decide_devices.retry(work)
-    for uid, pod in list(work.pods.items()):
-        if (
-            pod.remind_at is not None
-            or pod.directory_failure is not None
-            or any(v.failure or v.expand_failure or is_again_due(v, work.now) for v in pod.volumes.values())
-        ):
-            advance(work, uid, "retry")
+    for uid, times in work.state.timed.items():
+        if any(time <= work.now.mono for time in times):
+            waiting = work.state.views[uid].times
+            due = (key for key, at in waiting.items() if any(time <= work.now.mono for time in at))
+            work.look(uid, "retry", due)
 
 
 def _scanned(work: Work, event: Scanned) -> None:
@@ -187,15 +234,14 @@ def _directory_made(work: Work, event: DirectoryMade) -> None:
             text = f"error making pod data directories: {event.error}"
             work.commands.append(RecordEvent(warning(reasons.EVENT_FAILED, text, pod.ref)))
     work.pods[event.uid] = pod
-    advance(work, event.uid, "directory made")
+    work.look(event.uid, "directory made")
 
 
 def _directory_removed(work: Work, event: DirectoryRemoved) -> None:
     pod = work.pod_with_directory(event.uid, PodDirectory.REMOVING)
     if event.result is Result.DONE and not event.left:
         if pod.need is VolumeNeed.ORPHANED:
-            work.pods.pop(event.uid)
-            work.touched.add(event.uid)
+            work.remove(event.uid)
             work.touched_devices.update(n for n, device in work.devices.items() if event.uid in device.holders)
             return
         pod = replace(pod, directory=PodDirectory.UNKNOWN, directory_failure=None)
@@ -203,21 +249,17 @@ def _directory_removed(work: Work, event: DirectoryRemoved) -> None:
         error = event.error or "volumes are still there"
         failure = None if wants(pod) else next_failure(pod.directory_failure, error, work.now)
         pod = replace(pod, directory=PodDirectory.UNKNOWN, directory_failure=failure)
-        if not wants(pod):
-            pod = work.with_found(pod, event.left)
     work.pods[event.uid] = pod
-    advance(work, event.uid, "directory removed")
+    if (event.result is not Result.DONE or event.left) and not wants(pod):
+        work.add_found(event.uid, event.left)
+    work.look(event.uid, "directory removed", None)
 
 
-def _with_due_failures(pod: PodVolumes, now: Moment) -> PodVolumes:
-    """The pod whose volumes are tried again now, because a driver has come."""
-    volumes = {
-        key: replace(state, failure=replace(state.failure, retry_at=now.mono))
-        if state.failure is not None and state.failure.retry_at is not None
-        else state
-        for key, state in pod.volumes.items()
-    }
-    return replace(pod, volumes=volumes)
+def _make_failures_due(work: Work, uid: PodUID) -> None:
+    """Let the pod's volumes be tried again now, because a driver has come."""
+    for key, state in work.pods[uid].volumes.items():
+        if state.failure is not None and state.failure.retry_at is not None:
+            work.put(uid, key, replace(state, failure=replace(state.failure, retry_at=work.now.mono)))
 
 
 # The end of a step
@@ -225,7 +267,8 @@ def _with_due_failures(pod: PodVolumes, now: Moment) -> PodVolumes:
 
 def _end(work: Work) -> State:
     for name in work.touched_devices:
-        work.touched.update(pod.uid for pod, _ in work.users(name))
+        for uid, key in work.index.of_device(name):
+            work.change(uid, key)
     mounts = work.state.mounts
     views = _views(work, mounts.pods)
     in_use = decide_devices.volumes_in_use(work)
@@ -237,7 +280,18 @@ def _end(work: Work) -> State:
         or at_limit is not mounts.at_limit
     ):
         mounts = Mounts(views, work.reconstructed, in_use, at_limit)
-    return State(work.pods, work.devices, work.inputs, mounts, work.scan, work.scanning, _timed(work))
+    return State(
+        work.pods,
+        work.devices,
+        work.inputs,
+        mounts,
+        work.scan,
+        work.scanning,
+        _timed(work),
+        work.views(),
+        work.index.done(),
+        frozenset(work.unfinished),
+    )
 
 
 def _views(work: Work, before: Mapping[PodUID, PodMounts]) -> Mapping[PodUID, PodMounts]:
@@ -245,7 +299,7 @@ def _views(work: Work, before: Mapping[PodUID, PodMounts]) -> Mapping[PodUID, Po
     changed: dict[PodUID, PodMounts | None] = {}
     for uid in work.touched:
         pod = _with_reminder(work, uid)
-        view = project_pod(pod, work.now.wall, work.devices) if pod is not None else None
+        view = project_pod(pod, work.view(uid), work.now.wall) if pod is not None else None
         if before.get(uid) != view:
             changed[uid] = view
     if not changed:
@@ -267,7 +321,7 @@ def _with_reminder(work: Work, uid: PodUID) -> PodVolumes | None:
     pod = work.pods.get(uid)
     if pod is None:
         return None
-    if not wants(pod) or is_ready(pod):
+    if not wants(pod) or is_ready(pod, work.view(uid)):
         after = None
     elif pod.remind_at is None:
         after = work.now.mono + WAIT_S
@@ -284,16 +338,15 @@ def _with_reminder(work: Work, uid: PodUID) -> PodVolumes | None:
 
 def _timed(work: Work) -> Mapping[PodUID, tuple[float, ...]]:
     before = work.state.timed
-    due = {uid: times for uid in work.touched if (pod := work.pods.get(uid)) and (times := _times(pod))}
+    pods = ((uid, work.pods.get(uid)) for uid in work.touched)
+    due = {uid: times for uid, pod in pods if pod is not None and (times := _times(pod, work.view(uid)))}
     if not due and before.keys().isdisjoint(work.touched):
         return before
     return {uid: times for uid, times in before.items() if uid not in work.touched} | due
 
 
-def _times(pod: PodVolumes) -> tuple[float, ...]:
+def _times(pod: PodVolumes, view: PodView) -> tuple[float, ...]:
     """When the pod's retries, its repeated set-ups and the next look for the reason of its wait are due, in monotonic seconds."""
-    of_volumes = (failure for volume in pod.volumes.values() for failure in (volume.failure, volume.expand_failure))
-    failures = (pod.directory_failure, *of_volumes)
-    again = (volume.again_at for volume in pod.volumes.values())
-    times = (pod.remind_at, *again, *(failure.retry_at for failure in failures if failure is not None))
-    return tuple(time for time in times if time is not None)
+    of_directory = pod.directory_failure.retry_at if pod.directory_failure is not None else None
+    of_pod = (time for time in (pod.remind_at, of_directory) if time is not None)
+    return (*of_pod, *(time for times in view.times.values() for time in times))

@@ -19,7 +19,6 @@ from pykubelet.act.volumes.model import (
     VolumeExpanded,
     VolumeState,
 )
-from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.act.volumes.registry import kind_named
 from pykubelet.act.volumes.sharing import is_directory_busy
 from pykubelet.act.volumes.work import Work, is_due, next_failure
@@ -51,10 +50,10 @@ def expand_mounted(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeSta
     version = _version(resolved)
     if state.expand_failure is None and version == state.looked_at:
         return state
-    if not is_due(state.expand_failure, work.now) or is_directory_busy(pod.volumes, wanted.name, state):
+    if not is_due(state.expand_failure, work.now) or is_directory_busy(pod, wanted.name, state):
         return state
     assert pod.pod is not None
-    plan = plan_volume(pod.pod, wanted, work.inputs, work.paths)  # that of the mount may have old secrets
+    plan = work.plan(pod.pod, wanted)  # that of the mount may have old secrets
     if not isinstance(plan, VolumePlan) or not work.is_staged(plan):
         return state
     work.commands.append(ExpandVolume(pod.uid, wanted.name, plan, expansion, "the volume has grown"))
@@ -71,8 +70,9 @@ def expanded(work: Work, event: VolumeExpanded) -> None:
         text = f'NodeExpandVolume.NodeExpandVolume failed for volume "{volume.name}" : {event.error}'
         work.commands.append(RecordEvent(warning(reasons.EVENT_VOLUME_RESIZE_FAILED, text, pod.ref)))
         volume = replace(volume, expand_failure=next_failure(volume.expand_failure, event.error, work.now))
-    work.put(pod, event.key, volume)
+    work.put(event.uid, event.key, volume)
     work.free_device(volume.device)
+    work.look(event.uid, "expanded", (event.key,))
 
 
 def _resolved(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState) -> ResolvedVolume | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import assert_never
+from collections.abc import Callable, Iterable
 
 from pykubelet.act.volumes.claims import claim_of, resolve
 from pykubelet.act.volumes.decide_devices import release
@@ -11,6 +10,7 @@ from pykubelet.act.volumes.decide_expansions import expand_mounted, first_expans
 from pykubelet.act.volumes.kind import InPlacePlan, Plan, RefusedPlan, ResolvedVolume, UndecidedPlan, VolumePlan
 from pykubelet.act.volumes.model import (
     BUSY,
+    UNUSED,
     Abandon,
     ContextOutcome,
     CountContext,
@@ -18,6 +18,7 @@ from pykubelet.act.volumes.model import (
     MakePodDirectory,
     Moment,
     MountPhase,
+    Pass,
     PodDirectory,
     PodVolumes,
     RemovePodDirectory,
@@ -31,55 +32,90 @@ from pykubelet.act.volumes.model import (
     VolumeState,
 )
 from pykubelet.act.volumes.needs import is_alive, is_running, is_same_pod, need_of, spec_of
-from pykubelet.act.volumes.plan import has_subpaths, plan_volume
 from pykubelet.act.volumes.registry import directory_of, kind_named, kind_of_persistent, volume_keys
 from pykubelet.act.volumes.selinux import MULTIPLE, short_mode
-from pykubelet.act.volumes.sharing import IN_USE, is_directory_busy, is_used_by_other, waiting_for_volumes
-from pykubelet.act.volumes.work import Work, as_left, is_due, is_found, next_failure, wants
+from pykubelet.act.volumes.sharing import IN_USE, is_directory_busy, is_same_volume
+from pykubelet.act.volumes.work import MAX_RUNNING, Look, Work, as_left, identity, is_due, next_failure, wants
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import ContentKey
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.needs import used_volumes
+from pykubelet.base.model.needs import used_volumes, volume_uses
 from pykubelet.base.model.roster import pod_ref
 
 
-def advance(work: Work, uid: PodUID, cause: str, afresh: bool = False) -> None:
-    """Bring one pod closer to its need. `afresh`: something that its plans depend on may have changed."""
+def advance_due(work: Work) -> None:
+    """Decide about all pods that are due, and about those that become due by that."""
+    while work.due:
+        uid = next(iter(work.due))
+        _advance(work, uid, work.due.pop(uid))
+
+
+def _advance(work: Work, uid: PodUID, look: Look) -> None:
+    """Bring one pod closer to its need."""
     need = need_of(uid, work.inputs)
     known = work.pods.get(uid)
     if known is None and need is not VolumeNeed.NEEDED:
         return
-    pod = known if known is not None else PodVolumes(uid, need)
+    if known is None:
+        known = PodVolumes(uid, need)
+        work.remake(known)
     spec = spec_of(uid, work.inputs)
-    if spec is not None and (pod.pod is None or not is_same_pod(pod.pod, spec)):
-        pod, afresh = replace(pod, pod=spec, ref=pod_ref(spec), keys=content_keys(work, spec)), True
-    if need is not pod.need:
-        volumes = {key: replace(state, failure=None) for key, state in pod.volumes.items()}
-        pod = replace(pod, need=need, volumes=volumes, directory_failure=None)
-    before = pod.volumes
-    match need:
-        case VolumeNeed.NEEDED:
-            pod = _provide(work, pod, cause, afresh)
-        case VolumeNeed.KEPT:
-            pass
-        case VolumeNeed.RELEASED | VolumeNeed.ORPHANED:
-            pod = _give_up(work, pod, cause)
-        case _:
-            assert_never(need)
-    work.pods[uid] = pod
+    if spec is not None and (known.pod is None or not is_same_pod(known.pod, spec)):
+        used = volume_uses(spec).used
+        known = replace(known, pod=spec, ref=pod_ref(spec), used=used, keys=content_keys(work, spec))
+        work.remake(known)
+        look = replace(look, keys=None, afresh=True)
+    if need is not known.need:
+        for key, state in known.volumes.items():
+            if state.failure is not None:
+                work.put(uid, key, replace(state, failure=None))
+        work.remake(replace(work.pods[uid], need=need, directory_failure=None))
+        look = replace(look, keys=None)
     work.touched.add(uid)
-    for key in before.keys() - pod.volumes.keys():
-        work.touch_device(before[key].device)
-    may_free = before.keys() - pod.volumes.keys() or pod.keys
-    if need in (VolumeNeed.RELEASED, VolumeNeed.ORPHANED) and may_free and not is_running(uid, work.inputs):
+    _look_at(work, uid, look)
+    gives_up = need in (VolumeNeed.RELEASED, VolumeNeed.ORPHANED)
+    if gives_up and work.index.waiting and not is_running(uid, work.inputs):
         _wake_waiting(work, uid)
 
 
-def content_keys(work: Work, spec: Pod) -> frozenset[ContentKey]:
-    """The keys of the content that the pod's volumes are made from."""
+def _look_at(work: Work, uid: PodUID, look: Look) -> None:
+    """Look at the pod's volumes, as many as one step may, and at its directory."""
+    pod, need = work.pods[uid], work.pods[uid].need
+    if need is VolumeNeed.KEPT:
+        work.pods[uid] = replace(pod, todo=Pass())
+        return
+    if look.keys is None:
+        todo = Pass(tuple(pod.used if need is VolumeNeed.NEEDED else pod.volumes), look.cause, look.afresh)
+    else:
+        todo = Pass((*look.keys, *pod.todo.keys), look.cause, look.afresh or pod.todo.afresh)
+    if need is VolumeNeed.NEEDED:
+        todo = _provide(work, uid, todo)
+    else:
+        todo = _give_up(work, uid, todo)
+    work.pods[uid] = replace(work.pods[uid], todo=todo)
+    waits = len(work.pods[uid].busy) >= MAX_RUNNING
+    (work.unfinished.add if todo.keys and not waits else work.unfinished.discard)(uid)
+
+
+def content_keys(work: Work, spec: Pod) -> dict[ContentKey, tuple[str, ...]]:
+    """The keys of the content that the pod's volumes are made from, and the names of the volumes that each is used for."""
+    return add_content_keys(work, spec, {}, used_volumes(spec))
+
+
+def add_content_keys(
+    work: Work, spec: Pod, keys: dict[ContentKey, tuple[str, ...]], volumes: Iterable[Volume]
+) -> dict[ContentKey, tuple[str, ...]]:
+    """Add the keys that these volumes are made from. Those that they are not made from any more stay, and do no harm."""
     content = work.inputs.content
-    return frozenset(key for volume in used_volumes(spec) for key in volume_keys(spec, volume, content))
+    found: dict[ContentKey, list[str]] = {}
+    for volume in volumes:
+        for key in volume_keys(spec, volume, content):
+            if volume.name not in keys.get(key, ()):
+                found.setdefault(key, []).append(volume.name)
+    for key, names in found.items():
+        keys[key] = (*keys.get(key, ()), *dict.fromkeys(names))
+    return keys
 
 
 def found_on_disk(work: Work, found: tuple[FoundPod, ...], *, first: bool) -> None:
@@ -87,16 +123,14 @@ def found_on_disk(work: Work, found: tuple[FoundPod, ...], *, first: bool) -> No
     for one in found:
         pod = work.pods.get(one.uid)
         if pod is None:
-            pod = PodVolumes(one.uid, VolumeNeed.KEPT, directory=PodDirectory.MADE)
-            work.pods[one.uid] = work.with_found(pod, one.volumes)
-        elif first and pod.directory is not PodDirectory.REMOVING:
-            work.pods[one.uid] = work.with_found(pod, one.volumes)
-        else:
+            work.remake(PodVolumes(one.uid, VolumeNeed.KEPT, directory=PodDirectory.MADE))
+        elif not first or pod.directory is PodDirectory.REMOVING:
             continue
-        advance(work, one.uid, "found on disk")
+        work.add_found(one.uid, one.volumes)
+        work.look(one.uid, "found on disk", None)
     if first:
-        for uid in list(work.pods):
-            advance(work, uid, "the disk was read")
+        for uid in work.pods:
+            work.look(uid, "the disk was read", None)
 
 
 def set_up_ended(work: Work, event: SetUpEnded) -> None:
@@ -114,38 +148,45 @@ def set_up_ended(work: Work, event: SetUpEnded) -> None:
         if volume.is_block and not refreshing:
             work.record_mapped(pod, plan)
         if pod.directory is PodDirectory.UNKNOWN and _makes_directory(volume):
-            pod = replace(pod, directory=PodDirectory.MADE, directory_failure=None)
+            work.pods[event.uid] = replace(pod, directory=PodDirectory.MADE, directory_failure=None)
     else:
         phase = MountPhase.MOUNTED if refreshing else _phase_after(event.result, volume)
         failure = next_failure(volume.failure, event.error, work.now) if wants(pod) or refreshing else None
         volume = replace(volume, phase=phase, failure=failure)
         if pod.need in (VolumeNeed.NEEDED, VolumeNeed.KEPT):
             work.record_failed_mount(pod, volume.name, event.error, event.step, is_block=volume.is_block)
-    work.put(pod, event.key, volume)
+    work.put(event.uid, event.key, volume)
     work.free_device(volume.device)
-    advance(work, event.uid, "set up", afresh=is_late)
+    work.look(event.uid, "set up", _with_same_directory(work, event.uid, event.key), afresh=is_late)
 
 
 def tear_down_ended(work: Work, event: TearDownEnded) -> None:
     """Take the end of a tear-down."""
     pod, volume = work.busy_volume(event.uid, event.key, (MountPhase.TEARING_DOWN,))
+    keys = _with_same_directory(work, event.uid, event.key)
     if event.result is Result.DONE:
-        work.put(pod, event.key, None)
+        work.put(event.uid, event.key, None)
         work.touch_device(volume.device)
         release(work, volume.device, event.uid)
         _wake_waiting(work, event.uid)
     else:
         failure = None if wants(pod) else next_failure(volume.failure, event.error, work.now)
-        work.put(pod, event.key, replace(volume, phase=MountPhase.UNCERTAIN, mounted=None, failure=failure))
+        work.put(event.uid, event.key, replace(volume, phase=MountPhase.UNCERTAIN, mounted=None, failure=failure))
     work.free_device(volume.device)
-    advance(work, event.uid, "torn down")
+    work.look(event.uid, "torn down", keys)
+
+
+def _with_same_directory(work: Work, uid: PodUID, key: str) -> tuple[str, ...]:
+    """The volume, and the pod's other volumes with its directory, which may have waited for the end of an operation on it."""
+    same = work.index.of_directory(work.pods[uid].volumes[key])
+    return key, *(other for owner, other in same if owner == uid and other != key)
 
 
 def use_devices(work: Work) -> None:
     """Set up the volumes whose device is staged and idle, and tear down those that waited for an operation on it."""
     for name in sorted(work.freed_devices):
-        for uid in [pod.uid for pod, _ in work.users(name)]:
-            advance(work, uid, "its device is free")
+        for uid, key in work.index.of_device(name):
+            work.look(uid, "its device is free", (key,))
 
 
 def is_again_due(volume: VolumeState, now: Moment) -> bool:
@@ -162,49 +203,55 @@ def _phase_after(result: Result, volume: VolumeState) -> MountPhase:
 
 def _wake_waiting(work: Work, uid: PodUID) -> None:
     """Try the pods again that were refused a volume because the pod `uid` had it, if that holds no more."""
-    for other, key in waiting_for_volumes(work.pods, uid):
+    for other, key in list(work.index.waiting):
         pod = work.pods[other]
-        wanted = next((one for one in used_volumes(pod.pod) if one.name == key), None) if pod.pod is not None else None
-        if wanted is None:
+        wanted, state = pod.used.get(key), pod.volumes[key]
+        if other == uid or pod.pod is None or wanted is None:
             continue
-        plan = pod.volumes[key].plan
-        waits = isinstance(plan, VolumePlan) and work.context_problem(pod, plan) != ""
-        if not waits and not _is_in_use(work, pod, wanted, pod.volumes[key]):
-            work.put(pod, key, replace(pod.volumes[key], failure=None))
-            advance(work, other, "volume is free")
+        waits = isinstance(state.plan, VolumePlan) and work.context_problem(pod, state.plan) != ""
+        if not waits and not _is_in_use(work, pod, wanted, state):
+            work.put(other, key, replace(state, failure=None))
+            work.look(other, "volume is free", (key,))
 
 
 # Set-up
 
 
-def _provide(work: Work, pod: PodVolumes, cause: str, afresh: bool) -> PodVolumes:
+def _provide(work: Work, uid: PodUID, todo: Pass) -> Pass:
+    """Look at volumes that the pod needs, and return what is left to look at."""
+    pod = work.pods[uid]
     if pod.directory is PodDirectory.REMOVING or pod.pod is None:
-        return pod
-    volumes = dict(pod.volumes)
-    pod = replace(pod, volumes=volumes)  # a claim that is used twice is set up once
-    work.pods[pod.uid] = pod  # so that the device of a volume knows it
-    assert pod.pod is not None
-    for wanted in used_volumes(pod.pod):
-        present = volumes.get(wanted.name) or VolumeState(wanted.name, MountPhase.NEW, work.now.wall)
-        volumes[wanted.name] = _provide_volume(work, pod, wanted, present, cause, afresh)
-        _drop_found(pod.pod, volumes, wanted.name)
-    comes_with_one = any(_brings_directory(v) for v in volumes.values())
-    if pod.directory is PodDirectory.UNKNOWN and not comes_with_one and is_due(pod.directory_failure, work.now):
-        work.commands.append(MakePodDirectory(pod.uid, cause))
-        pod = replace(pod, directory=PodDirectory.MAKING)
-    return pod
+        return Pass()  # all are looked at once the directory is gone
+    done = 0
+    for key in todo.keys:
+        wanted = pod.used.get(key)
+        if wanted is not None:
+            if len(work.pods[uid].busy) >= MAX_RUNNING or work.plans_left <= 0 or work.looks_left <= 0:
+                break
+            work.looks_left -= 1
+            present = work.pods[uid].volumes.get(key) or VolumeState(key, MountPhase.NEW, work.now.wall)
+            work.put(uid, key, _provide_volume(work, work.pods[uid], wanted, present, todo.cause, todo.afresh))
+            _drop_found(work, uid, key)
+        done += 1
+    pod = work.pods[uid]
+    is_missing = pod.directory is PodDirectory.UNKNOWN and is_due(pod.directory_failure, work.now)
+    if is_missing and not any(map(_brings_directory, pod.volumes.values())):
+        work.commands.append(MakePodDirectory(uid, todo.cause))
+        work.pods[uid] = replace(pod, directory=PodDirectory.MAKING)
+    return replace(todo, keys=todo.keys[done:])
 
 
-def _drop_found(pod: Pod, volumes: dict[str, VolumeState], key: str) -> None:
+def _drop_found(work: Work, uid: PodUID, key: str) -> None:
     """Forget a volume that was only known from the disk, because it is now known to be the pod's volume `key`."""
-    known = volumes[key]
-    if not known.plugin or not isinstance(known.plan, VolumePlan):
+    pod = work.pods[uid]
+    known = pod.volumes[key]
+    if not pod.strays or not known.plugin or not isinstance(known.plan, VolumePlan):
         return
-    names = {one.name for one in used_volumes(pod)}
-    for other, one in list(volumes.items()):
-        if other not in names and is_found(one, known) and one.phase not in BUSY:
-            del volumes[other]
-            volumes[key] = as_left(volumes[key])
+    other = pod.strays.get(identity(known))
+    if other is not None and pod.volumes[other].phase not in BUSY:
+        work.touch_device(pod.volumes[other].device)
+        work.put(uid, other, None)
+        work.put(uid, key, as_left(known))
 
 
 def _provide_volume(
@@ -223,7 +270,7 @@ def _provide_volume(
             return state
     if state.phase is MountPhase.MOUNTED and not _may_refresh(state, again=again, afresh=afresh):
         return state
-    plan = plan_volume(pod.pod, wanted, work.inputs, work.paths)
+    plan = work.plan(pod.pod, wanted)
     if state.phase is MountPhase.MOUNTED:
         return _refresh_volume(work, pod, wanted, state, plan)
     if state.phase is MountPhase.NEW:  # so that scans recognize it even without a plan
@@ -279,7 +326,7 @@ def _begin_set_up(
     work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState, plan: VolumePlan, cause: str
 ) -> VolumeState:
     """Begin to set the volume up, unless it has to wait for an operation, its device, or another pod."""
-    if is_directory_busy(pod.volumes, wanted.name, state):
+    if is_directory_busy(pod, wanted.name, state):
         return state
     if plan.mounted.is_of_one_pod and (not work.reconstructed or work.inputs.observed.listed_at is None):
         return state  # it is not known yet which pods have the volume
@@ -305,7 +352,14 @@ def _is_in_use(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState) 
     assert pod.pod is not None
     claim = claim_of(pod.pod, wanted)
     others = (other for uid, other in work.pods.items() if uid != pod.uid and claim in other.keys)
-    return is_used_by_other(work.pods, pod.uid, state) or any(is_running(one.uid, work.inputs) for one in others)
+    return _is_used_by_other(work, pod.uid, state) or any(is_running(one.uid, work.inputs) for one in others)
+
+
+def _is_used_by_other(work: Work, uid: PodUID, volume: VolumeState) -> bool:
+    """Whether another pod may have the persistent volume `volume` mounted."""
+    places = (place for place in work.index.of_directory(volume) if place[0] != uid)
+    others = (work.pods[owner].volumes[key] for owner, key in places)
+    return any(other.phase not in UNUSED and is_same_volume(other, volume) for other in others)
 
 
 def _may_refresh(state: VolumeState, *, again: bool, afresh: bool) -> bool:
@@ -352,31 +406,38 @@ def _refused(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState, pl
 # Tear-down
 
 
-def _give_up(work: Work, pod: PodVolumes, cause: str) -> PodVolumes:
-    if is_running(pod.uid, work.inputs):
-        return pod
-    volumes: dict[str, VolumeState] = {}
-    for key, state in pod.volumes.items():
-        if state.phase in BUSY:
-            volumes[key] = _abandoned(work, pod, key, state)
-        elif state.phase is MountPhase.NEW or not _needs_tear_down(pod, key, state):
-            continue
-        elif _may_tear_down(work, replace(pod, volumes={**pod.volumes, **volumes}), key, state):
-            work.commands.append(TearDown(pod.uid, key, state.plugin, state.name, cause, state.is_block))
-            since = work.now.wall if state.failure is None else state.since
-            volumes[key] = replace(state, phase=MountPhase.TEARING_DOWN, mounted=None, since=since)
-            work.pods[pod.uid] = replace(
-                pod, volumes={**pod.volumes, **volumes}
-            )  # so that its device is seen to be busy
-        else:
-            volumes[key] = state
-    pod = replace(pod, volumes=volumes)
+def _give_up(work: Work, uid: PodUID, todo: Pass) -> Pass:
+    """Look at volumes that the pod does not need any more, and return what is left to look at. Nothing while containers run."""
+    if is_running(uid, work.inputs):
+        return Pass()
+    done = 0
+    for key in todo.keys:
+        pod = work.pods[uid]
+        state = pod.volumes.get(key)
+        if state is not None and state.phase in BUSY:
+            work.put(uid, key, _abandoned(work, pod, key, state))
+        elif state is not None and len(pod.busy) >= MAX_RUNNING:
+            break
+        elif state is not None:
+            _give_up_volume(work, pod, key, state, todo.cause)
+        done += 1
+    pod = work.pods[uid]
     idle = pod.directory is PodDirectory.UNKNOWN or pod.directory is PodDirectory.MADE
-    gone = pod.need is VolumeNeed.ORPHANED and not volumes and not is_alive(pod.uid, work.inputs)
+    gone = pod.need is VolumeNeed.ORPHANED and not pod.volumes and not is_alive(uid, work.inputs)
     if gone and idle and is_due(pod.directory_failure, work.now):
-        work.commands.append(RemovePodDirectory(pod.uid, cause))
-        pod = replace(pod, directory=PodDirectory.REMOVING)
-    return pod
+        work.commands.append(RemovePodDirectory(uid, todo.cause))
+        work.pods[uid] = replace(pod, directory=PodDirectory.REMOVING)
+    return replace(todo, keys=todo.keys[done:])
+
+
+def _give_up_volume(work: Work, pod: PodVolumes, key: str, state: VolumeState, cause: str) -> None:
+    if state.phase is MountPhase.NEW or not _needs_tear_down(pod, key, state):
+        work.touch_device(state.device)
+        work.put(pod.uid, key, None)
+    elif _may_tear_down(work, pod, key, state):
+        work.commands.append(TearDown(pod.uid, key, state.plugin, state.name, cause, state.is_block))
+        since = work.now.wall if state.failure is None else state.since
+        work.put(pod.uid, key, replace(state, phase=MountPhase.TEARING_DOWN, mounted=None, since=since))
 
 
 def _abandoned(work: Work, pod: PodVolumes, key: str, state: VolumeState) -> VolumeState:
@@ -389,7 +450,7 @@ def _abandoned(work: Work, pod: PodVolumes, key: str, state: VolumeState) -> Vol
 
 def _may_tear_down(work: Work, pod: PodVolumes, key: str, state: VolumeState) -> bool:
     """Whether no other operation runs on the volume's directory or device, and no back-off delays the tear-down."""
-    if not is_due(state.failure, work.now) or is_directory_busy(pod.volumes, key, state):
+    if not is_due(state.failure, work.now) or is_directory_busy(pod, key, state):
         return False
     return not state.device or work.is_device_idle(state.device)
 
@@ -419,4 +480,6 @@ def _brings_directory(volume: VolumeState) -> bool:
 
 def _needs_tear_down(pod: PodVolumes, key: str, volume: VolumeState) -> bool:
     """Whether anything of the volume `key` may be on the host."""
-    return volume.plugin != "" or pod.pod is None or volume.plan is None or has_subpaths(pod.pod, key)
+    if volume.plugin != "" or pod.pod is None or volume.plan is None:
+        return True
+    return key in volume_uses(pod.pod).with_subpath

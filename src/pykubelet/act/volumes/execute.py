@@ -70,6 +70,7 @@ from pykubelet.act.volumes.model import (
     VolumeExpanded,
 )
 from pykubelet.act.volumes.registry import kind_in, kind_named
+from pykubelet.act.volumes.results import Results
 from pykubelet.base.api.storage import VolumeAttachment
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, Outcome, SingleFlight, Uncertain
@@ -147,8 +148,13 @@ class Executor:
         self._clock = clock
         self._tasks = tasks
         self._ended = ended
+        self._results = Results(ended)
         self._events = events
         self._abandoned: set[str] = set()
+
+    def stop(self) -> None:
+        """Post no further results."""
+        self._results.stop()
 
     def run(self, command: Command, plugins: Plugins) -> None:
         """Begin to carry out a command; never waits. `plugins`: those that are registered now."""
@@ -167,19 +173,22 @@ class Executor:
         paths = self._paths
         match command:
             case SetUp(uid, key):
+                self._results.begun(uid)
                 self._abandoned.discard(f"volume/{uid}/{key}")
-                self._ended.post(await self._set_up_and_expand(command, plugins))
+                self._results.ended(uid, await self._set_up_and_expand(command, plugins))
             case Abandon(uid, key):
                 self._abandoned.add(f"volume/{uid}/{key}")
             case ExpandVolume(uid, key):
+                self._results.begun(uid)
                 ended, size = await self._expand(command, command.expansion, plugins)
-                self._ended.post(VolumeExpanded(uid, key, ended.result, size, ended.error))
+                self._results.ended(uid, VolumeExpanded(uid, key, ended.result, size, ended.error))
             case TearDown(uid, key):
+                self._results.begun(uid)
                 began = self._clock.monotonic()
                 self._abandoned.discard(f"volume/{uid}/{key}")
                 ended = await self._unmount(command, plugins)
                 count_operation(command, ended.result, self._clock.monotonic() - began)
-                self._ended.post(TearDownEnded(uid, key, ended.result, ended.error))
+                self._results.ended(uid, TearDownEnded(uid, key, ended.result, ended.error))
             case StageDevice(plan):
                 began = self._clock.monotonic()
                 ended = await self._stage(plan, plugins)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pykubelet.act.volumes.decide import next_timer, step
+from pykubelet.act.volumes.decide import next_timer, step_all
 from pykubelet.act.volumes.execute import Executor, VolumeEdges
 from pykubelet.act.volumes.metrics import count_mounted, count_orphans
 from pykubelet.act.volumes.model import (
@@ -20,6 +20,7 @@ from pykubelet.act.volumes.model import (
     Moment,
     MountPhase,
     Result,
+    Resumed,
     Scanned,
     SetUpEnded,
     State,
@@ -124,6 +125,7 @@ class Volumes:
                     scan = tasks.start_root("volumes scan", self._scan_again())
                     await asyncio.gather(tasks.start_root("volumes loop", self._run_steps(executor)), scan)
             finally:
+                executor.stop()
                 if self._timer is not None:
                     self._timer.cancel()
 
@@ -137,6 +139,9 @@ class Volumes:
             await self._wake.wait()
             self._wake.clear()
             self._handle(self._mailbox.take_all(), executor)
+            if self._state.unfinished:
+                await asyncio.sleep(0)  # other tasks go on between two parts of a large pod
+                self._mailbox.post(Resumed())
 
     def _handle(self, batch: list[Event], executor: Executor) -> None:
         """Handle all waiting events, changes of the cells first, with at most one publication."""
@@ -148,12 +153,10 @@ class Volumes:
             self._timer_at = None
             batch.append(TimerFired())
         before = self._state
-        commands = []
         for event in batch:
-            old, (self._state, more) = self._state, step(self._state, event, now, self._paths)
-            commands.extend(more)
-            _log_change(event, old)
-            _count_change(event, old, now)
+            _log_change(event, before)
+            _count_change(event, before, now)
+        self._state, commands = step_all(before, batch, now, self._paths)
         if self._state.mounts is not before.mounts:
             self._mounts.publish(self._state.mounts)
         for command in commands:

@@ -5,7 +5,7 @@ Contains no decisions and no I/O. Times are monotonic seconds unless another uni
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 
 from pykubelet.act.volumes.expansion import Expansion
@@ -19,18 +19,19 @@ from pykubelet.act.volumes.kind import (
     Plan,
     VolumePlan,
 )
-from pykubelet.base.api.core import Pod
+from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.content import Content, ContentKey
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
-from pykubelet.base.model.mounts import AttachLimit, MountedVolume, Mounts
+from pykubelet.base.model.mounts import AttachLimit, MountedVolume, Mounts, VolumeStanding
 from pykubelet.base.model.node import ApiNode, NodeView
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.selinux import SelinuxHost
+from pykubelet.base.model.waits import Wait
 
 
 class Moment(Value):
@@ -159,11 +160,28 @@ class VolumeNeed(StrEnum):
     ORPHANED = "orphaned"
 
 
+class Pass(Value):
+    """A decision about several volumes that takes more than one step. `keys`: the volumes that are still to be looked at.
+
+    `afresh`: something that their plans depend on may have changed.
+    """
+
+    keys: tuple[str, ...] = ()
+    cause: str = ""
+    afresh: bool = False
+
+
+#: Where a volume is on disk: its name, plugin, and whether it is a block device.
+Identity = tuple[str, str, bool]
+
+
 class PodVolumes(Value):
     """All volumes of one pod. `pod` is None when it is only known from the disk. `remind_at`: when the reason
     of its wait is looked for next.
 
-    `keys`: the keys of `Content` that its volumes are made from. `at_limit`: why the pod cannot start here.
+    `used`: the volumes that its containers use, by name. `keys`: the keys of `Content` that these are made from, and the names of
+    those that each key is used for. `busy`: the volumes on which an operation runs. `strays`: the volumes that were found on disk and
+    are not known to be one of `used`. `todo`: the volumes that are still to be looked at. `at_limit`: why the pod cannot start here.
     """
 
     uid: PodUID
@@ -174,8 +192,54 @@ class PodVolumes(Value):
     directory: PodDirectory = PodDirectory.UNKNOWN
     directory_failure: VolumeFailure | None = None
     remind_at: float | None = None
-    keys: frozenset[ContentKey] = frozenset()
+    used: Mapping[str, Volume] = field(default_factory=dict)
+    keys: Mapping[ContentKey, tuple[str, ...]] = field(default_factory=dict)
+    busy: Collection[str] = frozenset()
+    strays: Mapping[Identity, str] = field(default_factory=dict)
+    todo: Pass = Pass()
     at_limit: AttachLimit | None = None
+
+
+class VolumeView(Value):
+    """What is published of one volume. `times`: when it is looked at again (monotonic).
+
+    `is_ready`: a container uses it, and it is mounted. `is_mounting`: a container uses it, and the sandbox need not wait for it.
+    """
+
+    waits: tuple[Wait, ...]
+    standing: VolumeStanding
+    mounted: MountedVolume | None
+    times: tuple[float, ...]
+    is_ready: bool
+    is_mounting: bool
+
+
+class PodView(Value):
+    """What is published of a pod's volumes, with the numbers of those for which `is_ready` and `is_mounting` hold.
+
+    `times`: those of the volumes that have any.
+    """
+
+    volumes: Mapping[str, VolumeView] = field(default_factory=dict)
+    times: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    ready: int = 0
+    mounting: int = 0
+
+
+#: A volume of a pod: the pod, and the key of the volume.
+Place = tuple[PodUID, str]
+
+
+class Users(Value):
+    """Indices over the volumes of all pods, in which decisions find what other volumes concern.
+
+    `by_device`: by the name of the volume's device. `by_directory`: those that may be persistent, by plugin and name. `waiting`: those
+    that were refused because another pod has the volume. The values of inner mappings mean nothing: these are ordered sets.
+    """
+
+    by_device: Mapping[str, Mapping[Place, None]] = field(default_factory=dict)
+    by_directory: Mapping[tuple[str, str], Mapping[Place, None]] = field(default_factory=dict)
+    waiting: Mapping[Place, None] = field(default_factory=dict)
 
 
 class Inputs(Value):
@@ -210,9 +274,10 @@ class Inputs(Value):
 
 
 class State(Value):
-    """The state of the volume manager. `devices`: by unique name.
+    """The state of the volume manager. `devices`: by unique name. `views`: what is published of each pod.
 
-    `timed`: for each pod that waits for times, these times in monotonic seconds.
+    `timed`: for each pod that waits for times, these times in monotonic seconds. `unfinished`: the pods of which volumes are still
+    to be looked at, without waiting for anything.
     """
 
     pods: Mapping[PodUID, PodVolumes] = field(default_factory=dict)
@@ -222,6 +287,9 @@ class State(Value):
     scan: VolumeFailure | None = None
     scanning: bool = False
     timed: Mapping[PodUID, tuple[float, ...]] = field(default_factory=dict)
+    views: Mapping[PodUID, PodView] = field(default_factory=dict)
+    users: Users = Users()
+    unfinished: frozenset[PodUID] = frozenset()
 
 
 # Events
@@ -349,6 +417,10 @@ class TimerFired(Value):
     scan: bool = False
 
 
+class Resumed(Value):
+    """Other tasks of the agent have gone on, so that the volumes of `State.unfinished` may be looked at."""
+
+
 class AttachmentsRead(Value):
     """The VolumeAttachments of volumes that a pod waits for were read. `at_limit`: the CSI drivers that can attach no more here."""
 
@@ -369,6 +441,7 @@ Event = (
     | Scanned
     | ScanFailed
     | TimerFired
+    | Resumed
     | Noted
 )
 

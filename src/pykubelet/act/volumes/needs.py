@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from pykubelet.act.volumes.kind import VolumePlan
@@ -10,7 +10,7 @@ from pykubelet.act.volumes.model import Inputs, PodVolumes, State, VolumeNeed, V
 from pykubelet.act.volumes.registry import kind_in
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.changes import changed_keys
-from pykubelet.base.model.content import changed_content
+from pykubelet.base.model.content import ContentKey, changed_content
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.observed import PodView
@@ -52,7 +52,7 @@ def is_alive(uid: PodUID, inputs: Inputs) -> bool:
 
 
 def changed_pods(state: State, new: Inputs) -> set[PodUID]:
-    """The pods whose volumes may be affected by a change of the snapshots; most changes affect none."""
+    """The pods whose volumes may all be affected by a change of the snapshots; most changes affect none."""
     old = state.inputs
     uids: set[PodUID] = set()
     concerns_all = (
@@ -66,7 +66,7 @@ def changed_pods(state: State, new: Inputs) -> set[PodUID]:
     uids = {uid for uid in uids if not _is_settled(state.pods.get(uid), uid, new)}
     if concerns_all:
         uids.update(state.pods)
-    return uids | affected(state, new) | served(state, new) | attachable(state, new)
+    return uids | served(state, new)
 
 
 def spec_of(uid: PodUID, inputs: Inputs) -> Pod | None:
@@ -88,12 +88,13 @@ def _is_settled(pod: PodVolumes | None, uid: PodUID, new: Inputs) -> bool:
     return spec is None or (pod.pod is not None and is_same_pod(pod.pod, spec))
 
 
-def affected(state: State, new: Inputs) -> set[PodUID]:
-    """The pods with volumes made from content that has changed."""
+def affected(state: State, new: Inputs) -> dict[PodUID, Collection[ContentKey]]:
+    """The pods with volumes made from content that has changed, and the keys of that."""
     if state.inputs.content is new.content:
-        return set()
-    keys = changed_content(state.inputs.content, new.content)
-    return {uid for uid, pod in state.pods.items() if not pod.keys.isdisjoint(keys)} if keys else set()
+        return {}
+    changed = changed_content(state.inputs.content, new.content)
+    found = ((uid, pod.keys.keys() & changed) for uid, pod in state.pods.items()) if changed else ()
+    return {uid: keys for uid, keys in found if keys}
 
 
 def served(state: State, new: Inputs) -> set[PodUID]:
@@ -115,14 +116,18 @@ def attachments_changed(old: Inputs, new: Inputs) -> bool:
     return old.api_node is not new.api_node and old.node_volumes != new.node_volumes
 
 
-def attachable(state: State, new: Inputs) -> set[PodUID]:
-    """The pods that wait for a device which the Node begins or ceases to report as in use or attached."""
+def attachable(state: State, new: Inputs) -> dict[PodUID, list[str]]:
+    """The volumes that wait for a device which the Node begins or ceases to report as in use or attached, by pod."""
+    found: dict[PodUID, list[str]] = {}
     if not state.devices or not attachments_changed(state.inputs, new):
-        return set()
+        return found
     before, after = state.inputs.node_volumes, new.node_volumes
     changed = before.in_use ^ after.in_use
     changed |= {name for name in state.devices if before.attached.get(name) != after.attached.get(name)}
-    return {uid for uid, pod in state.pods.items() if any(v.device in changed for v in pod.volumes.values())}
+    for name in changed:
+        for uid, key in state.users.by_device.get(name, ()):
+            found.setdefault(uid, []).append(key)
+    return found
 
 
 def _is_driven(volume: VolumeState) -> bool:

@@ -8,8 +8,6 @@ Source: the Kubernetes documentation "Volumes".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from pykubelet.act.volumes.claims import is_persistent, resolve
 from pykubelet.act.volumes.kind import (
     NEW_MOUNTER,
@@ -22,7 +20,7 @@ from pykubelet.act.volumes.kind import (
 )
 from pykubelet.act.volumes.model import Inputs
 from pykubelet.act.volumes.registry import AnyKind, kind_of, kind_of_persistent
-from pykubelet.base.api.core import Container, Pod, Volume
+from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.api.quantity import QuantityError
 from pykubelet.base.api.texts import unusable_text
 from pykubelet.base.model.node_selector import matches_node_selector
@@ -96,17 +94,3 @@ def _refused_kind(name: str, kind: str) -> RefusedPlan:
     """The refusal of a volume that nothing provides. `name`: as in `ResolvedVolume.name`."""
     text = f'failed to get Plugin from volumeSpec for volume "{name}" err=no volume plugin matched'
     return RefusedPlan(f'{text}: Kubernetes has no "{kind}" volumes any more' if kind in _REMOVED else text, step="")
-
-
-def has_subpaths(pod: Pod, name: str) -> bool:
-    """Whether any container mounts the volume with a subPath, so that sub-path binds may exist."""
-    return any(
-        mount.name == name and (mount.subPath or mount.subPathExpr)
-        for container in _containers(pod)
-        for mount in container.volumeMounts
-    )
-
-
-def _containers(pod: Pod) -> Iterator[Container]:
-    yield from pod.spec.containers
-    yield from pod.spec.initContainers

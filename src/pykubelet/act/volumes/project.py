@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, assert_never
 
 from pykubelet.act.volumes.kind import UndecidedPlan, VolumePlan
@@ -12,10 +12,12 @@ from pykubelet.act.volumes.model import (
     DeviceState,
     MountPhase,
     PodDirectory,
+    PodView,
     PodVolumes,
     VolumeFailure,
     VolumeNeed,
     VolumeState,
+    VolumeView,
 )
 from pykubelet.act.volumes.registry import kind_named
 from pykubelet.act.volumes.standing import NOTHING_BY_ITSELF, next_step_of, volume_standing
@@ -23,39 +25,77 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
 from pykubelet.base.model.content import TokenKey, wait_for_key
 from pykubelet.base.model.mounts import PodMounts
-from pykubelet.base.model.needs import used_volumes
 from pykubelet.base.model.waits import Owner, Wait
 
 NO_DEVICES: Final[Mapping[str, DeviceState]] = {}
 
 
-def missing_volumes(pod: PodVolumes) -> list[str]:
+def missing_volumes(pod: PodVolumes) -> Iterator[str]:
     """Names of the volumes that the pod's containers need and that are not mounted."""
-    if pod.pod is None:
-        return []
     present = pod.volumes
-    return [v.name for v in used_volumes(pod.pod) if v.name not in present or present[v.name].mounted is None]
+    return (name for name in pod.used if name not in present or present[name].mounted is None)
 
 
-def is_ready(pod: PodVolumes) -> bool:
-    """Whether all volumes are mounted, and the pod's directory is neither being removed nor impossible to make."""
-    return (
-        pod.pod is not None
-        and pod.directory is not PodDirectory.REMOVING
-        and pod.directory_failure is None
-        and not missing_volumes(pod)
+def view_pod(
+    before: PodView, pod: PodVolumes, changed: Iterable[str] | None, devices: Mapping[str, DeviceState] = NO_DEVICES
+) -> PodView:
+    """The view of the pod. `before`: that of an earlier state. `changed`: the volumes that may have changed since; None: all.
+
+    `devices`: by unique name.
+    """
+    if changed is None:
+        before, changed = PodView(), pod.volumes
+    volumes, times = dict(before.volumes), dict(before.times)
+    ready, mounting = before.ready, before.mounting
+    for key in changed:
+        state = pod.volumes.get(key)
+        old = volumes.get(key)
+        new = _view_volume(pod, key, state, devices.get(state.device)) if state is not None else None
+        ready += _is(new, "is_ready") - _is(old, "is_ready")
+        mounting += _is(new, "is_mounting") - _is(old, "is_mounting")
+        times.pop(key, None)
+        if new is None:
+            volumes.pop(key, None)
+            continue
+        volumes[key] = new
+        if new.times:
+            times[key] = new.times
+    return PodView(volumes, times, ready, mounting)
+
+
+def _is(view: VolumeView | None, flag: str) -> bool:
+    return view is not None and bool(getattr(view, flag))
+
+
+def _view_volume(pod: PodVolumes, key: str, state: VolumeState, device: DeviceState | None) -> VolumeView:
+    is_used = key in pod.used
+    failures = (failure for failure in (state.failure, state.expand_failure) if failure is not None)
+    return VolumeView(
+        tuple(_waits_for(pod, state, device)),
+        volume_standing(pod, state, key, device),
+        state.mounted,
+        tuple(time for time in (state.again_at, *(one.retry_at for one in failures)) if time is not None),
+        is_used and state.mounted is not None,
+        is_used and state.mounted is None and _is_mounting(state),
     )
 
 
-def is_mounting(pod: PodVolumes) -> bool:
+def is_ready(pod: PodVolumes, view: PodView) -> bool:
+    """Whether all volumes are mounted, and the pod's directory is neither being removed nor impossible to make."""
+    return _has_directory(pod) and view.ready == len(pod.used)
+
+
+def is_mounting(pod: PodVolumes, view: PodView) -> bool:
     """Whether the sandbox may be made before all volumes are mounted.
 
     True if every missing volume only waits for a requested token, or is being set up and does not hold the sandbox
     (`VolumeKind.delays_sandbox`). The sandbox waits for everything else, as users expect of a pod whose volumes fail.
     """
-    if pod.pod is None or pod.directory is PodDirectory.REMOVING or pod.directory_failure is not None:
-        return False
-    return all(name in pod.volumes and _is_mounting(pod.volumes[name]) for name in missing_volumes(pod))
+    return _has_directory(pod) and view.ready + view.mounting == len(pod.used)
+
+
+def _has_directory(pod: PodVolumes) -> bool:
+    return pod.pod is not None and pod.directory is not PodDirectory.REMOVING and pod.directory_failure is None
 
 
 def _is_mounting(volume: VolumeState) -> bool:
@@ -70,18 +110,17 @@ def _is_mounting(volume: VolumeState) -> bool:
             return False
 
 
-def project_pod(pod: PodVolumes, now_wall: float, devices: Mapping[str, DeviceState] = NO_DEVICES) -> PodMounts | None:
-    """The published state of the pod's volumes; None for a pod that has given up all of them. `devices`: by unique name."""
+def project_pod(pod: PodVolumes, view: PodView, now_wall: float) -> PodMounts | None:
+    """The published state of the pod's volumes; None for a pod that has given up all of them."""
     gives_up = pod.need is VolumeNeed.RELEASED or pod.need is VolumeNeed.ORPHANED
     if gives_up and not pod.volumes:
         return None
-    waits = [w for state in pod.volumes.values() for w in _waits_for(pod, state, devices.get(state.device))]
+    waits = [wait for volume in view.volumes.values() for wait in volume.waits]
     waits.extend(_directory_waits(pod, now_wall))
-    mounted = {state.mounted.name: state.mounted for state in pod.volumes.values() if state.mounted is not None}
-    ready = not gives_up and is_ready(pod)
-    mounting = not gives_up and not ready and is_mounting(pod)
-    standings = tuple(volume_standing(pod, state, key, devices.get(state.device)) for key, state in pod.volumes.items())
-    return PodMounts(mounted, ready, tuple(waits), mounting, standings)
+    mounted = {one.mounted.name: one.mounted for one in view.volumes.values() if one.mounted is not None}
+    ready = not gives_up and is_ready(pod, view)
+    mounting = not gives_up and not ready and is_mounting(pod, view)
+    return PodMounts(mounted, ready, tuple(waits), mounting, tuple(one.standing for one in view.volumes.values()))
 
 
 def _directory_waits(pod: PodVolumes, now_wall: float) -> list[Wait]:

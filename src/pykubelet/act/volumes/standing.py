@@ -90,8 +90,8 @@ def _next_step(pod: PodVolumes, state: VolumeState, failure: VolumeFailure | Non
 
 def _claim(pod: PodVolumes, key: str) -> str:
     """`namespace/name` of the claim of the pod's volume `key`."""
-    volumes = pod.pod.spec.volumes if pod.pod is not None else ()
-    found = next((claim for one in volumes if one.name == key and pod.pod and (claim := claim_of(pod.pod, one))), None)
+    volume = pod.used.get(key)
+    found = claim_of(pod.pod, volume) if pod.pod is not None and volume is not None else None
     return f"{found.namespace}/{found.name}" if found is not None else ""
 
 

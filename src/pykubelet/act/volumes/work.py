@@ -6,7 +6,8 @@ Owns: the back-off of failed operations, and the texts of Events about volumes.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
 from pykubelet.act.volumes.kind import (
     ATTACH,
@@ -17,6 +18,7 @@ from pykubelet.act.volumes.kind import (
     SET_UP,
     DevicePlan,
     FoundDevice,
+    Plan,
     VolumePlan,
 )
 from pykubelet.act.volumes.model import (
@@ -26,9 +28,11 @@ from pykubelet.act.volumes.model import (
     DevicePhase,
     DeviceState,
     FoundVolume,
+    Identity,
     Moment,
     MountPhase,
     PodDirectory,
+    PodView,
     PodVolumes,
     RecordEvent,
     State,
@@ -36,10 +40,13 @@ from pykubelet.act.volumes.model import (
     VolumeNeed,
     VolumeState,
 )
-from pykubelet.act.volumes.project import missing_volumes
+from pykubelet.act.volumes.plan import plan_volume
+from pykubelet.act.volumes.project import missing_volumes, view_pod
 from pykubelet.act.volumes.selinux import conflict, unmount_awaited
+from pykubelet.act.volumes.users import UsersDraft
+from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.values import replace
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model import reasons
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import normal, warning
@@ -66,9 +73,35 @@ def is_due(failure: VolumeFailure | None, now: Moment) -> bool:
     return failure is None or (failure.retry_at is not None and now.mono >= failure.retry_at)
 
 
+#: So many volumes are planned in one step, and so many are looked at; then other tasks of the agent go on.
+PLANS_AT_ONCE = 32
+LOOKS_AT_ONCE = 2000
+#: So many operations on volumes of one pod run at once.
+MAX_RUNNING = 64
+#: So many missing volumes are named in an Event.
+MAX_NAMED = 50
+
+
+class Look(Value):
+    """A pod to be decided about. `keys`: the volumes that may have to be changed; None: all. Others as in `Pass`."""
+
+    cause: str
+    keys: tuple[str, ...] | None = ()
+    afresh: bool = False
+
+    def joined(self, other: Look) -> Look:
+        """Both in one."""
+        keys = None if self.keys is None or other.keys is None else (*self.keys, *other.keys)
+        return Look(self.cause, keys, self.afresh or other.afresh)
+
+
 class Work:
     """One step. `touched`, `touched_devices`: the pods and devices that may have changed. `freed_devices`: those on which, or on
-    a volume with which, an operation has ended."""
+    a volume with which, an operation has ended. `due`: the pods to be decided about. `plans_left`, `looks_left`: how many volumes
+    the step may still plan and look at. `unfinished`: as in `State`.
+
+    Volumes are changed by `put` alone: it copies what the step changes once, and maintains the indices.
+    """
 
     def __init__(self, state: State, now: Moment, paths: Paths) -> None:
         self.state = state
@@ -81,20 +114,98 @@ class Work:
         self.touched: set[PodUID] = set()
         self.touched_devices: set[str] = set()
         self.freed_devices: set[str] = set()
+        self.due: dict[PodUID, Look] = {}
+        self.plans_left = PLANS_AT_ONCE
+        self.looks_left = LOOKS_AT_ONCE
+        self.unfinished = set(state.unfinished)
         self.reconstructed = state.mounts.reconstructed
         self.scan = state.scan
         self.scanning = state.scanning
+        self.index = UsersDraft(state.users)
+        self._drafts: dict[PodUID, _Draft] = {}
+        self._changed: dict[PodUID, set[str]] = {}
+        self._remade: set[PodUID] = set()
+        self._views: dict[PodUID, PodView] = {}
 
     # Pods
 
-    def put(self, pod: PodVolumes, key: str, volume: VolumeState | None) -> None:
+    def look(self, uid: PodUID, cause: str, keys: Iterable[str] | None = (), *, afresh: bool = False) -> None:
+        """Note that the pod is to be decided about. `keys`: the volumes that are to be looked at; None: all."""
+        wanted = Look(cause, None if keys is None else tuple(keys), afresh)
+        before = self.due.get(uid)
+        self.due[uid] = wanted if before is None else before.joined(wanted)
+
+    def put(self, uid: PodUID, key: str, volume: VolumeState | None) -> None:
         """Store the volume `key` of the pod; None removes it."""
-        volumes = dict(pod.volumes)
+        draft = self._draft(uid)
+        before = draft.volumes.get(key)
+        if volume is before:
+            return
         if volume is None:
-            del volumes[key]
+            del draft.volumes[key]
         else:
-            volumes[key] = volume
-        self.pods[pod.uid] = replace(pod, volumes=volumes)
+            draft.volumes[key] = volume
+        (draft.busy.add if volume is not None and volume.phase in BUSY else draft.busy.discard)(key)
+        if key not in self.pods[uid].used:
+            if before is not None and draft.strays.get(identity(before)) == key:
+                del draft.strays[identity(before)]
+            if volume is not None:
+                draft.strays[identity(volume)] = key
+        self.index.change((uid, key), before, volume)
+        self._changed.setdefault(uid, set()).add(key)
+        self.touched.add(uid)
+
+    def remake(self, pod: PodVolumes) -> None:
+        """Store a pod of which every volume may have to be decided about and published anew, because its need or spec is another."""
+        strays = {identity(volume): key for key, volume in pod.volumes.items() if key not in pod.used}
+        self._drafts.pop(pod.uid, None)
+        self._remade.add(pod.uid)
+        self.pods[pod.uid] = replace(pod, strays=strays)
+        self.touched.add(pod.uid)
+
+    def remove(self, uid: PodUID) -> None:
+        """Forget the pod."""
+        for key in list(self.pods[uid].volumes):
+            self.put(uid, key, None)
+        del self.pods[uid]
+        self._views.pop(uid, None)
+        self.unfinished.discard(uid)
+        self.touched.add(uid)
+
+    def change(self, uid: PodUID, key: str) -> None:
+        """Note that the volume is to be published anew, because its device has changed."""
+        self._changed.setdefault(uid, set()).add(key)
+        self.touched.add(uid)
+
+    def view(self, uid: PodUID) -> PodView:
+        """What is published of the pod, as it is now."""
+        before = self._views.get(uid) or self.state.views.get(uid)
+        changed = self._changed.pop(uid, set())
+        if uid in self._remade or before is None:
+            self._remade.discard(uid)
+            before = view_pod(PodView(), self.pods[uid], None, self.devices)
+        elif changed:
+            before = view_pod(before, self.pods[uid], changed, self.devices)
+        self._views[uid] = before
+        return before
+
+    def views(self) -> Mapping[PodUID, PodView]:
+        """What is published of all pods."""
+        every = {**self.state.views, **self._views}
+        return {uid: view for uid, view in every.items() if uid in self.pods}
+
+    def _draft(self, uid: PodUID) -> _Draft:
+        draft = self._drafts.get(uid)
+        if draft is None:
+            pod = self.pods[uid]
+            draft = self._drafts[uid] = _Draft(dict(pod.volumes), set(pod.busy), dict(pod.strays))
+            self.pods[uid] = replace(pod, volumes=draft.volumes, busy=draft.busy, strays=draft.strays)
+        return draft
+
+    def plan(self, pod: Pod, volume: Volume) -> Plan:
+        """The plan of a volume, which counts."""
+        self.plans_left -= 1
+        return plan_volume(pod, volume, self.inputs, self.paths)
 
     def busy_volume(self, uid: PodUID, key: str, phases: tuple[MountPhase, ...]) -> tuple[PodVolumes, VolumeState]:
         """The pod and its volume whose operation has ended. RuntimeError if no such operation was begun."""
@@ -111,16 +222,19 @@ class Work:
             raise RuntimeError(f"the directory of pod {uid} was not {expected}, now {pod}")
         return pod
 
-    def with_found(self, pod: PodVolumes, found: Iterable[FoundVolume]) -> PodVolumes:
-        """The pod with volumes that were found on disk. Those that it knows but has not mounted may be mounted."""
-        volumes = dict(pod.volumes)
+    def add_found(self, uid: PodUID, found: Iterable[FoundVolume]) -> None:
+        """Add the volumes of the pod that were found on disk. Those that it knows but has not mounted may be mounted."""
+        known: dict[Identity, list[str]] = {}
+        for key, volume in self.pods[uid].volumes.items():
+            known.setdefault(identity(volume), []).append(key)
         for one in found:
+            volumes = self.pods[uid].volumes
+            same = known.get((one.name, one.plugin, one.is_block), [])
+            for key in same:
+                self.put(uid, key, as_left(volumes[key]))
             key = one.name if one.name not in volumes else f"{one.plugin}/{one.name}"
-            same = [k for k, v in volumes.items() if is_found(v, one)]
-            for known in same:
-                volumes[known] = as_left(volumes[known])
             if not same and key not in volumes:
-                volumes[key] = VolumeState(
+                state = VolumeState(
                     one.name,
                     MountPhase.UNCERTAIN,
                     self.now.wall,
@@ -129,8 +243,9 @@ class Work:
                     is_block=one.is_block,
                     is_left=True,
                 )
+                self.put(uid, key, state)
+                known[identity(state)] = [key]
                 self.touch_device(one.device)
-        return replace(pod, volumes=volumes)
 
     # Devices
 
@@ -196,7 +311,8 @@ class Work:
 
     def users(self, name: str) -> list[tuple[PodVolumes, VolumeState]]:
         """The volumes with this device, and their pods."""
-        return [(pod, volume) for pod in self.pods.values() for volume in pod.volumes.values() if volume.device == name]
+        places = self.index.of_device(name)
+        return [(self.pods[uid], self.pods[uid].volumes[key]) for uid, key in places]
 
     # Events
 
@@ -208,19 +324,19 @@ class Work:
     def missing_text(self, pod: PodVolumes, unknown: list[str], error: str) -> str:
         """Which volumes are missing. `unknown`: those of which it is not known what to mount."""
         return (
-            f"unmounted volumes=[{' '.join(sorted(missing_volumes(pod)))}], "
-            f"unattached volumes=[{' '.join(self.unattached(pod))}], "
-            f"failed to process volumes=[{' '.join(sorted(unknown))}]: {error}"
+            f"unmounted volumes=[{_named(missing_volumes(pod))}], "
+            f"unattached volumes=[{_named(self.unattached(pod))}], "
+            f"failed to process volumes=[{_named(unknown)}]: {error}"
         )
 
-    def unattached(self, pod: PodVolumes) -> list[str]:
-        """The names of the pod's volumes that wait until they are attached, sorted."""
+    def unattached(self, pod: PodVolumes) -> Iterator[str]:
+        """The names of the pod's volumes that wait until they are attached."""
         attached = self.inputs.node_volumes.attached
-        names = {
-            device.name for device in (one.plan for one in self.devices.values()) if device and device.is_attachable
-        }
-        wanted = (key for key, volume in pod.volumes.items() if volume.device in names and volume.mounted is None)
-        return sorted(key for key in wanted if pod.volumes[key].device not in attached)
+        for key, volume in pod.volumes.items():
+            device = self.devices.get(volume.device)
+            plan = device.plan if device is not None and volume.mounted is None else None
+            if plan is not None and plan.is_attachable and volume.device not in attached:
+                yield key
 
     def record_failed_mount(
         self, pod: PodVolumes, name: str, error: str, step: str = SET_UP, *, is_block: bool = False
@@ -245,9 +361,23 @@ class Work:
             self.commands.append(RecordEvent(normal(reasons.EVENT_SUCCESSFUL_MOUNT_VOLUME, text, pod.ref)))
 
 
-def is_found(volume: VolumeState, found: FoundVolume | VolumeState) -> bool:
-    """Whether both are the same volume on disk."""
-    return (volume.name, volume.plugin, volume.is_block) == (found.name, found.plugin, found.is_block)
+class _Draft(Value):
+    """What a step changes of a pod: its own copies, which are parts of the pod that it stores."""
+
+    volumes: dict[str, VolumeState]
+    busy: set[str]
+    strays: dict[Identity, str]
+
+
+def identity(volume: VolumeState) -> Identity:
+    """Where the volume is on disk."""
+    return volume.name, volume.plugin, volume.is_block
+
+
+def _named(names: Iterable[str]) -> str:
+    """The names as a text that is not much longer than `MAX_NAMED` of them."""
+    listed = list(islice(names, MAX_NAMED + 1))
+    return " ".join(sorted(listed[:MAX_NAMED]) + ["..."] * (len(listed) > MAX_NAMED))
 
 
 def as_left(volume: VolumeState) -> VolumeState:

@@ -7,7 +7,7 @@ Source: the Kubernetes documentation "Secrets", "ConfigMaps", "Projected Volumes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.api.core import (
@@ -21,6 +21,7 @@ from pykubelet.base.api.core import (
     ServiceAccountTokenProjection,
     Volume,
 )
+from pykubelet.base.kit.remember import remember_last
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import Content, ContentKey, ContentKind, ObjectKey, TokenKey
 from pykubelet.base.model.fieldpath import every_container
@@ -64,20 +65,42 @@ def pod_needs(pod: Pod, content: Content, volume_keys: VolumeKeys) -> Needs:
 # Volumes
 
 
-def used_volumes(pod: Pod) -> list[Volume]:
+class VolumeUses(Value):
+    """What the containers of a pod use volumes for. `used`: all volumes that any of them uses, by name, in the spec's order.
+
+    `mounted`, `devices`, `with_subpath`: the names of those that are mounted, used as devices, and mounted with a sub-path.
+    """
+
+    used: Mapping[str, Volume]
+    mounted: frozenset[str]
+    devices: frozenset[str]
+    with_subpath: frozenset[str]
+
+
+def used_volumes(pod: Pod) -> Collection[Volume]:
     """The volumes that any container mounts, uses as a device, or takes environment files from; in the spec's order."""
-    used = {name for container in every_container(pod) for name in _names_used(container)}
-    return [volume for volume in pod.spec.volumes if volume.name in used]
+    return volume_uses(pod).used.values()
 
 
-def _names_used(container: Container | EphemeralContainer) -> Iterator[str]:
-    for mount in container.volumeMounts:
-        yield mount.name
-    for device in container.volumeDevices:
-        yield device.name
-    for variable in container.env:
-        if variable.valueFrom is not None and variable.valueFrom.fileKeyRef is not None:
-            yield variable.valueFrom.fileKeyRef.volumeName
+@remember_last
+def volume_uses(pod: Pod) -> VolumeUses:
+    """The uses of all volumes, in one pass over the spec."""
+    mounted: set[str] = set()
+    devices: set[str] = set()
+    with_subpath: set[str] = set()
+    others: set[str] = set()
+    for container in every_container(pod):
+        for mount in container.volumeMounts:
+            mounted.add(mount.name)
+            if mount.subPath or mount.subPathExpr:
+                with_subpath.add(mount.name)
+        devices.update(device.name for device in container.volumeDevices)
+        for variable in container.env:
+            if variable.valueFrom is not None and variable.valueFrom.fileKeyRef is not None:
+                others.add(variable.valueFrom.fileKeyRef.volumeName)
+    every = mounted | devices | others
+    used = {volume.name: volume for volume in pod.spec.volumes if volume.name in every}
+    return VolumeUses(used, frozenset(mounted), frozenset(devices), frozenset(with_subpath))
 
 
 def config_map_key(pod: Pod, name: str) -> ObjectKey:
