@@ -18,7 +18,7 @@ from pykubelet.act.volumes.model import (
 from pykubelet.act.volumes.project import project_pod, view_pod
 from pykubelet.act.volumes.users import UsersDraft
 from pykubelet.act.volumes.work import identity
-from pykubelet.base.api.codec import from_object
+from pykubelet.base.api.codec import encode, from_object
 from pykubelet.base.api.core import (
     Container,
     EmptyDirVolumeSource,
@@ -142,6 +142,7 @@ def check_indices(state: State) -> None:
         published, wanted = state.mounts.pods.get(uid), project_pod(pod, view, 0.0)
         if pod.directory is not PodDirectory.REMOVING:  # the wait for that has the time
             assert _unordered(published) == _unordered(wanted)
+        encode(published.standings if published is not None else ())  # for `explain`
         for key, volume in pod.volumes.items():
             draft.change((uid, key), None, volume)
     users, found = draft.done(), state.users

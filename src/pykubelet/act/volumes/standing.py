@@ -100,13 +100,13 @@ def _device_standing(state: VolumeState, device: DeviceState | None) -> DeviceSt
         plan = state.plan.device if isinstance(state.plan, UndecidedPlan | VolumePlan) else None
         if plan is None:
             return None
-        return DeviceStanding(plan.name, "not mounted", state.since, plan.directory, plan.is_attachable)
+        return DeviceStanding(plan.name, "not mounted", state.since, str(plan.directory), plan.is_attachable)
     failure = device.failure
     return DeviceStanding(
         device.found.name,
         _DEVICE[device.phase],
         failure.since if failure is not None else device.since,
-        device.found.directory,
+        str(device.found.directory),
         is_attachable=device.plan is not None and device.plan.is_attachable,
         is_leaving=device.last is DevicePhase.UNSTAGING and device.phase is not DevicePhase.STAGED,
         error=failure.error if failure is not None else "",
