@@ -11,7 +11,6 @@ import pytest
 from pykubelet.act.claims.state import decode_state as decode_claims
 from pykubelet.act.placement import cpu_state, memory_state
 from pykubelet.act.resources.model import CgroupDriver
-from pykubelet.act.runtime.render.container_hash import container_hash
 from pykubelet.act.volumes.registry import DIRECTORIES
 from pykubelet.app import takeover
 from pykubelet.app.decide_takeover import (
@@ -27,6 +26,7 @@ from pykubelet.app.decide_takeover import (
     volume_findings,
 )
 from pykubelet.base.api.core import Container, ObjectMeta, Pod, PodSpec
+from pykubelet.base.model.container_hash import container_hash
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_SOURCE
 from pykubelet.desired.roster import allocation_state

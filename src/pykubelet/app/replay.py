@@ -18,9 +18,9 @@ import msgspec
 from pykubelet.act.placement.recording import KIND, PlacementRecording, parse_placement, replay_placement
 from pykubelet.act.placement.recording import RecordingError as PlacementRecordingError
 from pykubelet.act.pods.recording import Recording, RecordingError, ReplayedStep, parse, replay
-from pykubelet.act.runtime.render.container_hash import container_hash
 from pykubelet.app.replay_placement import placement_lines
 from pykubelet.base.kit.terminal import escape_controls
+from pykubelet.base.model.container_hash import container_hash
 
 DIFFERENT = 3
 MAX_FILE_BYTES = 64 * 1024 * 1024

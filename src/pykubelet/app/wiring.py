@@ -36,7 +36,6 @@ from pykubelet.act.runtime.lifecycle.sandbox import SandboxCells, Sandboxes
 from pykubelet.act.runtime.lifecycle.start import ContainerStarter
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
 from pykubelet.act.runtime.lifecycle.userns import UserNamespaceManager
-from pykubelet.act.runtime.render.container_hash import container_hash
 from pykubelet.act.runtime.render.context import render_settings
 from pykubelet.act.volumes.execute import VolumeEdges
 from pykubelet.act.volumes.expand import ApiAttachments, ApiClaims, Expander
@@ -60,6 +59,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.container_hash import container_hash
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import SOURCE_API, SOURCE_FILE, SOURCE_HTTP
 from pykubelet.base.model.roster import SourceChanged

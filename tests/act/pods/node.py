@@ -28,7 +28,6 @@ from pykubelet.act.runtime.lifecycle.resize import ContainerResizer
 from pykubelet.act.runtime.lifecycle.sandbox import SandboxCells, Sandboxes
 from pykubelet.act.runtime.lifecycle.start import ContainerStarter
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
-from pykubelet.act.runtime.render.container_hash import container_hash
 from pykubelet.act.runtime.render.context import RenderSettings
 from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.base.api.core import Pod
@@ -40,6 +39,7 @@ from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.claims import Claims
+from pykubelet.base.model.container_hash import container_hash
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.evictions import Evictions
 from pykubelet.base.model.ids import PodUID

@@ -37,9 +37,9 @@ from pykubelet.act.pods.model import (
     Work,
 )
 from pykubelet.act.pods.recording import parse, record, replay
-from pykubelet.act.runtime.render.container_hash import container_hash
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.container_hash import container_hash
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError
 from pykubelet.base.model.observed import ContainerView, ObservedState, PodView, SandboxView
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults

@@ -12,8 +12,8 @@ from act.pods.scenes import REF, WALL, box, container, instance, pod, view
 from pykubelet.act.pods.decide import step
 from pykubelet.act.pods.model import Event, KillRequested, PodWorkerState, RuntimeChanged, StopEnded, SyncEnded
 from pykubelet.act.pods.recording import RecordingError, parse, record, replay
-from pykubelet.act.runtime.render.container_hash import container_hash
 from pykubelet.app import replay as command
+from pykubelet.base.model.container_hash import container_hash
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.observed import ObservedState
 from pykubelet.base.model.steps import KEPT_STEPS, StepLog, WorkerStep

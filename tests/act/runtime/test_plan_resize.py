@@ -9,8 +9,8 @@ from act.runtime.planning import kills
 
 from pykubelet.act.runtime.plan.plan import KillCause, PodPlan, plan_pod
 from pykubelet.act.runtime.plan.plan_resize import Applied, is_under_way
-from pykubelet.act.runtime.render.container_hash import container_hash
 from pykubelet.base.api.core import Pod, ResourceRequirements
+from pykubelet.base.model.container_hash import container_hash
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.probes import ProbeResults

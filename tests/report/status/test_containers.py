@@ -20,7 +20,9 @@ from report.samples import (
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import to_object
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.container_hash import container_hash
 from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.labels import CONTAINER_HASH
 from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.node import HandlerFeatures
 from pykubelet.base.model.observed import ObservedState, ObservedUser, PodView, ResourcesView
@@ -583,3 +585,25 @@ def test_an_ephemeral_container_that_cannot_be_started_gives_the_reason() -> Non
     assert (shown.state.waiting.reason, shown.state.waiting.message) == ("ErrImagePull", "no such image")
     (ended,) = project_status(facts(pod, view(running(), exited("debug", 1)), errors=error)).ephemeralContainerStatuses
     assert ended.state is not None and ended.state.terminated is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "of_runtime", "shown"),
+    [
+        ("busybox", "docker.io/library/busybox:latest", "docker.io/library/busybox:latest"),
+        ("busybox:1", "docker.io/library/busybox:1", "docker.io/library/busybox:1"),
+        ("localhost:5000/app", "localhost:5000/app:latest", "localhost:5000/app:latest"),
+        ("example.com/app:2", "example.com/app:1", "example.com/app:2"),
+        ("app:2", "docker.io/library/other:2", "app:2"),
+        ("example.com/app:2", "sha256:abc", "sha256:abc"),
+        ("example.com/app@sha256:abc", "example.com/app:1", "example.com/app:1"),
+    ],
+)
+def test_of_several_tags_of_an_image_the_one_of_the_spec_is_shown(given: str, of_runtime: str, shown: str) -> None:
+    spec = container(image=given)
+    own = running(image=of_runtime, annotations={CONTAINER_HASH: container_hash(spec)})
+    assert reported(make_pod(spec), view(own))["image"] == shown
+    earlier = running(
+        image=of_runtime, annotations={CONTAINER_HASH: container_hash(container(image="example.com/old:1"))}
+    )
+    assert reported(make_pod(spec), view(earlier))["image"] == of_runtime

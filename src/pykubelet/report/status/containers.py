@@ -20,7 +20,9 @@ from typing import Any
 from pykubelet.base.api import core
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.container_hash import container_hash
 from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.labels import CONTAINER_HASH
 from pykubelet.base.model.observed import ContainerView, ObservedState
 from pykubelet.base.model.phase import UNKNOWN_EXIT_CODE, has_created_regular
 from pykubelet.base.model.reasons import (
@@ -228,7 +230,7 @@ def _of_instance(
     user = newest.user
     return core.ContainerStatus(
         name=container.name,
-        image=newest.image or container.image,
+        image=_image(container, newest),
         imageID=newest.image_ref,
         containerID=container_id(facts, newest),
         restartCount=count,
@@ -244,6 +246,17 @@ def _of_instance(
         ),
         stopSignal=newest.stop_signal if facts.reports_stop_signals else "",
     )
+
+
+def _image(container: core.Container, instance: ContainerView) -> str:
+    """The runtime's name of the instance's image; the name in the spec if the runtime reports another tag of the same image."""
+    given, found = container.image, instance.image
+    tagged = given if ":" in given.rpartition("/")[2] else f"{given}:latest"
+    if f"/{found}".endswith(f"/{tagged}") or "@" in given:
+        return found
+    if found.startswith("sha256:") or instance.annotations.get(CONTAINER_HASH) != container_hash(container):
+        return found  # the name belongs to another image by now
+    return given
 
 
 def container_id(facts: StatusFacts, container: ContainerView) -> str:

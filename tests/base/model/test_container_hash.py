@@ -1,7 +1,7 @@
 from act.runtime.rendering import make_container
 
-from pykubelet.act.runtime.render.container_hash import container_hash
 from pykubelet.base.api import core
+from pykubelet.base.model.container_hash import container_hash
 
 
 def test_equals_the_reference_kubelet() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 
-from pykubelet.act.runtime.render.context import AnyContainer
+from pykubelet.base.api.core import Container, EphemeralContainer
 from pykubelet.base.kit.fnv import fnv1a_32
 
 # Go escapes these characters in JSON strings, Python does not.
@@ -19,7 +19,7 @@ _GO_ESCAPES = str.maketrans(
 )
 
 
-def container_hash(container: AnyContainer) -> str:
+def container_hash(container: Container | EphemeralContainer) -> str:
     """The hash in lower-case hexadecimal without leading zeros, as in the annotation `io.kubernetes.container.hash`."""
     return _hash(container.image, container.name)
 
