@@ -26,6 +26,15 @@ portal = args[args.index("-p") + 1] if "-p" in args else ""
 iqn = args[args.index("-T") + 1] if "-T" in args else ""
 address, _, port = portal.rpartition(":")
 plain = f"{ipaddress.ip_address(address.strip('[]'))}:{port}" if address else ""
+if "discoverydb" in args and args[-1] == "new":
+    record = here / f"iscsi/send_targets/{address.strip('[]')},{port}/st_config"
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text("# BEGIN RECORD 2.1.8\\ndiscovery.sendtargets.auth.authmethod = None\\n# END RECORD\\n")
+if "--discover" in args:
+    for name in json.loads((here / "targets").read_text()):
+        record = here / f"iscsi/nodes/{name}/{address.strip('[]')},{port},1/{args[args.index('-I') + 1]}"
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text("# BEGIN RECORD 2.1.8\\nnode.session.auth.username = old\\nnode.tpgt = 1\\n# END RECORD\\n")
 if "--login" in args:
     number = 3 + len(list((here / "sys/class/iscsi_session").iterdir()))
     top = here / f"sys/devices/platform/host{number}/session{number}"
@@ -60,13 +69,14 @@ class IscsiTools:
 
     def __init__(self, folder: Path, disks: dict[int, str]) -> None:
         self.folder = folder
-        self.machine = Machine(f"{folder}/dev", f"{folder}/sys")
+        self.machine = Machine(f"{folder}/dev", f"{folder}/sys", (f"{folder}/iscsi", f"{folder}/nowhere"))
         for name in ("bin", "dev/disk/by-path", "dev/disk/by-id", "sys/class/iscsi_session", "sys/class/scsi_host"):
             (folder / name).mkdir(parents=True)
         for disk in disks.values():
             (folder / "sys/block" / Path(disk).name / "device").mkdir(parents=True, exist_ok=True)
             (folder / "sys/block" / Path(disk).name / "device/delete").touch()
         (folder / "disks").write_text(json.dumps(disks))
+        (folder / "targets").write_text(json.dumps([IQN]))
         self.fail()
         program = folder / "bin/iscsiadm"
         program.write_text(_SCRIPT)
@@ -80,6 +90,11 @@ class IscsiTools:
         """The arguments of all calls, in order."""
         calls = self.folder / "calls"
         return [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else []
+
+    def records(self) -> dict[str, str]:
+        """The records of nodes and discoveries, by path."""
+        top = self.folder / "iscsi"
+        return {str(path.relative_to(top)): path.read_text() for path in sorted(top.rglob("*")) if path.is_file()}
 
     def verbs(self) -> list[str]:
         """What was done: `login <portal>`, `logout <portal>`, `discover <portal>`."""

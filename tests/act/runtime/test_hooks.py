@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from act.pods.scenes import REF, container, pod
 from act.runtime.hands import Hands, hands
+from support.logs import logging_restored
 
-from pykubelet.act.runtime.lifecycle.hooks import PROBLEM_LIMIT
+from pykubelet.act.runtime.lifecycle.hooks import PROBLEM_LIMIT, words_for_log
 from pykubelet.act.runtime.lifecycle.metrics import HTTP_FALLBACKS, SLEEPS_CUT_SHORT
 from pykubelet.act.runtime.lifecycle.stop import StopTarget
+from pykubelet.base.kit.log import set_up_logging
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -190,6 +192,24 @@ async def test_a_failed_hook_ends_its_container_and_keeps_its_words_out_of_the_e
             ("FailedPostStartHook", "PostStartHook failed", "spec.containers{app}"),
             ("Killing", "FailedPostStartHook", "spec.containers{app}"),
         ]
+
+
+async def test_the_log_has_the_exit_code_of_a_failed_hook_and_nothing_that_it_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with logging_restored():
+        set_up_logging(0, json_format=True)
+        async with hands(tmp_path) as h:
+            message = await after_start(h, exec={"command": ["sh", "-c", "echo sec-ret; echo sec-ret >&2; exit 3"]})
+    assert "sec-ret" in message
+    logged = capsys.readouterr().err
+    assert "failed: the command exited with 3" in logged
+    assert "sec-ret" not in logged.replace("echo sec-ret", "")
+
+
+@pytest.mark.parametrize("problem", ["Cannot run handler", f"Exec lifecycle hook ([x]) {FOR}rpc error: no such file"])
+def test_other_problems_are_logged_as_they_are(problem: str) -> None:
+    assert words_for_log(problem) == problem
 
 
 async def test_sleep_takes_its_time(tmp_path: Path) -> None:

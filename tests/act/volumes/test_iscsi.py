@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,11 +95,17 @@ def test_names_and_directories() -> None:
         {"iscsiInterface": "a/b"},
         {"portals": ["-p x"]},
         {"iqn": "iqn.a\n"},
+        {"initiatorName": "iqn.a\nnode.startup = automatic\niqn.2001-04.com.example:y"},
+        {"initiatorName": "iqn.a "},
+        {"iqn": f"iqn.{'a' * 255}"},
+        {"portals": ["10.0.0.2\r"]},
     ],
 )
 def test_names_that_lead_elsewhere_are_refused(source: dict[str, Any]) -> None:
     refused = plan(iscsi_volume(**source))
-    assert isinstance(refused, RefusedPlan) and "is no name of a portal, target or interface" in refused.error
+    assert isinstance(refused, RefusedPlan)
+    assert re.search(r"iscsi: '.*' is no name of a (portal|target|interface|initiator)", refused.error)
+    assert refused.error.isprintable() and len(refused.error) < 200
 
 
 def test_the_note_about_a_target_is_what_every_kubelet_writes() -> None:
@@ -122,8 +130,16 @@ def test_the_note_about_a_target_is_what_every_kubelet_writes() -> None:
         text.replace('"7"', '"x"'),
         text.replace("a:3260", "../a"),
         text.replace('"7"', "7"),
+        text.replace("iqn.node", "iqn.a\\niqn.b"),
+        text.replace('"default"', '"a b"'),
     ):
         assert read_target(bad) is None
+
+
+def chap_content(values: dict[str, str]) -> Content:
+    data = {name: base64.b64encode(value.encode()).decode() for name, value in values.items()}
+    body = {"metadata": {"name": "chap"}, "type": "kubernetes.io/iscsi-chap", "data": data}
+    return Content(True, {SECRET: Present(from_object(Secret, body))})
 
 
 def test_the_node_waits_until_the_volume_is_attached_and_the_secret_known() -> None:
@@ -134,11 +150,7 @@ def test_the_node_waits_until_the_volume_is_attached_and_the_secret_known() -> N
     attached = ApiNode(volumes_in_use=frozenset({NAME}), volumes_attached={NAME: ""})
     waits = plan(volume, Content(True), attached)
     assert isinstance(waits, UndecidedPlan) and waits.awaited == (SECRET,) and waits.device is not None
-    data = {"node.session.auth.password": base64.b64encode(b"pass").decode()}
-    found = Present(
-        from_object(Secret, {"metadata": {"name": "chap"}, "type": "kubernetes.io/iscsi-chap", "data": data})
-    )
-    made = plan(volume, Content(True, {SECRET: found}), attached)
+    made = plan(volume, chap_content({"node.session.auth.password": "pass"}), attached)
     assert isinstance(made, DiskPlan) and isinstance(made.device, IscsiDevice) and made.device.is_attachable
     assert made.device.chap.secret == {"node.session.auth.password": "pass"} and made.device.chap.session
     assert "pass" not in repr(made).replace("password", "")
@@ -299,7 +311,31 @@ def test_a_login_that_fails_has_its_reason_and_leaves_nothing_after_the_pod(tool
     assert not os.path.exists(device.directory)
 
 
-def test_passwords_reach_iscsiadm_and_no_error(tools: IscsiTools, folder: Path) -> None:
+def test_passwords_are_written_into_records_and_are_no_arguments(tools: IscsiTools, folder: Path) -> None:
+    _, device = planned(folder / "root", portals=["[fd00::2]:3261"])
+    device = replace(device, chap=replace(device.chap, secret=CHAP, session=True, discovery=True))
+    iscsi_stage.mount_disk(device, tools.machine)
+    words = [word for call in tools.calls() for word in call]
+    assert not {*CHAP.values()} & {*words}
+    assert words.count("node.session.auth.authmethod") == words.count("discovery.sendtargets.auth.authmethod") == 2
+    records = tools.records()
+    for place in ("10.0.0.1,3260", "fd00::2,3261"):
+        session = records[f"nodes/{IQN}/{place},1/default"].splitlines()
+        assert session == [
+            "# BEGIN RECORD 2.1.8",
+            "node.tpgt = 1",
+            "node.session.auth.username = clerk",
+            "node.session.auth.password = pass",
+            "# END RECORD",
+        ]
+        assert "discovery.sendtargets.auth.username = finder" in records[f"send_targets/{place}/st_config"]
+    for name in records:
+        assert stat.S_IMODE((tools.folder / "iscsi" / name).stat().st_mode) == 0o600
+    iscsi_stage.unmount(device.directory, device.name, tools.machine)
+
+
+def test_where_records_are_elsewhere_passwords_reach_iscsiadm_and_no_error(tools: IscsiTools, folder: Path) -> None:
+    tools.machine = replace(tools.machine, iscsi=())
     _, device = planned(folder / "root")
     device = replace(device, chap=replace(device.chap, secret=CHAP, session=True))
     tools.fail(("node.session.auth.password", 7, "cannot set pass"))
@@ -312,6 +348,15 @@ def test_passwords_reach_iscsiadm_and_no_error(tools: IscsiTools, folder: Path) 
     assert updates["node.session.auth.authmethod"] == "CHAP" and updates["node.session.auth.username"] == "clerk"
     assert "discovery.sendtargets.auth.username" not in updates
     iscsi_stage.unmount(device.directory, device.name, tools.machine)
+
+
+@pytest.mark.parametrize("value", ["a\nnode.startup = automatic", "a\0", "\x1b", "x" * 256])
+def test_a_password_that_no_record_can_hold_is_refused(value: str) -> None:
+    content = chap_content({"node.session.auth.password": value, "unrelated": "a\nb"})
+    refused = plan(iscsi_volume(chapAuthSession=True, secretRef={"name": "chap"}), content, ATTACHED)
+    assert isinstance(refused, RefusedPlan)
+    assert refused.error.startswith("the value of node.session.auth.password in secret shop/chap must have at most 255")
+    assert value not in refused.error
 
 
 def test_an_initiator_of_its_own_gets_an_interface(tools: IscsiTools, folder: Path) -> None:

@@ -10,10 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from act.volumes.samples import NODE, make_pod
 
 from pykubelet.act.volumes import disk
-from pykubelet.act.volumes.kind import UncertainError, VolumesError
+from pykubelet.act.volumes.kind import Plan, RefusedPlan, UncertainError, VolumesError
 from pykubelet.act.volumes.kinds import nfs
+from pykubelet.act.volumes.model import Inputs
+from pykubelet.act.volumes.plan import plan_volume
+from pykubelet.base.api.codec import from_object
+from pykubelet.base.api.core import Volume
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.paths import Paths
@@ -156,3 +161,41 @@ def test_an_export_in_use_stays_mounted(paths: Paths, tmp_path: Path) -> None:
     assert mounts.is_mount_point(wanted.path)
     disk.tear_down(paths, UID, PLUGIN, "v")
     assert not os.path.exists(wanted.path)
+
+
+@pytest.mark.parametrize(
+    ("source", "field"),
+    [
+        ({"server": "-oremount"}, "nfs.server '-oremount' is no host name"),
+        ({"server": "a\nb"}, "nfs.server 'a\\nb' is no host name"),
+        ({"server": "a b"}, "nfs.server 'a b' is no host name"),
+        ({"server": "a\x1b]0;x"}, "nfs.server 'a\\x1b]0;x' is no host name"),
+        ({"server": "a" * 256}, "nfs.server 'aaa"),
+        ({"server": "a", "path": "/x\ny"}, "nfs.path '/x\\ny' must have"),
+        ({"server": "a", "path": "/" + "x" * 4095}, "nfs.path '/xxx"),
+    ],
+)
+def test_words_that_no_server_or_path_has_are_refused(source: dict[str, str], field: str) -> None:
+    refused = planned(**source)
+    assert isinstance(refused, RefusedPlan)
+    assert refused.error.startswith(field)
+    assert refused.error.isprintable() and len(refused.error) < 300
+
+
+@pytest.mark.parametrize(
+    ("server", "path", "remote"),
+    [
+        ("nas-1.example.com", "/a b", "nas-1.example.com:/a b"),
+        ("fd00::1", "/", "[fd00::1]:/"),
+        ("[fe80::1%eth0]", "/x", "[fe80::1%eth0]:/x"),
+        ("münchen.example", "/ü", "münchen.example:/ü"),
+    ],
+)
+def test_words_that_servers_and_paths_have(server: str, path: str, remote: str) -> None:
+    made = planned(server=server, path=path)
+    assert isinstance(made, nfs.NfsPlan) and made.remote == remote
+
+
+def planned(**source: str) -> Plan:
+    volume = from_object(Volume, {"name": "v", "nfs": {"path": "/x", **source}})
+    return plan_volume(make_pod(volume), volume, Inputs(node=NODE), Paths("/k", "/l"))

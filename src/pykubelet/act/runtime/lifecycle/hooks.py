@@ -32,6 +32,16 @@ PROBLEM_LIMIT = 32 << 10
 WORDS = 200
 
 
+_EXITED = " exited with "
+
+
+def words_for_log(problem: str) -> str:
+    """The error of a handler without what its command has printed: that may be a secret, and the log is read by others."""
+    head, _, rest = problem.partition(" - error: ")
+    code = rest.partition(_EXITED)[2].partition(":")[0]
+    return f"{head}: the command{_EXITED}{code}" if code else problem
+
+
 class HookTarget(Value):
     """The container whose hook is run. `pod_ip`: for HTTP hooks, empty when it is not known."""
 
@@ -84,7 +94,7 @@ class HookRunner:
             stderr = answer.stderr[:OUTPUT_LIMIT].decode("utf-8", "replace")
             both = answer.stdout[:OUTPUT_LIMIT] + answer.stderr[:OUTPUT_LIMIT]
             output = both[:OUTPUT_LIMIT].decode("utf-8", "replace")
-            problem = f"command '{' '.join(command)}' exited with {answer.exit_code}: {stderr}"
+            problem = f"command '{' '.join(command)}'{_EXITED}{answer.exit_code}: {stderr}"
         text = f"Exec lifecycle hook ([{' '.join(command)}]) {target} failed"
         return f'{text} - error: {problem}, message: "{go_quotable(output)}"'
 

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any, assert_never
 
-from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_words
+from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_words, words_for_log
 from pykubelet.act.runtime.lifecycle.metrics import STARTED_CONTAINERS, STARTED_CONTAINERS_ERRORS, container_kind
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper, StopTarget, restart_grace
@@ -233,7 +233,7 @@ class ContainerStarter:
         if not problem:
             return None
         path = container_field_path(pod, container.name)
-        log.warning("postStart hook failed", pod=target.ref, container=container.name, error=problem)
+        log.warning("postStart hook failed", pod=target.ref, container=container.name, error=words_for_log(problem))
         # its output stays out of the Event: it may contain secrets
         self._recorder.post(warning(EVENT_FAILED_POST_START_HOOK, "PostStartHook failed", target.ref, path))
         return StartError(POST_START_HOOK_ERROR, problem)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
-from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_words
+from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_words, words_for_log
 from pykubelet.act.runtime.lifecycle.removal import remove_container, remove_sandbox
 from pykubelet.base.api.core import LifecycleHandler, Pod, Probe
 from pykubelet.base.api.intorstring import go_quotable
@@ -206,7 +206,8 @@ class ContainerStopper:
             hook.ended.set()
         if problem:
             # its output stays out of the Event: it may contain secrets
-            log.warning("preStop hook failed", pod=whose.ref, container=whose.container.name, error=problem)
+            error = words_for_log(problem)
+            log.warning("preStop hook failed", pod=whose.ref, container=whose.container.name, error=error)
             self._recorder.post(warning(EVENT_FAILED_PRE_STOP_HOOK, "PreStopHook failed", whose.ref, path))
 
     async def stop_pod(

@@ -19,8 +19,9 @@ from pykubelet.edges.host.devices.iscsi_target import Chap, IscsiTarget
 NAME, PLUGIN = "iscsi", "kubernetes.io/iscsi"
 DATA = "iscsi.json"
 _PORT = "3260"
-#: What may be part of a directory's name and of an argument of iscsiadm.
+#: What may be part of a directory's name, of an argument of iscsiadm and of the lines of its records.
 _PLAIN = re.compile(r"[A-Za-z0-9_.:\[\]%][A-Za-z0-9_.:\[\]%-]*")
+_MAX_WORD, _SHOWN = 255, 80
 _IQN_BEGINS = ("-iqn.", "-eui.", "-naa.")
 IscsiSource = ISCSIVolumeSource | ISCSIPersistentVolumeSource
 
@@ -42,13 +43,25 @@ def target_of(source: IscsiSource, volume: str) -> IscsiTarget:
     """The target with its ports. VolumesError for names that cannot be those of targets."""
     portals = tuple(dict.fromkeys(with_port(portal) for portal in (source.targetPortal, *source.portals)))
     interface = source.iscsiInterface or "default"
-    for text in (*portals, source.iqn, interface):
-        if not _PLAIN.fullmatch(text):
-            raise VolumesError(f'iscsi: "{text}" is no name of a portal, target or interface', NEW_MOUNTER)
+    _check("portal", *portals)
+    _check("target", source.iqn)
+    _check("interface", interface)
     if not source.initiatorName:
         return IscsiTarget(portals, source.iqn, source.lun, interface)
     own = f"{portals[0]}:{volume}"
+    _check("initiator", source.initiatorName)
+    _check("interface", own)
     return IscsiTarget(portals, source.iqn, source.lun, own, copied=interface, initiator=source.initiatorName)
+
+
+def _check(of: str, *words: str) -> None:
+    for word in words:
+        if not _is_word(word):
+            raise VolumesError(f"iscsi: {word[:_SHOWN]!a} is no name of a {of}", NEW_MOUNTER)
+
+
+def _is_word(text: object) -> bool:
+    return isinstance(text, str) and len(text) <= _MAX_WORD and _PLAIN.fullmatch(text) is not None
 
 
 def with_port(portal: str) -> str:
@@ -118,6 +131,6 @@ def read_target(text: str) -> IscsiTarget | None:
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
         return None
     words = (*portals, iqn, interface) if isinstance(portals, list) and portals else ("",)
-    if lun is None or not all(isinstance(word, str) and _PLAIN.fullmatch(word) for word in words):
+    if lun is None or not all(map(_is_word, (*words, *((copied, initiator) if initiator else ())))):
         return None
-    return IscsiTarget(tuple(portals), iqn, lun, interface, str(copied), str(initiator))
+    return IscsiTarget(tuple(portals), iqn, lun, interface, copied, initiator)

@@ -27,7 +27,7 @@ from pykubelet.act.volumes.selinux import mount_context
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content, ContentKey
-from pykubelet.edges.host.devices.iscsi_target import Chap
+from pykubelet.edges.host.devices.iscsi_target import Chap, is_value
 
 
 def keys(pod: Pod, volume: Volume) -> Iterable[ContentKey]:
@@ -82,9 +82,15 @@ def _chap(inputs: PlanInputs, source: IscsiSource) -> Chap | UndecidedPlan:
     if isinstance(data, UndecidedPlan):
         return data
     try:
-        return Chap({name: value.decode() for name, value in data.items()}, discovery, session)
+        secret = {name: value.decode() for name, value in data.items()}
     except UnicodeDecodeError as error:
         raise VolumesError(f"the values of secret {key.namespace}/{key.name} are not all text", NEW_MOUNTER) from error
+    chap = Chap(secret, discovery, session)
+    for name, value in (*chap.for_discovery.items(), *chap.for_session.items()):
+        if not is_value(value):
+            rule = "must have at most 255 characters, and no control characters"
+            raise VolumesError(f"the value of {name} in secret {key.namespace}/{key.name} {rule}", NEW_MOUNTER)
+    return chap
 
 
 KIND = VolumeKind(

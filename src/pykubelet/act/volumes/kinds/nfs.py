@@ -6,6 +6,8 @@ Source: the Kubernetes documentation "Volumes", nfs; mount.nfs(8).
 
 from __future__ import annotations
 
+import re
+
 from pykubelet.act.volumes.directories import VolumeDirs, make_empty_volume_dir, release_volume
 from pykubelet.act.volumes.kind import (
     CallContext,
@@ -18,6 +20,9 @@ from pykubelet.act.volumes.kind import (
 from pykubelet.edges.host.fs import mounts
 from pykubelet.edges.host.fs.errors import HostError
 
+_SERVER = re.compile(r"[^\s\x00-\x1f\x7f-][^\s\x00-\x1f\x7f]{0,254}")
+_PATH = re.compile(r"[^\x00-\x1f\x7f]{1,4095}")
+_SHOWN = 80
 #: How long mount.nfs may take; it gives up by itself after two minutes. The program is ended when the next one starts.
 MOUNT_S = 110.0
 _WORK_S = MOUNT_S + 20.0
@@ -36,8 +41,11 @@ def plan(inputs: PlanInputs) -> NfsPlan:
     """The mount of the export. A volume that is claimed is read-only only if the pod claims it read-only."""
     source = inputs.source.nfs
     assert source is not None
-    if source.server.startswith("-"):
-        raise VolumesError(f'nfs.server "{source.server}" is no host name: it must not begin with "-"')
+    if not _SERVER.fullmatch(source.server):
+        shown = ascii(source.server[:_SHOWN])
+        raise VolumesError(f'nfs.server {shown} is no host name: it must have no blanks, and must not begin with "-"')
+    if not _PATH.fullmatch(source.path):
+        raise VolumesError(f"nfs.path {source.path[:_SHOWN]!a} must have at most 4095 characters, none of control")
     read_only = bool(source.readOnly) if inputs.claimed is None else inputs.claimed.read_only
     options = set(inputs.claimed.mount_options if inputs.claimed is not None else ()) | ({"ro"} if read_only else set())
     server = f"[{source.server}]" if ":" in source.server and not source.server.startswith("[") else source.server

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from ipaddress import ip_address
 
+from pykubelet.edges.host.devices.iscsi_records import write_discovery_secret, write_session_secret
 from pykubelet.edges.host.devices.iscsi_target import Chap, IscsiTarget
 from pykubelet.edges.host.devices.scsi import PROGRAM_S, Machine, disks_by_path, scan_host
 from pykubelet.edges.host.fs import files
@@ -25,10 +26,6 @@ LOGIN_S = 45.0
 #: Exit codes of iscsiadm: the object was there before; there is no such session; there are no such records.
 _EXISTS, _NO_SESSION, _NO_RECORDS = 15, 2, 21
 _HOST = re.compile(r"/host(\d+)/session")
-_DISCOVERY = tuple(
-    f"discovery.sendtargets.auth.{one}" for one in ("username", "password", "username_in", "password_in")
-)
-_SESSION = tuple(f"node.session.auth.{one}" for one in ("username", "password", "username_in", "password_in"))
 _locks: dict[str, threading.Lock] = {}
 
 
@@ -54,7 +51,7 @@ def log_in(machine: Machine, target: IscsiTarget, chap: Chap) -> list[HostError]
     for portal in target.portals:
         try:
             if _plain(portal) not in sessions(machine, target.iqn):
-                _log_in(target, portal, chap)
+                _log_in(machine, target, portal, chap)
             host = sessions(machine, target.iqn).get(_plain(portal))
             if host is not None:
                 scan_host(machine, host, target.lun)
@@ -110,33 +107,36 @@ def log_out(target: IscsiTarget) -> None:
         _iscsiadm("-m", "iface", "-I", target.interface, "-o", "delete", fine=(_NO_SESSION, _NO_RECORDS))
 
 
-def _log_in(target: IscsiTarget, portal: str, chap: Chap) -> None:
+def _log_in(machine: Machine, target: IscsiTarget, portal: str, chap: Chap) -> None:
     found = ("-m", "discoverydb", "-t", "sendtargets", "-p", portal, "-I", target.interface)
     _iscsiadm(*found, "-o", "new")
     if chap.discovery:
-        _update(found, {"discovery.sendtargets.auth.authmethod": "CHAP"}, chap.secret, _DISCOVERY)
+        _update(found, {"discovery.sendtargets.auth.authmethod": "CHAP"})
+        if not write_discovery_secret(machine, portal, chap.for_discovery):
+            _update(found, chap.for_discovery, is_secret=True)
     try:
         _iscsiadm(*found, "--discover", deadline_s=LOGIN_S)
     except HostError:
         _forget(found)
         raise
     node = ("-m", "node", "-p", portal, "-T", target.iqn, "-I", target.interface)
-    _update(node, {"node.session.scan": "manual"}, {}, ())
+    _update(node, {"node.session.scan": "manual"})
     if chap.session:
-        _update(node, {"node.session.auth.authmethod": "CHAP"}, chap.secret, _SESSION)
+        _update(node, {"node.session.auth.authmethod": "CHAP"})
+        if not write_session_secret(machine, target, portal, chap.for_session):
+            _update(node, chap.for_session, is_secret=True)
     try:
         _iscsiadm(*node, "--login", fine=(_EXISTS,), deadline_s=LOGIN_S)
     except HostError:
         _forget(node)
         raise
-    _update(node, {"node.startup": "manual"}, {}, ())
+    _update(node, {"node.startup": "manual"})
 
 
-def _update(
-    record: tuple[str, ...], values: Mapping[str, str], secret: Mapping[str, str], names: tuple[str, ...]
-) -> None:
-    for name, value in {**values, **{name: secret[name] for name in names if secret.get(name)}}.items():
-        _iscsiadm(*record, "-o", "update", "-n", name, "-v", value, hidden=value if name in names else "")
+def _update(record: tuple[str, ...], values: Mapping[str, str], *, is_secret: bool = False) -> None:
+    """Set fields of a record of iscsiadm by its arguments. No error shows a value that `is_secret`."""
+    for name, value in values.items():
+        _iscsiadm(*record, "-o", "update", "-n", name, "-v", value, hidden=value if is_secret else "")
 
 
 def _forget(record: tuple[str, ...]) -> None:
@@ -152,7 +152,7 @@ def _prepare_interface(target: IscsiTarget) -> str:
         wanted.pop("iface.iscsi_ifacename", None)
         interface = ("-m", "iface", "-I", target.interface)
         _iscsiadm(*interface, "-o", "new", fine=(_EXISTS,))
-        _update(interface, wanted, {}, ())
+        _update(interface, wanted)
     return shown.get("iface.transport_name", "")
 
 

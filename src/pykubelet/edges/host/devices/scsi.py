@@ -26,10 +26,11 @@ BUSY_S = 10.0
 
 
 class Machine(Value):
-    """Where the devices are."""
+    """Where the devices are. `iscsi`: where the records of iscsiadm may be."""
 
     dev: str = "/dev"
     sys: str = "/sys"
+    iscsi: tuple[str, ...] = ("/etc/iscsi", "/var/lib/iscsi")
 
 
 def wait_for(find: Callable[[], Sequence[str]], wanted: int, deadline_s: float) -> Sequence[str]:
