@@ -22,11 +22,17 @@ from support.agent import NODE_NAME, WAIT_S, Agent, Json, runtime_client
 from testbed import images
 from testbed.host import free_port
 
-from pykubelet.base.model.ids import SandboxID
+from pykubelet.base.model.ids import ContainerID, SandboxID
 
 _FILE = re.compile(r"# file: (\S+)")
 #: Seconds between two looks at the pods, for all situations together.
 STEP_S = 0.15
+#: Situations at the same time, beside those that wait for a restart.
+AT_ONCE = 16
+
+
+class NotSo(AssertionError):
+    """A situation is not as it should be, with the agent's account of the pod."""
 
 
 @dataclass
@@ -68,7 +74,8 @@ def read_situation(path: Path) -> Situation:
     steps = list(stated.get("steps", ()))
     if "expect" in stated:
         steps.append({"expect": stated["expect"]})
-    if not any("put" in step for step in steps):
+    kinds = [next(iter(step)) for step in steps]
+    if "put" not in kinds[: kinds.index("expect")]:
         steps.insert(0, {"put": list(files)})
     unknown = [step for step in steps if len(step) != 1 or next(iter(step)) not in STEPS]
     if unknown:
@@ -86,8 +93,10 @@ class Run:
         self._pods: dict[str, Json] = {}
         self._looks = 0
         self._looked = asyncio.Condition()
+        self._slots = asyncio.Semaphore(AT_ONCE)
         self._going = 0
         self._waiting = 0
+        self._while_away: list[Callable[[], None]] = []
         self._restarts = asyncio.Condition()
         self._epoch = 0
 
@@ -105,7 +114,8 @@ class Run:
     async def _one(self, course: _Course) -> None:
         error: BaseException | None = None
         try:
-            await course.run()
+            async with self._slots:
+                await course.run()
         except Exception as problem:  # noqa: BLE001 - it fails its own test
             error = problem
         self.errors[course.situation.name] = error
@@ -128,19 +138,26 @@ class Run:
             await self._looked.wait_for(lambda: self._looks > seen + 1)
             return self._pods
 
-    async def restart_agent(self) -> None:
-        """Restart the agent together with all other situations that need it."""
+    async def restart_agent(self, while_away: Callable[[], None]) -> None:
+        """Restart the agent together with all other situations that need it. Each may do something while there is none."""
+        self._slots.release()
         async with self._restarts:
             self._waiting += 1
+            self._while_away.append(while_away)
             epoch = self._epoch
+            self._restarts.notify_all()
             await self._restarts.wait_for(lambda: self._epoch > epoch or self._waiting == self._going)
             if self._epoch == epoch:
                 await asyncio.to_thread(self._restart)
                 self._epoch, self._waiting = self._epoch + 1, 0
                 self._restarts.notify_all()
+        await self._slots.acquire()
 
     def _restart(self) -> None:
         assert self.agent.stop() == 0
+        for do in self._while_away:
+            do()
+        self._while_away.clear()
         self.agent.start()
 
 
@@ -153,7 +170,12 @@ class _Course:
         self._agent = run.agent
         self._folder = run.folder / situation.name
         self._folder.mkdir()
-        self._names = {"$DIR": str(self._folder), "$IMAGE": images.BUSYBOX, "$PORT": str(free_port(0))}
+        self._names = {
+            "$DIR": str(self._folder),
+            "$IMAGE": images.BUSYBOX,
+            "$PORT": str(free_port(0)),
+            "$MANIFESTS": str(run.agent.manifests),
+        }
         self._kept: dict[str, list[str]] = {}
 
     async def run(self) -> None:
@@ -201,10 +223,11 @@ class _Course:
 
     async def host(self, command: str) -> None:
         """Run a command on the host, in the folder of the situation."""
+        await asyncio.to_thread(self._on_host, command)
+
+    def _on_host(self, command: str) -> None:
         argv = ["sh", "-ec", self._filled(command)]
-        done = await asyncio.to_thread(
-            subprocess.run, argv, cwd=self._folder, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(argv, cwd=self._folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
 
     async def tag(self, value: Json) -> None:
@@ -218,15 +241,24 @@ class _Course:
         async with runtime_client(self._agent.testbed, WAIT_S) as client:
             await client.stop_pod_sandbox(SandboxID(sandbox.id))
 
+    async def remove_container(self, value: str) -> None:
+        """Remove the newest instance of an ended container, `pod/container`, behind the agent's back."""
+        pod, _, container = value.partition("/")
+        key, instance = _statuses((await self._run.next_pods())[pod])[container]["containerID"].split("://")
+        assert key == "containerd"
+        async with runtime_client(self._agent.testbed, WAIT_S) as client:
+            await client.remove_container(ContainerID(instance))
+
     async def kill(self, value: str) -> None:
         """SIGKILL to the first process of a container, `pod/container`."""
         pod, _, container = value.partition("/")
         ids = (await self._agent.look()).of(f"{pod}-{NODE_NAME}").running_ids()
         await self._agent.kill_container(ids[f"{pod}-{NODE_NAME}/{container}"])
 
-    async def restart(self, what: str) -> None:
-        assert what == "agent"
-        await self._run.restart_agent()
+    async def restart(self, value: str | Json) -> None:
+        """Restart the agent: `agent`, or `{away: COMMAND}` with what is done on the host meanwhile."""
+        command = value["away"] if isinstance(value, dict) else "true"
+        await self._run.restart_agent(lambda: self._on_host(command))
 
     async def wait(self, seconds: float) -> None:
         """Let time pass, where the situation is about a span of time."""
@@ -239,27 +271,38 @@ class _Course:
     async def _expect_one(self, wanted: Json) -> None:
         wanted = json.loads(self._filled(json.dumps(wanted)))
         name = self._pod_name(wanted)
-        deadline = time.monotonic() + float(wanted.get("within", WAIT_S))
+        begin = time.monotonic()
+        deadline = begin + float(wanted.get("within", WAIT_S))
         while True:
             pod = (await self._run.next_pods()).get(name)
-            self._check_never(pod)
+            await self._check_never(pod)
             wrong = [text for key, part in wanted.items() for text in await self._differences(key, part, name, pod)]
             if not wrong:
+                early = float(wanted.get("after", 0)) - (time.monotonic() - begin)
+                if early > 0:
+                    raise NotSo(f"{self.situation.about}\n{early:.1f} s too early: {wanted}")
                 self._kept[name] = _instances(pod)
                 return
             if time.monotonic() > deadline:
                 explained = await asyncio.to_thread(lambda: self._agent.ask("explain", f"{name}-{NODE_NAME}").stdout)
-                status = json.dumps(pod["status"], indent=1) if pod is not None else "not there"
-                raise AssertionError(f"{self.situation.about}\n" + "\n".join(wrong) + f"\n{explained}\n{status}")
+                status = json.dumps(pod["status"]) if pod is not None else "not there"
+                raise NotSo(f"{self.situation.about}\n" + "\n".join(wrong) + f"\n{explained}\n{status}")
 
-    def _check_never(self, pod: Json | None) -> None:
-        if pod is not None:
-            for key, value in self.situation.never.items():
-                assert pod["status"].get(key) != value, f"the {key} was {value}: {pod['status']}"
+    async def _check_never(self, pod: Json | None) -> None:
+        """Nothing of `never` may be true of the first pod, once an expectation was met."""
+        never = self.situation.never
+        if pod is not None and never and self._kept and pod["metadata"]["name"] == self.situation.pods[0]:
+            for key, value in never.items():
+                parts = value.items() if isinstance(value, Mapping) else [(None, value)]
+                for part, unwanted in parts:
+                    now = _FACTS[key](pod)
+                    now = now if part is None else now.get(part)
+                    if _fits(unwanted, now):
+                        raise NotSo(f"{self.situation.about}\n{key} {part or ''} was {now}: {pod['status']}")
 
     async def _differences(self, key: str, wanted: Any, name: str, pod: Json | None) -> list[str]:
         """What is not as it should be."""
-        if key in ("pod", "within"):
+        if key in ("pod", "within", "after"):
             return []
         if key in _ASKED:
             return await asyncio.to_thread(_ASKED[key], self._agent, name, wanted)
@@ -268,12 +311,13 @@ class _Course:
         if key == "same":
             now, before = _instances(pod), self._kept.get(name, [])
             return [] if now == before and now else [f"other instances: {now}, before {before}"]
-        if key == "output":
-            read = self._agent.output
+        if key in ("output", "silent"):
+            read = {one: self._agent.output(name, one, _count(pod, one)) for one in wanted}
             return [
-                f"output of {container}: {text!r} is not in {read(name, container, _count(pod, container))!r}"
-                for container, text in wanted.items()
-                if str(text) not in read(name, container, _count(pod, container))
+                f"{key}, {one}: {text!r} in {read[one]!r}"
+                for one, texts in wanted.items()
+                for text in _listed(texts)
+                if (text in read[one]) != (key == "output")
             ]
         now = _FACTS[key](pod)
         if isinstance(wanted, Mapping):
@@ -315,6 +359,14 @@ def _state(state: Json) -> str:
     return ""
 
 
+def _ended(status: Json) -> Json:
+    """How the container ended, or the instance before."""
+    for key in ("state", "lastState"):
+        if ended := status.get(key, {}).get("terminated"):
+            return dict(ended)
+    return {}
+
+
 def _condition(condition: Json) -> str:
     return f"{condition['status']} {condition.get('reason', '')}".strip()
 
@@ -327,6 +379,8 @@ _FACTS: dict[str, Callable[[Json], Any]] = {
     "last": lambda pod: {name: _state(one.get("lastState", {})) for name, one in _statuses(pod).items()},
     "restarts": lambda pod: {name: one["restartCount"] for name, one in _statuses(pod).items()},
     "ready": lambda pod: {name: one["ready"] for name, one in _statuses(pod).items()},
+    "started": lambda pod: {name: one.get("started") for name, one in _statuses(pod).items()},
+    "messages": lambda pod: {name: _ended(one).get("message", "") for name, one in _statuses(pod).items()},
     "images": lambda pod: {name: one["image"] for name, one in _statuses(pod).items()},
     "conditions": lambda pod: {one["type"]: _condition(one) for one in pod["status"].get("conditions", [])},
     "annotations": lambda pod: pod["metadata"].get("annotations", {}),
@@ -338,8 +392,8 @@ def _explained(agent: Agent, name: str, wanted: str | list[str]) -> list[str]:
     return [f"explain does not show {part!r}: {text}" for part in _listed(wanted) if part not in text]
 
 
-def _listed(wanted: str | list[str]) -> list[str]:
-    return [wanted] if isinstance(wanted, str) else wanted
+def _listed(wanted: Any) -> list[str]:
+    return [str(one) for one in wanted] if isinstance(wanted, list) else [str(wanted)]
 
 
 def _noted(kind: str) -> Callable[[Agent, str, Any], list[str]]:
@@ -377,6 +431,7 @@ STEPS: dict[str, Callable[[_Course, Any], Awaitable[None]]] = {
     "tag": _Course.tag,
     "stop-sandbox": _Course.stop_sandbox,
     "kill": _Course.kill,
+    "remove-container": _Course.remove_container,
     "restart": _Course.restart,
     "wait": _Course.wait,
     "expect": _Course.expect,

@@ -264,6 +264,20 @@ def test_overhead_without_a_class_is_remarked() -> None:
     assert only_pod(text(spec={**spec, "runtimeClassName": "sealed"})).spec.overhead == {"memory": "1Mi"}
 
 
+def test_limits_that_nothing_enforces_are_remarked() -> None:
+    limits = {"resources": {"limits": {"ephemeral-storage": "1Gi", "memory": "1Gi"}}}
+    volumes = [
+        {"name": "disk", "emptyDir": {"sizeLimit": "1Mi"}},
+        {"name": "memory", "emptyDir": {"sizeLimit": "1Mi", "medium": "Memory"}},
+        {"name": "plain", "emptyDir": {}},
+    ]
+    _, remarks = with_remarks(text(spec={**with_container(**limits), "volumes": volumes}))
+    assert [one.text for one in remarks] == [
+        "spec.volumes[0].emptyDir.sizeLimit: is not enforced: static pods are not evicted",
+        "spec.containers[0].resources.limits[ephemeral-storage]: is not enforced: static pods are not evicted",
+    ]
+
+
 @pytest.mark.parametrize(
     ("fields", "is_standalone", "is_remarked"),
     [

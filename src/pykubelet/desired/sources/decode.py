@@ -28,7 +28,7 @@ from pykubelet.config.settings import Settings
 from pykubelet.desired.sources.classes import class_remarks
 from pykubelet.desired.sources.echoes import without_echoes
 from pykubelet.desired.sources.references import api_reference, never_allowed
-from pykubelet.desired.sources.static import Origin, foreign_fields, make_static
+from pykubelet.desired.sources.static import Origin, foreign_fields, make_static, unenforced_limits
 from pykubelet.desired.sources.storage import KINDS, StorageKind, decode_object
 
 #: The kinds of objects besides pods, with their API versions.
@@ -220,8 +220,12 @@ def _decode_pod(manifest: dict[str, object], origin: Origin, rules: ManifestRule
             return (problem(origin, prefix + "spec", f"static pods may not use {thing}"),)
     elif resource := api_reference(pod, rules.is_standalone):
         return (problem(origin, prefix + "spec", f"static pods may not reference {resource}"),)
-    odd = islice((*ignored, *class_remarks(pod, rules.is_standalone), *pod_warnings(pod)), MAX_PROBLEMS)
-    return (pod, *(Remark(origin.shown, cut(prefix + path), cut(reason), pod.metadata.uid) for path, reason in odd))
+    odd = (*ignored, *class_remarks(pod, rules.is_standalone), *pod_warnings(pod), *unenforced_limits(pod))
+    remarks = (
+        Remark(origin.shown, cut(prefix + path), cut(reason), pod.metadata.uid)
+        for path, reason in islice(odd, MAX_PROBLEMS)
+    )
+    return (pod, *remarks)
 
 
 def is_usable(result: Decoded) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import without_nulls
@@ -20,6 +21,7 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model import labels
 
 _OWN_ANNOTATIONS = (labels.CONFIG_MIRROR, labels.CONFIG_SOURCE, labels.CONFIG_HASH, labels.CONFIG_SEEN)
+_NEVER_EVICTED = "is not enforced: static pods are not evicted"
 NO_EXECUTE = core.Toleration(operator="Exists", effect="NoExecute")
 
 
@@ -73,6 +75,18 @@ def foreign_fields(pod: core.Pod) -> list[tuple[str, str]]:
     if meta.deletionGracePeriodSeconds is not None:
         found.append(("metadata.deletionGracePeriodSeconds", "only the API server sets it, ignored"))
     return found
+
+
+def unenforced_limits(pod: core.Pod) -> Iterator[tuple[str, str]]:
+    """The limits that only eviction enforces, as path and reason: static pods are critical, so that they are not evicted."""
+    for i, volume in enumerate(pod.spec.volumes):
+        data = volume.emptyDir
+        if data is not None and data.sizeLimit is not None and not data.medium:
+            yield f"spec.volumes[{i}].emptyDir.sizeLimit", _NEVER_EVICTED
+    for kind in ("initContainers", "containers"):
+        for i, container in enumerate(getattr(pod.spec, kind)):
+            if container.resources is not None and "ephemeral-storage" in container.resources.limits:
+                yield f"spec.{kind}[{i}].resources.limits[ephemeral-storage]", _NEVER_EVICTED
 
 
 def make_static(pod: core.Pod, manifest: dict[str, object], origin: Origin, node_name: str) -> core.Pod:
