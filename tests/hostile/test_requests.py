@@ -53,7 +53,7 @@ async def answer(request: Request, connection: ServedConnection) -> Answer:
     """/known is asked by a client that is authenticated; all others are not, and get 401."""
     if request.path != "/known":
         return text(401, "Unauthorized")
-    connection.admit()
+    await connection.admit()
     return text(200, "ok")
 
 

@@ -28,7 +28,7 @@ ASK, KNOWN = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /known HTTP/1.1\r\nHost
 async def answer(request: Request, connection: ServedConnection) -> Answer:
     """Whoever asks for /known is."""
     if request.path == "/known":
-        connection.admit()
+        await connection.admit()
     return text(200, f"{len(request.target)} letters\n")
 
 

@@ -26,6 +26,7 @@ from pykubelet.base.kit.values import Value
 from pykubelet.net.http.client_hello import ContextsByGroup
 from pykubelet.net.http.decide_admission import choose_evicted, choose_next
 from pykubelet.net.http.server import HttpServer
+from pykubelet.net.http.staged_reader import StagedReader
 
 log = Log("server")
 HANDSHAKE_S, SHUTDOWN_S = 10.0, 2.0
@@ -67,11 +68,11 @@ def keep_alive(end: socket.socket) -> None:
         end.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-class UnauthenticatedClient(asyncio.StreamReader):
+class UnauthenticatedClient(StagedReader):
     """The reader of one unauthenticated client. It limits heads of requests to a small size until `admit`."""
 
     def __init__(self, queue: ConnectionQueue, limits: AdmissionLimits, address: str) -> None:
-        super().__init__(limits.head, asyncio.get_running_loop())
+        super().__init__(limits.head)
         self._queue = queue
         self._limits = limits
         self.address = address
@@ -82,17 +83,17 @@ class UnauthenticatedClient(asyncio.StreamReader):
         """Whether the client has no place any more: it was admitted, or was closed for another one."""
         return not self._queue.has(self)
 
-    def admit(self) -> None:
-        """Free the client's place and allow it heads of `known_head` bytes."""
-        self._queue.admit(self)
-        self._limit = self._limits.known_head
+    async def admit(self) -> None:
+        """Free the client's place and allow it heads of `known_head` bytes. Does not wait."""
+        if self._queue.admit(self):
+            await self.change_limit(self._limits.known_head)
 
-    def allow_large_head(self) -> bool:
-        """Whether the client may send a large head; True reserves one of `large_heads`."""
-        if self.is_large or not self._queue.has_free_large_head(self):
+    async def allow_large_head(self) -> bool:
+        """Whether the client may send a large head; True reserves one of `large_heads`. Does not wait."""
+        if self.is_large or self.is_admitted or not self._queue.has_free_large_head():
             return False
         self.is_large = True
-        self._limit = self._limits.large_head
+        await self.change_limit(self._limits.large_head)
         return True
 
 
@@ -155,23 +156,25 @@ class ConnectionQueue:
             self._clients[client] = task
         task.add_done_callback(lambda _: self._remove(client))
 
-    def admit(self, client: UnauthenticatedClient) -> None:
-        """Free the client's place and its handshake token, and prefer its address from now on."""
-        if self._remove(client):
-            self._handshakes.give_back()
-            self._changed.set()
-            self._known_addresses.pop(client.address, None)
-            self._known_addresses[client.address] = None  # re-added, so that the latest is last
-            if len(self._known_addresses) > KNOWN_ADDRESSES:
-                del self._known_addresses[next(iter(self._known_addresses))]
+    def admit(self, client: UnauthenticatedClient) -> bool:
+        """Free the client's place and its handshake token, and prefer its address from now on. False if it has no place."""
+        if not self._remove(client):
+            return False
+        self._handshakes.give_back()
+        self._changed.set()
+        self._known_addresses.pop(client.address, None)
+        self._known_addresses[client.address] = None  # re-added, so that the latest is last
+        if len(self._known_addresses) > KNOWN_ADDRESSES:
+            del self._known_addresses[next(iter(self._known_addresses))]
+        return True
 
     def has(self, client: UnauthenticatedClient) -> bool:
         """Whether the client has a place, so that it is not admitted yet."""
         return client in self._clients
 
-    def has_free_large_head(self, client: UnauthenticatedClient) -> bool:
-        """Whether fewer than `large_heads` clients have a large head, or this client is admitted."""
-        return client not in self._clients or sum(one.is_large for one in self._clients) < self._limits.large_heads
+    def has_free_large_head(self) -> bool:
+        """Whether fewer than `large_heads` clients have a large head."""
+        return sum(one.is_large for one in self._clients) < self._limits.large_heads
 
     def close(self) -> None:
         """Close the connections that wait."""
@@ -282,7 +285,7 @@ async def _receive(
     except OSError:
         return  # a failed handshake is the client's problem
     if transport.get_extra_info("peercert"):
-        client.admit()
+        await client.admit()
     writer = asyncio.StreamWriter(transport, protocol, client, loop)
     try:
         await server.serve(client, writer)

@@ -98,10 +98,10 @@ class ServedConnection(Value):
         """Whether `admit` was called, or the port admits every client."""
         return not isinstance(self.reader, LimitedReader) or self.reader.is_admitted
 
-    def admit(self) -> None:
-        """Lift the limits for unauthenticated clients, because the client is authenticated and authorized."""
+    async def admit(self) -> None:
+        """Lift the limits for unauthenticated clients, because the client is authenticated and authorized. Does not wait."""
         if isinstance(self.reader, LimitedReader):
-            self.reader.admit()
+            await self.reader.admit()
 
     async def read_body(self) -> bytes:
         """Read the body of the current request, once. Raises BadRequest."""
@@ -116,10 +116,10 @@ class LimitedReader(Protocol):
     def is_admitted(self) -> bool:
         """Whether `admit` was called."""
 
-    def admit(self) -> None:
+    async def admit(self) -> None:
         """Lift the limits for unauthenticated clients."""
 
-    def allow_large_head(self) -> bool:
+    async def allow_large_head(self) -> bool:
         """Whether the next head may be large."""
 
 
@@ -266,7 +266,7 @@ async def _read_head(reader: asyncio.StreamReader) -> bytes:
     try:
         return await reader.readuntil(HEAD_END)
     except asyncio.LimitOverrunError:
-        if not isinstance(reader, LimitedReader) or not reader.allow_large_head():
+        if not isinstance(reader, LimitedReader) or not await reader.allow_large_head():
             raise
         return await reader.readuntil(HEAD_END)
 

@@ -39,7 +39,7 @@ class ApiHandler(Value):
         refused = await self.auth.refuse(request, connection)
         if refused is not None:
             return refused
-        connection.admit()
+        await connection.admit()
         body = await connection.read_body()  # only now, so that nothing but the head of a refused request is read
         return await self.router.answer(replace(request, body=body) if body else request)
 
