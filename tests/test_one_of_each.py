@@ -104,6 +104,19 @@ def applies_patches(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith(PATCH_DIRECTIVES)
 
 
+def reads_http(node: ast.AST) -> bool:
+    """A parser's library, or bytes that end a head or begin a response."""
+    if isinstance(node, ast.Import):
+        return any(alias.name in ("httptools", "h11") for alias in node.names)
+    if isinstance(node, ast.ImportFrom):
+        return node.module in ("httptools", "h11")
+    return (
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, bytes)
+        and (node.value == b"\r\n\r\n" or node.value.startswith(b"HTTP/1"))
+    )
+
+
 def converts_checked_digits(node: ast.AST) -> bool:
     """A function with `int(text)` after `text.isdigit()`: true of endless digits and of those of every script."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -160,9 +173,12 @@ SINGLES = (
         "base/api/patch.py",
     ),
     Single(
+        "HTTP reader", reads_http, ("net/http/",), "net/http/response.py, net/http/tolerant.py, net/http/request.py"
+    ),
+    Single(
         "number of others",
         converts_checked_digits,  # text of the kernel and of the host's own programs; a status of three digits
-        ("base/kit/digits.py", "edges/host/", "edges/probing/http_wire.py"),
+        ("base/kit/digits.py", "edges/host/", "net/http/tolerant.py"),
         "base/kit/digits.py",
     ),
 )
@@ -223,6 +239,11 @@ COPIES = {
         "async def _format_duration(ns): ...",
         'UNITS = {"ms": 1, "s": 1000, "m": 60_000}',
         'UNITS = (("h", 3600), ("m", 60), ("s", 1))',
+    ],
+    "HTTP reader": [
+        "head, _, body = data.partition(b'\\r\\n\\r\\n')",
+        "ok = head.startswith(b'HTTP/1.1 200')",
+        "from httptools import HttpRequestParser",
     ],
     "atomic replacement": [
         "os.replace(temporary, path)",

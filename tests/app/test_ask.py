@@ -280,7 +280,12 @@ def test_without_an_agent_the_error_names_that(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("answer", "output"),
     [
-        (b"", "cannot ask the agent at {path}: the answer was cut short"),
+        (b"", "cannot ask the agent at {path}: no response came"),
+        (b"SSH-2.0-x\r\n", "cannot ask the agent at {path}: the response is not HTTP/1.1"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf",
+            "cannot ask the agent at {path}: the connection ended in the middle of a response",
+        ),
         (b"HTTP/1.1 500 x\r\n\r\nboom\n", "the agent at {path} answered 500: boom"),
         (b"HTTP/1.1 200 OK\r\n\r\nhello", "the agent at {path} gave an answer that is not JSON"),
         (b"HTTP/1.1 403 x\r\n\r\n", "permission denied at {path}: only root may ask the agent"),

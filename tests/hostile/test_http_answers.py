@@ -9,7 +9,7 @@ from hostile.servers import Script, mutated, repeating, sending, serving
 from support.cost import check_cost
 
 from pykubelet.edges.probing.http import HttpProber
-from pykubelet.edges.probing.http_wire import HttpTarget
+from pykubelet.edges.probing.http_target import HttpTarget
 from pykubelet.edges.probing.outcome import Outcome
 
 OUTPUT_CHARACTERS = 16 << 10

@@ -18,7 +18,6 @@ from typing import Any
 from pykubelet.app.amounts import render_amount
 from pykubelet.app.placement_map import map_lines, pod_lines
 from pykubelet.app.volumes_shown import claim_lines, volume_lines
-from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.terminal import escape_controls
 
 ROOT_DIR = "/var/lib/kubelet"
@@ -140,23 +139,25 @@ def _printable(document: Any) -> Any:
 
 
 def _get(where: str, path: str) -> tuple[int, bytes]:
-    """Send one GET over a unix socket, with HTTP/1.0 so that the answer ends with the connection."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
-        link.settimeout(TIMEOUT_S)
-        link.connect(where)
-        link.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
-        parts, size = [], 0
-        while part := link.recv(1 << 16):
-            parts.append(part)
-            size += len(part)
-            if size > ANSWER_BYTES:
-                raise OSError("the answer is too large")
-    head, _, body = b"".join(parts).partition(b"\r\n\r\n")
-    words = head.split(b" ", 2)
-    status = parse_decimal(words[1]) if len(words) > 1 else None
-    if status is None:
-        raise OSError("the answer was cut short")
-    return status, body
+    """Send one GET over a unix socket. Raises OSError."""
+    from pykubelet.net.http.response import BadResponse, ResponseParser  # not needed for a wrong command line
+
+    response = ResponseParser()
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+            link.settimeout(TIMEOUT_S)
+            link.connect(where)
+            link.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+            while not response.complete:
+                if part := link.recv(1 << 16):
+                    response.feed(part)
+                else:
+                    response.end()
+                if response.waiting_bytes > ANSWER_BYTES:
+                    raise OSError("the answer is too large")
+    except BadResponse as error:
+        raise OSError(str(error)) from error
+    return response.status, response.take()
 
 
 # page

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pykubelet.edges.probing.http import HttpProber
-from pykubelet.edges.probing.http_wire import HttpTarget
+from pykubelet.edges.probing.http_target import HttpTarget
 from pykubelet.edges.probing.outcome import Outcome, ProbeVerdict
 from pykubelet.net.http.hops import Headers, make_hop, redirect_hop
 

@@ -13,8 +13,17 @@ from typing import Any
 import pytest
 import uvloop
 
-from pykubelet.net.http.proxy import MUCH, Backend, open_backend, proxy_upgrade
+from pykubelet.net.http.proxy import ANSWER_BYTES, MUCH, Backend, open_backend, proxy_upgrade
 from pykubelet.net.http.server import HEAD_BYTES, Answer, HttpServer, Request, Response, ServedConnection
+
+SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+
+
+async def everything(backend: Backend) -> bytes:
+    received = b""
+    while data := await backend.read(1000):
+        received += data
+    return received
 
 
 async def test_what_was_sent_before_a_reset_is_read() -> None:
@@ -22,7 +31,7 @@ async def test_what_was_sent_before_a_reset_is_read() -> None:
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 101 Switching Protocols\r\n\r\nthe last words")
+        writer.write(SWITCH + b"the last words")
         await writer.drain()
         at_once = struct.pack("ii", 1, 0)
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
@@ -35,7 +44,7 @@ async def test_what_was_sent_before_a_reset_is_read() -> None:
         backend, _ = opened
         await gone.wait()
         await asyncio.sleep(0.05)
-        assert await backend.reader.read() == b"the last words"
+        assert await everything(backend) == b"the last words"
         backend.writer.close()
 
 
@@ -47,6 +56,71 @@ async def test_a_server_that_is_not_there_is_reported() -> None:
     assert answer.status == 500 and answer.body.startswith(b"error dialing backend: ")
 
 
+@pytest.mark.parametrize(
+    ("answer", "status", "body"),
+    [
+        (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 3\r\n\r\nno\nrest", 403, b"no\n"),
+        (b"HTTP/1.1 500 x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nno \r\n4\r\nmore\r\n0\r\n\r\n", 500, b"no more"),
+        (b"HTTP/1.1 400 x\r\nConnection: close\r\n\r\n" + b"x" * 100_000, 400, b"x" * ANSWER_BYTES),
+        (b"HTTP/1.1 400 x\r\nContent-Length: 9\r\n\r\nhalf", 400, b"half"),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 x\r\nContent-Length: 0\r\n\r\n", 404, b""),
+        (b"SSH-2.0-x\r\n", 500, b"error dialing backend: the response is not HTTP/1.1"),
+        (b"HTTP/1.1 101 x\r\n\r\n", 500, b"error dialing backend: the server switches protocols unasked"),
+        (
+            b"HTTP/1.1 101 x\r\nConnection",
+            500,
+            b"error dialing backend: the connection ended in the middle of a response",
+        ),
+        (b"", 500, b"error dialing backend: no response came"),
+        (
+            b"HTTP/1.1 101 x\r\na: " + b"x" * 70_000,
+            500,
+            b"error dialing backend: the head of the response is too large",
+        ),
+    ],
+    ids=[
+        "plain",
+        "chunks",
+        "long",
+        "cut short",
+        "interim",
+        "no HTTP",
+        "no upgrade",
+        "half a head",
+        "nothing",
+        "a large head",
+    ],
+)
+async def test_an_answer_that_is_no_upgrade_is_passed_on_or_reported(answer: bytes, status: int, body: bytes) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
+        opened = await open_backend("POST", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/exec", {})
+    assert opened == Response(status, body)
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+async def test_the_head_is_passed_on_as_it_was_sent_and_what_follows_it_is_read(step: int) -> None:
+    sent = SWITCH + bytes(range(256))
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for at in range(0, len(sent), step):
+            writer.write(sent[at : at + step])
+            await asyncio.sleep(0)
+        writer.close()
+
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
+        opened = await open_backend("POST", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/exec", {})
+        assert not isinstance(opened, Response)
+        backend, head = opened
+        assert (head, await everything(backend)) == (SWITCH, bytes(range(256)))
+        backend.writer.close()
+
+
 BITS = [bytes([n % 251]) * (4096 * (1 + n % 9)) for n in range(300)]
 
 
@@ -55,9 +129,7 @@ def test_much_in_small_bits_comes_whole_and_so_does_its_end(factory: Callable[[]
     async def hear() -> bytes:
         async with await asyncio.start_server(_say(BITS), "127.0.0.1", 0) as server:
             backend = await _backend(server)
-            heard = b""
-            while data := await backend.read():
-                heard += data
+            heard = await everything(backend)
             backend.writer.close()
             return heard
 
@@ -90,7 +162,7 @@ def _say(bits: list[bytes]) -> Callable[[asyncio.StreamReader, asyncio.StreamWri
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
+            writer.write(SWITCH)
             for bit in bits:
                 writer.write(bit)
                 await writer.drain()
@@ -118,7 +190,7 @@ async def streaming(talk: Talk, idle_s: float) -> AsyncIterator[tuple[asyncio.St
 
     async def runtime(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
+        writer.write(SWITCH)
         try:
             await talk(reader, writer)
         finally:

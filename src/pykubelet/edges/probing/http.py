@@ -22,18 +22,14 @@ from pykubelet.base.kit.readiness import Overdue, wait_ready
 from pykubelet.base.kit.text import shorten
 from pykubelet.edges.host.fs.errors import reason_of
 from pykubelet.edges.probing.dial import DialError, abort, dial, literal_family
-from pykubelet.edges.probing.http_wire import (
-    AnswerReader,
-    BadAnswer,
-    HttpTarget,
-    first_hop,
-    target_url,
-)
+from pykubelet.edges.probing.http_target import HttpTarget, first_hop, target_url
 from pykubelet.edges.probing.outcome import OUTPUT_LIMIT, Outcome, ProbeVerdict, errored, failed, passed, warned
 from pykubelet.net.http.hops import MAX_REDIRECTS, REDIRECTS, Hop, UnsendableRequest, redirect_hop
+from pykubelet.net.http.tolerant import AnswerReader, BadAnswer
 
 T = TypeVar("T")
 USER_AGENT = "kube-probe/1.36"
+BODY_LIMIT = 10 << 10
 READ_BYTES = 16 << 10
 PLAIN_ANSWER_TO_TLS = "server gave HTTP response to HTTPS client"
 _PLAIN_ANSWER = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
@@ -111,7 +107,7 @@ class HttpProber:
 
     async def _exchange(self, hop: Hop, progress: _Progress) -> AnswerReader:
         progress.in_body = False
-        answer = AnswerReader()
+        answer = AnswerReader(BODY_LIMIT)
         healthy = False
         connection = await self._connect(hop, progress.deadline)
         try:

@@ -15,6 +15,7 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.net.http.response import BadResponse, ResponseParser
 from pykubelet.net.http.server import Answer, Request, Response, ServedConnection, Takeover, text
 
 CONNECT_DEADLINE_S = 10.0
@@ -32,16 +33,20 @@ _KEPT_BACK = frozenset({"host", "authorization", "cookie", "content-length", "tr
 
 
 class Backend:
-    """A connection to the runtime's streaming server."""
+    """A connection to the runtime's streaming server. `early`: what was read of it before."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, early: bytes = b"") -> None:
         self.reader = reader
         self.writer = writer
+        self._early = early
         self._flow = 0.0
         self._read_at = 0.0
 
     async def read(self, most: int = PIECE) -> bytes:
         """Read up to `most` bytes; b"" at the end. Raises OSError."""
+        if self._early:
+            data, self._early = self._early[:most], self._early[most:]
+            return data
         data = await self.reader.read(most)
         now = asyncio.get_running_loop().time()
         self._flow = self._flow * math.exp((self._read_at - now) / FLOW_S) + len(data)
@@ -93,32 +98,44 @@ async def open_backend(method: str, url: str, headers: Mapping[str, str]) -> tup
     Returns the connection and the head of its answer, or, on failure, the answer for the client.
     """
     try:
-        backend, head = await _ask(method, url, headers)
-    except (_ProxyError, OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        return await _ask(method, url, headers)
+    except (_ProxyError, OSError, TimeoutError, BadResponse) as error:
         return text(500, f"error dialing backend: {error}")
-    status = int(head.split(b" ", 2)[1])
-    return (backend, head) if status == 101 else await _plain_answer(backend, status)
 
 
-async def _ask(method: str, url: str, headers: Mapping[str, str]) -> tuple[Backend, bytes]:
-    """Connect and send the request. Returns the connection and the head of the answer."""
+async def _ask(method: str, url: str, headers: Mapping[str, str]) -> tuple[Backend, bytes] | Response:
+    """Connect, send the request, and read the head of the answer; if the server does not upgrade, the whole answer."""
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname is None:
         raise _ProxyError(f"the runtime names an unusable streaming address: {url}")
     target = parts.path + (f"?{parts.query}" if parts.query else "")
     async with asyncio.timeout(CONNECT_DEADLINE_S):
-        backend = await _connect(parts.hostname, parts.port or 80)
-    reader, writer = backend.reader, backend.writer
+        reader, writer = await _connect(parts.hostname, parts.port or 80)
     try:
         writer.write(_head(method, target, parts.netloc, headers))
         async with asyncio.timeout(HEAD_DEADLINE_S):
-            head = await reader.readuntil(b"\r\n\r\n")
-        if not head.startswith(b"HTTP/1.1 ") or not head[9:12].isdigit():
-            raise _ProxyError("the runtime's streaming server does not speak HTTP")
+            response, head, early = await _read_head(reader)
     except BaseException:
         writer.transport.abort()
         raise
-    return backend, head
+    if response.is_switched:
+        return Backend(reader, writer, early), head
+    return await _plain_answer(reader, writer, response)
+
+
+async def _read_head(reader: asyncio.StreamReader) -> tuple[ResponseParser, bytes, bytes]:
+    """Read a head. Returns it parsed and as it was sent, and what follows it if the server switches protocols.
+
+    Raises BadResponse.
+    """
+    response, received, rest = ResponseParser(upgrades=True), b"", b""
+    while not response.begun:
+        data = await reader.read(HEAD_BYTES)
+        if not data:
+            response.end()
+        received += data
+        rest = response.feed(data)
+    return response, received[: len(received) - len(rest)], rest
 
 
 class _Reader(asyncio.StreamReader):
@@ -131,12 +148,12 @@ class _Reader(asyncio.StreamReader):
         self.feed_eof()
 
 
-async def _connect(host: str, port: int) -> Backend:
+async def _connect(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     loop = asyncio.get_running_loop()
     reader = _Reader(limit=READ_AHEAD, loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
     transport, _ = await loop.create_connection(lambda: protocol, host, port)
-    return Backend(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
 def _head(method: str, target: str, host: str, headers: Mapping[str, str]) -> bytes:
@@ -145,15 +162,20 @@ def _head(method: str, target: str, host: str, headers: Mapping[str, str]) -> by
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-async def _plain_answer(backend: Backend, status: int) -> Response:
-    """The server's answer if it does not upgrade."""
+async def _plain_answer(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, response: ResponseParser
+) -> Response:
+    """The server's answer if it does not upgrade. At most ANSWER_BYTES of its body are read, for a second."""
     body = b""
-    with contextlib.suppress(TimeoutError, OSError):
+    with contextlib.suppress(TimeoutError, OSError, BadResponse):
         async with asyncio.timeout(1.0):
-            while len(body) < ANSWER_BYTES and (data := await backend.reader.read(ANSWER_BYTES)):
-                body += data
-    backend.writer.transport.abort()
-    return Response(status, body)
+            while len(body := body + response.take()) < ANSWER_BYTES and not response.complete:
+                data = await reader.read(ANSWER_BYTES)
+                if not data:
+                    break
+                response.feed(data)
+    writer.transport.abort()
+    return Response(response.status, body[:ANSWER_BYTES])
 
 
 async def _pump_both(client: ServedConnection, backend: Backend, idle_s: float) -> None:

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from itertools import islice
+from typing import NamedTuple
 
-from httptools import HttpParserCallbackError, HttpParserError, HttpResponseParser
-
-from pykubelet.base.kit.values import Value
+from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 _HTTP = b"HTTP/1."
 #: The overhead of a chunked body that does not count: this many bytes for each part, and twice the bytes of its data.
@@ -47,11 +46,11 @@ class BadResponse(ValueError):
         self.detail = detail
 
 
-class ResponseLimits(Value):
+class ResponseLimits(NamedTuple):
     """Limits of a response. `head_bytes`: bytes of all heads before the body. `fields`: header fields of one head.
 
     `interim`: 1xx responses before the final one. `overhead_bytes`: overhead of a chunked body beyond 16 bytes per part and
-    twice its data (as in Go's net/http).
+    twice its data (as in Go's net/http). Not a `Value`, because the commands that use this module import no msgspec.
     """
 
     head_bytes: int = 64 << 10
@@ -88,15 +87,22 @@ class ResponseParser:
     _failure: BadResponse | None = None
 
     def __init__(
-        self, limits: ResponseLimits = _DEFAULT_LIMITS, *, has_body: bool = True, pads_chunks: bool = False
+        self,
+        limits: ResponseLimits = _DEFAULT_LIMITS,
+        *,
+        has_body: bool = True,
+        upgrades: bool = False,
+        pads_chunks: bool = False,
     ) -> None:
-        """`has_body`: False for the response to CONNECT, which ends with its head. `pads_chunks`: blanks may follow the size of
-        a chunk (as in Go's net/http); only for connections without a further request.
+        """`has_body`: False for the response to CONNECT, which ends with its head. `upgrades`: another protocol was requested, so
+        that a response with status 101 ends with its head, too. `pads_chunks`: blanks may follow the size of a chunk (as in Go's
+        net/http); only for connections without a further request.
         """
         self.parts: list[bytes] = []
         self.on_body = self.parts.append
         self._limits = limits
         self._has_body = has_body
+        self._upgrades = upgrades
         self._pads_chunks = pads_chunks
         self._fields: list[tuple[bytes, bytes]] = []
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
@@ -105,6 +111,11 @@ class ResponseParser:
     def begun(self) -> bool:
         """Whether the final head has arrived."""
         return self.status > 0
+
+    @property
+    def is_switched(self) -> bool:
+        """Whether the connection carries another protocol after the head: to CONNECT any response, else one with status 101."""
+        return self.status == 101 or (self.status > 0 and not self._has_body)
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -123,7 +134,7 @@ class ResponseParser:
         return taken
 
     def feed(self, data: bytes) -> bytes:
-        """Process bytes. Returns those after the head of a response to CONNECT, else b"".
+        """Process bytes. Returns those after the head of a response to CONNECT or of a switch of protocols, else b"".
 
         Raises BadResponse, and raises it again at every later call.
         """
@@ -131,13 +142,12 @@ class ResponseParser:
             raise self._failure
         if self.complete:
             self.keeps_alive = self.keeps_alive and not data  # no request was sent that this could answer
-            return b"" if self._has_body else data
+            return data if self.is_switched else b""
         if len(self._start) < len(_HTTP):
             self._check_start(data)
         if not self._has_body:
             return self._feed_head(data)
-        self._feed(data)
-        return b""
+        return self._feed(data)
 
     def end(self) -> None:
         """Process the end of the connection. Raises BadResponse if the response is not complete."""
@@ -163,7 +173,8 @@ class ResponseParser:
                 return data[end:]
         return b""
 
-    def _feed(self, data: bytes) -> None:
+    def _feed(self, data: bytes) -> bytes:
+        """Parse. Returns what follows the head of a switch of protocols."""
         parser, parts = self._parser, self.parts
         assert parser is not None
         had_begun, before = self.status > 0, len(parts)
@@ -171,6 +182,9 @@ class ResponseParser:
             self._head_bytes += len(data)
         try:
             parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            self._parser = None
+            return data[upgrade.args[0] :]
         except HttpParserError as error:
             if not self.complete:
                 if isinstance(error, HttpParserCallbackError) and self._failure is None:
@@ -192,6 +206,7 @@ class ResponseParser:
             self._overhead = max(0, self._overhead + len(data) - free)
             if self._overhead > self._limits.overhead_bytes:
                 raise self._failed(ResponseProblem.CHUNK_OVERHEAD)
+        return b""
 
     def _failed(self, problem: ResponseProblem, detail: str = "") -> BadResponse:
         """Record a failure, unless a callback has recorded one, and return it."""
@@ -233,7 +248,7 @@ class ResponseParser:
         version = parser.get_http_version()
         if status < 100 or (version != "1.1" and version != "1.0"):
             raise self._refused(ResponseProblem.NOT_HTTP)
-        if status == 101:
+        if status == 101 and not (self._upgrades and parser.should_upgrade()):
             raise self._refused(ResponseProblem.UNEXPECTED_UPGRADE)
         ends = not self._frame_body(parser) and status != 204 and status != 304
         self.keeps_alive = not ends and version == "1.1" and parser.should_keep_alive()

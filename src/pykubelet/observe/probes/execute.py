@@ -26,7 +26,7 @@ from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.probing.grpc_health import probe_grpc
 from pykubelet.edges.probing.http import HttpProber
-from pykubelet.edges.probing.http_wire import HttpTarget
+from pykubelet.edges.probing.http_target import HttpTarget
 from pykubelet.edges.probing.outcome import Outcome, errored, failed, passed
 from pykubelet.edges.probing.tcp import probe_tcp
 

@@ -23,7 +23,7 @@ from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.probing.dial import join_host_port
 from pykubelet.edges.probing.http import PLAIN_ANSWER_TO_TLS, HttpProber
-from pykubelet.edges.probing.http_wire import HttpTarget
+from pykubelet.edges.probing.http_target import HttpTarget
 
 USER_AGENT = "kube-lifecycle/1.36"
 OUTPUT_LIMIT = 10 << 10

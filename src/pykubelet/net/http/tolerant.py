@@ -1,7 +1,10 @@
-"""The request of an HTTP probe, and the parser of its answer. Pure.
+"""Parses a response as tolerantly as Go's client, with its error texts. Pure.
 
-At most 10 KiB of the body are read. The answer comes from a container, so all its parts have limits: heads and interim
-answers together, header fields, the `Location`, and the overhead of a chunked body.
+llhttp parses the response (`response.py`). If it refuses the head, the head is parsed by the rules of Go's net/http, which accept
+some of them (bare LF, folded fields, equal lengths), and llhttp gets an equivalent head in strict form. All parts have limits:
+heads and interim responses together, header fields, the `Location`, the overhead of a chunked body, and the body itself.
+
+Source: RFC 9112; the behavior of Go's net/http client.
 """
 
 from __future__ import annotations
@@ -9,15 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from urllib.parse import quote, urlsplit
 
 from pykubelet.base.kit.digits import parse_decimal
-from pykubelet.base.kit.values import Value
-from pykubelet.edges.probing.dial import join_host_port
-from pykubelet.net.http.hops import PATH_SAFE, Headers, Hop, UnsendableRequest, make_hop
 from pykubelet.net.http.response import BadResponse, ResponseLimits, ResponseParser, ResponseProblem
 
-BODY_LIMIT = 10 << 10
 #: The most bytes of all heads of an answer, including interim answers (1xx).
 HEAD_LIMIT = 64 << 10
 MAX_FIELDS = 1000
@@ -25,10 +23,6 @@ MAX_INTERIM = 5
 MAX_LOCATION = 4 << 10
 _LINE_LIMIT = 4096
 _SHOWN = 512
-#: Targets larger than this are not kept in caches.
-_CACHED_BYTES = 2048
-_QUERY_SAFE = PATH_SAFE + '?[]{}|\\^`"<>#'
-_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|[\x00-\x1f\x7f]")
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 _LIMITS = ResponseLimits(head_bytes=HEAD_LIMIT, fields=MAX_FIELDS, interim=MAX_INTERIM)
 _HEAD_PROBLEMS = {
@@ -44,81 +38,17 @@ _VERSION = re.compile(r"HTTP/1\.[0-9]")
 
 
 class BadAnswer(Exception):
-    """The answer is not HTTP/1.x, or is incomplete. The message is the reference's."""
-
-
-class HttpTarget(Value):
-    """The target of a GET. `host`: without brackets. `path`: as in the manifest; it may include a query."""
-
-    scheme: str
-    host: str
-    port: int
-    path: str = "/"
-    headers: Headers = ()
-
-
-def target_url(target: HttpTarget) -> str:
-    """The URL, as messages print it. A path that is not valid in a URL is escaped literally."""
-    return _known_url(target) if _is_small(target) else _make_url(target)
-
-
-def _is_small(target: HttpTarget) -> bool:
-    """Whether values derived from the target may be cached."""
-    headers = sum(len(name) + len(value) for name, value in target.headers)
-    return len(target.host) + len(target.path) + headers <= _CACHED_BYTES
-
-
-@lru_cache(maxsize=4096)
-def _known_url(target: HttpTarget) -> str:
-    return _make_url(target)
-
-
-def _make_url(target: HttpTarget) -> str:
-    try:
-        path, mark, query = _parsed_path(target.path)
-    except ValueError:
-        path, mark, query = quote(target.path, safe=PATH_SAFE.replace("%", "")), "", ""
-    if path and not path.startswith("/"):
-        path = f"/{path}"
-    return f"{target.scheme}://{join_host_port(target.host, target.port)}{path}{mark}{query}"
-
-
-def _parsed_path(given: str) -> tuple[str, str, str]:
-    """Split into path, question mark and query, each escaped where necessary. Raises ValueError if it is not a URL."""
-    if _BAD_ESCAPE.search(given):
-        raise ValueError("a bad escape")
-    head, mark, query = given.partition("#")[0].partition("?")
-    if head.startswith("//") or "://" in head.partition("/")[0] + "//":
-        head = urlsplit(head).path
-    return quote(head, safe=PATH_SAFE), mark, quote(query, safe=_QUERY_SAFE)
-
-
-def first_hop(target: HttpTarget, agent: str) -> Hop:
-    """The first request to send. Raises UnsendableRequest if it cannot be sent."""
-    return _known_first_hop(target, agent) if _is_small(target) else _make_first_hop(target, agent)
-
-
-@lru_cache(maxsize=4096)
-def _known_first_hop(target: HttpTarget, agent: str) -> Hop:
-    return _make_first_hop(target, agent)
-
-
-def _make_first_hop(target: HttpTarget, agent: str) -> Hop:
-    url = target_url(target)
-    try:
-        return make_hop(url, target.headers, agent)
-    except ValueError as error:
-        raise UnsendableRequest(f'parse "{url}": {str(error).lower()}') from error
+    """The response is not HTTP/1.x, or is incomplete. The message is that of Go's client."""
 
 
 class AnswerReader:
-    """Parses an answer. Pass received bytes to `feed` until it returns true; call `end` if the peer closes the connection.
+    """Parses a response. Pass received bytes to `feed` until it returns true; call `end` if the peer closes the connection.
 
-    llhttp parses the answer. If it refuses the head, the head is parsed by the rules of the reference's client, which accepts
-    some of them (bare LF, folded fields, both lengths), and llhttp gets an equivalent head in strict form. Raises BadAnswer.
+    `body_limit`: the bytes of the body that are wanted. `location`: the target of a redirect. Raises BadAnswer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, body_limit: int) -> None:
+        self._body_limit = body_limit
         self.status = 0
         self.location = ""
         self.body = bytearray()
@@ -167,8 +97,8 @@ class AnswerReader:
                 return False
             self._begin()
         self.body += parser.take()
-        del self.body[BODY_LIMIT:]
-        return parser.complete or len(self.body) >= BODY_LIMIT
+        del self.body[self._body_limit :]
+        return parser.complete or len(self.body) >= self._body_limit
 
     def _begin(self) -> None:
         status = self._parser.status
@@ -221,9 +151,9 @@ def _check_head(size: int) -> None:
 
 
 def _plain_head(data: bytes) -> tuple[int, bytes, bytes] | None:
-    """Parse the final head of `data` by the reference's rules: its status, the relevant fields, and the rest of `data`.
+    """Parse the final head of `data` by Go's rules: its status, the relevant fields, and the rest of `data`.
 
-    None if the head is not complete. Interim answers are skipped. Raises BadAnswer if the reference refuses the head too.
+    None if the head is not complete. Interim answers are skipped. Raises BadAnswer if Go's client refuses the head too.
     """
     start = 0
     for _ in range(MAX_INTERIM + 1):

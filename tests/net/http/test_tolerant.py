@@ -1,4 +1,4 @@
-"""Answers to probes: heads that the parser refuses and the reference's client accepts, and their error texts."""
+"""Responses that Go's client accepts: heads that the parser refuses and the reference's client accepts, and their error texts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.edges.probing.http_wire import BODY_LIMIT, AnswerReader, BadAnswer
+from pykubelet.net.http.tolerant import AnswerReader, BadAnswer
 
+BODY_LIMIT = 10 << 10
 OK = b"HTTP/1.1 200 OK\r\n"
 HI = b"Content-Length: 2\r\n\r\nhi"
 CHUNKS = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -15,7 +16,7 @@ BROKEN = "net/http: HTTP/1.x transport connection broken: "
 
 
 def read(data: bytes, step: int = 1 << 16) -> AnswerReader:
-    answer = AnswerReader()
+    answer = AnswerReader(BODY_LIMIT)
     for at in range(0, len(data), step):
         if answer.feed(data[at : at + step]):
             return answer
@@ -101,7 +102,7 @@ def test_errors_have_the_references_wording(data: bytes, message: str | None, st
 
 @pytest.mark.parametrize("data", [OK + b"\r\n", OK + b"Content-Length: 99999\r\n\r\n", CHUNKS + b"ffff\r\n"])
 def test_no_more_of_a_body_is_kept_than_the_limit(data: bytes) -> None:
-    answer = AnswerReader()
+    answer = AnswerReader(BODY_LIMIT)
     assert not answer.feed(data + b"x")
     assert answer.feed(b"x" * 16_000)
     assert bytes(answer.body) == b"x" * BODY_LIMIT
