@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import urllib.request
 from collections.abc import AsyncIterator
@@ -138,6 +139,8 @@ def test_from_nothing_to_a_pod_then_the_next_version_and_back_and_removal() -> N
         "Restart": "always",
         "Delegate": "yes",
     }
+    assert show(UNIT, "UMask") == {"UMask": "0022"}
+    assert stat.S_IMODE((CONFIG.parent / "conf.d").stat().st_mode) == 0o750
     assert healthz() == "ok"
     assert run("pykubelet", "--version").strip().endswith(f"+pykubelet.{pykubelet.__version__}")
     wait_running("one")

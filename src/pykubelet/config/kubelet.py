@@ -16,6 +16,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from pykubelet.base.kit.durations import MILLISECOND, MINUTE, SECOND, Duration
+from pykubelet.base.kit.values import repr_without
 
 T = TypeVar("T")
 
@@ -270,3 +271,6 @@ class KubeletConfiguration(_Part, frozen=True, kw_only=True):
     imageServiceEndpoint: str = ""
     failCgroupV1: Ptr[bool] = True
     userNamespaces: UserNamespaceSettings = UserNamespaceSettings()
+
+    def __repr__(self) -> str:
+        return repr_without(self, ("staticPodURL", "staticPodURLHeader"))  # they may have a password

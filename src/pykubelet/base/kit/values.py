@@ -14,6 +14,7 @@ changes in place is a plain `Struct`.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar, dataclass_transform
 
 from msgspec import Struct, field
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 else:
     from msgspec.structs import replace
 
-__all__ = ["RedactedValue", "Value", "field", "replace"]
+__all__ = ["RedactedValue", "Value", "field", "replace", "repr_without"]
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -37,5 +38,10 @@ class RedactedValue(Value):
     hidden: ClassVar[tuple[str, ...]] = ()
 
     def __repr__(self) -> str:
-        shown = (f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name not in self.hidden)
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return repr_without(self, self.hidden)
+
+
+def repr_without(value: Struct, hidden: Collection[str]) -> str:
+    """The repr of a struct without the fields named in `hidden`."""
+    shown = (f"{name}={getattr(value, name)!r}" for name in value.__struct_fields__ if name not in hidden)
+    return f"{type(value).__name__}({', '.join(shown)})"
