@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from act.pods.node import WEB, Node, named, node, static
 from act.pods.scenes import IMAGE, container, pod, running_script, sidecar
+from support.file_calls import observed_file_calls
 from support.tracing import recorded
 
 from pykubelet.act.pods.metrics import RESTARTED, START_DURATIONS, WORK_DURATIONS
@@ -50,6 +51,17 @@ async def test_a_pod_comes_up_and_goes_without_a_trace(tmp_path: Path) -> None:
         assert n.log_links() == []
         timeline = ["Created", "Started", "Killing"]
         assert [event.reason for event in n.recorder.events if event.reason in timeline] == timeline
+
+
+async def test_no_file_of_a_pod_is_touched_on_the_event_loop(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        with observed_file_calls() as calls:
+            n.want(WEB)
+            await n.wait_running("web")
+            n.unwant("web")
+            await n.wait_gone("web")
+        logs = f"{tmp_path}/logs/shop_web_uid-web/app"  # where the double of the runtime writes
+        assert [call for call in calls if logs not in call] == []
 
 
 async def test_a_pod_with_a_name_that_no_directory_can_have_goes_at_once(tmp_path: Path) -> None:

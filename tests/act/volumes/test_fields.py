@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from act.volumes.samples import NODE, empty_dir, make_pod
+from act.volumes.samples import NODE, claimed, empty_dir, make_pod
 
 from pykubelet.act.volumes.fields import field_value, quote
 from pykubelet.act.volumes.kind import Plan, RefusedPlan, UndecidedPlan
 from pykubelet.act.volumes.kinds.empty_dir import EmptyDirPlan
+from pykubelet.act.volumes.kinds.host_path import HostPathPlan
 from pykubelet.act.volumes.model import Inputs
 from pykubelet.act.volumes.payloads.payload import PayloadPlan
 from pykubelet.act.volumes.plan import plan_volume
+from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import (
     ConfigMapProjection,
     Container,
@@ -182,3 +186,19 @@ def test_a_volume_of_environment_files_is_used() -> None:
     volumes = (empty_dir("env"), empty_dir("work"), empty_dir("idle"))
     pod = Pod(spec=PodSpec(containers=(main,), initContainers=(first,), volumes=volumes))
     assert [v.name for v in used_volumes(pod)] == ["env", "work"]
+
+
+@pytest.mark.parametrize("text", ["/a\0b", "/a\ud800"])
+@pytest.mark.parametrize("source", ["local", "hostPath", "nfs"])
+def test_a_persistent_volume_with_text_that_no_file_can_have_is_refused(source: str, text: str) -> None:
+    spec: dict[str, Any] = {source: {"path": text, **({"server": "s"} if source == "nfs" else {})}}
+    volume, content = claimed(**spec)
+    made = plan_volume(make_pod(volume), volume, Inputs(node=NODE, content=content), Paths("/k", "/logs"))
+    assert isinstance(made, RefusedPlan)
+    assert made.error.startswith(f"{source}.path: must not have ")
+
+
+def test_a_relative_host_path_lies_below_the_root() -> None:
+    volume = from_object(Volume, {"name": "v", "hostPath": {"path": "srv/data", "type": "Directory"}})
+    made = plan_volume(make_pod(volume), volume, Inputs(node=NODE), Paths("/k", "/logs"))
+    assert isinstance(made, HostPathPlan) and made.path == "/srv/data"

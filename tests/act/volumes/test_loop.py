@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from act.volumes.samples import NODE, empty_dir, lifecycles, make_pod, roster, running
 from support.agent import WAIT_S
@@ -117,7 +118,9 @@ class Agent:
             pod = now.pods.get(PodUID(uid))
             return pod is not None and pod.ready
 
-        return (await self.wait(ready, limit_s)).pods[PodUID(uid)]
+        found = (await self.wait(ready, limit_s)).pods[PodUID(uid)]
+        msgspec.json.encode(found)  # what is published can be shown: a path in it is plain text
+        return found
 
     async def wait_gone(self, path: str) -> None:
         await until(lambda: not os.path.exists(path))

@@ -17,7 +17,7 @@ class Beneath(str):
     `top`: the agent's own directory, which an administrator may have replaced by a link. `inside`: the path below it. As a
     string it is the whole path, to be shown, compared or sent. The functions of `edges/host/fs/beneath.py` work on the file:
     from a descriptor of `top`, without links and without `..`, so that no name leads out of `top`. `a / b` is the file `b` in the
-    directory `a`; no check is made before the file is used.
+    directory `a`; no check is made before the file is used. Values that other components read have plain text: `str(path)`.
     """
 
     __slots__ = ("inside", "top")

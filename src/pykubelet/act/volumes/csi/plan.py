@@ -167,7 +167,7 @@ def _plan_mount(
     path, relabels = directory if access.is_block else target, not access.is_block and not data.context
     mounted = inputs.mounted(path, read_only=read_only, supports_relabel=relabels, is_measured=False)
     return CsiPlan(
-        replace(mounted, csi=DrivenVolume(data.driver, data.handle, target if access.is_block else "")),
+        replace(mounted, csi=DrivenVolume(data.driver, data.handle, str(target) if access.is_block else "")),
         directory=directory,
         target=target,
         map=map,
