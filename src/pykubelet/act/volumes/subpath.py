@@ -68,7 +68,7 @@ class Subpaths:
         outcome = await self._flight.run(f"subpath/{uid}/{volume}/{container}/{index}", work, DEADLINE_S)
         match outcome:
             case Done():
-                return target
+                return str(target)
             case Uncertain():
                 what, reason = "prepare subPath", f"no answer within {DEADLINE_S:g}s"
                 cause = reason

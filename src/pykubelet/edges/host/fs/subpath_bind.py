@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 
-from pykubelet.edges.host.fs import files, mounts, subpaths
+from pykubelet.base.model.paths import Beneath
+from pykubelet.edges.host.fs import beneath, mounts, subpaths
 from pykubelet.edges.host.fs.errors import HostError, translating
 
 
-def bind_beneath(root: str, relative: str, target: str) -> None:
+def bind_beneath(root: str, relative: str, target: Beneath) -> None:
     """Bind-mount `root/relative` at `target`, which is created as a directory or file.
 
     An existing mount is kept if it is the same file, else replaced. Raises HostError as `subpaths.open_beneath` does.
@@ -29,30 +30,30 @@ def bind_beneath(root: str, relative: str, target: str) -> None:
         os.close(descriptor)
 
 
-def _is_same(descriptor: int, target: str) -> bool:
+def _is_same(descriptor: int, target: Beneath) -> bool:
     with translating("stat", target):
         return os.path.samestat(os.fstat(descriptor), os.lstat(target))
 
 
-def _make_target(target: str, directory: bool) -> None:
+def _make_target(target: Beneath, directory: bool) -> None:
     """Create the target as a directory or file. An existing target of the other kind is replaced."""
-    files.make_dirs(os.path.dirname(target), 0o750)
-    present = files.stat_file(target, follow=False)
+    beneath.make_dirs(target.parent, 0o750)
+    present = beneath.stat_file(target)
     if present is not None and present.is_dir != directory:
         remove_target(target)
     if directory:
-        files.make_dirs(target, 0o750)
+        beneath.make_dirs(target, 0o750)
     else:
-        files.create_file(target, 0o640)
+        beneath.create_file(target, 0o640)
 
 
-def remove_target(target: str) -> None:
+def remove_target(target: Beneath) -> None:
     """Unmount all mounts at `target`, and remove the empty directory or file."""
     while mounts.unmount(target):
         continue
     try:
-        files.remove_dir(target)
+        beneath.remove_dir(target)
     except HostError as error:
         if not error.is_not_found:
             raise
-        files.remove_file(target)
+        beneath.remove_file(target)
