@@ -35,7 +35,11 @@ def test_plain_objects_decode_too() -> None:
 @pytest.mark.parametrize(
     ("text", "path", "reason"),
     [
-        (b'{"spec":{"containers":[{"name":5}]}}', "spec.containers[0].name", "expected string, got integer"),
+        (
+            b'{"spec":{"containers":[{"name":5}]}}',
+            "spec.containers[0].name",
+            "expected string, got integer: text that looks so needs quotes",
+        ),
         (b'{"spec":{"containers":{}}}', "spec.containers", "expected list, got object"),
         (b'{"spec":{"hostPID":"yes"}}', "spec.hostPID", "expected boolean, got string"),
         (b'{"spec":{"priority":1.5}}', "spec.priority", "expected integer, got number"),
@@ -48,3 +52,23 @@ def test_errors_name_the_field(text: bytes, path: str, reason: str) -> None:
     with pytest.raises(codec.DecodeError) as caught:
         codec.decode(core.Pod, text)
     assert (caught.value.path, caught.value.reason) == (path, reason)
+
+
+@pytest.mark.parametrize(
+    ("pod", "path", "reason"),
+    [
+        ({"metadata": {"labels": {"a": "b", "version": 1.1, "c": "d"}}}, "metadata.labels[version]", "got number"),
+        ({"metadata": {"annotations": {"a/b.c": True, "n": None}}}, "metadata.annotations[a/b.c]", "got boolean"),
+        ({"spec": {"nodeSelector": {"a": "b", "c": 1}}}, "spec.nodeSelector[c]", "got integer"),
+        (
+            {"spec": {"containers": [{"name": "a"}, {"resources": {"limits": {"cpu": 1, "memory": {}}}}]}},
+            "spec.containers[1].resources.limits[memory]",
+            "got object",
+        ),
+    ],
+)
+def test_errors_of_plain_objects_name_the_key_of_a_map(pod: dict[str, object], path: str, reason: str) -> None:
+    with pytest.raises(codec.DecodeError) as caught:
+        codec.from_object(core.Pod, pod)
+    assert caught.value.path == path
+    assert reason in caught.value.reason

@@ -69,7 +69,7 @@ def test_static_pod_of_a_url_tolerates_nothing_more() -> None:
 
 
 def test_own_uid_and_namespace_win() -> None:
-    pod = only_pod(text(metadata={"name": "web", "uid": "mine", "namespace": "kube-system"}))
+    [pod], _ = with_remarks(text(metadata={"name": "web", "uid": "mine", "namespace": "kube-system"}))
     assert (pod.metadata.uid, pod.metadata.namespace) == ("mine", "kube-system")
     assert pod.metadata.annotations["kubernetes.io/config.hash"] == "mine"
 
@@ -275,6 +275,15 @@ def test_limits_that_nothing_enforces_are_remarked() -> None:
     assert [one.text for one in remarks] == [
         "spec.volumes[0].emptyDir.sizeLimit: is not enforced: static pods are not evicted",
         "spec.containers[0].resources.limits[ephemeral-storage]: is not enforced: static pods are not evicted",
+    ]
+
+
+def test_a_fixed_uid_is_remarked() -> None:
+    [pod], remarks = with_remarks(text(metadata={"name": "web", "uid": "5b7c1f6e"}))
+    assert pod.metadata.uid == "5b7c1f6e"
+    assert [one.text for one in remarks] == [
+        "metadata.uid: with a fixed uid, an edit restarts only containers whose image changes; "
+        "without one, it starts the pod anew"
     ]
 
 

@@ -144,7 +144,7 @@ def test_base_60_numbers_and_dates_are_text() -> None:
 
 @pytest.mark.parametrize("uid", ["a", "0b2d1cc4-5b3f-4f0e-8f7e-0c7b7b6c6f10", "f" * 64])
 def test_a_plain_uid_of_a_manifest_stays(uid: str) -> None:
-    (pod,) = decode_manifest(with_metadata(uid=uid), file_origin("/m"), ManifestRules("n"))
+    pod, _remark = decode_manifest(with_metadata(uid=uid), file_origin("/m"), ManifestRules("n"))
     assert isinstance(pod, Pod), pod
     assert pod.metadata.uid == uid
 

@@ -33,6 +33,21 @@ _WORDS = {
     "null": "null",
 }
 
+_TYPES = {
+    str: "string",
+    int: "integer",
+    bool: "boolean",
+    float: "number",
+    list: "list",
+    dict: "object",
+    type(None): "null",
+}
+#: What stands for a key of a map in the decoder's paths.
+_ANY_KEY = "[...]"
+#: YAML takes plain words for something else than text.
+_UNQUOTED = tuple(f"expected string, got {kind}" for kind in ("integer", "number", "boolean"))
+_QUOTES = ": text that looks so needs quotes"
+
 
 class DecodeError(ValueError):
     """Bytes or an object do not have the expected format. `path`: the field; empty for the whole."""
@@ -75,11 +90,12 @@ def from_object(kind: type[T], value: object) -> T:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         if "null`" not in str(error):
-            raise _translated(error) from error
+            raise _translated(error, value) from error
+    value = without_nulls(value)
     try:
-        return msgspec.convert(without_nulls(value), kind)
+        return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise _translated(error) from error
+        raise _translated(error, value) from error
 
 
 def _without_null_times(data: bytes) -> bytes:
@@ -108,13 +124,31 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
-def _translated(error: msgspec.ValidationError) -> DecodeError:
+def _translated(error: msgspec.ValidationError, value: object = None) -> DecodeError:
+    """The error with the field's path and plain words. `value`: the object, if it is there: it names the key in a map."""
     text = str(error)
     reason, found, place = text.rpartition(_WHERE)
     reason, place = (reason, place) if found and place.endswith("`") else (text, "`")
     path = place[:-1].removeprefix("$").removeprefix(".")
     words = re.sub(r"`([^`]*)`", lambda found: _spoken(found[1]), reason)
-    return DecodeError(path.replace("[...]", "[*]"), words[:1].lower() + words[1:])
+    words = words[:1].lower() + words[1:]
+    if path.endswith(_ANY_KEY):
+        path = path.removesuffix(_ANY_KEY) + f"[{_wrong_key(value, path.removesuffix(_ANY_KEY), words)}]"
+    hint = _QUOTES if words in _UNQUOTED else ""
+    return DecodeError(path.replace(_ANY_KEY, "[*]"), words + hint)
+
+
+def _wrong_key(value: object, path: str, words: str) -> str:
+    """The first key of the map at a path whose value has the type that is not the expected one; `*` if it is not found."""
+    for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
+        try:
+            value = value[int(index)] if index else value[name]  # type: ignore[index]
+        except (LookupError, TypeError):
+            return "*"
+    if not isinstance(value, dict):
+        return "*"
+    wrong = words.rpartition(", got ")[2]
+    return next((str(key) for key, item in value.items() if _TYPES.get(type(item)) == wrong), "*")
 
 
 def _spoken(types: str) -> str:

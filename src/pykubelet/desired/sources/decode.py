@@ -28,7 +28,7 @@ from pykubelet.config.settings import Settings
 from pykubelet.desired.sources.classes import class_remarks
 from pykubelet.desired.sources.echoes import without_echoes
 from pykubelet.desired.sources.references import api_reference, never_allowed
-from pykubelet.desired.sources.static import Origin, foreign_fields, make_static, unenforced_limits
+from pykubelet.desired.sources.static import Origin, foreign_fields, make_static, static_remarks
 from pykubelet.desired.sources.storage import KINDS, StorageKind, decode_object
 
 #: The kinds of objects besides pods, with their API versions.
@@ -210,7 +210,7 @@ def _decode_pod(manifest: dict[str, object], origin: Origin, rules: ManifestRule
         return (problem(origin, prefix + "metadata.name", "invalid pod: name is needed for the pod"),)
     if pod.metadata.uid and not is_pod_uid(pod.metadata.uid):
         return (problem(origin, prefix + "metadata.uid", UID_RULE),)
-    ignored = foreign_fields(pod)
+    ignored, has_uid = foreign_fields(pod), bool(pod.metadata.uid)
     pod = make_static(default_pod(pod), manifest, origin, rules.node_name)
     if errors := validate_pod(pod, comparisons=rules.comparisons):
         errors = without_echoes(errors, pod, manifest)
@@ -220,7 +220,12 @@ def _decode_pod(manifest: dict[str, object], origin: Origin, rules: ManifestRule
             return (problem(origin, prefix + "spec", f"static pods may not use {thing}"),)
     elif resource := api_reference(pod, rules.is_standalone):
         return (problem(origin, prefix + "spec", f"static pods may not reference {resource}"),)
-    odd = (*ignored, *class_remarks(pod, rules.is_standalone), *pod_warnings(pod), *unenforced_limits(pod))
+    odd = (
+        *ignored,
+        *class_remarks(pod, rules.is_standalone),
+        *pod_warnings(pod),
+        *static_remarks(pod, has_uid),
+    )
     remarks = (
         Remark(origin.shown, cut(prefix + path), cut(reason), pod.metadata.uid)
         for path, reason in islice(odd, MAX_PROBLEMS)

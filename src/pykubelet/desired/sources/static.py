@@ -22,6 +22,9 @@ from pykubelet.base.model import labels
 
 _OWN_ANNOTATIONS = (labels.CONFIG_MIRROR, labels.CONFIG_SOURCE, labels.CONFIG_HASH, labels.CONFIG_SEEN)
 _NEVER_EVICTED = "is not enforced: static pods are not evicted"
+_FIXED_UID = (
+    "with a fixed uid, an edit restarts only containers whose image changes; without one, it starts the pod anew"
+)
 NO_EXECUTE = core.Toleration(operator="Exists", effect="NoExecute")
 
 
@@ -77,8 +80,13 @@ def foreign_fields(pod: core.Pod) -> list[tuple[str, str]]:
     return found
 
 
-def unenforced_limits(pod: core.Pod) -> Iterator[tuple[str, str]]:
-    """The limits that only eviction enforces, as path and reason: static pods are critical, so that they are not evicted."""
+def static_remarks(pod: core.Pod, has_uid: bool) -> Iterator[tuple[str, str]]:
+    """What is different from a pod of the API, as path and reason. `has_uid`: the manifest has a UID.
+
+    Only eviction enforces some limits, and static pods are critical, so that they are not evicted.
+    """
+    if has_uid:
+        yield "metadata.uid", _FIXED_UID
     for i, volume in enumerate(pod.spec.volumes):
         data = volume.emptyDir
         if data is not None and data.sizeLimit is not None and not data.medium:
