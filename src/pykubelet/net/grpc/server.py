@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING
 
 from h2.errors import ErrorCodes
 
+from pykubelet.base.kit.bucket import TokenBucket
+from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.net.grpc.http2 import ConnectionFault
+from pykubelet.net.grpc.status import Code, RpcError
 
 if TYPE_CHECKING:
     from pykubelet.net.grpc.server_connection import ServerConnection
@@ -29,6 +32,19 @@ MAX_CONNECTIONS = 16
 IDLE_S = 300.0
 #: The most seconds that a closed connection may take to send the rest.
 CLOSE_S = 1.0
+
+
+class CallLimit:
+    """Limits calls to `qps` a second and `burst` at once; those beyond are refused, as the reference does."""
+
+    def __init__(self, qps: float, burst: int, clock: Clock) -> None:
+        self._bucket = TokenBucket(qps, burst)
+        self._clock = clock
+
+    def check(self) -> None:
+        """Count a call. Raises RpcError (RESOURCE_EXHAUSTED) if it is beyond the limit."""
+        if not self._bucket.take(self._clock.monotonic()):
+            raise RpcError(Code.RESOURCE_EXHAUSTED, "rejected by rate limit")
 
 
 class RpcServer:

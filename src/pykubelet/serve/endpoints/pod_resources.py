@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from google.protobuf.message import DecodeError
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.bucket import TokenBucket
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.metrics import Counter
@@ -23,7 +22,7 @@ from pykubelet.base.model.lifecycle import ENDED_STAGES, Stage
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.roster import TERMINAL_PHASES
 from pykubelet.edges.plugins import podresources_pb2 as pb
-from pykubelet.net.grpc.server import Method
+from pykubelet.net.grpc.server import CallLimit, Method
 from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet.serve.endpoints.known_pods import KnownPods
 from pykubelet.serve.endpoints.pod_resources_messages import (
@@ -79,8 +78,7 @@ class PodResources:
     def __init__(self, pods: KnownPods, cells: ResourceCells, clock: Clock) -> None:
         self._pods = pods
         self._cells = cells
-        self._clock = clock
-        self._bucket = TokenBucket(QPS, BURST)
+        self._limit = CallLimit(QPS, BURST, clock)
         self._making = asyncio.Lock()  # one answer at a time, because each may need much memory
 
     def methods(self) -> dict[str, Method]:
@@ -143,8 +141,7 @@ class PodResources:
     def _limited(self, version: str, method: Method) -> Method:
         async def answer(request: bytes) -> bytes:
             REQUESTS.inc(version)
-            if not self._bucket.take(self._clock.monotonic()):
-                raise RpcError(Code.RESOURCE_EXHAUSTED, "rejected by rate limit")
+            self._limit.check()
             try:
                 async with self._making:
                     return await method(request)

@@ -25,6 +25,7 @@ from pykubelet.act.placement.devices.metrics import ALLOCATIONS, REGISTRATIONS
 from pykubelet.act.placement.provider import AllocationError, Question
 from pykubelet.base.api.validation.resources import is_extended
 from pykubelet.base.kit.backoff import BackoffPolicy
+from pykubelet.base.kit.bucket import TokenBucket
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
@@ -44,12 +45,16 @@ from pykubelet.edges.plugins.device_plugin import (
     registered,
 )
 from pykubelet.edges.plugins.rpc import PluginCallError
-from pykubelet.net.grpc.server import Method
+from pykubelet.net.grpc.server import CallLimit, Method
 from pykubelet.net.grpc.status import Code, RpcError
 
 log = Log("device-plugins")
 VERSIONS = ("v1beta1",)
 MAX_RESOURCES = 64
+#: Calls of `Register` a second. All plugins may register at once, as they do when the agent has started.
+REGISTRATIONS_PER_S = 10.0
+#: Seconds for each refused registration in the log, and how many may be logged at once.
+LOGGED_EVERY_S, LOGGED_AT_ONCE = 10.0, 16
 #: Seconds for which a resource stays in the Node's capacity after its plugin has ended.
 GRACE_S = 300.0
 MIN_PAUSE_S = 0.1
@@ -85,6 +90,29 @@ class _Endpoint(Struct):
     task: asyncio.Task[None] | None = None
 
 
+class _Refusals:
+    """The newest refusals of registrations by resource, so that a plugin that tries again and again fills no log."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lines = TokenBucket(1 / LOGGED_EVERY_S, LOGGED_AT_ONCE)
+        self._reasons: dict[str, str] = {}
+
+    def is_new(self, resource: str, reason: str) -> bool:
+        """Whether the refusal is to be logged: its reason is not the last one of this resource, and few others were logged."""
+        if self._reasons.get(resource) == reason or not self._lines.take(self._clock.monotonic()):
+            return False
+        self._reasons.pop(resource, None)
+        self._reasons[resource] = reason
+        if len(self._reasons) > MAX_RESOURCES:
+            del self._reasons[next(iter(self._reasons))]
+        return True
+
+    def forget(self, resource: str) -> None:
+        """The resource was registered, so that its next refusal is new."""
+        self._reasons.pop(resource, None)
+
+
 class NodeDevicePlugins:
     """All plugins of the node. `changed` is set when there is something for `refresh` to take."""
 
@@ -94,6 +122,8 @@ class NodeDevicePlugins:
         self._inputs = inputs
         self._flight = flight
         self._clock = clock
+        self._limit = CallLimit(REGISTRATIONS_PER_S, MAX_RESOURCES, clock)
+        self._refusals = _Refusals(clock)
         self._supervisor = Supervisor("device-plugins")
         self._endpoints: dict[str, _Endpoint] = {}
         self._resources: dict[str, DeviceResource] = {}
@@ -137,6 +167,7 @@ class NodeDevicePlugins:
 
     async def register(self, data: bytes) -> bytes:
         """`Register`: connect to the plugin and follow its list. Raises RpcError."""
+        self._limit.check()
         request = read_registration(data)
         name = shorten(request.resource, _MAX_NAME)
         REGISTRATIONS.inc(name)
@@ -149,9 +180,11 @@ class NodeDevicePlugins:
         else:
             outcome = await self._connect(request.resource, f"{self._files.directory}/{request.endpoint}")
             if isinstance(outcome, _Endpoint):
+                self._refusals.forget(name)
                 return registered()
             problem = outcome
-        log.warning("a device plugin cannot be registered", resource=name, reason=problem)
+        if self._refusals.is_new(name, problem):
+            log.warning("a device plugin cannot be registered", resource=name, reason=problem)
         raise RpcError(Code.UNKNOWN, problem)
 
     async def _connect(self, resource: str, path: str) -> _Endpoint | str:
@@ -208,8 +241,10 @@ class NodeDevicePlugins:
             REGISTRATIONS.inc(plugin.name)
             outcome = await self._connect(plugin.name, plugin.endpoint)
             if isinstance(outcome, _Endpoint):
+                self._refusals.forget(plugin.name)
                 return outcome
-            log.warning("a device plugin cannot be registered", resource=plugin.name, reason=outcome)
+            if self._refusals.is_new(plugin.name, outcome):
+                log.warning("a device plugin cannot be registered", resource=plugin.name, reason=outcome)
             await asyncio.sleep(RETRY.delay_s(failures))
         raise AssertionError("it is tried without end")
 
