@@ -15,7 +15,8 @@ Shape:
 * kinds have non-null ``metadata`` and ``spec``; Pod and Node also a non-null ``status``;
 * ``managedFields`` is left out: nothing in a node agent reads it, and it is half of the bytes.
 
-Usage: ``python tools/gen_api.py [types.json] [--check]``
+Usage: ``python tools/gen_api.py [types.json] [--check]``, and ``--reduce swagger.json --release v1.37.0`` for the types of another
+release (``tools/api/README.md``).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-DEFAULT_TYPES = ROOT.parent / "shared" / "data" / "kubernetes-1.36-types.json"
+DEFAULT_TYPES = ROOT / "tools" / "api" / "kubernetes-1.36-types.json"
 OUT = ROOT / "src" / "pykubelet" / "base" / "api"
 
 CORE = "io.k8s.api.core.v1."
@@ -40,6 +41,17 @@ AUTHN = "io.k8s.api.authentication.v1."
 AUTHZ = "io.k8s.api.authorization.v1."
 CERTS = "io.k8s.api.certificates."
 STORAGE = "io.k8s.api.storage.v1."
+
+#: The packages whose definitions are kept of the API server's document.
+PACKAGES = frozenset(
+    [f"io.k8s.api.{name}.v1" for name in
+     ("authentication", "authorization", "certificates", "coordination", "core", "events", "node", "policy", "resource",
+      "scheduling", "storage")]
+    + [f"io.k8s.api.{name}" for name in
+       ("certificates.v1alpha1", "certificates.v1beta1", "resource.v1alpha3", "resource.v1beta1", "resource.v1beta2")]
+    + [f"io.k8s.apimachinery.pkg.{name}" for name in
+       ("api.resource", "apis.meta.v1", "runtime", "util.intstr", "version")]
+)  # fmt: skip
 
 # Definitions that are not structs: what they become, and whether an empty string is a legal value on the wire.
 SCALARS = {
@@ -270,6 +282,23 @@ class Generator:
         )
 
 
+def reduce_document(document: dict[str, Any], release: str) -> dict[str, Any]:
+    """The definitions of `PACKAGES` in an OpenAPI v2 document of Kubernetes, without descriptions."""
+    found = {k: _plain(v) for k, v in document["definitions"].items() if k.rpartition(".")[0] in PACKAGES}
+    return {"definitions": found, "info": {"title": "Kubernetes API types", "version": release}}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):  # a property may have the name description
+        return {k: _plain(v) for k, v in value.items() if k != "description" or isinstance(v, dict)}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+def render_types(types: dict[str, Any]) -> str:
+    """The text of a file of definitions: a line for each value, so that releases can be compared."""
+    return json.dumps(types, indent=0, separators=(",", ":"), sort_keys=True) + "\n"
+
+
 def generate(types: Path) -> dict[str, str]:
     """Module name to module text for a file of definitions."""
     loaded = json.loads(types.read_text())
@@ -282,7 +311,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Generate base/api structs from Kubernetes type definitions.")
     parser.add_argument("types", nargs="?", type=Path, default=DEFAULT_TYPES)
     parser.add_argument("--check", action="store_true", help="change nothing; fail when a module is stale")
+    parser.add_argument(
+        "--reduce", type=Path, metavar="SWAGGER", help="print the types of an OpenAPI v2 document instead"
+    )
+    parser.add_argument("--release", default="", help="the release that the document is of")
     args = parser.parse_args(argv)
+    if args.reduce is not None:
+        print(render_types(reduce_document(json.loads(args.reduce.read_text()), args.release)), end="")
+        return 0
     stale = 0
     for name, text in generate(args.types).items():
         path = OUT / f"{name}.py"

@@ -40,7 +40,7 @@ def test_bash_completes_what_a_command_takes() -> None:
     assert ask_bash("pykubelet", "pods", "-o", "") == ["table", "json"]
     assert ask_bash("pykubelet", "simulate", "placement", "--output", "j") == ["json"]
     assert ask_bash("pykubelet", "simulate", "p") == ["placement"]
-    assert ask_bash("pykubelet", "csi-local", "--max") == ["--max-volumes"]
+    assert ask_bash("pykubelet", "csi-local", "--max") == ["--max-volumes", "--max-ephemeral-size"]
     assert ask_bash("pykubelet", "csi-local", "ex") == ["expand"]
     assert ask_bash("pykubelet", "csi-local", "create", "--backing", "i") == ["image"]
     assert ask_bash("pykubelet", "completion", "z") == ["zsh"]

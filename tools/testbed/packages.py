@@ -55,6 +55,10 @@ TESTS: Mapping[str, Callable[[], bool]] = {
     "chromium": has("chromium"),
     "faketime": has("faketime"),
     "dbus-daemon": has("dbus-daemon"),
+    "e2fsprogs": has("mkfs.ext4", "debugfs", "resize2fs"),
+    "fish": has("fish"),
+    "groff-base": has("groff"),
+    "zsh": has("zsh"),
 }
 
 #: Programs that tests start themselves, by package. Their packages are unpacked into a cache: installed, they would start a service.

@@ -38,7 +38,6 @@ def problem(config: str, cpu: str | None = None, memory: str | None = None) -> s
 def test_without_policies_nothing_is_placed() -> None:
     managers = start("", NONE_CPU, NONE_MEMORY)
     assert isinstance(managers, Managers)
-    assert not managers.has_policy
     assert managers.providers == ()
     assert not managers.is_new
 

@@ -104,11 +104,6 @@ class Managers(Value):
     is_memory_new: bool = False
 
     @property
-    def has_policy(self) -> bool:
-        """Whether every pod is placed; otherwise only pods that request devices are."""
-        return self.cpus is not None or self.places_memory or self.topology.policy is not Policy.NONE
-
-    @property
     def places_memory(self) -> bool:
         """Whether the memory manager's policy is `Static`."""
         return self.memory.policy is MemoryPolicy.STATIC
