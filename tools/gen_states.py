@@ -27,6 +27,7 @@ from pykubelet.act.placement.devices.device_checkpoint import encode as encode_d
 from pykubelet.act.placement.devices.device_files import DeviceFiles
 from pykubelet.act.placement.devices.device_state import DeviceEntry, state_of
 from pykubelet.act.placement.memory_state import MemoryState, MemoryTable, NodeMemory
+from pykubelet.act.pods.hook_records import HookRecords
 from pykubelet.act.runtime.lifecycle.decide_userns import format_mapping, namespace_at, parse_mapping
 from pykubelet.base.api.codec import decode, encode
 from pykubelet.base.api.core import ContainerStatus, PodStatus, ResourceRequirements
@@ -95,6 +96,7 @@ async def _write_kept(root: Path) -> None:
         containerStatuses=(ContainerStatus(name="web", image=_IMAGE, imageID=_DIGEST, ready=True, restartCount=2),),
     )
     await StatusMemory(str(root / "pod_statuses"), SingleFlight("states")).keep({UID: status})
+    await HookRecords(str(root), SingleFlight("states")).begin(UID, "web", 2)
     records = RecordStore(str(root / "image_manager"), ManualClock(wall=_AT))
     records.load()
     await records.begin(_IMAGE)
@@ -110,6 +112,9 @@ def read(root: Path) -> dict[str, Any]:
         "pod_sizes": SizeMemory(str(root), flight).load(_AT) or None,
         "static_pods": HolderMemory(str(root), flight).load() or None,
     }
+    hooks = HookRecords(str(root), flight)
+    hooks.load(str(root / "pods"))
+    found["post_start_hooks"] = hooks.of(UID) or None
     payload = Checkpoint(str(root / "volume_bindings")).load()
     found["volume_bindings"] = decode(Bindings, payload) if payload is not None else None
     records = RecordStore(str(root / "image_manager"), ManualClock(wall=_AT))

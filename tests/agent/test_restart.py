@@ -21,6 +21,7 @@ from support.agent import (
     waiting_reason,
 )
 from support.crashes import assert_not_backwards
+from support.gate import MOUNTS, UNTIL_OPEN, Gate
 
 pytestmark = pytest.mark.integration
 
@@ -86,6 +87,40 @@ async def test_running_pods_do_not_notice(make_agent: MakeAgent) -> None:
             assert after[name]["startTime"] >= before[name]["startTime"]
         now = (await agent.look()).running_ids()
         assert {name: now.get(name) for name in ids} == ids
+    await agent.remove_all()
+
+
+async def test_a_post_start_hook_runs_to_its_end_though_the_agent_is_killed(
+    make_agent: MakeAgent, tmp_path: Path
+) -> None:
+    gate = Gate(tmp_path)
+    script = f"echo begin >> /gate/hook; {UNTIL_OPEN}; echo end >> /gate/hook"
+    hook = {"postStart": {"exec": {"command": ["sh", "-c", script]}}}
+    hooked = make_container(lifecycle=hook, volumeMounts=MOUNTS)
+    agent = make_agent().start()
+    agent.put(make_pod("hooked", hooked, make_container("second"), volumes=[gate.volume]))
+    lines = tmp_path / "hook"
+
+    async def wait_begun(times: int) -> None:
+        await agent.wait_for("the hook runs", lambda: lines.exists() and lines.read_text().count("begin") == times)
+
+    await wait_begun(1)
+    first = (await agent.look()).running_ids()
+    for kills in (1, 2):
+        agent.kill9()
+        agent.start()
+        await wait_begun(1 + kills)
+        assert (await agent.look()).running_ids() == first
+        assert not container_status(agent.pods()["hooked"])["ready"]
+    gate.open()
+    await agent.wait_running("hooked")
+    assert lines.read_text().splitlines() == ["begin"] * 3 + ["end"]
+    agent.kill9()
+    agent.start()
+    await agent.wait_running("hooked")
+    await asyncio.sleep(1)
+    assert lines.read_text().splitlines()[-1] == "end", "a hook that has ended is not run again"
+    assert not (agent.root / "post_start_hooks").exists()
     await agent.remove_all()
 
 

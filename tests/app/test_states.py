@@ -25,7 +25,7 @@ from pykubelet.report.status.memory import StatusMemory
 
 RELEASES = sorted(path.name for path in gen_states.FOLDER.iterdir())
 #: The files whose format is this project's own; those of the others are the kubelet's.
-OWN = ("pod_statuses", "pod_sizes", "static_pods", "volume_bindings")
+OWN = ("pod_statuses", "post_start_hooks", "pod_sizes", "static_pods", "volume_bindings")
 _VERSION = re.compile(rb"^(pykubelet-[a-z]+) \d+")
 
 
@@ -77,7 +77,7 @@ async def test_statuses_of_a_newer_version_are_kept_aside(tmp_path: Path) -> Non
     assert kept_aside(path) == [data]
 
 
-@pytest.mark.parametrize("name", ["pod_sizes", "static_pods", "volume_bindings"])
+@pytest.mark.parametrize("name", ["pod_sizes", "post_start_hooks", "static_pods", "volume_bindings"])
 def test_a_checkpoint_of_a_newer_version_is_kept_aside(name: str, tmp_path: Path) -> None:
     path = copy_of(RELEASES[-1], tmp_path) / name
     data = make_newer(path)
@@ -106,9 +106,9 @@ def damaged(path: Path) -> None:
     [
         (as_it_is, set()),
         # the sizes are for nodes of a cluster only
-        (newer, {"pod_statuses.version-99-0", "static_pods.version-99-0", "volume_bindings.version-99-0"}),
+        (newer, {f"{name}.version-99-0" for name in OWN if name != "pod_sizes"}),
         # a damaged line of the statuses loses that status alone
-        (damaged, {"static_pods.corrupt-0", "volume_bindings.corrupt-0"}),
+        (damaged, {f"{name}.corrupt-0" for name in OWN if name not in ("pod_sizes", "pod_statuses")}),
     ],
 )
 def test_the_agent_starts_whatever_its_files_have(

@@ -5,6 +5,7 @@ If a step fails that the agent can work without, it logs a warning; otherwise it
 
 from __future__ import annotations
 
+from pykubelet.act.pods.hook_records import FILE as HOOKS
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.paths import CONTAINER_LOG_LINKS, Paths
 from pykubelet.config.settings import Settings
@@ -87,10 +88,13 @@ def app_armor_enabled() -> bool:
 
 
 def forget_outdated(root: str) -> None:
-    """Remove the statuses in the root directory if another agent has run since they were written: they are older than what it reported."""
+    """Remove the statuses and the running hooks in the root directory if another agent has run since they were written."""
     try:
-        if is_of_another(read_bytes(f"{root}/{ALLOCATED}", MAX_STATE_BYTES)) and remove_file(f"{root}/pod_statuses"):
-            log.info("the statuses of an earlier run are not used: another agent has run since")
+        if not is_of_another(read_bytes(f"{root}/{ALLOCATED}", MAX_STATE_BYTES)):
+            return
+        removed = [remove_file(f"{root}/{name}") for name in ("pod_statuses", HOOKS, f"{HOOKS}.bak")]
+        if any(removed):
+            log.info("what an earlier run has kept of pods is not used: another agent has run since")
     except HostError as error:
         if not error.is_not_found:
             log.warning("it is not known whether another agent has run since the last run", error=error)

@@ -62,7 +62,7 @@ FIXED = "/var/lib/kubelet/device-plugins"
 _ANSWER_S = 10.0
 SIZES = (ALLOCATED, ACTUATED)
 #: The agent's own files: an earlier version of the agent does not know those of a later one.
-OWN_FILES = ("pod_statuses", "pod_sizes", "static_pods", "volume_bindings")
+OWN_FILES = ("pod_statuses", "post_start_hooks", "pod_sizes", "static_pods", "volume_bindings")
 
 
 # Files

@@ -20,6 +20,7 @@ from pykubelet.act.images.record_store import RecordStore
 from pykubelet.act.network.loop import HostChains
 from pykubelet.act.placement.devices.device_plugins import NodeDevicePlugins
 from pykubelet.act.pods.decide import Rules
+from pykubelet.act.pods.hook_records import HookRecords
 from pykubelet.act.pods.loop import PodInputs, PodsLoop
 from pykubelet.act.pods.tools import PodCells, PodTools
 from pykubelet.act.resources.decide import node_allocatable
@@ -243,6 +244,8 @@ def wire_act(
     userns = UserNamespaceManager(m.cri, m.flight, paths, settings.user_namespace_ids_per_pod)
     hooks = HookRunner(m.cri, m.recorder)
     stopper = ContainerStopper(m.cri, hooks, m.clock, m.recorder, m.touched)
+    hook_records = HookRecords(settings.root_dir, SingleFlight("hooks", workers=1))
+    hook_records.load(paths.pods)
     sandbox_cells = SandboxCells(node, runtime, content, cells.placements.cell, mounts)
     tools = PodTools(
         clock=m.clock,
@@ -259,6 +262,7 @@ def wire_act(
         cgroups=pod_cgroups,
         supervisor=supervisor,
         recorder=m.recorder,
+        hook_records=hook_records,
         extended_claims=settings.enabled("DRAExtendedResource"),
         devices=devices,
     )

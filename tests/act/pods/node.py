@@ -19,6 +19,7 @@ from act.pods.scenes import IMAGE, pod
 from pykubelet.act.images.execute import ImagePuller
 from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest
 from pykubelet.act.pods.decide import Rules
+from pykubelet.act.pods.hook_records import HookRecords
 from pykubelet.act.pods.loop import PodInputs, PodsLoop
 from pykubelet.act.pods.tools import PodCells, PodTools
 from pykubelet.act.resources.execute import PodCgroups
@@ -318,6 +319,8 @@ async def node(
     make_dirs(paths.log_links, 0o755)
     settings = RenderSettings(paths, view.get())
     work = Supervisor("work")
+    hook_records = HookRecords(paths.root, flight)
+    hook_records.load(paths.pods)
     tools = PodTools(
         clock=clock,
         flight=flight,
@@ -331,6 +334,7 @@ async def node(
         cgroups=cast(PodCgroups, groups),
         supervisor=work,
         recorder=recorder,
+        hook_records=hook_records,
     )
     rules = Rules(container_hash, crash, 60.0, probes.get())
     evictions, evictions_writer = make_cell("evictions", Evictions())

@@ -61,6 +61,7 @@ def described(command: Command, now: float) -> str:
             parts += [f"kill {kill.container.id} ({kill.cause})" for kill in plan.kills]
             parts += [f"remove {', '.join(sorted(plan.remove))}"] if plan.remove else []
             parts += [f"sandbox {plan.attempt}"] if plan.create_sandbox else []
+            parts += [f"run the hook of {', '.join(plan.hooks)}"] if plan.hooks else []
             parts += [f"start {', '.join(plan.starts)}"] if plan.starts else []
             return "sync: " + "; ".join(parts)
         case AbandonSync(hard=hard):

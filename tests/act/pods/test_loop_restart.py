@@ -14,8 +14,10 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.roster import RosterPod, pod_ref
 from pykubelet.base.model.sizing import SizeChange, size_of
+from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.testing.cri.fake import FakeRuntime, RuntimeFault
+from pykubelet.testing.cri.fake_state import FakeContainer
 
 # Static pods of one name, orphans, and the restart of the agent
 
@@ -61,6 +63,41 @@ async def test_a_restarted_agent_takes_over_what_runs(tmp_path: Path, runtime: F
         assert len(n.running("web-0")) == 1
     touching = {"RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox"}
     assert not touching & {call.method for call in runtime.calls}
+
+
+async def test_a_post_start_hook_that_was_running_when_the_agent_ended_is_run_again(
+    tmp_path: Path, runtime: FakeRuntime
+) -> None:
+    hook = {"postStart": {"exec": {"command": ["sleep", "1000"]}}}
+    web = named(pod(container(lifecycle=hook), container("b")), "web")
+    (tmp_path / "root" / "pods" / web.metadata.uid).mkdir(parents=True)
+    async with node(tmp_path, fake=runtime, wanted=[web]) as n:
+        await n.wait_for(lambda: len(runtime.called("ExecSync")) == 1)
+    [first] = runtime.state.containers.values()
+    fault = runtime.inject(RuntimeFault("ExecSync", delay_s=0.3, code=CriCode.UNKNOWN, times=0))
+    async with node(tmp_path, fake=runtime, wanted=[web]) as n:
+        life = await n.wait_life("web", lambda life: any(w.what == "postStart hook" for w in life.waits))
+        assert dict(life.post_starting) == {"app": 0}, "it does not count as running before that"
+        assert [call.request.container_id for call in runtime.called("ExecSync")] == [first.id] * 2
+        assert set(runtime.state.containers) == {first.id}, "the next container waits for it"
+    fault.times = None
+    async with node(tmp_path, fake=runtime, wanted=[web]) as n:
+        await n.wait_for(lambda: bool(n.messages("FailedPostStartHook")))
+        await n.wait_for(lambda: first.state != pb.CONTAINER_RUNNING)
+    runtime.withdraw(fault)
+    runtime.exec_handler = answer_at_once
+    async with node(tmp_path, fake=runtime, wanted=[web]) as n:
+        await n.wait_running("web", "app", "b")
+        await n.wait_for(lambda: not (tmp_path / "root" / "post_start_hooks").exists())
+    runtime.calls.clear()
+    async with node(tmp_path, fake=runtime, wanted=[web]) as n:
+        await n.wait_life("web", lambda life: any("taken up" in line.what for line in life.timeline))
+        await asyncio.sleep(0.2)
+        assert not runtime.called("ExecSync"), "a hook that has ended is not run again"
+
+
+async def answer_at_once(_container: FakeContainer, _command: list[str]) -> pb.ExecSyncResponse:
+    return pb.ExecSyncResponse()
 
 
 async def test_what_runs_and_is_not_desired_is_ended_within_a_second(tmp_path: Path, runtime: FakeRuntime) -> None:

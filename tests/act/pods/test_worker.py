@@ -56,7 +56,7 @@ class Work:
     def book(self, mailbox: Post[WaitsChanged]) -> WaitBook:
         return WaitBook(self.clock, mailbox)
 
-    def attend(self) -> None:
+    def attend(self, unhooked: Mapping[str, int]) -> None:
         self.attention.clear()
 
     def interrupt(self, *, is_outdated: bool = False) -> None:

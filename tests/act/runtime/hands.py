@@ -74,9 +74,9 @@ class Hands:
         if isinstance(made, StartError):
             return made
         assert not isinstance(made, SandboxEnded)
-        error = await self.starter.post_start(of, container, made, ctx)
+        error = await self.starter.post_start(of, container, made, home.ips[0] if home.ips else "")
         if error is not None:
-            await self.starter.stop_after_failed_hook(of, container, made, ctx)
+            await self.starter.stop_after_failed_hook(of, container, made, home.ips[0] if home.ips else "")
         return error or made
 
     async def started(self, of: Pod, container: AnyContainer, home: Sandbox) -> ContainerID:

@@ -24,6 +24,7 @@ from __future__ import annotations
 from math import inf
 from typing import assert_never
 
+from pykubelet.act.pods.decide_hooks import with_hooks, with_unhooked
 from pykubelet.act.pods.decide_lost import is_raised, with_lost_sandbox
 from pykubelet.act.pods.decide_resize import (
     resize_ended,
@@ -211,6 +212,8 @@ def _runtime_changed(state: PodWorkerState, event: RuntimeChanged, now: float, r
         to_restart=state.to_restart & newest,
         restart_without_backoff=state.restart_without_backoff & newest,
     )
+    if _is_fresh(state):
+        state = with_unhooked(state, event.view)
     state = with_lost_sandbox(before, state, now)
     assert state.view is not None
     has_changed = before is None or _contents(before) != _contents(state.view)
@@ -315,6 +318,7 @@ def _sync_ended(state: PodWorkerState, event: SyncEnded, now: float, rules: Rule
         killed=killed,
         retry_at=retry,
         unstarted=unstarted,
+        unhooked=event.unhooked,
         holds={
             **state.holds,
             **{name: hold for name, hold in state.pending_holds.items() if _counts(state, name, event)},
@@ -397,7 +401,13 @@ def _terminate(state: PodWorkerState, cause: str) -> Result:
     assert state.kill is not None
     grace = state.kill.grace_s
     state = replace(
-        state, stage=Stage.TERMINATING, work=Work.STOP, restarting_all=False, reset=None, to_restart=frozenset()
+        state,
+        stage=Stage.TERMINATING,
+        work=Work.STOP,
+        restarting_all=False,
+        reset=None,
+        to_restart=frozenset(),
+        unhooked={},
     )
     return state, (StopPod(state.pod, grace, cause),)
 
@@ -436,6 +446,7 @@ def _advance_syncing(state: PodWorkerState, now: float, rules: Rules, cause: str
     wanted = plan.starts  # including those that are in back-off
     state, plan, wakes, reports = _hold_back(state, plan, now, rules)
     plan = without_held_resize(state, plan, now, wakes)
+    plan = with_hooks(plan, state)
     if not (plan.starts or plan.restart_all):
         plan = replace(plan, remove=())  # old instances are removed when the next one starts
     if plan.is_empty:

@@ -115,6 +115,7 @@ class PodEnding:
         parallel, because no process of the pod is left."""
         self._tools.images.forget(self._ref.uid)
         if command.remove:
+            await self._tools.hook_records.forget(self._ref.uid)
             await self._runtime_back(waits)
         work = [self._release(waits), self._tools.sandboxes.release(self._ref.uid)]
         if command.remove:

@@ -17,6 +17,7 @@ from pykubelet.act.pods.claims import PodClaimsView
 from pykubelet.act.pods.decide import find_container
 from pykubelet.act.pods.decide_lost import may_have_ended_with
 from pykubelet.act.pods.ending import LOGS_DEADLINE_S, PodEnding
+from pykubelet.act.pods.hooks import PodHooks
 from pykubelet.act.pods.images import BEHIND_SANDBOX_S, PodImages
 from pykubelet.act.pods.metrics import RESIZE_DURATIONS, PullTime
 from pykubelet.act.pods.model import CleanEnded, CleanUp, StartFailed, StopPod, Sync, SyncEnded
@@ -78,7 +79,7 @@ class PodExecution:
         self._attention = asyncio.Event()
         self._is_outdated = False
         self._ending = PodEnding(tools, ref)
-        self.post_starting: Mapping[str, int] = {}
+        self._hooks = PodHooks(ref, tools.starter, tools.hook_records)
         self._claims = PodClaimsView(tools.cells.claims, ref.uid, extended=tools.extended_claims)
         self._content = PodContent(tools.cells.content, ref, tools.recorder)
         self._images = PodImages(ref, tools.images, tools.cgroups, self._content, tools.supervisor, self._wait)
@@ -112,10 +113,16 @@ class PodExecution:
         """A new, empty wait book that posts its changes to `mailbox`."""
         return WaitBook(self._tools.clock, mailbox)
 
-    def attend(self) -> None:
-        """Prepare for a sync: `interrupt` from now on ends this sync."""
+    @property
+    def post_starting(self) -> Mapping[str, int]:
+        """The containers whose postStart hook has not ended, with the attempt that was asked for."""
+        return self._hooks.running
+
+    def attend(self, unhooked: Mapping[str, int]) -> None:
+        """Prepare for a sync: `interrupt` from now on ends this sync. `unhooked`: as in `PodWorkerState`."""
         self._attention.clear()
         self._is_outdated = False
+        self._hooks.running = unhooked
 
     def interrupt(self, *, is_outdated: bool = False) -> None:
         """End the running sync when it next waits. `is_outdated`: also before it starts the next container."""
@@ -147,7 +154,6 @@ class PodExecution:
             return await self._sync(command, waits)
         finally:
             self._ending.acted()
-            self.post_starting = {}
             waits.forget_notes()
 
     async def _sync(self, command: Sync, waits: WaitBook) -> SyncEnded:
@@ -157,8 +163,9 @@ class PodExecution:
             await self._runtime_ready(pod, plan.create_sandbox, waits)
             if error := await self._clear_away(command, waits):
                 return SyncEnded(pod_error=error)
+            failed = await self._run_hooks(command, waits)
             if not (plan.create_sandbox or plan.starts or plan.resize_pod):
-                return SyncEnded()
+                return SyncEnded(failed=failed)
             pause_s = BEHIND_SANDBOX_S if plan.create_sandbox else 0.0
             self._images.start(pod, [find_container(pod, name) for name in plan.starts], waits, pause_s)
             sandbox = await self._sandbox(command, waits)
@@ -168,7 +175,7 @@ class PodExecution:
             await self._mounted(waits, lambda mounts: mounts.ready, "start the containers")
             sandbox = self._tools.sandboxes.with_volume_groups(pod, sandbox)
             resized, problem = await self._resize(command, sandbox, waits) if plan.resize_pod else (None, "")
-            ended = await self._start_all(command, sandbox, waits)
+            ended = await self._start_all(command, sandbox, failed, waits)
             return replace(ended, resized=resized, resize_error=problem)
         except Interrupted:
             return SyncEnded(unfinished=True, cause="interrupted by a newer event")
@@ -343,9 +350,21 @@ class PodExecution:
 
     # Containers
 
-    async def _start_all(self, command: Sync, sandbox: Sandbox, waits: WaitBook) -> SyncEnded:
-        started: dict[str, ContainerID] = {}
+    async def _run_hooks(self, command: Sync, waits: WaitBook) -> dict[str, StartFailed]:
+        """Run the hooks of containers that run already. Returns those that failed."""
         failed: dict[str, StartFailed] = {}
+        for name in command.plan.hooks:
+            container, instance = find_container(command.pod, name), command.view.newest(name)
+            assert instance is not None
+            failure = await self._hooks.run(command.pod, container, instance.id, self._pod_ip(), waits)
+            if failure is not None:
+                failed[name] = failure
+        return failed
+
+    async def _start_all(
+        self, command: Sync, sandbox: Sandbox, failed: dict[str, StartFailed], waits: WaitBook
+    ) -> SyncEnded:
+        started: dict[str, ContainerID] = {}
         pod, plan = command.pod, command.plan
         for name in plan.starts:
             try:
@@ -438,10 +457,7 @@ class PodExecution:
     ) -> ContainerID | StartFailed:
         """Create and start the container, then run its postStart hook. It is reported as running after the hook has ended."""
         name, starter = container.name, self._tools.starter
-        hook = container.lifecycle.postStart if container.lifecycle is not None else None
-        if hook is not None:
-            self.post_starting = {**self.post_starting, name: ctx.restart_count}
-            waits.notify()
+        await self._hooks.announce(container, ctx.restart_count, waits)
         detail = "CreateContainer and StartContainer"
         with waits.waiting(
             Wait(CONTAINER_START, Owner.CONTAINER_RUNTIME, 0.0, name, detail=detail, next_step="run it")
@@ -453,20 +469,13 @@ class PodExecution:
             counter = IMAGE_VOLUMES_MOUNTED if isinstance(outcome, str) else IMAGE_VOLUMES_ERRORS
             counter.inc(by=len(ctx.image_volumes))
         if isinstance(outcome, StartError):
+            await self._hooks.withdraw(container)
             return StartFailed(outcome)
         if isinstance(outcome, Unstarted):
             return StartFailed(outcome.error, unstarted=outcome.id)
-        if hook is not None:
-            error = await starter.post_start(pod, container, outcome, ctx, waits)
-            if error is not None:
-                step = "start again once it has ended"
-                waits.note(
-                    Wait("container start", Owner.POD_WORKER, 0.0, name, error.reason, error.message, step), None
-                )
-                await starter.stop_after_failed_hook(pod, container, outcome, ctx, waits)
-                return StartFailed(error, instance=outcome)
-            self.post_starting = {other: attempt for other, attempt in self.post_starting.items() if other != name}
-            waits.notify()
+        failure = await self._hooks.run(pod, container, outcome, ctx.pod_ips[0] if ctx.pod_ips else "", waits)
+        if failure is not None:
+            return failure
         return outcome
 
     async def _with_subpaths(

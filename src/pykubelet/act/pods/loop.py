@@ -228,7 +228,8 @@ class PodsLoop:
             ORPHANED.inc()
         record = self._records.setdefault(uid, WorkerRecord())
         record.entry, record.kill_sent, record.removed_at = action.entry, is_orphan, None
-        record.worker = self._make_worker(action.state)
+        unhooked = self._tools.hook_records.of(uid)
+        record.worker = self._make_worker(replace(action.state, unhooked=unhooked) if unhooked else action.state)
         self._send(uid, *action.events)
 
     def _make_worker(self, state: PodWorkerState) -> PodWorker:

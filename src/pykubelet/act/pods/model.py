@@ -153,6 +153,8 @@ class PodWorkerState(Value):
     ends: Mapping[str, RecentEnd] = field(default_factory=dict)
     #: Instances that were started in the lost sandbox while it ended. They are left out of `view`.
     uncounted: tuple[Uncounted, ...] = ()
+    #: Running containers whose postStart hook is not known to have ended, with the least attempt of the instance.
+    unhooked: Mapping[str, int] = field(default_factory=dict)
     #: The sandbox whose containers run outside of the pod's cgroup, because the cgroup was removed while they ran.
     outside: SandboxID | None = None
 
@@ -240,6 +242,7 @@ class SyncEnded(Value):
 
     `unfinished`: it stopped early because a newer event must be decided on. `resized`: the resources that the runtime has
     applied; `resize_error`: why not all were applied. `made`: the started containers, if the sync only started containers.
+    `unhooked`: containers whose postStart hook has not ended, with the least attempt of the instance.
     """
 
     started: tuple[str, ...] = ()
@@ -250,6 +253,7 @@ class SyncEnded(Value):
     resized: Applied | None = None
     resize_error: str = ""
     made: Started | None = None
+    unhooked: Mapping[str, int] = field(default_factory=dict)
 
 
 class StopEnded(Value):

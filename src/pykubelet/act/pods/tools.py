@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pykubelet.act.images.execute import ImagePuller
 from pykubelet.act.placement.devices.device_plugins import NodeDevicePlugins
+from pykubelet.act.pods.hook_records import HookRecords
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.runtime.lifecycle.resize import ContainerResizer
 from pykubelet.act.runtime.lifecycle.sandbox import Sandboxes
@@ -60,6 +61,7 @@ class PodTools(Value):
     cgroups: PodCgroups
     supervisor: Supervisor
     recorder: Post[KubeEvent]
+    hook_records: HookRecords
     extended_claims: bool = True
     devices: NodeDevicePlugins | None = None
 

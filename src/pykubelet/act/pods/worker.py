@@ -31,6 +31,7 @@ from pykubelet.act.pods.model import (
     SyncEnded,
     WakeAt,
     Woke,
+    Work,
 )
 from pykubelet.act.pods.spans import first_failure, pod_span
 from pykubelet.act.pods.waitbook import WaitsChanged
@@ -151,7 +152,7 @@ class PodWorker:
             case Sync():
                 self._record(_describe(command), command.cause)
                 self._abandoned = False
-                self._execution.attend()
+                self._execution.attend(self.state.unhooked)
                 self._start("sync", self._sync(command)).add_done_callback(self._sync_over)
             case AbandonSync():
                 if command.hard and self._work is not None:
@@ -203,7 +204,7 @@ class PodWorker:
             self._sync_ended(SyncEnded(unfinished=True, cause="sync abandoned"))
 
     def _sync_ended(self, ended: SyncEnded) -> None:
-        self.mailbox.post(ended)
+        self.mailbox.post(replace(ended, unhooked=self._execution.post_starting))
         changed = frozenset(ended.resized.containers) if ended.resized is not None else frozenset()
         self._touched.post(PodTouched(self.ref, ended.cause, changed, ended.made))
 
@@ -325,7 +326,7 @@ class PodWorker:
             to_restart=state.to_restart,
             uncounted={useless.id: useless.ended for useless in state.uncounted},
             resize=state.resize,
-            post_starting=self._execution.post_starting,
+            post_starting=self._execution.post_starting if state.work is Work.SYNC else state.unhooked,
             is_stopped=self._execution.is_stopped,
             is_held_up=state.stage is Stage.SYNCING and any(wait.reason for wait in waits),
             waits=waits,
@@ -362,6 +363,8 @@ def _describe(command: Sync) -> str:
     if plan.restart_all:
         parts.append("remove all containers to start again")
     parts.extend(f"kill {kill.container.name} ({kill.cause})" for kill in plan.kills if not plan.restart_all)
+    if plan.hooks:
+        parts.append(f"run the postStart hook of {', '.join(plan.hooks)} again")
     if plan.resize_pod:
         parts.append("resize " + (", ".join(change.name for change in plan.resizes) or "the pod"))
     if plan.create_sandbox:

@@ -216,13 +216,13 @@ class ContainerStarter:
         return False
 
     async def post_start(
-        self, pod: Pod, container: AnyContainer, instance: ContainerID, ctx: ContainerContext, waits: Waits = UNRECORDED
+        self, pod: Pod, container: AnyContainer, instance: ContainerID, pod_ip: str, waits: Waits = UNRECORDED
     ) -> StartError | None:
         """Run the hook, if there is one. On an error the caller must stop the container."""
         lifecycle = container.lifecycle
         if lifecycle is None or lifecycle.postStart is None:
             return None
-        target = _stop_target(pod, container, instance, ctx)
+        target = StopTarget(pod, pod_ref(pod), container.name, instance, pod_ip)
         detail = hook_words(lifecycle.postStart)
         wait = Wait(
             "postStart hook", Owner.RUNTIME_MANAGER, 0.0, container.name, detail=detail, next_step="take it for running"
@@ -239,10 +239,10 @@ class ContainerStarter:
         return StartError(POST_START_HOOK_ERROR, problem)
 
     async def stop_after_failed_hook(
-        self, pod: Pod, container: AnyContainer, instance: ContainerID, ctx: ContainerContext, waits: Waits = UNRECORDED
+        self, pod: Pod, container: AnyContainer, instance: ContainerID, pod_ip: str, waits: Waits = UNRECORDED
     ) -> None:
         """Stop a container whose hook failed, within the grace period of its pod."""
-        target = _stop_target(pod, container, instance, ctx)
+        target = StopTarget(pod, pod_ref(pod), container.name, instance, pod_ip)
         try:
             await self._stopper.stop_container(target, restart_grace(pod), "FailedPostStartHook", waits)
         except CriError as error:
@@ -296,10 +296,6 @@ class ContainerStarter:
         if not isinstance(outcome, Done):
             error = outcome.error if isinstance(outcome, Failed) else "the directory of the links does not answer"
             log.warning("cannot link a container's log", pod=ref, error=error)
-
-
-def _stop_target(pod: Pod, container: AnyContainer, instance: ContainerID, ctx: ContainerContext) -> StopTarget:
-    return StopTarget(pod, pod_ref(pod), container.name, instance, ctx.pod_ips[0] if ctx.pod_ips else "")
 
 
 async def _error_of(call: Coroutine[Any, Any, object]) -> CriError | None:

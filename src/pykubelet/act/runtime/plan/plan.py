@@ -82,7 +82,8 @@ class PodPlan(Value):
     `stop_pod`: stop all containers and all sandboxes first. `restart_all`: the container whose exit restarts the whole pod
     (KEP-5532): all containers are removed.
     Names in `start*` are in the order of starts. `holding`: the init container or sidecar that later containers wait for.
-    `resizes`: running containers that are resized in place. `resize_pod`: there is a resize of a container or of the pod.
+    `hooks`: running containers whose postStart hook is run. `resizes`: running containers that are resized in place.
+    `resize_pod`: there is a resize of a container or of the pod.
     """
 
     stop_pod: bool = False
@@ -96,13 +97,14 @@ class PodPlan(Value):
     start_init: tuple[str, ...] = ()
     start: tuple[str, ...] = ()
     holding: str = ""
+    hooks: tuple[str, ...] = ()
     resizes: tuple[ContainerResize, ...] = ()
     resize_pod: bool = False
 
     @property
     def is_empty(self) -> bool:
-        """True if the plan contains no kill, removal, restart, start, sandbox creation or pod resize."""
-        others = self.kills or self.remove or self.restart_all or self.starts
+        """True if the plan contains no kill, removal, restart, start, hook, sandbox creation or pod resize."""
+        others = self.kills or self.remove or self.restart_all or self.starts or self.hooks
         return not (self.stop_pod or self.create_sandbox or others or self.resize_pod)
 
     @property

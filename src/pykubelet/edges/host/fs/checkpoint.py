@@ -36,11 +36,15 @@ class OtherVersion(CheckpointError):
 
 
 class Checkpoint(Value):
-    """One state file. `version`: the version of the payload; a file with another version is set aside."""
+    """One state file. `version`: the version of the payload; a file with another version is set aside.
+
+    `durable` False: the content need not survive a power cut.
+    """
 
     path: str
     version: int = 1
     mode: int = 0o600
+    durable: bool = True
 
     def save(self, payload: bytes) -> None:
         """Replace the content atomically. If the old content is valid, it becomes the `.bak`. Raises HostError."""
@@ -55,7 +59,7 @@ class Checkpoint(Value):
         files.make_dirs(os.path.dirname(self.path) or ".", 0o750)
         if present is not None:
             self._keep_copy()
-        files.write_atomic(self.path, data, self.mode, durable=True)
+        files.write_atomic(self.path, data, self.mode, durable=self.durable)
 
     def load(self) -> bytes | None:
         """Read the payload from the file, or else from its last good copy. None if neither can be used. Never raises."""

@@ -1,0 +1,43 @@
+"""Decisions of the pod state machine about postStart hooks. Pure; part of `decide`.
+
+Rules:
+- A hook runs at least once. A hook that was cut off, by the end of the agent or of a sync, is run again while its container
+  runs. Until it has ended, the container does not count as running.
+- A hook of a container that has ended, or is being killed, is not run.
+"""
+
+from __future__ import annotations
+
+from pykubelet.act.pods.model import PodWorkerState
+from pykubelet.act.runtime.plan.plan import PodPlan
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.fieldpath import every_container
+from pykubelet.base.model.observed import PodView
+
+
+def with_unhooked(state: PodWorkerState, view: PodView) -> PodWorkerState:
+    """The state with those of its hooks that have not ended whose containers run in this view."""
+    if not state.unhooked:
+        return state
+    hooked = _hooked(state.pod)
+    left: dict[str, int] = {}
+    for name, attempt in state.unhooked.items():
+        newest = view.newest(name)
+        if name in hooked and newest is not None and newest.is_running and newest.attempt >= attempt:
+            left[name] = attempt
+    return replace(state, unhooked=left)
+
+
+def _hooked(pod: Pod) -> frozenset[str]:
+    """The containers with a postStart hook."""
+    containers = every_container(pod)
+    return frozenset(c.name for c in containers if c.lifecycle is not None and c.lifecycle.postStart is not None)
+
+
+def with_hooks(plan: PodPlan, state: PodWorkerState) -> PodPlan:
+    """The plan with the hooks that have not ended."""
+    if not state.unhooked or plan.create_sandbox or plan.restart_all:
+        return plan
+    killed = {kill.container.name for kill in plan.kills}
+    return replace(plan, hooks=tuple(name for name in state.unhooked if name not in killed))
