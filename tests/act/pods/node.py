@@ -33,7 +33,7 @@ from pykubelet.act.runtime.render.context import RenderSettings
 from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
+from pykubelet.base.kit.cells import Cell, CellWriter, make_cell, set_on_change
 from pykubelet.base.kit.clock import Clock, SystemClock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Mailbox, Sink
@@ -47,7 +47,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.labels import CONFIG_SOURCE
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
-from pykubelet.base.model.mounts import Mounts, PodMounts
+from pykubelet.base.model.mounts import Mounts, PodMounts, VolumeStanding
 from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
 from pykubelet.base.model.observed import BeingStopped, Observed, PodTouched
 from pykubelet.base.model.paths import Paths
@@ -120,28 +120,41 @@ class Groups:
 
 class Volumes:
     """Mounts for every pod that is not terminated, but those named in `stuck`; those in `mounting` are nearly there. `failures`: what
-    is the matter with those that are stuck."""
+    is the matter with those that are stuck. Volumes of a pod's spec are there until the runtime was seen to run no container."""
 
-    def __init__(self, lifecycles: Cell[Lifecycles], mounts: CellWriter[Mounts]) -> None:
+    def __init__(self, lifecycles: Cell[Lifecycles], observed: Cell[Observed], mounts: CellWriter[Mounts]) -> None:
         self._lifecycles = lifecycles
+        self._observed = observed
         self._mounts = mounts
         self.stuck: set[str] = set()
         self.mounting: set[str] = set()
         self.failures: tuple[Wait, ...] = ()
 
     async def run(self) -> None:
-        async for _ in self._lifecycles.changes():
-            self.project()
+        changed = asyncio.Event()
+        with set_on_change(changed, self._lifecycles, self._observed):
+            while True:
+                await changed.wait()
+                changed.clear()
+                self.project()
 
     def project(self) -> None:
+        views = self._observed.get().pods
         pods = {
             uid: PodMounts(
                 ready=life.ref.name not in self.stuck | self.mounting,
                 mounting=life.ref.name in self.mounting,
                 waits=self.failures if life.ref.name in self.stuck else (),
+                standings=tuple(
+                    VolumeStanding(
+                        v.name, v.name, "mounted", directory="" if v.hostPath is not None else f"volumes/x/{v.name}"
+                    )
+                    for v in life.pod.spec.volumes
+                ),
             )
             for uid, life in self._lifecycles.get().pods.items()
             if life.stage in (Stage.SYNCING, Stage.TERMINATING)
+            or (life.pod.spec.volumes and uid in views and views[uid].is_running)
         }
         self._mounts.publish(Mounts(pods, reconstructed=True))
 
@@ -313,7 +326,7 @@ async def node(
     paths = Paths(str(folder / "root"), str(folder / "logs"), str(folder / "links"))
     hooks, images, groups = HookRunner(client, recorder), Images(), Groups()
     stopper = ContainerStopper(client, hooks, clock, recorder, touched)
-    volumes = Volumes(lifecycles, mounts_writer)
+    volumes = Volumes(lifecycles, observed, mounts_writer)
     content, content_writer = make_cell("content", Content())
     claims, claims_writer = make_cell("claims", Claims())
     make_dirs(paths.log_links, 0o755)

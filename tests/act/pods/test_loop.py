@@ -64,6 +64,23 @@ async def test_no_file_of_a_pod_is_touched_on_the_event_loop(tmp_path: Path) -> 
         assert [call for call in calls if logs not in call] == []
 
 
+@pytest.mark.parametrize("source", [{"hostPath": {"path": "/etc"}}, {"emptyDir": {}}], ids=["hostPath", "emptyDir"])
+async def test_a_pod_that_is_removed_waits_for_no_relist(source: dict[str, object], tmp_path: Path) -> None:
+    """Its hostPath volume is in use until the runtime was read again, and there is nothing to unmount. The events of the
+    ends come before the answers to the calls that end it, and so are no reason to read it."""
+    volumes = [{"name": "data", **source}]
+    of = static(pod(volumes=volumes, terminationGracePeriodSeconds=1), "web", "uid-1")
+    async with node(tmp_path, periods=RelistPeriods(with_events_s=3600.0)) as n:
+        await n.wait_for(lambda: len(n.fake.called("ListPodSandbox")) == 2)  # at the start, and with the event stream
+        n.want(of)
+        await n.wait_running("web")
+        n.fake.inject(RuntimeFault("StopContainer", after=True, delay_s=0.2))
+        n.fake.inject(RuntimeFault("StopPodSandbox", after=True, delay_s=0.2))
+        n.wanted.clear()
+        n.want(static(of, "web", "uid-2"))
+        await n.wait_for(lambda: {c.sandbox.config.metadata.uid for c in n.running("web")} == {"uid-2"})
+
+
 async def test_a_pod_with_a_name_that_no_directory_can_have_goes_at_once(tmp_path: Path) -> None:
     name = "b" * 230
     async with node(tmp_path) as n:

@@ -16,6 +16,7 @@ from pykubelet.base.kit.flight import Done
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.kube_events import warning
+from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.paths import Beneath
 from pykubelet.base.model.reasons import EVENT_FAILED_KILL_POD
@@ -50,8 +51,12 @@ class PodEnding:
     @property
     def holds_volumes(self) -> bool:
         """Whether volumes of the pod are mounted, or may be."""
-        mounts = self._tools.cells.mounts.get().pods.get(self._ref.uid)
-        return mounts is not None and any(volume.directory for volume in mounts.standings)
+        return self._holds_volumes(self._tools.cells.mounts.get())
+
+    def _holds_volumes(self, mounts: Mounts) -> bool:
+        """Whether the pod has volumes to be unmounted. One of the host has nothing to unmount, though containers use it."""
+        entry = mounts.pods.get(self._ref.uid)
+        return entry is not None and any(v.directory or v.device is not None or v.is_busy for v in entry.standings)
 
     def _view(self) -> PodView | None:
         return self._tools.cells.observed.get().pods.get(self._ref.uid)
@@ -129,14 +134,11 @@ class PodEnding:
         await self._volumes_gone(waits)
         return "" if await self._tools.cgroups.remove_pod(self._ref.uid) else "the pod's cgroup is still in use"
 
-    async def _volumes_gone(self, waits: WaitBook) -> str:
-        uid, cell = self._ref.uid, self._tools.cells.mounts
-        if uid in cell.get().pods:
-            with waits.waiting(
-                Wait("volumes to be unmounted", Owner.VOLUME_MANAGER, 0.0, next_step="remove the cgroup")
-            ):
-                await cell.wait_for(lambda now: uid not in now.pods)
-        return ""
+    async def _volumes_gone(self, waits: WaitBook) -> None:
+        if not self.holds_volumes:
+            return
+        with waits.waiting(Wait("volumes to be unmounted", Owner.VOLUME_MANAGER, 0.0, next_step="remove the cgroup")):
+            await self._tools.cells.mounts.wait_for(lambda now: not self._holds_volumes(now))
 
     async def _remove_from_runtime(self, waits: WaitBook) -> str:
         try:
