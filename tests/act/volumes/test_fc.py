@@ -63,8 +63,11 @@ def test_a_disk_is_found_again_by_its_name_and_directory(disk: FcDisk) -> None:
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "", ".", "x\n", "*" * 3, "x" * 300])
 def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
-    assert isinstance(plan(targetWWNs=[name], lun=0), RefusedPlan)
-    assert isinstance(plan(wwids=[name]), RefusedPlan)
+    for source in ({"targetWWNs": [name], "lun": 0}, {"wwids": [name]}):
+        refused = plan(**source)
+        assert isinstance(refused, RefusedPlan)
+        assert refused.error.isprintable() and len(refused.error) < 200
+    assert disk_from(f"kubernetes.io/fc/[{name}]:0") is None
 
 
 def test_the_node_waits_until_the_disk_is_attached() -> None:

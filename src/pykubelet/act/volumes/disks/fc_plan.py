@@ -17,6 +17,7 @@ from pykubelet.base.model.paths import Beneath
 NAME, PLUGIN = "fc", "kubernetes.io/fc"
 #: What may be part of a directory's name.
 _PLAIN = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+_SHOWN = 80
 _UNIQUE = re.compile(r"kubernetes\.io/fc/\[([^\]]+)\](?::([0-9]+))?")
 _DIRECTORY = re.compile(r"(.+?)(?:-lun-([0-9]+))?")
 
@@ -55,13 +56,17 @@ class FcDevice(DiskDevice, kw_only=True):
 def disk_of_source(source: FCVolumeSource) -> FcDisk:
     """The disk. VolumesError for names that cannot be those of disks, or if there are none."""
     for name in (*source.targetWWNs, *source.wwids):
-        if not _PLAIN.fullmatch(name) or name.startswith("."):
-            raise VolumesError(f'fc: "{name}" is no name of a port or disk', NEW_MOUNTER)
+        if not _is_word(name):
+            raise VolumesError(f"fc: {name[:_SHOWN]!a} is no name of a port or disk", NEW_MOUNTER)
     if source.targetWWNs and source.lun is not None:
         return FcDisk(source.targetWWNs, source.lun)
     if source.wwids:
         return FcDisk(wwids=source.wwids)
     raise VolumesError("fc: no fc disk information found. failed to make a new mounter", NEW_MOUNTER)
+
+
+def _is_word(name: str) -> bool:
+    return _PLAIN.fullmatch(name) is not None and not name.startswith(".")
 
 
 def disks(plugins: str) -> Beneath:
@@ -75,6 +80,8 @@ def disk_from(name: str) -> FcDisk | None:
     if found is None:
         return None
     names, lun = tuple(found[1].split(" ")), found[2]
+    if not all(map(_is_word, names)):
+        return None
     return FcDisk(wwids=names) if lun is None else FcDisk(names, parse_decimal(lun) or 0)
 
 
