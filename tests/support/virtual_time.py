@@ -86,6 +86,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.iterations = 0
         self._second = (0, 0)
         self._flights: set[SingleFlight] = set()
+        self._outcomes: set[asyncio.Future[Any]] = set()  # of threads, from their start until the loop has them
         self._executing = 0
         self._children: set[int] = set()  # their descriptors
         self._servers: dict[tuple[str, int], MemoryServer] = {}
@@ -122,6 +123,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         for flight in self._flights:
             if flight._running:
                 return f"threads: {', '.join(flight._running)}"
+        if self._outcomes:
+            return "outcomes of threads"
         return "child processes" if self._children else ""
 
     def waits_for_kernel(self) -> bool:
@@ -163,6 +166,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         owner = getattr(callback, "__self__", None)
         if isinstance(owner, SingleFlight):
             self._flights.add(owner)
+            for future in (arg for arg in args if isinstance(arg, asyncio.Future) and not arg.done()):
+                self._outcomes.add(future)
+                future.add_done_callback(self._outcomes.discard)
         return super().call_later(delay, callback, *args, context=context)
 
     def run_in_executor(
