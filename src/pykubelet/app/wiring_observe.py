@@ -20,7 +20,8 @@ from pykubelet.observe.shutdown.decide import shutdown_groups
 from pykubelet.observe.shutdown.loop import ShutdownLoop
 from pykubelet.observe.shutdown.record import NAME as SHUTDOWN_RECORD
 from pykubelet.observe.shutdown.record import ShutdownRecord
-from pykubelet.observe.stats.loop import StatsInputs, StatsLoop, StatsSettings
+from pykubelet.observe.stats.files import FileSettings
+from pykubelet.observe.stats.loop import StatsInputs, StatsLoop
 from pykubelet.observe.stats.own_usage import log_own_usage
 from pykubelet.observe.stats.tree import UsageSources
 
@@ -63,8 +64,8 @@ def wire_stats(m: Machinery, cells: Cells) -> StatsLoop:
     usage_sources = UsageSources(detect_reader(), pods_root, capacity, read_boot_time(), system, interface)
     inputs = StatsInputs(m.usage_wanted, cells.observed.cell, cells.mounts.cell, cells.plugins.cell)
     conditions = m.recorder if settings.enabled("CSIVolumeHealth") else None
-    stats = StatsSettings(settings.paths, m.quotas, config.volumeStatsAggPeriod.s, conditions)
-    return StatsLoop(inputs, cells.usage.writer, usage_sources, stats, m.cri, SingleFlight("stats"), m.clock)
+    files = FileSettings(settings.paths, m.quotas, config.volumeStatsAggPeriod.s, conditions)
+    return StatsLoop(inputs, cells.usage.writer, usage_sources, files, m.cri, SingleFlight("stats"), m.clock)
 
 
 def wire_eviction(m: Machinery, cells: Cells) -> EvictionLoop:

@@ -23,7 +23,6 @@ from pykubelet.net.grpc.status import Code, RpcError
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 MAX_NOTES = 64 << 10
-_BLOCK = 512
 
 
 class VolumeStore:
@@ -107,7 +106,7 @@ class VolumeStore:
             used = (self._quotas.read_use(source) or (0, 0))[0]
         else:
             with translating("stat", source):
-                used = os.stat(source).st_blocks * _BLOCK if os.path.lexists(source) else 0
+                used = os.stat(source).st_blocks * files.STAT_BLOCK if os.path.lexists(source) else 0
         return max(0, volume.capacity_bytes - used)
 
     def prepare(self, volume: LocalVolume) -> None:

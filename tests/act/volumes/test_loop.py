@@ -42,12 +42,12 @@ from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import Plugins
-from pykubelet.base.model.roster import Roster, pod_ref
+from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.waits import Owner
 from pykubelet.edges.host.fs import mounts as mount_table
 from pykubelet.edges.host.fs.project_files import read_projects
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
-from pykubelet.observe.stats.sizes import read_pod_sizes
+from pykubelet.observe.stats.sizes import read_volume_sizes
 
 UID = PodUID("u1")
 LIMIT_S = WAIT_S / 2
@@ -234,7 +234,7 @@ async def test_what_a_volume_of_a_user_namespace_uses_is_counted_by_the_kernel(t
                 deleted.flush()
                 (path / "deleted").unlink()
                 os.sync()
-                sizes = read_pod_sizes(agent.paths, pod_ref(pod), None, volumes, quotas, 0.0)
+                sizes = read_volume_sizes(agent.paths.pods, volumes, quotas, 0.0)
                 assert sizes.volumes[0].fs.used is not None and sizes.volumes[0].fs.used >= 3 << 20
             assert [source for source, _ in sizes.took] == ["fsquota"]
             assert [listed for _, listed in read_projects(files)] == [str(path)]

@@ -51,6 +51,7 @@ def test_version_2(tmp_path: Path) -> None:
     assert "memory" not in use.pressure
     assert reader.children("/kubepods/pod1") == ["abc"]
     assert reader.processes("/kubepods/pod1") == [12, 34]
+    assert reader.cpu_total("/kubepods/pod1") == use.cpu.total_ns and reader.cpu_total("/kubepods/gone") is None
     assert reader.read("/kubepods/gone", 5.0) is None and reader.children("/gone") == []
 
 
@@ -76,6 +77,7 @@ def test_version_1(tmp_path: Path) -> None:
     assert (use.memory.page_faults, use.memory.page_faults_below) == (4, 9)
     brief = reader.read("/p", 1.0, brief=True)
     assert brief == replace(use, cpu=CpuUse(777), memory=replace(use.memory, fail_count=0))
+    assert reader.cpu_total("/p") == use.cpu.total_ns and reader.cpu_total("/q") is None
     assert reader.read("/q", 1.0) is None
 
 

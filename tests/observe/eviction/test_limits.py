@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,9 @@ from observe.eviction.samples import MI, fs, group, make_pod, make_use
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
+from pykubelet.base.model.observed import ContainerView, ObservedState, PodView
+from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.usage import ContainerUse, VolumeUse
 from pykubelet.observe.eviction.limits import (
     CONTAINER_LIMIT,
@@ -18,6 +22,7 @@ from pykubelet.observe.eviction.limits import (
     has_storage_limits,
 )
 from pykubelet.observe.eviction.model import Candidate, FsLayout
+from pykubelet.observe.stats.sizes import read_log_sizes
 
 
 def limited(name: str = "pod", size: str | None = None, medium: str = "", own: str | None = None, **more: Any) -> Pod:
@@ -80,6 +85,27 @@ def test_only_regular_containers_have_a_limit_of_their_own() -> None:
     use = make_use("pod")
     side = ContainerUse("side", "id2", "image", "/x", 0.0, group(), fs(80 * MI), fs(0))
     assert not list(excesses([Candidate(pod, replace(use, containers=(*use.containers, side)))], FsLayout.SHARED))
+
+
+def test_files_that_the_agent_made_count_for_the_pod_but_for_no_container() -> None:
+    pod, use = limited(own="1Mi"), make_use("pod", rootfs=MI, logs=0)
+    assert not list(excesses([Candidate(pod, use)], FsLayout.SHARED))
+    (found,) = excesses([Candidate(pod, replace(use, own_files=fs(4096)))], FsLayout.SHARED)
+    assert found.signal == POD_LIMIT
+
+
+def test_many_short_logs_exceed_a_limit_by_the_blocks_that_they_take(tmp_path: Path) -> None:
+    """A thousand files of one byte are 4 MB on most disks."""
+    ref = PodRef("default", "pod", PodUID("pod"))
+    paths = Paths(str(tmp_path), f"{tmp_path}/logs")
+    logs = Path(paths.container_logs(ref, "main"))
+    logs.mkdir(parents=True)
+    for number in range(1000):
+        (logs / str(number)).write_text("x")
+    main = ContainerView(ContainerID("id"), "main", SandboxID("s"), ObservedState.RUNNING, 0, 1)
+    (sizes,) = read_log_sizes(paths, [PodView(ref, (), (main,))], 0.0).values()
+    found = check(limited(own="256Ki"), logs=sizes.logs["main"][0])
+    assert found is not None and found[0] == POD_LIMIT
 
 
 def test_what_was_not_measured_exceeds_nothing() -> None:

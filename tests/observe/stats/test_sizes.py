@@ -1,7 +1,8 @@
-"""What a pod's volumes, logs and files take."""
+"""The disk space of a pod's volumes, logs and own files."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from pykubelet.base.model.paths import Paths
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.project_files import FIRST_ID
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
-from pykubelet.observe.stats.sizes import read_file_system, read_pod_sizes
+from pykubelet.observe.stats.sizes import MAX_LOG_FILES, LogSizes, read_file_system, read_log_sizes, read_volume_sizes
 
 REF = PodRef("default", "web", PodUID("uid-1"))
 AT = 5.0
@@ -43,7 +44,7 @@ def test_volumes_are_walked_or_asked_of_their_own_file_system(tmp_path: Path) ->
         "etc": MountedVolume("etc", "hostPath", "/etc", is_measured=False),
         "gone": MountedVolume("gone", "configMap", str(tmp_path / "gone")),
     }
-    sizes = read_pod_sizes(paths(tmp_path), REF, None, mounted, OFF, AT)
+    sizes = read_volume_sizes(paths(tmp_path).pods, mounted, OFF, AT)
     reported = {one.name: one for one in sizes.volumes}
     assert reported.keys() == {"scratch", "shm", "gone"}, "a hostPath has no files of the pod's own"
     assert reported["scratch"].is_local and (reported["scratch"].fs.used or 0) >= 10_000
@@ -62,27 +63,89 @@ def test_what_a_quota_counts_is_not_walked(tmp_path: Path) -> None:
     quotas.assign(str(tmp_path / "counted"), is_limited=True)
     calls.used[FIRST_ID] = (777_000, 8)
     mounted = {name: MountedVolume(name, "emptyDir", str(tmp_path / name)) for name in ("counted", "walked")}
-    sizes = read_pod_sizes(paths(tmp_path), REF, None, mounted, quotas, AT)
+    sizes = read_volume_sizes(paths(tmp_path).pods, mounted, quotas, AT)
     counted, walked = (one.fs for one in sizes.volumes)
     assert (counted.used, counted.inodes_used) == (777_000, 8)
     assert walked.inodes_used == 2 and counted.capacity == walked.capacity
     assert [source for source, _ in sizes.took] == ["fsquota", "du"]
     calls.fails = {"use"}
-    again = read_pod_sizes(paths(tmp_path), REF, None, mounted, quotas, AT)
+    again = read_volume_sizes(paths(tmp_path).pods, mounted, quotas, AT)
     assert again.volumes[0].fs.inodes_used == 2, "what fails is walked"
 
 
-def test_logs_and_the_files_made_for_a_pod(tmp_path: Path) -> None:
-    logs = Path(paths(tmp_path).container_logs(REF, "app"))
-    logs.mkdir(parents=True)
-    (logs / "0.log").write_text("hello")
-    (logs / "0.log.20260101").write_text("hell")
+def on_disk(*files: Path) -> int:
+    return sum(os.lstat(file).st_blocks * 512 for file in files)
+
+
+def running(*names: str, state: ObservedState = ObservedState.RUNNING) -> tuple[ContainerView, ...]:
+    return tuple(ContainerView(ContainerID(name), name, SandboxID("s"), state, 0, 1) for name in names)
+
+
+def log_sizes(folder: Path, *containers: ContainerView) -> LogSizes:
+    (found,) = read_log_sizes(paths(folder), [PodView(REF, (), containers)], AT).values()
+    return found
+
+
+def make_logs(folder: Path, **files: int) -> list[Path]:
+    """Files of the container `app`, of so many bytes."""
+    logs = Path(paths(folder).container_logs(REF, "app"))
+    logs.mkdir(parents=True, exist_ok=True)
+    made = [logs / f"{name}.log" for name in files]
+    for path, length in zip(made, files.values(), strict=True):
+        path.write_bytes(b"x" * length)
+    return made
+
+
+def test_logs_count_as_the_disk_counts_them(tmp_path: Path) -> None:
+    """By blocks: a short file takes a whole one, and what was never written in a file takes none."""
+    first, second, sparse = make_logs(tmp_path, first=5, second=4, sparse=0)
+    os.truncate(sparse, 1 << 20)
+    sizes = log_sizes(tmp_path, *running("app", "quiet"))
+    assert sizes.logs == {"app": (on_disk(first, second), 3), "quiet": (0, 0)}
+    assert on_disk(first) > 5 and on_disk(sparse) < 1 << 20
+    assert sizes.at == AT
+
+
+def test_directories_and_targets_of_links_are_no_logs(tmp_path: Path) -> None:
+    (log,) = make_logs(tmp_path, log=5)
+    (tmp_path / "elsewhere").write_bytes(b"x" * 500_000)
+    links = [log.parent / name for name in ("link", "dangling")]
+    for link, target in zip(links, (tmp_path / "elsewhere", Path("/nowhere")), strict=True):
+        link.symlink_to(target)
+    (log.parent / "directory").mkdir()
+    (log.parent / "directory" / "file").write_bytes(b"x" * 500_000)
+    assert log_sizes(tmp_path, *running("app")).logs == {"app": (on_disk(log, *links), 3)}
+    assert on_disk(*links) < 500_000
+
+
+def test_own_files_are_the_hosts_file_and_those_in_the_log_directory(tmp_path: Path) -> None:
+    (log,) = make_logs(tmp_path, log=5)
+    assert log_sizes(tmp_path).own == (0, 0)
     hosts = Path(paths(tmp_path).etc_hosts(REF.uid))
     hosts.parent.mkdir(parents=True)
     hosts.write_text("127.0.0.1 localhost\n")
-    containers = tuple(
-        ContainerView(ContainerID(name), name, SandboxID("s"), ObservedState.RUNNING, 0, 1) for name in ("app", "quiet")
-    )
-    sizes = read_pod_sizes(paths(tmp_path), REF, PodView(REF, (), containers), {}, OFF, AT)
-    assert sizes.logs == {"app": (9, 2), "quiet": (0, 0)}
-    assert sizes.host_files == 20
+    assert log_sizes(tmp_path).own == (on_disk(hosts), 1)
+    other = log.parent.parent / "other"
+    other.write_text("x")
+    assert log_sizes(tmp_path).own == (on_disk(hosts, other), 2)
+
+
+def test_logs_of_containers_that_do_not_run_are_not_reported(tmp_path: Path) -> None:
+    make_logs(tmp_path, log=5)
+    assert log_sizes(tmp_path, *running("app", state=ObservedState.EXITED)).logs == {}
+
+
+def test_a_log_directory_with_any_number_of_files_costs_little(tmp_path: Path) -> None:
+    make_logs(tmp_path, log=5)
+    logs = Path(paths(tmp_path).container_logs(REF, "app"))
+    for number in range(MAX_LOG_FILES + 100):
+        os.link(logs / "log.log", logs / str(number))
+    assert log_sizes(tmp_path, *running("app")).logs["app"][1] == MAX_LOG_FILES
+
+
+def test_a_pod_that_cannot_be_measured_leaves_the_others_theirs(tmp_path: Path) -> None:
+    other = PodRef("default", "loop", PodUID("uid-2"))
+    make_logs(tmp_path, log=5)
+    Path(paths(tmp_path).pod_logs(other)).symlink_to("elsewhere")
+    pods = [PodView(other, (), running("app")), PodView(REF, (), running("app"))]
+    assert read_log_sizes(paths(tmp_path), pods, AT).keys() == {REF.uid}

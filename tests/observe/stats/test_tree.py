@@ -1,4 +1,4 @@
-"""Which group is whose, and rates between two looks."""
+"""The pod and container of each cgroup."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 
 import pytest
 
-from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.observed import ContainerView, NetworkMode, Observed, ObservedState, PodView, SandboxView
 from pykubelet.base.model.usage import CpuUse, GroupDetail, GroupUse, MemoryUse
@@ -17,8 +16,8 @@ from pykubelet.observe.stats.tree import (
     pod_groups,
     pod_of_group,
     qos_groups,
+    read_cpu_totals,
     read_pods,
-    with_rate,
 )
 
 UID = "0b1c2d3e-4f50-6172-8394-a5b6c7d8e9f0"
@@ -63,6 +62,9 @@ class Tree:
 
     def read(self, path: str, at: float, *, brief: bool = False) -> GroupUse | None:
         return GroupUse(at, CpuUse(), MemoryUse(), path=path) if path in self._paths else None
+
+    def cpu_total(self, path: str) -> int | None:
+        return 7 if path in self._paths else None
 
     def detail(self, path: str) -> GroupDetail:
         return GroupDetail()
@@ -110,12 +112,14 @@ def test_pods_are_found_in_all_classes_of_service() -> None:
     assert [uid for uid, _ in pod_groups(slices, "/kubepods.slice")] == [UID]
 
 
-def test_rates() -> None:
-    first = GroupUse(10.0, CpuUse(total_ns=1_000_000_000), MemoryUse())
-    second = replace(first, at=12.0, cpu=CpuUse(total_ns=2_000_000_000))
-    assert with_rate(second, first).nano_cores == 500_000_000
-    assert with_rate(second, None).nano_cores is None
-    assert with_rate(first, second).nano_cores is None  # another group of the same name
+def test_the_cpu_time_of_all_cgroups_that_are_reported() -> None:
+    tree = Tree(
+        "/", f"/kubepods/pod{UID}/{ID}", f"/kubepods/pod{UID}", f"/kubepods/pod{UID}/crio-conmon-{ID}", "/system"
+    )
+    sources = UsageSources(tree, "/kubepods", 0, 0.0, {"misc": "/system", "gone": "/gone"})
+    assert read_cpu_totals(sources) == dict.fromkeys(
+        ("/", "/system", f"/kubepods/pod{UID}", f"/kubepods/pod{UID}/{ID}"), 7
+    )
 
 
 def test_the_groups_of_burstable_and_best_effort_pods() -> None:

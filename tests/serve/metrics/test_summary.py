@@ -89,13 +89,15 @@ def test_volumes_and_what_a_pod_keeps_on_the_nodes_disk() -> None:
     (uid, pod), *_ = usage.pods.items()
     own = FileSystemUse(AT, 1000, 500, 400, 50, 40, 10)
     volumes = (VolumeUse("scratch", own), VolumeUse("tmp", own, is_local=False, is_abnormal=True))
-    usage = replace(usage, pods={uid: replace(pod, volumes=volumes, host_files=7)})
+    hosts = FileSystemUse(AT + 200_000_000, 1000, 500, 4096, 50, 40, 1)
+    usage = replace(usage, pods={uid: replace(pod, volumes=volumes, own_files=hosts)})
     reported = render_summary(usage, "n", AT, only_cpu_and_memory=False)["pods"][0]
     assert [(one["name"], one["usedBytes"]) for one in reported["volume"]] == [("scratch", 400), ("tmp", 400)]
     assert [one.get("volumeHealthStats") for one in reported["volume"]] == [None, {"abnormal": True}]
     # its volume on the node's disk, its container's layer and logs, its /etc/hosts
-    assert reported["ephemeral-storage"]["usedBytes"] == 400 + 10 + 10 + 7
-    assert reported["ephemeral-storage"]["inodesUsed"] == 10 + 7 + 7
+    assert reported["ephemeral-storage"]["usedBytes"] == 400 + 10 + 10 + 4096
+    assert reported["ephemeral-storage"]["inodesUsed"] == 10 + 7 + 7 + 1
+    assert reported["ephemeral-storage"]["time"] == "2030-03-17T17:46:40Z", "that of the newest part"
     brief = render_summary(usage, "n", AT, only_cpu_and_memory=True)["pods"][0]
     assert brief.keys() == {"podRef", "startTime", "containers", "cpu", "memory", "swap"}
 

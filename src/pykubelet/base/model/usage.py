@@ -206,7 +206,10 @@ class VolumeUse(Value):
 
 class PodUse(Value):
     """A pod's usage. `sandbox_id`, `sandbox_image` and `sandbox`: the pause container, if there is one; the image and
-    `sandbox` only with `details`."""
+    `sandbox` only with `details`. `sandbox_attempt`: more than 0 if the pod had another sandbox before.
+
+    `own_files`: its hosts file, and the files in its log directory itself; None if not measured yet.
+    """
 
     ref: PodRef
     path: str
@@ -217,16 +220,22 @@ class PodUse(Value):
     sandbox_id: str = ""
     sandbox: GroupUse | None = None
     volumes: tuple[VolumeUse, ...] = ()
-    host_files: int = 0
+    own_files: FileSystemUse | None = None
     sandbox_image: str = ""
+    sandbox_attempt: int = 0
+
+
+def parts_on_disk(pod: PodUse) -> tuple[FileSystemUse, ...]:
+    """What the pod has on the node's own disk: writable layers, logs, local volumes, own files. Parts not measured yet are left out."""
+    parts = [fs for container in pod.containers for fs in (container.rootfs, container.logs)]
+    parts += [volume.fs for volume in pod.volumes if volume.is_local]
+    return tuple(fs for fs in (*parts, pod.own_files) if fs is not None and fs.used is not None)
 
 
 def bytes_on_disk(pod: PodUse) -> int | None:
-    """Bytes of the pod on the node's own disk: writable layers, logs, local volumes, hosts file. None: not measured yet."""
-    parts = [fs.used for container in pod.containers for fs in (container.rootfs, container.logs) if fs is not None]
-    parts += [volume.fs.used for volume in pod.volumes if volume.is_local]
-    known = [used for used in parts if used is not None]
-    return sum(known) + pod.host_files if known or pod.host_files else None
+    """The bytes of `parts_on_disk`; None if none is measured yet."""
+    parts = parts_on_disk(pod)
+    return sum(fs.used or 0 for fs in parts) if parts else None
 
 
 class NodeUse(Value):
@@ -265,12 +274,10 @@ class Usage(Value):
 class UsageWanted(Value):
     """Posted to observe/stats: a request for figures that are not older than `at_least` (monotonic seconds).
 
-    `with_rates`: two measurements are made if none was made lately. `with_new_files`: the files of all pods are measured
-    first, for some seconds at most.
+    `with_new_files`: the files of all pods are measured first, for some seconds at most.
     """
 
     at_least: float
     with_files: bool = True
     with_details: bool = False
-    with_rates: bool = True
     with_new_files: bool = False

@@ -366,8 +366,7 @@ class EvictionLoop:
 
     async def _newest_usage(self, *, with_files: bool, with_new_files: bool) -> Usage | None:
         at = self._clock.monotonic()
-        wanted = UsageWanted(at, with_files, with_rates=False, with_new_files=with_new_files)
-        self._inputs.usage_wanted.post(wanted)
+        self._inputs.usage_wanted.post(UsageWanted(at, with_files, with_new_files=with_new_files))
         try:
             async with asyncio.timeout(USAGE_DEADLINE_S):
                 usage = await self._inputs.usage.wait_for(

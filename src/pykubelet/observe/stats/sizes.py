@@ -1,36 +1,49 @@
 """Measures the usage of file systems: of the node, of images, and of each pod's volumes, logs and other files. Blocks.
 
 A volume with a file system of its own is measured by statfs, one of which the file system counts what it uses by its quota; the
-others by a walk over their files, which is slow: it runs in a thread, for one pod at a time, and seldom.
+others by a walk over their files, which is slow: it runs in a thread, for one pod at a time, and seldom. Logs are few files in one
+directory. All figures are those of `du`: the blocks on disk and not the lengths of files.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from pykubelet.base.kit.values import Value, field
-from pykubelet.base.model.ids import PodRef
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import Value
+from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.observed import PodView
-from pykubelet.base.model.paths import Beneath, Paths, below
+from pykubelet.base.model.paths import Paths, below
 from pykubelet.base.model.usage import FileSystemUse, VolumeUse
 from pykubelet.edges.host.cgroups.io_stats import device_path
-from pykubelet.edges.host.fs.beneath import list_entries, read_disk_usage, stat_file
+from pykubelet.edges.host.fs.beneath import read_disk_usage, read_usage_of_files, stat_file
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.mounts import is_mount_point, read_fs_usage
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
+log = Log("stats")
+#: So many entries of a log directory are read. Container runtimes keep a handful; a pod may be able to put anything there.
+MAX_LOG_FILES = 10_000
 
-class PodSizes(Value):
-    """`logs`: by container name. `host_files`: bytes of the files the agent made for the pod. `took`: how each volume was
-    asked (`du`, `statfs`, `fsquota`), and the seconds that it took."""
+
+class VolumeSizes(Value):
+    """`took`: how each volume was asked (`du`, `statfs`, `fsquota`), and the seconds that it took."""
+
+    volumes: tuple[VolumeUse, ...] = ()
+    took: tuple[tuple[str, float], ...] = ()
+
+
+class LogSizes(Value):
+    """The files of a pod outside of its volumes. `at`: wall seconds. `logs`: bytes and inodes by container name.
+
+    `own`: bytes and inodes of its hosts file and of the files in its log directory itself.
+    """
 
     at: float
-    volumes: tuple[VolumeUse, ...] = ()
-    logs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    host_files: int = 0
-    took: tuple[tuple[str, float], ...] = ()
+    logs: Mapping[str, tuple[int, int]]
+    own: tuple[int, int]
 
 
 def read_file_system(path: str, at: float, used: tuple[int, int] | None = None) -> FileSystemUse:
@@ -49,26 +62,35 @@ def read_file_system(path: str, at: float, used: tuple[int, int] | None = None) 
     )
 
 
-def read_pod_sizes(
-    paths: Paths,
-    ref: PodRef,
-    view: PodView | None,
-    mounted: Mapping[str, MountedVolume],
-    quotas: VolumeQuotas,
-    at: float,
-) -> PodSizes:
-    """Measure a pod's files. Files that vanish meanwhile count as 0. HostError if a disk fails."""
+def read_volume_sizes(pods: str, mounted: Mapping[str, MountedVolume], quotas: VolumeQuotas, at: float) -> VolumeSizes:
+    """Measure a pod's volumes. Files that vanish meanwhile count as 0. `pods`: the directory of all pods. HostError if a disk fails."""
     volumes, took = [], []
     for volume in mounted.values():
         if volume.is_measured:
             began = time.perf_counter()
-            found, source = _volume(volume, paths.pods, quotas, at)
+            found, source = _volume(volume, pods, quotas, at)
             volumes.append(found)
             took.append((source, time.perf_counter() - began))
-    names = {container.name for container in view.containers} if view is not None else set()
-    logs = {name: _size_of_files(paths.container_logs(ref, name)) for name in names}
-    hosts = stat_file(paths.etc_hosts(ref.uid))
-    return PodSizes(at, tuple(volumes), logs, hosts.size if hosts is not None else 0, tuple(took))
+    return VolumeSizes(tuple(volumes), tuple(took))
+
+
+def read_log_sizes(paths: Paths, pods: Iterable[PodView], at: float) -> dict[PodUID, LogSizes]:
+    """Measure the logs of running containers, and the pods' own files. Pods for which the disk fails are left out."""
+    found = {}
+    for pod in pods:
+        try:
+            found[pod.ref.uid] = _log_sizes(paths, pod, at)
+        except HostError as error:
+            log.debug("the logs of a pod cannot be measured", pod=pod.ref, error=error)
+    return found
+
+
+def _log_sizes(paths: Paths, pod: PodView, at: float) -> LogSizes:
+    names = {container.name for container in pod.running}
+    logs = {name: read_usage_of_files(paths.container_logs(pod.ref, name), MAX_LOG_FILES) for name in names}
+    own, number = read_usage_of_files(paths.pod_logs(pod.ref), MAX_LOG_FILES)
+    hosts = stat_file(paths.etc_hosts(pod.ref.uid))
+    return LogSizes(at, logs, (own + hosts.on_disk, number + 1) if hosts is not None else (own, number))
 
 
 def _volume(volume: MountedVolume, pods: str, quotas: VolumeQuotas, at: float) -> tuple[VolumeUse, str]:
@@ -85,10 +107,3 @@ def _volume(volume: MountedVolume, pods: str, quotas: VolumeQuotas, at: float) -
             raise
         fs = FileSystemUse(at)
     return VolumeUse(volume.name, fs, is_local=not own), source
-
-
-def _size_of_files(directory: Beneath) -> tuple[int, int]:
-    """The bytes of the regular files, and the number of all files. A pod may be able to put anything there."""
-    found = [stat_file(directory / entry.name) for entry in list_entries(directory)]
-    present = [one for one in found if one is not None]
-    return sum(one.size for one in present if one.is_file), len(present)

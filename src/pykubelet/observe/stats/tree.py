@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.observed import NetworkMode, Observed, PodView
-from pykubelet.base.model.usage import ContainerUse, Details, GroupUse, NetworkUse, NodeUse, PodUse
+from pykubelet.base.model.usage import ContainerUse, Details, NetworkUse, NodeUse, PodUse
 from pykubelet.edges.host.cgroups.cgroup_stats import GroupReader
 from pykubelet.edges.host.cgroups.io_stats import device_of, read_disks
 from pykubelet.edges.host.proc.network_stats import read_network_use
@@ -124,6 +124,7 @@ def _read_pod(sources: UsageSources, view: PodView, path: str, at: float, *, bri
         containers=tuple(sorted(containers, key=lambda one: one.name)),
         network=_pod_network(reader, in_network, at) if sandbox and sandbox.network is NetworkMode.POD else None,
         sandbox_id=sandbox.id if sandbox is not None else "",
+        sandbox_attempt=sandbox.attempt if sandbox is not None else 0,
         sandbox=reader.read(where, at) if where is not None and not brief else None,
     )
 
@@ -139,6 +140,19 @@ def _pod_network(reader: GroupReader, paths: Iterable[str], at: float) -> Networ
     return None
 
 
+def read_cpu_totals(sources: UsageSources) -> dict[str, int]:
+    """Read only the CPU time in nanoseconds, of all cgroups of which the usage is reported, by path below the mount."""
+    return {path: used for path in _paths(sources) if (used := sources.reader.cpu_total(path)) is not None}
+
+
+def _paths(sources: UsageSources) -> Iterator[str]:
+    yield "/"
+    yield from sources.system.values()
+    for _, path in pod_groups(sources.reader, sources.pods_root):
+        yield path
+        yield from (f"{path}/{name}" for name in sources.reader.children(path) if container_of_group(name))
+
+
 def read_details(sources: UsageSources, node: NodeUse | None, pods: Mapping[PodUID, PodUse], root_dir: str) -> Details:
     """Read details of all measured cgroups except the root, and of the disks. `root_dir`: a directory on the node's file system."""
     seen = [group for pod in pods.values() for group in (pod.group, pod.sandbox, *(c.group for c in pod.containers))]
@@ -146,29 +160,3 @@ def read_details(sources: UsageSources, node: NodeUse | None, pods: Mapping[PodU
         seen += (*node.system.values(), *node.qos_groups)
     paths = dict.fromkeys(group.path for group in seen if group is not None and group.path != "/")
     return Details({path: sources.reader.detail(path) for path in paths}, read_disks(), device_of(root_dir))
-
-
-def with_rate(now: GroupUse, before: GroupUse | None) -> GroupUse:
-    """The usage with the CPU rate since the previous measurement. Pure."""
-    if before is None or now.at <= before.at or now.cpu.total_ns < before.cpu.total_ns:
-        return now
-    rate = (now.cpu.total_ns - before.cpu.total_ns) / (now.at - before.at)
-    return replace(now, nano_cores=int(rate))
-
-
-def node_with_rates(now: NodeUse, before: NodeUse | None) -> NodeUse:
-    """The node's usage with CPU rates since `before`. Pure."""
-    if before is None:
-        return now
-    system = {name: with_rate(group, before.system.get(name)) for name, group in now.system.items()}
-    return replace(now, group=with_rate(now.group, before.group), system=system)
-
-
-def pod_with_rates(now: PodUse, before: PodUse | None) -> PodUse:
-    """The pod's usage with CPU rates since `before`. Pure."""
-    if before is None:
-        return now
-    old = {container.id: container.group for container in before.containers}
-    containers = tuple(replace(c, group=with_rate(c.group, old.get(c.id))) for c in now.containers)
-    group = with_rate(now.group, before.group) if now.group is not None else None
-    return replace(now, group=group, containers=containers)

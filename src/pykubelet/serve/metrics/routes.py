@@ -78,7 +78,7 @@ class StatsRoutes:
 
     def keep_fresh(self) -> None:
         """Have file systems measured from time to time, for the next request."""
-        self._wanted.post(UsageWanted(self._clock.monotonic() - KEPT_FRESH_S, with_rates=False))
+        self._wanted.post(UsageWanted(self._clock.monotonic() - KEPT_FRESH_S))
 
     async def summary(self, request: Request) -> Answer:
         """`/stats/summary` as JSON; 500 if the usage cannot be read in time."""

@@ -5,10 +5,11 @@ Source: the Kubernetes documentation "Node metrics data" (Summary API, stats/v1a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pykubelet.base.api.times import format_time
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.usage import (
     ContainerUse,
     FileSystemUse,
@@ -21,7 +22,7 @@ from pykubelet.base.model.usage import (
     PsiStats,
     Usage,
     VolumeUse,
-    bytes_on_disk,
+    parts_on_disk,
 )
 
 Json = dict[str, Any]
@@ -186,14 +187,9 @@ def _ephemeral(use: PodUse, node: NodeUse) -> Json | None:
     """The pod's usage of the node's own disk."""
     if node.fs is None:
         return None
-    parts = [fs for container in use.containers for fs in (container.rootfs, container.logs)]
-    parts += [volume.fs for volume in use.volumes if volume.is_local]
-    document = _fs(node.fs) or {}
+    parts = parts_on_disk(use)
+    document = _fs(replace(node.fs, at=max(one.at for one in (node.fs, *parts)))) or {}
     return document | {
-        "usedBytes": bytes_on_disk(use) or 0,
-        "inodesUsed": _total(part.inodes_used for part in parts if part is not None),
+        "usedBytes": sum(one.used or 0 for one in parts),
+        "inodesUsed": sum(one.inodes_used or 0 for one in parts),
     }
-
-
-def _total(numbers: Iterable[int | None]) -> int:
-    return sum(number for number in numbers if number is not None)

@@ -51,6 +51,10 @@ class GroupReader(Protocol):
         """
         ...
 
+    def cpu_total(self, path: str) -> int | None:
+        """Only the CPU time of the cgroup, in nanoseconds; None if it does not exist."""
+        ...
+
     def detail(self, path: str) -> GroupDetail:
         """The figures that are more expensive to read: input and output, and the open files of its own processes."""
         ...
@@ -91,10 +95,10 @@ class GroupsV1:
 
     def read(self, path: str, at: float, *, brief: bool = False) -> GroupUse | None:
         """See `GroupReader.read`."""
-        accounting = self._directory("cpuacct", path)
-        total = read_number(f"{accounting}/cpuacct.usage")
+        total = self.cpu_total(path)
         if total is None:
             return None
+        accounting = self._directory("cpuacct", path)
         return GroupUse(
             at=at,
             cpu=CpuUse(total) if brief else self._cpu(path, accounting, total),
@@ -103,6 +107,10 @@ class GroupsV1:
             made_at=_made_at(accounting),
             path=path,
         )
+
+    def cpu_total(self, path: str) -> int | None:
+        """See `GroupReader.cpu_total`."""
+        return read_number(f"{self._directory('cpuacct', path)}/cpuacct.usage")
 
     def memory(self, path: str) -> MemoryUse | None:
         if read_number(f"{self._directory('memory', path)}/memory.usage_in_bytes") is None:
@@ -209,6 +217,11 @@ class GroupsV2:
             made_at=_made_at(directory),
             path=path,
         )
+
+    def cpu_total(self, path: str) -> int | None:
+        """See `GroupReader.cpu_total`."""
+        used_us = read_table(f"{join(self._root, path)}/cpu.stat").get("usage_usec")
+        return used_us * 1000 if used_us is not None else None
 
     def memory(self, path: str) -> MemoryUse | None:
         directory = join(self._root, path)

@@ -234,6 +234,17 @@ def read_disk_usage(place: Beneath) -> tuple[int, int]:
         return trees.read_disk_usage(name)
 
 
+def read_usage_of_files(place: Beneath, limit: int) -> tuple[int, int]:
+    """As `trees.read_usage_of_files`; nothing when there is no such directory."""
+    try:
+        with _found(place, "readdir") as name:
+            return trees.read_usage_of_files(name, limit)
+    except HostError as error:
+        if error.is_not_found:
+            return 0, 0
+        raise
+
+
 # Changes
 
 

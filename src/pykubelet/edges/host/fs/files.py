@@ -19,6 +19,8 @@ from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.errors import HostError, is_not_found, translated, translating
 
 _COPY_BYTES = 1 << 16
+#: The unit of `st_blocks`, whatever the blocks of the file system are.
+STAT_BLOCK = 512
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _TEMPORARY = re.compile(r"\..+\.tmp-[0-9a-f]{8}")
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -51,7 +53,7 @@ _KINDS = {
 class FileStat(Value):
     """The attributes of a file. `size`: in bytes. `mode`: the twelve permission bits. `mtime_ns`: since the epoch.
 
-    `device`: that of the file system.
+    `device`: that of the file system. `on_disk`: the bytes that it takes there.
     """
 
     kind: FileKind
@@ -63,6 +65,7 @@ class FileStat(Value):
     inode: int
     device: int
     rdev: int = 0
+    on_disk: int = 0
 
     @property
     def is_file(self) -> bool:
@@ -95,6 +98,7 @@ def stat_of(result: os.stat_result) -> FileStat:
         inode=result.st_ino,
         device=result.st_dev,
         rdev=result.st_rdev,
+        on_disk=result.st_blocks * STAT_BLOCK,
     )
 
 

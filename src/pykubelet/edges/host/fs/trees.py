@@ -18,6 +18,7 @@ from typing import Any
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs import libc
 from pykubelet.edges.host.fs.errors import HostError, is_not_found, translated, translating
+from pykubelet.edges.host.fs.files import STAT_BLOCK
 from pykubelet.edges.host.fs.mounts import mounts_below
 
 log = Log("fs")
@@ -327,8 +328,23 @@ def read_disk_usage(path: str, max_linked: int = MAX_LINKED) -> tuple[int, int]:
                 share = 1 / found.st_nlink
             else:
                 missing[key] = found.st_nlink - 1
-        total[0] += found.st_blocks * 512 * share
+        total[0] += found.st_blocks * STAT_BLOCK * share
         total[1] += share
 
     walk_tree(path, count)
     return round(total[0]), round(total[1])
+
+
+def read_usage_of_files(path: str, limit: int) -> tuple[int, int]:
+    """The bytes on disk and the number of the files in a directory, without the directories in it. No link is followed.
+
+    `limit`: so many entries are read; those beyond are left out.
+    """
+    used = number = 0
+    with translating("readdir", path), os.scandir(path) as entries:
+        for entry in islice(entries, limit):
+            with _skip_vanished():
+                if not entry.is_dir(follow_symlinks=False):
+                    used += entry.stat(follow_symlinks=False).st_blocks * STAT_BLOCK
+                    number += 1
+    return used, number
