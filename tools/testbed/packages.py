@@ -52,6 +52,8 @@ CLUSTER: Mapping[str, Callable[[], bool]] = {"openssl": has("openssl"), "kuberne
 TESTS: Mapping[str, Callable[[], bool]] = {
     "docker-registry": has("docker-registry"),
     "openssl": has("openssl"),
+    "gcc": has("gcc"),
+    "libc6-dev": lambda: Path("/usr/include/stdlib.h").exists(),
     "chromium": has("chromium"),
     "faketime": has("faketime"),
     "dbus-daemon": has("dbus-daemon"),
