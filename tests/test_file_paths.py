@@ -28,6 +28,8 @@ JOINS = {
     "app/": "the agent's own directories, settings and packages",
     "act/pods/hook_records": "a state file",
     "desired/roster/holders": "a state file",
+    "desired/sources/quarantine": "a state file",
+    "edges/host/services/run_record": "the record of this run, named after a checksum of the root directory",
     "desired/roster/size_memory": "state files",
     "report/status/memory": "a state file",
     "edges/identity/": "certificates",

@@ -42,6 +42,7 @@ from pykubelet.desired.content.binding import Bindings
 from pykubelet.desired.roster.holders import HolderMemory
 from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.size_memory import SizeMemory
+from pykubelet.desired.sources.decide_quarantine import Suspect
 from pykubelet.edges.host.fs.checkpoint import Checkpoint
 from pykubelet.observe.shutdown.metrics import END_TIME, START_TIME
 from pykubelet.observe.shutdown.record import NAME as SHUTDOWN
@@ -67,6 +68,8 @@ def write(root: Path) -> None:
     Checkpoint(str(root / "volume_bindings")).save(encode(bindings))
     holders = {"web_default": NameHolder("file", "/etc/kubernetes/manifests/web.yaml")}
     Checkpoint(str(root / "static_pods")).save(encode(holders))
+    suspects = {str(UID): Suspect(2, _AT, "its event loop was blocked for 61 s", "ab12", _AT + 600.0)}
+    Checkpoint(str(root / "quarantine")).save(encode(suspects))
     cpus = CpuState(frozenset({0, 1}), {str(UID): {"web": frozenset({2, 3})}})
     (root / cpu_state.FILE_NAME).write_text(cpu_state.encode("static", cpus))
     table = MemoryTable(4096, 512, 3584, 1024, 2560)
@@ -116,6 +119,8 @@ def read(root: Path) -> dict[str, Any]:
     hooks.load(str(root / "pods"))
     found["post_start_hooks"] = hooks.of(UID) or None
     payload = Checkpoint(str(root / "volume_bindings")).load()
+    suspects = Checkpoint(str(root / "quarantine")).load()
+    found["quarantine"] = decode(dict[str, Suspect], suspects) if suspects is not None else None
     found["volume_bindings"] = decode(Bindings, payload) if payload is not None else None
     records = RecordStore(str(root / "image_manager"), ManualClock(wall=_AT))
     records.load()

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from support.agent import Agent
+from support.blocking import LAUNCHER, MOST_S, BlockingAgent
 from testbed import host
 from testbed.fuse import HangingFileSystem
 from testbed.private_runtime import Testbed
@@ -20,41 +20,10 @@ from pykubelet.app.ending import END_S
 
 pytestmark = pytest.mark.integration
 
-LAUNCHER = Path(__file__).parents[1] / "support" / "blocking_agent.py"
-#: Conformance allows 15 s. A busy machine is late.
-MOST_S = END_S + 5.0
 KILLED, NOT_ENDED = -signal.SIGTERM, 1
 #: States in which the event loop does not run, with the exit code after one SIGTERM: the monitor thread ends the process, or,
 #: if C code keeps the interpreter's lock, the kernel.
 BLOCKED = {"compute": NOT_ENDED, "wait_unlocked": NOT_ENDED, "match": KILLED, "deadlock": KILLED}
-
-
-class BlockingAgent(Agent):
-    """An agent without a container runtime, which `block` brings into a state (`support/blocking_agent.py`)."""
-
-    def command(self, *more: str) -> list[str]:
-        return ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, str(LAUNCHER), *super().command(*more)[1:]]
-
-    def block(self) -> None:
-        before = self.blocks()
-        self.signal(signal.SIGUSR1)
-        assert host.wait_until(lambda: self.blocks() > before, 60), self.log_tail()
-
-    def blocks(self) -> int:
-        """How often it was brought into its state."""
-        return self.log_text().count("==== state begins")
-
-    def signal(self, number: signal.Signals) -> None:
-        assert self.process is not None
-        self.process.send_signal(number)
-
-    def wait(self, within_s: float = MOST_S) -> int:
-        """The exit code; negative: the signal that has ended it."""
-        assert self.process is not None
-        try:
-            return self.process.wait(within_s)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self.environment}: the agent does not end\n{self.log_tail()}") from None
 
 
 MakeBlocking = Callable[..., BlockingAgent]

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pykubelet.app.decide_blocked import (
     BEAT_S,
+    BLAME_S,
     DUMP_PAUSE_S,
     DUMP_S,
     REPORT_S,
+    SUSPECT_S,
+    BlameNone,
+    BlamePod,
     DumpStacks,
     Look,
     Report,
@@ -104,3 +108,52 @@ def test_a_pause_within_a_block_does_not_end_it() -> None:
     assert loop.pause(6.0, cpu_s=6.0) == [ReportPause(6.0, 6.0)]
     assert loop.block(10) == [DumpStacks(DUMP_S)]
     assert loop.run(1) == [ReportRunning(23.0)]
+
+
+class Pods(Loop):
+    """As above, with the pod that the event loop works on."""
+
+    pod = ""
+
+    def seen(self) -> Look:
+        return Look(self.now, self.beat_at, self.cpu_s, self.pod if self.now - self.beat_at >= SUSPECT_S else "")
+
+
+def blames(reports: list[Report]) -> list[Report]:
+    return [report for report in reports if isinstance(report, BlamePod | BlameNone)]
+
+
+def test_a_pod_is_blamed_that_the_event_loop_works_on_all_the_time() -> None:
+    loop = Pods()
+    loop.pod = "uid-1"
+    assert blames(loop.block(SUSPECT_S + BLAME_S - 1)) == []
+    assert blames(loop.block(2)) == [BlamePod("uid-1", SUSPECT_S + BLAME_S), BlamePod("uid-1", SUSPECT_S + BLAME_S + 1)]
+    assert blames(loop.run(5)) == [BlameNone()]
+
+
+def test_many_pods_one_after_the_other_are_not_blamed() -> None:
+    loop = Pods()
+    reports: list[Report] = []
+    for number in range(60):
+        loop.pod = f"uid-{number}"
+        reports += loop.block(1)
+    assert blames(reports) == [] and ReportBlocked(REPORT_S) in reports
+
+
+def test_a_pod_that_is_left_is_not_blamed_any_more() -> None:
+    loop = Pods()
+    loop.pod = "uid-1"
+    assert blames(loop.block(20))[-1] == BlamePod("uid-1", 20.0)
+    loop.pod = ""
+    assert blames(loop.block(20)) == [BlameNone()]
+
+
+def test_work_for_no_pod_is_blamed_on_none() -> None:
+    assert blames(Pods().block(100)) == []
+
+
+def test_a_pause_of_the_whole_process_is_blamed_on_none() -> None:
+    loop = Pods()
+    loop.pod = "uid-1"
+    assert blames(loop.pause(60.0, cpu_s=0.0)) == []
+    assert blames(loop.run(5)) == []

@@ -25,7 +25,7 @@ from pykubelet.report.status.memory import StatusMemory
 
 RELEASES = sorted(path.name for path in gen_states.FOLDER.iterdir())
 #: The files whose format is this project's own; those of the others are the kubelet's.
-OWN = ("pod_statuses", "post_start_hooks", "pod_sizes", "static_pods", "volume_bindings")
+OWN = ("pod_statuses", "post_start_hooks", "pod_sizes", "quarantine", "static_pods", "volume_bindings")
 _VERSION = re.compile(rb"^(pykubelet-[a-z]+) \d+")
 
 
@@ -77,7 +77,7 @@ async def test_statuses_of_a_newer_version_are_kept_aside(tmp_path: Path) -> Non
     assert kept_aside(path) == [data]
 
 
-@pytest.mark.parametrize("name", ["pod_sizes", "post_start_hooks", "static_pods", "volume_bindings"])
+@pytest.mark.parametrize("name", ["pod_sizes", "post_start_hooks", "quarantine", "static_pods", "volume_bindings"])
 def test_a_checkpoint_of_a_newer_version_is_kept_aside(name: str, tmp_path: Path) -> None:
     path = copy_of(RELEASES[-1], tmp_path) / name
     data = make_newer(path)

@@ -4,6 +4,8 @@ The event loop notes every `BEAT_S` seconds that it runs. The monitor thread loo
 
 - If it is older than `REPORT_S`, the event loop is blocked. This is reported once, with the stack of its thread.
 - After a longer time the stacks of all tasks and threads are reported, once, and not more often than every `DUMP_PAUSE_S`.
+- If it works on the same pod all the time, for `BLAME_S`, that pod is in the way. If the agent ends before the event loop runs again,
+  the end is charged to the pod (`decide_last_run.py`).
 - If the monitor thread itself did not run for `REPORT_S`, no Python code ran: the process was suspended, had no CPU, or C code kept
   the interpreter's lock. This is reported afterwards, with the CPU time used, and does not count as the event loop's.
 """
@@ -17,24 +19,31 @@ BEAT_S = PERIOD_S
 REPORT_S = 5.0
 DUMP_S = 20.0
 DUMP_PAUSE_S = 600.0
+#: From this time on, the monitor thread looks for the pod that the event loop works on.
+SUSPECT_S = 2 * BEAT_S
+BLAME_S = 5.0
 
 
 class Look(Value):
     """What the monitor thread sees. `at`: now; `beat_at`: the event loop's last note; both in monotonic seconds. `cpu_s`: the CPU
-    time that the process has used."""
+    time that the process has used. `pod`: the pod that the event loop works on, if the note is older than `SUSPECT_S`."""
 
     at: float
     beat_at: float
     cpu_s: float
+    pod: str = ""
 
 
 class Watched(Value):
-    """The state between two looks. `since`: when the event loop can have begun to be blocked, if that was reported."""
+    """The state between two looks. `since`: when the event loop can have begun to be blocked, if that was reported. `pod_since`: since
+    when each look has found the same pod. `is_blamed`: the pod is in the way."""
 
     last: Look
     since: float | None = None
     is_dumped: bool = False
     dumped_at: float | None = None
+    pod_since: float = 0.0
+    is_blamed: bool = False
 
 
 class ReportBlocked(Value):
@@ -62,7 +71,18 @@ class ReportPause(Value):
     cpu_s: float
 
 
-Report = ReportBlocked | DumpStacks | ReportRunning | ReportPause
+class BlamePod(Value):
+    """Record that a pod has been in the way for `seconds`."""
+
+    pod: str
+    seconds: float
+
+
+class BlameNone(Value):
+    """Record that no pod is in the way any more."""
+
+
+Report = ReportBlocked | DumpStacks | ReportRunning | ReportPause | BlamePod | BlameNone
 
 
 def look(state: Watched, now: Look, dump_s: float = DUMP_S) -> tuple[Watched, tuple[Report, ...]]:
@@ -85,4 +105,16 @@ def look(state: Watched, now: Look, dump_s: float = DUMP_S) -> tuple[Watched, tu
     if seconds >= dump_s and not state.is_dumped and not is_recent:
         reports.append(DumpStacks(seconds))
         state = replace(state, is_dumped=True, dumped_at=now.at)
-    return state, tuple(reports)
+    state, blame = _blame(state, last, now)
+    return state, (*reports, *blame)
+
+
+def _blame(state: Watched, last: Look, now: Look) -> tuple[Watched, tuple[Report, ...]]:
+    """The pod that is in the way, after a look."""
+    is_same = bool(now.pod) and now.pod == last.pod and now.beat_at == last.beat_at
+    state = state if is_same else replace(state, pod_since=now.at)
+    if is_same and now.at - state.pod_since >= BLAME_S:
+        return replace(state, is_blamed=True), (BlamePod(now.pod, now.at - now.beat_at),)
+    if state.is_blamed and not is_same:
+        return replace(state, is_blamed=False), (BlameNone(),)
+    return state, ()

@@ -35,7 +35,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 #: The most seconds from a signal to the end of the process.
 END_S = 5.0
 #: The monitor thread ends the process this much earlier than the kernel's timer, so that it can log what is in the way.
-LOG_S = 0.5
+LOG_S = 1.0
 
 
 class Ending:

@@ -11,8 +11,12 @@ import faulthandler
 import threading
 import time
 
+from pykubelet.app.blame import pod_in_work
 from pykubelet.app.decide_blocked import (
     DUMP_S,
+    SUSPECT_S,
+    BlameNone,
+    BlamePod,
     DumpStacks,
     Look,
     Report,
@@ -27,6 +31,9 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.lag import watch_lag
 from pykubelet.base.kit.log import Log, flush_log
 from pykubelet.base.kit.stacks import all_stacks, stack_of_thread
+from pykubelet.base.kit.work import WORK
+from pykubelet.edges.host.proc.self_stats import anonymous_memory
+from pykubelet.edges.host.services.run_record import Blame, RunRecord
 from pykubelet.edges.host.services.signals import end_process
 
 log = Log("monitor")
@@ -41,8 +48,9 @@ _STANDARD_ERROR = 2
 class Monitor:
     """Watches the event loop that calls `run`. `watchdog_s`: the service manager's watchdog interval; 0: there is none."""
 
-    def __init__(self, ending: Ending, clock: Clock, watchdog_s: float = 0.0) -> None:
+    def __init__(self, ending: Ending, clock: Clock, watchdog_s: float = 0.0, record: RunRecord | None = None) -> None:
         self._ending = ending
+        self._record = record
         self._clock = clock
         # the watchdog may abort the process half an interval after the event loop has begun to be blocked
         self._dump_s = min(DUMP_S, watchdog_s / 3) if watchdog_s else DUMP_S
@@ -74,7 +82,11 @@ class Monitor:
                 self._report(report, loop)
 
     def _look(self) -> Look:
-        return Look(self._clock.monotonic(), self._beat_at, time.process_time())
+        now, beat_at = self._clock.monotonic(), self._beat_at
+        pod = pod_in_work(self._main) if now - beat_at >= SUSPECT_S else ""
+        if self._record is not None and WORK.is_idle:
+            self._record.note_memory(anonymous_memory())
+        return Look(now, beat_at, time.process_time(), pod)
 
     def _report(self, report: Report, loop: asyncio.AbstractEventLoop) -> None:
         """Log a report. A failure must not end the thread."""
@@ -86,13 +98,20 @@ class Monitor:
     def _log(self, report: Report, loop: asyncio.AbstractEventLoop) -> None:
         match report:
             case ReportBlocked(seconds):
-                log.error("the event loop is blocked", seconds=round(seconds, 1), stack=stack_of_thread(self._main))
+                pod, stack = pod_in_work(self._main) or None, stack_of_thread(self._main)
+                log.error("the event loop is blocked", seconds=round(seconds, 1), key=pod, stack=stack)
             case DumpStacks(seconds):
                 log.error("the event loop is still blocked", seconds=round(seconds, 1), stack=all_stacks(loop))
             case ReportRunning(seconds):
                 log.warning("the event loop runs again", seconds=round(seconds, 1))
             case ReportPause(seconds, cpu_s):
                 log.warning("the agent did not run", seconds=round(seconds, 1), cpu_seconds=round(cpu_s, 1))
+            case BlamePod(pod, seconds) if self._record is not None:
+                self._record.blame(Blame(pod, f"its event loop was blocked for {seconds:.0f} s"))
+            case BlameNone() if self._record is not None:
+                self._record.blame(None)
+            case _:
+                return
 
     def _end(self, loop: asyncio.AbstractEventLoop) -> None:
         try:

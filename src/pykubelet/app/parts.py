@@ -34,6 +34,7 @@ from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.base.model.statuses import ReportWaits, Statuses
 from pykubelet.base.model.usage import Usage, UsageWanted
 from pykubelet.config.settings import Settings
+from pykubelet.desired.sources.quarantine import Quarantine
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.host.cgroups.cgroups import Cgroups
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
@@ -130,8 +131,8 @@ class Periods(Value):
 class Machinery(Value):
     """The objects that several components share. `driver_is_known`: False if the runtime did not report its cgroup driver yet.
 
-    `pod_updates`: where sources post; `sources`: where the roster reads these events. In between, fields of pods whose feature
-    gate is off are dropped. `kernel_log`: None if it cannot be read, as in a user namespace.
+    `pod_updates`: where sources post; `sources`: where the roster reads these events. In between, pods in `quarantine` are replaced by
+    stubs, and fields of pods whose feature gate is off are dropped. `kernel_log`: None if it cannot be read, as in a user namespace.
     """
 
     settings: Settings
@@ -148,6 +149,7 @@ class Machinery(Value):
     touched: Mailbox[PodTouched | BeingStopped]
     sources: Mailbox[SourceChanged]
     pod_updates: Post[SourceChanged]
+    quarantine: Quarantine
     outbox: Mailbox[Occurrence]
     usage_wanted: Mailbox[UsageWanted]
     node_wanted: Mailbox[NodeWanted]

@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from pykubelet.app.ending import Ending
+from pykubelet.app.last_run import begin_run
 from pykubelet.app.lock import stop_on_contention, take_lock
 from pykubelet.app.monitor import Monitor
 from pykubelet.app.once import OnceCells, run_once
@@ -26,8 +27,10 @@ from pykubelet.app.wiring_server import watchdog_interval
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.log import Log, flush_log, matches, set_up_logging
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.work import noted_key
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.settings import Settings
+from pykubelet.edges.host.services.run_record import Blame, RunRecord
 
 log = Log("app")
 SWITCH_INTERVAL_S = 0.001
@@ -37,7 +40,7 @@ GC_THRESHOLDS = (20_000, 20, 50)
 def run(settings: Settings) -> int:
     """Run until a signal to stop. Returns the exit code; 0: stopped by a signal, or `--runonce` started all pods."""
     set_up_logs(settings)
-    faulthandler.enable()  # SIGABRT, which the watchdog sends, leaves the stacks of all threads
+    faulthandler.enable()  # a signal such as SIGSEGV leaves the stacks of all threads
     log.info("starting", version=FULL, root_dir=settings.root_dir, runtime=settings.runtime_endpoint)
     for gate, stage in settings.gates.leaving():
         text = f"Warning: setting {stage} feature gate. It will be removed in a future release."
@@ -53,11 +56,18 @@ def run(settings: Settings) -> int:
         )
     if settings.inert:
         log.info("these settings have no effect in the Kubernetes kubelet either", fields=", ".join(settings.inert))
+    record = None
     try:
         take_lock(settings.flags.lock_file)
+        record = begin_run(settings.root_dir, SystemClock())
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(settings))
+            code = runner.run(_serve(settings, record))
+        if code == 0:
+            record.end()
+        return code
     except (AgentStartError, ConfigError) as error:
+        if record is not None:
+            record.end()
         log.fatal(str(error))
         return 1
     except Exception as error:
@@ -105,24 +115,24 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     return uvloop.new_event_loop
 
 
-async def _serve(settings: Settings) -> int:
+async def _serve(settings: Settings, record: RunRecord) -> int:
     stop, clock = asyncio.Event(), SystemClock()
     ending = Ending(stop.set, clock)
     ending.install(asyncio.get_running_loop())
-    monitor = Monitor(ending, clock, watchdog_interval(settings))
+    monitor = Monitor(ending, clock, watchdog_interval(settings), record)
     async with Supervisor("process") as supervisor:
         supervisor.start_root("monitor", monitor.run())
         if settings.flags.exit_on_lock_contention:
             supervisor.start_child("lock", stop_on_contention(settings.flags.lock_file, stop))
-        return await _serve_until(settings, stop, ending)
+        return await _serve_until(settings, stop, ending, record)
 
 
-async def _serve_until(settings: Settings, stop: asyncio.Event, ending: Ending) -> int:
+async def _serve_until(settings: Settings, stop: asyncio.Event, ending: Ending, record: RunRecord) -> int:
     while True:
         code: int | None = 1
         async with await build_agent(settings, SystemClock()) as agent:
             try:
-                code = await _run_agent(agent, settings, stop)
+                code = await _run_agent(agent, settings, stop, record)
             finally:
                 if code is not None:
                     ending.begin()
@@ -130,7 +140,7 @@ async def _serve_until(settings: Settings, stop: asyncio.Event, ending: Ending) 
             return code
 
 
-async def _run_agent(agent: Agent, settings: Settings, stop: asyncio.Event) -> int | None:
+async def _run_agent(agent: Agent, settings: Settings, stop: asyncio.Event, record: RunRecord) -> int | None:
     """Run an agent until it is to end. Returns the exit code; None: the agent must be built again."""
     if not await _started(agent, stop):
         return 0
@@ -141,7 +151,7 @@ async def _run_agent(agent: Agent, settings: Settings, stop: asyncio.Event) -> i
     if settings.run_once:
         cells = agent.cells
         once = run_once(OnceCells(cells.roster.cell, cells.observed.cell, cells.statuses.cell))
-    return await _until_done(agent, stop, once)
+    return await _until_done(agent, stop, once, record)
 
 
 async def _started(agent: Agent, stop: asyncio.Event) -> bool:
@@ -169,7 +179,9 @@ def _settle() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-async def _until_done(agent: Agent, stop: asyncio.Event, once: Coroutine[Any, Any, int] | None) -> int | None:
+async def _until_done(
+    agent: Agent, stop: asyncio.Event, once: Coroutine[Any, Any, int] | None, record: RunRecord
+) -> int | None:
     """Wait for a crash of a root task, the end of `once`, a signal, or an outdated agent, whichever comes first.
 
     Returns the exit code; None: the agent must be built again.
@@ -182,7 +194,10 @@ async def _until_done(agent: Agent, stop: asyncio.Event, once: Coroutine[Any, An
     awaited = [task for task in (stopping, failing, changing, working) if task is not None]
     await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
     if failing.done():
-        log.error("ending because a root task crashed", error=repr(failing.result()))
+        error = failing.result()
+        log.error("ending because a root task crashed", error=repr(error))
+        if key := noted_key(error):
+            record.blame(Blame(key, f"a task crashed ({error!r})"))
         return 1
     if changing.done() and not stopping.done():
         log.info("starting over with the runtime's cgroup driver; containers keep running")

@@ -72,6 +72,7 @@ from pykubelet.desired.roster.size_memory import SizeMemory
 from pykubelet.desired.sources.decode import manifest_rules
 from pykubelet.desired.sources.file import FileSource
 from pykubelet.desired.sources.gated import ALL_ON, GatedPods, field_gates
+from pykubelet.desired.sources.quarantine import Quarantine
 from pykubelet.desired.sources.url import UrlSource
 from pykubelet.edges.cri.client import ContainerdApi, CriClient
 from pykubelet.edges.host.cgroups.cgroup_detect import can_limit_cpu, can_limit_swap
@@ -113,9 +114,10 @@ CPU_LIMITS_MISSING = "CPU hardcapping unsupported"
 def wire_sources(m: Machinery, node_name: str) -> tuple[Loops, frozenset[str]]:
     """desired/sources: each posts to the roster. Returns the loops and the names of the sources to wait for."""
     settings, config = m.settings, m.settings.config
-    loops: Loops = []
+    m.quarantine.load()
+    loops: Loops = [("quarantine", m.quarantine.run())]
     names = set()
-    rules = manifest_rules(settings, node_name)
+    rules = manifest_rules(settings, node_name, m.quarantine.problem)
     if config.staticPodPath:
         period = settings.file_check_frequency_s
         source = FileSource(config.staticPodPath, rules, period, m.pod_updates, m.clock, m.flight)
@@ -516,13 +518,15 @@ def make_machinery(
     """Create the shared objects, with new mailboxes and threads."""
     sources: Mailbox[SourceChanged] = Mailbox("sources")
     gates = field_gates(settings)
+    flight = SingleFlight("work")
+    quarantine = Quarantine(settings.root_dir, clock, flight)
     return Machinery(
         settings=settings,
         clock=clock,
         machine=machine,
         cgroups=cgroups,
         cri=runtime.client,
-        flight=SingleFlight("work"),
+        flight=flight,
         quotas=VolumeQuotas(is_on=settings.enabled("LocalStorageCapacityIsolationFSQuotaMonitoring")),
         driver=runtime.driver,
         driver_is_known=runtime.driver_is_known,
@@ -530,7 +534,8 @@ def make_machinery(
         recorder=Mailbox("recorder"),
         touched=Mailbox("touched"),
         sources=sources,
-        pod_updates=sources if gates == ALL_ON else GatedPods(sources, gates),
+        pod_updates=quarantine.between(sources if gates == ALL_ON else GatedPods(sources, gates)),
+        quarantine=quarantine,
         outbox=Mailbox("outbox"),
         usage_wanted=Mailbox("usage-wanted"),
         node_wanted=Mailbox("node-wanted"),

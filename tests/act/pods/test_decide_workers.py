@@ -564,3 +564,11 @@ def test_whatever_comes_there_is_one_worker_a_pod_and_every_other_pod_shows_its_
         idle = {uid for uid, one in passes.records.items() if one.worker is None and one.pause is None}
         assert idle <= set(passes.roster.pods) | set(passes.observed.pods), "no record is kept for nothing"
         assert passes.run() == [], "a second pass over the same snapshots has nothing to do"
+
+
+def test_a_pod_whose_manifest_is_in_quarantine_is_left_alone() -> None:
+    passes = listed()
+    passes.roster = replace(passes.roster, withheld=frozenset({"web_shop"}))
+    assert passes.see(up("u1", "web"), up("u2", "db")) == ["start u2: found running, not desired"]
+    passes.roster = replace(passes.roster, withheld=frozenset())
+    assert passes.run() == ["start u1: found running, not desired"]

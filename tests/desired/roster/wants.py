@@ -19,6 +19,7 @@ from pykubelet.base.model.roster import NameHolder, Roster, SourceChanged, pod_r
 from pykubelet.desired.roster.decide import settle
 from pykubelet.desired.roster.merge import roster_of, take
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, RosterState
+from pykubelet.desired.roster.quarantined import apply_quarantine
 from pykubelet.desired.roster.readmission import readmit
 from pykubelet.desired.roster.resize import settle_sizes
 
@@ -101,6 +102,8 @@ class Desk:
         self, event: SourceChanged, at: AdmissionFacts | None = None, now: float = 0.0, wall: float = WALL
     ) -> Roster:
         self.state, recorder = take(self.state, event, wall)
+        self._note(recorder)
+        self.state, recorder = apply_quarantine(self.state)
         self._note(recorder)
         return self.settle_again(at, now, wall)
 

@@ -133,6 +133,26 @@ async def test_remarks_are_posted_with_the_pods_they_are_about_and_logged_once(
     assert [record.message for record in caplog.records].count("remark about a manifest") == 2
 
 
+async def test_an_answer_that_is_refused_keeps_the_set_and_is_read_later() -> None:
+    refusals = ["in quarantine: x", "in quarantine: x", ""]
+    asked: list[tuple[str, bytes]] = []
+
+    def refused(shown: str, data: bytes) -> str:
+        asked.append((shown, data))
+        return refusals.pop(0)
+
+    posts: Sink[SourceChanged] = Sink()
+    rules = ManifestRules("n", refused=refused)
+    script = Script(body("a"), body("a"), body("a"))
+    asking = UrlSource(PLACE, {}, rules, 20.0, posts, ManualClock(), script)
+    for _ in range(3):
+        await asking.ask()
+    first, second = posts.events
+    assert (first.known, [wrong.reason for wrong in first.problems]) == (False, ["in quarantine: x"])
+    assert (second.known, [item.metadata.name for item in second.pods]) == (True, ["a-n"])
+    assert asked[0] == ("http://example.com/pods", body("a")), "without user and password"
+
+
 async def test_an_empty_answer_makes_it_ready() -> None:
     assert await shown(b"") == [([], [])]
 

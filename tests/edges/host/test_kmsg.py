@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.proc.kmsg import BATCH, KMSG, KernelLog, in_user_namespace, kernel_message, open_kernel_log
+from pykubelet.edges.host.proc.kmsg import (
+    BATCH,
+    KMSG,
+    KernelLog,
+    KernelRecord,
+    in_user_namespace,
+    kernel_message,
+    open_kernel_log,
+)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +58,22 @@ async def test_the_log_of_this_machine() -> None:
         found = await asyncio.wait_for(log.read(), 60)
         assert 0 < len(found) <= BATCH
     finally:
+        log.close()
+
+
+def test_all_records_are_read_with_their_times(tmp_path: Path) -> None:
+    fifo = tmp_path / "kmsg"
+    os.mkfifo(fifo)
+    log = KernelLog(str(fifo))
+    writer = os.open(fifo, os.O_WRONLY)
+    try:
+        assert log.read_all() == []
+        os.write(writer, b"6,1,4312110264,-;Out of memory: Killed process 1\n")
+        assert log.read_all() == [KernelRecord(4312.110264, "Out of memory: Killed process 1")]
+        os.write(writer, b"12,2,5,-;a program wrote this\n")
+        assert log.read_all() == []
+    finally:
+        os.close(writer)
         log.close()
 
 

@@ -12,8 +12,10 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.reasons import QUARANTINED
 from pykubelet.base.model.roster import ApiPods, Roster, RosterPod, pod_ref
 from pykubelet.base.model.statuses import Statuses
+from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.report.mirrors.decide import MakeMirror, RemoveMirror, mirror_of, plan_mirrors
 
 NODE = NodeView("n1", "n1", registered=True, uid="node-uid")
@@ -118,3 +120,22 @@ def test_a_mirror_belongs_to_the_node_and_carries_the_hash() -> None:
         True,
     )
     assert made.spec.nodeName == "n1"
+
+
+def test_a_pod_in_quarantine_keeps_its_mirror_and_gets_no_new_one() -> None:
+    static = static_pod()
+    wait = Wait("end of quarantine", Owner.POD_SOURCES, 0.0, reason=QUARANTINED)
+
+    def quarantined(*mirrors: Pod) -> Roster:
+        wanted = roster(static, mirrors=mirrors)
+        return replace(wanted, pods={uid: replace(entry, held=wait) for uid, entry in wanted.pods.items()})
+
+    assert plan_mirrors(quarantined(), Lifecycles(), NODE) == {}
+    assert plan_mirrors(quarantined(mirror(static)), Lifecycles(), NODE) == {}
+
+
+def test_the_mirror_of_a_manifest_in_quarantine_stays() -> None:
+    there = mirror(static_pod())
+    withheld = replace(roster(mirrors=(there,)), withheld=frozenset({NAME}))
+    assert plan_mirrors(withheld, Lifecycles(), NODE) == {}
+    assert NAME in plan_mirrors(roster(mirrors=(there,)), Lifecycles(), NODE)

@@ -23,6 +23,7 @@ from pykubelet.act.images.model import ImageRequest
 from pykubelet.act.images.providers import CredentialProviders
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.work import WORK
 from pykubelet.edges.plugins.pull_credentials import DockerConfigFile
 
 log = Log("images")
@@ -59,7 +60,8 @@ class PullCredentials:
 
     async def lookup(self, request: ImageRequest, repository: str) -> tuple[Credential, ...]:
         """The credentials in the order they are to be tried; none: pull anonymously. CredentialError for a bad pull secret."""
-        found = list(Keyring(secret_entries(request.secrets)).lookup(repository))
+        with WORK.on(request.pod.uid):
+            found = list(Keyring(secret_entries(request.secrets)).lookup(repository))
         found.extend((await self._node_keyring()).lookup(repository))
         if self._providers is not None:
             entries = await self._providers.entries(repository, request.pod, request.account)

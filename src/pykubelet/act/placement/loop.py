@@ -203,7 +203,7 @@ class PlacementLoop:
     def _release(self, roster: Roster) -> None:
         """Take back what pods hold that are not active. Before all sources have reported, an unknown pod may be active."""
         self._release_completed(roster)
-        if not roster.sources_ready:
+        if not roster.sources_ready or roster.withheld:
             return
         lives = self._inputs.lifecycles.get()
         gone = [uid for uid in self._managers.holders() if not is_active(PodUID(uid), roster, lives)]

@@ -226,7 +226,8 @@ class _Pass(Generic[W]):
         for uid in missing_keys(self._observed, self._roster):
             record, view = self._records.get(uid), self._observed[uid]
             is_taken = record is not None and (record.worker is not None or self._is_blocked(uid, record))
-            if not is_taken and not view.is_gone:
+            is_withheld = view.ref.full_name in self._now.roster.withheld
+            if not is_taken and not view.is_gone and not is_withheld:
                 self._start(orphan_start(view, self._now.wall), None)
 
     def send_views(self) -> None:

@@ -40,6 +40,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.fieldpath import container_field_path
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
@@ -126,8 +127,10 @@ class PodWorker:
         while True:
             for event in _conflate(await self.mailbox.get_all()):
                 if not isinstance(event, WaitsChanged):
-                    self._take(event)
-            self._publish()
+                    with WORK.on(self.ref.uid):
+                        self._take(event)
+            with WORK.on(self.ref.uid):
+                self._publish()
 
     def _take(self, event: Event) -> None:
         if isinstance(event, (SyncEnded, StopEnded, CleanEnded)):

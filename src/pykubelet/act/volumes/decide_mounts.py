@@ -38,6 +38,7 @@ from pykubelet.act.volumes.sharing import IN_USE, is_directory_busy, is_same_vol
 from pykubelet.act.volumes.work import MAX_RUNNING, Look, Work, as_left, identity, is_due, next_failure, wants
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.values import replace
+from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.content import ContentKey
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import used_volumes, volume_uses
@@ -48,7 +49,8 @@ def advance_due(work: Work) -> None:
     """Decide about all pods that are due, and about those that become due by that."""
     while work.due:
         uid = next(iter(work.due))
-        _advance(work, uid, work.due.pop(uid))
+        with WORK.on(uid):
+            _advance(work, uid, work.due.pop(uid))
 
 
 def _advance(work: Work, uid: PodUID, look: Look) -> None:

@@ -29,6 +29,10 @@ RESTARTING_ALL_CONTAINERS = "RestartingAllContainers"
 FAILED_CLEAN_UP = "FailedCleanUp"
 INTERNAL_ERROR = "InternalError"
 
+# Pods that are not worked on because the agent has ended at them: the reason of a condition, an Event and a wait
+QUARANTINED = "Quarantined"
+POD_QUARANTINED = "pykubelet/Quarantined"
+
 # Terminated containers
 COMPLETED = "Completed"
 ERROR = "Error"
@@ -76,6 +80,7 @@ OWN_CONDITIONS = frozenset(
         ALL_CONTAINERS_RESTARTING,
         RESIZE_PENDING,
         RESIZE_IN_PROGRESS,
+        POD_QUARANTINED,
     }
 )
 POD_RESIZE_PENDING = "PodResizePending"

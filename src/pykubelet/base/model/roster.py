@@ -31,6 +31,7 @@ class SourceChanged(Value):
 
     `origins`: where each pod was read, in the order of `pods`; empty if all come from the source itself.
     `known`: False while the source does not know its full set of pods yet, only the problems that prevent it.
+    `quarantined`: what the pods in quarantine wait for; `pods` has stubs of them.
     """
 
     source: str
@@ -40,6 +41,7 @@ class SourceChanged(Value):
     known: bool = True
     objects: tuple[ManifestObject, ...] = ()
     remarks: tuple[Remark, ...] = ()
+    quarantined: Mapping[PodUID, Wait] = field(default_factory=dict)
 
 
 class Rejection(Value):
@@ -86,6 +88,7 @@ class Roster(Value):
     `problems` either; None before the first publication.
     `objects`: those of all manifests, sorted by key and origin. Several may have the same key.
     `holders`: the manifest of each static pod, by the pod's full name (`name_namespace`). One that has become wrong keeps the name.
+    `withheld`: the full names of static pods whose manifest is in quarantine. Nothing of them may be deleted because they are missing.
     """
 
     pods: Mapping[PodUID, RosterPod] = field(default_factory=dict)
@@ -99,6 +102,7 @@ class Roster(Value):
     objects: tuple[ManifestObject, ...] = ()
     remarks: tuple[Remark, ...] = ()
     holders: Mapping[str, NameHolder] = field(default_factory=dict)
+    withheld: frozenset[str] = frozenset()
 
 
 class ApiPods(Value):

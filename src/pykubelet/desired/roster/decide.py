@@ -271,6 +271,8 @@ def counts(entry: Entry, facts: AdmissionFacts) -> bool:
     """Whether the pod counts against the capacity of the node now."""
     if entry.verdict in (AdmissionVerdict.PREEMPTING, AdmissionVerdict.PLACING):
         return entry.refusal is None
+    if entry.verdict is AdmissionVerdict.QUARANTINED:
+        return True
     if entry.verdict is not AdmissionVerdict.ADMITTED:
         return False
     lifecycle = facts.lifecycles.pods.get(entry.ref.uid)

@@ -36,6 +36,7 @@ from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.merge import roster_of, take
 from pykubelet.desired.roster.metrics import count_preemptions, count_rejection, count_resizes
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, AdmissionVerdict, RosterState
+from pykubelet.desired.roster.quarantined import apply_quarantine
 from pykubelet.desired.roster.readmission import free_at, is_readmissible, readmit
 from pykubelet.desired.roster.resize import settle_sizes
 
@@ -141,6 +142,8 @@ class RosterLoop:
         for event in events:
             state, recorder = take(state, event, wall)
             kube_events.extend(recorder)
+        state, recorder = apply_quarantine(state)
+        kube_events.extend(recorder)
         state, recorder = reject_at_limit(state, self._inputs.mounts.get().at_limit)
         kube_events.extend(recorder)
         facts = self._facts()

@@ -32,6 +32,7 @@ from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.labels import CONFIG_SEEN, SOURCE_API, SOURCE_FILE
 from pykubelet.base.model.pod_changes import is_same, is_same_mirror
+from pykubelet.base.model.quarantine import is_quarantine
 from pykubelet.base.model.reasons import EVENT_FAILED_VALIDATION
 from pykubelet.base.model.roster import (
     ManifestProblem,
@@ -195,7 +196,7 @@ def _entry(state: RosterState, old: Entry | None, wanted: _Wanted, arrivals: int
     """The new entry of a pod that was `old` and is now `wanted`; `old` itself if nothing has changed."""
     if old is not None and old.wanted is wanted.pod and (old.item.source, old.origin) == (wanted.source, wanted.origin):
         return old
-    if old is None or _came_back(old, wanted.pod):
+    if old is None or old.verdict is AdmissionVerdict.QUARANTINED or _came_back(old, wanted.pod):
         kept = None if is_static(wanted.pod) else state.kept.get(wanted.ref.uid)
         pod = with_size(wanted.pod, kept.size) if kept is not None else wanted.pod
         change = kept.change if kept is not None else None
@@ -244,6 +245,7 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
     placing = {uid: e for uid, e in state.entries.items() if e.verdict is AdmissionVerdict.PLACING}
     unplaced = tuple(sorted(placing, key=lambda uid: placing[uid].placing_number))
     unfit = frozenset(uid for uid, e in placing.items() if e.refusal is not None)
+    withheld = _withheld(state)
     holders = before.holders if before.holders == state.holders else state.holders
     mirrors = state.mirrors
     if before.mirrors is not None and mirrors is not None and _are_same(mirrors, before.mirrors):
@@ -255,9 +257,18 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
         and mirrors is before.mirrors
         and objects is before.objects
         and holders is before.holders
+        and withheld == before.withheld
     ):
         return before
-    return Roster(pods, not missing, problems, mirrors, missing, silent, unplaced, unfit, objects, remarks, holders)
+    return Roster(
+        pods, not missing, problems, mirrors, missing, silent, unplaced, unfit, objects, remarks, holders, withheld
+    )
+
+
+def _withheld(state: RosterState) -> frozenset[str]:
+    """The names of pods whose manifest is in quarantine, so that it is not known whether they are still desired."""
+    origins = {one.origin for source in state.sources.values() for one in source.problems if is_quarantine(one)}
+    return frozenset(name for name, holder in state.holders.items() if holder.origin in origins)
 
 
 def _objects_of(state: RosterState) -> tuple[tuple[ManifestObject, ...], list[ManifestProblem]]:

@@ -95,13 +95,15 @@ class Demand(Value):
 
 
 class AdmissionVerdict(StrEnum):
-    """open: not decided yet. preempting: admitted once its victims have ended. placing: admitted once it is placed."""
+    """open: not decided yet. preempting: admitted once its victims have ended. placing: admitted once it is placed. quarantined: not
+    decided for a time."""
 
     OPEN = "open"
     PREEMPTING = "preempting"
     PLACING = "placing"
     ADMITTED = "admitted"
     REJECTED = "rejected"
+    QUARANTINED = "quarantined"
 
 
 class Entry(Value):
@@ -145,7 +147,8 @@ class Entry(Value):
 
 class RosterState(Value):
     """The state of the roster. `kept`: allocated sizes from before the agent's start. `holders`: as in `Roster`; at first those from
-    before the agent's start. `clashes`: pods that were left out because another pod has their name or UID.
+    before the agent's start. `clashes`: pods that were left out because another pod has their name or UID. `quarantined`: the pods that
+    are not decided for a time.
 
     `mirrors`: as in `Roster`.
     """
@@ -157,6 +160,7 @@ class RosterState(Value):
     arrivals: int = 0
     kept: Mapping[PodUID, KeptSize] = field(default_factory=dict)
     mirrors: Mapping[str, Pod] | None = None
+    quarantined: frozenset[PodUID] = frozenset()
 
     @property
     def node_asked_at(self) -> float | None:
@@ -168,8 +172,11 @@ class RosterState(Value):
 
     @property
     def is_settled(self) -> bool:
-        """Whether no pod is held and no resize is in progress or deferred."""
-        return all(entry.item.held is None and not entry.is_resizing for entry in self.entries.values())
+        """Whether no pod waits for a decision and no resize is in progress or deferred."""
+        return all(
+            (entry.item.held is None or entry.verdict is AdmissionVerdict.QUARANTINED) and not entry.is_resizing
+            for entry in self.entries.values()
+        )
 
 
 class AdmissionFacts(Value):

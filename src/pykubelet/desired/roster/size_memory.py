@@ -17,6 +17,7 @@ from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.quarantine import is_quarantined
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.base.model.sizing import PodSize, size_of
 from pykubelet.desired.roster.allocation_state import (
@@ -100,7 +101,7 @@ class SizeMemory:
                     if item is None or item.rejection is not None:
                         allocated.pop(uid, None)
                         actuated.pop(uid, None)
-                    elif item.held is None:
+                    elif item.held is None or is_quarantined(item):
                         allocated[uid] = size_of(item.pod)
                         actuated[uid] = item.change.before if item.change is not None else allocated[uid]
                 if resizable:

@@ -8,7 +8,7 @@ CSIDriver, or a List of all of these, and pods may refer to claims.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
 from pykubelet.base.api import codec, core
@@ -45,26 +45,35 @@ Problems = tuple[ManifestProblem, ...]
 Decoded = tuple[core.Pod | ManifestObject | ManifestProblem | Remark, ...]
 
 
+def _none_refused(_: str, __: bytes) -> str:
+    return ""
+
+
 class ManifestRules(Value):
     """What manifests are decoded for: the node's name, and whether it has no API server (`is_standalone`).
 
     `may_refer`: static pods may refer to API objects (the gate PreventStaticPodAPIReferences is off). `comparisons`: the gate
-    TaintTolerationComparisonOperators.
+    TaintTolerationComparisonOperators. `refused`: why a manifest, by its place without credentials and its content, must not
+    be decoded now; empty if it may.
     """
 
     node_name: str
     is_standalone: bool = False
     may_refer: bool = False
     comparisons: bool = False
+    refused: Callable[[str, bytes], str] = _none_refused
 
 
-def manifest_rules(settings: Settings, node_name: str) -> ManifestRules:
+def manifest_rules(
+    settings: Settings, node_name: str, refused: Callable[[str, bytes], str] = _none_refused
+) -> ManifestRules:
     """The rules from the configuration."""
     return ManifestRules(
         node_name,
         settings.standalone,
         may_refer=not settings.enabled("PreventStaticPodAPIReferences"),
         comparisons=settings.enabled("TaintTolerationComparisonOperators"),
+        refused=refused,
     )
 
 

@@ -230,6 +230,8 @@ class Manifests:
                 return None
             wrong = too_large(origin) if error.is_too_large else problem(origin, "", str(error))
             return ManifestContent(_UNREAD, (), (wrong,))
+        if reason := self._rules.refused(path, data):
+            return ManifestContent(_UNREAD, (), (problem(origin, "", reason),))
         result = await read_manifest(data, origin, self._rules, self._flight)
         return ManifestContent(
             key,

@@ -12,9 +12,11 @@ from collections.abc import Container, Iterable
 from pykubelet.base.api.documents import may_be_slow
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.roster import ManifestProblem
 from pykubelet.desired.sources.decode import Decoded, ManifestRules, decode_manifest, problem
+from pykubelet.desired.sources.quarantine import manifest_key
 from pykubelet.desired.sources.static import Origin
 
 log = Log("sources")
@@ -48,7 +50,8 @@ async def read_manifest(data: bytes, origin: Origin, rules: ManifestRules, fligh
 
 def _decode(data: bytes, origin: Origin, rules: ManifestRules) -> Decoded:
     try:
-        return decode_manifest(data, origin, rules)
+        with WORK.on(manifest_key(origin.shown)):
+            return decode_manifest(data, origin, rules)
     except Exception as error:
         log.error("a manifest cannot be read because of a bug", origin=origin.shown, exc_info=error)
         return (problem(origin, "", f"cannot be read: {type(error).__name__}: {error}"),)

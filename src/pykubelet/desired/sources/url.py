@@ -98,6 +98,9 @@ class UrlSource:
             if not self._body_is_bad:
                 self._cleared()
             return
+        if reason := self._rules.refused(self._origin.shown, answer.body):
+            self._failed((problem(self._origin, "", reason),))
+            return
         result = await self._decode(answer.body)
         self._body = answer.body
         self._body_is_bad = not is_usable(result)

@@ -23,6 +23,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle
@@ -121,7 +122,8 @@ class ProbesLoop:
             if lifecycle is None:
                 self._forget(self._workers.drop_pod(uid))
                 continue
-            started, stopped = self._workers.update_pod(lifecycle, view, now, wall)
+            with WORK.on(uid):
+                started, stopped = self._workers.update_pod(lifecycle, view, now, wall)
             self._forget(stopped)
             for record in started:
                 if record.is_exec:

@@ -13,6 +13,7 @@ from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.moments import wall_to_monotonic
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.probes import ProbeKind
+from pykubelet.base.model.quarantine import quarantine_of
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.waits import CONTAINER_START, SANDBOX
 from pykubelet.observe.probes.decide import ContainerObservation, EarlierResults, earlier_results
@@ -35,7 +36,7 @@ class WorkerPlan(Value):
 
 def plan_workers(lifecycle: PodLifecycle, present: Collection[ProbeId]) -> WorkerPlan:
     """Plan a pod's workers. `present`: its existing workers. If only a probe's fields change, its worker is kept with its results."""
-    if lifecycle.stage not in (Stage.SYNCING, Stage.TERMINATING):
+    if lifecycle.stage not in (Stage.SYNCING, Stage.TERMINATING) or quarantine_of(lifecycle) is not None:
         return WorkerPlan({}, tuple(present))
     wanted = {
         ProbeId(lifecycle.ref.uid, container.name, kind): (container, probe)

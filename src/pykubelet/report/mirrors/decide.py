@@ -20,6 +20,7 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.labels import CONFIG_HASH, CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.quarantine import is_quarantined
 from pykubelet.base.model.roster import TERMINAL_PHASES, ApiPods, Roster, has_ended_in_api, is_static, pod_ref
 from pykubelet.base.model.statuses import Statuses
 
@@ -55,11 +56,12 @@ def plan_mirrors(
     if roster.mirrors is None:
         return {}
     statics = {pod_ref(e.pod).full_name: e.pod for e in roster.pods.values() if is_static(e.pod)}
+    stubs = {pod_ref(e.pod).full_name for e in roster.pods.values() if is_quarantined(e)}
     errands: dict[str, MirrorAction] = {}
     for name, mirror in roster.mirrors.items():
         static = statics.get(name)
         if static is None:
-            if roster.sources_ready and not _is_ending(name, lifecycles):
+            if roster.sources_ready and name not in roster.withheld and not _is_ending(name, lifecycles):
                 errands[name] = RemoveMirror(mirror, "its static pod is gone")
         elif mirror.metadata.deletionTimestamp:
             errands[name] = RemoveMirror(mirror, "it is being deleted")
@@ -71,7 +73,7 @@ def plan_mirrors(
             errands[name] = RemoveMirror(mirror, "its static pod has started again")
     if node.registered and node.uid and not node.deleting:
         for name, static in statics.items():
-            if name not in roster.mirrors:
+            if name not in roster.mirrors and name not in stubs:
                 errands[name] = MakeMirror(static)
     return errands
 

@@ -14,6 +14,7 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason
 from pykubelet.base.model.observed import NetworkMode, PodView
 from pykubelet.base.model.phase import Phase
+from pykubelet.base.model.quarantine import quarantine_of
 from pykubelet.base.model.reasons import (
     ALL_CONTAINERS_RESTARTING,
     CONTAINERS_NOT_INITIALIZED,
@@ -24,12 +25,14 @@ from pykubelet.base.model.reasons import (
     POD_COMPLETED,
     POD_FAILED,
     POD_INITIALIZED,
+    POD_QUARANTINED,
     POD_READY,
     POD_READY_TO_START_CONTAINERS,
     POD_RESIZE_IN_PROGRESS,
     POD_RESIZE_PENDING,
     POD_SCHEDULED,
     PREEMPTING,
+    QUARANTINED,
     READINESS_GATES_NOT_READY,
     RESIZE_ERROR,
     TERMINATION_BY_KUBELET,
@@ -52,7 +55,7 @@ def pod_conditions(
     pod = facts.pod
     foreign = [c for c in pod.status.conditions if c.type not in OWN_CONDITIONS]
     old = {c.type: c for c in (facts.old.conditions if facts.old is not None else ())}
-    kept = [*_resize(facts, old), *_disruption(facts, old)]
+    kept = [*_resize(facts, old), *_disruption(facts, old), *_quarantine(facts, old)]
     containers = _containers_ready(pod, init, regular, phase)
     own = [
         _initialized(pod, init, regular, phase, old.get(POD_INITIALIZED)),
@@ -81,6 +84,15 @@ def _disruption(facts: StatusFacts, old: Mapping[str, core.PodCondition]) -> lis
     message = PREEMPTED_MESSAGE if override.reason == PREEMPTING else override.message
     made = _condition(DISRUPTION_TARGET, True, TERMINATION_BY_KUBELET, message)
     return [_stamped(made, old.get(DISRUPTION_TARGET), facts.pod, format_time(facts.now_wall))]
+
+
+def _quarantine(facts: StatusFacts, old: Mapping[str, core.PodCondition]) -> list[core.PodCondition]:
+    """The condition of a pod that is not worked on for a time, because the agent has ended at it."""
+    wait = quarantine_of(facts.lifecycle)
+    if wait is None:
+        return []
+    made = _condition(POD_QUARANTINED, True, QUARANTINED, wait.detail)
+    return [_stamped(made, old.get(POD_QUARANTINED), facts.pod, format_time(facts.now_wall))]
 
 
 def _resize(facts: StatusFacts, old: Mapping[str, core.PodCondition]) -> list[core.PodCondition]:

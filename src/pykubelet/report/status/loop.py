@@ -20,6 +20,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
@@ -169,7 +170,8 @@ class StatusLoop:
         self._snapshot = now
         changed = False
         for uid in dict.fromkeys([*now.changed_since(before), *self._unsettled]):
-            changed |= self._update_pod(uid, now.pod(uid))
+            with WORK.on(uid):
+                changed |= self._update_pod(uid, now.pod(uid))
         changed |= self._forget_remembered(now)
         self._forget_messages(now)
         return self._collect() if changed else None

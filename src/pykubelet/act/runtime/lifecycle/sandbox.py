@@ -25,6 +25,7 @@ from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.ids import PodUID, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, warning
@@ -134,7 +135,8 @@ class Sandboxes:
         settings = await self._sandbox_settings(pod, is_new=False)
         if isinstance(settings, RenderFailure):
             return StartError(settings.reason, settings.message)
-        config = render_sandbox(pod, settings, context)
+        with WORK.on(pod.metadata.uid):
+            config = render_sandbox(pod, settings, context)
         if isinstance(config, RenderFailure):
             return StartError(config.reason, config.message)
         return Sandbox(sandbox.id, sandbox.ips, config, context)
@@ -156,7 +158,8 @@ class Sandboxes:
             return self._failed(pod, made_for.message)
         for number in range(attempt, attempt + NAME_ATTEMPTS):
             context = replace(made_for, attempt=number)
-            config = render_sandbox(pod, settings, context)
+            with WORK.on(pod.metadata.uid):
+                config = render_sandbox(pod, settings, context)
             if isinstance(config, RenderFailure):
                 return self._failed(pod, config.message)
             try:

@@ -27,6 +27,7 @@ from pykubelet.base.kit.flight import Done, Failed, SingleFlight, Uncertain
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.fieldpath import container_field_path
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
@@ -258,7 +259,8 @@ class ContainerStarter:
         may_have_ended: bool,
     ) -> tuple[ContainerID, int] | StartError | SandboxEnded:
         for count in range(ctx.restart_count, ctx.restart_count + NAME_ATTEMPTS):
-            config = render_container(pod, container, settings, replace(ctx, restart_count=count))
+            with WORK.on(pod.metadata.uid):
+                config = render_container(pod, container, settings, replace(ctx, restart_count=count))
             if isinstance(config, RenderFailure):
                 return self.failed(pod, container, config.reason, config.message)
             try:

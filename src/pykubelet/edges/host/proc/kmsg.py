@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from collections import deque
 
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.readiness import wait_ready
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.errors import HostError, translated, translating
 
 KMSG = "/dev/kmsg"
@@ -21,7 +23,16 @@ _RECORD_BYTES = 16 << 10
 _FACILITY_SHIFT = 3
 #: The most records that are read at a time, in less than a millisecond.
 BATCH = 64
+#: The most records that `read_all` returns: more than the kernel's buffer usually has.
+MAX_RECORDS = 20_000
 _INITIAL_USER_NAMESPACE = ["0", "0", "4294967295"]
+
+
+class KernelRecord(Value):
+    """A message of the kernel. `at`: seconds of the kernel's clock, which is close to the monotonic one."""
+
+    at: float
+    message: str
 
 
 class KernelLog:
@@ -44,6 +55,16 @@ class KernelLog:
                 return found
             await wait_ready(self._descriptor)
 
+    def read_all(self) -> list[KernelRecord]:
+        """The newest records that there are now, at most MAX_RECORDS. Does not wait. Raises HostError."""
+        found: deque[KernelRecord] = deque(maxlen=MAX_RECORDS)
+        for _ in range(10 * MAX_RECORDS):  # a program may write all the time
+            if (data := self._read_record()) is None:
+                break
+            if data and (record := kernel_record(data)) is not None:
+                found.append(record)
+        return list(found)
+
     def close(self) -> None:
         """Close the log. No task may be reading."""
         if self._descriptor >= 0:
@@ -54,19 +75,23 @@ class KernelLog:
         """Read some messages, and return them and whether there are no more records now."""
         found: list[str] = []
         for _ in range(BATCH):
-            try:
-                data = os.read(self._descriptor, _RECORD_BYTES)
-            except BlockingIOError:
+            data = self._read_record()
+            if data is None:
                 return found, True
-            except OSError as error:
-                if error.errno == errno.EPIPE:
-                    continue  # the kernel has overwritten records; the next read begins at the oldest existing one
-                raise translated("read", self._path, error) from error
-            if not data:
-                return found, True
-            if (message := kernel_message(data)) is not None:
+            if data and (message := kernel_message(data)) is not None:
                 found.append(message)
         return found, False
+
+    def _read_record(self) -> bytes | None:
+        """The next record; empty if it was overwritten, None if there is none now. Raises HostError."""
+        try:
+            return os.read(self._descriptor, _RECORD_BYTES) or None
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                return b""  # the next read begins at the oldest existing one
+            raise translated("read", self._path, error) from error
 
 
 def kernel_message(record: bytes) -> str | None:
@@ -76,6 +101,13 @@ def kernel_message(record: bytes) -> str | None:
     if priority is None or priority >> _FACILITY_SHIFT:
         return None
     return rest.partition(b"\n")[0].decode("utf-8", "replace")
+
+
+def kernel_record(record: bytes) -> KernelRecord | None:
+    """A record with its time; None for a record of a program."""
+    message, fields = kernel_message(record), record.partition(b";")[0].split(b",")
+    at = parse_decimal(fields[2].decode("ascii", "replace")) if len(fields) > 2 else None
+    return KernelRecord(at / 1e6, message) if message is not None and at is not None else None
 
 
 def in_user_namespace(proc: str = "/proc") -> bool:

@@ -58,6 +58,18 @@ def read_self(proc: str = "/proc") -> SelfStats:
     )
 
 
+def start_ticks(pid: int, proc: str = "/proc") -> int | None:
+    """When a process was started, in the kernel's ticks since boot; None if there is no such process."""
+    fields = read_file(f"{proc}/{pid}/stat").rpartition(")")[2].split()
+    return int(fields[_STARTED_FIELD]) if len(fields) > _STARTED_FIELD else None
+
+
+def anonymous_memory(proc: str = "/proc") -> int:
+    """The bytes of memory that only this process uses: those that the kernel counts as `anon-rss` when it kills a process."""
+    pages = read_file(f"{proc}/self/statm").split()
+    return (int(pages[1]) - int(pages[2])) * _PAGE if len(pages) > 2 else 0
+
+
 def _network_bytes(text: str) -> dict[str, int]:
     """The counters of IP in the text of `/proc/self/net/netstat`: a line of names, and one of numbers."""
     lines = [line.split()[1:] for line in text.splitlines() if line.startswith("IpExt:")]
