@@ -82,10 +82,12 @@ def system_containerd() -> SystemContainerd:
 
 
 class UnitAgent(Agent):
-    """An agent that systemd starts, watches and restarts. `driver`: its cgroup driver, and containerd's."""
+    """An agent that systemd starts, watches and restarts. `driver`: its cgroup driver, and containerd's. `launcher`: what is started
+    in the place of its program."""
 
     #: Every look costs the emulated CPUs, and the agent that is looked at, a good part of a second.
     step_s: ClassVar[float] = 1.0
+    launcher: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.driver = str(self.settings.get("cgroupDriver", "systemd"))
@@ -114,8 +116,13 @@ class UnitAgent(Agent):
         config = json.loads(self.config_file.read_text()) | settings
         self.config_file.write_text(json.dumps(config, indent=2))
 
+    def command(self, *more: str) -> list[str]:
+        command = super().command(*more)
+        return [*self.launcher, *command[1:]] if self.launcher else command
+
     def render_unit(self) -> str:
         """The unit, with readiness and watchdog as the Kubernetes documentation has them."""
+        variables = "".join(f'Environment="{name}={value}"\n' for name, value in self.environment.items())
         return f"""[Unit]
 Description=Kubernetes node agent
 After=containerd.service network.target
@@ -127,7 +134,7 @@ WatchdogSec={WATCHDOG_S}
 Restart=always
 RestartSec=1
 TimeoutStartSec=600
-ExecStart={" ".join(self.command())}
+{variables}ExecStart={" ".join(self.command())}
 
 [Install]
 WantedBy=multi-user.target

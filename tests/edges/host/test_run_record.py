@@ -116,6 +116,15 @@ def test_the_records_of_root_directories_that_are_gone_are_removed(tmp_path: Pat
     assert len(list((memory / "run").iterdir())) == 4
 
 
+def test_records_that_others_make_or_remove_meanwhile_are_left_alone(tmp_path: Path, memory: Path) -> None:
+    (memory / "run").mkdir(0o700)
+    (memory / "run" / "1111.run").write_bytes(bytes(4096 + SIZE))
+    (memory / "run" / "2222.run").symlink_to(memory / "run" / "gone")
+    record = RunRecord(str(tmp_path), (str(memory / "run"),))
+    assert record.begin(1.0) is not None
+    assert (memory / "run" / "1111.run").exists()
+
+
 def test_the_first_folder_in_memory_is_used(tmp_path: Path, memory: Path) -> None:
     on_disk = Path(tempfile.mkdtemp(dir="/var/tmp"))
     try:

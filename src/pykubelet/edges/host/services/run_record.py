@@ -139,11 +139,14 @@ class RunRecord:
             path = f"{self._directory}/{name}"
             if not name.endswith(".run") or path == self._path:
                 continue
-            data = read_bytes(path, _BYTES)
-            root = os.fsdecode(data[_ROOT_AT : _ROOT_AT + _MAX_ROOT_BYTES].partition(b"\0")[0])
-            if not data.startswith(_MAGIC) or not root or not os.path.isdir(root):
-                remove_file(path)
-                remove_file(f"{path.removesuffix('.run')}.stacks")
+            try:
+                data = read_bytes(path, _BYTES)
+                root = os.fsdecode(data[_ROOT_AT : _ROOT_AT + _MAX_ROOT_BYTES].partition(b"\0")[0])
+                if data.startswith(_MAGIC) and not os.path.isdir(root):  # without the first, it is just being made
+                    remove_file(path)
+                    remove_file(f"{path.removesuffix('.run')}.stacks")
+            except HostError:
+                continue  # another agent has removed it
 
     def note_memory(self, size: int) -> None:
         """Note the bytes of memory in use while no work of a pod is under way."""
