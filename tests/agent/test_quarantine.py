@@ -164,6 +164,33 @@ async def test_a_bug_that_ends_a_root_task(agent: BlockingAgent) -> None:
     assert agent.stop() == 0
 
 
+#: Where the agent works on one pod without waiting: functions that each pod passes before it runs.
+PLACES = (
+    "roster/admission.py demand_of",
+    "volumes/decide_mounts.py _advance",
+    "render/render_sandbox.py render_sandbox",
+    "render/render_container.py render_container",
+    "probes/plan_workers.py plan_workers",
+    "status/decide.py plan_status",
+)
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_wherever_a_pod_ends_the_agent_it_is_charged(agent: BlockingAgent, place: str) -> None:
+    agent.block_at("fault", place, "")
+    agent.start()
+    agent.put(make_pod("bad"))
+    assert agent.wait(60) == -signal.SIGSEGV, place
+    agent.process = None
+    agent.environment.clear()
+    agent.start()
+    await agent.wait_running("bad")
+    uid = agent.pods()["bad"]["metadata"]["uid"]
+    assert f'charged to a pod" logger="app" key="{uid}"' in agent.log_text()
+    await agent.remove_all()
+    assert agent.stop() == 0
+
+
 async def test_kills_from_outside_are_not_charged(agent: BlockingAgent) -> None:
     """The agent is at work for the pod each time, and is not in its way."""
     agent.put(make_pod("innocent", make_container(command=["sleep", "1001"])))

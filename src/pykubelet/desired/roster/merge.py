@@ -27,6 +27,7 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.changes import changed_keys, missing_keys
 from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning
@@ -111,7 +112,10 @@ def _with_api_pods(state: RosterState, pods: tuple[Pod, ...], wall: float) -> Ro
             ref = pod_ref(pod)
             if old is not None and (old.item.source != SOURCE_API or old.ref != ref):
                 return None
-            entry = entries[uid] = _entry(state, old, _Wanted(SOURCE_API, SOURCE_API, pod, ref, ref), arrivals, wall)
+            with WORK.on(uid):
+                entry = entries[uid] = _entry(
+                    state, old, _Wanted(SOURCE_API, SOURCE_API, pod, ref, ref), arrivals, wall
+                )
             arrivals += entry.order == arrivals
     for uid in missing_keys(state.entries, wanted):
         if entries[uid].item.source == SOURCE_API:
@@ -187,7 +191,8 @@ def _with_entries(state: RosterState, chosen: Mapping[PodUID, _Wanted], wall: fl
     entries: dict[PodUID, Entry] = {}
     arrivals = state.arrivals
     for uid, wanted in chosen.items():
-        entry = entries[uid] = _entry(state, state.entries.get(uid), wanted, arrivals, wall)
+        with WORK.on(uid):
+            entry = entries[uid] = _entry(state, state.entries.get(uid), wanted, arrivals, wall)
         arrivals += entry.order == arrivals
     return replace(state, entries=entries, arrivals=arrivals)
 
