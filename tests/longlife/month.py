@@ -286,7 +286,7 @@ spec:
 
 def main(folder: str, which: str = "month") -> int:
     random.seed(1)
-    loop = VirtualLoop()
+    loop = VirtualLoop(lasts_s=40 * DAY)
     began = time.monotonic()
     calendar = WEEK if which == "week" else MONTH
     month = Month(Path(folder), loop, calendar)

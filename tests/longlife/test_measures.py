@@ -25,7 +25,7 @@ def run(loop: VirtualLoop, work: Coroutine[Any, Any, Any]) -> Any:
 
 
 def test_a_month_of_waiting_is_over_at_once() -> None:
-    loop = VirtualLoop()
+    loop = VirtualLoop(lasts_s=2 * MONTH_S)
     clock = VirtualClock(loop, 1_700_000_000.0)
     run(loop, asyncio.sleep(MONTH_S))
     clock.jump_wall(-3600)
@@ -47,6 +47,19 @@ def test_a_deadline_does_not_pass_while_a_thread_works() -> None:
     assert run(VirtualLoop(), work()) == (Done(None), None)
 
 
+def test_time_stands_still_until_the_loop_has_the_outcome_of_a_thread() -> None:
+    """Between the end of the work and that, nothing is at work."""
+    flight, loop = SingleFlight("test"), VirtualLoop()
+
+    async def work() -> None:
+        for _ in range(1000):
+            await flight.run("quick", lambda: None, deadline_s=10.0)
+
+    began = loop.now
+    run(loop, work())
+    assert loop.now - began < 1.0
+
+
 def test_a_deadline_does_not_pass_while_a_child_works() -> None:
     assert run(VirtualLoop(), run_program(("sleep", "0.3"), timeout_s=0.1)).code == 0
 
@@ -65,6 +78,20 @@ def test_work_without_end_is_an_error() -> None:
     with pytest.raises(Stuck, match="no end of work"):
         loop.run_until_complete(spin())
     loop.close()
+
+
+def test_a_wait_for_what_never_comes_is_an_error() -> None:
+    async def wait() -> None:
+        def tick() -> None:
+            loop.call_later(10, tick)
+
+        tick()
+        await asyncio.Event().wait()
+
+    loop = VirtualLoop(lasts_s=3600)
+    with pytest.raises(Stuck, match=r"too much time has passed.*wait\(\)"):
+        run(loop, wait())
+    assert loop.iterations < 2000
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

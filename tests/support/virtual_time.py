@@ -37,6 +37,8 @@ KERNEL_S = 0.002
 BUSY_ITERATIONS = 100_000
 #: Virtual time of one iteration: a wait that ends just now, to the last digit of a float, ends.
 ITERATION_S = 1e-6
+#: A test covers a day or two.
+LASTS_S = 10 * 86400.0
 EPHEMERAL = 32768
 SKIPPED = 8
 
@@ -77,13 +79,17 @@ class VirtualSelector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """`now`: the virtual second. `iterations`: the iterations so far."""
+    """`now`: the virtual second. `iterations`: the iterations so far.
 
-    def __init__(self, start: float = 1000.0) -> None:
+    `lasts_s`: after so much virtual time, what a test waits for does not come. Without an end, periodic work would go on for ever.
+    """
+
+    def __init__(self, start: float = 1000.0, lasts_s: float = LASTS_S) -> None:
         selector = VirtualSelector()
         selector.loop = self
         self.now = start
         self.iterations = 0
+        self._end = start + lasts_s
         self._second = (0, 0)
         self._flights: set[SingleFlight] = set()
         self._outcomes: set[asyncio.Future[Any]] = set()  # of threads, from their start until the loop has them
@@ -106,6 +112,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _run_once(self) -> None:
         self.iterations += 1
         self.now += ITERATION_S
+        if self.now > self._end:
+            self._end = float("inf")  # what is cancelled now may take its time
+            waiting = [repr(task) for task in asyncio.all_tasks(self)]
+            raise Stuck(f"too much time has passed, until {self.now!r}: {waiting}")
         second = int(self.now)
         if second != self._second[0]:
             self._second = (second, self.iterations)
