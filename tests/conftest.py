@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,8 @@ LONG_FILES = (
     "agent/test_hanging_storage.py",
 )
 
+#: The modules of the tests are compiled once, and not by every worker of every run, also where `PYTHONDONTWRITEBYTECODE` is set.
+sys.dont_write_bytecode = False
 
 _close_errors = CloseErrors()
 

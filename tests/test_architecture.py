@@ -34,24 +34,26 @@ def imported(tree: ast.Module) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-def violations(path: Path, text: str) -> list[str]:
+def violations(path: Path, text: str) -> list[str] | None:
+    """The impure imports of a module; None if it does not claim to be pure."""
     tree = ast.parse(text)
     if not claims_purity(path, tree):
-        return []
+        return None
     return [f"{path}: imports {name}" for name in imported(tree) if name in IMPURE]
 
 
 def test_modules_that_are_pure_by_name_place_or_docstring_import_nothing_impure() -> None:
-    pure = [path for path in SRC.rglob("*.py") if claims_purity(path, ast.parse(path.read_text()))]
+    paths = (path for path in SRC.rglob("*.py") if not path.name.endswith("_pb2.py"))
+    pure = [found for path in paths if (found := violations(path, path.read_text())) is not None]
     assert len(pure) > 150
-    assert [found for path in pure for found in violations(path, path.read_text())] == []
+    assert [found for each in pure for found in each] == []
 
 
 def test_an_impure_import_in_a_pure_module_is_found() -> None:
     for name, docstring in (("decide_all.py", "x"), ("gc_plan.py", "x"), ("other.py", "What to do next. Pure.")):
         text = f'"""{docstring}"""\n\n\ndef f() -> None:\n    import os\n'
         assert violations(SRC / "act" / name, text) == [f"{SRC / 'act' / name}: imports os"]
-    assert violations(SRC / "act" / "other.py", '"""Reads files."""\nimport os\n') == []
+    assert violations(SRC / "act" / "other.py", '"""Reads files."""\nimport os\n') is None
 
 
 def test_the_table_of_cells_names_the_one_writer_of_each() -> None:
