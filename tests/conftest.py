@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from support.close_errors import CloseErrors
+from support.loops import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
 from testbed import containerd, host, images, node, places
 from testbed.private_runtime import Testbed
 

@@ -1,4 +1,4 @@
-"""Certificates asked for, issued, renewed and refused, with a signer that works on the fake API server."""
+"""Certificates asked for, issued, renewed and refused, with a signer that works on the fake API server. Time is virtual."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from support.memory_api import virtual_api_server
 from support.pki import Authority
 from support.unreachable import UnreachableClient
+from support.virtual_time import VirtualClock
 
 from pykubelet.base.api.core import NodeAddress
 from pykubelet.base.kit.cells import make_cell
-from pykubelet.base.kit.clock import ManualClock, SystemClock
+from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import Failed, Outcome, SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
@@ -27,18 +29,28 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.identity.bootstrap import BootstrapClient, FirstPair, choose_access, first_pair, write_when_issued
 from pykubelet.edges.identity.decide import WantedCertificate, client_certificate, serving_certificate
 from pykubelet.edges.identity.keys import describe_pair
-from pykubelet.edges.identity.rotation import REQUESTS, SERVED, CertificateLoop, CertificateSigners, IssuePeriods
+from pykubelet.edges.identity.rotation import (
+    LOOK_AGAIN_S,
+    REQUESTS,
+    SERVED,
+    CertificateLoop,
+    CertificateSigners,
+    IssuePeriods,
+)
 from pykubelet.edges.identity.store import CertificateStore
-from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
+from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, KubeconfigError, Pem, load_access
 from pykubelet.testing.kubeapi.fake import ApiFault, FakeApiServer
 from pykubelet.testing.kubeapi.fake_patch import Json
 from pykubelet.testing.kubeapi.fake_store import parse_resource_path
 
+pytestmark = pytest.mark.virtual_time
+
 T = TypeVar("T")
 CLIENT, SERVING = client_certificate("n"), serving_certificate("n")
-SOON = IssuePeriods(first=20, later=20, look=0.05)
+#: Longer than any wait of the loop, but for a certificate to become due.
+LONG_S = 3 * IssuePeriods().first
 
 
 @pytest.fixture(scope="module")
@@ -50,18 +62,20 @@ class Stand:
     """A fake API server with a signer, and loops that keep certificates in one folder."""
 
     def __init__(self, server: FakeApiServer, authority: Authority, folder: Path) -> None:
-        self.server, self.folder = server, folder
+        assert isinstance(server.clock, VirtualClock)
+        self.server, self.folder, self.clock = server, folder, server.clock
         self._authority = authority
-        # what openssl issues is valid from now on, so the wall clock of the test begins now
-        self.clock = ManualClock(wall=SystemClock().wall())
         self.credentials, self._credentials_writer = make_cell("credentials", Credentials())
         self.node, self.set_node = make_cell("node", NodeView("n", "n"))
         self.supervisor = Supervisor("test")
         self.clients: list[ApiClient] = []
 
     def client(self) -> ApiClient:
-        self.clients.append(ApiClient(self.server.access(), SystemClock(), ClientLimits(deadline_s=60)))
+        self.clients.append(self.connect(self.server.access()))
         return self.clients[-1]
+
+    def connect(self, access: ClusterAccess) -> ApiClient:
+        return ApiClient(access, self.clock)
 
     def store(self, wanted: WantedCertificate = CLIENT) -> CertificateStore:
         return CertificateStore(str(self.folder), "kubelet-client" if wanted.use == "client" else "kubelet-server")
@@ -71,7 +85,7 @@ class Stand:
         wanted: WantedCertificate = CLIENT,
         askers: CertificateSigners | None = None,
         initial: FirstPair | None = None,
-        periods: IssuePeriods = SOON,
+        periods: IssuePeriods | None = None,
     ) -> Supervisor:
         node = self.node if wanted.use == "serving" else None
         ends = (self._credentials_writer, node)
@@ -100,7 +114,7 @@ class Stand:
         wakeup = asyncio.Event()
         self.server.store.wakeups.add(wakeup)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(LONG_S):
                 while len(self.requests()) < number:
                     await wakeup.wait()
                     wakeup.clear()
@@ -131,7 +145,7 @@ class Stand:
             return use in now.certificates and bool(holds(now.certificates[use]))
 
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(LONG_S):
                 return (await self.credentials.wait_for(wanted)).certificates[use]
         except TimeoutError:
             raise AssertionError(f"never so: {self.credentials.get()}") from None
@@ -139,18 +153,10 @@ class Stand:
 
 @pytest.fixture
 async def stand(authority: Authority, tmp_path: Path) -> AsyncIterator[Stand]:
-    async with FakeApiServer() as server:
+    async with virtual_api_server() as server:
         stand = Stand(server, authority, tmp_path / "pki")
         yield stand
         await stand.stop()
-
-
-async def eventually(holds: Callable[[], bool]) -> None:
-    for _ in range(2000):
-        if holds():
-            return
-        await asyncio.sleep(0.03)
-    raise AssertionError("never so")
 
 
 def openssl(path: str, *what: str) -> str:
@@ -187,7 +193,7 @@ async def test_a_restart_finds_its_signing_request_again(stand: Stand) -> None:
     await first.stop()
     stand.start()
     await stand.until(lambda state: state.request)
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(2 * LOOK_AGAIN_S)
     stand.answer(request)
     await stand.until(lambda state: state.expires_at)
     assert len(stand.requests()) == 1
@@ -208,7 +214,7 @@ async def test_a_certificate_is_renewed_before_it_expires(stand: Stand) -> None:
     state = await stand.until(lambda state: state.expires_at)
     first = Path(os.readlink(state.file))
     stand.clock.jump_wall(6.9 * 86400)
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(2 * LOOK_AGAIN_S)
     assert len(stand.requests()) == 1
     stand.clock.jump_wall(2.2 * 86400)
     second = await stand.request(2)
@@ -228,7 +234,7 @@ async def test_a_certificate_that_has_expired_by_our_clock_is_used_and_asked_for
     state = await stand.until(lambda c: "clock" in c.problem)
     assert state.next_at is not None and state.next_at > stand.clock.wall()
     assert Path(state.file).read_bytes().startswith(issued.rstrip())
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(state.next_at - stand.clock.wall() - 0.1)
     assert len(stand.requests()) == 1
     stand.answer(await stand.request(2), days=30)
     state = await stand.until(lambda c: not c.problem and not c.request)
@@ -261,7 +267,7 @@ async def test_a_request_that_failed_is_sent_again_with_its_key(stand: Stand, us
 
 
 async def test_a_first_request_without_an_answer_in_time_is_waited_for_again(stand: Stand) -> None:
-    stand.start(periods=replace(SOON, first=0.5))
+    stand.start()
     request = await stand.request()
     await stand.until(lambda state: "was not approved" in state.problem)
     stand.answer(request)
@@ -277,7 +283,7 @@ async def test_the_key_is_kept_for_other_addresses_and_never_used_for_two_certif
     stand.answer(await stand.request(2))
     state = await stand.until(lambda state: state.expires_at, "serving")
     assert "10.0.0.2" in openssl(state.file, "-ext", "subjectAltName")
-    stand.clock.advance(20 * 86400)
+    stand.clock.jump_wall(20 * 86400)
     await stand.request(3)
     first, second, renewal = (public_key(pem) for pem in sent_requests(stand))
     assert first == second != renewal
@@ -327,9 +333,7 @@ async def test_an_expired_certificate_is_replaced_by_way_of_the_bootstrap_token(
     expired, path = stand.client(), tmp_path / "bootstrap.kubeconfig"
     old = replace(stand.server.access(), token="of-before")
     stand.server.token = "bootstrap_client"
-    bootstrap_client = BootstrapClient(
-        str(path), old, lambda access: ApiClient(access, SystemClock(), ClientLimits(deadline_s=60))
-    )
+    bootstrap_client = BootstrapClient(str(path), old, stand.connect)
     stand.start(askers=CertificateSigners(expired, bootstrap_client))
     assert "Unauthorized" in (await stand.until(lambda state: state.problem)).problem
     write_token_kubeconfig(path, stand.server.access())
@@ -345,15 +349,13 @@ async def test_a_renewal_without_an_answer_does_not_outlast_the_certificate(stan
     state = await stand.until(lambda state: state.expires_at)
     await first.stop()
     assert state.expires_at is not None
-    stand.clock.jump_wall(state.expires_at - stand.clock.wall() - 0.3)
+    stand.clock.jump_wall(state.expires_at - stand.clock.wall() - LOOK_AGAIN_S)
     access = stand.server.access()
-    bootstrap_client = BootstrapClient(
-        str(tmp_path / "none"), access, lambda access: ApiClient(access, SystemClock(), ClientLimits())
-    )
+    bootstrap_client = BootstrapClient(str(tmp_path / "none"), access, stand.connect)
     stand.start(askers=CertificateSigners(stand.client(), bootstrap_client))
     await stand.request(2)
-    stand.clock.jump_wall(1)
     assert "was not approved" in (await stand.until(lambda state: state.problem)).problem
+    assert abs(stand.clock.wall() - state.expires_at) < 1.0
     stand.answer(await stand.request(3))
     await stand.until(lambda state: state.expires_at and state.expires_at > stand.clock.wall())
     await bootstrap_client.close()
@@ -373,8 +375,9 @@ async def test_a_serving_certificate_names_the_addresses_and_follows_them(stand:
     stand.set_node.publish(NodeView("n", "n", ("10.0.0.1", "10.0.0.2")))
     rotated = SERVED.count()
     stand.answer(await stand.request(2))
-    await eventually(lambda: "10.0.0.2" in openssl(state.file, "-ext", "subjectAltName"))
-    await eventually(lambda: SERVED.count() == rotated + 1)
+    await asyncio.sleep(1.0)
+    assert "10.0.0.2" in openssl(state.file, "-ext", "subjectAltName")
+    assert SERVED.count() == rotated + 1
 
 
 async def test_a_serving_certificate_names_what_the_cloud_provider_reports(stand: Stand) -> None:
@@ -415,7 +418,7 @@ async def test_odd_addresses_from_the_cloud_provider_do_no_harm(stand: Stand) ->
     stand.answer(await stand.request())
     state = await stand.until(lambda state: state.expires_at, "serving")
     assert not state.problem
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(2 * LOOK_AGAIN_S)
     assert len(stand.requests()) == 1
 
 
@@ -485,7 +488,8 @@ async def test_the_kubeconfig_is_written_when_the_certificate_is_there(stand: St
     request = await stand.request()
     assert not kubeconfig.exists()
     stand.answer(request)
-    await eventually(kubeconfig.exists)
+    await asyncio.sleep(1.0)
+    assert kubeconfig.exists()
     written = load_access(str(kubeconfig))
     assert written.client_cert == written.client_key == Pem(current)
     assert (written.server, written.ca, written.token) == (stand.server.url, Pem(data=b"ABC"), "")
@@ -507,7 +511,7 @@ async def test_a_client_waits_for_its_certificate_to_come(stand: Stand) -> None:
     access = replace(
         stand.server.access(), client_cert=Pem(stand.store().current), client_key=Pem(stand.store().current)
     )
-    client = ApiClient(access, SystemClock())
+    client = stand.connect(access)
     stand.clients.append(client)
     with pytest.raises(ApiError) as caught:
         await client.request("GET", "/healthz")
@@ -542,7 +546,6 @@ class BrokenDisk(SingleFlight):
         return Failed(HostError("read", key, "EIO", "Input/output error"))
 
 
-@pytest.mark.looptime
 async def test_a_week_without_success_ends_nothing(tmp_path: Path) -> None:
     credentials, writer = make_cell("credentials", Credentials())
     disk = BrokenDisk()
