@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ from longlife.sizes import Sizes, exceeded, grown
 from support.reachable import container_sizes
 from support.virtual_time import Stuck, VirtualClock, VirtualLoop
 
-from pykubelet.base.kit.flight import Done, SingleFlight
+from pykubelet.base.kit.flight import Done, SingleFlight, Uncertain
 from pykubelet.edges.host.services.process import run_program
 
 MONTH_S = 30 * 86400.0
@@ -115,6 +118,7 @@ def test_connections_stay_within_the_process_and_break_with_their_server() -> No
         writer.close()
         waiting, waiter = await asyncio.open_connection("127.0.0.1", 6443)
         server.close()
+        server.abort_clients()
         with pytest.raises(ConnectionResetError):
             await waiting.read()
         waiter.close()
@@ -123,6 +127,48 @@ def test_connections_stay_within_the_process_and_break_with_their_server() -> No
         return answer
 
     assert run(loop, work()) == b"hello\n"
+
+
+def test_unix_sockets_are_files_that_are_found_renamed_and_refuse_connections_without_a_server(tmp_path: Path) -> None:
+    loop = VirtualLoop()
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+
+    async def ask(path: str) -> bytes:
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"hello\n")
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    async def work() -> tuple[bytes, bytes]:
+        server = await asyncio.start_unix_server(echo, first)
+        answer = await ask(first)
+        os.rename(first, second)
+        with pytest.raises(FileNotFoundError):
+            await ask(first)
+        moved = await ask(second)
+        server.close()
+        with pytest.raises(ConnectionRefusedError):
+            await ask(second)
+        async with await asyncio.start_unix_server(echo, second):  # in place of the file that is left
+            await ask(second)
+        return answer, moved
+
+    assert run(loop, work()) == (b"hello\n", b"hello\n")
+
+
+def test_time_passes_while_a_thread_is_known_to_hang() -> None:
+    loop = VirtualLoop()
+    release = threading.Event()
+
+    async def work() -> object:
+        loop.hung.add("dead")
+        return await SingleFlight("test").run("dead", release.wait, 60.0)
+
+    began = time.monotonic()
+    assert isinstance(run(loop, work()), Uncertain)
+    release.set()
+    assert time.monotonic() - began < 30.0
 
 
 class Hoard:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-from support.drivers import TESTS, DriverProcess
+from support import csi_driver as csi
+from support.drivers import DriverProcess, LocalDriver, child_driver, is_virtual
+from support.grpc_services import of_methods
 
+from pykubelet.app.csi_local import build_methods
+from pykubelet.csi_local.registration import RegistrationService
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import LIMITS
 from pykubelet.edges.host.fs.mounts import mounts_below, unmount
@@ -34,7 +36,7 @@ class CsiProcess(DriverProcess):
         """Whether the process ends within this time."""
         try:
             async with asyncio.timeout(within_s):
-                await self._process.wait()
+                await self._running.wait()
         except TimeoutError:
             return False
         return True
@@ -98,24 +100,27 @@ async def csi_driver(
     log, registration = data / "calls.jsonl", root / "plugins_registry" / f"{name}-reg.sock"
     options = ["--name", name, "--root", str(root), "--data", str(data), "--node", node, "--log", str(log)]
     options += ["--max", str(limit), "--behavior", json.dumps(behavior or {})]
-    path = os.pathsep.join((str(TESTS), str(TESTS.parent / "src")))
-    environment = {**os.environ, "PYTHONPATH": path, **(points or {})}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "support.csi_driver",
-        *options,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env=environment,
-    )
-    driver = CsiProcess(process, name, registration, log)
-    driver.data, driver.endpoint = data, root / "plugins" / name / "csi.sock"
-    try:
-        await driver._line("ready")
+    process = _local_csi_driver(options) if is_virtual() else child_driver("csi_driver", options, points)
+    async with process as running:
+        driver = CsiProcess(running, name, registration, log)
+        driver.data, driver.endpoint = data, root / "plugins" / name / "csi.sock"
         yield driver
+
+
+@asynccontextmanager
+async def _local_csi_driver(arguments: Sequence[str]) -> AsyncIterator[LocalDriver]:
+    options, observed = csi.prepare(csi.parse_options(arguments), lambda: running.end())
+    running = LocalDriver(observed.take)
+    for path, methods in (
+        (options.endpoint, observed.wrapped(build_methods(options))),
+        (options.registration, RegistrationService(options.name, options.endpoint).methods()),
+    ):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        await running.serve(path, of_methods(methods))
+    try:
+        yield running
     finally:
-        await driver.kill()
+        running.end()
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""A CSI driver for tests, as a process of its own: `python -m support.csi_driver`. `support/csi.py` starts it.
+"""A CSI driver for tests. `support/csi.py` starts it: as a process of its own (`python -m support.csi_driver`), or in virtual time
+within the process.
 
 It is `pykubelet csi-local` that writes all calls to a file of JSON lines, and whose calls hang, fail or end the process when
 lines of JSON on the standard input order it. Each line is answered by a line. With the variables of `support/crashing_agent.py`
@@ -14,6 +15,7 @@ import itertools
 import json
 import os
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +35,14 @@ class Observed:
     `behavior`: by call (`NodePublishVolume`), how it is answered:
 
     `hang`, `crash`, `fail CODE text`, `flood`, `lie` (does nothing); `hang after` and `crash after` do the work before.
+
+    `end`: ends the driver at once, in the middle of a call.
     """
 
-    def __init__(self, log: Path, behavior: dict[str, str]) -> None:
+    def __init__(self, log: Path, end: Callable[[], object]) -> None:
         self.log = log
-        self.behavior = behavior
+        self.behavior: dict[str, str] = {}
+        self._end_driver = end
         self._numbers = itertools.count(1)
         self.info: dict[str, Any] = {}
         self.hidden: list[pb.NodeServiceCapability.RPC.Type] = []
@@ -91,7 +96,7 @@ class Observed:
 
     async def _end(self, how: str) -> None:
         if how.startswith("crash"):
-            os._exit(3)
+            self._end_driver()
         await asyncio.sleep(3600)
 
     def _write(self, name: str, what: str, call_id: str, **more: Any) -> None:
@@ -107,21 +112,32 @@ class Observed:
         self.behavior.update(behavior)
 
 
-async def _main() -> None:
+def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options of the command line."""
     parser = argparse.ArgumentParser()
     for name in ("--name", "--root", "--data", "--node", "--log"):
         parser.add_argument(name, required=True)
     parser.add_argument("--max", type=int, default=0)
     parser.add_argument("--behavior", default="{}")
-    given = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def prepare(given: argparse.Namespace, end: Callable[[], object]) -> tuple[DriverOptions, Observed]:
+    """The driver, and what observes its calls."""
+    options = DriverOptions(given.name, given.root, given.data, given.node, given.max)
+    assert not options.problem(), options.problem()
+    observed = Observed(Path(given.log), end)
+    observed.take({"behavior": json.loads(given.behavior)})
+    return options, observed
+
+
+async def _main() -> None:
+    given = parse_options()
     if "PYKUBELET_CRASH_DONE" in os.environ:
         wrapped = Wrapped(CrashPoints(dict(os.environ)))
         wrapped.install()
         wrapped.install_libc(libc)
-    options = DriverOptions(given.name, given.root, given.data, given.node, given.max)
-    assert not options.problem(), options.problem()
-    observed = Observed(Path(given.log), {})
-    observed.take({"behavior": json.loads(given.behavior)})
+    options, observed = prepare(given, lambda: os._exit(3))
     serving = asyncio.get_running_loop().create_task(serve_driver(options, observed.wrapped(build_methods(options))))
     while not all(os.path.exists(path) for path in (options.endpoint, options.registration)):  # noqa: ASYNC110 - a file has no event
         await asyncio.sleep(0.01)

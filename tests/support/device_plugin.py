@@ -1,8 +1,9 @@
-"""A device plugin for tests, as a process of its own: `python -m support.device_plugin`. `support/device_plugins.py` starts it.
+"""A device plugin for tests. `support/device_plugins.py` starts it: as a process of its own (`python -m support.device_plugin`), or in
+virtual time within the process.
 
-It serves `v1beta1.DevicePlugin` with grpcio on a real socket, and registers by the agent's socket each time that this socket is
-created anew. Lines of JSON on its standard input change its devices and how it behaves; each is answered by a line. All calls
-are written to a file of JSON lines.
+It serves `v1beta1.DevicePlugin`, and registers by the agent's socket each time that this socket is created anew. As a
+process, it serves with grpcio on real sockets, and lines of JSON on its standard input change its devices and how it
+behaves; each is answered by a line. All calls are written to a file of JSON lines.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
+from support.grpc_services import Context, Rpc, Service, grpcio_handlers, named
 
 from pykubelet.edges.plugins import deviceplugin_pb2 as pb
 from pykubelet.edges.plugins import pluginregistration_pb2 as registration_pb
 
-Context = grpc.aio.ServicerContext[Any, Any]
 #: The name of a call's behavior in the commands of a test, by method.
 BEHAVIOR = {
     "GetDevicePluginOptions": "options",
@@ -34,6 +35,22 @@ BEHAVIOR = {
 }
 
 
+class Carrier(Protocol):
+    """Serves a plugin, and calls the agent for it."""
+
+    async def serve(self, paths: Sequence[str], service: Service) -> None:
+        """Serve at these sockets, and no longer at those of an earlier call."""
+        ...
+
+    async def register(self, path: str, request: pb.RegisterRequest) -> str:
+        """Register by the agent's socket at `path`; returns the error."""
+        ...
+
+    def end(self) -> None:
+        """End the plugin at once, in the middle of a call."""
+        ...
+
+
 class Plugin:
     """The state of the plugin.
 
@@ -41,8 +58,10 @@ class Plugin:
     `response`: what `Allocate` adds to a container, as JSON of `ContainerAllocateResponse`; `{ids}` stands for the devices.
     """
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace, carrier: Carrier) -> None:
         self.options = options
+        self._carrier = carrier
+        self._follower: asyncio.Task[None] | None = None
         self.behavior: dict[str, Any] = {}
         self.devices: list[tuple[str, str, list[int] | None]] = []
         self.response: dict[str, Any] = {}
@@ -60,7 +79,7 @@ class Plugin:
         if how == "hang":
             await asyncio.sleep(3600)
         if how == "crash":
-            os._exit(3)
+            self._carrier.end()
         if how.startswith("fail"):
             await context.abort(grpc.StatusCode.INTERNAL, how.removeprefix("fail").strip() or "ordered to fail")
         return how
@@ -166,6 +185,9 @@ class Plugin:
         self.changed.set()
         if command.get("register"):
             await self.register()
+        if command.get("follow") and self._follower is None:
+            self._follower = asyncio.create_task(self._follow_agent())
+            self._follower.add_done_callback(_end_with)
 
     async def register(self) -> str:
         """Register by the agent's socket; returns the error."""
@@ -173,44 +195,61 @@ class Plugin:
         request = pb.RegisterRequest(
             version=options.version, endpoint=Path(options.socket).name, resource_name=options.resource
         )
-        async with grpc.aio.insecure_channel(f"unix:{options.kubelet}") as channel:
-            call = channel.unary_unary(
-                "/v1beta1.Registration/Register", pb.RegisterRequest.SerializeToString, pb.Empty.FromString
-            )
-            problem = ""
-            try:
-                await call(request, timeout=20)
-            except grpc.aio.AioRpcError as error:
-                problem = error.details() or str(error.code())
+        problem = await self._carrier.register(options.kubelet, request)
         self.log("Register", error=problem)
         return problem
 
+    async def begin(self) -> None:
+        """Serve, if the plugin watcher finds the plugin."""
+        if self.options.watched:
+            await self._serve()
 
-Handler = Callable[[Any, Context], Awaitable[Any]]
+    async def stop(self) -> None:
+        """No longer register."""
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.wait([self._follower])
 
+    async def _serve(self) -> None:
+        """Serve on the plugin's socket, and on the registration socket if there is one."""
+        await self._carrier.serve(
+            [path for path in (self.options.socket, self.options.watched) if path], self.service()
+        )
 
-def _unary(handler: Handler, request: Any) -> grpc.RpcMethodHandler[Any, Any]:
-    return grpc.unary_unary_rpc_method_handler(handler, request.FromString, lambda answer: answer.SerializeToString())
+    async def _follow_agent(self) -> None:
+        """Register whenever the agent's socket is a new one, as plugins have to. The agent removes the plugin's socket then."""
+        registered: tuple[int, int] | None = None
+        await self._serve()
+        while True:
+            found = _identity(self.options.kubelet)
+            if found is not None and found != registered:
+                if _identity(self.options.socket) is None:
+                    await self._serve()
+                if not await self.register():
+                    registered = found
+            await asyncio.sleep(0.05)
 
-
-def _handlers(plugin: Plugin) -> tuple[grpc.GenericRpcHandler[Any, Any], ...]:
-    service = {
-        "GetDevicePluginOptions": _unary(plugin.get_options, pb.Empty),
-        "ListAndWatch": grpc.unary_stream_rpc_method_handler(
-            plugin.list_and_watch, pb.Empty.FromString, pb.ListAndWatchResponse.SerializeToString
-        ),
-        "GetPreferredAllocation": _unary(plugin.prefer, pb.PreferredAllocationRequest),
-        "Allocate": _unary(plugin.allocate, pb.AllocateRequest),
-        "PreStartContainer": _unary(plugin.pre_start, pb.PreStartContainerRequest),
-    }
-    registration = {
-        "GetInfo": _unary(plugin.get_info, registration_pb.InfoRequest),
-        "NotifyRegistrationStatus": _unary(plugin.notify, registration_pb.RegistrationStatus),
-    }
-    return (
-        grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", service),
-        grpc.method_handlers_generic_handler("pluginregistration.Registration", registration),
-    )
+    def service(self) -> Service:
+        """The services of the plugin's socket."""
+        return {
+            **named(
+                "v1beta1.DevicePlugin",
+                {
+                    "GetDevicePluginOptions": Rpc(self.get_options, pb.Empty),
+                    "ListAndWatch": Rpc(self.list_and_watch, pb.Empty, streams=True),
+                    "GetPreferredAllocation": Rpc(self.prefer, pb.PreferredAllocationRequest),
+                    "Allocate": Rpc(self.allocate, pb.AllocateRequest),
+                    "PreStartContainer": Rpc(self.pre_start, pb.PreStartContainerRequest),
+                },
+            ),
+            **named(
+                "pluginregistration.Registration",
+                {
+                    "GetInfo": Rpc(self.get_info, registration_pb.InfoRequest),
+                    "NotifyRegistrationStatus": Rpc(self.notify, registration_pb.RegistrationStatus),
+                },
+            ),
+        }
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -221,38 +260,47 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-async def _serve(plugin: Plugin) -> grpc.aio.Server:
-    """Serve on the plugin's socket, and on the registration socket if there is one."""
-    server = grpc.aio.server(options=[("grpc.max_send_message_length", 256 << 20)])
-    server.add_generic_rpc_handlers(_handlers(plugin))
-    for path in filter(None, (plugin.options.socket, plugin.options.watched)):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-        server.add_insecure_port(f"unix:{path}")
-    await server.start()
-    return server
-
-
-async def _follow_agent(plugin: Plugin) -> None:
-    """Register whenever the agent's socket is a new one, as plugins have to. The agent removes the plugin's socket then."""
-    registered: tuple[int, int] | None = None
-    server = await _serve(plugin)
-    while True:
-        found = _identity(plugin.options.kubelet)
-        if found is not None and found != registered:
-            if _identity(plugin.options.socket) is None:
-                await server.stop(None)
-                server = await _serve(plugin)
-            if not await plugin.register():
-                registered = found
-        await asyncio.sleep(0.05)
-
-
 def _end_with(follower: asyncio.Task[None]) -> None:
     """A plugin that cannot serve ends, so that its test fails at once."""
     if not follower.cancelled() and (error := follower.exception()) is not None:
         print(repr(error), file=sys.stderr, flush=True)
         os._exit(4)
+
+
+class _GrpcioCarrier:
+    """Serves with grpcio on real sockets."""
+
+    def __init__(self) -> None:
+        self._server: grpc.aio.Server | None = None
+
+    async def serve(self, paths: Sequence[str], service: Service) -> None:
+        await self.stop()
+        server = grpc.aio.server(options=[("grpc.max_send_message_length", 256 << 20)])
+        server.add_generic_rpc_handlers(grpcio_handlers(service))
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            server.add_insecure_port(f"unix:{path}")
+        await server.start()
+        self._server = server
+
+    async def register(self, path: str, request: pb.RegisterRequest) -> str:
+        async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
+            call = channel.unary_unary(
+                "/v1beta1.Registration/Register", pb.RegisterRequest.SerializeToString, pb.Empty.FromString
+            )
+            try:
+                await call(request, timeout=20)
+            except grpc.aio.AioRpcError as error:
+                return error.details() or str(error.code())
+        return ""
+
+    def end(self) -> None:
+        os._exit(3)
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop(None)
 
 
 async def _obey(plugin: Plugin) -> None:
@@ -261,19 +309,13 @@ async def _obey(plugin: Plugin) -> None:
     reader = asyncio.StreamReader(limit=64 << 20)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     print("ready", flush=True)
-    follower: asyncio.Task[None] | None = None
     while line := await reader.readline():
-        command = json.loads(line)
-        await plugin.take(command)
-        if command.get("follow") and follower is None:
-            follower = asyncio.create_task(_follow_agent(plugin))
-            follower.add_done_callback(_end_with)
+        await plugin.take(json.loads(line))
         print("done", flush=True)
-    if follower is not None:
-        follower.cancel()
 
 
-async def _main() -> None:
+def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options of the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--resource", required=True)
     parser.add_argument("--version", default="v1beta1")
@@ -283,11 +325,16 @@ async def _main() -> None:
     parser.add_argument("--log", required=True, help="the file of calls")
     parser.add_argument("--pre-start", action="store_true")
     parser.add_argument("--prefers", action="store_true")
-    plugin = Plugin(parser.parse_args())
-    server = await _serve(plugin) if plugin.options.watched else None
+    return parser.parse_args(arguments)
+
+
+async def _main() -> None:
+    carrier = _GrpcioCarrier()
+    plugin = Plugin(parse_options(), carrier)
+    await plugin.begin()
     await _obey(plugin)
-    if server is not None:
-        await server.stop(None)
+    await plugin.stop()
+    await carrier.stop()
 
 
 if __name__ == "__main__":

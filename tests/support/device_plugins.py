@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import json
-import os
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from support.drivers import TESTS, DriverProcess
+from support.device_plugin import Plugin, parse_options
+from support.drivers import DriverProcess, LocalDriver, child_driver, is_virtual
+from support.grpc_services import Service
+
+from pykubelet.edges.plugins import deviceplugin_pb2 as pb
+from pykubelet.edges.plugins.device_plugin import DEVICE_LIMITS
+from pykubelet.edges.plugins.rpc import PluginCallError, call_plugin, plugin_channel
 
 #: An id, its health, and its NUMA nodes; None: without a topology.
 Device = tuple[str, str, list[int] | None]
@@ -29,9 +31,7 @@ class PluginProcess(DriverProcess):
 
     async def order(self, **command: Any) -> None:
         """Send a command; see `Plugin.take`. Returns when it is carried out."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(command).encode() + b"\n")
-        await self._line("done")
+        await self._running.order(command)
 
     async def list_devices(self, devices: Sequence[Device]) -> None:
         """Send another list."""
@@ -75,20 +75,46 @@ async def device_plugin(
         for folder in (registry, root / "plugins"):
             folder.mkdir(parents=True, exist_ok=True)
         arguments += ["--watched", str(registry / f"{name}.sock")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(TESTS), str(TESTS.parent / "src")))}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "support.device_plugin",
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env=environment,
-    )
-    plugin = PluginProcess(process, resource, root / "plugins_registry" / f"{name}.sock" if watched else socket, log)
-    try:
-        await plugin._line("ready")
+    process = _local_device_plugin(arguments) if is_virtual() else child_driver("device_plugin", arguments)
+    async with process as running:
+        registration = root / "plugins_registry" / f"{name}.sock"
+        plugin = PluginProcess(running, resource, registration if watched else socket, log)
         await plugin.order(devices=list(devices), response=response or {}, follow=follow and not watched)
         yield plugin
+
+
+class _LocalCarrier:
+    """Serves a plugin within this process."""
+
+    driver: LocalDriver
+
+    async def serve(self, paths: Sequence[str], service: Service) -> None:
+        self.driver.leave()
+        for path in paths:
+            await self.driver.serve(path, service)
+
+    async def register(self, path: str, request: pb.RegisterRequest) -> str:
+        channel = plugin_channel(path, DEVICE_LIMITS)
+        try:
+            await call_plugin(channel, "/v1beta1.Registration/Register", request, pb.Empty, 20)
+        except PluginCallError as error:
+            return error.message
+        finally:
+            channel.close()
+        return ""
+
+    def end(self) -> None:
+        self.driver.end()
+
+
+@asynccontextmanager
+async def _local_device_plugin(arguments: Sequence[str]) -> AsyncIterator[LocalDriver]:
+    carrier = _LocalCarrier()
+    plugin = Plugin(parse_options(arguments), carrier)
+    carrier.driver = LocalDriver(plugin.take)
+    await plugin.begin()
+    try:
+        yield carrier.driver
     finally:
-        await plugin.kill()
+        await plugin.stop()
+        carrier.end()

@@ -1,8 +1,9 @@
-"""A DRA driver for tests, as a process of its own: `python -m support.dra_driver`. `support/drivers.py` starts it.
+"""A DRA driver for tests. `support/drivers.py` starts it: as a process of its own (`python -m support.dra_driver`), or in virtual
+time within the process.
 
-It serves plugin registration, dynamic resource allocation (v1 and v1beta1) and the health of devices with grpcio, on
-real sockets. Lines of JSON on its standard input change how it behaves; each is answered by a line. All calls are written to
-a file of JSON lines.
+It serves plugin registration, dynamic resource allocation (v1 and v1beta1) and the health of devices. As a process, it
+serves with grpcio on real sockets, and lines of JSON on its standard input change how it behaves; each is answered by a
+line. All calls are written to a file of JSON lines.
 """
 
 from __future__ import annotations
@@ -13,25 +14,29 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import grpc
+from support.grpc_services import Context, Rpc, Service, grpcio_handlers, named
 
 from pykubelet.edges.plugins import dra_health_pb2 as health_pb
 from pykubelet.edges.plugins import dra_pb2 as pb
 from pykubelet.edges.plugins import pluginregistration_pb2 as registration_pb
 
 HEALTH = {"Unknown": health_pb.UNKNOWN, "Healthy": health_pb.HEALTHY, "Unhealthy": health_pb.UNHEALTHY}
-Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Driver:
-    """The state of the driver. `behavior`: by call (`info`, `notify`, `prepare`, `unprepare`), how it is answered."""
+    """The state of the driver. `behavior`: by call (`info`, `notify`, `prepare`, `unprepare`), how it is answered.
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    `end`: ends the driver at once, in the middle of a call.
+    """
+
+    def __init__(self, options: argparse.Namespace, end: Callable[[], object]) -> None:
         self.options = options
+        self._end = end
         self.behavior: dict[str, Any] = {}
         self.devices: list[dict[str, Any]] = []
         self.health: list[dict[str, Any]] = []
@@ -50,7 +55,7 @@ class Driver:
         if how == "hang":
             await asyncio.sleep(3600)
         if how == "crash":
-            os._exit(3)
+            self._end()
         if how.startswith("fail"):
             await context.abort(grpc.StatusCode.INTERNAL, how.removeprefix("fail").strip() or "ordered to fail")
         return how
@@ -129,6 +134,29 @@ class Driver:
         self.health = command.get("health", self.health)
         self.changed.set()
 
+    def registration(self) -> Service:
+        """The service on the registration socket."""
+        methods = {
+            "GetInfo": Rpc(self.get_info, registration_pb.InfoRequest),
+            "NotifyRegistrationStatus": Rpc(self.notify, registration_pb.RegistrationStatus),
+        }
+        return named("pluginregistration.Registration", methods)
+
+    def services(self) -> Service:
+        """The services on the driver's own socket."""
+        methods = {
+            "NodePrepareResources": Rpc(self.prepare, pb.NodePrepareResourcesRequest),
+            "NodeUnprepareResources": Rpc(self.unprepare, pb.NodeUnprepareResourcesRequest),
+        }
+        versions = [name.partition(".")[0] for name in self.options.versions.split(",") if name.endswith(".DRAPlugin")]
+        served: dict[str, Rpc] = {}
+        for version in versions:
+            served |= named(f"k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin", methods)
+        if self.options.health:
+            watch = Rpc(self.watch_health, health_pb.NodeWatchResourcesRequest, streams=True)
+            served |= named("v1alpha1.DRAResourceHealth", {"NodeWatchResources": watch})
+        return served
+
 
 def _device_health(device: dict[str, Any]) -> health_pb.DeviceHealth:
     return health_pb.DeviceHealth(
@@ -140,42 +168,12 @@ def _device_health(device: dict[str, Any]) -> health_pb.DeviceHealth:
     )
 
 
-Handler = Callable[[Any, Context], Awaitable[Any]]
-
-
-def _unary(handler: Handler, request: Any) -> grpc.RpcMethodHandler[Any, Any]:
-    return grpc.unary_unary_rpc_method_handler(handler, request.FromString, lambda answer: answer.SerializeToString())
-
-
 async def _serve(driver: Driver) -> None:
     options = driver.options
-    registration = {
-        "GetInfo": _unary(driver.get_info, registration_pb.InfoRequest),
-        "NotifyRegistrationStatus": _unary(driver.notify, registration_pb.RegistrationStatus),
-    }
-    dra = {
-        "NodePrepareResources": _unary(driver.prepare, pb.NodePrepareResourcesRequest),
-        "NodeUnprepareResources": _unary(driver.unprepare, pb.NodeUnprepareResourcesRequest),
-    }
     service = grpc.aio.server(options=[("grpc.max_send_message_length", 256 << 20)])
-    named = [version.partition(".")[0] for version in options.versions.split(",") if version.endswith(".DRAPlugin")]
-    generic = [
-        grpc.method_handlers_generic_handler(f"k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin", dra)
-        for version in named
-    ]
-    if options.health:
-        stream = grpc.unary_stream_rpc_method_handler(
-            driver.watch_health,
-            health_pb.NodeWatchResourcesRequest.FromString,
-            health_pb.NodeWatchResourcesResponse.SerializeToString,
-        )
-        methods = {"NodeWatchResources": stream}
-        generic.append(grpc.method_handlers_generic_handler("v1alpha1.DRAResourceHealth", methods))
-    service.add_generic_rpc_handlers(tuple(generic))
+    service.add_generic_rpc_handlers(grpcio_handlers(driver.services()))
     registrar = grpc.aio.server()
-    registrar.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler("pluginregistration.Registration", registration),)
-    )
+    registrar.add_generic_rpc_handlers(grpcio_handlers(driver.registration()))
     for path in (options.endpoint, options.socket):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -201,7 +199,8 @@ async def _obey(driver: Driver) -> None:
         print("done", flush=True)
 
 
-async def _main() -> None:
+def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options of the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--name", required=True)
     parser.add_argument("--type", default="DRAPlugin")
@@ -211,8 +210,8 @@ async def _main() -> None:
     parser.add_argument("--log", required=True, help="the file of calls")
     parser.add_argument("--health", action="store_true")
     parser.add_argument("--deaf", action="store_true", help="registers, but has no service")
-    await _serve(Driver(parser.parse_args()))
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":
-    asyncio.run(_main())
+    asyncio.run(_serve(Driver(parse_options(), lambda: os._exit(3))))

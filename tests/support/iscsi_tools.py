@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 from pykubelet.edges.host.devices.scsi import Machine
@@ -10,7 +11,7 @@ from pykubelet.edges.host.devices.scsi import Machine
 IQN = "iqn.2026-11.com.example:disks"
 #: The host with the session at a portal, in the order of logins.
 FIRST_HOST = 3
-_SCRIPT = """#!/usr/bin/env python3
+_SCRIPT = """
 import ipaddress, json, pathlib, shutil, sys
 here = pathlib.Path(__file__).parent.parent
 args = sys.argv[1:]
@@ -79,7 +80,8 @@ class IscsiTools:
         (folder / "targets").write_text(json.dumps([IQN]))
         self.fail()
         program = folder / "bin/iscsiadm"
-        program.write_text(_SCRIPT)
+        # without the packages of the installation, which take the interpreter longer than the script takes
+        program.write_text(f"#!{sys.executable} -IS{_SCRIPT}")
         program.chmod(0o755)
 
     def fail(self, *cases: tuple[str, int, str]) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import time
 from collections import Counter
 from typing import Any
 
 from aiohttp import web
-from support.virtual_time import MemoryServer, VirtualClock, VirtualLoop
+from support.memory_transport import MemoryServer
+from support.virtual_time import VirtualLoop, virtual_clock
 
 from pykubelet.base.kit.clock import Clock
 from pykubelet.testing.kubeapi.fake import FakeApiServer
@@ -45,6 +45,7 @@ class MemoryApiServer(FakeApiServer):
     async def stop(self) -> None:
         if self._listening is not None:
             self._listening.close()
+            self._listening.abort_clients()
             self._listening = None
         await super().stop()
 
@@ -75,9 +76,7 @@ class MemoryApiServer(FakeApiServer):
 
 def virtual_api_server() -> MemoryApiServer:
     """An API server that is not started, on the clock of the running event loop, which is virtual."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualLoop)
-    return MemoryApiServer(VirtualClock(loop, time.time()))
+    return MemoryApiServer(virtual_clock())
 
 
 _PLURALS = frozenset(

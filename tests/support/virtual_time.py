@@ -6,25 +6,28 @@ costs nothing, real threads and real files stay in order, and a deadline passes 
 
     with VirtualLoop() as loop: asyncio.Runner(loop_factory=lambda: loop).run(main())
 
-Not for blocking work that waits for virtual time: a thread that waits for something of the loop stops time for all.
+Not for blocking work that waits for virtual time: a thread that waits for something of the loop stops time for all, unless its
+key is `hung`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import asyncio.sslproto
+import contextlib
 import os
 import selectors
 import socket
 import ssl
 import stat
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextvars import Context
-from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
+from support.memory_transport import MemoryServer
+
+from pykubelet.base.kit.clock import Clock, SystemClock
 from pykubelet.base.kit.flight import SingleFlight
 
 T = TypeVar("T")
@@ -82,24 +85,32 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """`now`: the virtual second. `iterations`: the iterations so far.
 
     `lasts_s`: after so much virtual time, what a test waits for does not come. Without an end, periodic work would go on for ever.
+    `hung`: keys of single-flight work that does not end, so that time passes in spite of it.
     """
 
     def __init__(self, start: float = 1000.0, lasts_s: float = LASTS_S) -> None:
         selector = VirtualSelector()
         selector.loop = self
-        self.now = start
+        self.began = self.now = start
         self.iterations = 0
         self._end = start + lasts_s
         self._second = (0, 0)
         self._flights: set[SingleFlight] = set()
-        self._outcomes: set[asyncio.Future[Any]] = set()  # of threads, from their start until the loop has them
+        self._outcomes: dict[asyncio.Future[Any], str] = {}  # awaited outcomes of their work, with its keys
         self._executing = 0
         self._children: set[int] = set()  # their descriptors
         self._servers: dict[tuple[str, int], MemoryServer] = {}
+        self._sockets: dict[tuple[int, int] | None, MemoryServer] = {}  # by device and number of the file
         self._addresses: set[tuple[str, int]] = set()
         self._ports = EPHEMERAL
         self._awaited_sockets: set[int] = set()
+        self.hung: set[str] = set()
         super().__init__(selector)
+
+    def close(self) -> None:
+        for server in list(self._sockets.values()):
+            server.close()
+        super().close()
 
     def time(self) -> float:
         return self.now
@@ -131,10 +142,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if self._executing:
             return "an executor"
         for flight in self._flights:
-            if flight._running:
-                return f"threads: {', '.join(flight._running)}"
-        if self._outcomes:
-            return "outcomes of threads"
+            if running := flight._running.keys() - self.hung:
+                return f"threads: {', '.join(running)}"
+        if ended := set(self._outcomes.values()) - self.hung:
+            return f"threads that have ended: {', '.join(ended)}"
         return "child processes" if self._children else ""
 
     def waits_for_kernel(self) -> bool:
@@ -176,9 +187,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         owner = getattr(callback, "__self__", None)
         if isinstance(owner, SingleFlight):
             self._flights.add(owner)
-            for future in (arg for arg in args if isinstance(arg, asyncio.Future) and not arg.done()):
-                self._outcomes.add(future)
-                future.add_done_callback(self._outcomes.discard)
+            given: tuple[Any, ...] = args
+            for future in given:
+                if isinstance(future, asyncio.Future) and not future.done():
+                    self._outcomes[future] = given[1]
+                    future.add_done_callback(lambda done: self._outcomes.pop(done, None))
         return super().call_later(delay, callback, *args, context=context)
 
     def run_in_executor(
@@ -206,18 +219,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if server is None or not server.is_open:
             raise ConnectionRefusedError(111, f"Connect call failed {(host, port)}")
         self._ports = EPHEMERAL + (self._ports + 1 - EPHEMERAL) % 28000
-        ours, theirs = ("127.0.0.1", self._ports), server.address
-        near, far = MemoryTransport(self, ours, theirs), MemoryTransport(self, theirs, ours)
-        near.peer, far.peer = far, near
-        server.transports.add(far)
-        far.server = server
-        far.begin(server.make(), server.tls)
-        protocol = protocol_factory()
-        greeted = self.create_future()
-        tls, name = options.get("ssl"), options.get("server_hostname")
-        near.begin(protocol, tls or None, name, greeted)
-        await greeted
-        return near.shown, protocol
+        return await server.connect(self, ("127.0.0.1", self._ports), protocol_factory, options)
 
     async def serve_in_memory(
         self, make: Callable[[], asyncio.BaseProtocol], port: int, tls: ssl.SSLContext | None = None
@@ -227,186 +229,45 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if address in self._servers:
             raise OSError(98, "Address already in use")
         self._addresses.add(address)
-        self._servers[address] = server = MemoryServer(self._servers, address, make, tls)
+        self._servers[address] = server = MemoryServer(address, make, tls, lambda: self._servers.pop(address, None))
         return server
 
+    # The socket is in the file system, so that it is found, renamed and removed as any other; the kernel answers for one
+    # that nothing serves.
 
-class MemoryServer:
-    """A listening address within the process."""
+    async def create_unix_server(self, protocol_factory: Any, path: Any = None, **options: Any) -> MemoryServer:  # type: ignore[override]
+        bound: socket.socket | None = options.get("sock")
+        if bound is None:
+            with contextlib.suppress(FileNotFoundError):
+                if stat.S_ISSOCK(os.stat(path).st_mode):
+                    os.unlink(path)  # as asyncio does it
+            bound = socket.socket(socket.AF_UNIX)
+            bound.bind(os.fspath(path))
+        address = bound.getsockname()
+        file = _identity(address)
+        assert file is not None
 
-    def __init__(
-        self,
-        servers: dict[tuple[str, int], MemoryServer],
-        address: tuple[str, int],
-        make: Callable[[], asyncio.BaseProtocol],
-        tls: ssl.SSLContext | None,
-    ) -> None:
-        self._servers = servers
-        self.address = address
-        self.make = make
-        self.tls = tls
-        self.transports: set[MemoryTransport] = set()
-        self.is_open = True
+        def forget() -> None:
+            bound.close()
+            self._sockets.pop(file, None)
 
-    def close(self) -> None:
-        """No connection is accepted any more, and every open one breaks."""
-        self.is_open = False
-        self._servers.pop(self.address, None)
-        for transport in list(self.transports):
-            transport.abort()
+        self._sockets[file] = server = MemoryServer(address, protocol_factory, options.get("ssl"), forget)
+        return server
 
-
-class MemorySocket:
-    """What a transport shows as its socket."""
-
-    family = socket.AF_INET
-
-    def setsockopt(self, level: int, option: int, value: int) -> None:
-        return
+    async def create_unix_connection(self, protocol_factory: Any, path: Any = None, **options: Any) -> Any:
+        server = self._sockets.get(_identity(path)) if options.get("sock") is None else None
+        if server is None:
+            return await super().create_unix_connection(protocol_factory, path, **options)
+        return await server.connect(self, "", protocol_factory, options)
 
 
-class MemoryTransport(asyncio.Transport):
-    """One end of a connection; what is written is there at the other end in the loop's next round."""
-
-    peer: MemoryTransport
-    _start_tls_compatible = True
-
-    def __init__(self, loop: VirtualLoop, ours: tuple[str, int], theirs: tuple[str, int]) -> None:
-        super().__init__({"sockname": ours, "peername": theirs, "socket": MemorySocket()})
-        self._loop = loop
-        self._protocol: Any = None
-        self._inbox: deque[bytes] = deque()
-        self._is_called = False
-        self._is_paused = False
-        self._has_ended = False
-        self._is_closing = False
-        self._is_lost = False
-        self.server: MemoryServer | None = None
-        self.shown: asyncio.Transport = self
-
-    def begin(
-        self,
-        protocol: Any,
-        tls: ssl.SSLContext | None,
-        server_name: str | None = None,
-        greeted: asyncio.Future[None] | None = None,
-    ) -> None:
-        if tls is not None:
-            is_server = greeted is None
-            protocol = asyncio.sslproto.SSLProtocol(
-                self._loop,
-                protocol,
-                tls,
-                greeted,  # type: ignore[arg-type]  # typeshed does not know that a server's is None
-                server_side=is_server,
-                server_hostname=server_name,
-            )
-            self.shown = protocol._app_transport
-        self._protocol = protocol
-        self._loop.call_soon(protocol.connection_made, self)
-        if tls is None and greeted is not None:
-            self._loop.call_soon(_greet, greeted)
-
-    # asyncio.Transport
-
-    def write(self, data: Any) -> None:
-        if data and not self._is_closing and not self._is_lost:
-            self.peer._take(bytes(data))
-
-    def writelines(self, parts: Any) -> None:
-        self.write(b"".join(parts))
-
-    def write_eof(self) -> None:
-        self.peer._take(b"")
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        return
-
-    def pause_reading(self) -> None:
-        self._is_paused = True
-
-    def resume_reading(self) -> None:
-        self._is_paused = False
-        self._call()
-
-    def is_reading(self) -> bool:
-        return not self._is_paused and not self._is_closing
-
-    def is_closing(self) -> bool:
-        return self._is_closing
-
-    def set_protocol(self, protocol: Any) -> None:
-        self._protocol = protocol
-
-    def get_protocol(self) -> Any:
-        return self._protocol
-
-    def close(self) -> None:
-        if not self._is_closing:
-            self._is_closing = True
-            self.peer._take(b"")
-            self._loop.call_soon(self._lose, None)
-
-    def abort(self) -> None:
-        if not self._is_lost:
-            self._is_closing = True
-            self._loop.call_soon(self._lose, None)
-            self._loop.call_soon(self.peer._lose, ConnectionResetError(104, "Connection reset by peer"))
-
-    # Delivery
-
-    def _take(self, data: bytes) -> None:
-        self._inbox.append(data)
-        self._call()
-
-    def _call(self) -> None:
-        if self._inbox and not self._is_called and not self._is_lost:
-            self._is_called = True
-            self._loop.call_soon(self._deliver)
-
-    def _deliver(self) -> None:
-        self._is_called = False
-        while self._inbox and not self._is_paused and not self._is_lost and not self._is_closing:
-            data = self._inbox.popleft()
-            if not data:
-                self._has_ended = True
-                if not self._protocol.eof_received():
-                    self.close()
-                return
-            while self._inbox and self._inbox[0]:
-                data += self._inbox.popleft()
-            self._hand_over(data)
-
-    def _hand_over(self, data: bytes) -> None:
-        if not isinstance(self._protocol, asyncio.BufferedProtocol):
-            self._protocol.data_received(data)
-            return
-        while data:
-            free = cast(memoryview, self._protocol.get_buffer(len(data)))
-            size = min(len(free), len(data))
-            free[:size] = data[:size]
-            self._protocol.buffer_updated(size)
-            data = data[size:]
-
-    def _lose(self, error: Exception | None) -> None:
-        if self._is_lost:
-            return
-        self._is_lost = self._is_closing = True
-        self._inbox.clear()
-        if self.server is not None:
-            self.server.transports.discard(self)
-        self._protocol.connection_lost(error)
-
-
-def _greet(greeted: asyncio.Future[None]) -> None:
-    if not greeted.done():
-        greeted.set_result(None)
+def _identity(path: Any) -> tuple[int, int] | None:
+    """The file that a path leads to."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class VirtualClock:
@@ -425,3 +286,15 @@ class VirtualClock:
     def jump_wall(self, seconds: float) -> None:
         """As an administrator or a time service does it; as a suspended machine does it, too: its monotonic clock rests."""
         self._off_s += seconds
+
+
+def virtual_clock() -> VirtualClock:
+    """The clock of the running event loop, which is virtual. Its wall clock begins with the machine's."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    return VirtualClock(loop, time.time() + loop.now - loop.began)
+
+
+def clock_of_loop() -> Clock:
+    """The clock of the running event loop: of virtual time, or the machine's."""
+    return virtual_clock() if isinstance(asyncio.get_running_loop(), VirtualLoop) else SystemClock()
