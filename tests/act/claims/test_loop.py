@@ -1,152 +1,42 @@
-"""The claim manager with drivers that are processes of their own, and an API server over HTTP."""
+"""The claim manager with drivers and an API server, in virtual time."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from act.claims.samples import GPU, claim_body, claiming_pod
+from act.claims.samples import GPU, claiming_pod
+from act.claims.stand import CLAIMS, DEVICE, LIMIT_S, Stand
 from support.drivers import DriverProcess, dra_driver
+from support.memory_api import virtual_api_server
 
-from pykubelet.act.claims.drivers import RECONNECT, Drivers, DriversState
-from pykubelet.act.claims.health import HealthReports
-from pykubelet.act.claims.loop import ClaimInputs, ClaimsLoop
+from pykubelet.act.claims.drivers import RECONNECT, Drivers
 from pykubelet.act.claims.operations import Calls, ClaimOperations
-from pykubelet.act.claims.slices import SliceCleaner
-from pykubelet.act.claims.store import ClaimStore
-from pykubelet.base.api.core import Pod
-from pykubelet.base.api.resource_claims import claims_path
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.cells import Cell, make_cell
-from pykubelet.base.kit.clock import SystemClock
-from pykubelet.base.kit.flight import SingleFlight
-from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.claims import ClaimDeviceHealth, Claims, PodClaims
-from pykubelet.base.model.ids import PodUID, SandboxID
-from pykubelet.base.model.kube_events import KubeEvent
-from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
-from pykubelet.base.model.observed import Observed, PodView, SandboxView
+from pykubelet.base.model.claims import ClaimDeviceHealth
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.plugins import Plugin, Plugins, PluginType
-from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
-from pykubelet.edges.kubeapi.client import ApiClient
-from pykubelet.observe.plugins.loop import PluginsLoop
+from pykubelet.base.model.roster import pod_ref
 from pykubelet.testing.kubeapi.fake import FakeApiServer
 
-CLAIMS = claims_path("default")
+pytestmark = pytest.mark.virtual_time
+
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-QUICK = BackoffPolicy(initial_s=0.05, cap_s=0.2)
-DEVICE = {"pool": "pool", "device": "dev-0", "requests": ["gpu"], "cdi": [f"{GPU}/gpu={{name}}"]}
-
-
-class Stand:
-    """The claim manager and everything that it needs, with the pods of the test."""
-
-    def __init__(self, root: Path, server: FakeApiServer) -> None:
-        self.root = root
-        self.server = server
-        self.recorder: Sink[KubeEvent] = Sink()
-        self.roster, self._roster = make_cell("roster", Roster(sources_ready=True))
-        self.lives, self._lives = make_cell("lifecycles", Lifecycles())
-        self.observed, self._observed = make_cell("observed", Observed(listed_at=1.0))
-        self.plugins, self._plugins = make_cell("plugins", Plugins())
-        self.claims: Cell[Claims] = make_cell("claims", Claims())[0]
-        self.drivers: Cell[DriversState] = make_cell("drivers", DriversState())[0]
-
-    @asynccontextmanager
-    async def running(
-        self,
-        slice_delay_s: float = 30.0,
-        retry: BackoffPolicy = QUICK,
-        operations_type: type[ClaimOperations] = ClaimOperations,
-    ) -> AsyncIterator[None]:
-        """Run the claim manager, as the agent does after a start."""
-        flight, clock = SingleFlight("test"), SystemClock()
-        client = ApiClient(self.server.access(), clock)
-        store = ClaimStore(f"{self.root}/dra_manager_state", flight)
-        drivers = Drivers(self.plugins, HealthReports(with_messages=True))
-        self.drivers = drivers.state
-        operations = operations_type(store.load(), drivers, store, client, extended=True)
-        self.claims, writer = make_cell("claims", Claims())
-        inputs = ClaimInputs(self.roster, self.lives, self.observed)
-        loop = ClaimsLoop(inputs, writer, operations, drivers, self.recorder, clock, retry)
-        plugins = PluginsLoop(f"{self.root}/plugins_registry", self._plugins, flight, clock)
-        slices = SliceCleaner(client, "n1", drivers.state, slice_delay_s)
-        async with Supervisor("test") as tasks:
-            tasks.start_root("plugins", plugins.run())
-            tasks.start_root("claims", loop.run())
-            tasks.start_root("slices", slices.run())
-            yield
-        self._plugins.publish(Plugins())
-        await client.close()
-
-    def create(self, name: str = "one", *pods: str, **more: Any) -> None:
-        self.server.create(CLAIMS, claim_body(name, *pods, **more))
-
-    def plug(self, *sockets: str) -> None:
-        """Exactly these plugins of the driver are registered, each with its own endpoint."""
-        made = {path: Plugin(PluginType.DRA, GPU, path, path, ("v1.DRAPlugin",), 1.0) for path in sockets}
-        self._plugins.publish(Plugins(made))
-
-    def want(self, *pods: Pod) -> None:
-        entries = {PodUID(pod.metadata.uid): RosterPod(pod, "api", 1.0) for pod in pods}
-        self._roster.publish(Roster({**self.roster.get().pods, **entries}, sources_ready=True))
-
-    def unwant(self, name: str) -> None:
-        pods = {uid: entry for uid, entry in self.roster.get().pods.items() if entry.pod.metadata.name != name}
-        self._roster.publish(Roster(pods, sources_ready=True))
-
-    def life(self, pod: Pod, stage: Stage, *, is_stopped: bool = False) -> None:
-        life = PodLifecycle(pod_ref(pod), pod, stage, 1.0, 1.0, is_stopped=is_stopped)
-        self._lives.publish(Lifecycles({**self.lives.get().pods, PodUID(pod.metadata.uid): life}))
-
-    def runs(self, *pods: Pod) -> None:
-        """The runtime has a ready sandbox of these pods and of no others."""
-        sandbox = SandboxView(SandboxID("s"), 0, True, 1)
-        views = {PodUID(pod.metadata.uid): PodView(pod_ref(pod), (sandbox,)) for pod in pods}
-        self._observed.publish(Observed(views, listed_at=2.0))
-
-    async def until(self, name: str, condition: Callable[[PodClaims | None], bool]) -> PodClaims | None:
-        uid = PodUID(f"uid-{name}")
-        async with asyncio.timeout(30):
-            now = await self.claims.wait_for(lambda now: condition(now.pods.get(uid)))
-        return now.pods.get(uid)
-
-    async def ready(self, name: str = "web") -> PodClaims:
-        found = await self.until(name, lambda pod: pod is not None and pod.ready)
-        assert found is not None
-        return found
-
-    async def gone(self, name: str = "web") -> None:
-        await self.until(name, lambda pod: pod is None)
-
-    async def fails(self, error: str, name: str = "web") -> None:
-        """Wait until the last try has failed with an error that begins like this."""
-        await self.until(name, lambda pod: pod is not None and any(wait.detail.startswith(error) for wait in pod.waits))
-
-    def kept(self) -> dict[str, list[str]]:
-        """The claims in the state file, with the pods that use each."""
-        state = json.loads(json.loads((self.root / "dra_manager_state").read_text())["Data"])
-        return {claim["ClaimName"]: sorted(claim["PodUIDs"]) for claim in state["ClaimInfoStateList"] or ()}
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a short name: that of a socket has at most 107 bytes."""
-    with tempfile.TemporaryDirectory(prefix="dra-") as made:
-        yield Path(made)
+#: More iterations of the event loop than it takes to prepare the claims of two pods, or to unprepare them.
+ITERATIONS = 60
 
 
 @pytest.fixture
 async def stand(folder: Path) -> AsyncIterator[Stand]:
-    async with FakeApiServer() as server:
+    async with virtual_api_server() as server:
         yield Stand(folder, server)
 
 
@@ -364,18 +254,18 @@ async def test_a_driver_that_closes_its_connections_is_connected_after_growing_p
     path = str(folder / "dra.sock")
     plugin = Plugin(PluginType.DRA, GPU, path, path, ("v1.DRAPlugin",), 1.0)
     drivers = Drivers(make_cell("plugins", Plugins({path: plugin}))[0])
-    async with closing_driver(folder / "dra.sock") as times, Supervisor("test") as tasks, asyncio.timeout(30):
+    async with closing_driver(folder / "dra.sock") as times, Supervisor("test") as tasks, asyncio.timeout(LIMIT_S):
         tasks.start_root("drivers", drivers.run())
         first, second, third = [await times.get() for _ in range(3)]
-    assert second - first > 0.9 * RECONNECT.delay_s(1)
-    assert third - second > 0.9 * RECONNECT.delay_s(2)
+    assert second - first == pytest.approx(RECONNECT.delay_s(1), abs=0.01)
+    assert third - second == pytest.approx(RECONNECT.delay_s(2), abs=0.01)
 
 
 async def test_a_driver_that_comes_and_goes_wakes_a_pod_once_in_a_pause(stand: Stand) -> None:
     stand.create()
     rare = BackoffPolicy(initial_s=600.0, cap_s=600.0)
     path = stand.root / "dra.sock"
-    async with closing_driver(path), stand.running(retry=rare), asyncio.timeout(30):
+    async with closing_driver(path), stand.running(retry=rare), asyncio.timeout(LIMIT_S):
         stand.want(WEB)
         await stand.fails("prepare dynamic resources: DRA driver")
         for _ in range(10):
@@ -417,7 +307,7 @@ async def test_the_newest_plugin_of_a_driver_is_called(stand: Stand, gpu: Driver
 
 
 async def stand_plugins(stand: Stand, count: int) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LIMIT_S):
         await stand.plugins.wait_for(lambda now: len(now.plugins) == count)
 
 
@@ -430,7 +320,7 @@ async def test_the_health_of_prepared_devices_is_published(stand: Stand) -> None
         stand.want(WEB)
         claims = await stand.ready()
         assert claims.resources["main"][0].name == "claim:gpu"
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LIMIT_S):
             await stand.claims.wait_for(lambda now: now.health == {key: ClaimDeviceHealth("Unhealthy", "hot")})
             await driver.behave(health_of=[{"device": "dev-0", "health": "Healthy"}])
             await stand.claims.wait_for(lambda now: now.health == {key: ClaimDeviceHealth("Healthy")})
@@ -504,7 +394,12 @@ async def test_a_claim_of_the_same_name_waits_until_the_older_one_is_unprepared(
         await stand.ready("again")
 
 
-@pytest.mark.parametrize("seed", range(4))
+async def iterate(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("seed", range(20))
 async def test_an_agent_that_ends_at_any_moment_leaves_no_claim_prepared(
     stand: Stand, gpu: DriverProcess, seed: int
 ) -> None:
@@ -515,7 +410,7 @@ async def test_an_agent_that_ends_at_any_moment_leaves_no_claim_prepared(
     stand.want(*pods)
     for _ in range(4):
         async with stand.running():
-            await asyncio.sleep(dice.uniform(0, 0.04))
+            await iterate(dice.randrange(ITERATIONS))
     async with stand.running():
         await stand.ready("a")
         await stand.ready("b")
@@ -523,7 +418,7 @@ async def test_an_agent_that_ends_at_any_moment_leaves_no_claim_prepared(
         stand.life(pod, Stage.TERMINATED)
     for _ in range(4):
         async with stand.running():
-            await asyncio.sleep(dice.uniform(0, 0.04))
+            await iterate(dice.randrange(ITERATIONS))
     async with stand.running():
         await stand.gone("a")
         await stand.gone("b")
@@ -546,7 +441,7 @@ def slices(server: FakeApiServer) -> Iterator[str]:
 
 
 async def until_slices(server: FakeApiServer, expected: set[str]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LIMIT_S):
         while set(slices(server)) != expected:  # noqa: ASYNC110 - the server notifies no caller
             await asyncio.sleep(0.02)
 
@@ -554,7 +449,7 @@ async def until_slices(server: FakeApiServer, expected: set[str]) -> None:
 async def test_slices_go_at_the_start_and_with_their_driver(stand: Stand) -> None:
     for made in (slice_of(GPU), slice_of("net"), slice_of(GPU, "n2")):
         stand.server.create(SLICES, made)
-    async with stand.running(slice_delay_s=0.5):
+    async with stand.running():
         await until_slices(stand.server, {f"n2-{GPU}"})
         async with dra_driver(stand.root) as driver:
             await stand_plugins(stand, 1)
