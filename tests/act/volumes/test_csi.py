@@ -43,6 +43,8 @@ from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins, PluginType
 
+pytestmark = pytest.mark.virtual_time
+
 T = TypeVar("T")
 KEY = ObjectKey(ContentKind.CSI_DRIVER, "", DRIVER)
 SECRET = ObjectKey(ContentKind.SECRET, "shop", "s")

@@ -47,6 +47,8 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.edges.csi.node import Capability
 
+pytestmark = pytest.mark.virtual_time
+
 
 @pytest.fixture
 def top() -> Iterator[Path]:

@@ -25,6 +25,8 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present
 from pykubelet.edges.csi.node import Capability
 
+pytestmark = pytest.mark.virtual_time
+
 T = TypeVar("T")
 MI = 1 << 20
 CLAIM, VOLUME = ObjectKey(ContentKind.VOLUME_CLAIM, "shop", "data"), ObjectKey(ContentKind.VOLUME, "", "pv")

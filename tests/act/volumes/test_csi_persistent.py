@@ -35,6 +35,8 @@ from pykubelet.base.model.paths import Beneath
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.edges.host.fs.mounts import bind, is_mount_point, unmount
 
+pytestmark = pytest.mark.virtual_time
+
 
 @pytest.fixture
 def top() -> Iterator[Path]:

@@ -18,6 +18,8 @@ from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.testing.kubeapi.fake_patch import merge
 
+pytestmark = pytest.mark.virtual_time
+
 GI = 1 << 30
 POD = PodRef("shop", "web", PodUID("u1"))
 WANTED = Expansion(("shop", "data"), "c1", "pv", 2 * GI, "2Gi", pod=POD)

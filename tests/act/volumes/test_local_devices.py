@@ -24,7 +24,10 @@ from pykubelet.edges.host.devices.block_devices import is_device_in_use, open_de
 from pykubelet.edges.host.devices.loops import detach_loop, find_loops
 from pykubelet.edges.host.fs import mounts
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for loop devices")
+pytestmark = [
+    pytest.mark.virtual_time,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root for loop devices"),
+]
 MOUNTS = "plugins/kubernetes.io/local-volume/mounts/pv"
 MAPS = "plugins/kubernetes.io~local-volume/volumeDevices/pv"
 

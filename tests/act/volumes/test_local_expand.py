@@ -19,7 +19,10 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content, ContentKind, ObjectKey, Present
 from pykubelet.base.model.ids import PodUID
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for mounts and loop devices")
+pytestmark = [
+    pytest.mark.virtual_time,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root for mounts and loop devices"),
+]
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from act.volumes.samples import NODE, empty_dir, lifecycles, make_pod, roster, running
-from support.agent import WAIT_S
 from support.quotas import FORMATS, LARGEST, MemoryQuotas, listed_in, quota_disk, volume_quotas
+from support.virtual_time import clock_of_loop
 
 from pykubelet.act.volumes.execute import VolumeEdges
 from pykubelet.act.volumes.expand import Claims, Expander
@@ -28,7 +28,6 @@ from pykubelet.base.api.core import (
     Volume,
 )
 from pykubelet.base.kit.cells import make_cell
-from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import Outcome, SingleFlight, T, Uncertain
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
@@ -49,8 +48,11 @@ from pykubelet.edges.host.fs.project_files import read_projects
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.observe.stats.sizes import read_volume_sizes
 
+pytestmark = pytest.mark.virtual_time
+
 UID = PodUID("u1")
-LIMIT_S = WAIT_S / 2
+#: Longer than any pause between two tries.
+LIMIT_S = 1000.0
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -105,7 +107,7 @@ class Agent:
             plugins_cell,
             api_node_cell,
         )
-        clock = SystemClock()
+        clock = clock_of_loop()
         edges = VolumeEdges(quotas, flight, Expander(claims, "n1", clock, self.recorded))
         self.loop = Volumes(self.paths, inputs, writer, edges, clock, self.recorded)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,11 +116,10 @@ def test_a_mount_that_hangs_names_its_helper_and_ends_uncertain(
         except UncertainError as error:
             errors.append(error)
 
+    os.mkfifo(tmp_path / "pid")
     thread = threading.Thread(target=set_up)
     thread.start()
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-        time.sleep(0.01)
-    helper = int((tmp_path / "pid").read_text())
+    helper = int((tmp_path / "pid").read_text())  # when the helper writes it
     found = running_program(wanted.path)
     thread.join()
     assert found is not None and found.pid == helper

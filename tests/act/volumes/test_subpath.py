@@ -19,6 +19,8 @@ from pykubelet.base.model.mounts import MountedVolume, Mounts, PodMounts
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.host.fs import mounts
 
+pytestmark = pytest.mark.virtual_time
+
 UID = PodUID("0f1e2d3c")
 
 
