@@ -10,6 +10,7 @@ from typing import Any
 
 from act.placement.cpu_pods import make_policy
 from support.machines import Shape
+from support.virtual_time import clock_of_loop
 
 from pykubelet.act.placement.cpu_manager import CpuManager, CpuState, start
 from pykubelet.act.placement.loop import PlacementInputs, PlacementLoop
@@ -18,9 +19,7 @@ from pykubelet.act.placement.provider import Allocation, AllocationError, Questi
 from pykubelet.act.placement.store import StateFiles
 from pykubelet.act.placement.topology_options import Policy, Scope, Topology
 from pykubelet.base.api.core import Container, Pod
-from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import make_cell
-from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.cpuset import format_cpuset
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
@@ -33,7 +32,8 @@ from pykubelet.base.model.placement import AssignedDevices, DeviceResource, Devi
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod, pod_ref
 
 GPU = "example.com/gpu"
-SOON = BackoffPolicy(0.01, 0.05)
+#: Longer than any pause between two attempts.
+LIMIT_S = 600.0
 
 
 def cpu_managers(shape: Shape, options: tuple[str, ...] = (), *, is_new: bool = False, **others: Any) -> Managers:
@@ -59,7 +59,7 @@ class PlacementStand:
         inputs = PlacementInputs(self.roster.cell, self.lifecycles.cell, self.observed.cell)
         self.files = StateFiles(str(root), SingleFlight("placement", workers=1))
         self.files.read()
-        self.loop = PlacementLoop(managers, inputs, writer, self.files, SystemClock(), plugins, SOON)
+        self.loop = PlacementLoop(managers, inputs, writer, self.files, clock_of_loop(), plugins)
 
     def desire(
         self, *pods: Pod, unplaced: bool = True, ready: bool = True, seen_at: float = 1.0, unfit: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class PlacementStand:
         """The decision on a pod."""
         uid = PodUID(pod.metadata.uid)
         found = await asyncio.wait_for(
-            self.placements.wait_for(lambda p: uid in p.pods and p.pods[uid].seen_at == seen_at), 30
+            self.placements.wait_for(lambda p: uid in p.pods and p.pods[uid].seen_at == seen_at), LIMIT_S
         )
         return found.pods[uid]
 
@@ -104,7 +104,7 @@ class PlacementStand:
         def has(placements: Placements) -> bool:
             return placements.shared is not None and format_cpuset(placements.shared) == cpus
 
-        await asyncio.wait_for(self.placements.wait_for(has), 30)
+        await asyncio.wait_for(self.placements.wait_for(has), LIMIT_S)
 
 
 @asynccontextmanager

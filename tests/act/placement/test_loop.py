@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 from act.placement.cpu_pods import container, make_pod
-from act.placement.stand import GPU, FakeDevices, FakePlugins, cpu_managers, placing, single_numa, view
+from act.placement.stand import GPU, LIMIT_S, FakeDevices, FakePlugins, cpu_managers, placing, single_numa, view
 from support.machines import Shape
+from support.virtual_time import VirtualLoop
 from testbed.fuse import HangingFileSystem
 
 from pykubelet.act.placement.cpu_manager import CpuState
@@ -20,7 +21,7 @@ from pykubelet.act.placement.loop import PLACED_AT_ONCE
 from pykubelet.act.placement.managers import Managers
 from pykubelet.act.placement.memory_manager import MemoryManager, start_memory_manager
 from pykubelet.act.placement.provider import AllocationError
-from pykubelet.act.placement.store import StateFiles
+from pykubelet.act.placement.store import DEADLINE_S, StateFiles
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.quantity import parse_text
 from pykubelet.base.kit.flight import SingleFlight
@@ -30,6 +31,8 @@ from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import NO_CPUS, Placements
 from pykubelet.config.kubelet import MemoryReservation
+
+pytestmark = pytest.mark.virtual_time
 
 FOUR = Shape(sockets=1, nodes_per_socket=1, cores_per_node=4, threads=1)
 TWO_NODES = Shape(sockets=2, nodes_per_socket=1, cores_per_node=2, threads=1)
@@ -153,7 +156,7 @@ async def test_nothing_is_taken_back_before_all_sources_have_reported(tmp_path: 
     async with placing(restored, tmp_path) as stand:
         early = make_pod("early", "2")
         stand.desire(early, ready=False)
-        await asyncio.wait_for(stand.placements.wait_for(lambda p: "early" in p.waits), 30)
+        await asyncio.wait_for(stand.placements.wait_for(lambda p: "early" in p.waits), LIMIT_S)
         assert "early" not in stand.placements.get().pods, "it is not refused for a pod that may have ended"
         stand.desire(early)
         assert await stand.cpus(early) == {"c0": "1-2"}
@@ -263,7 +266,7 @@ async def test_without_a_state_file_running_containers_keep_their_memory(tmp_pat
 
 async def written(root: Path, *uids: str) -> None:
     """Wait until the file has the CPUs of these pods alone."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LIMIT_S):
         while not (root / "cpu_manager_state").exists() or read_cpus(root).get("entries", {}).keys() != {*uids}:  # noqa: ASYNC110 - a file has no event
             await asyncio.sleep(0.02)
 
@@ -291,10 +294,15 @@ async def test_a_disk_that_hangs_does_not_hold_up_pods_for_long(tmp_path: Path) 
             stand.desire(early)
             await stand.placed(early)
             disk.stop()
-            async with asyncio.timeout(25):
-                stand.desire(early, late)
-                assert await stand.cpus(late) == {"c0": "2"}
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, VirtualLoop)
+            loop.hung.add("placement")
+            began = loop.time()
+            stand.desire(early, late)
+            assert await stand.cpus(late) == {"c0": "2"}
+            assert loop.time() - began == pytest.approx(DEADLINE_S, abs=0.01)
             disk.answer()
+            loop.hung.clear()
             await written(disk.directory, "a", "b")
 
 
@@ -344,7 +352,7 @@ async def test_a_checkpoint_that_could_not_be_written_is_written_later_though_no
         pod = make_pod("a", "2")
         stand.desire(pod)
         await stand.placed(pod)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LIMIT_S):
             assert [await plugins.saves.get() for _ in range(4)] == [False, False, False, True]
 
 
@@ -403,10 +411,10 @@ async def test_a_pod_that_goes_while_its_plugin_is_asked_leaves_nothing(tmp_path
             plugins.prefer = _answer_then_hold(plugins)  # type: ignore[method-assign]
         stand.desire(pod)
         await asyncio.wait_for(
-            stand.placements.wait_for(lambda p: PodUID("a") in p.waits and p.waits[PodUID("a")].detail == step), 30
+            stand.placements.wait_for(lambda p: PodUID("a") in p.waits and p.waits[PodUID("a")].detail == step), LIMIT_S
         )
         stand.desire()
-        await asyncio.wait_for(stand.placements.wait_for(lambda p: not p.waits), 30)
+        await asyncio.wait_for(stand.placements.wait_for(lambda p: not p.waits), LIMIT_S)
         await stand.shared("0-3")
         assert stand.placements.get().pods == {}
         other, third = gpu_pod("b"), gpu_pod("c")
@@ -440,7 +448,7 @@ async def test_a_pod_that_runs_and_is_deleted_while_its_plugin_is_asked_keeps_wh
         stand.desire(pod)
         await stand.shared("0,2-3")
         stand.desire(pod, unplaced=False)
-        await asyncio.wait_for(stand.placements.wait_for(lambda p: not p.waits), 30)
+        await asyncio.wait_for(stand.placements.wait_for(lambda p: not p.waits), LIMIT_S)
         await stand.shared("0,2-3")
         stand.end(pod)
         await stand.shared("0-3")
@@ -454,11 +462,11 @@ async def test_a_pod_that_is_ended_while_its_plugin_is_asked_keeps_its_cpus_unti
         pod = gpu_pod("a")
         plugins.prefer = _answer_then_hold(plugins)  # type: ignore[method-assign]
         stand.desire(pod)
-        await asyncio.wait_for(stand.placements.wait_for(lambda p: PodUID("a") in p.waits), 30)
+        await asyncio.wait_for(stand.placements.wait_for(lambda p: PodUID("a") in p.waits), LIMIT_S)
         await stand.shared("0,2-3")
         stand.end(pod, Stage.TERMINATING)
         stand.desire()
-        await asyncio.wait_for(stand.placements.wait_for(lambda p: not p.waits), 30)
+        await asyncio.wait_for(stand.placements.wait_for(lambda p: not p.waits), LIMIT_S)
         await stand.shared("0,2-3")
         stand.end(pod)
         await stand.shared("0-3")

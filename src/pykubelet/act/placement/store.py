@@ -12,7 +12,7 @@ from pykubelet.edges.host.fs.errors import HostError
 log = Log("placement")
 _LIMIT = 64 << 20
 #: As long as this, a disk that hangs delays the placement of pods once. What could not be written is written later.
-_DEADLINE_S = 5.0
+DEADLINE_S = 5.0
 
 
 class StateFiles:
@@ -49,7 +49,7 @@ class StateFiles:
             for path, text in changed.items():
                 files.write_atomic(path, text.encode(), 0o600, durable=True)
 
-        outcome = await self._flight.run_next("placement", write, _DEADLINE_S)
+        outcome = await self._flight.run_next("placement", write, DEADLINE_S)
         if isinstance(outcome, Done):
             self._written.update(changed)
             return True
