@@ -198,7 +198,7 @@ class Checks:
             return ""
 
     def is_resized(self, name: str, cpu: str) -> bool:
-        container = self._node.runtime.container("app", name)
+        container = self._node.runtime.find("app", name)
         reported = (self.status(name).get("containerStatuses") or [{}])[0].get("resources", {})
         quota = int(cpu.removesuffix("m")) * 100
         if container is None or container.resources.cpu_quota != quota:
@@ -206,11 +206,11 @@ class Checks:
         return bool(reported.get("limits", {}).get("cpu") == cpu)
 
     def runs_anew(self, container: str, name: str, before: str) -> bool:
-        found = self._node.runtime.container(container, name)
+        found = self._node.runtime.find(container, name)
         return found is not None and found.id != before and found.state == pb.CONTAINER_RUNNING
 
     def logs_rotated(self) -> None:
-        found = self._node.runtime.container("app", "web")
+        found = self._node.runtime.find("app", "web")
         assert found is not None
         folder = os.path.dirname(found.log_file)
         sizes = [entry.stat().st_size for entry in os.scandir(folder)]

@@ -135,6 +135,7 @@ class Node:
         self.api = MemoryApiServer(self.clock)
         features = FakeFeatures(cgroup_driver=pb.CGROUPFS)
         self.runtime = MemoryRuntime(str(folder / "cri.sock"), self.clock, features)
+        self.runtime.records = False
         self.cgroups = MemoryCgroups()
         self.agent: Agent | None = None
         self.lives = 0

@@ -233,7 +233,7 @@ class Month:
     async def _talk(self) -> None:
         """A container writes a lot, which is rotated."""
         for _ in range(8):
-            chatty = self.node.runtime.container("app", "web")
+            chatty = self.node.runtime.find("app", "web")
             assert chatty is not None
             self.node.runtime.state.write_log(chatty, b"so much to say of so little\n" * 1500)
             await asyncio.sleep(6 * 60)
@@ -246,7 +246,7 @@ class Month:
 
     async def _crash(self) -> None:
         """A container of a resident ends; the agent starts it again, with an API server or without."""
-        found = self.node.runtime.container("side", "db")
+        found = self.node.runtime.find("side", "db")
         assert found is not None
         self.node.runtime.state.end(found, 1)
         await self.checks.soon("a crashed container runs again", lambda: self.checks.runs_anew("side", "db", found.id))

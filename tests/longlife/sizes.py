@@ -93,7 +93,7 @@ class Scale:
             log.lines,
             log.bytes,
             sum(node.api.counted.values()),
-            sum(node.runtime.calls.values()),
+            sum(node.runtime.counted.values()),
             used.ru_utime + used.ru_stime,
         )
         lines, log_bytes, requests, calls, cpu_s = (now - then for now, then in zip(totals, self._before, strict=True))

@@ -128,6 +128,7 @@ class HollowNode:
             (self._folder / name).mkdir(parents=True, exist_ok=True)
         features = FakeFeatures(cgroup_driver=pb.CGROUPFS)
         self.runtime = MemoryRuntime(str(self._folder / "cri.sock"), clock, features)
+        self.runtime.records = False
         self.runtime.state.network = pod_network(number)
         hollow_out(self.runtime)
 

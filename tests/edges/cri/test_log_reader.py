@@ -294,8 +294,10 @@ async def test_rotations_that_were_not_heard_of_lose_no_line(log: Path) -> None:
     followed = Followed(log)
     await followed.until(b"one\ntwo\nthree\n")
     noise = [log.with_name("a"), log.with_name("b")]
+    for name in noise:
+        name.write_bytes(b"x")
     for number in range(limit + 10):  # two alternating names, so that the kernel does not merge the events
-        noise[number % 2].write_bytes(b"x")
+        os.close(os.open(noise[number % 2], os.O_WRONLY))
     for number in range(1, 5):
         rotate(log, number, numbered(number))
     expected = b"".join(b"line %d\n" % number for number in range(1, 5))

@@ -1,7 +1,8 @@
 """The fake container runtime without gRPC and sockets: its answers are called, each with messages as they would travel.
 
-For whole agents in one process: under virtual time, where millions of calls are made, and hundreds of agents at once. What a
-call does is the fake's own (`fake_answers.py`); how calls travel is tested elsewhere (tests/net/grpc).
+For tests in virtual time, and for whole agents in one process: where millions of calls are made, and hundreds of agents at
+once (set `records` False there). What a call does is the fake's own (`fake_answers.py`); how calls travel is tested elsewhere
+(tests/net/grpc).
 """
 
 from __future__ import annotations
@@ -14,87 +15,102 @@ from typing import Any
 
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.edges.cri import containerd_events_pb2 as events_pb2
 from pykubelet.edges.cri.calls import ContainerdCalls, ImageCalls, RuntimeCalls
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.events import HintKind
 from pykubelet.edges.cri.wire import Wire
 from pykubelet.net.grpc.status import Code, RpcError
-from pykubelet.testing.cri.fake_answers import FakeAnswers, FakeFeatures
-from pykubelet.testing.cri.fake_events import task_events
-from pykubelet.testing.cri.fake_state import FakeContainer, FakeSandbox, Refused
+from pykubelet.testing.cri.fake_answers import FakeFeatures
+from pykubelet.testing.cri.fake_events import cri_event, envelopes
+from pykubelet.testing.cri.fake_handles import FakeHandles
+from pykubelet.testing.cri.fake_state import FakeSandbox, Refused
 
-Serve = Callable[[bytes], Awaitable[bytes]]
-SUBSCRIBE = "Subscribe"
+SUBSCRIBE, CRI_EVENTS = "Subscribe", "GetContainerEvents"
+#: Takes a message and the caller's span.
+Serve = Callable[[bytes, str], Awaitable[bytes]]
+_TRACEPARENT_SIZE = 55
 
 
-class MemoryRuntime(FakeAnswers):
-    """`start` and `stop`: as a daemon that is restarted; what runs goes on. `calls`: how many of each method."""
+class MemoryRuntime(FakeHandles):
+    """`start` and `stop`: as a daemon that is restarted; what runs goes on. `counted`: how many calls of each method."""
 
     def __init__(self, path: str, clock: Clock, features: FakeFeatures | None = None) -> None:
-        super().__init__(clock, features, self._notify)
-        self.path = path
-        self.calls: Counter[str] = Counter()
+        super().__init__(path, clock, features, self._notify)
+        self.counted: Counter[str] = Counter()
         self.channels: set[MemoryChannel] = set()
         self.is_up = False
         self.supervisor = Supervisor("memory-runtime")
         self._serving = self._tables()
 
     def start(self) -> None:
+        """Accept calls."""
         with open(self.path, "w", encoding="ascii"):
             self.is_up = True
 
     def stop(self) -> None:
-        """Calls and streams break, the socket is gone, the state is kept."""
+        """Calls and streams break, the socket is gone, the state is kept. Does nothing if it is stopped."""
+        if not self.is_up:
+            return
         self.is_up = False
         os.unlink(self.path)
         for channel in list(self.channels):
             channel.lose()
 
-    def container(self, name: str, pod: str) -> FakeContainer | None:
-        """The newest instance of a pod's container, by the pod's name."""
-        for container in reversed(self.state.containers.values()):
-            if container.config.metadata.name == name and container.sandbox.config.metadata.name == pod:
-                return container
-        return None
+    def die(self) -> None:
+        """Stop in the middle of a call."""
+        self.stop()
 
-    def connect(self) -> CriClient:
-        return MemoryCriClient(self)
+    @property
+    def subscribers(self) -> int:
+        """The number of open event streams."""
+        return sum(len(channel.streams) for channel in self.channels)
+
+    def connect(self, timeout_s: float = 120.0) -> CriClient:
+        """A client of this runtime. `timeout_s`: as of `CriClient`."""
+        return MemoryCriClient(self, timeout_s)
 
     def serve(self, method: str) -> Serve | None:
+        """What answers a method; None if nothing does."""
         return self._serving.get(method)
+
+    def streams(self, method: str) -> bool:
+        """Whether there is such a stream of events."""
+        features = self.features
+        return (method == SUBSCRIBE and features.containerd_events) or (method == CRI_EVENTS and features.cri_events)
 
     def _tables(self) -> dict[str, Serve]:
         answers = {**self.runtime_answers(), **self.image_answers(), **self.task_answers()}
         return {name: self._serve(name, *answer) for name, answer in answers.items()}
 
     def _serve(self, name: str, request: type[Any], answer: Callable[[Any], Awaitable[Any]]) -> Serve:
-        async def serve(message: bytes) -> bytes:
-            self.calls[name] += 1
+        async def serve(message: bytes, traceparent: str) -> bytes:
+            self.counted[name] += 1
             try:
-                data: bytes = (await answer(request.FromString(message))).SerializeToString()
+                result = await self.answer(name, request.FromString(message), answer, traceparent)
             except Refused as error:
                 raise RpcError(Code[error.code.name], error.message) from None
+            data: bytes = result.SerializeToString()
             return data
 
         return serve
 
     def _notify(self, kind: HintKind, object_id: str, sandbox: FakeSandbox) -> None:
-        for topic, message in task_events(kind, object_id):
-            envelope = events_pb2.Envelope(namespace="k8s.io", topic=topic)
-            envelope.event.type_url = message.DESCRIPTOR.full_name
-            envelope.event.value = message.SerializeToString()
-            data = envelope.SerializeToString()
-            for channel in self.channels:
-                for stream in channel.streams:
-                    stream.put(data)
+        made = {SUBSCRIBE: [envelope.SerializeToString() for envelope in envelopes(kind, object_id)]}
+        if self.features.cri_events:
+            event = cri_event(self.state, kind, object_id, sandbox)
+            made[CRI_EVENTS] = [event.SerializeToString()] if event is not None else []
+        for channel in self.channels:
+            for stream in channel.streams:
+                for message in made[stream.method]:
+                    stream.put(message)
 
 
 class MemoryStream:
     """A subscription (`net.grpc.channel.ServerStream`)."""
 
-    def __init__(self, channel: MemoryChannel) -> None:
+    def __init__(self, channel: MemoryChannel, method: str) -> None:
         self._channel = channel
+        self.method = method
         self._messages: deque[bytes] = deque()
         self._wakeup = asyncio.Event()
         self.end: RpcError | None = None
@@ -139,9 +155,12 @@ class MemoryChannel:
     async def unary(self, method: bytes, message: bytes, timeout_s: float | None, fields: bytes = b"") -> bytes:
         """Answered in the loop's next round at the earliest, as over a socket. The runtime ends what it has begun."""
         serve = self._connected(method)
+        traceparent = fields[-_TRACEPARENT_SIZE:].decode()
         waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting.add(waiting)
-        child = self._runtime.supervisor.start_child(f"call-{method.decode()}", _carry(serve, message, waiting))
+        child = self._runtime.supervisor.start_child(
+            f"call-{method.decode()}", _carry(serve(message, traceparent), waiting)
+        )
         try:
             async with asyncio.timeout(timeout_s):
                 return await waiting
@@ -154,8 +173,8 @@ class MemoryChannel:
 
     async def stream(self, method: bytes, message: bytes) -> MemoryStream:
         self._connected(b"Version")
-        stream = MemoryStream(self)
-        if method.decode() != SUBSCRIBE or not self._runtime.features.containerd_events:
+        stream = MemoryStream(self, method.decode())
+        if not self._runtime.streams(stream.method):
             stream.fail(RpcError(Code.UNIMPLEMENTED, f"unknown method {method.decode()}"))
             return stream
         self.streams.add(stream)
@@ -187,9 +206,9 @@ class MemoryChannel:
             stream.fail(error)
 
 
-async def _carry(serve: Serve, message: bytes, waiting: asyncio.Future[bytes]) -> None:
+async def _carry(work: Awaitable[bytes], waiting: asyncio.Future[bytes]) -> None:
     try:
-        answer = await serve(message)
+        answer = await work
     except RpcError as error:
         if not waiting.done():
             waiting.set_exception(error)

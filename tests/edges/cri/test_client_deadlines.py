@@ -1,0 +1,116 @@
+"""The client's deadlines: how long each call waits, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from edges.cri.test_client import pod, run
+from support.virtual_time import virtual_clock
+
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriError
+from pykubelet.testing.cri.fake_handles import RuntimeFault
+from pykubelet.testing.cri.fake_state import FakeImage
+from pykubelet.testing.cri.in_memory import MemoryRuntime
+
+pytestmark = pytest.mark.virtual_time
+TIMEOUT_S = 120.0
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@pytest.fixture
+async def fake(tmp_path: Path) -> AsyncIterator[MemoryRuntime]:
+    runtime = MemoryRuntime(str(tmp_path / "cri.sock"), virtual_clock())
+    runtime.add_image("busybox:1")
+    runtime.start()
+    yield runtime
+    runtime.stop()
+
+
+@pytest.fixture
+async def client(fake: MemoryRuntime) -> AsyncIterator[CriClient]:
+    made = fake.connect(TIMEOUT_S)
+    yield made
+    await made.close()
+
+
+async def test_a_missing_socket_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "gone.sock"
+    client = CriClient(f"unix://{path}")
+    with pytest.raises(CriError) as caught:
+        await client.version()
+    assert caught.value.is_unavailable
+    assert caught.value.message == f"the runtime's socket {path} does not exist; is the container runtime running?"
+    began = now()
+    with pytest.raises(CriError, match=r"does not exist"):
+        await client.wait_connected(5.0)
+    assert now() - began == pytest.approx(5.0, abs=0.11)
+    await client.close()
+
+
+async def test_a_client_made_before_the_runtime_connects_when_it_comes(tmp_path: Path) -> None:
+    late = MemoryRuntime(str(tmp_path / "cri.sock"), virtual_clock())
+    client, began = late.connect(), now()
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(client.wait_connected(60))
+        await asyncio.sleep(30)
+        late.start()
+    assert waiting.result().runtime_name == "fake"
+    assert now() - began == pytest.approx(30, abs=0.11)
+    await client.close()
+
+
+async def test_a_call_that_hangs_for_one_pod_leaves_the_others(fake: MemoryRuntime, client: CriClient) -> None:
+    fake.inject(RuntimeFault("*", pod="stuck", hang=True))
+    began = now()
+
+    async def stuck() -> CriError:
+        with pytest.raises(CriError) as caught:
+            await client.run_pod_sandbox(pod("stuck"))
+        return caught.value
+
+    async with asyncio.TaskGroup() as tasks:
+        hanging = tasks.create_task(stuck())
+        await run(client, "web")
+        assert not hanging.done(), "the other pod's calls did not wait for it"
+        assert now() - began < 1.0
+    assert hanging.result().is_deadline
+    assert now() - began == pytest.approx(2 * TIMEOUT_S, abs=0.1), "making a sandbox has twice the usual deadline"
+    assert {call.pod for call in fake.called("RunPodSandbox")} == {"stuck", "web"}
+
+
+async def test_stopping_has_the_grace_on_top_and_an_endless_exec_has_no_deadline(
+    fake: MemoryRuntime, client: CriClient
+) -> None:
+    main = await run(client)
+    fake.inject(RuntimeFault("StopContainer", delay_s=TIMEOUT_S + 29, times=1))
+    await client.stop_container(main, 30)
+    main = await run(client, "other")
+    assert (await client.exec_sync(main, ["sleep", "86400"])).exit_code == 0
+    fake.inject(RuntimeFault("ContainerStatus", hang=True, times=1))
+    began = now()
+    with pytest.raises(CriError) as caught:
+        await client.container_status(main)
+    assert caught.value.is_deadline
+    assert now() - began == pytest.approx(TIMEOUT_S, abs=0.1)
+
+
+async def test_pulls_wait_as_long_as_it_takes_and_can_be_cancelled(fake: MemoryRuntime, client: CriClient) -> None:
+    fake.registry["big:1"] = FakeImage("big:1")
+    slow = fake.inject(RuntimeFault("PullImage", delay_s=86400.0))
+    assert await client.pull_image(pb.ImageSpec(image="big:1"), None) == fake.registry["big:1"].id
+    fake.withdraw(slow)
+
+    fake.registry["never:1"] = FakeImage("never:1")
+    fake.inject(RuntimeFault("PullImage", hang=True))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(86400.0):
+            await client.pull_image(pb.ImageSpec(image="never:1"), None)
+    assert await client.image_status(pb.ImageSpec(image="never:1")) is None
