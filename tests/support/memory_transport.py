@@ -29,6 +29,7 @@ class MemoryServer:
         self._make = make
         self._tls = tls
         self._forget = forget
+        self.sockets: tuple[socket.socket, ...] = ()
         self._transports: set[MemoryTransport] = set()
 
     async def connect(
@@ -46,11 +47,17 @@ class MemoryServer:
         await greeted
         return near.shown, protocol
 
+    def keep(self, bound: socket.socket) -> None:
+        """Hold a socket that is bound to the address, until the server is closed."""
+        self.sockets = (*self.sockets, bound)
+
     def close(self) -> None:
         """Accept no more connections; those that are open stay."""
         if self.is_open:
             self.is_open = False
             self._forget()
+            for bound in self.sockets:
+                bound.close()
 
     def abort_clients(self) -> None:
         """Break every open connection, as the end of a process does."""

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextvars import Context
+from functools import partial
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from support.memory_transport import MemoryServer
@@ -108,7 +109,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(selector)
 
     def close(self) -> None:
-        for server in list(self._sockets.values()):
+        for server in (*self._sockets.values(), *self._servers.values()):
             server.close()
         super().close()
 
@@ -247,11 +248,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         file = _identity(address)
         assert file is not None
 
-        def forget() -> None:
-            bound.close()
-            self._sockets.pop(file, None)
-
+        forget = partial(self._sockets.pop, file, None)
         self._sockets[file] = server = MemoryServer(address, protocol_factory, options.get("ssl"), forget)
+        server.keep(bound)
         return server
 
     async def create_unix_connection(self, protocol_factory: Any, path: Any = None, **options: Any) -> Any:

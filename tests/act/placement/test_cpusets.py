@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from act.placement.stand import view
 from act.pods.scenes import UID, container, pod
 from act.runtime.hands import Hands, hands
@@ -20,9 +21,10 @@ from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import ContainerPlacement, Placements, PodPlacement
 from pykubelet.base.model.roster import Rejection
-from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.testing.cri.fake import RuntimeFault
+from pykubelet.testing.cri.fake_handles import RuntimeFault
+
+pytestmark = pytest.mark.virtual_time
 
 LONG = {"command": ["sh", "-c", "sleep 1000"]}
 NOTHING_RAN = Observed({}, 0.0)
@@ -42,7 +44,7 @@ class Running:
         self, h: Hands, ids: Mapping[str, ContainerID], placements: Placements, period_s: float, before: Observed
     ) -> None:
         self.h, self.ids = h, ids
-        self.client = CriClient(h.fake.endpoint, timeout_s=10)
+        self.client = h.fake.connect()
         self.placements = make_cell("placements", placements)[1]
         self.observed: CellWriter[Observed] = make_cell("observed", before)[1]
         self.loop = CpusetLoop(self.placements.cell, self.observed.cell, self.client, period_s)

@@ -6,10 +6,12 @@ import asyncio
 import os
 from dataclasses import dataclass, field
 
+from support.virtual_time import clock_of_loop
+
 from pykubelet.act.runtime.collect.gc import GcInputs
 from pykubelet.base.api.core import ObjectMeta, Pod
 from pykubelet.base.kit.cells import CellWriter, make_cell
-from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.model import labels
 from pykubelet.base.model.ids import PodRef, PodUID
@@ -65,7 +67,7 @@ class Stand:
     paths: Paths
     image: str = BUSYBOX
     cgroup: str = ""
-    clock: SystemClock = field(default_factory=SystemClock)
+    clock: Clock = field(default_factory=clock_of_loop)
     touched: Sink[PodTouched] = field(default_factory=Sink)
     recorder: Sink[KubeEvent] = field(default_factory=Sink)
     observed: CellWriter[Observed] = field(default_factory=lambda: make_cell("observed", Observed())[1])

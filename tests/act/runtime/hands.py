@@ -1,4 +1,4 @@
-"""act/runtime on a fake runtime: what the tests of starting, stopping and sandboxes share."""
+"""act/runtime on a fake runtime in virtual time: what the tests of starting, stopping and sandboxes share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from act.pods.scenes import IMAGE
+from support.runtimes import memory_runtime
+from support.virtual_time import virtual_clock
 
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox, SandboxCells, Sandboxes
@@ -16,7 +18,7 @@ from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderSettings
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell, make_cell
-from pykubelet.base.kit.clock import Clock, SystemClock
+from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.model.content import Content
@@ -27,14 +29,13 @@ from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
 from pykubelet.base.model.observed import BeingStopped, ContainerView
 from pykubelet.base.model.paths import Paths
-from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.host.fs.files import make_dirs, write_in_place
-from pykubelet.testing.cri.fake import FakeRuntime
+from pykubelet.testing.cri.in_memory import MemoryRuntime
 
 
 @dataclass
 class Hands:
-    fake: FakeRuntime
+    fake: MemoryRuntime
     paths: Paths
     sandboxes: Sandboxes
     starter: ContainerStarter
@@ -93,10 +94,16 @@ class Hands:
 
 @asynccontextmanager
 async def hands(folder: Path, clock: Clock | None = None, mounts: Cell[Mounts] | None = None) -> AsyncIterator[Hands]:
-    fake = FakeRuntime(str(folder / "cri.sock"))
-    fake.add_image(IMAGE)
-    await fake.start()
-    client = CriClient(fake.endpoint, timeout_s=10)
+    with memory_runtime(folder, IMAGE) as fake:
+        async with _hands_on(fake, folder, clock or virtual_clock(), mounts) as made:
+            yield made
+
+
+@asynccontextmanager
+async def _hands_on(
+    fake: MemoryRuntime, folder: Path, clock: Clock, mounts: Cell[Mounts] | None
+) -> AsyncIterator[Hands]:
+    client = fake.connect()
     paths = Paths(str(folder / "root"), str(folder / "logs"), str(folder / "links"))
     make_dirs(paths.log_links, 0o755)
     view = NodeView("n1", "n1", ("192.0.2.1",), {"memory": 1 << 34, "cpu": 4000})
@@ -108,7 +115,7 @@ async def hands(folder: Path, clock: Clock | None = None, mounts: Cell[Mounts] |
     mounts = mounts or make_cell("mounts", Mounts())[0]
     cells = SandboxCells(node, runtime, content, mounts=mounts)
     hooks, flight = HookRunner(client, recorder), SingleFlight("test")
-    stopper = ContainerStopper(client, hooks, clock or SystemClock(), recorder, stopped)
+    stopper = ContainerStopper(client, hooks, clock, recorder, stopped)
     resolv_conf = str(folder / "resolv.conf")
     write_in_place(resolv_conf, b"nameserver 192.0.2.53\n")
     settings = RenderSettings(paths, view)
@@ -125,4 +132,3 @@ async def hands(folder: Path, clock: Clock | None = None, mounts: Cell[Mounts] |
         )
     finally:
         await client.close()
-        await fake.stop()

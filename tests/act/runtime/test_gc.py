@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from act.runtime.gc_stand import BUSYBOX, Stand, exists, lifecycle, names_in, ref_of, targets_in, write
+from support.runtimes import memory_runtime
 
 from pykubelet.act.runtime.collect.gc import ContainerCollector, GcSettings
 from pykubelet.act.runtime.collect.gc_files import remove_container_log
@@ -21,24 +22,22 @@ from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.observed import Observed, ObservedState, PodTouched
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.roster import Roster
-from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.testing.cri.fake import FakeRuntime, RuntimeFault
+from pykubelet.testing.cri.fake_handles import RuntimeFault
+from pykubelet.testing.cri.in_memory import MemoryRuntime
+
+pytestmark = pytest.mark.virtual_time
 
 
 @pytest.fixture
-async def runtime(tmp_path: Path) -> AsyncIterator[FakeRuntime]:
-    fake = FakeRuntime(str(tmp_path / "cri.sock"))
-    fake.add_image(BUSYBOX)
-    await fake.start()
-    yield fake
-    await fake.stop()
+async def runtime(tmp_path: Path) -> AsyncIterator[MemoryRuntime]:
+    with memory_runtime(tmp_path, BUSYBOX) as fake:
+        yield fake
 
 
 @pytest.fixture
-async def stand(runtime: FakeRuntime, tmp_path: Path) -> AsyncIterator[Stand]:
-    cri = CriClient(runtime.endpoint)
-    await cri.wait_connected(60)
+async def stand(runtime: MemoryRuntime, tmp_path: Path) -> AsyncIterator[Stand]:
+    cri = runtime.connect()
     paths = Paths(str(tmp_path / "root"), str(tmp_path / "logs"), str(tmp_path / "links"))
     yield Stand(cri, paths)
     await cri.close()
@@ -185,7 +184,7 @@ async def test_a_missing_log_folder_is_no_failure(stand: Stand) -> None:
     assert stand.recorder.events == []
 
 
-async def test_an_unknown_container_is_stopped_first(stand: Stand, runtime: FakeRuntime) -> None:
+async def test_an_unknown_container_is_stopped_first(stand: Stand, runtime: MemoryRuntime) -> None:
     stand.want("web")
     sandbox = await stand.sandbox("web")
     first = await stand.container("web", sandbox, "sleep 100")
@@ -198,7 +197,7 @@ async def test_an_unknown_container_is_stopped_first(stand: Stand, runtime: Fake
     assert (await stand.left())[0] == {second}
 
 
-async def test_what_the_runtime_refuses_is_reported_and_tried_again(stand: Stand, runtime: FakeRuntime) -> None:
+async def test_what_the_runtime_refuses_is_reported_and_tried_again(stand: Stand, runtime: MemoryRuntime) -> None:
     stand.want("web")
     dead = await stand.dead("web", await stand.sandbox("web"), 2)
     await stand.relist()
@@ -215,7 +214,7 @@ async def test_what_the_runtime_refuses_is_reported_and_tried_again(stand: Stand
     assert (await stand.left())[0] == {dead[1]}
 
 
-async def test_a_pod_whose_removal_hangs_holds_up_no_other(stand: Stand, runtime: FakeRuntime) -> None:
+async def test_a_pod_whose_removal_hangs_holds_up_no_other(stand: Stand, runtime: MemoryRuntime) -> None:
     stand.want("stuck", "web")
     stuck = await stand.dead("stuck", await stand.sandbox("stuck"), 2)
     dead = await stand.dead("web", await stand.sandbox("web"), 2)

@@ -22,8 +22,10 @@ from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.testing.cri.fake import RuntimeFault
+from pykubelet.testing.cri.fake_handles import RuntimeFault
 from pykubelet.testing.cri.fake_state import FakeContainer
+
+pytestmark = pytest.mark.virtual_time
 
 LONG = {"command": ["sh", "-c", "sleep 1000"]}
 FOR = 'for Container "app" in Pod "web_shop(uid-1)" failed - error: '

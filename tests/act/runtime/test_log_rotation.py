@@ -13,8 +13,7 @@ import pytest
 from act.runtime.gc_stand import BUSYBOX, Stand, names_in, ref_of, write
 from hypothesis import given
 from hypothesis import strategies as st
-from testbed import host, images
-from testbed.private_runtime import Testbed
+from support.runtimes import memory_runtime
 
 from pykubelet.act.runtime.collect.log_rotation import LogRotation, RotationSettings
 from pykubelet.act.runtime.collect.log_rotation_plan import RotationPlan, plan_rotation, rotated_name
@@ -23,11 +22,13 @@ from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.paths import Paths
-from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.testing.cri.fake import FakeRuntime, RuntimeFault
+from pykubelet.testing.cri.fake_handles import RuntimeFault
+from pykubelet.testing.cri.in_memory import MemoryRuntime
 
-SMALL = RotationSettings(max_bytes=1000, max_files=3, period_s=0.02)
+pytestmark = pytest.mark.virtual_time
+
+SMALL = RotationSettings(max_bytes=1000, max_files=3)
 FIRST = "0.log.20231114-221320"
 
 
@@ -84,18 +85,14 @@ def test_the_newest_parts_stay_and_none_is_lost(names: set[str], max_files: int)
 
 
 @pytest.fixture
-async def runtime(tmp_path: Path) -> AsyncIterator[FakeRuntime]:
-    fake = FakeRuntime(str(tmp_path / "cri.sock"))
-    fake.add_image(BUSYBOX)
-    await fake.start()
-    yield fake
-    await fake.stop()
+async def runtime(tmp_path: Path) -> AsyncIterator[MemoryRuntime]:
+    with memory_runtime(tmp_path, BUSYBOX) as fake:
+        yield fake
 
 
 @pytest.fixture
-async def stand(runtime: FakeRuntime, tmp_path: Path) -> AsyncIterator[Stand]:
-    cri = CriClient(runtime.endpoint)
-    await cri.wait_connected(60)
+async def stand(runtime: MemoryRuntime, tmp_path: Path) -> AsyncIterator[Stand]:
+    cri = runtime.connect()
     yield Stand(cri, Paths(str(tmp_path / "root"), str(tmp_path / "logs"), str(tmp_path / "links")))
     await cri.close()
 
@@ -130,7 +127,7 @@ async def logs(stand: Stand) -> Logs:
     return Logs(stand)
 
 
-async def test_a_large_log_is_rotated_compressed_and_in_the_end_removed(logs: Logs, runtime: FakeRuntime) -> None:
+async def test_a_large_log_is_rotated_compressed_and_in_the_end_removed(logs: Logs, runtime: MemoryRuntime) -> None:
     write(logs.path, "a" * 999)
     await logs.round()
     assert names_in(logs.folder) == ["0.log"]
@@ -156,7 +153,7 @@ async def test_a_large_log_is_rotated_compressed_and_in_the_end_removed(logs: Lo
     assert len(runtime.called("ReopenContainerLog")) == 3
 
 
-async def test_only_running_containers_are_looked_at(stand: Stand, logs: Logs, runtime: FakeRuntime) -> None:
+async def test_only_running_containers_are_looked_at(stand: Stand, logs: Logs, runtime: MemoryRuntime) -> None:
     write(logs.path, "a" * 1000)
     stand.observed.publish(Observed())
     await logs.round()
@@ -169,7 +166,7 @@ async def test_a_negative_size_switches_it_off(stand: Stand, logs: Logs) -> None
     assert await off.rotation.run_round() == []
 
 
-async def test_a_log_that_cannot_be_opened_anew_gets_its_name_back(logs: Logs, runtime: FakeRuntime) -> None:
+async def test_a_log_that_cannot_be_opened_anew_gets_its_name_back(logs: Logs, runtime: MemoryRuntime) -> None:
     write(logs.path, "a" * 1000)
     fault = runtime.inject(RuntimeFault("ReopenContainerLog", code=CriCode.UNKNOWN, message="no"))
     await logs.round()
@@ -181,7 +178,7 @@ async def test_a_log_that_cannot_be_opened_anew_gets_its_name_back(logs: Logs, r
     assert len(names_in(logs.folder)) == 2
 
 
-async def test_an_answer_that_is_lost_does_not_cost_the_new_log(logs: Logs, runtime: FakeRuntime) -> None:
+async def test_an_answer_that_is_lost_does_not_cost_the_new_log(logs: Logs, runtime: MemoryRuntime) -> None:
     write(logs.path, "a" * 1000)
     runtime.inject(RuntimeFault("ReopenContainerLog", code=CriCode.DEADLINE_EXCEEDED, after=True, times=1))
     await logs.round()
@@ -190,7 +187,7 @@ async def test_an_answer_that_is_lost_does_not_cost_the_new_log(logs: Logs, runt
     assert logs.read("0.log") == ""
 
 
-async def test_a_missing_log_is_opened_again(logs: Logs, runtime: FakeRuntime) -> None:
+async def test_a_missing_log_is_opened_again(logs: Logs, runtime: MemoryRuntime) -> None:
     os.rename(logs.path, f"{logs.folder}/{FIRST}")  # the agent ended in the middle of a rotation
     await logs.round()
     assert names_in(logs.folder) == ["0.log", FIRST]
@@ -206,7 +203,7 @@ async def test_leftovers_are_cleared_with_the_next_rotation(logs: Logs) -> None:
     assert len(names) == 3
 
 
-async def test_one_log_that_fails_does_not_keep_others(stand: Stand, runtime: FakeRuntime) -> None:
+async def test_one_log_that_fails_does_not_keep_others(stand: Stand, runtime: MemoryRuntime) -> None:
     first = Logs(stand)
     sandbox = await stand.sandbox("web")
     await stand.container("web", sandbox, "sleep 100")
@@ -226,47 +223,11 @@ async def test_rounds_come_by_themselves(logs: Logs) -> None:
     write(logs.path, "a" * 1000)
     async with Supervisor("test") as supervisor:
         supervisor.start_root("rotation", logs.rotation.run())
-        for _ in range(3000):
-            if len(names_in(logs.folder)) == 2:
-                break
-            await asyncio.sleep(0.01)
+        await asyncio.sleep(SMALL.period_s + 1.0)
     assert len(names_in(logs.folder)) == 2
 
 
-@pytest.mark.integration
-async def test_no_line_is_lost_by_a_real_runtime(testbed: Testbed, tmp_path: Path) -> None:
-    cgroup = f"/{testbed.name}/poduid-web"
-    host.make_cgroup(cgroup)
-    cri = CriClient(f"unix://{testbed.socket}")
-    await cri.wait_connected(60)
-    paths = Paths(str(tmp_path / "root"), str(tmp_path / "logs"), str(tmp_path / "links"))
-    stand = Stand(cri, paths, images.BUSYBOX, cgroup)
-    sandbox = await stand.sandbox("web")
-    try:
-        script = (
-            "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); [ $((i%100)) = 0 ] && sleep 0.02; done; sleep 100"
-        )
-        await stand.container("web", sandbox, script)
-        await stand.relist()
-        settings = RotationSettings(max_bytes=20_000, max_files=100)
-        logs = Logs(stand, settings)
-        lines: list[str] = []
-        for _ in range(2000):
-            await logs.round()
-            names = names_in(logs.folder)
-            lines = "".join(logs.read(name) for name in (*names[1:], *names[:1])).splitlines()
-            if len(lines) == 3000:
-                break
-            await asyncio.sleep(0.03)
-    finally:
-        await cri.stop_pod_sandbox(sandbox)
-        await cri.remove_pod_sandbox(sandbox)
-        await cri.close()
-    assert [line.rpartition("F ")[2] for line in lines] == [f"line {n}" for n in range(3000)]
-    assert len(names) > 3
-
-
-async def test_only_regular_files_are_compressed(stand: Stand, runtime: FakeRuntime, tmp_path: Path) -> None:
+async def test_only_regular_files_are_compressed(stand: Stand, runtime: MemoryRuntime, tmp_path: Path) -> None:
     logs = Logs(stand)
     sandbox = await stand.sandbox("web")
     await stand.container("web", sandbox, "sleep 100")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from act.pods.scenes import container, pod
 from act.runtime.hands import Hands, hands
 
@@ -16,7 +17,9 @@ from pykubelet.base.model.sizing import Amounts
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode, CriError
-from pykubelet.testing.cri.fake import RuntimeFault
+from pykubelet.testing.cri.fake_handles import RuntimeFault
+
+pytestmark = pytest.mark.virtual_time
 
 MEBI = 1 << 20
 LONG = {"command": ["sh", "-c", "sleep 1000"]}
@@ -38,7 +41,7 @@ def change(instance: ContainerID, before: int, after: int) -> ContainerResize:
 async def test_a_running_container_gets_what_its_spec_requests(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         _, made = await up(h, sized("100m", "64Mi"))
-        client = CriClient(h.fake.endpoint, timeout_s=10)
+        client = h.fake.connect()
         to = sized("200m", "128Mi")
         settings = h.sandboxes.settings()
         assert await ContainerResizer(client).resize(to, change(made, 64 * MEBI, 128 * MEBI), settings) == ""
@@ -51,7 +54,7 @@ async def test_a_running_container_gets_what_its_spec_requests(tmp_path: Path) -
 async def test_what_the_runtime_refuses_is_reported(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         home, made = await up(h, sized("100m", "64Mi"))
-        client = CriClient(h.fake.endpoint, timeout_s=10)
+        client = h.fake.connect()
         h.fake.inject(RuntimeFault("UpdateContainerResources", code=CriCode.UNKNOWN, message="device or resource busy"))
         settings = h.sandboxes.settings()
         resizer = ContainerResizer(client)
@@ -89,7 +92,7 @@ async def test_a_runtime_may_object_to_a_resize_but_not_for_want_of_the_call(tmp
 async def test_memory_is_not_taken_from_a_container_that_uses_it(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         _, made = await up(h, sized("100m", "64Mi"))
-        client = CriClient(h.fake.endpoint, timeout_s=10)
+        client = h.fake.connect()
         used = (await client.container_stats(made)).memory.usage_bytes.value
         assert used > 0
         resizer = ContainerResizer(client)

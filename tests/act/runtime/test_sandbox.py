@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from act.pods.scenes import REF, pod
 from act.runtime.hands import hands
 
@@ -16,7 +17,9 @@ from pykubelet.base.model.mounts import MountedVolume, Mounts, PodMounts
 from pykubelet.base.model.observed import SandboxView
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.host.fs.files import list_dir
-from pykubelet.testing.cri.fake import RuntimeFault
+from pykubelet.testing.cri.fake_handles import RuntimeFault
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def test_a_sandbox_has_addresses_and_a_log_directory(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from act.pods.scenes import REF, UID, container, exited, pod
 from act.runtime.hands import Hands, hands
 from support.file_calls import observed_file_calls
+from support.virtual_time import VirtualLoop
 
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner
 from pykubelet.act.runtime.lifecycle.start import ContainerFiles, ContainerStarter
@@ -19,9 +20,11 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.observed import MountView, SandboxView
 from pykubelet.edges.cri import cri_pb2 as pb
-from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode, CriError
-from pykubelet.testing.cri.fake import RuntimeFault
+from pykubelet.testing.cri.fake_handles import RuntimeFault
+from pykubelet.testing.cri.in_memory import MemoryCriClient
+
+pytestmark = pytest.mark.virtual_time
 
 APP = container("app", command=["sh", "-c", "sleep 1000"])
 
@@ -96,11 +99,18 @@ async def test_files_wait_for_those_of_a_start_that_was_given_up(tmp_path: Path)
     async with hands(tmp_path) as h:
         of = pod(APP)
         home = await h.sandbox(of)
-        pace = threading.Event()
-        given_up = asyncio.ensure_future(h.flight.run(f"files:{UID}:app", pace.wait, 30.0))
+        loop, pace, key = asyncio.get_running_loop(), threading.Event(), f"files:{UID}:app"
+        assert isinstance(loop, VirtualLoop)
+        loop.hung.add(key)
+        given_up = asyncio.ensure_future(h.flight.run(key, pace.wait, 30.0))
         await asyncio.sleep(0.05)
         given_up.cancel()
-        asyncio.get_running_loop().call_later(0.1, pace.set)
+
+        def end() -> None:
+            loop.hung.clear()
+            pace.set()
+
+        loop.call_later(0.1, end)
         assert isinstance(await h.prepare(of, APP, home), ContainerFiles)
 
 
@@ -198,14 +208,14 @@ async def test_a_container_that_cannot_be_started(tmp_path: Path) -> None:
         assert h.events()[1][1] == "Error: exec: not found"
 
 
-class NamesTheInstance(CriClient):
+class NamesTheInstance(MemoryCriClient):
     async def start_container(self, container_id: str) -> None:
         raise CriError(CriCode.UNKNOWN, f"cannot start {container_id}", "StartContainer")
 
 
 async def test_an_event_names_the_container_not_its_instance(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
-        client = NamesTheInstance(h.fake.endpoint)
+        client = NamesTheInstance(h.fake)
         h.starter = ContainerStarter(client, HookRunner(client, h.recorder), h.stopper, h.flight, h.recorder)
         reason, message = await fails(h, pod(APP))
         (made,) = h.fake.state.containers

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from act.runtime.rendering import SETTINGS, make_pod
+from support.runtimes import memory_runtime
 
 from pykubelet.act.runtime.lifecycle.decide_userns import MappingError, namespace_at
 from pykubelet.act.runtime.lifecycle.metrics import STARTED_USERNS, STARTED_USERNS_ERRORS
@@ -32,7 +33,10 @@ from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.subids import IdRange
-from pykubelet.testing.cri.fake import FakeRuntime, RuntimeFault
+from pykubelet.testing.cri.fake_handles import RuntimeFault
+from pykubelet.testing.cri.in_memory import MemoryRuntime
+
+pytestmark = pytest.mark.virtual_time
 
 A, B, C = (PodUID(name) for name in ("uid-a", "uid-b", "uid-c"))
 LENGTH = 65536
@@ -40,11 +44,9 @@ ABLE = RuntimeReady(checked=True, runtime_error="", handlers={"": HandlerFeature
 
 
 @pytest.fixture
-async def runtime(tmp_path: Path) -> AsyncIterator[FakeRuntime]:
-    fake = FakeRuntime(str(tmp_path / "cri.sock"))
-    await fake.start()
-    yield fake
-    await fake.stop()
+async def runtime(tmp_path: Path) -> AsyncIterator[MemoryRuntime]:
+    with memory_runtime(tmp_path) as fake:
+        yield fake
 
 
 class Node:
@@ -79,9 +81,8 @@ class Node:
 
 
 @pytest.fixture
-async def node(runtime: FakeRuntime, tmp_path: Path) -> AsyncIterator[Node]:
-    cri = CriClient(runtime.endpoint)
-    await cri.wait_connected(10)
+async def node(runtime: MemoryRuntime, tmp_path: Path) -> AsyncIterator[Node]:
+    cri = runtime.connect()
     yield Node(cri, tmp_path)
     await cri.close()
 
@@ -168,7 +169,7 @@ def mapped(made: Sandbox) -> int:
     return options.uids[0].host_id // LENGTH
 
 
-async def test_sandboxes_are_made_and_adopted_with_their_ranges(node: Node, runtime: FakeRuntime) -> None:
+async def test_sandboxes_are_made_and_adopted_with_their_ranges(node: Node, runtime: MemoryRuntime) -> None:
     before = node.sandboxes()
     first, second = await run(node, before, A), await run(node, before, B)
     assert (mapped(first), mapped(second)) == (1, 2)
@@ -182,7 +183,7 @@ async def test_sandboxes_are_made_and_adopted_with_their_ranges(node: Node, runt
     assert not node.file(B).exists()
 
 
-async def test_garbage_of_a_running_pod_is_restored_from_the_runtime(node: Node, runtime: FakeRuntime) -> None:
+async def test_garbage_of_a_running_pod_is_restored_from_the_runtime(node: Node, runtime: MemoryRuntime) -> None:
     before = node.sandboxes()
     await run(node, before, A)
     running = await run(node, before, B)
@@ -208,7 +209,7 @@ async def test_a_lost_file_of_a_running_pod_is_written_again(node: Node) -> None
     assert node.file(B).exists()
 
 
-async def test_while_the_runtime_cannot_be_asked_nothing_is_given_out(node: Node, runtime: FakeRuntime) -> None:
+async def test_while_the_runtime_cannot_be_asked_nothing_is_given_out(node: Node, runtime: MemoryRuntime) -> None:
     running = await run(node, node.sandboxes(), A)
     node.spoil(A, b"")
     fault = runtime.inject(RuntimeFault("ListPodSandbox", code=CriCode.UNAVAILABLE))

@@ -16,7 +16,7 @@ from typing import Any
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.edges.cri.calls import ContainerdCalls, ImageCalls, RuntimeCalls
-from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.client import ContainerdApi, CriClient
 from pykubelet.edges.cri.events import HintKind
 from pykubelet.edges.cri.wire import Wire
 from pykubelet.net.grpc.status import Code, RpcError
@@ -222,10 +222,11 @@ class MemoryCriClient(CriClient):
 
     def __init__(self, runtime: MemoryRuntime, timeout_s: float = 120.0) -> None:
         self.endpoint = f"unix://{runtime.path}"
+        self._containerd_api = ContainerdApi()
         self._timeout_s = timeout_s
         self._wire = Wire(self.endpoint)
         self._wire.channel = MemoryChannel(runtime)  # type: ignore[assignment]
         self._image_wire = self._containerd_wire = self._wire
         self._runtime = RuntimeCalls(self._wire)
         self._images = ImageCalls(self._image_wire)
-        self._containerd = ContainerdCalls(self._wire, "k8s.io")
+        self._containerd = ContainerdCalls(self._wire, self._containerd_api.namespace)
