@@ -19,10 +19,11 @@ from act.pods.test_decide_stateful import SHAPES, PodLife, Runtime
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
+from support.virtual_time import VirtualLoop
 
 from pykubelet.act.images.model import ImageError
 from pykubelet.act.pods.model import REMOVING, PodWorkerState
-from pykubelet.act.pods.waitbook import general_wait, waits_of
+from pykubelet.act.pods.waitbook import SHOW_AFTER_S, general_wait, waits_of
 from pykubelet.act.resources.model import CgroupError
 from pykubelet.base.api.core import Container, Pod, PodStatus
 from pykubelet.base.model.ids import PodUID
@@ -36,7 +37,7 @@ from pykubelet.edges.cri.errors import CriCode
 from pykubelet.report.status.model import StatusFacts
 from pykubelet.report.status.project import project_status
 from pykubelet.serve.explain.waits import pod_waits
-from pykubelet.testing.cri.fake import RuntimeFault
+from pykubelet.testing.cri.fake_handles import RuntimeFault
 
 PROBE = {"exec": {"command": ["true"]}}
 PROBED = {
@@ -135,8 +136,8 @@ METHODS = (
     *("RemovePodSandbox", "ListContainers", "ContainerStatus", "ExecSync", "*"),
 )
 SCRIPTS = ("sleep 0.1; exit 1", "exit 0", "sleep 1000", "trap '' TERM; sleep 1000")
-QUIET_S = 0.6
-"""A wait is reported after a tenth of a second; a busy machine gets half a second more."""
+#: A wait is shown after a tenth of a second.
+QUIET_S = SHOW_AFTER_S + 0.03
 TROUBLES = st.lists(
     st.one_of(
         st.builds(
@@ -175,10 +176,8 @@ def apply(n: Node, trouble: RuntimeFault | str) -> None:
 async def watch(n: Node, seconds: float) -> None:
     """Look at the pod all the time: it is never unsettled for long without a wait."""
     loop = asyncio.get_running_loop()
-    end, last_reported, before = loop.time() + seconds, loop.time(), loop.time()
+    end, last_reported = loop.time() + seconds, loop.time()
     while (now := loop.time()) < end:
-        last_reported += max(0.0, now - before - 0.05)  # the machine was slow, not the agent
-        before = now
         life = n.life("web")
         if life is None:
             if not n.wanted and not n.sandboxes("web"):
@@ -202,22 +201,22 @@ async def live(script: str, troubles: list[RuntimeFault | str], early: bool, fol
             for trouble in troubles:
                 apply(n, trouble)
         n.want(named(of, "web"))
-        await watch(n, 0.8)
+        await watch(n, 3.0)
         if not early:
             for trouble in troubles:
                 apply(n, trouble)
         n.unwant("web")
-        await watch(n, 0.8)
+        await watch(n, 3.0)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(SCRIPTS), TROUBLES, st.booleans())
 def test_on_a_failing_runtime_too(script: str, troubles: list[RuntimeFault | str], early: bool) -> None:
-    with tempfile.TemporaryDirectory(prefix="pyk") as folder, asyncio.Runner() as runner:
+    with tempfile.TemporaryDirectory(prefix="pyk") as folder, asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(live(script, troubles, early, Path(folder)))
 
 
 @pytest.mark.parametrize("trouble", ["volumes", "image", "cgroup", "runtime", "network"])
 def test_each_trouble_alone(trouble: str, tmp_path: Path) -> None:
-    with asyncio.Runner() as runner:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(live("sleep 1000", [trouble], True, tmp_path))

@@ -1,4 +1,4 @@
-"""A small node for whole lives of pods: the pod workers and the PLEG on a fake runtime, with small components beside them.
+"""A small node for whole lives of pods in virtual time: the pod workers and the PLEG on a fake runtime, with small components beside them.
 
 Images, volumes and cgroups are stand-ins that do their part at once unless a test sets something else.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from act.pods.scenes import IMAGE, pod
+from support.virtual_time import virtual_clock
 
 from pykubelet.act.images.execute import ImagePuller
 from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest
@@ -34,7 +35,7 @@ from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell, set_on_change
-from pykubelet.base.kit.clock import Clock, SystemClock
+from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
@@ -57,14 +58,15 @@ from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.waits import Wait
 from pykubelet.edges.cri import cri_pb2 as pb
-from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.host.fs.files import make_dirs
 from pykubelet.observe.pleg.decide import RelistPeriods
 from pykubelet.observe.pleg.loop import Pleg, PlegCells
-from pykubelet.testing.cri.fake import FakeRuntime
 from pykubelet.testing.cri.fake_state import FakeContainer
+from pykubelet.testing.cri.in_memory import MemoryRuntime
 
-QUICK = BackoffPolicy(initial_s=0.2, cap_s=1.0)
+CRASH = BackoffPolicy(initial_s=10.0, cap_s=300.0)
+#: Longer than anything takes that a test waits for.
+WITHIN_S = 600.0
 
 
 class Images:
@@ -161,7 +163,8 @@ class Volumes:
 
 @dataclass
 class Node:
-    fake: FakeRuntime
+    fake: MemoryRuntime
+    clock: Clock
     paths: Paths
     images: Images
     groups: Groups
@@ -183,7 +186,7 @@ class Node:
     def want(self, *pods: Pod, rejection: Rejection | None = None) -> None:
         for of in pods:
             known = self.wanted.get(PodUID(of.metadata.uid))
-            seen_at = known.seen_at if known is not None else SystemClock().wall()
+            seen_at = known.seen_at if known is not None else self.clock.wall()
             self.wanted[PodUID(of.metadata.uid)] = RosterPod(of, "file", seen_at, rejection)
         self.publish()
 
@@ -213,7 +216,7 @@ class Node:
         ]
 
     async def wait_life(
-        self, name: str, condition: Callable[[PodLifecycle], bool], within_s: float = 18.0
+        self, name: str, condition: Callable[[PodLifecycle], bool], within_s: float = WITHIN_S
     ) -> PodLifecycle:
         """Woken by changes, and reading by itself too, as `explain` does: a change of waits and timeline alone wakes no reader."""
         seen: list[PodLifecycle] = []
@@ -230,18 +233,18 @@ class Node:
                 await asyncio.wait_for(self.lifecycles.wait_for(is_so), 0.02)
         return seen[0]
 
-    async def wait_gone(self, *names: str, within_s: float = 18.0) -> None:
+    async def wait_gone(self, *names: str, within_s: float = WITHIN_S) -> None:
         """No lifecycle, container, sandbox or cgroup is left of these pods."""
         await self.wait_for(lambda: not any(self.life(name) or self.sandboxes(name) for name in names), within_s)
 
-    async def wait_for(self, condition: Callable[[], bool], within_s: float = 18.0) -> None:
+    async def wait_for(self, condition: Callable[[], bool], within_s: float = WITHIN_S) -> None:
         end = asyncio.get_running_loop().time() + within_s
         while not condition():
             if asyncio.get_running_loop().time() > end:
                 raise AssertionError(f"never so: {self.account()}")
             await asyncio.sleep(0.01)
 
-    async def wait_running(self, name: str, *containers: str, within_s: float = 18.0) -> None:
+    async def wait_running(self, name: str, *containers: str, within_s: float = WITHIN_S) -> None:
         wanted = set(containers or ("app",))
         await self.wait_for(lambda: wanted <= {c.config.metadata.name for c in self.running(name)}, within_s)
 
@@ -297,8 +300,8 @@ def static(of: Pod, name: str, uid: str) -> Pod:
 async def node(
     folder: Path,
     *,
-    fake: FakeRuntime | None = None,
-    crash: BackoffPolicy = QUICK,
+    fake: MemoryRuntime | None = None,
+    crash: BackoffPolicy = CRASH,
     sources_ready: bool = True,
     wanted: Iterable[Pod] = (),
     clock: Clock | None = None,
@@ -308,11 +311,11 @@ async def node(
     """Run the components until the block ends; a given `fake` is used and left as it is, else one is made."""
     own = fake is None
     if fake is None:
-        fake = FakeRuntime(str(folder / "cri.sock"))
+        fake = MemoryRuntime(str(folder / "cri.sock"), virtual_clock())
         fake.add_image(IMAGE)
-        await fake.start()
-    clock, flight = clock or SystemClock(), SingleFlight("test")
-    client = CriClient(fake.endpoint, timeout_s=20)
+        fake.start()
+    clock, flight = clock or virtual_clock(), SingleFlight("test")
+    client = fake.connect()
     roster, roster_writer = make_cell("roster", Roster())
     lifecycles, lifecycles_writer = make_cell("lifecycles", Lifecycles())
     observed, observed_writer = make_cell("observed", Observed())
@@ -326,6 +329,7 @@ async def node(
     paths = Paths(str(folder / "root"), str(folder / "logs"), str(folder / "links"))
     hooks, images, groups = HookRunner(client, recorder), Images(), Groups()
     stopper = ContainerStopper(client, hooks, clock, recorder, touched)
+    groups.pods |= {PodUID(sandbox.config.metadata.uid) for sandbox in fake.state.sandboxes.values()}
     volumes = Volumes(lifecycles, observed, mounts_writer)
     content, content_writer = make_cell("content", Content())
     claims, claims_writer = make_cell("claims", Claims())
@@ -357,7 +361,7 @@ async def node(
     )
     pleg = Pleg(client, clock, PlegCells(observed_writer, runtime), touched, periods or RelistPeriods(), recorder)
     writers = (roster_writer, runtime_writer, content_writer, evictions_writer, shutdown_writer)
-    made = Node(fake, paths, images, groups, volumes, *writers, lifecycles, observed, recorder, claims_writer)
+    made = Node(fake, clock, paths, images, groups, volumes, *writers, lifecycles, observed, recorder, claims_writer)
     made.sources_ready = sources_ready
     made.want(*wanted)
     async with Supervisor("test") as supervisor, work:
@@ -375,4 +379,4 @@ async def node(
             await asyncio.gather(*components, return_exceptions=True)
             await client.close()
             if own:
-                await fake.stop()
+                fake.stop()

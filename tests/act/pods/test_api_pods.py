@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from act.pods.node import named, node, static
 from act.pods.scenes import container, pod
 
 from pykubelet.base.api.core import Pod, PodStatus
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason, Stage
+
+pytestmark = pytest.mark.virtual_time
 
 WEB = named(pod(), "web")
 

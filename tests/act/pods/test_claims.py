@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from act.pods.node import Node, node
 from act.pods.scenes import container, pod
 
@@ -14,6 +15,8 @@ from pykubelet.base.model.claims import ClaimDevice, Claims, ContainerClaim, Pod
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.waits import CLAIMS_PREPARED, CLAIMS_UNPREPARED, Owner, Wait
+
+pytestmark = pytest.mark.virtual_time
 
 CDI = ("gpu.example.com/gpu=one",)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from act.pods.node import Node, named, node
 from act.pods.playbook import Playbook
 from act.pods.scenes import box, container, pod, running
@@ -14,6 +15,8 @@ from pykubelet.act.pods.model import ContentChanged
 from pykubelet.base.api.core import ConfigMap, ObjectMeta, Pod, RuntimeClass, Secret
 from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present
 from pykubelet.base.model.waits import Owner, Wait
+
+pytestmark = pytest.mark.virtual_time
 
 MAP = ObjectKey(ContentKind.CONFIG_MAP, "shop", "m")
 PULL = ObjectKey(ContentKind.SECRET, "shop", "pull")

@@ -12,10 +12,10 @@ from act.pods.node import WEB, Node, named, node, static
 from act.pods.scenes import IMAGE, container, pod, running_script, sidecar
 from support.file_calls import observed_file_calls
 from support.tracing import recorded
+from support.virtual_time import virtual_clock
 
 from pykubelet.act.pods.metrics import RESTARTED, START_DURATIONS, WORK_DURATIONS
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.model.evictions import Evictions, PodEviction
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
@@ -24,7 +24,10 @@ from pykubelet.base.model.roster import Rejection, pod_ref
 from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.observe.pleg.decide import RelistPeriods
-from pykubelet.testing.cri.fake import FakeRuntime, RuntimeFault
+from pykubelet.testing.cri.fake_handles import RuntimeFault
+from pykubelet.testing.cri.in_memory import MemoryRuntime
+
+pytestmark = pytest.mark.virtual_time
 
 
 def has_attempt(n: Node, name: str, attempt: int) -> bool:
@@ -217,33 +220,26 @@ async def test_a_pod_that_completes_keeps_its_containers_until_it_is_removed(tmp
 
 
 async def test_a_container_that_ends_is_started_again_first_at_once_then_after_a_pause(tmp_path: Path) -> None:
-    async with node(tmp_path, crash=BackoffPolicy(2.0, 20.0)) as n:
+    async with node(tmp_path, crash=BackoffPolicy(10.0, 300.0)) as n:
         n.want(named(running_script("sleep 0.05; exit 1"), "web"))
         life = await n.wait_life("web", lambda life: "app" in life.start_errors)
         assert life.start_errors["app"].reason == "CrashLoopBackOff"
-        assert life.start_errors["app"].message == "back-off 2s restarting failed container=app pod=web_shop(uid-web)"
+        assert life.start_errors["app"].message == "back-off 10s restarting failed container=app pod=web_shop(uid-web)"
         assert len(n.containers("web")) == 2, "the first restart did not wait"
+        began = n.clock.monotonic()
         await n.wait_for(lambda: len(n.containers("web")) == 3)
+        assert n.clock.monotonic() - began == pytest.approx(10.0, abs=0.1)
         assert set(n.messages("BackOff")) == {"Back-off restarting failed container app in pod web_shop(uid-web)"}
         counts = [c.config.annotations["io.kubernetes.container.restartCount"] for c in n.containers("web")]
         assert counts == ["0", "1", "2"]
 
 
-class JumpingClock(SystemClock):
-    """`jump_s`: how far the wall clock is set."""
-
-    jump_s = 0.0
-
-    def wall(self) -> float:
-        return super().wall() + self.jump_s
-
-
 @pytest.mark.parametrize("jump_s", [-3600.0, 3600.0])
 async def test_a_wall_clock_that_jumps_changes_no_back_off_deadline_or_grace(jump_s: float, tmp_path: Path) -> None:
     """The components at work: a crash loop, a deadline and a stop under way while the clock is set."""
-    clock = JumpingClock()
+    clock = virtual_clock()
     deaf = container("app", command=["sh", "-c", "trap '' TERM; sleep 1000"])
-    async with node(tmp_path, crash=BackoffPolicy(1.0, 60.0), clock=clock) as n:
+    async with node(tmp_path, crash=BackoffPolicy(60.0, 300.0), clock=clock) as n:
 
         async def took_s(waiting: Awaitable[object]) -> float:
             began = clock.monotonic()
@@ -251,8 +247,8 @@ async def test_a_wall_clock_that_jumps_changes_no_back_off_deadline_or_grace(jum
             return clock.monotonic() - began
 
         n.want(named(running_script("sleep 0.05; exit 1"), "crash"))
-        n.want(named(pod(container("app", command=["sh", "-c", "sleep 1000"]), activeDeadlineSeconds=3), "deadline"))
-        n.want(named(pod(deaf, terminationGracePeriodSeconds=3), "deaf"))
+        n.want(named(pod(container("app", command=["sh", "-c", "sleep 1000"]), activeDeadlineSeconds=30), "deadline"))
+        n.want(named(pod(deaf, terminationGracePeriodSeconds=40), "deaf"))
         killed = n.wait_life("deadline", lambda life: life.kill_reason is KillReason.DEADLINE)
         async with asyncio.TaskGroup() as tasks:
             deadline = tasks.create_task(took_s(killed))
@@ -261,23 +257,25 @@ async def test_a_wall_clock_that_jumps_changes_no_back_off_deadline_or_grace(jum
             n.unwant("deaf")
             deaf_gone = tasks.create_task(took_s(n.wait_gone("deaf")))
             await n.wait_life("crash", lambda life: "app" in life.start_errors)
-            clock.jump_s = jump_s
+            clock.jump_wall(jump_s)
             await n.wait_for(lambda: len(n.containers("crash")) == 3)
         _, second, third = sorted(n.containers("crash"), key=lambda c: c.created_at)[:3]
-        assert third.created_at - second.finished_at > 0.5e9, "the back-off is a second, by the runtime's own clock"
-        assert deadline.result() > 2.5 and deaf_gone.result() > 2.5
+        pause_s = (third.created_at - second.finished_at) / 1e9
+        assert pause_s == pytest.approx(60.0, abs=0.1), "the back-off, by the runtime's own clock"
+        assert deadline.result() == pytest.approx(30.0, abs=0.1)
+        assert deaf_gone.result() == pytest.approx(40.0, abs=0.1)
 
 
 async def test_what_is_made_after_the_wall_clock_was_set_back_is_the_newest(tmp_path: Path) -> None:
-    clock = JumpingClock()
-    fake = FakeRuntime(str(tmp_path / "cri.sock"), clock)
+    clock = virtual_clock()
+    fake = MemoryRuntime(str(tmp_path / "cri.sock"), clock)
     fake.add_image(IMAGE)
-    await fake.start()
+    fake.start()
     async with node(tmp_path, fake=fake, clock=clock) as n:
         n.want(WEB, named(WEB, "other"))
         await n.wait_running("web")
         await n.wait_running("other")
-        clock.jump_s = -3600.0
+        clock.jump_wall(-3600.0)
         fake.state.stop_sandbox(n.running("web")[0].sandbox)
         fake.state.end(n.running("other")[0], 1)
         for name in ("web", "other"):
@@ -289,9 +287,9 @@ async def test_what_is_made_after_the_wall_clock_was_set_back_is_the_newest(tmp_
         # one more, never started, where the container's end is heard of before that of its sandbox
         before = made()
         assert before in ([3, 4], [3, 5])
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(60.0)
         assert made() == before
-    await fake.stop()
+    fake.stop()
 
 
 async def test_a_dead_sandbox_is_replaced(tmp_path: Path) -> None:
@@ -352,7 +350,7 @@ async def test_a_pod_removed_in_the_middle_of_its_start_leaves_nothing(tmp_path:
         await n.wait_for(lambda: bool(n.fake.called("RunPodSandbox")))
         n.unwant("web")
         await n.wait_gone("web")
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(60.0)
         assert not n.sandboxes("web")
 
 
@@ -393,8 +391,8 @@ async def test_many_pods_come_and_go_at_once(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
         n.want(*(named(WEB, name) for name in names))
         for name in names:
-            await n.wait_running(name, within_s=60)
+            await n.wait_running(name)
         assert len(n.fake.called("RunPodSandbox")) == len(n.fake.called("StartContainer")) == 12
         n.unwant(*names)
-        await n.wait_gone(*names, within_s=60)
+        await n.wait_gone(*names)
         assert not n.fake.state.containers

@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 from pathlib import Path
 
+import pytest
 from act.pods.node import WEB, named, node
 from act.pods.scenes import IMAGE, container, pod, sidecar
 from msgspec.structs import force_setattr
+from support.virtual_time import virtual_clock
 
 from pykubelet.act.images.model import ImageError, ImageRequest
 from pykubelet.act.resources.model import CgroupError
@@ -22,7 +24,11 @@ from pykubelet.base.model.observed import BeingStopped, PodTouched
 from pykubelet.base.model.waits import Owner
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.observe.pleg.decide import RelistPeriods
-from pykubelet.testing.cri.fake import FakeFeatures, FakeRuntime, RuntimeFault
+from pykubelet.testing.cri.fake_answers import FakeFeatures
+from pykubelet.testing.cri.fake_handles import RuntimeFault
+from pykubelet.testing.cri.in_memory import MemoryRuntime
+
+pytestmark = pytest.mark.virtual_time
 
 SANDBOX_CALL = "RunPodSandbox: network and pause container"
 
@@ -125,9 +131,9 @@ class _Forgetful(Mailbox[PodTouched | BeingStopped]):
 
 
 async def test_a_pod_whose_touch_was_lost_is_read_after_the_next_relist(tmp_path: Path) -> None:
-    fake = FakeRuntime(str(tmp_path / "cri.sock"), features=FakeFeatures(containerd_events=False))
+    fake = MemoryRuntime(str(tmp_path / "cri.sock"), virtual_clock(), FakeFeatures(containerd_events=False))
     fake.add_image(IMAGE)
-    await fake.start()
+    fake.start()
     fake.inject(RuntimeFault("ExecSync", delay_s=0.4))  # meanwhile the sidecar is seen running
     touched, periods = _Forgetful(), RelistPeriods(without_events_s=0.1)
     hook = {"postStart": {"exec": {"command": ["true"]}}}
@@ -138,7 +144,7 @@ async def test_a_pod_whose_touch_was_lost_is_read_after_the_next_relist(tmp_path
             await n.wait_for(lambda: len(n.running("web")) == 2)
             assert touched.lost == 1, "the one that was lost did not come again"
     finally:
-        await fake.stop()
+        fake.stop()
 
 
 async def test_a_bug_in_one_pods_work_is_reported_and_tried_again_while_others_go_on(tmp_path: Path) -> None:
@@ -348,7 +354,7 @@ async def test_nothing_is_asked_of_a_runtime_that_is_away_and_all_is_done_at_its
         n.want(named(WEB, "old"))
         await n.wait_running("old")
         well = n.runtime.get()
-        await n.fake.stop()
+        n.fake.stop()
         n.runtime.publish(replace(well, away=True, answer_error="connection refused"))
         n.want(WEB)
         n.unwant("old")
@@ -358,7 +364,7 @@ async def test_nothing_is_asked_of_a_runtime_that_is_away_and_all_is_done_at_its
         assert not (
             n.fake.called("StopContainer") or n.messages("FailedKillPod") or n.messages("FailedCreatePodSandBox")
         )
-        await n.fake.start()
+        n.fake.start()
         n.runtime.publish(replace(well, epoch=1))
         await n.wait_running("web")
         await n.wait_gone("old")
@@ -378,10 +384,10 @@ async def test_a_runtime_that_restarts_loses_no_pod_and_starts_nothing_twice(tmp
         n.want(WEB)
         await n.wait_running("web")
         first = n.running("web")[0].id
-        await n.fake.stop()
+        n.fake.stop()
         n.want(named(WEB, "new"))
         await asyncio.sleep(0.3)
-        await n.fake.start()
+        n.fake.start()
         await n.wait_running("new")
         assert [c.id for c in n.containers("web")] == [first]
         assert len(n.sandboxes("web")) == 1

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from act.pods.node import WEB, Node, named, node, static
 from act.pods.scenes import IMAGE, container, pod, running_script
+from support.runtimes import memory_runtime
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.roster import RosterPod, pod_ref
 from pykubelet.base.model.sizing import SizeChange, size_of
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.testing.cri.fake import FakeRuntime, RuntimeFault
+from pykubelet.testing.cri.fake_handles import RuntimeFault
 from pykubelet.testing.cri.fake_state import FakeContainer
+from pykubelet.testing.cri.in_memory import MemoryRuntime
+
+pytestmark = pytest.mark.virtual_time
 
 # Static pods of one name, orphans, and the restart of the agent
 
@@ -40,15 +44,12 @@ async def test_the_older_static_pod_of_a_name_goes_first(tmp_path: Path) -> None
 
 
 @pytest.fixture
-async def runtime(tmp_path: Path) -> object:
-    fake = FakeRuntime(str(tmp_path / "cri.sock"))
-    fake.add_image(IMAGE)
-    await fake.start()
-    yield fake
-    await fake.stop()
+async def runtime(tmp_path: Path) -> AsyncIterator[MemoryRuntime]:
+    with memory_runtime(tmp_path, IMAGE) as fake:
+        yield fake
 
 
-async def test_a_restarted_agent_takes_over_what_runs(tmp_path: Path, runtime: FakeRuntime) -> None:
+async def test_a_restarted_agent_takes_over_what_runs(tmp_path: Path, runtime: MemoryRuntime) -> None:
     pods = [named(WEB, f"web-{number}") for number in range(4)]
     async with node(tmp_path, fake=runtime, wanted=pods) as n:
         for number in range(4):
@@ -58,7 +59,7 @@ async def test_a_restarted_agent_takes_over_what_runs(tmp_path: Path, runtime: F
     async with node(tmp_path, fake=runtime, wanted=pods) as n:
         for number in range(4):
             await n.wait_life(f"web-{number}", lambda life: any("taken up" in line.what for line in life.timeline))
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(60.0)
         assert {c.id for c in runtime.state.containers.values()} == before
         assert len(n.running("web-0")) == 1
     touching = {"RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox"}
@@ -66,7 +67,7 @@ async def test_a_restarted_agent_takes_over_what_runs(tmp_path: Path, runtime: F
 
 
 async def test_a_post_start_hook_that_was_running_when_the_agent_ended_is_run_again(
-    tmp_path: Path, runtime: FakeRuntime
+    tmp_path: Path, runtime: MemoryRuntime
 ) -> None:
     hook = {"postStart": {"exec": {"command": ["sleep", "1000"]}}}
     web = named(pod(container(lifecycle=hook), container("b")), "web")
@@ -92,7 +93,7 @@ async def test_a_post_start_hook_that_was_running_when_the_agent_ended_is_run_ag
     runtime.calls.clear()
     async with node(tmp_path, fake=runtime, wanted=[web]) as n:
         await n.wait_life("web", lambda life: any("taken up" in line.what for line in life.timeline))
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(60.0)
         assert not runtime.called("ExecSync"), "a hook that has ended is not run again"
 
 
@@ -100,7 +101,7 @@ async def answer_at_once(_container: FakeContainer, _command: list[str]) -> pb.E
     return pb.ExecSyncResponse()
 
 
-async def test_what_runs_and_is_not_desired_is_ended_within_a_second(tmp_path: Path, runtime: FakeRuntime) -> None:
+async def test_what_runs_and_is_not_desired_is_ended_within_a_second(tmp_path: Path, runtime: MemoryRuntime) -> None:
     async with node(tmp_path, fake=runtime, wanted=[WEB]) as n:
         await n.wait_running("web")
     async with node(tmp_path, fake=runtime) as n:
@@ -112,7 +113,9 @@ async def test_what_runs_and_is_not_desired_is_ended_within_a_second(tmp_path: P
         assert killing.pod == pod_ref(WEB) and killing.field_path == "spec.containers{app}"
 
 
-async def test_what_is_not_desired_any_more_still_gets_its_pre_stop_hook(tmp_path: Path, runtime: FakeRuntime) -> None:
+async def test_what_is_not_desired_any_more_still_gets_its_pre_stop_hook(
+    tmp_path: Path, runtime: MemoryRuntime
+) -> None:
     hook = {"preStop": {"exec": {"command": ["say", "goodbye"]}}}
     web = named(pod(container(lifecycle=hook), terminationGracePeriodSeconds=1), "web")
     async with node(tmp_path, fake=runtime, wanted=[web]) as n:
@@ -125,16 +128,16 @@ async def test_what_is_not_desired_any_more_still_gets_its_pre_stop_hook(tmp_pat
     assert order == ["ExecSync", "StopContainer"]
 
 
-async def test_nothing_is_killed_before_all_sources_have_reported(tmp_path: Path, runtime: FakeRuntime) -> None:
+async def test_nothing_is_killed_before_all_sources_have_reported(tmp_path: Path, runtime: MemoryRuntime) -> None:
     async with node(tmp_path, fake=runtime, wanted=[WEB, named(WEB, "other")]) as n:
         await n.wait_running("web")
         await n.wait_running("other")
     async with node(tmp_path, fake=runtime, wanted=[WEB], sources_ready=False) as n:
         await n.wait_life("web", lambda life: True)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(60.0)
         assert len(n.running("other")) == 1
         n.unwant("web")
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(60.0)
         assert len(n.running("web")) == 1
         n.want(WEB)
         n.sources_ready = True
@@ -144,7 +147,7 @@ async def test_nothing_is_killed_before_all_sources_have_reported(tmp_path: Path
 
 
 async def test_a_manifest_changed_while_the_agent_was_down_replaces_the_old_pod(
-    tmp_path: Path, runtime: FakeRuntime
+    tmp_path: Path, runtime: MemoryRuntime
 ) -> None:
     old, new = static(WEB, "web", "uid-old"), static(WEB, "web", "uid-new")
     async with node(tmp_path, fake=runtime, wanted=[old]) as n:
@@ -157,7 +160,7 @@ async def test_a_manifest_changed_while_the_agent_was_down_replaces_the_old_pod(
 
 
 async def test_a_pod_that_cannot_be_read_after_a_restart_is_not_made_again(
-    tmp_path: Path, runtime: FakeRuntime
+    tmp_path: Path, runtime: MemoryRuntime
 ) -> None:
     async with node(tmp_path, fake=runtime, wanted=[WEB]) as n:
         await n.wait_running("web")
@@ -168,12 +171,12 @@ async def test_a_pod_that_cannot_be_read_after_a_restart_is_not_made_again(
         assert life.waits[0].detail == "what it has of the pod is not known yet"
         runtime.withdraw(fault)
         await n.wait_life("web", lambda life: any("taken up" in line.what for line in life.timeline))
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(60.0)
         assert len(n.running("web")) == 1
     assert len([c for c in runtime.called("RunPodSandbox") if c.pod == "web"]) == 1
 
 
-async def test_a_resize_that_was_under_way_goes_on_after_a_restart(tmp_path: Path, runtime: FakeRuntime) -> None:
+async def test_a_resize_that_was_under_way_goes_on_after_a_restart(tmp_path: Path, runtime: MemoryRuntime) -> None:
     def sized(cpu: str) -> Pod:
         return named(pod(container(resources={"requests": {"cpu": cpu}, "limits": {"cpu": cpu}})), "web")
 
@@ -181,7 +184,7 @@ async def test_a_resize_that_was_under_way_goes_on_after_a_restart(tmp_path: Pat
         await n.wait_running("web")
     runtime.calls.clear()
     async with node(tmp_path, fake=runtime, sources_ready=False) as n:
-        change = SizeChange(size_of(sized("200m")), SystemClock().wall())
+        change = SizeChange(size_of(sized("200m")), n.clock.wall())
         n.wanted[PodUID("uid-web")] = RosterPod(sized("400m"), "api", 1.0, change=change)
         n.sources_ready = True
         n.publish()
@@ -191,15 +194,19 @@ async def test_a_resize_that_was_under_way_goes_on_after_a_restart(tmp_path: Pat
         assert len(n.containers("web")) == 1
 
 
-async def test_a_crash_of_the_agent_at_any_moment_starts_nothing_twice(tmp_path: Path, runtime: FakeRuntime) -> None:
+async def test_a_crash_of_the_agent_at_any_moment_starts_nothing_twice(tmp_path: Path, runtime: MemoryRuntime) -> None:
+    """Each agent comes a few iterations of the event loop further than the one before, until one has started all pods."""
     pods = [named(WEB, f"web-{number}") for number in range(5)]
-    for pause in (0.0, 0.01, 0.02, 0.03, 0.05, 0.08):
-        async with node(tmp_path, fake=runtime, wanted=pods):
-            await asyncio.sleep(pause)
+    for iterations in range(0, 1000, 3):
+        async with node(tmp_path, fake=runtime, wanted=pods) as n:
+            for _ in range(iterations):
+                await asyncio.sleep(0)
+            if all(n.running(f"web-{number}") for number in range(5)):
+                break
     async with node(tmp_path, fake=runtime, wanted=pods) as n:
         for number in range(5):
             await n.wait_running(f"web-{number}")
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(60.0)
         assert [len(n.running(f"web-{number}")) for number in range(5)] == [1] * 5
         await asyncio.sleep(0)
         assert isinstance(n, Node)

@@ -7,14 +7,17 @@ import asyncio
 import pytest
 from act.pods.playbook import Playbook
 from act.pods.scenes import WALL, box, container, exited, pod, probes, running
+from support.virtual_time import virtual_clock
 
 from pykubelet.act.pods.waitbook import SHOW_AFTER_S, WaitBook, WaitsChanged, general_wait, waits_of
-from pykubelet.base.kit.clock import ManualClock, SystemClock
+from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason
 from pykubelet.base.model.probes import ProbeResult
 from pykubelet.base.model.waits import Owner, Wait
+
+pytestmark = pytest.mark.virtual_time
 
 
 def waits_now(play: Playbook) -> list[Wait]:
@@ -199,10 +202,10 @@ async def test_short_waits_are_not_shown_and_long_ones_keep_their_beginning() ->
 
 async def test_the_end_of_a_wait_is_reported_together_with_the_next_one() -> None:
     changes: Mailbox[WaitsChanged] = Mailbox("waits")
-    book, play = WaitBook(SystemClock(), changes), Playbook(pod())
+    book, play = WaitBook(virtual_clock(), changes), Playbook(pod())
 
     async def next_waits() -> list[str]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(1):
             assert len(await changes.get_all()) == 1
         return [wait.what for wait in book.snapshot(play.state) if wait.owner == Owner.CONTAINER]
 

@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 from act.pods.playbook import RULES
 from act.pods.scenes import REF, WALL, box, pod, running, view
+from support.virtual_time import clock_of_loop
 
 from pykubelet.act.pods.execute import PodExecution
 from pykubelet.act.pods.metrics import PullTime
@@ -28,13 +29,14 @@ from pykubelet.act.pods.model import (
 from pykubelet.act.pods.waitbook import WaitBook, WaitsChanged
 from pykubelet.act.pods.worker import PodWorker, WorkerCrashed
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.clock import Clock, ManualClock, SystemClock
+from pykubelet.base.kit.clock import Clock, ManualClock
 from pykubelet.base.kit.mailbox import Post, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
 from pykubelet.base.model.observed import PodTouched
 
+pytestmark = pytest.mark.virtual_time
 REMOVED = KillReason.REMOVED
 
 
@@ -46,7 +48,7 @@ class Work:
     sync_gate: asyncio.Event = field(default_factory=asyncio.Event)
     stop_gate: asyncio.Event = field(default_factory=asyncio.Event)
     attention: asyncio.Event = field(default_factory=asyncio.Event)
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = field(default_factory=clock_of_loop)
     recorder: Sink[KubeEvent] = field(default_factory=Sink)
     post_starting: Mapping[str, int] = field(default_factory=dict)
     is_stopped: bool = False
@@ -109,7 +111,7 @@ async def settle() -> None:
 
 
 def look(*things: object, ago: float = 0.0) -> RuntimeChanged:
-    now = SystemClock().monotonic()
+    now = clock_of_loop().monotonic()
     return RuntimeChanged(view(*things, read_at=now - ago), WALL)  # type: ignore[arg-type]
 
 
@@ -252,7 +254,7 @@ async def test_the_timeline_reports_what_was_done_and_why() -> None:
 
 async def test_a_pod_that_is_taken_up_after_its_deadline_starts_nothing() -> None:
     work = Work()
-    async with worker(work, pod(activeDeadlineSeconds=60), since=SystemClock().monotonic() - 61) as it:
+    async with worker(work, pod(activeDeadlineSeconds=60), since=clock_of_loop().monotonic() - 61) as it:
         it.mailbox.post(look())
         await settle()
         assert work.log == ["stop 30"]
@@ -276,5 +278,5 @@ async def test_a_wall_clock_that_jumps_moves_no_deadline(jump: float) -> None:
         assert kill_reason() is None
         clock.advance(1)
         it.mailbox.post(SpecChanged(of, "looked at again"))
-        await asyncio.sleep(0.01)
+        await settle()
         assert kill_reason() is KillReason.DEADLINE

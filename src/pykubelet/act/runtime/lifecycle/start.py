@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Collection, Coroutine, Mapping, Sequence
-from typing import Any, assert_never
+from collections.abc import Collection, Mapping, Sequence
+from typing import assert_never
 
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_words, words_for_log
 from pykubelet.act.runtime.lifecycle.metrics import STARTED_CONTAINERS, STARTED_CONTAINERS_ERRORS, container_kind
@@ -188,10 +188,8 @@ class ContainerStarter:
         path = container_field_path(pod, container.name)
         self._recorder.post(normal(EVENT_CREATED, "Container created", pod_ref(pod), path))
         try:
-            # an interrupted call would leave a container that could not be started
-            starting = finish(self._cri.start_container(container_id), START_LIMIT_S)
             error, _ = await asyncio.gather(
-                _error_of(starting), self._link_log(pod, container, container_id, count, settings)
+                self._start(container_id), self._link_log(pod, container, container_id, count, settings)
             )
             if error is not None:
                 raise error
@@ -204,6 +202,14 @@ class ContainerStarter:
             return Unstarted(container_id, failed)
         self._recorder.post(normal(EVENT_STARTED, "Container started", pod_ref(pod), path))
         return container_id
+
+    async def _start(self, container_id: ContainerID) -> CriError | None:
+        """Start a container. An interrupted call would leave one that could not be started, so the call is finished."""
+        try:
+            await finish(self._cri.start_container(container_id), START_LIMIT_S)
+        except CriError as error:
+            return error
+        return None
 
     async def _has_ended(self, sandbox: Sandbox, pauses: Sequence[float] = ()) -> bool:
         """Whether the sandbox takes no containers any more. While it does, the runtime is asked again after each of `pauses`."""
@@ -298,14 +304,6 @@ class ContainerStarter:
         if not isinstance(outcome, Done):
             error = outcome.error if isinstance(outcome, Failed) else "the directory of the links does not answer"
             log.warning("cannot link a container's log", pod=ref, error=error)
-
-
-async def _error_of(call: Coroutine[Any, Any, object]) -> CriError | None:
-    try:
-        await call
-    except CriError as error:
-        return error
-    return None
 
 
 def _make_files(
