@@ -1,16 +1,17 @@
-"""A PLEG in front of a fake runtime, with pods that tests make in the runtime directly."""
+"""A PLEG in front of a fake runtime in virtual time, with pods that tests make in the runtime directly."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.virtual_time import virtual_clock
+
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
-from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model import labels
@@ -24,8 +25,9 @@ from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.edges.cri.events import HintKind, RuntimeEventSource, RuntimeHint, StreamLost, watch_runtime
 from pykubelet.observe.pleg.decide import RelistPeriods
 from pykubelet.observe.pleg.loop import Hints, Pleg, PlegCells
-from pykubelet.testing.cri.fake import FakeFeatures, FakeRuntime
+from pykubelet.testing.cri.fake_answers import FakeFeatures
 from pykubelet.testing.cri.fake_state import FakeContainer, FakeSandbox
+from pykubelet.testing.cri.in_memory import MemoryRuntime
 
 IMAGE = "busybox:1"
 RUNNING, EXITED = ObservedState.RUNNING, ObservedState.EXITED
@@ -39,8 +41,9 @@ def ref(name: str) -> PodRef:
 
 @dataclass
 class Stand:
-    fake: FakeRuntime
+    fake: MemoryRuntime
     client: CriClient
+    clock: Clock
     cell: Cell[Observed]
     mailbox: Mailbox[PodTouched | BeingStopped]
     published: list[Observed] = field(default_factory=list)
@@ -125,17 +128,18 @@ async def run_pleg(
     before: Callable[[Stand], None] | None = None,
 ) -> AsyncIterator[Stand]:
     """A running PLEG. `before` prepares the runtime; at the end of the block no task may have crashed."""
-    fake = FakeRuntime(str(folder / "cri.sock"), features=features)
+    clock = virtual_clock()
+    fake = MemoryRuntime(str(folder / "cri.sock"), clock, features)
     fake.add_image(IMAGE)
-    await fake.start()
-    client = CriClient(fake.endpoint, timeout_s=60)
+    fake.start()
+    client = fake.connect()
     cell, writer = make_cell("observed", Observed())
-    stand = Stand(fake, client, cell, Mailbox("pleg"))
+    stand = Stand(fake, client, clock, cell, Mailbox("pleg"))
     if before is not None:
         before(stand)
     cells = PlegCells(writer, stand.runtime.cell)
     noted = _noting(stand, hints)
-    pleg = Pleg(client, SystemClock(), cells, stand.mailbox, periods, stand.recorder, noted)
+    pleg = Pleg(client, clock, cells, stand.mailbox, periods, stand.recorder, noted)
     async with Supervisor("test") as supervisor:
         supervisor.start_root("keep", _keep(stand))
         running = supervisor.start_child("pleg", pleg.run())
@@ -147,7 +151,7 @@ async def run_pleg(
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             await client.close()
-            await fake.stop()
+            fake.stop()
 
 
 def _noting(stand: Stand, hints: Hints) -> Hints:
@@ -159,7 +163,7 @@ def _noting(stand: Stand, hints: Hints) -> Hints:
                 if hint.kind is HintKind.SUBSCRIBED:
                     if hints is watch_runtime:
                         await stand.until("followed by the runtime", lambda: stand.fake.subscribers)
-                    stand.subscribed_at = time.monotonic()
+                    stand.subscribed_at = stand.clock.monotonic()
                 yield hint
         finally:
             stand.subscribed_at = None

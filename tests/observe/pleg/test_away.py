@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 from observe.pleg.stand import Stand, pods, run_pleg
 
 from pykubelet.base.kit.values import replace
@@ -14,6 +15,8 @@ from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.events import RuntimeHint, watch_runtime
 from pykubelet.edges.cri.metrics import OPERATIONS
 from pykubelet.observe.pleg.decide import RelistPeriods
+
+pytestmark = pytest.mark.virtual_time
 
 NAMES = [f"pod-{number}" for number in range(10)]
 
@@ -44,7 +47,7 @@ async def test_a_runtime_that_is_away_is_hardly_asked_and_relisted_when_it_is_ba
     periods = RelistPeriods(with_events_s=30.0, without_events_s=0.05)
     async with run_pleg(tmp_path, periods, hints=asked, before=lambda stand: pods(stand, *NAMES)) as stand:
         await stand.wait_state(NAMES[-1], "app", ObservedState.RUNNING)
-        await stand.fake.stop()
+        stand.fake.stop()
         set_away(stand, True)
         before = questions()
         for name in NAMES:
@@ -53,7 +56,7 @@ async def test_a_runtime_that_is_away_is_hardly_asked_and_relisted_when_it_is_ba
         assert asked.times <= 3
         assert questions() - before <= 2 * len(NAMES) + 10, "one read of each pod, and no more"
         stand.make_pod("new", "app")
-        await stand.fake.start()
+        stand.fake.start()
         set_away(stand, False)
         await stand.wait_state("new", "app", ObservedState.RUNNING)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,10 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.events import HintKind
 from pykubelet.observe.pleg.decide import RelistPeriods
 from pykubelet.observe.pleg.metrics import LAST_SEEN, READ_DURATIONS, SUBSCRIPTIONS
-from pykubelet.testing.cri.fake import FakeFeatures, RuntimeFault
+from pykubelet.testing.cri.fake_answers import FakeFeatures
+from pykubelet.testing.cri.fake_handles import RuntimeFault
+
+pytestmark = pytest.mark.virtual_time
 
 STREAMS = [
     pytest.param(FakeFeatures(cri_events=False), id="containerd events"),
@@ -74,10 +76,10 @@ async def test_an_empty_runtime_is_an_answer_too(tmp_path: Path) -> None:
 async def test_a_runtime_that_comes_late_is_seen_when_it_comes(tmp_path: Path) -> None:
     async with run_pleg(tmp_path) as stand:
         await stand.listed()
-        await stand.fake.stop()
+        stand.fake.stop()
         stand.make_pod("web", "app")
         await asyncio.sleep(0.2)
-        await stand.fake.start()
+        stand.fake.start()
         await stand.wait_state("web", "app", RUNNING)
 
 
@@ -215,7 +217,7 @@ async def test_the_exit_is_not_read_when_the_container_is_removed_next(tmp_path:
         stand.mailbox.post(BeingStopped(ref("web"), container.id, is_over=True, for_good=True))
         await asyncio.sleep(0.1)
         assert len(stand.fake.called("ContainerStatus")) == calls
-        stand.mailbox.post(PodTouched(ref("web"), "removed", answer=Removed(time.monotonic())))
+        stand.mailbox.post(PodTouched(ref("web"), "removed", answer=Removed(stand.clock.monotonic())))
         await stand.wait(lambda now: now.pods[ref("web").uid].is_gone)
 
 
@@ -317,7 +319,7 @@ async def test_an_idle_node_makes_no_calls(tmp_path: Path) -> None:
     async with run_pleg(tmp_path, before=lambda stand: pods(stand, "a", "b", "c")) as stand:
         await stand.followed()
         before = len(stand.fake.calls)
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(290.0)
         assert len(stand.fake.calls) == before
 
 
@@ -340,13 +342,13 @@ async def test_what_happens_while_the_runtime_restarts_is_seen_afterwards(
 ) -> None:
     async with run_pleg(tmp_path, features=features, before=lambda stand: pods(stand, "web", "gone")) as stand:
         await stand.followed()
-        await stand.fake.stop()
+        stand.fake.stop()
         stand.fake.state.end(stand.fake.container("app", "web"), 1)
         sandbox = stand.fake.container("app", "gone").sandbox
         stand.fake.state.remove_sandbox(sandbox)
         await asyncio.sleep(0.1)
         assert stand.view("web") is not None, "a runtime that is away has not lost its pods"
-        await stand.fake.start()
+        stand.fake.start()
         await stand.wait_state("web", "app", EXITED)
         await stand.wait(lambda now: ref("gone").uid not in now.pods or now.pods[ref("gone").uid].is_gone)
         stand.start(stand.make_pod("new"), "app")
@@ -409,7 +411,7 @@ async def test_a_removed_pod_is_seen_to_be_gone(features: FakeFeatures, tmp_path
 async def test_a_touched_pod_is_read_even_when_nothing_changed(tmp_path: Path) -> None:
     async with run_pleg(tmp_path, before=lambda stand: pods(stand, "web")) as stand:
         first = (await stand.listed()).pods[ref("web").uid]
-        touched_at = time.monotonic()
+        touched_at = stand.clock.monotonic()
         stand.touch("web")
         observed = await stand.wait(lambda now: now.pods[ref("web").uid].read_at >= touched_at)
         assert observed.pods[ref("web").uid].containers == first.containers
@@ -430,7 +432,7 @@ async def test_a_touch_during_a_read_leads_to_another_one(tmp_path: Path) -> Non
         stand.touch("web")
         await asyncio.sleep(0.03)
         stand.fake.withdraw(slow)
-        touched_at = time.monotonic()
+        touched_at = stand.clock.monotonic()
         stand.touch("web")
         await stand.wait(lambda now: now.pods[ref("web").uid].read_at >= touched_at)
 
@@ -464,7 +466,7 @@ async def test_what_was_started_and_is_gone_already_is_not_shown(tmp_path: Path)
         sandbox = stand.fake.container("app").sandbox
         gone = stand.start(sandbox, "short")
         stand.fake.state.remove(gone)
-        touched_at = time.monotonic()
+        touched_at = stand.clock.monotonic()
         stand.mailbox.post(
             PodTouched(ref("web"), "test", answer=Started(SandboxID(sandbox.id), (ContainerID(gone.id),)))
         )
@@ -477,11 +479,11 @@ async def test_a_stopped_pod_is_read_only_when_its_exits_are_not_known(tmp_path:
         await stand.listed()
         app = stand.fake.container("app")
         stand.fake.state.end(app, 0)
-        stand.mailbox.post(PodTouched(ref("web"), "stopped", answer=Stopped(time.monotonic())))
+        stand.mailbox.post(PodTouched(ref("web"), "stopped", answer=Stopped(stand.clock.monotonic())))
         view = await stand.wait_state("web", "app", ObservedState.EXITED)
         assert view.sandboxes[0].ready
         lists = len(stand.fake.called("ListContainers"))
-        stand.mailbox.post(PodTouched(ref("web"), "stopped", answer=Stopped(time.monotonic())))
+        stand.mailbox.post(PodTouched(ref("web"), "stopped", answer=Stopped(stand.clock.monotonic())))
         await stand.wait(lambda now: not now.pods[ref("web").uid].sandboxes[0].ready)
         assert len(stand.fake.called("ListContainers")) == lists
 
@@ -497,7 +499,7 @@ async def test_a_removed_pod_is_gone_without_a_read_and_an_older_read_does_not_b
         await stand.until("reading", lambda: [len(stand.fake.called(method)) for method in lists] == [2, 2])
         assert slow.met
         calls = len(stand.fake.calls)
-        stand.mailbox.post(PodTouched(ref("web"), "removed", answer=Removed(time.monotonic())))
+        stand.mailbox.post(PodTouched(ref("web"), "removed", answer=Removed(stand.clock.monotonic())))
         await stand.wait(lambda now: now.pods[ref("web").uid].is_gone)
         await asyncio.sleep(0.3)
         view = stand.view("web")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from observe.pleg.stand import EXITED, RUNNING, Stand, pods, ref, run_pleg
 
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.observe.pleg.decide import RelistPeriods
-from pykubelet.testing.cri.fake import RuntimeFault
+from pykubelet.testing.cri.fake_handles import RuntimeFault
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def test_a_pod_whose_status_hangs_at_the_start_delays_no_other(tmp_path: Path) -> None:
