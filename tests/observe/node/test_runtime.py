@@ -1,4 +1,4 @@
-"""The runtime's readiness, against a fake runtime that serves real gRPC."""
+"""The runtime's readiness, against a fake runtime in virtual time."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.virtual_time import virtual_clock
 
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
-from pykubelet.base.kit.clock import ManualClock
+from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import replace
 from pykubelet.base.model.node import HandlerFeatures, RuntimeReady
 from pykubelet.base.model.observed import Observed
 from pykubelet.edges.cri import cri_pb2 as pb
-from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.observe.node.runtime import RuntimeLoop, RuntimePeriods, ready_of
-from pykubelet.testing.cri.fake import FakeRuntime, RuntimeFault
+from pykubelet.testing.cri.fake_handles import RuntimeFault
+from pykubelet.testing.cri.in_memory import MemoryRuntime
 
-FAST = RuntimePeriods(when_well_s=0.02, retries_s=(0.02,), answer_s=60.0)
+pytestmark = pytest.mark.virtual_time
 NETWORK = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni not set up"
 
 
@@ -68,41 +68,36 @@ def test_features_are_published_by_handler() -> None:
 
 @dataclass
 class Stand:
-    fake: FakeRuntime
+    fake: MemoryRuntime
     runtime: Cell[RuntimeReady]
     observed: CellWriter[Observed]
-    clock: ManualClock = field(default_factory=ManualClock)
+    clock: Clock
 
     async def wait(self, condition: Callable[[RuntimeReady], bool]) -> RuntimeReady:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(600):
             return await self.runtime.wait_for(condition)
 
 
 @pytest.fixture
 async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
-    async with standing(tmp_path, FAST) as found:
-        yield found
-
-
-@pytest.fixture
-async def hasty(tmp_path: Path) -> AsyncIterator[Stand]:
-    """For a runtime that does not answer."""
-    async with standing(tmp_path, replace(FAST, answer_s=0.5)) as found:
+    async with standing(tmp_path) as found:
         yield found
 
 
 @asynccontextmanager
-async def standing(tmp_path: Path, periods: RuntimePeriods) -> AsyncIterator[Stand]:
-    fake = FakeRuntime(str(tmp_path / "cri.sock"))
+async def standing(tmp_path: Path, periods: RuntimePeriods | None = None) -> AsyncIterator[Stand]:
+    clock = virtual_clock()
+    fake = MemoryRuntime(str(tmp_path / "cri.sock"), clock)
     cell, writer = make_cell("runtime", RuntimeReady())
-    observed, observed_writer = make_cell("observed", Observed(listed_at=1000.0))
-    found = Stand(fake, cell, observed_writer)
-    client = CriClient(fake.endpoint)
+    observed, observed_writer = make_cell("observed", Observed(listed_at=clock.monotonic()))
+    client = fake.connect()
     async with Supervisor("test") as supervisor:
-        supervisor.start_root("runtime", RuntimeLoop(client, found.clock, writer, observed, periods).run())
-        yield found
+        supervisor.start_root(
+            "runtime", RuntimeLoop(client, clock, writer, observed, periods or RuntimePeriods()).run()
+        )
+        yield Stand(fake, cell, observed_writer, clock)
     await client.close()
-    await fake.stop()
+    fake.stop()
 
 
 async def test_a_runtime_that_comes_later_is_found(stand: Stand) -> None:
@@ -110,14 +105,14 @@ async def test_a_runtime_that_comes_later_is_found(stand: Stand) -> None:
     assert not away.ok
     assert away.runtime_error == "container runtime status check may not have completed yet"
     assert "does not exist" in away.answer_error
-    await stand.fake.start()
+    stand.fake.start()
     found = await stand.wait(lambda now: now.ok)
     assert (found.name, found.answer_error, found.network_error, found.epoch) == ("fake", "", "", 0)
 
 
 async def test_a_network_that_is_not_ready_is_published_and_asked_for_again(stand: Stand) -> None:
     stand.fake.conditions.network_ready = False
-    await stand.fake.start()
+    stand.fake.start()
     found = await stand.wait(lambda now: now.checked)
     assert found.ok
     assert found.network_error.startswith("container runtime network not ready: NetworkReady=false reason:")
@@ -128,18 +123,16 @@ async def test_a_network_that_is_not_ready_is_published_and_asked_for_again(stan
 async def test_silence_counts_only_after_30_s(stand: Stand, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "pykubelet.node")
     logging.getLogger("pykubelet").propagate = True
-    await stand.fake.start()
+    stand.fake.start()
     await stand.wait(lambda now: now.ok)
     await asyncio.sleep(0)
     caplog.clear()
-    await stand.fake.stop()
+    stand.fake.stop()
     assert (await stand.wait(lambda now: bool(now.answer_error))).ok
-    stand.clock.advance(29.0)
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(24.5)
     assert stand.runtime.get().ok
-    stand.clock.advance(1.0)
     assert (await stand.wait(lambda now: not now.ok)).runtime_error == "container runtime is down"
-    await stand.fake.start()
+    stand.fake.start()
     assert (await stand.wait(lambda now: now.ok)).epoch == 1
     logged = [r.getMessage() for r in caplog.records if r.name == "pykubelet.node"]
     assert logged == [
@@ -152,70 +145,54 @@ async def test_silence_counts_only_after_30_s(stand: Stand, caplog: pytest.LogCa
 
 
 async def test_a_quick_restart_is_noticed(stand: Stand) -> None:
-    await stand.fake.start()
+    stand.fake.start()
     await stand.wait(lambda now: now.ok)
-    await stand.fake.stop()
-    await asyncio.sleep(0.03)  # file times are coarser than a hundredth of a second
-    await stand.fake.start()
+    stand.fake.stop()
+    stand.fake.start()
     assert (await stand.wait(lambda now: now.epoch == 1)).ok
 
 
 async def test_a_lost_connection_is_noticed_at_once(tmp_path: Path) -> None:
-    fake = FakeRuntime(str(tmp_path / "cri.sock"))
-    await fake.start()
-    cell, writer = make_cell("runtime", RuntimeReady())
-    observed, _ = make_cell("observed", Observed(listed_at=1000.0))
-    client = CriClient(fake.endpoint)
-    async with Supervisor("test") as supervisor, asyncio.timeout(60):
-        loop = RuntimeLoop(client, ManualClock(), writer, observed, replace(FAST, when_well_s=3600.0))
-        supervisor.start_root("runtime", loop.run())
+    async with standing(tmp_path, RuntimePeriods(when_well_s=3600.0)) as stand:
+        stand.fake.start()
         for _ in range(2):
-            await cell.wait_for(lambda now: now.ok and not now.answer_error)
-            await fake.stop()
-            await cell.wait_for(lambda now: bool(now.answer_error))
-            await fake.start()
-        await cell.wait_for(lambda now: now.epoch == 2)
-    await client.close()
-    await fake.stop()
+            await stand.wait(lambda now: now.ok and not now.answer_error)
+            stand.fake.stop()
+            await stand.wait(lambda now: bool(now.answer_error))
+            stand.fake.start()
+        await stand.wait(lambda now: now.epoch == 2)
 
 
 async def test_a_runtime_that_is_away_is_asked_when_it_has_made_its_socket(tmp_path: Path) -> None:
-    fake = FakeRuntime(str(tmp_path / "cri.sock"))
-    cell, writer = make_cell("runtime", RuntimeReady())
-    observed, _ = make_cell("observed", Observed(listed_at=1000.0))
-    client = CriClient(fake.endpoint)
-    async with Supervisor("test") as supervisor, asyncio.timeout(60):
-        loop = RuntimeLoop(client, ManualClock(), writer, observed, replace(FAST, retries_s=(0.1, 3600.0)))
-        supervisor.start_root("runtime", loop.run())
+    async with standing(tmp_path, RuntimePeriods(retries_s=(0.1, 3600.0))) as stand:
         for epoch in range(2):
-            await cell.wait_for(lambda now: now.away and not now.takes_calls)
+            await stand.wait(lambda now: now.away and not now.takes_calls)
             await asyncio.sleep(0.3)  # the next question comes in an hour
-            await fake.start()
-            found = await cell.wait_for(lambda now: now.takes_calls)
+            stand.fake.start()
+            found = await stand.wait(lambda now: now.takes_calls)
             assert (found.away, found.epoch) == (False, epoch)
-            await fake.stop()
-    await client.close()
+            stand.fake.stop()
 
 
-async def test_a_runtime_that_is_there_and_does_not_answer_is_not_away(hasty: Stand) -> None:
-    await hasty.fake.start()
-    await hasty.wait(lambda now: now.takes_calls)
-    hasty.fake.inject(RuntimeFault("Status", hang=True))
-    found = await hasty.wait(lambda now: bool(now.answer_error))
+async def test_a_runtime_that_is_there_and_does_not_answer_is_not_away(stand: Stand) -> None:
+    stand.fake.start()
+    await stand.wait(lambda now: now.takes_calls)
+    stand.fake.inject(RuntimeFault("Status", hang=True))
+    found = await stand.wait(lambda now: bool(now.answer_error))
     assert found.takes_calls, "its last good answer counts for a while"
 
 
-async def test_a_runtime_that_hangs_is_given_up_and_asked_again(hasty: Stand) -> None:
-    hang = hasty.fake.inject(RuntimeFault("Status", hang=True))
-    await hasty.fake.start()
-    found = await hasty.wait(lambda now: bool(now.answer_error) and "no answer within" in now.answer_error)
+async def test_a_runtime_that_hangs_is_given_up_and_asked_again(stand: Stand) -> None:
+    hang = stand.fake.inject(RuntimeFault("Status", hang=True))
+    stand.fake.start()
+    found = await stand.wait(lambda now: bool(now.answer_error) and "no answer within" in now.answer_error)
     assert not found.ok
-    hasty.fake.withdraw(hang)
-    assert (await hasty.wait(lambda now: now.ok)).epoch == 0
+    stand.fake.withdraw(hang)
+    assert (await stand.wait(lambda now: now.ok)).epoch == 0
 
 
 async def test_an_error_of_the_runtime_is_no_restart(stand: Stand) -> None:
-    await stand.fake.start()
+    stand.fake.start()
     await stand.wait(lambda now: now.ok)
     stand.fake.inject(RuntimeFault("Status", code=CriCode.INTERNAL, message="boom", times=1))
     await stand.wait(lambda now: "boom" in now.answer_error)
@@ -224,18 +201,17 @@ async def test_an_error_of_the_runtime_is_no_restart(stand: Stand) -> None:
 
 async def test_a_runtime_whose_pods_cannot_be_listed_is_not_well_until_they_can(stand: Stand) -> None:
     stand.observed.publish(Observed())
-    await stand.fake.start()
+    stand.fake.start()
     first = await stand.wait(lambda now: now.ok)
     assert first.pleg_error == "PLEG is not healthy: pleg has yet to be successful"
     stand.observed.publish(Observed(listed_at=stand.clock.monotonic()))
     await stand.wait(lambda now: not now.pleg_error)
     last = stand.clock.wall()
-    stand.clock.advance(31)
     late = await stand.wait(lambda now: now.unseen_since is not None)
-    assert late.ok and not late.pleg_error and late.unseen_since == last
-    stand.clock.advance(150)
+    assert stand.clock.wall() - last == pytest.approx(30.0, abs=5.0)
+    assert late.ok and not late.pleg_error and late.unseen_since == pytest.approx(last, abs=0.01)
     lost = await stand.wait(lambda now: bool(now.pleg_error))
     assert lost.pleg_error == "PLEG is not healthy: pleg was last seen active 3m0s ago; threshold is 3m0s"
-    assert lost.unseen_since == last
+    assert lost.unseen_since == pytest.approx(last, abs=0.01)
     stand.observed.publish(Observed(listed_at=stand.clock.monotonic()))
     await stand.wait(lambda now: not now.pleg_error and now.unseen_since is None)

@@ -1,10 +1,9 @@
-"""Plugins register over real sockets: another process, another implementation of gRPC."""
+"""Plugins register when their sockets appear, in virtual time."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,36 +13,31 @@ from typing import Any
 import pytest
 from support.csi import DRIVER, csi_driver
 from support.drivers import dra_driver
+from support.virtual_time import clock_of_loop
 
 from pykubelet.base.kit.cells import Cell, make_cell
-from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.plugins import Plugins, PluginType
 from pykubelet.observe.plugins.loop import PluginsLoop
 
+pytestmark = pytest.mark.virtual_time
+
 GPU = "gpu.example.com"
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a short name: that of a socket has at most 107 bytes."""
-    with tempfile.TemporaryDirectory(prefix="plugins-") as made:
-        yield Path(made)
 
 
 @asynccontextmanager
 async def watching(root: Path) -> AsyncIterator[Cell[Plugins]]:
     """A plugin watcher on `root`/plugins_registry."""
     cell, writer = make_cell("plugins", Plugins())
-    loop = PluginsLoop(f"{root}/plugins_registry", writer, SingleFlight("test"), SystemClock())
+    loop = PluginsLoop(f"{root}/plugins_registry", writer, SingleFlight("test"), clock_of_loop())
     async with Supervisor("test") as tasks:
         tasks.start_root("plugins", loop.run())
         yield cell
 
 
 async def until(cell: Cell[Plugins], condition: Callable[[Plugins], bool]) -> Plugins:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(600):
         return await cell.wait_for(condition)
 
 
@@ -82,7 +76,7 @@ async def test_a_socket_that_is_created_again_registers_again(folder: Path) -> N
 async def test_a_socket_in_a_new_directory_registers(folder: Path) -> None:
     async with dra_driver(folder) as driver, watching(folder / "agent") as cell:
         registry = folder / "agent" / "plugins_registry"
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(600):
             while not registry.is_dir():  # noqa: ASYNC110 - a file has no event
                 await asyncio.sleep(0.01)
         deep = registry / "a" / "b"
@@ -189,7 +183,7 @@ async def test_a_directory_that_cannot_be_read_hides_no_other(folder: Path) -> N
     closed, gone, new = registry / "closed" / "a.sock", registry / "gone.sock", registry / "new.sock"
     closed.parent.mkdir(parents=True)
 
-    async def listen(path: Path) -> asyncio.Server:
+    async def listen(path: Path) -> asyncio.AbstractServer:
         return await asyncio.start_unix_server(lambda _, writer: writer.close(), path)
 
     async with await listen(closed), await listen(gone), watching(folder) as cell:

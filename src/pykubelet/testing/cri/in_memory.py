@@ -39,6 +39,7 @@ class MemoryRuntime(FakeHandles):
         self.counted: Counter[str] = Counter()
         self.channels: set[MemoryChannel] = set()
         self.is_up = False
+        self._starts = 0
         self.supervisor = Supervisor("memory-runtime")
         self._serving = self._tables()
 
@@ -46,6 +47,8 @@ class MemoryRuntime(FakeHandles):
         """Accept calls."""
         with open(self.path, "w", encoding="ascii"):
             self.is_up = True
+        self._starts += 1
+        os.utime(self.path, (self._starts, self._starts))  # each socket is another file, however quick a restart is
 
     def stop(self) -> None:
         """Calls and streams break, the socket is gone, the state is kept. Does nothing if it is stopped."""
