@@ -8,6 +8,7 @@ as much more. An input over the limit is run again, since CPU time has noise upw
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import gc
 import os
@@ -15,8 +16,9 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -128,6 +130,33 @@ def _calibrate() -> float:
         total += i & 7
     assert total
     return time.thread_time() - began
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """How much more memory of the machine the process has at most while `work` runs than before: its resident set."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")  # the highest so far is forgotten
+    before = _status("VmRSS")
+    work()
+    return _status("VmHWM") - before
+
+
+def _status(field: str) -> int:
+    found = re.search(rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1]) << 10
+
+
+@contextlib.contextmanager
+def no_collections() -> Iterator[None]:
+    """Without pauses for the cyclic garbage of other tests."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def count_instructions(work: Callable[[], object]) -> int:

@@ -96,7 +96,7 @@ def plan(volume: Volume, content: Content, pod: Pod | None = None) -> Plan:
 
 def files(plan: Plan) -> dict[str, tuple[bytes, int]]:
     assert isinstance(plan, PayloadPlan), plan
-    return {file.path: (file.data, file.mode) for file in plan.files}
+    return {file.path: (file.content, file.mode) for file in plan.files}
 
 
 # What becomes of an object
@@ -266,7 +266,7 @@ def texts(commands: list[Command]) -> list[str]:
 
 def written(commands: list[Command]) -> list[dict[str, bytes]]:
     plans = [command.plan for command in commands if isinstance(command, SetUp)]
-    return [{file.path: file.data for file in plan.files} for plan in plans if isinstance(plan, PayloadPlan)]
+    return [{file.path: file.content for file in plan.files} for plan in plans if isinstance(plan, PayloadPlan)]
 
 
 def test_a_pod_waits_by_name_and_is_set_up_by_the_answer() -> None:

@@ -314,7 +314,7 @@ def test_labels_that_change_are_written_again_and_the_pod_stays_ready() -> None:
     [command] = driver.see(InputsChanged(inputs(roster(make_pod(labels_volume(), labels={"a": "2"})))))
     assert isinstance(command, SetUp)
     assert isinstance(command.plan, PayloadPlan)
-    assert command.plan.files[0].data == b'a="2"'
+    assert command.plan.files[0].content == b'a="2"'
     assert driver.up().ready
     # It changes again while it is being written.
     assert driver.see(InputsChanged(inputs(roster(make_pod(labels_volume(), labels={"a": "3"}))))) == []

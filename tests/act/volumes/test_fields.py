@@ -12,7 +12,7 @@ from pykubelet.act.volumes.kind import Plan, RefusedPlan, UndecidedPlan
 from pykubelet.act.volumes.kinds.empty_dir import EmptyDirPlan
 from pykubelet.act.volumes.kinds.host_path import HostPathPlan
 from pykubelet.act.volumes.model import Inputs
-from pykubelet.act.volumes.payloads.payload import PayloadPlan
+from pykubelet.act.volumes.payloads.payload import PayloadFile, PayloadPlan
 from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import (
@@ -62,7 +62,7 @@ PATHS = Paths("/k", "/logs")
 )
 def test_fields(path: str, value: str) -> None:
     pod = make_pod(labels={"zone": "a\nb", "app": 'w"eb'}, annotations={"example.com/x": "grün"})
-    assert field_value(pod, path) == value
+    assert PayloadFile("x", field_value(pod, path), 0o644).content.decode() == value
 
 
 @pytest.mark.parametrize("path", ["status.podIP", "spec.nodeName", "metadata.labels[app]", "metadata.finalizers"])
@@ -113,7 +113,7 @@ def test_projected_volumes_merge_sources_and_name_those_they_cannot_have() -> No
     )
     made = plan(Volume(name="v", projected=twice))
     assert isinstance(made, PayloadPlan)
-    assert [(f.path, f.data, f.mode) for f in made.files] == [("a", b"web", 0o400), ("b/c", b"web", 0o400)]
+    assert [(f.path, f.content, f.mode) for f in made.files] == [("a", b"web", 0o400), ("b/c", b"web", 0o400)]
     mapped = ProjectedVolumeSource(sources=(VolumeProjection(configMap=ConfigMapProjection(name="m")),))
     assert plan(Volume(name="v", projected=mapped)) == RefusedPlan("kube client is not configured")
 

@@ -28,7 +28,6 @@ from typing import assert_never
 
 from pykubelet.act.volumes import decide_devices, decide_expansions, decide_mounts
 from pykubelet.act.volumes.attach_limit import ask_for_attachments, attachments_read
-from pykubelet.act.volumes.decide_mounts import add_content_keys
 from pykubelet.act.volumes.model import (
     AttachmentsRead,
     Command,
@@ -56,6 +55,7 @@ from pykubelet.act.volumes.model import (
     TimerFired,
     VolumeExpanded,
     VolumeNeed,
+    VolumePlanned,
 )
 from pykubelet.act.volumes.needs import (
     affected,
@@ -112,6 +112,8 @@ def _take(work: Work, event: Event) -> None:
             decide_mounts.advance_due(work)
         case SetUpEnded():
             decide_mounts.set_up_ended(work, event)
+        case VolumePlanned():
+            decide_mounts.planned(work, event)
         case VolumeExpanded():
             decide_expansions.expanded(work, event)
         case TearDownEnded():
@@ -195,9 +197,8 @@ def _with_new_content(work: Work, affected_keys: Mapping[PodUID, Collection[Cont
     for uid, changed in affected_keys.items():
         pod = work.pods[uid]
         names = dict.fromkeys(name for key in changed for name in pod.keys[key] if name in pod.used)
-        if pod.pod is not None:
-            keys = add_content_keys(work, pod.pod, dict(pod.keys), (pod.used[name] for name in names))
-            work.pods[uid] = replace(pod, keys=keys)
+        for name in names:
+            work.add_keys(uid, pod.used[name])
         parts[uid] = list(names)
     return parts
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from pykubelet.act.volumes.claims import claim_of, resolve
 from pykubelet.act.volumes.decide_devices import release
@@ -19,6 +19,7 @@ from pykubelet.act.volumes.model import (
     Moment,
     MountPhase,
     Pass,
+    PlanVolume,
     PodDirectory,
     PodVolumes,
     RemovePodDirectory,
@@ -29,19 +30,19 @@ from pykubelet.act.volumes.model import (
     TearDownEnded,
     VolumeFailure,
     VolumeNeed,
+    VolumePlanned,
     VolumeState,
 )
 from pykubelet.act.volumes.needs import is_alive, is_running, is_same_pod, need_of, spec_of
-from pykubelet.act.volumes.registry import directory_of, kind_named, kind_of_persistent, volume_keys
+from pykubelet.act.volumes.registry import directory_of, is_heavy, kind_named, kind_of_persistent
 from pykubelet.act.volumes.selinux import MULTIPLE, short_mode
 from pykubelet.act.volumes.sharing import IN_USE, is_directory_busy, is_same_volume
 from pykubelet.act.volumes.work import MAX_RUNNING, Look, Work, as_left, identity, is_due, next_failure, wants
-from pykubelet.base.api.core import Pod, Volume
+from pykubelet.base.api.core import Volume
 from pykubelet.base.kit.values import replace
 from pykubelet.base.kit.work import WORK
-from pykubelet.base.model.content import ContentKey
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.needs import used_volumes, volume_uses
+from pykubelet.base.model.needs import volume_uses
 from pykubelet.base.model.roster import pod_ref
 
 
@@ -65,7 +66,8 @@ def _advance(work: Work, uid: PodUID, look: Look) -> None:
     spec = spec_of(uid, work.inputs)
     if spec is not None and (known.pod is None or not is_same_pod(known.pod, spec)):
         used = volume_uses(spec).used
-        known = replace(known, pod=spec, ref=pod_ref(spec), used=used, keys=content_keys(work, spec))
+        claims = frozenset(claim for volume in used.values() if (claim := claim_of(spec, volume)) is not None)
+        known = replace(known, pod=spec, ref=pod_ref(spec), used=used, claims=claims, keys={})
         work.remake(known)
         look = replace(look, keys=None, afresh=True)
     if need is not known.need:
@@ -95,29 +97,9 @@ def _look_at(work: Work, uid: PodUID, look: Look) -> None:
         todo = _provide(work, uid, todo)
     else:
         todo = _give_up(work, uid, todo)
-    work.pods[uid] = replace(work.pods[uid], todo=todo)
+    work.pods[uid] = replace(work.pods[uid], todo=todo if todo.keys else Pass())
     waits = len(work.pods[uid].busy) >= MAX_RUNNING
     (work.unfinished.add if todo.keys and not waits else work.unfinished.discard)(uid)
-
-
-def content_keys(work: Work, spec: Pod) -> dict[ContentKey, tuple[str, ...]]:
-    """The keys of the content that the pod's volumes are made from, and the names of the volumes that each is used for."""
-    return add_content_keys(work, spec, {}, used_volumes(spec))
-
-
-def add_content_keys(
-    work: Work, spec: Pod, keys: dict[ContentKey, tuple[str, ...]], volumes: Iterable[Volume]
-) -> dict[ContentKey, tuple[str, ...]]:
-    """Add the keys that these volumes are made from. Those that they are not made from any more stay, and do no harm."""
-    content = work.inputs.content
-    found: dict[ContentKey, list[str]] = {}
-    for volume in volumes:
-        for key in volume_keys(spec, volume, content):
-            if volume.name not in keys.get(key, ()):
-                found.setdefault(key, []).append(volume.name)
-    for key, names in found.items():
-        keys[key] = (*keys.get(key, ()), *dict.fromkeys(names))
-    return keys
 
 
 def found_on_disk(work: Work, found: tuple[FoundPod, ...], *, first: bool) -> None:
@@ -232,6 +214,8 @@ def _provide(work: Work, uid: PodUID, todo: Pass) -> Pass:
                 break
             work.looks_left -= 1
             present = work.pods[uid].volumes.get(key) or VolumeState(key, MountPhase.NEW, work.now.wall)
+            if todo.afresh or present.phase is MountPhase.NEW:
+                work.add_keys(uid, wanted)
             work.put(uid, key, _provide_volume(work, work.pods[uid], wanted, present, todo.cause, todo.afresh))
             _drop_found(work, uid, key)
         done += 1
@@ -256,11 +240,29 @@ def _drop_found(work: Work, uid: PodUID, key: str) -> None:
         work.put(uid, key, as_left(known))
 
 
+def planned(work: Work, event: VolumePlanned) -> None:
+    """Take a plan that was made in a thread. It counts even if something that it depends on has changed meanwhile: then it is made
+    again after it was carried out."""
+    pod = work.pods.get(event.uid)
+    state = pod.volumes.get(event.key) if pod is not None else None
+    if pod is None or state is None or state.planning is not event.request:
+        return
+    state, wanted = replace(state, planning=None), pod.used.get(event.key)
+    if event.plan is None:
+        state = replace(state, failure=next_failure(state.failure, "its plan could not be made", work.now))
+    elif wanted is not None and wants(pod):
+        state = _use_plan(work, pod, wanted, state, event.plan, "planned")
+    is_late = state.is_late and state.phase not in BUSY
+    work.put(event.uid, event.key, replace(state, is_late=False) if is_late else state)
+    _drop_found(work, event.uid, event.key)
+    work.look(event.uid, "planned", (event.key,) if is_late else (), afresh=is_late)
+
+
 def _provide_volume(
     work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState, cause: str, afresh: bool
 ) -> VolumeState:
     assert pod.pod is not None
-    if state.phase in BUSY:
+    if state.phase in BUSY or state.planning is not None:
         return replace(state, is_late=True) if afresh else state
     refused = _waits_for_change(state) or isinstance(state.plan, (RefusedPlan, UndecidedPlan))
     if not is_due(state.failure, work.now) and not (refused and afresh):
@@ -272,11 +274,18 @@ def _provide_volume(
             return state
     if state.phase is MountPhase.MOUNTED and not _may_refresh(state, again=again, afresh=afresh):
         return state
-    plan = work.plan(pod.pod, wanted)
-    if state.phase is MountPhase.MOUNTED:
-        return _refresh_volume(work, pod, wanted, state, plan)
     if state.phase is MountPhase.NEW:  # so that scans recognize it even without a plan
         state = replace(state, name=wanted.name, plugin=directory_of(wanted))
+    if is_heavy(wanted):
+        request = PlanVolume(pod.uid, wanted.name, pod.pod, wanted, work.inputs)
+        work.commands.append(request)
+        return replace(state, planning=request)
+    return _use_plan(work, pod, wanted, state, work.plan(pod.pod, wanted), cause)
+
+
+def _use_plan(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState, plan: Plan, cause: str) -> VolumeState:
+    if state.phase is MountPhase.MOUNTED:
+        return _refresh_volume(work, pod, wanted, state, plan)
     match plan:
         case RefusedPlan():
             return replace(state, plan=plan, failure=_refused(work, pod, wanted, state, plan))
@@ -353,7 +362,7 @@ def _is_in_use(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState) 
     """Whether another pod may have the persistent volume mounted, or runs and had it when the agent was started."""
     assert pod.pod is not None
     claim = claim_of(pod.pod, wanted)
-    others = (other for uid, other in work.pods.items() if uid != pod.uid and claim in other.keys)
+    others = (other for uid, other in work.pods.items() if uid != pod.uid and claim in other.claims)
     return _is_used_by_other(work, pod.uid, state) or any(is_running(one.uid, work.inputs) for one in others)
 
 
@@ -387,7 +396,7 @@ def _refresh_volume(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeSt
                 return replace(state, failure=None)
             if not work.is_staged(plan):
                 return state
-            work.commands.append(SetUp(pod.uid, state.name, plan, "repeated" if again else "content changed"))
+            work.commands.append(SetUp(pod.uid, wanted.name, plan, "repeated" if again else "content changed"))
             return replace(state, phase=MountPhase.REFRESHING, plan=plan, again_at=None)
     return state
 

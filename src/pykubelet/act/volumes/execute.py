@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Protocol, TypeVar, assert_never
 
 from pykubelet.act.volumes import disk
@@ -24,6 +25,7 @@ from pykubelet.act.volumes.kind import (
     DevicePlan,
     FoundDevice,
     Note,
+    Plan,
     SetUpContext,
     TransientError,
     UncertainError,
@@ -53,6 +55,7 @@ from pykubelet.act.volumes.model import (
     FoundPod,
     MakePodDirectory,
     Noted,
+    PlanVolume,
     PodCommand,
     ReadAttachments,
     RecordEvent,
@@ -68,7 +71,10 @@ from pykubelet.act.volumes.model import (
     TearDownEnded,
     UnstageDevice,
     VolumeExpanded,
+    VolumePlanned,
 )
+from pykubelet.act.volumes.payloads.budget import PayloadBudget
+from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.act.volumes.registry import kind_in, kind_named
 from pykubelet.act.volumes.results import Results
 from pykubelet.base.api.storage import VolumeAttachment
@@ -149,6 +155,7 @@ class Executor:
         self._tasks = tasks
         self._ended = ended
         self._results = Results(ended)
+        self._budget = PayloadBudget()
         self._events = events
         self._abandoned: set[str] = set()
 
@@ -176,6 +183,8 @@ class Executor:
                 self._results.begun(uid)
                 self._abandoned.discard(f"volume/{uid}/{key}")
                 self._results.ended(uid, await self._set_up_and_expand(command, plugins))
+            case PlanVolume(uid, key):
+                self._ended.post(VolumePlanned(uid, key, command, await self._plan(command)))
             case Abandon(uid, key):
                 self._abandoned.add(f"volume/{uid}/{key}")
             case ExpandVolume(uid, key):
@@ -214,6 +223,13 @@ class Executor:
                 self._ended.post(ScanFailed(ended.error) if found is None else Scanned(*found))
             case _:
                 assert_never(command)
+
+    async def _plan(self, command: PlanVolume) -> Plan | None:
+        """Make the plan of a volume in a thread. None if that does not end in time, or for an error that nothing expects."""
+        pod, volume, inputs = command.pod, command.volume, command.inputs
+        work = partial(plan_volume, pod, volume, inputs, self._paths)
+        ended, plan = await self._fly(f"plan/{command.uid}/{command.key}", work, SET_UP_S)
+        return plan if ended.result is Result.DONE else None
 
     async def _drivers_at_limit(self, drivers: Mapping[str, str]) -> tuple[str, ...]:
         """Those drivers whose attachment reports that the node is at its limit. An attachment that cannot be read reports nothing."""
@@ -265,7 +281,8 @@ class Executor:
             loop.call_soon_threadsafe(self._ended.post, Noted(command.uid, wanted))
 
         if mount is None:
-            context = SetUpContext(self._clock.wall(), self._quotas, note, lambda: self._go_on(key))
+            take_files = partial(self._budget.take, command.uid)
+            context = SetUpContext(self._clock.wall(), self._quotas, note, lambda: self._go_on(key), take_files)
             ended, _ = await self._fly(key, lambda: self._set_up(command, context), SET_UP_S)
             return ended
 
@@ -283,7 +300,9 @@ class Executor:
         def tear_down() -> None:
             disk.tear_down(paths, uid, plugin, name, is_block=command.is_block)
             if plugin:
-                self._quotas.release(f"{paths.pod_volumes(uid)}/{plugin}/{name}")
+                path = f"{paths.pod_volumes(uid)}/{plugin}/{name}"
+                self._quotas.release(path)
+                self._budget.release(uid, path)
 
         if unmount is None:
             ended, _ = await self._fly(key, tear_down, TEAR_DOWN_S)

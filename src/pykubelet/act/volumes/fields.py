@@ -10,6 +10,8 @@ import unicodedata
 from collections.abc import Mapping
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.remember import remember_last
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.fieldrefs import FieldRefError, metadata_text
 
 _ESCAPES = {
@@ -26,9 +28,19 @@ _ESCAPES = {
 _UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 
 
+class _Escapes(dict[int, str]):
+    """What each character is written as. Those of Latin-1 are computed once."""
+
+    def __missing__(self, code: int) -> str:
+        escaped = _escaped(chr(code))
+        if code < 0x100:
+            self[code] = escaped
+        return escaped
+
+
 def quote(text: str) -> str:
     """`text` in double quotes, escaped as Go quotes strings: users parse files of all labels or annotations."""
-    return '"' + "".join(_escaped(character) for character in text) + '"'
+    return f'"{text.translate(_ESCAPED)}"'
 
 
 def _escaped(character: str) -> str:
@@ -44,21 +56,38 @@ def _escaped(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+_ESCAPED = _Escapes()
+
+
+@remember_last
 def format_map(values: Mapping[str, str]) -> str:
     """One `key="escaped value"` a line, sorted by key, without a newline at the end."""
     return "\n".join(f"{key}={quote(values[key])}" for key in sorted(values))
 
 
-def field_value(pod: Pod, path: str) -> str:
+class MapText(Value):
+    """The text of all labels or annotations, which is made when it is needed: many files may have it."""
+
+    values: Mapping[str, str]
+
+    def __len__(self) -> int:
+        return len(format_map(self.values))
+
+    def encode(self) -> bytes:
+        """The text."""
+        return format_map(self.values).encode()
+
+
+def field_value(pod: Pod, path: str) -> str | MapText:
     """The value of a `fieldRef` in a volume; a label or annotation that is not there is empty.
 
     FieldRefError for fields that volumes do not offer.
     """
     match path:
         case "metadata.labels":
-            return format_map(pod.metadata.labels)
+            return MapText(pod.metadata.labels)
         case "metadata.annotations":
-            return format_map(pod.metadata.annotations)
+            return MapText(pod.metadata.annotations)
     text = metadata_text(pod, path)
     if text is None:
         raise FieldRefError(f"unsupported fieldPath: {path}")

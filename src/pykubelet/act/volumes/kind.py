@@ -14,7 +14,7 @@ Source: the Kubernetes documentation "Volumes".
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from pykubelet.act.volumes.directories import VolumeDirs, release_volume
@@ -31,6 +31,8 @@ from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.selinux import SelinuxHost
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 
+#: A plan of so many things takes too long for the event loop.
+HEAVY = 2000
 GROUP_ANNOTATION = "pv.beta.kubernetes.io/gid"
 #: The highest number of a group that runtimes accept.
 MAX_GROUP = 2**31 - 1
@@ -346,13 +348,27 @@ class Reports(Protocol):
         ...
 
 
+class TakeFiles(Protocol):
+    """Counts the files that the agent writes into a volume."""
+
+    def __call__(self, path: str, files: Sequence[Any], *, in_memory: bool) -> None:
+        """Take the `PayloadFile`s of the volume at `path`. VolumesError if the files of its pod's volumes take too much."""
+        ...
+
+
+def take_all(path: str, files: Sequence[Any], *, in_memory: bool) -> None:
+    """Take any files."""
+
+
 class SetUpContext(Value):
-    """What `set_up` may use besides its plan. `wall`: seconds now. `quotas`: count what a directory uses. Others: `Reports`."""
+    """What `set_up` may use besides its plan. `wall`: seconds now. `quotas`: count what a directory uses. `take_files`: called before
+    the agent writes files. Others: `Reports`."""
 
     wall: float
     quotas: VolumeQuotas
     note: Callable[[Note], None] = drop_note
     progress: Callable[[], None] = no_progress
+    take_files: TakeFiles = take_all
 
 
 class BlockingWork(Protocol):
@@ -391,6 +407,14 @@ def no_claimed_keys(_pod: Pod, _claimed: ResolvedVolume, _content: Content) -> I
     return ()
 
 
+def entries_of(volume: Volume) -> int:
+    """The default of `VolumeKind.weight`: the entries of the lists and maps in the volume's source."""
+    fields = (name for name in volume.__struct_fields__ if name != "name")
+    source = next((value for name in fields if (value := getattr(volume, name)) is not None), None)
+    names = source.__struct_fields__ if source is not None else ()
+    return sum(len(value) for name in names if isinstance(value := getattr(source, name), (tuple, dict)))
+
+
 def no_devices(_paths: Paths) -> Iterable[FoundDevice]:
     """The default of `VolumeKind.find_devices`: the kind has none."""
     return ()
@@ -414,6 +438,7 @@ class VolumeKind(Value, Generic[P]):
     `Content`. `claimed_keys`: both, for the persistent volume behind a pod's claim.
     `plan`: a VolumesError or QuantityError refuses the volume with its text. None: no volume of this kind is set up, but one
     that another kubelet has left on disk is removed.
+    `weight`: how many things a plan of the volume is made from. One of `HEAVY` or more is planned in a thread.
     `set_up`: carries out the plan; repeating it does no harm. After a HostError or VolumesError it is tried again later.
     None: every plan is an `InPlacePlan`.
     `needs_refresh`: whether a volume set up by the first plan must be set up again by the second. None: never.
@@ -442,6 +467,7 @@ class VolumeKind(Value, Generic[P]):
     further_keys: Callable[[Pod, Volume, Content], Iterable[ContentKey]] = no_further_keys
     claimed_keys: Callable[[Pod, ResolvedVolume, Content], Iterable[ContentKey]] = no_claimed_keys
     plan: Callable[[PlanInputs], P | InPlacePlan | RefusedPlan | UndecidedPlan] | None = None
+    weight: Callable[[Volume], int] = entries_of
     set_up: Callable[[P, SetUpContext], None] | None = None
     needs_refresh: Callable[[P, P], bool] | None = None
     is_persistent: bool = False

@@ -21,7 +21,7 @@ from pykubelet.act.volumes.kind import (
 )
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.values import Value, field
-from pykubelet.base.model.content import Content, ContentKey
+from pykubelet.base.model.content import Content, ContentKey, ObjectKey
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
@@ -84,7 +84,8 @@ class VolumeState(Value):
     it is a block device without a file system. `size`: the bytes of a persistent volume that counts as expanded so far, 0 if that
     is not known. `looked_at`: the versions of claim and PersistentVolume that an expansion was last decided from.
     `expand_failure`: of the last expansion while mounted. `is_left`: an earlier agent has left it, and it was not set up since, so
-    that even after a final error it may be mounted. `is_abandoned`: the set-up that runs is to end early.
+    that even after a final error it may be mounted. `is_abandoned`: the set-up that runs is to end early. `planning`: its plan is
+    being made.
     """
 
     name: str
@@ -105,6 +106,17 @@ class VolumeState(Value):
     expand_failure: VolumeFailure | None = None
     is_left: bool = False
     is_abandoned: bool = False
+    planning: PlanVolume | None = None
+
+
+class PlanVolume(Value):
+    """Make the plan of a volume of many parts, in a thread, from the `inputs` of this step."""
+
+    uid: PodUID
+    key: str
+    pod: Pod
+    volume: Volume
+    inputs: Inputs
 
 
 class DevicePhase(StrEnum):
@@ -179,9 +191,10 @@ class PodVolumes(Value):
     """All volumes of one pod. `pod` is None when it is only known from the disk. `remind_at`: when the reason
     of its wait is looked for next.
 
-    `used`: the volumes that its containers use, by name. `keys`: the keys of `Content` that these are made from, and the names of
-    those that each key is used for. `busy`: the volumes on which an operation runs. `strays`: the volumes that were found on disk and
-    are not known to be one of `used`. `todo`: the volumes that are still to be looked at. `at_limit`: why the pod cannot start here.
+    `used`: the volumes that its containers use, by name. `claims`: the claims that these refer to. `keys`: the keys of `Content` that
+    those that were looked at are made from, and for each their names (an ordered set). `busy`: the volumes on which an operation
+    runs. `strays`: the volumes that were found on disk and are not known to be one of `used`. `todo`: the volumes that are still to be
+    looked at. `at_limit`: why the pod cannot start here.
     """
 
     uid: PodUID
@@ -193,7 +206,8 @@ class PodVolumes(Value):
     directory_failure: VolumeFailure | None = None
     remind_at: float | None = None
     used: Mapping[str, Volume] = field(default_factory=dict)
-    keys: Mapping[ContentKey, tuple[str, ...]] = field(default_factory=dict)
+    claims: frozenset[ObjectKey] = frozenset()
+    keys: Mapping[ContentKey, Mapping[str, None]] = field(default_factory=dict)
     busy: Collection[str] = frozenset()
     strays: Mapping[Identity, str] = field(default_factory=dict)
     todo: Pass = Pass()
@@ -321,6 +335,15 @@ class SetUpEnded(Value):
     size: int = 0
 
 
+class VolumePlanned(Value):
+    """The plan that `request` asked for was made. None: it could not be made, and is tried again."""
+
+    uid: PodUID
+    key: str
+    request: PlanVolume
+    plan: Plan | None
+
+
 class VolumeExpanded(Value):
     """The expansion of a mounted volume has ended. `size`: as in `SetUpEnded`."""
 
@@ -432,6 +455,7 @@ Event = (
     InputsChanged
     | AttachmentsRead
     | SetUpEnded
+    | VolumePlanned
     | VolumeExpanded
     | TearDownEnded
     | DeviceStaged
@@ -554,5 +578,7 @@ class RecordEvent(Value):
 
 
 DeviceCommand = StageDevice | UnstageDevice
-PodCommand = SetUp | Abandon | ExpandVolume | TearDown | MakePodDirectory | RemovePodDirectory | ReadAttachments
+PodCommand = (
+    PlanVolume | SetUp | Abandon | ExpandVolume | TearDown | MakePodDirectory | RemovePodDirectory | ReadAttachments
+)
 Command = PodCommand | DeviceCommand | Scan | RecordEvent | CountContext

@@ -187,6 +187,9 @@ def _wait_for(pod: PodVolumes, state: VolumeState) -> Wait | None:
         if pod.need is VolumeNeed.KEPT:
             return None
         return _failure_wait("volume", state.name, "", state.failure, "try to unmount again")
+    if state.planning is not None and state.mounted is None:
+        detail = "being planned"
+        return Wait("volume", Owner.VOLUME_MANAGER, state.since, state.name, detail=detail, next_step="set it up")
     match state.phase:
         case MountPhase.MOUNTED | MountPhase.REFRESHING | MountPhase.EXPANDING:
             return None

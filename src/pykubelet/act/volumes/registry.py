@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pykubelet.act.volumes import kinds
 from pykubelet.act.volumes.claims import claim_keys, is_persistent, resolve
-from pykubelet.act.volumes.kind import ResolvedVolume, VolumeKind
+from pykubelet.act.volumes.kind import HEAVY, ResolvedVolume, VolumeKind
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.api.storage import PersistentVolumeSpec
 from pykubelet.base.model.content import Content, ContentKey
@@ -30,6 +30,7 @@ def _load() -> Iterable[AnyKind]:
 KINDS: Final[Mapping[str, AnyKind]] = {kind.name: kind for kind in _load()}
 _BY_DIRECTORY: Final[Mapping[str, AnyKind]] = {kind.directory: kind for kind in KINDS.values() if kind.directory}
 _DRIVEN: Final = next(kind for kind in KINDS.values() if kind.driver_directory is not None)
+_SOURCES: Final = tuple(name for name in Volume.__struct_fields__ if name != "name")
 #: The directories of the kinds below a pod's `volumes`, except for those that have the name of a driver.
 DIRECTORIES: Final = frozenset(_BY_DIRECTORY)
 #: The plugin's name in metrics, such as `kubernetes.io/empty-dir`, by the name of the kind.
@@ -52,10 +53,17 @@ def directory_of(volume: Volume) -> str:
     return kind.driver_directory(volume) if kind.driver_directory is not None else kind.directory
 
 
+def is_heavy(volume: Volume) -> bool:
+    """Whether a plan of the volume takes too long for the event loop."""
+    return kind_of(volume).weight(volume) >= HEAVY
+
+
 def kind_of(volume: Volume) -> AnyKind:
     """The kind of a volume, by the field that is set. A volume without a source is an emptyDir."""
-    fields = (name for name in volume.__struct_fields__ if name != "name")
-    return kind_named(next((name for name in fields if getattr(volume, name) is not None), "emptyDir"))
+    for name in _SOURCES:
+        if getattr(volume, name) is not None:
+            return kind_named(name)
+    return KINDS["emptyDir"]
 
 
 def kind_of_persistent(volume: PersistentVolumeSpec) -> AnyKind | None:

@@ -42,12 +42,14 @@ from pykubelet.act.volumes.model import (
 )
 from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.act.volumes.project import missing_volumes, view_pod
+from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.act.volumes.selinux import conflict, unmount_awaited
 from pykubelet.act.volumes.users import UsersDraft
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model import reasons
+from pykubelet.base.model.content import ContentKey
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import normal, warning
 from pykubelet.base.model.paths import Paths
@@ -155,6 +157,15 @@ class Work:
         self._changed.setdefault(uid, set()).add(key)
         self.touched.add(uid)
 
+    def add_keys(self, uid: PodUID, volume: Volume) -> None:
+        """Note the keys of the content that the volume is made from. Those that it is not made from any more stay, and do no harm."""
+        draft, pod = self._draft(uid), self.pods[uid].pod
+        assert pod is not None
+        for key in volume_keys(pod, volume, self.inputs.content):
+            if key not in draft.own_keys:
+                draft.own_keys[key] = draft.keys[key] = dict(draft.keys.get(key, ()))
+            draft.own_keys[key][volume.name] = None
+
     def remake(self, pod: PodVolumes) -> None:
         """Store a pod of which every volume may have to be decided about and published anew, because its need or spec is another."""
         strays = {identity(volume): key for key, volume in pod.volumes.items() if key not in pod.used}
@@ -198,8 +209,8 @@ class Work:
         draft = self._drafts.get(uid)
         if draft is None:
             pod = self.pods[uid]
-            draft = self._drafts[uid] = _Draft(dict(pod.volumes), set(pod.busy), dict(pod.strays))
-            self.pods[uid] = replace(pod, volumes=draft.volumes, busy=draft.busy, strays=draft.strays)
+            draft = self._drafts[uid] = _Draft(dict(pod.volumes), set(pod.busy), dict(pod.strays), dict(pod.keys))
+            self.pods[uid] = replace(pod, volumes=draft.volumes, busy=draft.busy, strays=draft.strays, keys=draft.keys)
         return draft
 
     def plan(self, pod: Pod, volume: Volume) -> Plan:
@@ -367,6 +378,8 @@ class _Draft(Value):
     volumes: dict[str, VolumeState]
     busy: set[str]
     strays: dict[Identity, str]
+    keys: dict[ContentKey, Mapping[str, None]]
+    own_keys: dict[ContentKey, dict[str, None]] = field(default_factory=dict)
 
 
 def identity(volume: VolumeState) -> Identity:

@@ -14,8 +14,9 @@ def remember_last(function: Callable[[T], R]) -> Callable[[T], R]:
     last: list[tuple[T, R]] = []
 
     def remembered(value: T) -> R:
-        if last and last[0][0] is value:
-            return last[0][1]
+        for known, result in last:  # at most one; threads replace it as a whole
+            if known is value:
+                return result
         result = function(value)
         last[:] = [(value, result)]
         return result

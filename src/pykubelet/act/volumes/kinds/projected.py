@@ -5,12 +5,12 @@ Source: the Kubernetes documentation "Projected Volumes".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from pykubelet.act.volumes.kind import NODE_UNKNOWN, PlanInputs, UndecidedPlan, VolumesError
+from pykubelet.act.volumes.kind import HEAVY, NODE_UNKNOWN, PlanInputs, UndecidedPlan, VolumesError
 from pykubelet.act.volumes.payloads.api_files import Reader
 from pykubelet.act.volumes.payloads.downward_files import items_need_node, plan_files
-from pykubelet.act.volumes.payloads.payload import PayloadFile, PayloadPlan, plan_payload
+from pykubelet.act.volumes.payloads.payload import PayloadPlan, PayloadSource, plan_payload
 from pykubelet.act.volumes.payloads.payload_kind import payload_kind
 from pykubelet.base.api.core import Pod, ProjectedVolumeSource, Volume, VolumeProjection
 from pykubelet.base.model.content import ContentKey
@@ -21,6 +21,15 @@ def keys(pod: Pod, volume: Volume) -> Iterable[ContentKey]:
     """The API objects of all sources of the volume."""
     for source in volume.projected.sources if volume.projected is not None else ():
         yield from _source_keys(pod, source)
+
+
+def weight(volume: Volume) -> int:
+    """How many sources and items the volume has."""
+    sources = volume.projected.sources if volume.projected is not None else ()
+    if len(sources) >= HEAVY:
+        return len(sources)
+    of_sources = (one for source in sources for one in (source.configMap, source.secret, source.downwardAPI))
+    return len(sources) + sum(len(one.items) for one in of_sources if one is not None)
 
 
 def _source_keys(pod: Pod, source: VolumeProjection) -> Iterable[ContentKey]:
@@ -53,26 +62,26 @@ def _sources_need_node(pod: Pod, source: ProjectedVolumeSource) -> bool:
 
 def _plan_sources(
     pod: Pod, source: ProjectedVolumeSource, reader: Reader, allocatable: Mapping[str, int]
-) -> list[PayloadFile]:
-    """The files of all sources; of two files with the same path, the later one. VolumesError with the errors of all sources.
+) -> list[PayloadSource]:
+    """The files of all sources. VolumesError with the errors of all sources.
 
     The files are complete only if `reader.awaited` is empty.
     """
-    files: dict[str, PayloadFile] = {}
+    files: list[PayloadSource] = []
     errors: dict[str, None] = {}
     for one in source.sources:
         try:
-            files.update((file.path, file) for file in _plan_source(pod, source, one, reader, allocatable))
+            files += _plan_source(pod, source, one, reader, allocatable)
         except VolumesError as error:
             errors[str(error)] = None
     if errors:
         raise VolumesError(next(iter(errors)) if len(errors) == 1 else f"[{', '.join(errors)}]")
-    return list(files.values())
+    return files
 
 
 def _plan_source(
     pod: Pod, source: ProjectedVolumeSource, one: VolumeProjection, reader: Reader, allocatable: Mapping[str, int]
-) -> list[PayloadFile]:
+) -> Sequence[PayloadSource]:
     if one.secret is not None:
         return reader.secret(one.secret.name, one.secret.items, one.secret.optional)
     if one.configMap is not None:
@@ -88,4 +97,4 @@ def _plan_source(
     return []
 
 
-KIND = payload_kind("projected", "kubernetes.io/projected", plan, keys)
+KIND = payload_kind("projected", "kubernetes.io/projected", plan, keys, weight)

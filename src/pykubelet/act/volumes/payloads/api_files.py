@@ -7,10 +7,10 @@ Source: the Kubernetes documentation "ConfigMaps", "Secrets", "Projected Volumes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pykubelet.act.volumes.kind import VolumesError
-from pykubelet.act.volumes.payloads.payload import PayloadFile
+from pykubelet.act.volumes.payloads.payload import ObjectData, ObjectFiles, PayloadFile, PayloadSource
 from pykubelet.base.api.core import (
     ClusterTrustBundleProjection,
     ConfigMap,
@@ -46,7 +46,7 @@ class Reader:
         self._mode = DEFAULT_MODE if default_mode is None else default_mode
         self.awaited: list[ContentKey] = []
 
-    def config_map(self, name: str, items: Sequence[KeyToPath], optional: bool | None) -> list[PayloadFile]:
+    def config_map(self, name: str, items: Sequence[KeyToPath], optional: bool | None) -> list[PayloadSource]:
         """One file for each key of the ConfigMap; no files while there is no answer.
 
         VolumesError when the ConfigMap or a listed key is missing and `optional` is not set.
@@ -54,23 +54,21 @@ class Reader:
         found = self._find(config_map_key(self._pod, name), bool(optional))
         if found is None:
             return []
-        data: dict[str, bytes] = {}
-        if isinstance(found, ConfigMap):
-            data = {**found.binaryData, **{key: text.encode() for key, text in found.data.items()}}
-        return self._chosen(data, items, bool(optional), "configmap references non-existent config key")
+        parts = (found.data, found.binaryData) if isinstance(found, ConfigMap) else ()
+        return self._chosen(parts, items, bool(optional), "configmap references non-existent config key")
 
-    def secret(self, name: str, items: Sequence[KeyToPath], optional: bool | None) -> list[PayloadFile]:
+    def secret(self, name: str, items: Sequence[KeyToPath], optional: bool | None) -> list[PayloadSource]:
         """One file for each key of the Secret, with the same rules as `config_map`."""
         found = self._find(secret_key(self._pod, name), bool(optional))
         if found is None:
             return []
-        data = found.data if isinstance(found, Secret) else {}
-        return self._chosen(data, items, bool(optional), "references non-existent secret key")
+        parts = (found.data,) if isinstance(found, Secret) else ()
+        return self._chosen(parts, items, bool(optional), "references non-existent secret key")
 
     def token(self, source: ServiceAccountTokenProjection) -> list[PayloadFile]:
         """The file with the service account token; no file until the token is there."""
         found = self._find(token_key(self._pod, source), False)
-        return [self._private(source.path, found.token.encode())] if isinstance(found, Token) else []
+        return [self._private(source.path, found.token)] if isinstance(found, Token) else []
 
     def trust_bundle(self, source: ClusterTrustBundleProjection) -> list[PayloadFile]:
         """The file with the trust anchors. VolumesError when the bundle is missing and not optional."""
@@ -80,9 +78,9 @@ class Reader:
         found = self._find(key, bool(source.optional))
         if found is None:
             return []
-        return [self._private(source.path, found.pem.encode() if isinstance(found, TrustBundle) else b"")]
+        return [self._private(source.path, found.pem if isinstance(found, TrustBundle) else b"")]
 
-    def _private(self, path: str, data: bytes) -> PayloadFile:
+    def _private(self, path: str, data: bytes | str) -> PayloadFile:
         """A file that only the pod's user and group can read; it has the default mode if the pod has neither."""
         user = user_of_files(self._pod)
         group = self._pod.spec.securityContext.fsGroup if self._pod.spec.securityContext is not None else None
@@ -105,15 +103,9 @@ class Reader:
         raise VolumesError(found.message)
 
     def _chosen(
-        self, data: Mapping[str, bytes], items: Sequence[KeyToPath], optional: bool, complaint: str
-    ) -> list[PayloadFile]:
-        if not items:
-            return [PayloadFile(key, value, self._mode) for key, value in data.items()]
-        files = []
-        for item in items:
-            if item.key in data:
-                mode = self._mode if item.mode is None else item.mode
-                files.append(PayloadFile(item.path, data[item.key], mode))
-            elif not optional:
+        self, parts: tuple[ObjectData, ...], items: Sequence[KeyToPath], optional: bool, complaint: str
+    ) -> list[PayloadSource]:
+        for item in items if not optional else ():
+            if not any(item.key in data for data in parts):
                 raise VolumesError(f"{complaint}: {item.key}")
-        return files
+        return [ObjectFiles(parts, tuple(items), self._mode)]

@@ -38,7 +38,7 @@ def write_payload(directory: Beneath, payload: Sequence[PayloadFile], wall: floa
             path = hidden / file.path
             if path.parent != hidden:
                 beneath.make_dirs(path.parent, 0o755)
-            beneath.write_in_place(path, file.data, file.mode)
+            beneath.write_in_place(path, file.content, file.mode)
             if file.owner is not None:
                 beneath.change_owner(path, file.owner, -1)
         if fs_group is not None:
@@ -61,11 +61,11 @@ def _make_hidden(directory: Beneath, wall: float) -> str:
 
 
 def _is_same(hidden: Beneath, payload: Sequence[PayloadFile]) -> bool:
-    wanted = {file.path: file.data for file in payload}
+    wanted = {file.path: file for file in payload}
     try:
         if set(_paths_in(hidden)) != set(wanted):
             return False
-        return all(beneath.read_bytes(hidden / path, _MAX_FILE) == data for path, data in wanted.items())
+        return all(beneath.read_bytes(hidden / path, _MAX_FILE) == file.content for path, file in wanted.items())
     except HostError:
         return False  # what cannot be read is replaced
 

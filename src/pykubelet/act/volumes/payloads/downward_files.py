@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping, Sequence
 
-from pykubelet.act.volumes.fields import field_value
+from pykubelet.act.volumes.fields import MapText, field_value
 from pykubelet.act.volumes.kind import VolumesError
 from pykubelet.act.volumes.payloads.payload import PayloadFile
 from pykubelet.base.api.core import DownwardAPIVolumeFile, Pod
@@ -39,15 +39,15 @@ def plan_files(
         mode = default if item.mode is None else item.mode
         try:
             if item.fieldRef is not None:
-                text = field_value(pod, item.fieldRef.fieldPath)
+                data: str | MapText = field_value(pod, item.fieldRef.fieldPath)
             elif item.resourceFieldRef is not None:
-                text = file_resource_text(pod, item.resourceFieldRef, allocatable)
+                data = file_resource_text(pod, item.resourceFieldRef, allocatable)
             else:
-                text = ""
+                data = ""
         except FieldRefError as error:
             errors.append(str(error))
             continue
-        files[path] = PayloadFile(path, text.encode(), mode)
+        files[path] = PayloadFile(path, data, mode)
     if errors:
         raise VolumesError(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
     return list(files.values())

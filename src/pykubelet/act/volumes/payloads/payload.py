@@ -6,12 +6,13 @@ Source: the Kubernetes documentation "ConfigMaps", "Secrets", "Projected Volumes
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
+from pykubelet.act.volumes.fields import MapText
 from pykubelet.act.volumes.kind import DirectoryPlan, PlanInputs, UndecidedPlan, VolumesError
 from pykubelet.act.volumes.memory import memory_size
-from pykubelet.base.api.core import Pod
+from pykubelet.base.api.core import KeyToPath, Pod
 from pykubelet.base.api.texts import unusable_text
 from pykubelet.base.kit.remember import remember_last
 from pykubelet.base.kit.values import RedactedValue, replace
@@ -20,45 +21,98 @@ from pykubelet.base.model.fieldpath import every_container
 
 
 class PayloadFile(RedactedValue):
-    """One file. `owner`: the user ID that owns it; None leaves it to root."""
+    """One file. `owner`: the user ID that owns it; None leaves it to root. `data`: as the object has it that the file is made
+    from, so that many files of one content keep it once."""
 
     hidden: ClassVar = ("data",)
     path: str
-    data: bytes
+    data: bytes | str | MapText
     mode: int
     owner: int | None = None
+
+    @property
+    def content(self) -> bytes:
+        """What is written."""
+        return self.data if isinstance(self.data, bytes) else self.data.encode()
+
+    @property
+    def origin(self) -> int:
+        """The identity of the object that the content is made from, as long as that lives."""
+        return id(self.data.values if isinstance(self.data, MapText) else self.data)
+
+
+ObjectData = Mapping[str, str] | Mapping[str, bytes]
+
+
+class ObjectFiles(RedactedValue):
+    """The files that are made from one object: one for each key of its data, or one for each of `items` that the data have.
+
+    `parts`: the maps of the object that have data; of a key that several have, the first counts.
+    """
+
+    hidden: ClassVar = ("parts",)
+    parts: tuple[ObjectData, ...]
+    items: tuple[KeyToPath, ...]
+    mode: int
+
+    def files(self) -> Iterator[PayloadFile]:
+        """The files, also for keys of the object that no file can have."""
+        if not self.items:
+            for data in reversed(self.parts):
+                for key, value in data.items():
+                    yield PayloadFile(key, value, self.mode)
+        for item in self.items:
+            found: str | bytes | None = next((data[item.key] for data in self.parts if item.key in data), None)
+            if found is not None:
+                yield PayloadFile(item.path, found, self.mode if item.mode is None else item.mode)
+
+
+PayloadSource = PayloadFile | ObjectFiles
 
 
 class PayloadPlan(DirectoryPlan):
     """Files written into a tmpfs of `size` bytes, or into a directory, and replaced all at once.
 
-    `nested`: directories below the volume on which containers mount other volumes.
+    `sources`: what the files are made from. `nested`: directories below the volume on which containers mount other volumes.
     """
 
-    files: tuple[PayloadFile, ...]
+    sources: tuple[PayloadSource, ...]
     size: int = 0
     fs_group: int | None = None
     in_memory: bool = True
     nested: tuple[str, ...] = ()
 
+    @property
+    def files(self) -> tuple[PayloadFile, ...]:
+        """The files; of two with the same path, the later one. There may be very many: they are made in the thread that writes them.
+
+        VolumesError for a path that no file of a volume may have.
+        """
+        by_path: dict[str, PayloadFile] = {}
+        for source in self.sources:
+            for file in source.files() if isinstance(source, ObjectFiles) else (source,):
+                _check_path(file.path)
+                path = posixpath.normpath(file.path)  # `./a//b/` is `a/b`: later comparisons find the file by this name
+                by_path[path] = file if path == file.path else replace(file, path=path)
+        return tuple(by_path.values())
+
 
 def plan_payload(
-    inputs: PlanInputs, files: Iterable[PayloadFile], awaited: Iterable[ContentKey] = (), *, in_memory: bool = True
+    inputs: PlanInputs, sources: Iterable[PayloadSource], awaited: Iterable[ContentKey] = (), *, in_memory: bool = True
 ) -> PayloadPlan | UndecidedPlan:
-    """The plan for these files; of two files with the same path, the later one. Undecided unless `awaited` is empty."""
+    """The plan for the files of these sources. Undecided unless `awaited` is empty. VolumesError for a path that no file may have."""
     keys = tuple(awaited)
     if keys:
         whats = dict.fromkeys(" ".join(wait_label(key)) for key in keys)
         return UndecidedPlan(f"no answer about {', '.join(whats)} yet", keys)
-    by_path: dict[str, PayloadFile] = {}
-    for file in files:
-        _check_path(file.path)
-        path = posixpath.normpath(file.path)  # `./a//b/` is `a/b`: later comparisons find the file by this name
-        by_path[path] = file if path == file.path else replace(file, path=path)
+    given = tuple(sources)
+    for source in given:
+        for path in (item.path for item in source.items) if isinstance(source, ObjectFiles) else (source.path,):
+            _check_path(path)
     return PayloadPlan(
         inputs.mounted(inputs.dirs.path, read_only=True, supports_relabel=True),
         inputs.dirs.path,
-        tuple(by_path.values()),
+        given,
         memory_size(inputs.pod, None, inputs.node),
         inputs.fs_group,
         in_memory=in_memory,

@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from pykubelet.act.volumes.directories import delete_volume, make_volume_dir
-from pykubelet.act.volumes.kind import PlanInputs, RefusedPlan, SetUpContext, UndecidedPlan, VolumeKind, no_keys
+from pykubelet.act.volumes.kind import (
+    PlanInputs,
+    RefusedPlan,
+    SetUpContext,
+    UndecidedPlan,
+    VolumeKind,
+    entries_of,
+    no_keys,
+)
 from pykubelet.act.volumes.payloads.atomic_writer import write_payload
 from pykubelet.act.volumes.payloads.payload import PayloadPlan
 from pykubelet.base.api.core import Pod, Volume
@@ -19,7 +27,9 @@ from pykubelet.edges.host.fs.errors import HostError
 
 
 def set_up(plan: PayloadPlan, context: SetUpContext) -> None:
-    """Mount the tmpfs if needed, then write the files that have changed. HostError when the host refuses."""
+    """Mount the tmpfs if needed, then write the files that have changed. HostError, or VolumesError if they take too much."""
+    files = plan.files
+    context.take_files(plan.directory, files, in_memory=plan.in_memory)
     if not plan.in_memory:
         make_volume_dir(plan.directory)
     elif not mounts.is_mount_point(plan.directory):
@@ -27,7 +37,7 @@ def set_up(plan: PayloadPlan, context: SetUpContext) -> None:
         mounts.mount_tmpfs(plan.directory, plan.size, no_swap=True)
     for nested in plan.nested:
         _make_mount_point(plan.directory / nested)
-    written = write_payload(plan.directory, plan.files, context.wall, plan.fs_group)
+    written = write_payload(plan.directory, files, context.wall, plan.fs_group)
     if plan.fs_group is not None and (
         written or not beneath.group_is_applied(plan.directory, plan.fs_group, read_only=True)
     ):
@@ -44,8 +54,8 @@ def _make_mount_point(path: Beneath) -> None:
 
 
 def needs_refresh(present: PayloadPlan, wanted: PayloadPlan) -> bool:
-    """Whether the files differ. The size of a tmpfs and the mount points inside stay as they were made."""
-    return present.files != wanted.files
+    """Whether the files may differ. The size of a tmpfs and the mount points inside stay as they were made."""
+    return present.sources != wanted.sources
 
 
 def payload_kind(
@@ -53,6 +63,7 @@ def payload_kind(
     plugin: str,
     plan: Callable[[PlanInputs], PayloadPlan | RefusedPlan | UndecidedPlan],
     keys: Callable[[Pod, Volume], Iterable[ContentKey]] = no_keys,
+    weight: Callable[[Volume], int] = entries_of,
 ) -> VolumeKind[PayloadPlan]:
     """A volume kind whose plans are files. Writing them takes only a moment, so sandboxes do not wait for it."""
     return VolumeKind(
@@ -60,6 +71,7 @@ def payload_kind(
         plugin=plugin,
         keys=keys,
         plan=plan,
+        weight=weight,
         set_up=set_up,
         needs_refresh=needs_refresh,
         delays_sandbox=False,
