@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 
 import pytest
 
@@ -16,6 +17,7 @@ from pykubelet.act.images.keyring import (
     parse_config_json,
     parse_dockercfg,
     secret_entries,
+    secret_keyring,
 )
 
 
@@ -124,6 +126,43 @@ def test_a_bad_secret_is_named() -> None:
     bad = PullSecret(SecretSource("1", "ns", "name"), "kubernetes.io/dockerconfigjson", {".dockerconfigjson": b"{"})
     with pytest.raises(CredentialError, match="image pull secret ns/name: Input data was truncated"):
         secret_entries([bad])
+
+
+def secrets_of(*documents: str) -> list[PullSecret]:
+    return [
+        PullSecret(SecretSource(str(n), "ns", f"s{n}"), "kubernetes.io/dockercfg", {".dockercfg": text.encode()})
+        for n, text in enumerate(documents)
+    ]
+
+
+def registries(number: int, name: str = "r%d.example", padding: int = 0) -> str:
+    return json.dumps({name % n: {"username": "u" * padding} for n in range(number)})
+
+
+@pytest.mark.parametrize(
+    ("documents", "bound"),
+    [
+        ([registries(1000), registries(1000)], ""),
+        ([registries(1000), registries(1003)], "2000 registries"),
+        ([registries(1, padding=1 << 20)], ""),
+        ([registries(1, padding=1 << 20)] * 2, "2 MiB"),
+        ([registries(100, "*" * 70 + "%d")], ""),
+        ([registries(100, "*" * 70 + "%d"), registries(100, "?" * 100 + "%d")], "16 KiB of registries with wildcards"),
+        ([registries(100, "x" * 200 + "%d")] * 3, ""),
+    ],
+)
+def test_the_secrets_of_a_pod_have_bounds_together(documents: list[str], bound: str) -> None:
+    if not bound:
+        assert secret_entries(secrets_of(*documents))
+        return
+    last = f"image pull secret ns/s{len(documents) - 1}: with it, the pod's secrets have more than {bound}"
+    with pytest.raises(CredentialError, match=f"^{last}$"):
+        secret_entries(secrets_of(*documents))
+
+
+def test_the_keyring_of_the_same_secrets_is_made_once() -> None:
+    secrets = tuple(secrets_of(registries(10)))
+    assert secret_keyring(secrets) is secret_keyring(secrets)
 
 
 def test_the_hash_is_of_the_reference_form() -> None:

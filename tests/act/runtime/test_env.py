@@ -1,4 +1,5 @@
 import time
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -6,7 +7,7 @@ import pytest
 from act.runtime.rendering import CONTEXT, GIB, SETTINGS, make_container, make_pod, with_resources
 from hypothesis import given
 from hypothesis import strategies as st
-from support.cost import pause_limit_s
+from support.cost import count_instructions, pause_limit_s
 
 from pykubelet.act.runtime.render.context import (
     AnyContainer,
@@ -373,3 +374,31 @@ def test_many_keys_of_one_secret_cost_no_more_than_their_own_values() -> None:
     began = time.thread_time()
     assert len(environment(env, ctx)) == 10_000
     assert time.thread_time() - began < 20 * pause_limit_s()
+
+
+def test_a_source_that_is_given_often_is_taken_once_where_it_is_given_last() -> None:
+    large = ApiObjects(
+        config_maps={
+            "cm": core.ConfigMap(data={f"k{n}": "cm" for n in range(1000)}),
+            "other": core.ConfigMap(data={"k1": "other"}),
+        }
+    )
+    of_map, of_other = {"configMapRef": {"name": "cm"}}, {"configMapRef": {"name": "other"}}
+    ctx = replace(CONTEXT, api_objects=large)
+    assert environment([], ctx, [of_map, of_other, of_map])["k1"] == "cm"
+    assert environment([], ctx, [of_other, of_map, of_other])["k1"] == "other"
+    assert {"k1", "P_k1"} <= environment([], ctx, [of_map, {**of_map, "prefix": "P_"}]).keys()
+    once, often = ([of_map] * number for number in (1, 500))
+    container = [make_container(envFrom=sources) for sources in (once, often)]
+    pods = [make_pod(one, nodeName="node-1") for one in container]
+    counts = [
+        count_instructions(partial(make_environment, pod, one, SETTINGS, ctx))
+        for pod, one in zip(pods, container, strict=True)
+    ]
+    assert counts[1] < 2 * counts[0]
+
+
+def test_a_missing_source_is_missed_although_it_is_optional_elsewhere() -> None:
+    sources = [{"configMapRef": {"name": "no", "optional": optional}} for optional in (False, True)]
+    for given_sources in (sources, sources[::-1]):
+        assert '"no" not found' in refused(environment([], replace(CONTEXT, api_objects=OBJECTS), given_sources))

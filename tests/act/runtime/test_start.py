@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from act.pods.scenes import REF, UID, container, exited, pod
@@ -15,6 +16,7 @@ from support.virtual_time import VirtualLoop
 
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner
 from pykubelet.act.runtime.lifecycle.start import ContainerFiles, ContainerStarter
+from pykubelet.act.runtime.render.render_container import HEAVY
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import StartError
@@ -178,6 +180,24 @@ async def test_no_file_is_touched_on_the_event_loop(tmp_path: Path) -> None:
             await h.sandboxes.adopt(of, SandboxView(home.id, 0, True, 1), "/kubepods/x")
         own = f"{h.paths.pod_logs(REF)}/app"  # where the double of the runtime writes
         assert [call for call in calls if own not in call] == []
+
+
+@pytest.mark.parametrize(("variables", "threads"), [(10, 0), (HEAVY, 1)])
+async def test_a_large_configuration_is_made_in_a_thread(variables: int, threads: int, tmp_path: Path) -> None:
+    app = container("app", env=[{"name": f"V{n}", "value": "x"} for n in range(variables)])
+    begun: list[str] = []
+    async with hands(tmp_path) as h:
+        run_next = h.flight.run_next
+
+        async def noted(key: str, *args: Any) -> Any:
+            begun.append(key)
+            return await run_next(key, *args)
+
+        h.flight.run_next = noted  # type: ignore[assignment, method-assign]
+        of = pod(app)
+        made = await h.started(of, app, await h.sandbox(of))
+        assert len(h.fake.state.need(made).config.envs) >= variables
+    assert sum(key.startswith("render:") for key in begun) == threads
 
 
 def make(*paths: Path) -> None:

@@ -103,8 +103,8 @@ class Stand:
     def want(self, *pods: Pod, rejected: bool = False) -> None:
         self.roster.publish(Roster({PodUID(p.metadata.uid): RosterPod(p, "api", 1.0) for p in pods}, True))
 
-    async def until(self, holds: Callable[[Content], Any]) -> Content:
-        async with asyncio.timeout(WITHIN_S):
+    async def until(self, holds: Callable[[Content], Any], within_s: float = WITHIN_S) -> Content:
+        async with asyncio.timeout(within_s):
             found = await self.content.wait_for(lambda content: bool(holds(content)))
         await asyncio.sleep(0)  # the recorder sees it too
         return found

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pykubelet.edges.probing.http import HttpProber
-from pykubelet.edges.probing.http_target import HttpTarget
+from pykubelet.edges.probing.http_target import MAX_BYTES, HttpTarget
 from pykubelet.edges.probing.outcome import Outcome, ProbeVerdict
 from pykubelet.net.http.hops import Headers, make_hop, redirect_hop
 
@@ -106,6 +106,19 @@ async def test_paths(path: str, sent: str) -> None:
     async with serving(ok()) as server:
         assert (await get(server, path)).verdict is ProbeVerdict.SUCCESS
     assert server.lines()[0] == f"GET {sent} HTTP/1.1"
+
+
+@pytest.mark.parametrize("where", ["path", "headers"])
+async def test_a_request_that_no_server_reads_is_not_sent(where: str) -> None:
+    large, headers = "x" * MAX_BYTES, (("a", "b"),)
+    target = {
+        "path": HttpTarget("http", "127.0.0.1", 1, "/" + large, headers),
+        "headers": HttpTarget("http", "127.0.0.1", 1, "/", (*headers, ("x", large))),
+    }[where]
+    outcome = await HttpProber().probe(target, 1.0)
+    assert outcome.verdict is ProbeVerdict.FAILURE
+    assert outcome.output.startswith("the request has 2621") and outcome.output.endswith("more than 262144")
+    assert await HttpProber().fetch(target) == outcome.output
 
 
 async def test_headers_of_the_user_win() -> None:

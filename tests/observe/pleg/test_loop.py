@@ -22,6 +22,7 @@ from pykubelet.base.model.observed import (
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.events import HintKind
 from pykubelet.observe.pleg.decide import RelistPeriods
+from pykubelet.observe.pleg.exits import READS_OF_POD
 from pykubelet.observe.pleg.metrics import LAST_SEEN, READ_DURATIONS, SUBSCRIPTIONS
 from pykubelet.testing.cri.fake_answers import FakeFeatures
 from pykubelet.testing.cri.fake_handles import RuntimeFault
@@ -562,3 +563,21 @@ async def test_a_touch_reads_what_changed_in_a_running_container(tmp_path: Path)
 def _shares(view: PodView) -> int:
     resources = view.containers[0].resources
     return resources.cpu_shares if resources is not None else 0
+
+
+async def test_the_containers_of_one_pod_are_read_a_few_at_a_time_and_others_meanwhile(tmp_path: Path) -> None:
+    async with run_pleg(tmp_path) as stand:
+        await stand.followed()
+        sandbox = stand.make_pod("many")
+        many = [stand.start(sandbox, f"c{number}") for number in range(3 * READS_OF_POD)]
+        other = stand.start(stand.make_pod("web"), "app")
+        await stand.wait_state("many", "c0", RUNNING)
+        await stand.wait_state("web", "app", RUNNING)
+        stand.fake.inject(RuntimeFault("ContainerStatus", pod="many", hang=True))
+        stand.fake.calls.clear()
+        for container in many:
+            stand.fake.state.end(container, 1)
+        await stand.until("a read", lambda: stand.fake.called("ContainerStatus"))
+        stand.fake.state.end(other, 1)
+        await stand.wait_state("web", "app", EXITED)
+        assert sum(call.pod == "many" for call in stand.fake.called("ContainerStatus")) == READS_OF_POD

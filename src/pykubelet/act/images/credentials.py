@@ -17,7 +17,7 @@ from pykubelet.act.images.keyring import (
     node_entries,
     parse_config_json,
     parse_dockercfg,
-    secret_entries,
+    secret_keyring,
 )
 from pykubelet.act.images.model import ImageRequest
 from pykubelet.act.images.providers import CredentialProviders
@@ -61,7 +61,7 @@ class PullCredentials:
     async def lookup(self, request: ImageRequest, repository: str) -> tuple[Credential, ...]:
         """The credentials in the order they are to be tried; none: pull anonymously. CredentialError for a bad pull secret."""
         with WORK.on(request.pod.uid):
-            found = list(Keyring(secret_entries(request.secrets)).lookup(repository))
+            found = list(secret_keyring(request.secrets).lookup(repository))
         found.extend((await self._node_keyring()).lookup(repository))
         if self._providers is not None:
             entries = await self._providers.entries(repository, request.pod, request.account)

@@ -29,12 +29,16 @@ from pykubelet.act.images.names import (
     matches_key,
     sort_keys,
 )
+from pykubelet.base.kit.globs import has_wildcards
+from pykubelet.base.kit.remember import remember_last
 from pykubelet.base.kit.values import RedactedValue, Value
 
 DOCKERCONFIGJSON_TYPE = "kubernetes.io/dockerconfigjson"
 DOCKERCONFIGJSON_KEY = ".dockerconfigjson"
 DOCKERCFG_TYPE = "kubernetes.io/dockercfg"
 DOCKERCFG_KEY = ".dockercfg"
+#: Of all pull secrets of a pod: bytes, registries, and bytes of the names of registries with wildcards.
+MAX_BYTES, MAX_ENTRIES, MAX_WILD = 2 << 20, 2000, 16 << 10
 
 
 class CredentialError(ValueError):
@@ -165,8 +169,12 @@ def _decode_auth(location: str, text: str) -> tuple[str, str]:
 
 
 def secret_entries(secrets: Iterable[PullSecret]) -> list[tuple[str, Credential]]:
-    """All credentials of a pod's secrets, with their locations. Raises CredentialError naming the secret."""
+    """All credentials of a pod's secrets, with their locations. Raises CredentialError naming the secret.
+
+    The secrets of a pod have bounds together, because they are looked at for each of its containers.
+    """
     found: list[tuple[str, Credential]] = []
+    size = wild = 0
     for secret in secrets:
         if secret.type == DOCKERCONFIGJSON_TYPE and (data := secret.data.get(DOCKERCONFIGJSON_KEY)):
             read = parse_config_json
@@ -174,14 +182,30 @@ def secret_entries(secrets: Iterable[PullSecret]) -> list[tuple[str, Credential]
             read = parse_dockercfg
         else:
             continue
+        size += len(data)
         try:
+            _check(size <= MAX_BYTES, f"{MAX_BYTES >> 20} MiB")
+            _check(len(found) + data.count(b"{") <= MAX_ENTRIES + 2, f"{MAX_ENTRIES} registries")
             auths = read(data)
+            wild += sum(len(location) for location in auths if has_wildcards(location))
+            _check(wild <= MAX_WILD, f"{MAX_WILD >> 10} KiB of registries with wildcards")
         except CredentialError as error:
             raise CredentialError(
                 f"image pull secret {secret.source.namespace}/{secret.source.name}: {error}"
             ) from None
         found.extend((location, Credential(auth, secret.source)) for location, auth in auths.items())
     return found
+
+
+def _check(is_within: bool, bound: str) -> None:
+    if not is_within:
+        raise CredentialError(f"with it, the pod's secrets have more than {bound}")
+
+
+@remember_last
+def secret_keyring(secrets: tuple[PullSecret, ...]) -> Keyring:
+    """The keyring of a pod's secrets. Raises CredentialError."""
+    return Keyring(secret_entries(secrets))
 
 
 def node_entries(auths: Mapping[str, Auth]) -> list[tuple[str, Credential]]:

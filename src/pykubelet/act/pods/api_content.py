@@ -7,6 +7,7 @@ secrets. `act/runtime` decides what the answers mean for a container or sandbox.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import is_
 
 from pykubelet.act.images.keyring import PullSecret, SecretSource
 from pykubelet.act.pods.waitbook import WaitBook
@@ -14,7 +15,7 @@ from pykubelet.act.runtime.render.api_objects import unanswered, waits_for_servi
 from pykubelet.base.api.core import Pod, Secret
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.mailbox import Post
-from pykubelet.base.model.content import Content, ObjectKey, Present, wait_for_key
+from pykubelet.base.model.content import Content, Found, ObjectKey, Present, wait_for_key
 from pykubelet.base.model.fieldpath import every_container
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.kube_events import KubeEvent, warning
@@ -40,6 +41,8 @@ class PodContent:
         self._ref = ref
         self._recorder = recorder
         self._missing: list[str] = []
+        self._answers: tuple[Found, ...] = ()
+        self._secrets: tuple[PullSecret, ...] = ()
 
     def get(self) -> Content:
         """The current snapshot of API objects."""
@@ -71,10 +74,12 @@ class PodContent:
             with waits.waiting(wanted[1]):
                 await self.wait_answered(wanted[0])
         content = self._cell.get()
+        answers = tuple(content.objects[key] for key in keys)
+        if all(map(is_, answers, self._answers)) and len(answers) == len(self._answers):
+            return self._secrets
         secrets: list[PullSecret] = []
         missing: list[str] = []
-        for key in keys:
-            found = content.objects[key]
+        for key, found in zip(keys, answers, strict=True):
             if isinstance(found, Present) and isinstance(found.value, Secret):
                 secret, metadata = found.value, found.value.metadata
                 source = SecretSource(metadata.uid, metadata.namespace, metadata.name)
@@ -82,7 +87,8 @@ class PodContent:
             else:
                 missing.append(key.name)
         self._report_missing(missing)
-        return tuple(secrets)
+        self._answers, self._secrets = answers, tuple(secrets)
+        return self._secrets
 
     def _report_missing(self, missing: list[str]) -> None:
         if missing and missing != self._missing:

@@ -67,7 +67,7 @@ from pykubelet.base.api.core import Container, EphemeralContainer, Pod, PodSpec
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.model.fieldpath import every_container
+from pykubelet.base.model import fieldpath
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError
 from pykubelet.base.model.moments import wall_to_monotonic
@@ -567,5 +567,7 @@ def back_off_message(state: PodWorkerState, container: str, delay_s: float) -> s
 
 
 def find_container(pod: Pod, name: str) -> Container | EphemeralContainer:
-    """The container of that name among regular, init and ephemeral ones."""
-    return next(container for container in every_container(pod) if container.name == name)
+    """The container of that name, which the pod has."""
+    found = fieldpath.find_container(pod, name)
+    assert found is not None, name
+    return found

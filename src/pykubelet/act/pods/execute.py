@@ -41,8 +41,8 @@ from pykubelet.base.kit.flight import Done
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model import fieldpath
 from pykubelet.base.model.content import ObjectKey
-from pykubelet.base.model.fieldpath import every_container
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import StartError
@@ -59,6 +59,7 @@ from pykubelet.base.model.reasons import (
     EVENT_SANDBOX_CHANGED,
     KILL_CONTAINER_ERROR,
 )
+from pykubelet.base.model.restart import ALWAYS
 from pykubelet.base.model.waits import CONTAINER_START, SANDBOX, Owner, Wait
 from pykubelet.edges.cri.errors import CriError
 
@@ -373,7 +374,7 @@ class PodExecution:
                 return SyncEnded(tuple(started), failed, unfinished=True, cause="interrupted by a newer event")
             if isinstance(outcome, StartFailed):
                 failed[name] = outcome
-                if name in plan.start_init and find_container(pod, name) not in _sidecars(pod):
+                if name in plan.start_init and find_container(pod, name).restartPolicy != ALWAYS:
                     break
             else:
                 started[name] = outcome
@@ -511,17 +512,13 @@ def _kill_grace(pod: Pod, kill: ContainerKill) -> int:
     """The grace period in seconds: 0 when all containers are restarted, else that of the failed probe or the pod."""
     if kill.cause is KillCause.RESTART_ALL:
         return 0
-    container = next((c for c in every_container(pod) if c.name == kill.container.name), None)
+    container = fieldpath.find_container(pod, kill.container.name)
     probe = None
     if container is not None and kill.cause is KillCause.LIVENESS:
         probe = container.livenessProbe
     elif container is not None and kill.cause is KillCause.STARTUP:
         probe = container.startupProbe
     return restart_grace(pod, probe)
-
-
-def _sidecars(pod: Pod) -> list[AnyContainer]:
-    return [c for c in pod.spec.initContainers if c.restartPolicy == "Always"]
 
 
 def _target(command: Sync, container: AnyContainer) -> str | None:

@@ -7,7 +7,7 @@ through `PodContent` (pull secrets).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -37,6 +37,8 @@ T = TypeVar("T")
 START_IT = "start the container"
 #: Seconds that pulls wait when a sandbox must be made too. The sandbox takes longest, so it is requested first.
 BEHIND_SANDBOX_S = 0.005
+#: So many images of one pod are asked for at once.
+AT_ONCE = 16
 Pull = asyncio.Task[ImageReady | ImageError]
 
 
@@ -65,25 +67,40 @@ class PodImages:
         self._supervisor = supervisor
         self._wait = wait
         self._pulls: dict[tuple[str, str], Pull] = {}
+        self._later: dict[tuple[str, str], Callable[[], object]] = {}
         self.pulled = PullTime()
 
     def start(self, pod: Pod, containers: Iterable[AnyContainer], waits: WaitBook, pause_s: float = 0.0) -> None:
-        """Begin to pull the images of these containers; does not wait for the pulls."""
-        for container in containers:
-            key = (container.name, container.image)
-            if key not in self._pulls:
-                image = self._ensure(pod, container, container.image, container.imagePullPolicy, waits, pause_s)
-                task = self._supervisor.start_child(f"image-{self._ref.uid}-{container.name}", image)
-                task.add_done_callback(partial(_report_failure, container.name, waits))
-                self._pulls[key] = task
+        """Begin to pull the images of these containers, a few at a time; does not wait for the pulls."""
+        self._later = {
+            (container.name, container.image): partial(self._begin, pod, container, waits, pause_s)
+            for container in containers
+        }
+        for _ in range(AT_ONCE):
+            self._begin_next()
+
+    def _begin_next(self, _ended: Pull | None = None) -> None:
+        if self._later:
+            next(iter(self._later.values()))()
+
+    def _begin(self, pod: Pod, container: AnyContainer, waits: WaitBook, pause_s: float = 0.0) -> Pull:
+        """The pull of one container's image, which is begun if it was not yet."""
+        key = (container.name, container.image)
+        self._later.pop(key, None)
+        if key not in self._pulls:
+            image = self._ensure(pod, container, container.image, container.imagePullPolicy, waits, pause_s)
+            task = self._supervisor.start_child(f"image-{self._ref.uid}-{container.name}", image)
+            task.add_done_callback(partial(_report_failure, container.name, waits))
+            task.add_done_callback(self._begin_next)
+            self._pulls[key] = task
+        return self._pulls[key]
 
     async def take(self, pod: Pod, container: AnyContainer, waits: WaitBook) -> ImageReady | StartFailed:
         """Wait for the image of one container; StartFailed when it cannot be pulled."""
-        self.start(pod, (container,), waits)
-        key = (container.name, container.image)
+        pull = self._begin(pod, container, waits)
         wait = Wait("image", Owner.IMAGE_MANAGER, 0.0, container.name, detail=container.image, next_step=START_IT)
-        outcome = await self._wait(self._pulls[key], wait, waits)
-        del self._pulls[key]
+        outcome = await self._wait(pull, wait, waits)
+        del self._pulls[container.name, container.image]
         return _failed(pod, container, outcome) if isinstance(outcome, ImageError) else outcome
 
     async def take_volumes(
@@ -111,6 +128,7 @@ class PodImages:
 
     def drop(self) -> None:
         """Cancel the running pulls."""
+        self._later.clear()
         for task in self._pulls.values():
             task.cancel()
         self._pulls.clear()

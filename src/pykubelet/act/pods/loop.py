@@ -8,6 +8,7 @@ Owns: the cells `Lifecycles` and `Heartbeat`, and the workers. Reads: `Roster`, 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from pykubelet.act.pods.decide import Rules
 from pykubelet.act.pods.decide_workers import (
@@ -115,15 +116,13 @@ class PodsLoop:
     async def _follow_probes(self) -> None:
         before = self._inputs.probes.get()
         async for now in self._inputs.probes.changes():
-            for worker in workers_of_probes(self._records, before, now):
-                worker.mailbox.post(ProbesChanged(now))
+            _post(workers_of_probes(self._records, before, now), ProbesChanged(now))
             before = now
 
     async def _follow_content(self) -> None:
         before = self._inputs.content.get()
         async for now in self._inputs.content.changes():
-            for worker in workers_of_content(self._records, before, now):
-                worker.mailbox.post(ContentChanged())
+            _post(workers_of_content(self._records, before, now), ContentChanged())
             before = now
 
     async def _follow_runtime(self) -> None:
@@ -131,8 +130,7 @@ class PodsLoop:
         cell = self._tools.cells.runtime
         epoch = cell.get().epoch
         async for now in cell.changes():
-            for worker in self._workers() if now.epoch != epoch else ():
-                worker.mailbox.post(RuntimeRestarted())
+            _post(self._workers() if now.epoch != epoch else (), RuntimeRestarted())
             epoch = now.epoch
 
     async def _check_cgroups(self) -> None:
@@ -140,13 +138,16 @@ class PodsLoop:
         kubelet."""
         while True:
             await asyncio.sleep(self._rules.resync_s)
-            for worker in self._workers():
-                sandbox = sandbox_in_use(worker.state)
-                if sandbox is None or not await self._tools.cgroups.is_gone(worker.state.pod):
-                    continue
-                if sandbox_in_use(worker.state) == sandbox:
-                    log.warning("the cgroup of a pod is gone while its containers run", pod=worker.ref)
-                    worker.mailbox.post(CgroupGone(sandbox))
+            await self._check_all_cgroups()
+
+    async def _check_all_cgroups(self) -> None:
+        for worker in self._workers():
+            sandbox = sandbox_in_use(worker.state)
+            if sandbox is None or not await self._tools.cgroups.is_gone(worker.state.pod):
+                continue
+            if sandbox_in_use(worker.state) == sandbox:
+                log.warning("the cgroup of a pod is gone while its containers run", pod=worker.ref)
+                worker.mailbox.post(CgroupGone(sandbox))
 
     async def _follow_lifecycles(self) -> None:
         """Publish the lifecycles of the workers, and end the workers that are done."""
@@ -266,3 +267,9 @@ class PodsLoop:
     def _end_pause(self, record: WorkerRecord[PodWorker]) -> None:
         record.pause = None
         self._reconcile()
+
+
+def _post(workers: Iterable[PodWorker], event: Event) -> None:
+    """Post an event to each worker. A function, so that no worker stays in a variable of a loop that waits."""
+    for worker in workers:
+        worker.mailbox.post(event)

@@ -17,9 +17,14 @@ class _BadGlobError(ValueError):
     """The glob is not well-formed."""
 
 
+def has_wildcards(glob: str) -> bool:
+    """Whether the glob may match anything but itself."""
+    return not _SPECIAL.isdisjoint(glob)
+
+
 def glob_matches(glob: str, text: str) -> bool:
     """Whether the whole text matches the glob."""
-    if _SPECIAL.isdisjoint(glob):
+    if not has_wildcards(glob):
         return glob == text
     if len(glob) > MAX_LENGTH or len(text) > MAX_LENGTH:
         return False

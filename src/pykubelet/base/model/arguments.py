@@ -28,9 +28,16 @@ class ArgumentSpace:
     def __init__(self) -> None:
         self._total = 0
 
-    def take(self, field: str, key: str | int, *parts: str) -> None:
-        """Take the string that consists of `parts`, which is the entry `key` of `field`. ArgumentsTooLongError."""
-        size = sum(map(_bytes, parts))
+    def take(self, field: str, key: str | int, text: str) -> None:
+        """Take the entry `key` of `field`. ArgumentsTooLongError."""
+        self._take(field, key, _bytes(text))
+
+    def take_variable(self, name: str, value: str) -> None:
+        """Take `NAME=value`. ArgumentsTooLongError."""
+        size = len(name) + len(value) if name.isascii() and value.isascii() else _bytes(name) + _bytes(value)
+        self._take("env", name, size + 1)
+
+    def _take(self, field: str, key: str | int, size: int) -> None:
         if size > MAX_STRING:
             raise ArgumentsTooLongError(f"{field}[{key}] is longer than {MAX_STRING} bytes, {_LIMIT}")
         self._total += size + _EACH
@@ -39,24 +46,39 @@ class ArgumentSpace:
                 f"with {field}[{key}], command, args and env together are longer than {MAX_TOTAL} bytes, {_LIMIT}"
             )
 
-    def free(self, *parts: str) -> None:
-        """Give back the space of a string that was replaced by another."""
-        self._total -= sum(map(_bytes, parts)) + _EACH
+    def free_variable(self, name: str, value: str) -> None:
+        """Give back the space of a variable that is replaced."""
+        self._total -= _bytes(name) + _bytes(value) + 1 + _EACH
 
     def expand(self, field: str, key: str | int, text: str, *variables: Mapping[str, str]) -> str:
         """The text of an entry with its references resolved, as `expand`; it is not taken yet. ArgumentsTooLongError."""
+        if "$" not in text:
+            return text
         try:
             return expand(text, *variables, most=MAX_STRING)
         except TooLongError:
             raise ArgumentsTooLongError(f"{field}[{key}] is longer than {MAX_STRING} bytes, {_LIMIT}") from None
 
-    def expand_all(self, field: str, texts: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+    def expand_all(self, field: str, texts: Sequence[str], variables: Mapping[str, str]) -> Sequence[str]:
         """The entries of `field` with their references resolved, all of which are taken. ArgumentsTooLongError."""
+        if self._take_plain(texts):
+            return texts
         done: list[str] = []
         for index, text in enumerate(texts):
             done.append(self.expand(field, index, text, variables))
             self.take(field, index, done[-1])
         return done
+
+    def _take_plain(self, texts: Sequence[str]) -> bool:
+        """Take texts without references all at once, if there is space for them."""
+        whole = "".join(texts)
+        if "$" in whole or not whole.isascii() or max(map(len, texts), default=0) > MAX_STRING:
+            return False
+        total = self._total + len(whole) + len(texts) * _EACH
+        if total > MAX_TOTAL:
+            return False
+        self._total = total
+        return True
 
 
 def _bytes(text: str) -> int:

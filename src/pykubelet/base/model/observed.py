@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 
 from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.remember import remember_last
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
@@ -133,7 +134,7 @@ class PodView(Value):
 
     def newest(self, name: str) -> ContainerView | None:
         """The newest instance of a container."""
-        return next((c for c in self.containers if c.name == name), None)
+        return next(iter(self.instances(name)), None)
 
     def without(self, instances: Collection[ContainerID]) -> PodView:
         """The view without these instances; the same object if it has none of them."""
@@ -142,7 +143,11 @@ class PodView(Value):
 
     def instances(self, name: str) -> tuple[ContainerView, ...]:
         """All instances of the container of this name, newest first."""
-        return tuple(c for c in self.containers if c.name == name)
+        return _by_name(self.containers).get(name, ())
+
+    def container(self, runtime_id: str) -> ContainerView | None:
+        """The container with this ID."""
+        return _by_id(self.containers).get(runtime_id)
 
     @property
     def is_between(self) -> bool:
@@ -195,6 +200,19 @@ class PodView(Value):
             return self
         ended = {c.id for c in self.containers if c.id in exits and (exits[c.id].exit_code or c.name not in doubtful)}
         return replace(self, containers=tuple(_ended(c, exits[c.id]) if c.id in ended else c for c in self.containers))
+
+
+@remember_last
+def _by_name(containers: tuple[ContainerView, ...]) -> Mapping[str, tuple[ContainerView, ...]]:
+    found: dict[str, tuple[ContainerView, ...]] = {}
+    for container in containers:
+        found[container.name] = (*found.get(container.name, ()), container)
+    return found
+
+
+@remember_last
+def _by_id(containers: tuple[ContainerView, ...]) -> Mapping[str, ContainerView]:
+    return {container.id: container for container in reversed(containers)}
 
 
 def end_in_words(container: ContainerView) -> str:

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from pykubelet.base.api.core import Pod, ResourceRequirements
 from pykubelet.base.api.quantity import milli_value
+from pykubelet.base.kit.remember import remember_last
 
 
 class QOSClass(StrEnum):
@@ -23,6 +24,7 @@ def _positive(resources: ResourceRequirements | None, which: str) -> dict[str, i
     return {name: milli for name, milli in parsed.items() if milli > 0}
 
 
+@remember_last
 def qos_class(pod: Pod) -> QOSClass:
     """Guaranteed: every container has cpu and memory limits equal to its requests; BestEffort: none has any."""
     spec = pod.spec

@@ -19,6 +19,7 @@ from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.yields import Yields
 from pykubelet.base.model.content import (
     LEADING,
     Content,
@@ -27,6 +28,7 @@ from pykubelet.base.model.content import (
     Found,
     ObjectKey,
     TokenKey,
+    Unreadable,
     wait_label,
 )
 from pykubelet.base.model.ids import PodUID
@@ -35,6 +37,7 @@ from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.desired.content.bundles import TrustBundles
+from pykubelet.desired.content.excess import MANY, TOO_MANY, Excess
 from pykubelet.desired.content.model import Answered, ContentSettings, Event, Lapsed, ServicesListed
 from pykubelet.desired.content.objects import ObjectKeeper
 from pykubelet.desired.content.services import keep_services
@@ -43,6 +46,9 @@ from pykubelet.edges.kubeapi.client import ApiClient
 
 K = TypeVar("K", ObjectKey, TokenKey)
 CLOCK_PERIOD_S = 60.0
+#: So many keepers are started before other tasks go on. While more than `MANY` answers are awaited, and a pod refers to many,
+#: those of so many seconds are published together.
+STARTED_AT_ONCE, GATHERED_S = 16, 0.25
 #: The wall clock has jumped if it differs from the monotonic clock by this many seconds more than before.
 JUMP_S = 5.0
 _ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED})
@@ -80,6 +86,8 @@ class ContentLoop:
         self._needs: dict[PodUID, tuple[Pod, Needs]] = {}
         self._users: Counter[ContentKey] = Counter()
         self._objects: dict[ObjectKey, tuple[ObjectKeeper, asyncio.Task[None]]] = {}
+        self._to_start: dict[ContentKey, None] = {}
+        self._excess = Excess()
         self._tokens: dict[TokenKey, tuple[TokenKeeper, asyncio.Task[None]]] = {}
         self._lingering: dict[ObjectKey, asyncio.TimerHandle] = {}
         self._services_wanted = False
@@ -113,6 +121,9 @@ class ContentLoop:
                 await self._wakeup.wait()
                 self._wakeup.clear()
                 self._iterate(self._mailbox.take_all())
+                await self._start_keepers()
+                if self._excess.has_many and len(self._users) - len(self._content.get().objects) > MANY:
+                    await asyncio.sleep(GATHERED_S)  # each change of `Content` costs every reader of it
 
     def _iterate(self, events: list[Event]) -> None:
         draft = _Draft(self._content.get())
@@ -134,7 +145,7 @@ class ContentLoop:
 
     def _reconcile(self, draft: _Draft) -> None:
         """Fetch objects that pods have begun to refer to, and drop those that no pod refers to any more."""
-        self._refer(*self._take_roster(self._roster.get().pods), draft)
+        self._refer(*self._take_roster(self._roster.get().pods, draft), draft)
         if self._needs and not self._services_wanted:
             self._services_wanted = True
             services = keep_services(self._client, self._clock, self._mailbox, self._settings.watch)
@@ -150,7 +161,7 @@ class ContentLoop:
             for uid, (pod, old) in list(self._needs.items()):
                 if old.objects.isdisjoint(changed):
                     continue
-                needs = self._needs_of(pod, content)
+                needs = self._bounded(uid, self._needs_of(pod, content), draft)
                 self._needs[uid] = pod, needs
                 arrived += (*(needs.tokens - old.tokens), *(needs.objects - old.objects))
                 left += (*(old.tokens - needs.tokens), *(old.objects - needs.objects))
@@ -172,7 +183,18 @@ class ContentLoop:
         if any(_is_bundle(key) for key in (*arrived, *left)):
             self._bundles.want(frozenset(key for key in self._users if isinstance(key, ObjectKey) and _is_bundle(key)))
 
-    def _take_roster(self, pods: Mapping[PodUID, RosterPod]) -> tuple[list[ContentKey], list[ContentKey]]:
+    def _bounded(self, uid: PodUID, needs: Needs, draft: _Draft) -> Needs:
+        """The keys that are requested for the pod. Those beyond a bound get an answer that names it."""
+        kept, added, dropped = self._excess.bound(uid, needs)
+        for key in dropped:
+            draft.put(key, None)
+        for key in added:
+            draft.put(key, Unreadable(TOO_MANY, self._clock.wall()))
+        return kept
+
+    def _take_roster(
+        self, pods: Mapping[PodUID, RosterPod], draft: _Draft
+    ) -> tuple[list[ContentKey], list[ContentKey]]:
         """Update `_needs`. Returns the keys that pods have begun to refer to, and those they no longer do, once for each pod."""
         before, self._seen = self._seen, pods
         arrived: list[ContentKey] = []
@@ -183,8 +205,13 @@ class ContentLoop:
             if entry is not None and _is_wanted(entry):
                 # most changes of a pod are in its status
                 is_same = had is not None and (had[0] is entry.pod or had[0].spec == entry.pod.spec)
-                needs = had[1] if had is not None and is_same else self._needs_of(entry.pod, self._content.get())
+                if had is not None and is_same:
+                    needs = had[1]
+                else:
+                    needs = self._bounded(uid, self._needs_of(entry.pod, self._content.get()), draft)
                 self._needs[uid] = entry.pod, needs
+            else:
+                self._bounded(uid, needs, draft)
             old = had[1] if had is not None else Needs()
             if needs != old:
                 arrived += (*needs.tokens, *needs.objects)
@@ -195,8 +222,7 @@ class ContentLoop:
 
     def _want_token(self, key: TokenKey) -> None:
         if key not in self._tokens:
-            keeper = TokenKeeper(key, self._client, self._clock, self._settings, self._mailbox)
-            self._tokens[key] = keeper, self._start(key, keeper.run())
+            self._to_start[key] = None
 
     def _want_object(self, key: ObjectKey) -> None:
         timer = self._lingering.pop(key, None)
@@ -204,12 +230,29 @@ class ContentLoop:
             timer.cancel()
         if key in self._objects:
             self._objects[key][0].read_again()
-            return
-        keeper = ObjectKeeper(key, self._client, self._clock, self._settings, self._mailbox, self._node)
-        self._objects[key] = keeper, self._start(key, keeper.run())
+        else:
+            self._to_start[key] = None
+
+    async def _start_keepers(self) -> None:
+        """Start the keepers that are wanted, a few at a time."""
+        yields = Yields(STARTED_AT_ONCE)
+        while self._to_start:
+            key = next(iter(self._to_start))
+            del self._to_start[key]
+            slot = self._excess.slot(key)
+            if isinstance(key, TokenKey):
+                token = TokenKeeper(key, self._client, self._clock, self._settings, self._mailbox, slot)
+                self._tokens[key] = token, self._start(key, token.run())
+            else:
+                settings = self._excess.settings(key, self._settings)
+                keeper = ObjectKeeper(key, self._client, self._clock, settings, self._mailbox, self._node, slot)
+                self._objects[key] = keeper, self._start(key, keeper.run())
+            await yields.done()
 
     def _release(self, key: ContentKey, draft: _Draft) -> None:
-        if isinstance(key, TokenKey):
+        if key in self._to_start:
+            del self._to_start[key]
+        elif isinstance(key, TokenKey):
             self._tokens.pop(key)[1].cancel()
         elif key.kind is not ContentKind.TRUST_BUNDLE:
             keeper, task = self._objects[key]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 
 from pykubelet.base.api.selectors import field_selector
 from pykubelet.base.kit.cells import Cell, set_on_change
@@ -46,7 +46,10 @@ TIMED_OUT = "timed out waiting for the condition"
 
 
 class ObjectKeeper:
-    """Keeps one object. `run` posts every new answer, and returns when the answer cannot change any more."""
+    """Keeps one object. `run` posts every new answer, and returns when the answer cannot change any more.
+
+    `slot`: entered for each read.
+    """
 
     def __init__(
         self,
@@ -56,7 +59,9 @@ class ObjectKeeper:
         settings: ContentSettings,
         answers: Post[Answered],
         node: Cell[ApiNode],
+        slot: AbstractAsyncContextManager[object] | None = None,
     ) -> None:
+        self._slot = slot or nullcontext()
         self._node = node
         self._key = key
         self._client = client
@@ -138,7 +143,7 @@ class ObjectKeeper:
 
     async def _ask_store(self) -> None:
         try:
-            value = await self._client.get(f"{collection_path(self._key)}/{self._key.name}", self._resource.kind)
+            value = await self._read()
         except ApiError as error:
             if error.is_not_found:
                 self._answer(self._absent())
@@ -148,6 +153,10 @@ class ObjectKeeper:
             self._answer(Present(value))
 
     # Read
+
+    async def _read(self) -> ApiObject:
+        async with self._slot:
+            return await self._client.get(f"{collection_path(self._key)}/{self._key.name}", self._resource.kind)
 
     async def _read_while_attached(self) -> None:
         """Read the object as long as the Node lists its volume as attached. Without that there is no answer. Never returns."""
@@ -172,7 +181,7 @@ class ObjectKeeper:
             if (self._resource.access, self._settings.strategy) == (Access.STRATEGY, Strategy.CACHE):
                 pause = max(pause, self._node.get().object_ttl_s)
             try:
-                value = await self._client.get(f"{collection_path(self._key)}/{self._key.name}", self._resource.kind)
+                value = await self._read()
             except ApiError as error:
                 if error.is_not_found:
                     failures = 0

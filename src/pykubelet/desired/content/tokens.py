@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -31,11 +32,18 @@ _FORBIDDEN = 403
 
 
 class TokenKeeper:
-    """Keeps one token. `run` posts the token, and each replacement; it never returns."""
+    """Keeps one token. `run` posts the token, and each replacement; it never returns. `slot`: entered for each request."""
 
     def __init__(
-        self, key: TokenKey, client: ApiClient, clock: Clock, settings: ContentSettings, answers: Post[Answered]
+        self,
+        key: TokenKey,
+        client: ApiClient,
+        clock: Clock,
+        settings: ContentSettings,
+        answers: Post[Answered],
+        slot: AbstractAsyncContextManager[object] | None = None,
     ) -> None:
+        self._slot = slot or nullcontext()
         self._key = key
         self._client = client
         self._clock = clock
@@ -55,7 +63,8 @@ class TokenKeeper:
         asked_at, failures = self._clock.monotonic(), 0
         while True:
             try:
-                self._held = await request_token(self._client, self._key, self._clock)
+                async with self._slot:
+                    self._held = await request_token(self._client, self._key, self._clock)
             except ApiError as error:
                 failures += 1
                 self._failed(error, asked_at, failures)

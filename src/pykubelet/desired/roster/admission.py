@@ -38,6 +38,7 @@ from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import Rejection, is_critical, is_static
 from pykubelet.base.model.signals import PressureCondition
 from pykubelet.base.model.sysctls import forbidden_sysctl
+from pykubelet.desired.roster.bounds import excess_in
 from pykubelet.desired.roster.model import AdmissionRules, Demand, HostPort
 
 OS_LABEL = "kubernetes.io/os"
@@ -120,7 +121,9 @@ def demand_of(pod: Pod) -> Demand:
 
 
 def unusable_in(pod: Pod) -> str:
-    """Which text of the pod's spec nothing can use, and why; "" if there is none."""
+    """Which part of the pod's spec nothing can use, and why; "" if there is none."""
+    if excess := excess_in(pod):
+        return excess
     found = unusable_text(pod.spec)
     return f"spec.{found[0]}: {found[1]}" if found is not None else ""
 

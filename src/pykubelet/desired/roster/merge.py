@@ -47,6 +47,7 @@ from pykubelet.base.model.roster import (
 )
 from pykubelet.base.model.sizing import size_of, with_size
 from pykubelet.desired.roster.admission import demand_of, unusable_in
+from pykubelet.desired.roster.bounds import without_excess
 from pykubelet.desired.roster.model import AdmissionVerdict, Entry, RosterState
 
 #: Objects of one kind that are taken from manifests.
@@ -203,7 +204,7 @@ def _entry(state: RosterState, old: Entry | None, wanted: _Wanted, arrivals: int
         return old
     if old is None or old.verdict is AdmissionVerdict.QUARANTINED or _came_back(old, wanted.pod):
         kept = None if is_static(wanted.pod) else state.kept.get(wanted.ref.uid)
-        pod = with_size(wanted.pod, kept.size) if kept is not None else wanted.pod
+        pod = without_excess(with_size(wanted.pod, kept.size) if kept is not None else wanted.pod)
         change = kept.change if kept is not None else None
         item = RosterPod(pod, wanted.source, _seen_at(wanted.pod, wall), change=change)
         unusable = unusable_in(pod)
@@ -211,7 +212,7 @@ def _entry(state: RosterState, old: Entry | None, wanted: _Wanted, arrivals: int
         return Entry(item, wanted.ref, demand, arrivals, wanted=wanted.pod, origin=wanted.origin, unusable=unusable)
     if old.item.source == wanted.source and is_same(old.wanted or old.item.pod, wanted.pod):
         return old if old.origin == wanted.origin else replace(old, origin=wanted.origin)
-    pod = with_given_size(old, wanted.pod)
+    pod = without_excess(with_given_size(old, wanted.pod))
     item = replace(old.item, pod=pod, source=wanted.source)
     return replace(old, item=item, demand=demand_of(pod), wanted=wanted.pod, origin=wanted.origin)
 

@@ -22,7 +22,7 @@ from pykubelet.base.kit.readiness import Overdue, wait_ready
 from pykubelet.base.kit.text import shorten
 from pykubelet.edges.host.fs.errors import reason_of
 from pykubelet.edges.probing.dial import DialError, abort, dial, literal_family
-from pykubelet.edges.probing.http_target import HttpTarget, first_hop, target_url
+from pykubelet.edges.probing.http_target import HttpTarget, first_hop, size_problem, target_url
 from pykubelet.edges.probing.outcome import OUTPUT_LIMIT, Outcome, ProbeVerdict, errored, failed, passed, warned
 from pykubelet.net.http.hops import MAX_REDIRECTS, REDIRECTS, Hop, UnsendableRequest, redirect_hop
 from pykubelet.net.http.tolerant import AnswerReader, BadAnswer
@@ -60,6 +60,8 @@ class HttpProber:
 
     async def probe(self, target: HttpTarget, timeout_s: float) -> Outcome:
         """Send a GET within `timeout_s`, including redirects and body. A status of 200-399 passes."""
+        if problem := size_problem(target):
+            return failed(problem)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         progress = _Progress(target_url(target), deadline)
@@ -82,6 +84,8 @@ class HttpProber:
 
     async def fetch(self, target: HttpTarget) -> str:
         """Send a GET without a time limit and follow redirects to any host. Returns why there was no answer, or ""."""
+        if problem := size_problem(target):
+            return problem
         progress = _Progress(target_url(target))
         try:
             await self._follow(target, progress, anywhere=True)

@@ -12,6 +12,8 @@ from pykubelet.net.http.hops import PATH_SAFE, Headers, Hop, UnsendableRequest, 
 
 #: Targets larger than this are not kept in caches.
 _CACHED_BYTES = 2048
+#: Of host, path and headers together.
+MAX_BYTES = 256 << 10
 _QUERY_SAFE = PATH_SAFE + '?[]{}|\\^`"<>#'
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|[\x00-\x1f\x7f]")
 
@@ -31,10 +33,20 @@ def target_url(target: HttpTarget) -> str:
     return _known_url(target) if _is_small(target) else _make_url(target)
 
 
+def size_problem(target: HttpTarget) -> str:
+    """Why the request is too large to be sent; "" if it is not. Servers read less: Go's read 1 MiB of headers, most others 64 KiB."""
+    size = _size(target)
+    return f"the request has {size} bytes, more than {MAX_BYTES}" if size > MAX_BYTES else ""
+
+
+def _size(target: HttpTarget) -> int:
+    headers = sum(len(name) + len(value) for name, value in target.headers)
+    return len(target.host) + len(target.path) + headers
+
+
 def _is_small(target: HttpTarget) -> bool:
     """Whether values derived from the target may be cached."""
-    headers = sum(len(name) + len(value) for name, value in target.headers)
-    return len(target.host) + len(target.path) + headers <= _CACHED_BYTES
+    return _size(target) <= _CACHED_BYTES
 
 
 @lru_cache(maxsize=4096)

@@ -138,7 +138,8 @@ def exit_step(view: PodView | None, runtime_id: str, *, is_being_stopped: bool, 
         return ExitStep.WAIT
     if is_being_read:
         return ExitStep.REAPED
-    is_shown = view is not None and any(c.id == runtime_id and c.state is ObservedState.EXITED for c in view.containers)
+    container = view.container(runtime_id) if view is not None else None
+    is_shown = container is not None and container.state is ObservedState.EXITED
     return ExitStep.NONE if is_shown else ExitStep.READ
 
 
@@ -153,7 +154,7 @@ def exit_pauses(view: PodView | None, runtime_id: str, source: RuntimeEventSourc
 
 def has_ended(view: PodView, runtime_id: str, hinted_at: float) -> bool:
     """Whether the view shows the exit. An ID that is missing in a read after `hinted_at` is gone."""
-    container = next((c for c in view.containers if c.id == runtime_id), None)
+    container = view.container(runtime_id)
     if container is not None:
         return container.state is ObservedState.EXITED
     sandbox = next((s for s in view.sandboxes if s.id == runtime_id), None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
@@ -22,6 +23,9 @@ from pykubelet.edges.cri.events import HintKind, RuntimeEventSource, RuntimeHint
 from pykubelet.observe.pleg.cache import PodCache
 from pykubelet.observe.pleg.decide import ExitStep, exit_pauses, exit_step, has_ended, with_exit, with_trusted_end
 from pykubelet.observe.pleg.read import read_exit
+
+#: So many containers of one pod are read at once. Each result is a new view of the whole pod.
+READS_OF_POD = 8
 
 
 class _IdRecord(Struct):
@@ -59,6 +63,7 @@ class ExitReader:
         self._stopper_s = stopper_s
         self._touched = touched
         self._ids: dict[str, _IdRecord] = {}
+        self._slots: WeakValueDictionary[PodUID, asyncio.Semaphore] = WeakValueDictionary()
 
     def trusted(self, hint: RuntimeHint) -> RuntimeHint:
         """The hint, without an end that contradicts an earlier OOM hint of the same ID."""
@@ -87,7 +92,7 @@ class ExitReader:
             record.timer = None
         self._drop_spent(stop.id, record)
         view = self._cache.view(stop.ref.uid)
-        if view is not None and not stop.for_good and any(c.id == stop.id for c in view.containers):
+        if view is not None and not stop.for_good and view.container(stop.id) is not None:
             self.follow(
                 stop.ref.uid, stop.id, RuntimeEventSource.CRI
             )  # a stopped sandbox is read at the pod's next touch
@@ -147,10 +152,11 @@ class ExitReader:
                         await record.reaped.wait()
             for pause in pauses:
                 await asyncio.sleep(pause)
-                view = self._cache.view(uid)
-                if record.is_being_stopped or view is None or has_ended(view, runtime_id, hinted_at):
-                    return
-                await self._read_exit(view, runtime_id)
+                async with self._slots.setdefault(uid, asyncio.Semaphore(READS_OF_POD)):
+                    view = self._cache.view(uid)
+                    if record.is_being_stopped or view is None or has_ended(view, runtime_id, hinted_at):
+                        return
+                    await self._read_exit(view, runtime_id)
         finally:
             record.reaped = None
             self._drop_spent(runtime_id, record)

@@ -21,6 +21,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.yields import Yields
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.node import RuntimeReady
@@ -65,6 +66,9 @@ RETRY_S = 0.5
 AWAY_S = 15.0
 #: How long a relist waits for the reads of single pods. Then it is published without them.
 PATIENCE_S = 1.0
+
+#: After so many hints or requests, other tasks go on: each may change the view of a pod with many containers.
+AT_ONCE = 16
 
 Hints = Callable[[CriClient], AsyncIterator[RuntimeHint]]
 
@@ -123,12 +127,14 @@ class Pleg:
     # Wake-ups
 
     async def _follow_mailbox(self) -> None:
+        yields = Yields(AT_ONCE)
         while True:
             for event in await self._mailbox.get_all():
                 if isinstance(event, BeingStopped):
                     self._exits.follow_stop(event)
                 else:
                     self._follow_touch(event)
+                await yields.done()
 
     def _follow_touch(self, touch: PodTouched) -> None:
         record = self._record(touch.ref)
@@ -140,12 +146,13 @@ class Pleg:
             self._mark(record, touch.answer if isinstance(touch.answer, Started) else None)
 
     async def _follow_hints(self) -> None:
-        failures = 0
+        failures, yields = 0, Yields(AT_ONCE)
         while True:
             try:
                 async for hint in self._hints(self._cri):
                     failures = 0
                     self._take_hint(hint)
+                    await yields.done()
             except NoEvents as error:
                 log.warning("no events from the runtime, relisting instead", error=error)
                 return

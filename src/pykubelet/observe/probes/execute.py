@@ -120,7 +120,7 @@ class ContainerProber:
         return await probe_grpc(request.pod_ip, action.port, action.service, request.timeout_s)
 
 
-def expanded_command(command: Sequence[str], container: Container) -> list[str]:
+def expanded_command(command: Sequence[str], container: Container) -> Sequence[str]:
     """The command with the variables that have literal values in the pod expanded; others are only known in the container.
 
     Raises ArgumentsTooLongError.

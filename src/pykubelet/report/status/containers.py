@@ -62,22 +62,22 @@ Statuses = tuple[core.ContainerStatus, ...]
 
 def regular_statuses(facts: StatusFacts) -> Statuses:
     """The statuses of regular containers, sorted by name."""
-    old = facts.old.containerStatuses if facts.old is not None else ()
-    found = [_status(facts, c, _named(old, c.name), is_init=False) for c in facts.pod.spec.containers]
+    old = _by_name(facts.old.containerStatuses if facts.old is not None else ())
+    found = [_status(facts, c, old.get(c.name), is_init=False) for c in facts.pod.spec.containers]
     return tuple(sorted(found, key=lambda status: status.name))
 
 
 def init_statuses(facts: StatusFacts) -> Statuses:
     """The statuses of init containers, in the order of the spec."""
-    old = facts.old.initContainerStatuses if facts.old is not None else ()
-    return tuple(_status(facts, c, _named(old, c.name), is_init=True) for c in facts.pod.spec.initContainers)
+    old = _by_name(facts.old.initContainerStatuses if facts.old is not None else ())
+    return tuple(_status(facts, c, old.get(c.name), is_init=True) for c in facts.pod.spec.initContainers)
 
 
 def ephemeral_statuses(facts: StatusFacts) -> Statuses:
     """The statuses of ephemeral containers, sorted by name."""
-    old = facts.old.ephemeralContainerStatuses if facts.old is not None else ()
+    old = _by_name(facts.old.ephemeralContainerStatuses if facts.old is not None else ())
     found = [
-        _status(facts, _as_container(c), _named(old, c.name), is_init=False, restarts=False)
+        _status(facts, _as_container(c), old.get(c.name), is_init=False, restarts=False)
         for c in facts.pod.spec.ephemeralContainers
     ]
     return tuple(sorted(found, key=lambda status: status.name))
@@ -92,8 +92,8 @@ def _as_container(ephemeral: core.EphemeralContainer) -> core.Container:
     )
 
 
-def _named(statuses: Sequence[core.ContainerStatus], name: str) -> core.ContainerStatus | None:
-    return next((status for status in statuses if status.name == name), None)
+def _by_name(statuses: Sequence[core.ContainerStatus]) -> dict[str, core.ContainerStatus]:
+    return {status.name: status for status in reversed(statuses)}
 
 
 def _state(status: core.ContainerStatus | None) -> core.ContainerState:

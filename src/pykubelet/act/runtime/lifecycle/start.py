@@ -19,7 +19,7 @@ from pykubelet.act.runtime.lifecycle.stop import ContainerStopper, StopTarget, r
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderFailure, RenderSettings
 from pykubelet.act.runtime.render.env_files import EnvFile, parse_env_file
 from pykubelet.act.runtime.render.etc_hosts import etc_hosts_content
-from pykubelet.act.runtime.render.render_container import log_path, render_container
+from pykubelet.act.runtime.render.render_container import HEAVY, log_path, render_container, weight
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.finish import finish
@@ -265,8 +265,7 @@ class ContainerStarter:
         may_have_ended: bool,
     ) -> tuple[ContainerID, int] | StartError | SandboxEnded:
         for count in range(ctx.restart_count, ctx.restart_count + NAME_ATTEMPTS):
-            with WORK.on(pod.metadata.uid):
-                config = render_container(pod, container, settings, replace(ctx, restart_count=count))
+            config = await self._render(pod, container, settings, replace(ctx, restart_count=count))
             if isinstance(config, RenderFailure):
                 return self.failed(pod, container, config.reason, config.message)
             try:
@@ -283,6 +282,27 @@ class ContainerStarter:
                 held = self.failed(pod, container, CREATE_CONTAINER_ERROR, error.message)
         message = f"the runtime holds the names of attempts {ctx.restart_count} to {count}: {held.message}"
         return self.failed(pod, container, CREATE_CONTAINER_ERROR, message)
+
+    async def _render(
+        self, pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
+    ) -> pb.ContainerConfig | RenderFailure:
+        if weight(container, ctx) < HEAVY:
+            with WORK.on(pod.metadata.uid):
+                return render_container(pod, container, settings, ctx)
+        outcome = await self._flight.run_next(
+            f"render:{pod.metadata.uid}:{container.name}",
+            lambda: render_container(pod, container, settings, ctx),
+            FILES_DEADLINE_S,
+        )
+        match outcome:
+            case Done(value):
+                return value
+            case Failed(error):
+                raise error
+            case Uncertain():
+                return RenderFailure("the configuration takes too long to make")
+            case _:
+                assert_never(outcome)
 
     def failed(self, pod: Pod, container: AnyContainer, reason: str, message: str) -> StartError:
         """Count a failed start and record its Event. Returns the error with `reason` and `message`."""

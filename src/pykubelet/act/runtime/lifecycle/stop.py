@@ -21,7 +21,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.fieldpath import container_field_path, every_container
+from pykubelet.base.model.fieldpath import container_field_path, find_container
 from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.labels import CONTAINER_NAME
@@ -142,7 +142,7 @@ class ContainerStopper:
         target, path = end.target, container_field_path(end.target.pod, end.target.name)
         text = end.message or f"Stopping container {target.name}"
         self._recorder.post(normal(EVENT_KILLING, text, target.ref, path))
-        container = next((c for c in every_container(target.pod) if c.name == target.name), None)
+        container = find_container(target.pod, target.name)
         lifecycle = container.lifecycle if container is not None else None
         if end.grace_s <= 0 or container is None or lifecycle is None or lifecycle.preStop is None:
             await self._signal(end, order, waits, end.grace_s)

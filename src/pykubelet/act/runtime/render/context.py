@@ -186,6 +186,11 @@ class ApiObjects(Value):
     config_maps: Mapping[str, ConfigMap | Unavailable] = field(default_factory=dict)
     secrets: Mapping[str, Secret | Unavailable] = field(default_factory=dict)
 
+    def keys(self) -> int:
+        """The number of keys of all objects."""
+        every = (*self.config_maps.values(), *self.secrets.values())
+        return sum(len(found.data) for found in every if not isinstance(found, Unavailable))
+
 
 class ImageVolume(Value):
     """A pulled image used as a volume. `error`: why the image is not available."""

@@ -10,7 +10,7 @@ the container is refused, and so is one whose variables no program can be starte
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from pykubelet.act.runtime.render.context import (
@@ -46,24 +46,32 @@ def build_environment(
 
     def define(name: str, value: str) -> None:
         if name in defined:
-            space.free(name, "=", defined[name])
-        space.take("env", name, name, "=", value)
+            space.free_variable(name, defined[name])
+        space.take_variable(name, value)
         defined[name] = value
 
-    for source in container.envFrom:
+    for source in _last_of_each(container.envFrom):
         for key, value in _from_object(source, pod.metadata.namespace, ctx.api_objects):
             define(source.prefix + key, value)
     for variable in container.env:
-        if variable.value or variable.valueFrom is None:
-            define(variable.name, space.expand("env", variable.name, variable.value, defined, services))
+        value = variable.value
+        if value or variable.valueFrom is None:
+            if "$" in value:
+                value = space.expand("env", variable.name, value, defined, services)
+            define(variable.name, value)
             continue
         found = _resolve(variable, variable.valueFrom, pod, container, settings, ctx)
         if found is not None:
             define(variable.name, found)
     others = {**ctx.devices.env, **services}
     for name in others.keys() - defined.keys():
-        space.take("env", name, name, "=", others[name])
+        space.take_variable(name, others[name])
     return {**ctx.devices.env, **defined, **{name: text for name, text in services.items() if name not in defined}}
+
+
+def _last_of_each(sources: Sequence[EnvFromSource]) -> list[EnvFromSource]:
+    """The sources without those that are given again later, with the same effect."""
+    return list(dict.fromkeys(reversed(sources)))[::-1]
 
 
 def _services(pod: Pod, ctx: ContainerContext) -> Mapping[str, str]:

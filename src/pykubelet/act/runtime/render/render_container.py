@@ -25,6 +25,8 @@ from pykubelet.base.model.arguments import ArgumentSpace
 from pykubelet.base.model.reasons import CREATE_CONTAINER_ERROR
 from pykubelet.edges.cri import cri_pb2
 
+#: A configuration made from so many things takes too long for the event loop.
+HEAVY = 2000
 _SIGNALS = dict(cri_pb2.Signal.items())
 
 
@@ -37,6 +39,13 @@ def render_container(
     except UnicodeEncodeError:
         # A Secret may contain any bytes. Environment variables can have them, commands cannot.
         return RenderFailure("string field contains invalid UTF-8", CREATE_CONTAINER_ERROR)
+
+
+def weight(container: AnyContainer, ctx: ContainerContext) -> int:
+    """How many things the configuration is made from, about."""
+    own = (container.env, container.envFrom, container.command, container.args, container.volumeMounts)
+    found = 0 if ctx.api_objects is None else ctx.api_objects.keys()
+    return sum(map(len, own)) + found * len(container.envFrom)
 
 
 def log_path(container_name: str, restart_count: int) -> str:

@@ -1,0 +1,99 @@
+"""How much of one kind a pod may have: what is at a bound is taken, what is beyond it is refused with its name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from desired.roster.wants import Desk, make_pod
+
+from pykubelet.base.kit.values import replace
+from pykubelet.desired.roster.bounds import BOUNDS, MAX_CONTAINERS
+
+
+def containers(number: int, prefix: str = "c") -> list[dict[str, Any]]:
+    return [{"name": f"{prefix}{n}", "image": "busybox"} for n in range(number)]
+
+
+def with_container(**fields: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "app", "image": "busybox", **fields}]}}
+
+
+def of_containers(number: int) -> dict[str, Any]:
+    """Half of them init containers, which count as well."""
+    half = number // 2
+    return {"spec": {"containers": containers(number - half), "initContainers": containers(half, "i")}}
+
+
+def of_resources(number: int) -> dict[str, Any]:
+    limits = {f"example.com/r{n}": "1" for n in range(number // 2)}
+    return with_container(resources={"limits": limits, "requests": {**limits, **({"cpu": "1"} if number % 2 else {})}})
+
+
+def of_sources(number: int) -> dict[str, Any]:
+    source = {"configMap": {"name": "m"}}
+    volumes = [
+        {"name": "v", "projected": {"sources": [source] * (number - 1)}},
+        {"name": "w", "projected": {"sources": [source]}},
+    ]
+    return {"spec": {"containers": containers(1), "volumes": volumes}}
+
+
+POD_WITH: dict[str, Any] = {
+    "containers and init containers": of_containers,
+    "labels": lambda number: {"metadata": {"labels": {f"k{n}": "v" for n in range(number)}}},
+    "names of resources and claims in all containers": of_resources,
+    "ports in all containers": lambda number: with_container(ports=[{"containerPort": 80}] * number),
+    "mounts of volumes and devices in all containers": lambda number: with_container(
+        volumeMounts=[{"name": "v", "mountPath": "/v"}] * (number - 1),
+        volumeDevices=[{"name": "d", "devicePath": "/d"}],
+    ),
+    "imagePullSecrets": lambda number: {
+        "spec": {"containers": containers(1), "imagePullSecrets": [{"name": "s"}] * number}
+    },
+    "sources of projected volumes": of_sources,
+}
+
+
+def refusal(given: dict[str, Any]) -> tuple[str, str] | None:
+    desk = Desk()
+    desk.send(make_pod(metadata=given.get("metadata", {}), **given.get("spec", {})))
+    rejection = next(iter(desk.roster.pods.values())).rejection
+    return None if rejection is None else (rejection.reason, rejection.message)
+
+
+def test_each_bound_has_a_pod_here() -> None:
+    assert POD_WITH.keys() == BOUNDS.keys()
+
+
+@pytest.mark.parametrize("what", BOUNDS)
+def test_a_pod_at_the_bound_is_taken_and_one_beyond_it_is_refused(what: str) -> None:
+    _, most = BOUNDS[what]
+    at_bound = refusal(POD_WITH[what](most))
+    assert at_bound is None or at_bound[0] != "InvalidPodSpec", at_bound
+    assert refusal(POD_WITH[what](most + 1)) == (
+        "InvalidPodSpec",
+        f"the pod has {most + 1} {what}, more than {most}",
+    )
+
+
+def test_ephemeral_containers_beyond_the_bound_are_left_out_of_a_pod_that_runs() -> None:
+    desk = Desk()
+    desk.send(make_pod(containers=containers(600)))
+    added = [{**one, "targetContainerName": "c0"} for one in containers(500, "e")]
+    desk.send(make_pod(containers=containers(600), ephemeralContainers=added))
+    (entry,) = desk.roster.pods.values()
+    assert entry.rejection is None
+    assert [one.name for one in entry.pod.spec.ephemeralContainers] == [f"e{n}" for n in range(MAX_CONTAINERS - 600)]
+    desk.send(make_pod(containers=containers(600), ephemeralContainers=added))
+    assert next(iter(desk.roster.pods.values())) is entry  # nothing has changed
+
+
+def test_a_pod_within_the_bounds_stays_the_same_object() -> None:
+    desk = Desk()
+    pod = make_pod()
+    desk.send(pod)
+    assert next(iter(desk.roster.pods.values())).pod is pod
+    changed = replace(pod, metadata=replace(pod.metadata, labels={"a": "b"}))
+    desk.send(changed)
+    assert next(iter(desk.roster.pods.values())).pod is changed
