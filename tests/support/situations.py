@@ -389,7 +389,13 @@ _FACTS: dict[str, Callable[[Json], Any]] = {
 
 def _explained(agent: Agent, name: str, wanted: str | list[str]) -> list[str]:
     text = " ".join(agent.ask("explain", f"{name}-{NODE_NAME}").stdout.split())
-    return [f"explain does not show {part!r}: {text}" for part in _listed(wanted) if part not in text]
+    return [f"explain does not show {part!r}: {text}" for part in _listed(wanted) if not _is_in(part, text)]
+
+
+def _is_in(part: str, text: str) -> bool:
+    """Whether a text, or a pattern between slashes, is in a text."""
+    pattern = re.fullmatch("/(.+)/", part)
+    return part in text if pattern is None else re.search(pattern[1], text) is not None
 
 
 def _listed(wanted: Any) -> list[str]:
