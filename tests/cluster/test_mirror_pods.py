@@ -7,9 +7,11 @@ from typing import Any
 
 from support.agent import NODE_NAME, Agent, Json, container_status, make_container, make_pod
 from support.cluster import Cluster
+from testbed.host import free_port
 
 MakeAgent = Callable[..., Agent]
 MIRROR = f"fixed-{NODE_NAME}"
+SECOND = f"second-{NODE_NAME}"
 ANNOTATION = "kubernetes.io/config.mirror"
 
 
@@ -50,3 +52,20 @@ def test_a_changed_manifest_changes_the_mirror(cluster: Cluster, cluster_agent: 
         )
 
     cluster.wait_pod(MIRROR, "the changed pod runs", changed)
+
+
+def test_the_mirror_of_a_rejected_pod_is_made_anew_when_the_pod_is_admitted(
+    cluster: Cluster, cluster_agent: Agent
+) -> None:
+    port = {"containerPort": 80, "hostPort": free_port(0)}
+    for name in ("fixed", "second"):
+        cluster_agent.put(own(cluster, make_pod(name, make_container(ports=[port]))))
+        cluster.wait_pod(f"{name}-{NODE_NAME}", "there", lambda pod: pod["status"]["phase"] in ("Running", "Failed"))
+    rejected = cluster.wait_pod(SECOND, "rejected", lambda pod: pod["status"].get("reason") == "NodePorts")
+    assert rejected["status"]["phase"] == "Failed"
+    cluster_agent.remove("fixed")
+    cluster.wait_gone(MIRROR)
+    running = cluster.wait_pod(SECOND, "running", lambda pod: pod["status"]["phase"] == "Running")
+    assert running["metadata"]["uid"] != rejected["metadata"]["uid"]
+    assert "reason" not in running["status"]
+    assert running["status"]["startTime"] >= rejected["status"]["startTime"]
