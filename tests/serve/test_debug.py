@@ -175,15 +175,26 @@ async def test_what_is_no_time_for_a_profile_is_refused(given: str) -> None:
     assert (await ask(Profiles(), "profile", seconds=[given])).status == 400
 
 
+def test_configz_has_the_headers_of_the_manifest_url() -> None:
+    """With their values: the kubelet shows them, and conformance tests compare them."""
+    headers = {"custom-static-pod": ["X: 1", "Y: 2"], "Accept": ["application/yaml"]}
+    shown = json.loads(configz_answer({"staticPodURLHeader": headers}).body)["kubeletconfig"]
+    assert shown["staticPodURLHeader"] == headers
+
+
 def test_configz_has_no_credentials() -> None:
     config = {
         "staticPodURL": "https://user:secret@host/pods?x=a@b",
-        "staticPodURLHeader": {"Authorization": ["Bearer secret", "secret"], "X": []},
+        "staticPodURLHeader": {"authorization": ["Bearer secret", "secret"], "X-Api-Key": ["secret"], "Cookie": []},
         "port": 1,
     }
     shown = json.loads(configz_answer(config).body)["kubeletconfig"]
     assert shown["staticPodURL"] == "https://<masked>@host/pods?x=a@b"
-    assert shown["staticPodURLHeader"] == {"Authorization": ["<masked>", "<masked>"], "X": []}
+    assert shown["staticPodURLHeader"] == {
+        "authorization": ["<masked>", "<masked>"],
+        "X-Api-Key": ["<masked>"],
+        "Cookie": [],
+    }
     assert shown["port"] == 1
     assert (
         json.loads(configz_answer({"staticPodURL": "http://host/a@b"}).body)["kubeletconfig"]["staticPodURL"]

@@ -30,6 +30,7 @@ from pykubelet.act.runtime.lifecycle.resize import ContainerResizer
 from pykubelet.act.runtime.lifecycle.sandbox import SandboxCells, Sandboxes
 from pykubelet.act.runtime.lifecycle.start import ContainerStarter
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
+from pykubelet.act.runtime.lifecycle.userns import UserNamespaceManager
 from pykubelet.act.runtime.render.context import RenderSettings
 from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.base.api.core import Pod
@@ -338,11 +339,12 @@ async def node(
     work = Supervisor("work")
     hook_records = HookRecords(paths.root, flight)
     hook_records.load(paths.pods)
+    userns = UserNamespaceManager(client, flight, paths)
     tools = PodTools(
         clock=clock,
         flight=flight,
         cells=PodCells(mounts, observed, view, runtime, make_cell("statuses", Statuses())[0], content, claims),
-        sandboxes=Sandboxes(client, flight, settings, SandboxCells(view, runtime, content), "", recorder),
+        sandboxes=Sandboxes(client, flight, settings, SandboxCells(view, runtime, content), "", recorder, userns),
         starter=ContainerStarter(client, hooks, stopper, flight, recorder),
         stopper=stopper,
         resizer=ContainerResizer(client),

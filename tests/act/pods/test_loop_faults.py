@@ -14,12 +14,13 @@ from support.virtual_time import virtual_clock
 
 from pykubelet.act.images.model import ImageError, ImageRequest
 from pykubelet.act.resources.model import CgroupError
+from pykubelet.act.runtime.lifecycle.metrics import STARTED_USERNS, STARTED_USERNS_ERRORS
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.lifecycle import PodLifecycle
-from pykubelet.base.model.node import RuntimeReady
+from pykubelet.base.model.node import HandlerFeatures, RuntimeReady
 from pykubelet.base.model.observed import BeingStopped, PodTouched
 from pykubelet.base.model.waits import Owner
 from pykubelet.edges.cri.errors import CriCode
@@ -31,6 +32,34 @@ from pykubelet.testing.cri.in_memory import MemoryRuntime
 pytestmark = pytest.mark.virtual_time
 
 SANDBOX_CALL = "RunPodSandbox: network and pause container"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        RuntimeFault("RunPodSandbox", pod="web", code=CriCode.UNKNOWN),
+        RuntimeFault("CreateContainer", pod="web", code=CriCode.UNKNOWN),
+        RuntimeFault("StartContainer", pod="web", code=CriCode.UNKNOWN),
+        None,
+    ],
+)
+async def test_any_failure_of_the_sync_that_made_a_user_namespace_is_counted(
+    tmp_path: Path, fault: RuntimeFault | None
+) -> None:
+    async with node(tmp_path) as n:
+        n.runtime.publish(
+            RuntimeReady(checked=True, runtime_error="", handlers={"": HandlerFeatures(user_namespaces=True)})
+        )
+        if fault is not None:
+            n.fake.inject(fault)
+        before = STARTED_USERNS.value(), STARTED_USERNS_ERRORS.value()
+        n.want(pod(hostUsers=False))
+        if fault is None:
+            await n.wait_running("web")
+        else:
+            await n.wait_life("web", lambda life: any(wait.next_step.endswith("again") for wait in life.waits))
+        expected = (before[0] + 1, before[1] + (fault is not None))
+        assert (STARTED_USERNS.value(), STARTED_USERNS_ERRORS.value()) == expected
 
 
 # One pod does not hurt another

@@ -25,7 +25,7 @@ from pykubelet.act.pods.resize import pod_before, resize_pod
 from pykubelet.act.pods.tools import ASK_AGAIN, PodTools, pod_ip, runtime_wait
 from pykubelet.act.pods.waitbook import ENDING, WaitBook, WaitsChanged
 from pykubelet.act.runtime.collect.gc_files import remove_container_log
-from pykubelet.act.runtime.lifecycle.metrics import IMAGE_VOLUMES_ERRORS, IMAGE_VOLUMES_MOUNTED
+from pykubelet.act.runtime.lifecycle.metrics import IMAGE_VOLUMES_ERRORS, IMAGE_VOLUMES_MOUNTED, STARTED_USERNS_ERRORS
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.act.runtime.lifecycle.start import SandboxEnded, Unstarted
 from pykubelet.act.runtime.lifecycle.stop import ContainerStop, StopTarget, restart_grace
@@ -34,6 +34,7 @@ from pykubelet.act.runtime.plan.plan_resize import Applied
 from pykubelet.act.runtime.render.api_objects import environment_objects, service_environment
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderFailure, RenderSettings
 from pykubelet.act.runtime.render.render_mounts import relative_sub_paths
+from pykubelet.act.runtime.render.security import needs_user_namespace
 from pykubelet.act.volumes.subpath import SubPathError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock
@@ -53,6 +54,7 @@ from pykubelet.base.model.observed import ContainerView, SandboxView, Started
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.reasons import (
     CREATE_CONTAINER_CONFIG_ERROR,
+    CREATE_POD_SANDBOX_ERROR,
     EVENT_FAILED_CREATE_POD_CONTAINER,
     EVENT_FAILED_KILL_POD,
     EVENT_NETWORK_NOT_READY,
@@ -152,7 +154,9 @@ class PodExecution:
     async def sync(self, command: Sync, waits: WaitBook) -> SyncEnded:
         """Carry out a plan. The result contains the errors."""
         try:
-            return await self._sync(command, waits)
+            ended = await self._sync(command, waits)
+            _count_user_namespace_error(command, ended)
+            return ended
         finally:
             self._ending.acted()
             waits.forget_notes()
@@ -532,3 +536,11 @@ def _target(command: Sync, container: AnyContainer) -> str | None:
 
 async def _awaited(work: Awaitable[T]) -> T:
     return await work
+
+
+def _count_user_namespace_error(command: Sync, ended: SyncEnded) -> None:
+    """Count the failure of a sync that made a sandbox with a user namespace: most show when a container is made in it."""
+    error = ended.pod_error
+    sandbox_failed = error is not None and error.reason == CREATE_POD_SANDBOX_ERROR
+    if command.plan.create_sandbox and needs_user_namespace(command.pod) and (sandbox_failed or ended.failed):
+        STARTED_USERNS_ERRORS.inc()

@@ -25,6 +25,8 @@ from pykubelet.serve.endpoints.known_pods import KnownPods
 from pykubelet.serve.endpoints.routes import Router
 
 MASK = "<masked>"
+#: In the names of headers with credentials.
+_CREDENTIAL = re.compile("auth|cookie|credential|key|password|secret|session|token", re.IGNORECASE)
 _USER_INFORMATION = re.compile(r"^([^/?#]*//)[^/?#]*@")
 
 
@@ -82,10 +84,12 @@ def configz_answer(config: Mapping[str, Any]) -> Response:
 
 
 def _without_credentials(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Mask the values of `staticPodURLHeader` and the user information of `staticPodURL`."""
+    """Mask the values in `staticPodURLHeader` of headers with credentials, and the user information of `staticPodURL`."""
     shown = dict(config)
     if headers := config.get("staticPodURLHeader"):
-        shown["staticPodURLHeader"] = {name: [MASK] * len(values) for name, values in headers.items()}
+        shown["staticPodURLHeader"] = {
+            name: [MASK] * len(values) if _CREDENTIAL.search(name) else values for name, values in headers.items()
+        }
     if url := config.get("staticPodURL"):
         shown["staticPodURL"] = _USER_INFORMATION.sub(rf"\1{MASK}@", url)
     return shown

@@ -11,7 +11,6 @@ from pykubelet.act.runtime.lifecycle.metrics import (
     STARTED_PODS,
     STARTED_PODS_ERRORS,
     STARTED_USERNS,
-    STARTED_USERNS_ERRORS,
 )
 from pykubelet.act.runtime.lifecycle.userns import UserNamespaceManager
 from pykubelet.act.runtime.render.api_objects import runtime_handler
@@ -236,8 +235,6 @@ class Sandboxes:
 
     def _failed(self, pod: Pod, message: str) -> StartError:
         STARTED_PODS_ERRORS.inc()
-        if needs_user_namespace(pod):
-            STARTED_USERNS_ERRORS.inc()
         text = f"Failed to create pod sandbox: {message}"
         self._recorder.post(warning(EVENT_FAILED_CREATE_POD_SANDBOX, text, pod_ref(pod)))
         return StartError(CREATE_POD_SANDBOX_ERROR, message)
