@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support import jitter
 from support.close_errors import CloseErrors
 from support.loops import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
 from testbed import containerd, host, images, node, places
@@ -44,6 +45,19 @@ def pytest_configure() -> None:
     settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("unhurried")
     _close_errors.start()
+    jitter.install()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The order of tasks is that of the test, if `support.jitter` changes it."""
+    jitter.seed(item.nodeid)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test several times, if the variable is set."""
+    if times := int(os.environ.get("PYKUBELET_REPEAT", "0")):
+        metafunc.fixturenames.append("repeated")
+        metafunc.parametrize("repeated", range(times), ids=lambda number: f"time{number}")
 
 
 def pytest_unconfigure() -> None:
