@@ -212,6 +212,29 @@ async def test_a_pod_that_ended_stays_as_it_was(tmp_path: Path) -> None:
         assert now.reported == before
 
 
+async def test_a_container_with_a_hook_to_run_again_is_not_shown_as_running_before_its_pod_is_taken_up(
+    tmp_path: Path,
+) -> None:
+    """One that was shown as running, and then not, would count as lost and started again."""
+    pod = make_pod()
+    hooked = replace(lifecycle(pod), post_starting={"app": 0})
+    async with agent(tmp_path / "s") as now:
+        await now.want(pod)
+        await now.live(hooked)
+        await now.see(view(running()))
+        before = now.reported.containerStatuses
+        assert before[0].state is not None and before[0].state.waiting is not None
+    async with agent(tmp_path / "s", WALL + 100) as now:
+        await now.want(pod)
+        await now.live(replace(lifecycle(pod), has_worker=False))
+        await now.see(view(running()))
+        assert now.reported.containerStatuses == before
+        await now.live(hooked)
+        assert now.reported.containerStatuses == before
+        await now.live(lifecycle(pod))
+        assert (await now.wait(lambda status: status.phase == "Running")).containerStatuses[0].restartCount == 0
+
+
 async def test_what_vanished_while_the_agent_was_away_is_noticed(tmp_path: Path) -> None:
     pod = make_pod()
     await first_life(tmp_path / "s", pod, view(running()))

@@ -1,8 +1,8 @@
 """Decides the next step for one pod's status, and when it is due. Pure; `now` is monotonic seconds.
 
 Rules, in their order:
-1. Until the runtime was listed and the pod was read, the status from before the agent's restart stays published. A static pod without
-   such a status, which another agent may have started, waits for that and for the results of its probes at most FIRST_LOOK_S.
+1. Until the runtime was listed, the pod was read, and `act/pods` has a worker for it, the status from before the agent's restart stays
+   published: a container that runs may have a hook that is still to be run. A static pod without such a status, which another agent may have started, waits for that and for the results of its probes at most FIRST_LOOK_S.
 2. A desired pod is projected when `act/pods` works with its newest manifest, so that the first status already shows the
    result of admission. `act/pods` publishes a lifecycle after it has started the pod's work, because that work goes first.
    Without such a lifecycle, the status is projected `take_up_s` after the manifest arrived.
@@ -202,7 +202,8 @@ def plan_status(
     made_from = record.made_from
     before = _status_before_restart(record, pod.pod)
     is_unseen = pod.listed_at is None or pod.is_unread
-    if made_from is None and is_unseen and before is not None:
+    is_taken_up = pod.lifecycle is not None and pod.lifecycle.has_worker
+    if made_from is None and (is_unseen or not is_taken_up) and before is not None:
         return Publish(replace(record, remembered=before))
     if (
         made_from is None
