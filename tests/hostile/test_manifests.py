@@ -69,14 +69,18 @@ MANIFESTS: dict[str, bytes] = {
 }
 
 
-async def given(folder: Path, contents: list[bytes]) -> SourceChanged:
-    """What the source makes of files with these contents, beside a good one, which it takes whatever the others hold."""
+def write(folder: Path, contents: list[bytes]) -> None:
     folder.mkdir(exist_ok=True)
     for old in folder.iterdir():
         old.unlink()
     (folder / "good.yaml").write_bytes(GOOD)
     for number, content in enumerate(contents):
         (folder / f"bad-{number}.yaml").write_bytes(content)
+
+
+async def given(folder: Path, contents: list[bytes]) -> SourceChanged:
+    """What the source makes of files with these contents, beside a good one, which it takes whatever the others hold."""
+    await asyncio.to_thread(write, folder, contents)
     posts: Mailbox[SourceChanged] = Mailbox("posts")
     async with Supervisor("test") as tasks:
         source = FileSource(str(folder), ManifestRules("n"), 60.0, posts, SystemClock(), SingleFlight("test", 1))
@@ -92,6 +96,11 @@ async def given(folder: Path, contents: list[bytes]) -> SourceChanged:
 def test_no_manifest_costs_much(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "manifests"
     check_cost(name, lambda: given(folder, [MANIFESTS[name]]))
+
+
+def test_many_manifests_hold_nothing_up(tmp_path: Path) -> None:
+    contents = [GOOD.replace(b"good", b"good-%d" % number) for number in range(400)]
+    check_cost("400 manifests", lambda: given(tmp_path / "manifests", contents))
 
 
 def test_mutated_manifests_cost_no_more(tmp_path: Path) -> None:

@@ -128,8 +128,8 @@ class Span:
         self._attributes = dict(attributes)
         self._link = link
         self._failure: str | None = None
+        self._began = time.monotonic_ns()  # the first of both: no span ends before one within it begins
         self._began_ns = time.time_ns()
-        self._began = time.monotonic_ns()
         self._is_ended = False
         self._token: Token[SpanContext | None] | None = None
 

@@ -7,6 +7,7 @@ with its traceback; other manifests are not affected.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Container, Iterable
 
 from pykubelet.base.api.documents import may_be_slow
@@ -37,6 +38,7 @@ def log_new(found: Iterable[ManifestProblem | Remark], known: Container[Manifest
 async def read_manifest(data: bytes, origin: Origin, rules: ManifestRules, flight: SingleFlight) -> Decoded:
     """The result of `decode_manifest`. Never raises because of a manifest's content."""
     if len(data) <= INLINE_BYTES and not may_be_slow(data):
+        await asyncio.sleep(0)  # others go on between two of many manifests
         return _decode(data, origin, rules)
     outcome = await flight.run(f"manifest {origin.place}", lambda: _decode(data, origin, rules), DECODE_DEADLINE_S)
     match outcome:
