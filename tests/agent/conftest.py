@@ -8,17 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.agent import Agent, sweep
+from support.agent import Agent, new_agent, sweep
 from support.world import World, a_world
 from testbed import containerd
 from testbed.private_runtime import Testbed
 
 MakeAgent = Callable[..., Agent]
-_numbers = iter(range(1, 10_000))
-
-
-def _new(testbed: Testbed, settings: dict[str, object], flags: tuple[str, ...]) -> Agent:
-    return Agent(testbed, Path(testbed.folder) / f"agent-{next(_numbers)}", settings, flags)
 
 
 @pytest.fixture
@@ -27,7 +22,7 @@ async def make_agent(testbed: Testbed) -> AsyncIterator[MakeAgent]:
     made: list[Agent] = []
 
     def make(flags: tuple[str, ...] = (), **settings: Any) -> Agent:
-        made.append(_new(testbed, settings, flags))
+        made.append(new_agent(testbed, settings, flags))
         return made[-1]
 
     await sweep(testbed)
@@ -53,7 +48,7 @@ def agent(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[Agent]:
     """
     with asyncio.Runner() as runner:
         runner.run(sweep(testbed))
-        shared = _new(testbed, getattr(request.module, "SETTINGS", {}), ())
+        shared = new_agent(testbed, getattr(request.module, "SETTINGS", {}), ())
         try:
             yield shared.start()
             runner.run(shared.remove_all())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import inspect
+import itertools
 import json
 import os
 import signal
@@ -35,6 +36,8 @@ NODE_NAME = "node"
 #: Long enough for what a test waits for.
 WAIT_S = 60.0 * host.SLOWNESS
 TCP_LISTEN = "0A"  # in /proc/net/tcp
+#: Of the agents of this process.
+_NUMBERS = itertools.count(1)
 
 Json = dict[str, Any]
 
@@ -437,6 +440,11 @@ async def look(client: CriClient) -> RuntimeView:
     """All sandboxes and containers. Raises CriError."""
     sandboxes = await client.list_pod_sandboxes()
     return RuntimeView(tuple(sandboxes), tuple(await client.list_containers()))
+
+
+def new_agent(testbed: Testbed, settings: Mapping[str, Any], flags: tuple[str, ...]) -> Agent:
+    """An agent in a folder of its own below the testbed's."""
+    return Agent(testbed, Path(testbed.folder) / f"agent-{next(_NUMBERS)}", settings, flags)
 
 
 async def sweep(testbed: Testbed) -> None:

@@ -2,7 +2,8 @@
 
 Rules, in their order:
 1. Until the runtime was listed, the pod was read, and `act/pods` has a worker for it, the status from before the agent's restart stays
-   published: a container that runs may have a hook that is still to be run. A static pod without such a status, which another agent may have started, waits for that and for the results of its probes at most FIRST_LOOK_S.
+   published: a container that runs may have a hook that is still to be run. A static pod without such a status, which another
+   agent may have started, waits for that and for the results of its probes at most FIRST_LOOK_S.
 2. A desired pod is projected when `act/pods` works with its newest manifest, so that the first status already shows the
    result of admission. `act/pods` publishes a lifecycle after it has started the pod's work, because that work goes first.
    Without such a lifecycle, the status is projected `take_up_s` after the manifest arrived.
