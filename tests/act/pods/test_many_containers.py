@@ -6,6 +6,7 @@ import asyncio
 import gc
 from pathlib import Path
 
+import pytest
 from act.pods.node import named, node
 from act.pods.scenes import container, pod
 
@@ -14,6 +15,8 @@ from pykubelet.act.pods.images import AT_ONCE
 from pykubelet.act.pods.worker import PodWorker
 from pykubelet.base.api.core import ConfigMap
 from pykubelet.base.model.content import Absent, Content, ContentKind, ObjectKey, Present
+
+pytestmark = pytest.mark.virtual_time
 
 MANY = 3 * AT_ONCE
 
