@@ -28,8 +28,10 @@ from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle,
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.probes import ProbeResults
+from pykubelet.base.model.reasons import QUARANTINED
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.statuses import Statuses
+from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.report.status import memory
 from pykubelet.report.status.loop import StatusInputs, StatusLoop
@@ -233,6 +235,20 @@ async def test_a_container_with_a_hook_to_run_again_is_not_shown_as_running_befo
         assert now.reported.containerStatuses == before
         await now.live(lifecycle(pod))
         assert (await now.wait(lambda status: status.phase == "Running")).containerStatuses[0].restartCount == 0
+
+
+async def test_a_pod_that_is_in_quarantine_after_the_restart_has_the_condition(tmp_path: Path) -> None:
+    """Nothing is done for it, so it is not taken up."""
+    pod = make_pod()
+    before = await first_life(tmp_path / "s", pod, view(running()))
+    wait = Wait("end of quarantine", Owner.POD_SOURCES, WALL, reason=QUARANTINED, detail="the agent has ended 2 times")
+    async with agent(tmp_path / "s", WALL + 100) as now:
+        now.roster.publish(Roster({UID: replace(entry(pod), held=wait)}, True))
+        await now.live(replace(lifecycle(pod), has_worker=False, waits=(wait,)))
+        await now.see(view(running()))
+        (condition,) = [one for one in now.reported.conditions if one.type == "pykubelet/Quarantined"]
+        assert (condition.status, condition.reason) == ("True", "Quarantined")
+        assert now.reported.containerStatuses == before.containerStatuses
 
 
 async def test_what_vanished_while_the_agent_was_away_is_noticed(tmp_path: Path) -> None:

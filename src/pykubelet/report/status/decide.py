@@ -203,8 +203,7 @@ def plan_status(
     made_from = record.made_from
     before = _status_before_restart(record, pod.pod)
     is_unseen = pod.listed_at is None or pod.is_unread
-    is_taken_up = pod.lifecycle is not None and pod.lifecycle.has_worker
-    if made_from is None and (is_unseen or not is_taken_up) and before is not None:
+    if made_from is None and before is not None and (is_unseen or _is_about_to_be_taken_up(pod)):
         return Publish(replace(record, remembered=before))
     if (
         made_from is None
@@ -261,6 +260,13 @@ def without_pod(record: PodRecord) -> PodRecord | None:
 def _may_run(record: PodRecord, pod: PodSnapshot, now: float) -> bool:
     """Whether a pod without a status may run already, started by another agent: one of the API server would have a status."""
     return pod.entry is not None and is_static(pod.pod) and now < record.entry_since + FIRST_LOOK_S
+
+
+def _is_about_to_be_taken_up(pod: PodSnapshot) -> bool:
+    """True if only the pod worker, which starts with this snapshot, knows the state of the containers."""
+    if pod.entry is None or pod.entry.held is not None or is_absent(pod.view):
+        return False
+    return pod.lifecycle is None or not pod.lifecycle.has_worker
 
 
 def _awaits_take_up(pod: PodSnapshot) -> bool:
