@@ -133,6 +133,35 @@ def test_containers_end_one_after_the_other() -> None:
     assert play.sees(*look) == ["sync: remove with its log a-1, b-1; stop the pod; sandbox 1; start a, b"]
 
 
+def test_a_busy_runtime_needs_seconds_for_each_container() -> None:
+    play = up(running("a"), running("b"))
+    first = exited("a", code=137, ended=play.wall)
+    assert play.sees(box(), first, running("b")) == ["sync: start a"]
+    play.sync_ended("a")
+    play.passes(4)
+    second = exited("b", code=137, ended=play.wall)
+    assert play.sees(box(), first, running("a", attempt=1), second) == ["sync: start b"]
+    play.sync_ended("b")
+    play.passes(3)
+    look = (box(ready=False), first, running("a", attempt=1), second, running("b", attempt=1))
+    assert play.sees(*look) == ["sync: remove with its log a-1, b-1; stop the pod; sandbox 1; start a, b"]
+
+
+def test_a_crash_before_the_containers_of_the_sandbox_are_killed_counts() -> None:
+    play = up(running("a"), running("b"))
+    first = exited("a", code=1, ended=play.wall)
+    assert play.sees(box(), first, running("b")) == ["sync: start a"]
+    play.sync_ended("a")
+    play.passes(4)
+    second = exited("b", code=137, ended=play.wall)
+    assert play.sees(box(), first, running("a", attempt=1), second) == ["sync: start b"]
+    play.sync_ended("b")
+    play.passes(6)
+    look = (box(ready=False), first, running("a", attempt=1), second, running("b", attempt=1))
+    play.sees(*look)
+    assert uncounted(play) == []
+
+
 def test_a_sandbox_that_is_removed_after_a_useless_start() -> None:
     play = up(running())
     killed = restart_in_old_sandbox(play)

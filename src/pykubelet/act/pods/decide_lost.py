@@ -2,7 +2,8 @@
 
 Rules:
 - A runtime that stops a sandbox ends its containers first, one after the other, and each of these ends is known before that
-  of the sandbox. So a container that ended at most TOGETHER_S before its sandbox has ended with it.
+  of the sandbox. So a container that ended at most TOGETHER_S before its sandbox has ended with it, and so has one that ended at most
+  TOGETHER_S before another one that was killed and has ended with it.
 - An instance that was started for such a container in the old sandbox does not count: it is removed with its log, the
   instance in the new sandbox gets its restart count, and the back-off is not raised twice.
 """
@@ -16,7 +17,7 @@ from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.observed import ContainerView, ObservedState, PodView, SandboxView
 from pykubelet.base.model.reasons import OOM_KILLED
 
-#: A busy runtime needs seconds to stop all containers of a sandbox.
+#: A busy runtime needs seconds to stop each container of a sandbox.
 TOGETHER_S = 5.0
 #: The exit codes of containers that end by SIGKILL or SIGTERM.
 _KILLED_CODES = (137, 143)
@@ -34,7 +35,7 @@ def with_lost_sandbox(before: PodView | None, state: PodWorkerState, now: float)
     if lost is not None:
         seen = state.lost if state.lost is not None and state.lost.id == lost else LostSandbox(lost, now)
         state, since = replace(state, lost=seen), seen.seen_at
-    state = replace(state, ends=_with_new_ends(state, view, since - TOGETHER_S))
+    state = replace(state, ends=_with_new_ends(state, view, _first_together(state, view, since)))
     if lost is not None:
         state = replace(state, uncounted=_uncounted(before, state, lost))
     return replace(state, view=view.without({useless.id for useless in state.uncounted}))
@@ -45,6 +46,18 @@ def _lost_sandbox(before: PodView | None, view: PodView) -> SandboxID | None:
     if view.sandboxes:
         return None if view.sandboxes[0].ready else view.sandboxes[0].id
     return before.sandboxes[0].id if before is not None and before.sandboxes else None
+
+
+def _first_together(state: PodWorkerState, view: PodView, until: float) -> float:
+    """Since when the containers that end have ended together with what ends at `until`."""
+    ended = [(state.exits[instance.id], instance) for instance in view.containers if instance.id in state.exits]
+    ended += [(end.at, end.instance) for end in state.ends.values()]
+    since = until - TOGETHER_S
+    for at in sorted((at for at, instance in ended if _is_killed(instance)), reverse=True):
+        if at < since:
+            break
+        since = min(since, at - TOGETHER_S)
+    return since
 
 
 def _with_new_ends(state: PodWorkerState, view: PodView, since: float) -> dict[str, RecentEnd]:
@@ -86,4 +99,8 @@ def may_have_ended_with(sandbox: SandboxView, newest: ContainerView | None) -> b
     """Whether the end of a container may be the first sign of the end of its sandbox: it was killed, and not for its memory."""
     if newest is None or newest.state is not ObservedState.EXITED or newest.sandbox_id != sandbox.id:
         return False
-    return newest.exit_code in _KILLED_CODES and newest.reason != OOM_KILLED
+    return _is_killed(newest)
+
+
+def _is_killed(instance: ContainerView) -> bool:
+    return instance.exit_code in _KILLED_CODES and instance.reason != OOM_KILLED
