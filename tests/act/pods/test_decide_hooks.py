@@ -83,7 +83,11 @@ def test_containers_start_after_the_hook_of_a_sidecar_before_them() -> None:
     hooked = sidecar(lifecycle={"postStart": {"exec": {"command": ["migrate"]}}})
     play = Playbook(pod(init=(hooked,)))
     play.state = replace(play.state, unhooked={"mesh": 0})
-    assert play.sees(box(), running("mesh")) == ["sync: run the hook of mesh; start app"]
+    assert play.sees(box(), running("mesh")) == ["sync: run the hook of mesh"], (
+        "its startup probe counts after the hook"
+    )
+    assert ended(play) == []
+    assert play.sees(box(), running("mesh")) == ["sync: start app"]
 
 
 def test_no_hook_is_run_in_a_pod_that_is_being_ended() -> None:

@@ -4,6 +4,7 @@ Rules:
 - A hook runs at least once. A hook that was cut off, by the end of the agent or of a sync, is run again while its container
   runs. Until it has ended, the container does not count as running.
 - A hook of a container that has ended, or is being killed, is not run.
+- Nothing is started beside a hook: what comes next depends on how the hook ends, and on the probes after it.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ def _hooked(pod: Pod) -> frozenset[str]:
 
 
 def with_hooks(plan: PodPlan, state: PodWorkerState) -> PodPlan:
-    """The plan with the hooks that have not ended."""
+    """The plan with the hooks that have not ended, and without starts if there are any."""
     if not state.unhooked or plan.create_sandbox or plan.restart_all:
         return plan
     killed = {kill.container.name for kill in plan.kills}
-    return replace(plan, hooks=tuple(name for name in state.unhooked if name not in killed))
+    hooks = tuple(name for name in state.unhooked if name not in killed)
+    return replace(plan, hooks=hooks, start_init=(), start=(), start_ephemeral=()) if hooks else plan
