@@ -322,6 +322,18 @@ def test_an_agent_that_starts_in_the_middle_of_a_restart_of_all_finishes_it() ->
     assert play.sees(box()) == ["sync: start i1"]
 
 
+def test_a_start_that_failed_before_a_restart_of_all_does_not_hold_up_the_start_after_it() -> None:
+    play = Playbook(pod(container("app", restartPolicyRules=[rule("RestartAllContainers", 88)]), container("b")))
+    play.sees()
+    play.sync_ended("app", b=("CreateContainerError", 60))
+    play.sees(box(), running())
+    assert play.errors() == {"b": "CreateContainerError"}
+    assert play.sees(box(), exited(code=88, ended=play.wall)) == ["sync: restart all; remove app-0"]
+    assert play.errors() == {}
+    play.sync_ended()
+    assert play.sees(box()) == ["sync: start app, b"]
+
+
 def test_restarting_all_again_and_again_waits_ever_longer() -> None:
     """KEP-5532: the back-off of containers holds for such restarts too. They are removed at once, and start later."""
     of = pod(container("app", restartPolicyRules=[rule("RestartAllContainers", 88)]), container("b"))
