@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import pytest
 from act.pods.playbook import Playbook
-from act.pods.scenes import box, container, created, exited, pod, running, sidecar
+from act.pods.scenes import box, container, created, exited, pod, probes, running, sidecar
 
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.observed import ContainerView, SandboxView
+from pykubelet.base.model.probes import ProbeResult
 
 
 def up(*things: SandboxView | ContainerView, restart: str = "Always") -> Playbook:
@@ -106,6 +107,46 @@ def test_the_back_off_is_raised_once_for_the_end_of_a_sandbox() -> None:
     play.passes(2)
     crashed = renamed(exited(code=1, attempt=1, sandbox=1, ended=play.wall))
     assert play.sees(box(1), box(ready=False), killed, crashed) == ["say app is held back", "wake in 10 s"]
+
+
+def test_a_later_end_has_its_back_off_although_an_earlier_one_did_not_count() -> None:
+    play = up(running())
+    killed = restart_in_old_sandbox(play)
+    play.sync_ended("app")
+    play.sees(box(ready=False), killed, exited(code=137, attempt=1, ended=play.wall))
+    play.sync_ended("app")
+    boxes = (box(1), box(ready=False))
+    play.runs(*boxes, killed, renamed(running(attempt=1, sandbox=1)))
+    play.passes(2)
+    crashed = renamed(exited(code=1, attempt=1, sandbox=1, ended=play.wall))
+    play.sees(*boxes, killed, crashed)
+    play.passes(10)
+    assert play.wakes() == ["sync: start app"]
+    play.sync_ended("app")
+    play.runs(*boxes, killed, crashed, renamed(running(attempt=2, sandbox=1)))
+    play.passes(1)
+    assert play.sees(*boxes, killed, crashed)[0].startswith("wake in"), "its successor was removed"
+
+
+def test_a_container_that_a_probe_killed_has_not_ended_with_its_sandbox() -> None:
+    play = up(running())
+    assert play.probes_changed(probes(liveness_app_0=ProbeResult.FAILURE)) == ["sync: kill app-0 (liveness); start app"]
+    killed = exited(code=137, ended=play.wall)
+    play.sync_ended("app")
+    play.runs(box(), killed, running(attempt=1))
+    play.passes(1)
+    with_sandbox = exited(code=137, attempt=1, ended=play.wall)
+    assert play.sees(box(ready=False), killed, with_sandbox) == ["sync: stop the pod; sandbox 1; start app"]
+    assert uncounted(play) == [], "its restart counts"
+
+
+def test_a_sandbox_that_had_ended_before_the_first_view_takes_no_restart_back() -> None:
+    # the wall clock may have been set since, so dates do not show how close the ends were
+    play = Playbook(pod(container("app")))
+    crashed, killed = exited(code=1, ended=play.wall + 60), exited(code=255, attempt=1, ended=play.wall - 1)
+    for _ in range(2):
+        play.sees(box(ready=False), crashed, killed)
+    assert uncounted(play) == []
 
 
 def test_the_end_of_the_sandbox_may_be_seen_while_the_useless_start_is_under_way() -> None:

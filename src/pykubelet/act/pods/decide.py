@@ -522,7 +522,7 @@ def _hold_back(
             if ended.id not in reported:
                 reported.add(ended.id)
                 reports.append(ReportBackOff(name, CRASH_LOOP_BACK_OFF))
-        elif ended is not None and not (hold is not None and is_raised(state, name, ended, hold)):
+        elif ended is not None and not (hold is not None and is_raised(state, ended, hold)):
             raised = rules.crash.raised(hold.entry if hold else None, state.exits[ended.id], now)
             pending_holds[name] = CrashHold(back_off_key(state.pod, container), raised, ended.id)
     state = replace(state, pending_holds=pending_holds)
@@ -552,7 +552,7 @@ def _free_at(
     hold = state.holds.get(container.name)
     if hold is not None and hold.key != back_off_key(state.pod, container):
         hold = None
-    if ended is None or (hold is not None and is_raised(state, container.name, ended, hold)):
+    if ended is None or (hold is not None and is_raised(state, ended, hold)):
         return 0.0, hold
     return rules.crash.free_at(hold.entry if hold else None, state.exits[ended.id]), hold
 

@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 from pykubelet.act.pods.model import CrashHold, LostSandbox, PodWorkerState, RecentEnd, Uncounted
+from pykubelet.act.runtime.plan.plan import KillCause
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import SandboxID
 from pykubelet.base.model.lifecycle import Stage
@@ -21,6 +22,8 @@ from pykubelet.base.model.reasons import OOM_KILLED
 TOGETHER_S = 5.0
 #: The exit codes of containers that end by SIGKILL or SIGTERM.
 _KILLED_CODES = (137, 143)
+#: The words for kills of running containers. A container whose postStart hook failed may have ended before.
+_BY_WORKER = frozenset(cause.words for cause in KillCause)
 
 
 def with_lost_sandbox(before: PodView | None, state: PodWorkerState, now: float) -> PodWorkerState:
@@ -31,7 +34,7 @@ def with_lost_sandbox(before: PodView | None, state: PodWorkerState, now: float)
     view = state.view
     if view is None or state.stage is not Stage.SYNCING:
         return state
-    lost, since = _lost_sandbox(before, view), now
+    lost, since = _lost_sandbox(before, view, state.lost), now
     if lost is not None:
         seen = state.lost if state.lost is not None and state.lost.id == lost else LostSandbox(lost, now)
         state, since = replace(state, lost=seen), seen.seen_at
@@ -41,11 +44,16 @@ def with_lost_sandbox(before: PodView | None, state: PodWorkerState, now: float)
     return replace(state, view=view.without({useless.id for useless in state.uncounted}))
 
 
-def _lost_sandbox(before: PodView | None, view: PodView) -> SandboxID | None:
-    """The newest sandbox if it has ended, or the last one if it was removed; None: neither."""
-    if view.sandboxes:
-        return None if view.sandboxes[0].ready else view.sandboxes[0].id
-    return before.sandboxes[0].id if before is not None and before.sandboxes else None
+def _lost_sandbox(before: PodView | None, view: PodView, known: LostSandbox | None) -> SandboxID | None:
+    """The newest sandbox if it has ended, or the last one if it was removed; None: neither.
+
+    Of a sandbox that had ended before the first view, only dates are known, and the wall clock may have been set since.
+    """
+    newest = next(iter(view.sandboxes or (before.sandboxes if before is not None else ())), None)
+    if newest is None or (view.sandboxes and newest.ready):
+        return None
+    was_ready = before is not None and any(s.id == newest.id and s.ready for s in before.sandboxes)
+    return newest.id if was_ready or (known is not None and known.id == newest.id) else None
 
 
 def _first_together(state: PodWorkerState, view: PodView, until: float) -> float:
@@ -61,11 +69,12 @@ def _first_together(state: PodWorkerState, view: PodView, until: float) -> float
 
 
 def _with_new_ends(state: PodWorkerState, view: PodView, since: float) -> dict[str, RecentEnd]:
-    """By container, the first of its ends since then; it is known after the instance was removed."""
+    """By container, the first of its ends since then; it is known after the instance was removed. Kills by the pod worker have
+    another cause."""
     ends = {name: end for name, end in state.ends.items() if end.at >= since}
     for instance in reversed(view.containers):
         ended_at = state.exits.get(instance.id)
-        if ended_at is None or ended_at < since:
+        if ended_at is None or ended_at < since or state.killed.get(instance.id) in _BY_WORKER:
             continue
         known = ends.get(instance.name)
         if known is None or known.instance.id == instance.id or known.instance.sandbox_id != instance.sandbox_id:
@@ -90,9 +99,9 @@ def _uncounted(before: PodView | None, state: PodWorkerState, lost: SandboxID) -
     return tuple(found)
 
 
-def is_raised(state: PodWorkerState, name: str, ended: ContainerView, hold: CrashHold) -> bool:
+def is_raised(state: PodWorkerState, ended: ContainerView, hold: CrashHold) -> bool:
     """Whether the end of an instance has raised the back-off already, for a restart that did not count."""
-    return hold.ended == ended.id and any(useless.instance.name == name for useless in state.uncounted)
+    return hold.ended == ended.id and any(useless.ended.id == ended.id for useless in state.uncounted)
 
 
 def may_have_ended_with(sandbox: SandboxView, newest: ContainerView | None) -> bool:
