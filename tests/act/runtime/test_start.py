@@ -156,6 +156,19 @@ async def test_a_runtime_that_forgot_its_containers_does_not_reset_the_count(tmp
         assert files.restart_count == 8
 
 
+async def test_the_count_goes_on_when_the_newest_instance_was_removed_and_an_earlier_one_was_not(
+    tmp_path: Path,
+) -> None:
+    async with hands(tmp_path) as h:
+        of = pod(APP)
+        home = await h.sandbox(of)
+        logs = Path(h.paths.pod_logs(REF)) / "app"
+        make(logs / "4.log", logs / "5.log")
+        files = await h.prepare(of, APP, home, exited("app", attempt=4))
+        assert isinstance(files, ContainerFiles)
+        assert files.restart_count == 6
+
+
 @pytest.mark.parametrize("name", ["99999999999.log", "4294967295.log", "2147483647.log", "-5.log", "0x7.log", "٧.log"])
 async def test_names_that_no_log_of_a_runtime_has_do_not_count(tmp_path: Path, name: str) -> None:
     async with hands(tmp_path) as h:

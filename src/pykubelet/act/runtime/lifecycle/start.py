@@ -394,14 +394,13 @@ def _wants_etc_hosts(pod: Pod, container: AnyContainer, pod_ips: tuple[str, ...]
 
 
 def _restart_count(newest: ContainerView | None, log_dir: Beneath, existed: bool) -> int:
-    """One more than that of the newest instance, or else of the newest log: the runtime may have lost the instances.
+    """One more than that of the newest instance and of the newest log: the runtime may have lost instances.
 
     A pod may be able to write to the directory: only regular files count, and numbers that the runtime can have.
     """
-    if newest is not None:
-        return newest.restart_count + 1
+    least = newest.restart_count + 1 if newest is not None else 0
     if not existed:
-        return 0
+        return least
     names = [entry.name for entry in list_dir(log_dir) if ".log" in entry.name and entry.kind is FileKind.FILE]
     numbers = [parse_decimal(name.partition(".")[0], MAX_RESTARTS) for name in names]
-    return max((number + 1 for number in numbers if number is not None), default=0)
+    return max((least, *(number + 1 for number in numbers if number is not None)))
