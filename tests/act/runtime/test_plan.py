@@ -62,6 +62,20 @@ def test_a_pod_that_never_restarts_ends_with_its_sandbox(left: Any) -> None:
     assert is_ended(plan(pod(restart="Never"), view(box(ready=False), left)))
 
 
+@pytest.mark.parametrize(
+    "fields", [{"restartPolicy": "OnFailure"}, {"restartPolicyRules": [rule("Restart", 3)]}], ids=["policy", "rules"]
+)
+def test_an_init_container_that_may_restart_gets_another_sandbox(fields: dict[str, Any]) -> None:
+    of = pod(container("app"), init=(container("setup", **fields),), restart="Never")
+    made = plan(of, view(box(ready=False), exited("setup", code=137)))
+    assert (made.create_sandbox, made.starts) == (True, ("setup",))
+
+
+def test_a_sidecar_does_not_keep_a_pod_that_never_restarts() -> None:
+    of = pod(container("app"), init=(sidecar("mesh"),), restart="Never")
+    assert is_ended(plan(of, view(box(ready=False), exited("mesh", code=137))))
+
+
 @pytest.mark.parametrize("left", [(), (created(),)])
 def test_a_pod_that_never_restarts_and_has_started_nothing_gets_another_sandbox(left: tuple[Any, ...]) -> None:
     made = plan(pod(restart="Never"), view(box(ready=False), *left))

@@ -203,9 +203,10 @@ def _plan_new_sandbox(pod: Pod, view: PodView) -> PodPlan:
 
 
 def _never_restarts(pod: Pod) -> bool:
-    """Whether no container of the pod can ever run a second time."""
+    """Whether no container of the pod can ever run a second time. Sidecars do not count: they alone do not keep a pod alive."""
+    counted = (*(c for c in pod.spec.initContainers if not is_sidecar(c)), *pod.spec.containers)
     return (pod.spec.restartPolicy or "") == NEVER and not any(
-        (c.restartPolicy and c.restartPolicy != NEVER) or c.restartPolicyRules for c in pod.spec.containers
+        (c.restartPolicy and c.restartPolicy != NEVER) or c.restartPolicyRules for c in counted
     )
 
 
