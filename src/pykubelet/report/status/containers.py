@@ -24,7 +24,7 @@ from pykubelet.base.model.container_hash import container_hash
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.labels import CONTAINER_HASH
 from pykubelet.base.model.observed import ContainerView, ObservedState
-from pykubelet.base.model.phase import UNKNOWN_EXIT_CODE, has_created_regular
+from pykubelet.base.model.phase import UNKNOWN_EXIT_CODE, has_created_regular, has_initialized
 from pykubelet.base.model.reasons import (
     COMPLETED,
     CONTAINER_CREATING,
@@ -114,18 +114,50 @@ def _status(
     restarts: bool = True,
 ) -> core.ContainerStatus:
     instances = facts.view.instances(container.name) if facts.view is not None else ()
+    if instances and old is not None and _is_outdated(facts, instances[0], old):
+        instances = ()  # its successor was removed, and this one is not there to stay either
     if not instances:
         status = _without_instance(facts, container, old, is_init=is_init)
     else:
         status = _following(facts, _of_instance(facts, container, instances[0], old), old)
-        if len(instances) > 1:
-            # a view may still have an instance that was removed before the next one was started
-            was_removed = instances[1].id in facts.lifecycle.reset
-            before = REMOVED_BY_RULE if was_removed else _instance_state(facts, instances[1], old)
-            status = replace(status, lastState=before if before.terminated is not None else None)
+        status = _after(facts, status, instances, old)
     if restarts or not instances:
         status = _with_start_error(facts, container, instances[0] if instances else None, status, is_init=is_init)
     return replace(status, volumeMounts=mount_statuses(facts, container))
+
+
+def _after(
+    facts: StatusFacts,
+    status: core.ContainerStatus,
+    instances: tuple[ContainerView, ...],
+    old: core.ContainerStatus | None,
+) -> core.ContainerStatus:
+    """The status with the last state from the instance before the newest one, if the runtime has that."""
+    earlier = next((one for one in instances[1:] if one.state is not ObservedState.CREATED), None)
+    if earlier is None or (_last(status) is not None and earlier.restart_count + 1 < instances[0].restart_count):
+        return status  # it was removed, or an instance between the two
+    # a view may still have an instance that was removed before the next one was started
+    before = REMOVED_BY_RULE if earlier.id in facts.lifecycle.reset else _instance_state(facts, earlier, old)
+    return replace(status, lastState=before if before.terminated is not None else None)
+
+
+def _is_outdated(facts: StatusFacts, newest: ContainerView, old: core.ContainerStatus) -> bool:
+    """True if an instance that has ended is older than the published one."""
+    published = instance_of(old)
+    if newest.state is not ObservedState.EXITED or newest.id == published or newest.restart_count >= old.restartCount:
+        return False
+    if published in facts.lifecycle.uncounted or published in facts.lifecycle.reset:
+        return False
+    began = _began_at(old)
+    return not published or (bool(began) and _time(newest.finished_at) <= began)
+
+
+def _began_at(status: core.ContainerStatus) -> str:
+    """When the published instance was started; empty if unknown. The end of one in back-off is the last state."""
+    found, last = _state(status).running or _state(status).terminated, _last(status)
+    if found is None and last is not None and last.containerID == status.containerID:
+        found = last
+    return found.startedAt if found is not None else ""
 
 
 def _following(
@@ -135,9 +167,11 @@ def _following(
     if old is None:
         return status
     last, count = _last(old), max(status.restartCount, old.restartCount)
+    if last is not None and last == _state(status).terminated:
+        last = None  # the next start, which has failed or does not count, had made this end the last state
     if old.containerID != status.containerID and (ended := _end_of_predecessor(facts, old)) is not None:
         last = ended
-        is_repeated = any(ended.name == status.name for ended in facts.lifecycle.uncounted.values())
+        is_repeated = any(ended.id == instance_of(old) for ended in facts.lifecycle.uncounted.values())
         if not is_repeated and _state(status).running is not None and old.restartCount >= status.restartCount:
             count = old.restartCount + 1
     return replace(
@@ -153,7 +187,7 @@ def _end_of_predecessor(facts: StatusFacts, reported: core.ContainerStatus) -> c
     if instance_of(reported) in facts.lifecycle.uncounted:
         return None
     before = _state(reported)
-    if _was_reset(facts, reported) or (before.running is not None and has_restart_all_rule(facts.pod)):
+    if _was_reset(facts, reported) or (before.running is not None and _may_have_been_reset(facts, reported)):
         return REMOVED_BY_RULE.terminated
     if before.running is None:
         return before.terminated
@@ -165,6 +199,13 @@ def _end_of_predecessor(facts: StatusFacts, reported: core.ContainerStatus) -> c
 def _was_reset(facts: StatusFacts, reported: core.ContainerStatus) -> bool:
     """True if the instance was removed with all others by a restart rule, even if no snapshot shows the pod without it."""
     return instance_of(reported) in facts.lifecycle.reset
+
+
+def _may_have_been_reset(facts: StatusFacts, reported: core.ContainerStatus) -> bool:
+    """True if an instance without a known end may have been removed by a restart rule, which keeps the sandbox."""
+    sandboxes = facts.view.sandboxes if facts.view is not None else ()
+    is_kept = bool(sandboxes) and _time(sandboxes[0].created_at) <= _began_at(reported)
+    return is_kept and has_restart_all_rule(facts.pod)
 
 
 # No instance
@@ -185,12 +226,19 @@ def _without_instance(
         restartCount=old.restartCount if old is not None else 0,
         lastState=old.lastState if old is not None else None,
     )
-    if is_init and not is_sidecar(container) and has_created_regular(facts.pod, facts.view):
+    if is_init and not is_sidecar(container) and _has_succeeded_unseen(facts, old):
         ended = core.ContainerStateTerminated(exitCode=0, reason=COMPLETED, message=INIT_NOT_LOCATED)
         return replace(status, state=core.ContainerState(terminated=ended))
     if facts.view is None:
         return status
     return _vanished(facts, old, status)
+
+
+def _has_succeeded_unseen(facts: StatusFacts, old: core.ContainerStatus | None) -> bool:
+    """True for an init container without an instance in a pod with regular containers. One that ran again in a new sandbox has
+    succeeded only if these have been started there."""
+    ran_again = _state(old).running is not None and not has_initialized(facts.pod, facts.view)
+    return has_created_regular(facts.pod, facts.view) and not ran_again
 
 
 def _vanished(
@@ -200,7 +248,8 @@ def _vanished(
     before = _state(old)
     if facts.lifecycle.restarting_all:
         waiting = core.ContainerStateWaiting(reason=RESTARTING_ALL_CONTAINERS, message=REMOVED_TO_RESTART)
-        if before.running is None and before.terminated is None:
+        was_there = before.running is not None or before.terminated is not None
+        if not (was_there or (old is not None and _was_reset(facts, old))):
             return replace(status, state=core.ContainerState(waiting=waiting)) if _was_removed(status) else status
         return replace(
             status,
@@ -208,7 +257,9 @@ def _vanished(
             lastState=REMOVED_BY_RULE,
             restartCount=status.restartCount + 1,
         )
-    if before.running is None or _last(status) is not None:
+    if old is not None and _was_reset(facts, old):
+        return replace(status, lastState=REMOVED_BY_RULE, restartCount=status.restartCount + 1)
+    if before.running is None:
         return status
     ended = core.ContainerStateTerminated(
         exitCode=UNKNOWN_EXIT_CODE, reason=CONTAINER_STATUS_UNKNOWN, message=NOT_LOCATED
@@ -321,6 +372,8 @@ def _with_start_error(
     is_init: bool,
 ) -> core.ContainerStatus:
     error = facts.lifecycle.start_errors.get(container.name)
+    if newest is not None and newest.is_running:
+        return status  # it is being killed; the next start waits for its end
     is_owed = newest is not None and newest.id in facts.lifecycle.to_restart
     if error is None or not (is_owed or _is_to_start(facts.pod, container, newest, is_init=is_init)):
         return status

@@ -106,7 +106,7 @@ def _rejected(facts: StatusFacts) -> core.PodStatus:
 def _phase(facts: StatusFacts, regular: Statuses, reported: ReportedContainers) -> tuple[Phase, str, str]:
     """The phase, its reason and its message."""
     lifecycle, old = facts.lifecycle, facts.old
-    if facts.has_ended and not is_static(facts.pod):
+    if facts.has_ended and (lifecycle.terminal or not is_static(facts.pod)):
         phase = _end_phase(regular)
     else:
         phase = pod_phase(
