@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from report.samples import UID, entry, exited, lifecycle, make_pod, running, view
+from report.samples import UID, container, entry, exited, lifecycle, make_pod, running, view
 
-from pykubelet.base.api.core import PodStatus
+from pykubelet.base.api.core import (
+    ContainerState,
+    ContainerStateRunning,
+    ContainerStateTerminated,
+    ContainerStatus,
+    PodStatus,
+)
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, Stage
 from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.report.status.decide import (
     EXIT_STATUS_S,
     Defer,
@@ -85,6 +92,46 @@ def test_the_status_from_before_the_restart_stays_until_the_pod_was_read() -> No
     after = step(snapshot(view=view(running())), record)
     assert isinstance(after, Project)
     assert not with_status(after, REPORTED).is_remembered
+
+
+def test_the_status_from_before_the_restart_stays_until_the_pod_worker_has_started() -> None:
+    # only it knows that a postStart hook has not ended, or that all containers are being restarted
+    waiting = replace(lifecycle(POD), has_worker=False)
+    record = PodRecord(remembered=REPORTED)
+    for unknown in (snapshot(lifecycle=waiting, view=view(running())), snapshot(lifecycle=None, view=view(running()))):
+        found = step(unknown, record)
+        assert isinstance(found, Publish)
+        assert found.record.newest is REPORTED
+    seen, wait = view(running()), Wait("quarantine", Owner.POD_ADMISSION, 0.0)
+    for never in (snapshot(entry=None, view=seen), snapshot(entry=entry(POD, held=wait), view=seen), snapshot()):
+        assert isinstance(step(replace(never, lifecycle=waiting), record), Project), "it gets no worker, or has nothing"
+
+
+def test_an_init_container_of_a_static_pod_keeps_its_restarts_over_the_restart_of_the_agent() -> None:
+    # nothing confirms its state, except that it has succeeded if the pod has begun
+    ended = ContainerState(terminated=ContainerStateTerminated(exitCode=3, reason="Error"))
+    setup = ContainerStatus(name="setup", restartCount=2, state=ended, lastState=ended, containerID="fake://setup-2")
+    pod = make_pod(init=(container("setup"),))
+    before = PodStatus(phase="Pending", initContainerStatuses=(setup,))
+    seen = snapshot(pod=pod, entry=entry(pod), lifecycle=lifecycle(pod))
+    found = step(seen, PodRecord(remembered=before))
+    assert isinstance(found, Project)
+    assert found.old is not None
+    assert found.old.initContainerStatuses == (replace(setup, state=None, containerID=""),)
+    found = step(replace(seen, view=view(exited("setup", code=3, number=2))), PodRecord(remembered=before))
+    assert isinstance(found, ReadMessages)
+
+
+@pytest.mark.parametrize("day", ["01", "03"])
+def test_after_a_power_cut_the_newer_one_of_journal_and_api_counts(day: str) -> None:
+    def status(day: str) -> PodStatus:
+        now = ContainerState(running=ContainerStateRunning(startedAt=f"2026-01-{day}T00:00:00Z"))
+        return replace(REPORTED, containerStatuses=(ContainerStatus(name="app", state=now),))
+
+    pod = replace(make_pod(static=False), status=status("02"))
+    found = step(snapshot(pod=pod, entry=entry(pod), lifecycle=lifecycle(pod)), PodRecord(remembered=status(day)))
+    assert isinstance(found, Project)
+    assert found.old == status(max(day, "02"))
 
 
 def test_a_manifest_that_nothing_takes_up_is_projected_when_its_time_is_over() -> None:

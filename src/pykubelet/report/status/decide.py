@@ -359,13 +359,31 @@ def _old_status(record: PodRecord, pod: Pod, view: PodView | None) -> PodStatus 
         return old
     if old.phase not in (Phase.SUCCEEDED, Phase.FAILED):
         # no API server confirms this status: a missing init container is only known to have succeeded
-        return replace(old, initContainerStatuses=())
+        there = {c.name for c in view.containers} if view is not None else set()
+        init = (s if s.name in there else replace(s, state=None, containerID="") for s in old.initContainerStatuses)
+        return replace(old, initContainerStatuses=tuple(init))
     is_over = view is not None and view.containers and pod_phase(pod, view, {}, ended=False).is_terminal
     return old if is_over else None
 
 
 def _status_before_restart(record: PodRecord, pod: Pod) -> PodStatus | None:
-    """The status from before the agent's restart: from the journal of this node, else from the API server."""
-    if record.remembered is None and not is_static(pod) and (pod.status.startTime or has_ended_in_api(pod)):
-        return pod.status
-    return record.remembered
+    """The status from before the agent's restart: from the journal of this node, else from the API server.
+
+    After a power cut, the journal may lack the newest statuses. Then that of the API server is newer.
+    """
+    kept = record.remembered
+    if is_static(pod) or not (pod.status.startTime or has_ended_in_api(pod)):
+        return kept
+    return pod.status if kept is None or _newest_date(pod.status) > _newest_date(kept) else kept
+
+
+def _newest_date(status: PodStatus) -> str:
+    """The newest date in a status, as in the API; such dates sort as text."""
+    dates = [condition.lastTransitionTime for condition in status.conditions]
+    for container in (*status.initContainerStatuses, *status.containerStatuses):
+        for state in (container.state, container.lastState):
+            if state is None:
+                continue
+            dates.append(state.running.startedAt if state.running is not None else "")
+            dates += (state.terminated.startedAt, state.terminated.finishedAt) if state.terminated is not None else ()
+    return max(dates, default="")
