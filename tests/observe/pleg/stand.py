@@ -32,7 +32,7 @@ from pykubelet.testing.cri.in_memory import MemoryRuntime
 IMAGE = "busybox:1"
 RUNNING, EXITED = ObservedState.RUNNING, ObservedState.EXITED
 NO_EVENTS = FakeFeatures(cri_events=False, containerd_events=False)
-SLOW = RelistPeriods(with_events_s=300.0, without_events_s=300.0)  # longer than any test waits
+SLOW = RelistPeriods(with_events_s=300.0, without_events_s=300.0, first_s=300.0)  # longer than any test waits
 
 
 def ref(name: str) -> PodRef:

@@ -313,3 +313,4 @@ def test_ids_lead_to_pods() -> None:
 def test_relists_are_rare_with_events() -> None:
     periods = RelistPeriods(with_events_s=10.0, without_events_s=1.0)
     assert (periods.period_s(True), periods.period_s(False)) == (10.0, 1.0)
+    assert periods.period_s(True, is_first=True) == 1.0, "what was under way before the subscription is seen soon"

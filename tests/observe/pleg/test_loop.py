@@ -224,7 +224,7 @@ async def test_the_exit_is_not_read_when_the_container_is_removed_next(tmp_path:
 
 async def test_the_end_of_what_is_being_stopped_is_seen_also_when_that_call_hangs(tmp_path: Path) -> None:
     hints = FedHints()
-    periods = RelistPeriods(300.0, 300.0, stopper_s=0.3)
+    periods = RelistPeriods(300.0, 300.0, first_s=300.0, stopper_s=0.3)
     async with run_pleg(tmp_path, hints=hints, periods=periods, before=lambda stand: pods(stand, "web")) as stand:
         await stand.listed()
         container = stand.fake.container("app")
@@ -270,7 +270,9 @@ async def test_an_exit_hint_just_before_other_unknown_ids_lead_to_a_relist_is_ke
     tmp_path: Path, after_s: float
 ) -> None:
     hints = FedHints()
-    async with run_pleg(tmp_path, hints=hints, periods=RelistPeriods(300.0, 300.0, unknown_s=0.3)) as stand:
+    async with run_pleg(
+        tmp_path, hints=hints, periods=RelistPeriods(300.0, 300.0, first_s=300.0, unknown_s=0.3)
+    ) as stand:
         await stand.listed()
         hints.say(HintKind.STARTED, "of-another")
         await asyncio.sleep(after_s)
@@ -286,7 +288,9 @@ async def test_an_exit_hint_just_before_other_unknown_ids_lead_to_a_relist_is_ke
 
 async def test_ids_of_others_cost_one_relist_and_are_forgotten(tmp_path: Path) -> None:
     hints = FedHints()
-    async with run_pleg(tmp_path, hints=hints, periods=RelistPeriods(300.0, 300.0, unknown_s=0.5)) as stand:
+    async with run_pleg(
+        tmp_path, hints=hints, periods=RelistPeriods(300.0, 300.0, first_s=300.0, unknown_s=0.5)
+    ) as stand:
         await stand.followed()
         before = len(stand.fake.called("ListContainers"))
         for number in range(3):
@@ -335,6 +339,15 @@ async def test_after_a_lost_stream_it_subscribes_again_and_relists(tmp_path: Pat
         hints.lose()
         await stand.wait_state("web", "app", EXITED)
         await stand.until("subscribed again", lambda: hints.subscriptions == 2)
+
+
+async def test_an_end_whose_event_came_before_the_subscription_is_seen_a_moment_later(tmp_path: Path) -> None:
+    hints = FedHints()
+    periods = RelistPeriods(with_events_s=300.0, without_events_s=300.0)
+    async with run_pleg(tmp_path, periods, hints=hints, before=lambda stand: pods(stand, "web")) as stand:
+        await stand.listed()
+        stand.fake.state.end(stand.fake.container("app"), 1)  # the status of the runtime lags behind its event
+        await stand.wait_state("web", "app", EXITED)
 
 
 @pytest.mark.parametrize("features", STREAMS)

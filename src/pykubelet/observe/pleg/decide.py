@@ -45,6 +45,8 @@ RESUBSCRIBE_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 class RelistPeriods(Value):
     """Seconds between relists, with and without an event stream.
 
+    `first_s`: until the relist after the one that follows a subscription. The runtime may have sent an event before the subscription,
+    and show its effect only after the first of these relists.
     `stopper_s`: how long an exit hint waits for the answer of the call that stops the container or sandbox.
     `unknown_s`: how long an id may stay unknown before a relist.
     """
@@ -53,10 +55,12 @@ class RelistPeriods(Value):
     without_events_s: float = 1.0
     stopper_s: float = 5.0
     unknown_s: float = 2.0
+    first_s: float = 1.0
 
-    def period_s(self, has_events: bool) -> float:
-        """Seconds until the next relist."""
-        return self.with_events_s if has_events else self.without_events_s
+    def period_s(self, has_events: bool, *, is_first: bool = False) -> float:
+        """Seconds until the next relist. `is_first`: after the first one of a subscription."""
+        period_s = self.with_events_s if has_events else self.without_events_s
+        return min(period_s, self.first_s) if is_first else period_s
 
 
 class ReadState(StrEnum):

@@ -3,8 +3,8 @@
 Owns: the cell `Observed`. Reads: the runtime and its event stream; `RuntimeReady`. Takes `PodTouched` and `BeingStopped`.
 
 A hint from the runtime, or a `PodTouched` from a component that has just changed a pod, marks that pod. Marked pods are
-read concurrently, so that a runtime that hangs for one pod delays no other. A relist runs when the event stream is opened,
-for IDs that stay unknown, and periodically. Containers that the agent has started are read by ID. For what it has stopped
+read concurrently, so that a runtime that hangs for one pod delays no other. A relist runs when the event stream is opened and
+a moment later, for IDs that stay unknown, and periodically. Containers that the agent has started are read by ID. For what it has stopped
 or removed, the runtime's answer is enough. While the runtime is away, it is called seldom.
 `decide.py` has the rules.
 """
@@ -112,6 +112,7 @@ class Pleg:
         self._relist_due = asyncio.Event()
         self._unknown = UnknownIds(clock, periods.unknown_s, self._relist_due)
         self._has_events = False
+        self._has_subscribed = False  # since the last relist
         self._list_failed = False
         self._supervisor = Supervisor("pleg")
         self._exits = ExitReader(cri, clock, self._cache, self._supervisor, periods.stopper_s, mailbox)
@@ -176,7 +177,7 @@ class Pleg:
         if hint.kind is HintKind.SUBSCRIBED:
             log.info("following runtime events", source=hint.source)
             SUBSCRIPTIONS.inc()
-            self._has_events = True
+            self._has_events = self._has_subscribed = True
             self._relist_due.set()
             return
         hint = self._exits.trusted(hint)
@@ -267,6 +268,7 @@ class Pleg:
         last: float | None = None
         while True:
             self._relist_due.clear()
+            is_first, self._has_subscribed = self._has_subscribed, False
             began = self._clock.monotonic()
             if last is not None:
                 RELIST_INTERVALS.observe(began - last)
@@ -278,7 +280,7 @@ class Pleg:
                 await self._wait_runtime()
                 continue
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._periods.period_s(self._has_events)):
+                async with asyncio.timeout(self._periods.period_s(self._has_events, is_first=is_first)):
                     await self._relist_due.wait()
 
     async def _relist(self) -> None:
