@@ -22,7 +22,12 @@ from bench.stats import spread, without_idle
 from bench.table import Figure
 
 _COUNT, _WINDOW_S = 50, 20.0
+#: How long a server takes to come up, and how much of the default period of ten seconds may pass until its pod is ready.
+_UP_S, _READY_S = 0.3, 1.0
+#: All pods run before the first of them is probed; then extra probes come, and then only those of each period.
+_DELAY_S = 20
 _STEP_S = 0.003
+NS_PER_S = 1e9
 HTTPD = ["httpd", "-f", "-p", "8080", "-h", "/etc"]
 EXEC_COMMAND = ["true"]
 
@@ -84,11 +89,13 @@ async def until_ready(bench: Bench, name: str, timeout_s: float = 30.0) -> int:
 
 
 async def probes(bench: Bench) -> None:
-    """50 pods asked over HTTP each second; results on their way to the status; liveness to restart; commands."""
+    """50 pods asked over HTTP each second; results on their way to the status; servers that come up; liveness to restart; commands."""
     await _cost(bench)
     async with answering() as answerer:
         await _ready_to_status(bench, answerer)
+        await _never_ready(bench, answerer)
         await _liveness_to_start(bench, answerer)
+    await _up_to_ready(bench)
     await _commands(bench)
 
 
@@ -126,6 +133,49 @@ async def _ready_to_status(bench: Bench, answerer: Answerer) -> None:
     bench.figures.append(
         Figure("first successful probe to the status ready", "ms", spread(taken), None, 50, "<= 50 ms")
     )
+
+
+async def _up_to_ready(bench: Bench) -> None:
+    """Only the default period and no more is asked for, as most manifests do."""
+    taken = []
+    server = {"image": images.BUSYBOX, "command": ["sh", "-c", f"sleep {_UP_S}; exec {' '.join(HTTPD)}"]}
+    probe = {"httpGet": {"port": 8080, "path": "/passwd"}}
+    for number in range(5 if bench.quick else 20):
+        name = f"up-{number}"
+        bench.agent.place([with_container(name, **server, readinessProbe=probe)])
+        seen = await until_ready(bench, name)
+        taken.append((seen - await bench.started_at(name)) / NS_PER_S)
+        await bench.remove_all([name])
+    figure = f"container started, server up {_UP_S} s later, to ready, default probe"
+    bench.figures.append(Figure(figure, "s", spread(taken), None, _READY_S, f"<= {_READY_S:.0f} s", "0.67 s"))
+
+
+async def _never_ready(bench: Bench, answerer: Answerer) -> None:
+    """CPU of extra probes: the first thirty seconds of probing, against as long a time later."""
+    idle = await bench.idle_rate()
+    answerer.status = "500 Internal Server Error"
+    names = [f"never-{n}" for n in range(_COUNT)]
+    probe = {
+        "httpGet": {"port": answerer.port, "path": "/never", "host": "127.0.0.1"},
+        "initialDelaySeconds": _DELAY_S,
+    }
+    before = len(bench.watch.starts)
+    bench.agent.place([with_container(name, readinessProbe=probe) for name in names])
+    await bench.watch.wait_starts(before, 2 * _COUNT, 120)
+    await asyncio.sleep(2)
+    if answerer.sent_ns.get("/never 500"):
+        raise BenchError(f"a pod was probed before all {_COUNT} ran: the first probes are not measured")
+    per_pod = []
+    for _ in range(2):
+        used, began = bench.agent.cpu_s(), time.monotonic()
+        await asyncio.sleep(_DELAY_S + 10)
+        used, passed = bench.agent.cpu_s() - used, time.monotonic() - began
+        per_pod.append(without_idle(used, passed, idle) / _COUNT * 1000)
+    answerer.status = "200 OK"
+    await bench.remove_all(names)
+    first, later = (spread([ms]) for ms in per_pod)
+    figure = f"agent CPU per pod that does not become ready, its first {_DELAY_S + 10} s"
+    bench.figures.append(Figure(figure, "ms", first, later, 10, "<= 10 ms"))
 
 
 async def _liveness_to_start(bench: Bench, answerer: Answerer) -> None:

@@ -113,3 +113,28 @@ async def test_what_was_ready_stays_ready_over_a_restart_of_the_agent(agent: Age
     await agent.wait_for("it was looked at", looked_often)
     assert all(seen), "it never was anything but ready"
     assert agent.explain("steady")["name"] == f"steady-{NODE_NAME}"
+
+
+async def test_a_container_is_ready_long_before_the_period_of_its_probe_has_passed(
+    agent: Agent, tmp_path: Path
+) -> None:
+    gate = Gate(tmp_path)
+    terms = {"periodSeconds": 300, "failureThreshold": 1}
+    web = make_container("web", f"{UNTIL_OPEN}; httpd -f -p 8080 -h /etc", volumeMounts=MOUNTS)
+    containers = [
+        {**web, "readinessProbe": {"httpGet": {"port": 8080, "path": "/passwd"}, **terms}},
+        make_container("tcp", DEAF, readinessProbe={"tcpSocket": {"port": 8080}, **terms}),
+        make_container(
+            "exec",
+            DEAF,
+            readinessProbe={"exec": {"command": ["test", "-e", "/gate/open"]}, **terms},
+            volumeMounts=MOUNTS,
+        ),
+    ]
+    agent.put(make_pod("soon", *containers, volumes=[gate.volume], terminationGracePeriodSeconds=1))
+    await agent.wait_for("each has been probed once", lambda: len(events(agent, "soon", "Unhealthy")) == 3)
+    assert not is_ready(agent.pods()["soon"])
+    gate.open()
+    await agent.wait_pod("soon", "ready", is_ready)
+    assert [event["count"] for event in events(agent, "soon", "Unhealthy")] == [1, 1, 1]
+    agent.remove("soon")

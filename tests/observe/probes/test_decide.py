@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf, log2
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pykubelet.base.api.core import ContainerState, ContainerStateRunning, ContainerStatus, PodCondition, PodStatus
+from pykubelet.base.api.core import (
+    ContainerState,
+    ContainerStateRunning,
+    ContainerStatus,
+    ExecAction,
+    PodCondition,
+    PodStatus,
+    Probe,
+)
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
 from pykubelet.edges.probing.outcome import Outcome, ProbeVerdict, errored, failed, passed
 from pykubelet.observe.probes import decide
 from pykubelet.observe.probes.decide import (
     ASSUMED,
+    FIRST_EXTRA_S,
     ContainerObservation,
     EarlierResults,
     StartState,
@@ -77,6 +90,22 @@ class Play:
             self.begins().ends(outcome)
         return self
 
+    def period(self, *outcomes: Outcome) -> Play:
+        """Probes of the period with these outcomes; extra probes between them fail."""
+        for outcome in outcomes:
+            while self.worker.is_extra:
+                self.begins().ends(BAD)
+            self.begins().ends(outcome)
+        return self
+
+    def times(self, *outcomes: Outcome) -> list[float]:
+        """When probes with these outcomes begin, which take no time."""
+        begun = []
+        for outcome in outcomes:
+            begun.append(self.begins().at)
+            self.ends(outcome, after_s=0.0)
+        return begun
+
 
 BAD = failed("no")
 GOOD = passed("yes")
@@ -92,10 +121,10 @@ def test_a_new_container_begins_with_the_initial_result(kind: ProbeKind, result:
 def test_readiness_is_asked_at_once_and_then_every_period() -> None:
     play = Play(READINESS, at=3.3).sees(started_at=3.2)
     assert play.due == pytest.approx(3.3)
-    play.probes(BAD)
-    assert play.due == pytest.approx(13.3)
+    play.period(BAD)
     assert play.worker.result is FAILURE
-    play.probes(GOOD)
+    play.period(GOOD)
+    assert play.at == pytest.approx(13.31)
     assert play.worker.result is SUCCESS
     assert play.due == pytest.approx(23.5), "a probe that passes is put off to the next half second"
     play.probes(GOOD)
@@ -107,7 +136,8 @@ def test_readiness_is_asked_at_once_and_then_every_period() -> None:
 @pytest.mark.parametrize("kind", [LIVENESS, STARTUP])
 def test_liveness_and_startup_keep_to_the_ticks_of_their_worker(kind: ProbeKind) -> None:
     play = Play(kind, at=3.3).sees(started_at=3.2)
-    assert play.due == pytest.approx(10.0)
+    assert play.worker.period_at - 1000.0 == pytest.approx(10.0)
+    assert play.due == pytest.approx(10.0 if kind is LIVENESS else 3.4)
 
 
 def test_the_first_tick_of_a_young_agent_is_put_off_at_random() -> None:
@@ -172,7 +202,7 @@ def test_readiness_goes_on_after_failures() -> None:
 
 @pytest.mark.parametrize(("outcomes", "result"), [((GOOD,), SUCCESS), ((BAD, BAD, BAD), FAILURE)])
 def test_startup_ends_with_its_first_result(outcomes: tuple[Outcome, ...], result: ProbeResult) -> None:
-    play = Play(STARTUP).sees().probes(*outcomes)
+    play = Play(STARTUP).sees().period(*outcomes)
     assert (play.worker.result, play.worker.phase, play.due) == (result, WorkerPhase.ON_HOLD, None)
 
 
@@ -241,6 +271,139 @@ def test_looking_again_changes_nothing() -> None:
     assert play.sees().worker is before
 
 
+# Extra probes of a container that is not ready
+
+NET = Terms()
+COMMAND = decide.terms_of(Probe(exec=ExecAction(command=("true",))))
+
+
+@pytest.mark.parametrize(
+    ("kind", "terms", "begun"),
+    [
+        (READINESS, NET, [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 20, 30, 40]),
+        (READINESS, COMMAND, [0, 1, 2, 4, 8, 10, 20, 30]),
+        (READINESS, Terms(period_s=1), [0, 0.1, 0.2, 0.4, 0.8, 1, 2, 3]),
+        (STARTUP, Terms(failure_threshold=9), [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 20, 30, 40]),
+        (LIVENESS, Terms(failure_threshold=9), [0, 10, 20, 30]),
+    ],
+)
+def test_a_container_that_is_not_ready_is_probed_again_after_growing_waits(
+    kind: ProbeKind, terms: Terms, begun: list[float]
+) -> None:
+    assert Play(kind, terms).sees().times(*[BAD] * len(begun)) == pytest.approx(begun)
+
+
+def test_a_startup_probe_does_not_wait_for_its_period() -> None:
+    play = Play(STARTUP, at=3.3).sees(started_at=3.3)
+    assert play.times(BAD, BAD, GOOD) == pytest.approx([3.4, 3.5, 3.7])
+    assert (play.worker.result, play.worker.phase) == (SUCCESS, WorkerPhase.ON_HOLD)
+
+
+def test_extra_probes_wait_for_the_initial_delay() -> None:
+    for kind in (READINESS, STARTUP):
+        play = Play(kind, Terms(initial_delay_s=12), at=1.0).sees(started_at=1.0)
+        first = 13.0 if kind is READINESS else 13.1
+        assert play.times(BAD, BAD)[0] == pytest.approx(first)
+
+
+def test_an_extra_probe_that_fails_does_not_count() -> None:
+    play = Play(STARTUP, Terms(failure_threshold=2), at=3.3).sees(started_at=3.3)
+    while play.worker.phase is WorkerPhase.ARMED:
+        assert play.worker.result is UNKNOWN
+        play.probes(BAD)
+    assert (play.worker.result, play.worker.run) == (FAILURE, 2)
+    assert play.at == pytest.approx(20.0, abs=0.02)
+
+
+def test_an_extra_probe_that_cannot_be_run_does_not_count() -> None:
+    play = Play(STARTUP, at=3.3).sees(started_at=3.3).probes(BAD, errored("no address"))
+    assert (play.worker.run, play.worker.message) == (0, "no address")
+    assert play.probes(GOOD).worker.result is SUCCESS
+
+
+def test_periods_begin_anew_with_an_extra_probe_that_passes() -> None:
+    play = Play(READINESS, Terms(success_threshold=3)).sees()
+    begun = play.times(BAD, BAD, BAD, GOOD, GOOD, GOOD, GOOD)
+    assert begun == pytest.approx([0, 0.1, 0.2, 0.4, 10.5, 20.5, 30.5]), "successes are a period apart"
+    assert play.worker.result is SUCCESS
+
+
+def test_a_failure_between_successes_begins_the_count_anew() -> None:
+    play = Play(READINESS, Terms(success_threshold=2)).sees().probes(BAD, GOOD, BAD)
+    assert (play.worker.result, play.worker.is_extra) == (FAILURE, False)
+    assert play.probes(GOOD).worker.result is FAILURE
+    assert play.probes(GOOD).worker.result is SUCCESS
+
+
+def test_a_ready_container_has_no_extra_probes_until_it_is_not_ready() -> None:
+    play = Play(READINESS).sees()
+    assert play.times(GOOD, BAD, BAD, BAD) == pytest.approx([0, 10, 20, 30])
+    assert play.worker.result is FAILURE
+    assert play.times(*[BAD] * 6) == pytest.approx([31, 33, 37, 40, 50, 60])
+    assert play.probes(GOOD).worker.result is SUCCESS
+
+
+def test_a_container_that_was_not_ready_long_before_the_agents_start_has_no_extra_probes() -> None:
+    play = Play(READINESS, age_s=1.0).sees(started_at=-60.0, old=True, earlier=EarlierResults())
+    assert play.times(BAD, BAD) == pytest.approx([5, 15])
+    play = Play(READINESS, age_s=1.0).sees(started_at=-2.0, old=True, earlier=EarlierResults())
+    assert play.times(*[BAD] * 5) == pytest.approx([2, 5, 12, 15, 25]), "a restart in the middle of its start"
+
+
+def test_an_extra_probe_ends_before_the_next_one_of_the_period() -> None:
+    play = Play(READINESS, Terms(period_s=1, timeout_s=1)).sees()
+    assert play.worker.timeout_s == 1
+    play.times(BAD, BAD, BAD)
+    assert play.due == pytest.approx(0.4)
+    assert play.worker.timeout_s == pytest.approx(0.6)
+    slow = decide.terms_of(Probe(exec=ExecAction(command=("true",)), timeoutSeconds=4))
+    assert Play(READINESS, slow).sees().times(*[BAD] * 3) == [0, 4, 10], "a command has its whole time-out"
+
+
+def test_an_extra_probe_that_waits_long_in_the_queue_is_the_next_one_of_the_period() -> None:
+    play = Play(STARTUP, at=3.0).sees(started_at=3.0).begins()
+    play.worker = decide.begin(play.worker, 1000.0 + 9.5)
+    assert (play.worker.is_extra, play.worker.timeout_s) == (True, 0.5)
+    play.worker = decide.begin(play.worker, 1000.0 + 12.0)
+    assert (play.worker.is_extra, play.worker.timeout_s) == (False, 1.0)
+    play.at = 12.0
+    assert play.ends(BAD).worker.run == 1
+    assert play.worker.period_at - 1000.0 == pytest.approx(20.0)
+
+
+@given(
+    period_s=st.integers(1, 30),
+    timeout_s=st.integers(1, 30),
+    threshold=st.integers(1, 5),
+    is_exec=st.booleans(),
+    durations=st.lists(st.floats(0.0, 40.0), min_size=1, max_size=20),
+    kind=st.sampled_from([READINESS, STARTUP]),
+    at=st.floats(0.0, 30.0),
+)
+def test_extra_probes_are_few_and_move_no_probe_of_the_period(
+    period_s: int, timeout_s: int, threshold: int, is_exec: bool, durations: list[float], kind: ProbeKind, at: float
+) -> None:
+    """With extra probes and without them, the same number of failures are counted until the same time."""
+    probe = Probe(periodSeconds=period_s, timeoutSeconds=timeout_s, failureThreshold=threshold)
+    terms = decide.terms_of(replace(probe, exec=ExecAction()) if is_exec else probe)
+    counted: list[list[float]] = []
+    for extra_s in (terms.extra_s, inf):
+        play = Play(kind, replace(terms, extra_s=extra_s), at=at).sees(started_at=at)
+        begun: list[float] = []
+        extras = 0
+        while play.worker.phase is WorkerPhase.ARMED and len(begun) < 6:
+            extras += play.worker.is_extra
+            is_counted = not play.worker.is_extra
+            play.begins()
+            took_s = min(durations[len(begun) % len(durations)], play.worker.timeout_s)
+            if is_counted:
+                begun.append(play.at)
+            play.ends(BAD, after_s=took_s)
+        counted.append(begun)
+        assert extras <= log2(period_s / FIRST_EXTRA_S) + 2
+    assert counted[0] == pytest.approx(counted[1])
+
+
 # How long a probe has not passed
 
 
@@ -261,9 +424,9 @@ def test_a_probe_that_passed_has_failed_since_its_first_failure(kind: ProbeKind)
     if kind is LIVENESS:
         return
     assert play.probes(BAD).worker.result is FAILURE
-    play.probes(GOOD)
+    play.period(GOOD)
     assert unwell_s(play) == pytest.approx(30, abs=0.6), "it needs two successes"
-    assert play.probes(GOOD).worker.is_passing
+    assert play.period(GOOD).worker.is_passing
     assert unwell_s(play.probes(BAD)) == 0.0
 
 

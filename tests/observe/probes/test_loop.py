@@ -22,6 +22,13 @@ pytestmark = pytest.mark.looptime
 SUCCESS, FAILURE, UNKNOWN = ProbeResult.SUCCESS, ProbeResult.FAILURE, ProbeResult.UNKNOWN
 READINESS, LIVENESS, STARTUP = ProbeKind.READINESS, ProbeKind.LIVENESS, ProbeKind.STARTUP
 TICK = 0.01
+#: Extra probes of a container that is not ready, over the network with the default period.
+EXTRA_IN_TEN_S = 7
+
+
+def counted_times(prober: ScriptedProber) -> list[float]:
+    """When the probes of the period were asked, where the first one began at 0."""
+    return [at for at in prober.times("app") if at % 10 == 0]
 
 
 async def never(_ask: ProbeRequest) -> Outcome:
@@ -87,16 +94,63 @@ async def test_startup_goes_before_liveness_and_readiness() -> None:
         uid = node.pod("web", probed("app", "startup", "liveness", "readiness", failureThreshold=5))
         container = node.run(uid, "app")
         await asyncio.sleep(25)
-        assert prober.times("app") == pytest.approx([0, 10, 20], abs=TICK)
+        assert counted_times(prober) == pytest.approx([0, 10, 20], abs=TICK)
         assert node.result(container, STARTUP) is UNKNOWN
         assert node.result(container, READINESS) is FAILURE
         prober.answers["app"] = quickly
+        prober.asked.clear()
         await asyncio.sleep(5 + 2 * TICK)
         assert node.result(container, STARTUP) is SUCCESS
         assert node.result(container, READINESS) is SUCCESS
-        assert prober.times("app")[3:] == pytest.approx([30, 30], abs=TICK), "startup, then readiness"
+        assert prober.times("app") == pytest.approx([30, 30], abs=TICK), "startup, then readiness"
         await asyncio.sleep(10 + 2 * CALM_GRID_S)
-        assert len(prober.times("app")) == 7  # liveness has joined
+        assert len(prober.times("app")) == 4  # liveness has joined
+
+
+@pytest.mark.parametrize("kind", ["readiness", "startup"])
+async def test_a_server_that_comes_up_is_ready_long_before_the_period_has_passed(kind: str) -> None:
+    node, prober = Node(), ScriptedProber({"app": failed("connection refused")})
+    async with node.probing(prober):
+        uid = node.pod("web", probed("app", kind, periodSeconds=300))
+        container = node.run(uid, "app")
+        await asyncio.sleep(0.3)
+        prober.answers["app"] = quickly
+        await asyncio.sleep(0.3)
+        assert node.result(container, ProbeKind(kind)) is SUCCESS
+        times = prober.times("app")
+        await asyncio.sleep(299)
+        assert prober.times("app") == times, "a probe that has passed waits for its period"
+    where = "spec.containers{app}"
+    assert node.messages == [f"Unhealthy {where} {kind.capitalize()} probe failed: connection refused"]
+
+
+async def test_extra_probes_have_no_events_and_are_counted_in_the_metrics() -> None:
+    node, prober = Node(), ScriptedProber({"app": failed("refused"), "lost": errored("no address")})
+    async with node.probing(prober):
+        uid = node.pod("extra", probed("app", "readiness"), probed("lost", "readiness"))
+        node.run(uid, "app")
+        node.run(uid, "lost")
+        await asyncio.sleep(25)
+        assert len(prober.times("app")) == len(prober.times("lost")) == 3 + EXTRA_IN_TEN_S
+        labels = ("shop", "extra", uid, "Readiness")
+        assert metrics.TOTAL.value("app", *labels, metrics.FAILED) == 3 + EXTRA_IN_TEN_S
+        assert metrics.TOTAL.value("lost", *labels, metrics.UNKNOWN) == 3 + EXTRA_IN_TEN_S
+    assert sorted(node.messages) == [
+        *["Unhealthy spec.containers{app} Readiness probe failed: refused"] * 3,
+        *["Unhealthy spec.containers{lost} Readiness probe errored and resulted in unknown state: no address"] * 3,
+    ]
+
+
+async def test_pods_that_are_never_ready_cost_a_few_extra_probes_each() -> None:
+    node, prober = Node(), ScriptedProber()
+    async with node.probing(prober):
+        for n in range(100):
+            prober.answers[f"c{n}"] = failed("refused")
+            node.run(node.pod(f"p{n}", probed(f"c{n}", "readiness")), f"c{n}")
+        await asyncio.sleep(9.9)
+        assert len(prober.asked) == 100 * (1 + EXTRA_IN_TEN_S)
+        await asyncio.sleep(100)
+        assert len(prober.asked) == 100 * (11 + EXTRA_IN_TEN_S)
 
 
 async def test_a_failed_startup_probe_gives_up_and_a_new_container_begins_afresh() -> None:
@@ -106,8 +160,10 @@ async def test_a_failed_startup_probe_gives_up_and_a_new_container_begins_afresh
         first = node.run(uid, "app")
         await asyncio.sleep(10 + TICK)
         assert node.result(first, STARTUP) is FAILURE
+        asked = len(prober.asked)
         await asyncio.sleep(60)
-        assert len(prober.asked) == 2
+        assert len(prober.asked) == asked
+        assert len(node.messages) == 2
         node.exit(uid, "app")
         second = node.run(uid, "app", 1)
         await asyncio.sleep(TICK)
@@ -415,8 +471,10 @@ async def test_waits_say_what_is_wrong_and_what_comes_next() -> None:
             ("readiness probe", "waits for the startup probe", "probe once the container has started"),
         ]
         next_at = node.waits.get().pods[uid][0].next_at
-        assert next_at == pytest.approx(node.clock.wall() - TICK + 20, abs=0.01)
-        await asyncio.sleep(30)
+        assert next_at == pytest.approx(node.clock.wall() - TICK + 15.1, abs=0.01)
+        await asyncio.sleep(16)
+        assert waits(node, uid)[0] == ("startup probe", "connection refused", "probe again"), "none has counted yet"
+        await asyncio.sleep(14)
         assert waits(node, uid)[0] == (
             "startup probe",
             "connection refused (2 of 9 failures in a row)",

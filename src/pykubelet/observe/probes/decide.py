@@ -17,6 +17,13 @@ Rules (source: the Kubernetes documentation "Pod Lifecycle", container probes; K
 7. A container from before the agent's start keeps the results that were published then: those in the journal, else those that
    the API server has, for another agent may have run. If there are none and it has run for more than ten seconds, it counts as
    started and ready; its startup probe still runs, and liveness waits for it.
+8. While a container is not ready or has not started yet, extra probes run between those of the period, after waits that grow:
+   each is as long as the container has been probed so far, at least 100 ms. When a wait would be longer than the rest of the
+   period, there are none. A command takes a process in the container and far more CPU, so the waits before it are at least its
+   time-out. When a ready container becomes unready, the waits begin again, with a second: its clients take about that long to
+   leave it, and an earlier probe would run under the load at which the container failed.
+   An extra probe that passes counts, and the periods begin anew with it: the successes of a `successThreshold` are a period
+   apart. One that does not pass counts for nothing and has no Event. It ends before the next probe of the period.
 """
 
 from __future__ import annotations
@@ -37,6 +44,8 @@ from pykubelet.edges.probing.outcome import Outcome, ProbeVerdict
 EARLY_S = 0.002
 #: Probes due within this time share one wake-up. Both divide every period: a tick is delayed once, not each time.
 GRID_S, CALM_GRID_S = 0.1, 0.5
+#: The least waits between extra probes: over the network, of commands, and after a container was ready.
+FIRST_EXTRA_S, FIRST_EXTRA_EXEC_S, EXTRA_AFTER_READY_S = 0.1, 1.0, 1.0
 #: An agent that notices a time-out later than this was slow itself.
 LATE_S = 0.25
 PASSING = (ProbeVerdict.SUCCESS, ProbeVerdict.WARNING)
@@ -71,13 +80,17 @@ class StartState(StrEnum):
 
 
 class Terms(Value):
-    """The fields of one probe, with the API's defaults filled in. Seconds and counts."""
+    """The fields of one probe, with the API's defaults filled in. Seconds and counts.
+
+    `extra_s`: the least wait before an extra probe, and the least time from its beginning to the next probe of the period.
+    """
 
     period_s: float = 10.0
     timeout_s: float = 1.0
     initial_delay_s: float = 0.0
     success_threshold: int = 1
     failure_threshold: int = 3
+    extra_s: float = FIRST_EXTRA_S
 
 
 class EarlierResults(Value):
@@ -124,10 +137,11 @@ class ContainerObservation(Value):
 class Worker(Value):
     """The state of one probe worker.
 
-    `tick`: the time of any tick. `due`: the time of the next probe if armed, of the current one if probing. `result`: the
-    published result, None without a running container. `last`: the newest outcome. `run`: equal outcomes in a row. `assumed`:
-    the result does not come from a probe. `message`: that of the last probe that failed or did not count. `since`: since when it
-    does not pass.
+    `tick`: the time of any tick. `due`: the time of the next probe if armed, of the current one if probing. `period_at`: the time
+    of the next probe of the period; one that is due earlier is an extra probe. `extra_from`: the time from which the waits
+    between extra probes grow. `result`: the published result, None without a running container. `last`: the newest outcome.
+    `run`: equal outcomes in a row that count. `assumed`: the result does not come from a probe. `message`: that of the last probe
+    that failed or did not count. `since`: since when it does not pass.
     """
 
     kind: ProbeKind
@@ -139,10 +153,24 @@ class Worker(Value):
     result: ProbeResult | None = None
     assumed: bool = False
     due: float | None = None
+    period_at: float = 0.0
+    extra_from: float = 0.0
     last: ProbeResult | None = None
     run: int = 0
     message: str = ""
     since: float = 0.0
+
+    @property
+    def is_extra(self) -> bool:
+        """Whether the current or next probe is one between those of the period."""
+        return self.due is not None and self.due < self.period_at
+
+    @property
+    def timeout_s(self) -> float:
+        """The time-out of the current or next probe in seconds: an extra one ends before the next probe of the period."""
+        if self.due is None or not self.is_extra:
+            return self.terms.timeout_s
+        return min(self.terms.timeout_s, max(self.period_at - self.due, self.terms.extra_s))
 
     @property
     def is_passing(self) -> bool:
@@ -152,12 +180,14 @@ class Worker(Value):
 
 def terms_of(probe: Probe) -> Terms:
     """A probe's fields with the API's defaults."""
+    timeout_s = float(max(1, probe.timeoutSeconds or 1))
     return Terms(
         period_s=float(max(1, probe.periodSeconds or 10)),
-        timeout_s=float(max(1, probe.timeoutSeconds or 1)),
+        timeout_s=timeout_s,
         initial_delay_s=float(probe.initialDelaySeconds or 0),
         success_threshold=probe.successThreshold or 1,
         failure_threshold=probe.failureThreshold or 3,
+        extra_s=FIRST_EXTRA_S if probe.exec is None else max(FIRST_EXTRA_EXEC_S, timeout_s),
     )
 
 
@@ -220,10 +250,29 @@ def _arm(worker: Worker, seen: ContainerObservation, now: float) -> Worker:
         return replace(worker, phase=WorkerPhase.BLOCKED, due=None)
     if worker.phase is WorkerPhase.ARMED:
         return worker
-    earliest = max(now, worker.started_at + worker.terms.initial_delay_s)
+    may_begin = worker.started_at + worker.terms.initial_delay_s
+    earliest = max(now, may_begin)
     if worker.kind is ProbeKind.READINESS and (not seen.old or worker.phase is WorkerPhase.BLOCKED):
-        return replace(worker, phase=WorkerPhase.ARMED, due=earliest, tick=earliest)
-    return replace(worker, phase=WorkerPhase.ARMED, due=next_tick(worker, earliest))
+        return replace(
+            worker, phase=WorkerPhase.ARMED, due=earliest, tick=earliest, period_at=earliest, extra_from=earliest
+        )
+    extra_from = may_begin if seen.old else earliest
+    worker = replace(worker, period_at=next_tick(worker, earliest), extra_from=extra_from)
+    return _armed(worker, earliest)
+
+
+def _armed(worker: Worker, now: float) -> Worker:
+    """The worker, armed for the probe of the period, or for an extra one before it."""
+    wait_s = max(worker.terms.extra_s, now - worker.extra_from)
+    due = now + wait_s
+    if not _takes_extra(worker) or due + worker.terms.extra_s > worker.period_at:
+        due = max(now, worker.period_at)
+    return replace(worker, phase=WorkerPhase.ARMED, due=due)
+
+
+def _takes_extra(worker: Worker) -> bool:
+    is_pending = worker.result is not ProbeResult.SUCCESS and worker.last is not ProbeResult.SUCCESS
+    return is_pending and worker.kind is not ProbeKind.LIVENESS
 
 
 def next_tick(worker: Worker, at: float, grid_s: float = GRID_S) -> float:
@@ -245,6 +294,11 @@ def start(worker: Worker) -> Worker:
     return replace(worker, phase=WorkerPhase.PROBING)
 
 
+def begin(worker: Worker, now: float) -> Worker:
+    """The worker whose probe has left the queue. An extra one that waited until the next probe of the period takes its place."""
+    return replace(worker, due=now) if worker.is_extra else worker
+
+
 def take_outcome(worker: Worker, container: ContainerID, outcome: Outcome, now: float) -> Worker:
     """The worker after the outcome of a probe. An outcome of an earlier container changes nothing."""
     if worker.phase is not WorkerPhase.PROBING or worker.container != container:
@@ -254,26 +308,43 @@ def take_outcome(worker: Worker, container: ContainerID, outcome: Outcome, now: 
 
 
 def _with_outcome(worker: Worker, outcome: Outcome, now: float) -> Worker:
-    assert worker.due is not None
-    terms = worker.terms
-    grid_s = CALM_GRID_S if is_pass(outcome) else GRID_S
-    due = max(now, next_tick(worker, worker.due + terms.period_s / 2, grid_s))
+    terms, is_extra = worker.terms, worker.is_extra
+    worker = _with_period(worker, outcome, now)
     if not counts(outcome):
         message = outcome.error or f"{outcome.output} (not counted: the node was slow)"
-        return replace(worker, phase=WorkerPhase.ARMED, due=due, message=message)
+        return _armed(replace(worker, message=message), now)
     if is_pass(outcome):
         found, threshold, message = ProbeResult.SUCCESS, terms.success_threshold, ""
     else:
         found, threshold, message = ProbeResult.FAILURE, terms.failure_threshold, outcome.output
-    run = worker.run + 1 if worker.last is found else 1
-    worker = replace(worker, phase=WorkerPhase.ARMED, due=due, last=found, run=run, message=message)
-    if run < threshold:
-        return worker
+    run = worker.run if worker.last is found else 0
+    if is_extra and found is ProbeResult.FAILURE:
+        return _armed(replace(worker, last=found, run=run, message=message), now)
+    worker = replace(worker, last=found, run=run + 1, message=message)
+    if worker.run < threshold:
+        return _armed(worker, now)
     if worker.result is not found or worker.assumed:
-        worker = replace(worker, result=found, assumed=False)
+        worker = replace(worker, result=found, assumed=False, extra_from=now - EXTRA_AFTER_READY_S)
     if worker.kind is ProbeKind.STARTUP or (worker.kind is ProbeKind.LIVENESS and found is ProbeResult.FAILURE):
         return replace(worker, phase=WorkerPhase.ON_HOLD, due=None)
-    return worker
+    return _armed(worker, now)
+
+
+def _with_period(worker: Worker, outcome: Outcome, now: float) -> Worker:
+    """The worker with the time of the next probe of the period, after the outcome of a probe."""
+    due = worker.due
+    assert due is not None
+    if worker.is_extra:
+        if is_ignored(worker, outcome):
+            return worker
+        worker = replace(worker, tick=due)
+    grid_s = CALM_GRID_S if is_pass(outcome) else GRID_S
+    return replace(worker, period_at=max(now, next_tick(worker, due + worker.terms.period_s / 2, grid_s)))
+
+
+def is_ignored(worker: Worker, outcome: Outcome) -> bool:
+    """True if an outcome neither counts nor has an Event: that of an extra probe that did not pass. `worker`: before it."""
+    return worker.is_extra and not (counts(outcome) and is_pass(outcome))
 
 
 def counts(outcome: Outcome) -> bool:

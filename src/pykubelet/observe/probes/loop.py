@@ -171,7 +171,7 @@ class ProbesLoop:
         pod, worker, probe_id = self._workers.pod(record.id.uid), record.worker, record.id
         assert worker.container is not None
         address = address_of(pod.lifecycle, pod.view, self._inputs.node.get().ips)
-        timeout_s = worker.terms.timeout_s
+        timeout_s = worker.timeout_s
         request = ProbeRequest(pod.lifecycle.ref, record.container, record.probe, worker.container, address, timeout_s)
         record.worker = decide.start(worker)
         if has_wait(worker):
@@ -190,6 +190,8 @@ class ProbesLoop:
         is_exec = request.probe.exec is not None
         async with slot:
             began = self._clock.monotonic()
+            record.worker = decide.begin(record.worker, began)
+            request = replace(request, timeout_s=record.worker.timeout_s)
             if is_exec:
                 self._note_begin(record, began)
             outcome = await self._prober.probe(request)
@@ -226,7 +228,7 @@ class ProbesLoop:
             record.metrics.count(UNKNOWN, took_s)
         lifecycle = self._workers.pod(probe_id.uid).lifecycle
         event = probe_event(probe_id.kind, outcome, lifecycle, probe_id.container)
-        if event is not None:
+        if event is not None and not decide.is_ignored(before, outcome):
             self._recorder.post(event)
         if after.result is not before.result:
             log.info(

@@ -88,6 +88,8 @@ def _detail(worker: Worker) -> tuple[str, str]:
         case WorkerPhase.ARMED | WorkerPhase.PROBING | WorkerPhase.ABSENT | WorkerPhase.QUIET:
             if worker.last is None:
                 return message or "not probed yet", "probe"
+            if worker.run == 0:
+                return message, "probe again"
             if worker.last is ProbeResult.FAILURE:
                 limit = worker.terms.failure_threshold
                 count = f"{worker.run} of {limit} failures in a row" if worker.run < limit else f"{worker.run} failures"

@@ -47,7 +47,7 @@ def next_check(running: RunningProbe, now: float) -> float:
 def expected_end(worker: Worker, running: RunningProbe | None, now: float) -> float:
     """The expected end of a worker's probe."""
     began = (running.began_at if running is not None else None, worker.due, now)
-    ends_at = next(at for at in began if at is not None) + worker.terms.timeout_s
+    ends_at = next(at for at in began if at is not None) + worker.timeout_s
     return ends_at if now < ends_at - EARLY_S else ends_at + OVERDUE_S
 
 
