@@ -506,3 +506,23 @@ async def test_pids_limit(agent: Agent, folder: Path) -> None:
 
     # one that is tried again and again has just been made, perhaps
     await agent.wait_for("each pod has its limit", lambda: limits() == {str(SETTINGS["podPidsLimit"])})
+
+
+async def test_a_pod_whose_volume_cannot_be_mounted_has_no_event_of_a_present_image(
+    agent: Agent, tmp_path: Path
+) -> None:
+    late = tmp_path / "late"
+    volume = {"name": "late", "hostPath": {"path": str(late), "type": "Directory"}}
+    container = make_container(volumeMounts=[{"name": "late", "mountPath": "/late"}])
+    agent.put(make_pod("early", container, volumes=[volume]))
+
+    def reasons() -> list[str]:
+        return [line["event"] for line in agent.explain("early")["timeline"] if line.get("event")]
+
+    await agent.wait_for("the mount has failed", lambda: "FailedMount" in reasons())
+    assert "Pulled" not in reasons()
+    late.mkdir()
+    await agent.wait_running("early")
+    of_the_container = [reason for reason in reasons() if reason in ("Pulled", "Created", "Started")]
+    assert of_the_container == ["Pulled", "Created", "Started"]
+    agent.remove("early")

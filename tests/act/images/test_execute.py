@@ -18,6 +18,7 @@ from pykubelet.act.images.records import file_name, identity_of, render_pulled
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.kube_events import normal
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.edges.plugins.credential_config import ProviderConfig
@@ -56,18 +57,18 @@ def node_file(password: str) -> DockerConfigFile:
 async def test_a_present_image_costs_one_status_call(tmp_path: Path) -> None:
     under_test = stand(tmp_path, runtime := FakeRuntime(["busybox:latest"]))
     ready = await under_test.puller.ensure(request("busybox"))
-    assert ready == ImageReady("id-of-busybox:latest", "busybox:latest", "id-of-busybox:latest", 1000)
+    text = 'Container image "busybox" already present on machine and can be accessed by the pod'
+    event = normal("Pulled", text, request("busybox").pod, "spec.containers{main}")
+    assert ready == ImageReady("id-of-busybox:latest", "busybox:latest", "id-of-busybox:latest", 1000, present=event)
     assert (runtime.status_calls, runtime.pulls) == (1, [])
-    assert under_test.events() == [
-        'Normal Pulled Container image "busybox" already present on machine and can be accessed by the pod'
-    ]
+    assert under_test.events() == [], "it is recorded when the container starts"
 
 
 async def test_an_absent_image_is_pulled_and_its_user_known(tmp_path: Path) -> None:
     under_test = stand(tmp_path, FakeRuntime())
     ready = await under_test.puller.ensure(request("busybox"))
     assert isinstance(ready, ImageReady)
-    assert ready.image_ref == "id-of-busybox:latest"
+    assert (ready.image_ref, ready.present) == ("id-of-busybox:latest", None)
     assert under_test.events() == [
         'Normal Pulling Pulling image "busybox"',
         'Normal Pulled Successfully pulled image "busybox" in 0s (0s including waiting). Image size: 1000 bytes.',

@@ -46,7 +46,7 @@ from pykubelet.base.model.container_hash import container_hash
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.evictions import Evictions
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.kube_events import KubeEvent
+from pykubelet.base.model.kube_events import KubeEvent, normal
 from pykubelet.base.model.labels import CONFIG_SOURCE
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.mounts import Mounts, PodMounts, VolumeStanding
@@ -54,6 +54,7 @@ from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
 from pykubelet.base.model.observed import BeingStopped, Observed, PodTouched
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.probes import ProbeResults
+from pykubelet.base.model.reasons import EVENT_PULLED
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod, pod_ref
 from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.base.model.statuses import Statuses
@@ -84,7 +85,8 @@ class Images:
         self.requests.append(request)
         if self.hook is not None and (waits := self.hook(request)) is not None:
             await waits
-        return self.missing.get(request.image) or ImageReady(IMAGE, request.image, "sha256:1")
+        present = normal(EVENT_PULLED, f"{request.image} is present", request.pod, request.field_path)
+        return self.missing.get(request.image) or ImageReady(IMAGE, request.image, "sha256:1", present=present)
 
     def forget(self, uid: PodUID) -> None:
         """Nothing is kept here."""

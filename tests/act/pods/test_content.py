@@ -127,6 +127,24 @@ async def test_a_sandbox_waits_for_volumes_that_failed(tmp_path: Path) -> None:
         await n.wait_running("web")
 
 
+async def test_an_image_that_is_present_is_reported_when_its_container_starts(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        n.volumes.stuck.add("web")
+        volume = {"name": "tools", "image": {"reference": "tools:1"}}
+        mount = [{"name": "tools", "mountPath": "/tools"}]
+        n.want(named(pod(container("a", volumeMounts=mount), container("b"), volumes=[volume]), "web"))
+        await wait_shown(n, "web", "volumes")
+        await n.wait_for(lambda: len(n.images.asked) == 2)  # beside the volumes
+        assert n.messages("Pulled") == []
+        n.volumes.stuck.clear()
+        n.volumes.project()
+        await n.wait_running("web", "a", "b")
+    events = [(e.reason, e.field_path) for e in n.recorder.events if e.reason in ("Pulled", "Created", "Started")]
+    a, b = "spec.containers{a}", "spec.containers{b}"
+    of_a = [("Pulled", a), ("Pulled", a), ("Created", a), ("Started", a)]
+    assert events == [*of_a, ("Pulled", b), ("Created", b), ("Started", b)]
+
+
 async def test_the_sandbox_runs_by_the_handler_of_its_class(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
         know(n)

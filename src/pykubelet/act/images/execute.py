@@ -1,7 +1,7 @@
 """Provides images to containers: `ImagePuller.ensure` returns a usable image or a waiting reason.
 
 Owns: the sequence (name, presence, access, back-off, credentials, pull), the back-off of each pod and image, and the
-Events. `decide.py` makes the decisions, `pulls.py` runs the pulls. `act/pods` calls `ensure` once for each container
+Events of pulls and failures. `decide.py` makes the decisions, `pulls.py` runs the pulls. `act/pods` calls `ensure` once for each container
 start, and again at the `retry_at` of an error.
 
 On the hot path (image present, default policies) it costs one ImageStatus call.
@@ -36,7 +36,7 @@ from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
 from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -205,8 +205,8 @@ class ImagePuller:
         return _ready(result.image_ref, spec_image, result.image)
 
     def _present(self, request: ImageRequest, spec_image: str, status: pb.Image) -> ImageReady:
-        self._recorder.post(decide.present_event(request, self._settings))
-        return _ready(status.id, spec_image, status)
+        event = decide.present_event(request, self._settings)
+        return replace(_ready(status.id, spec_image, status), present=event)
 
     # Back-off
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from pykubelet.act.images.keyring import PullSecret
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodRef
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.config.settings import Settings
 from pykubelet.edges.cri.cri_pb2 import PodSandboxConfig
@@ -65,6 +66,7 @@ class ImageReady(Value):
 
     `image_ref` goes into CRI `ImageSpec.image`, `spec_image` (the name with its tag) into `user_specified_image`.
     `uid` and `username`: the image's user, for runAsNonRoot. At most one is set; if none is set, the user is root.
+    `present`: the Event of an image that was not pulled. The caller records it when it uses the image.
     """
 
     image_ref: str
@@ -73,6 +75,7 @@ class ImageReady(Value):
     size_bytes: int = 0
     uid: int | None = None
     username: str = ""
+    present: KubeEvent | None = None
 
 
 class ImageError(Value):

@@ -85,7 +85,9 @@ class PodExecution:
         self._hooks = PodHooks(ref, tools.starter, tools.hook_records)
         self._claims = PodClaimsView(tools.cells.claims, ref.uid, extended=tools.extended_claims)
         self._content = PodContent(tools.cells.content, ref, tools.recorder)
-        self._images = PodImages(ref, tools.images, tools.cgroups, self._content, tools.supervisor, self._wait)
+        self._images = PodImages(
+            ref, tools.images, tools.cgroups, self._content, tools.supervisor, self._wait, tools.recorder
+        )
 
     @property
     def pulled(self) -> PullTime:

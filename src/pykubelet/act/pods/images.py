@@ -1,7 +1,7 @@
 """Pulls the images of one pod while other steps of its sync run.
 
-Owns: the running pulls of one pod. A failed pull is published at once, before the sync needs the image. Reads: `Content`,
-through `PodContent` (pull secrets).
+Owns: the running pulls of one pod. A failed pull is published at once, before the sync needs the image; that an image was present
+is recorded when its container is to be made, after the pod's volumes are mounted. Reads: `Content`, through `PodContent` (pull secrets).
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from pykubelet.act.runtime.lifecycle.metrics import (
 from pykubelet.act.runtime.render.context import AnyContainer, ImageVolume
 from pykubelet.act.runtime.render.render_sandbox import render_puller
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.fieldpath import container_field_path
 from pykubelet.base.model.ids import PodRef
+from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.waits import Owner, Wait
 
@@ -59,6 +61,7 @@ class PodImages:
         content: PodContent,
         supervisor: Supervisor,
         wait: WaitFor,
+        recorder: Post[KubeEvent],
     ) -> None:
         self._ref = ref
         self._images = images
@@ -66,6 +69,7 @@ class PodImages:
         self._content = content
         self._supervisor = supervisor
         self._wait = wait
+        self._recorder = recorder
         self._pulls: dict[tuple[str, str], Pull] = {}
         self._later: dict[tuple[str, str], Callable[[], object]] = {}
         self.pulled = PullTime()
@@ -101,7 +105,7 @@ class PodImages:
         wait = Wait("image", Owner.IMAGE_MANAGER, 0.0, container.name, detail=container.image, next_step=START_IT)
         outcome = await self._wait(pull, wait, waits)
         del self._pulls[container.name, container.image]
-        return _failed(pod, container, outcome) if isinstance(outcome, ImageError) else outcome
+        return _failed(pod, container, outcome) if isinstance(outcome, ImageError) else self._used(outcome)
 
     async def take_volumes(
         self, pod: Pod, container: AnyContainer, waits: WaitBook
@@ -123,8 +127,14 @@ class PodImages:
             if isinstance(outcome, ImageError):
                 IMAGE_VOLUMES_ERRORS.inc()
                 return _failed(pod, container, outcome)
-            volumes[mount.name] = ImageVolume(outcome.image_ref, source.reference)
+            volumes[mount.name] = ImageVolume(self._used(outcome).image_ref, source.reference)
         return volumes
+
+    def _used(self, image: ImageReady) -> ImageReady:
+        """The image, whose Event is recorded if it was present."""
+        if image.present is not None:
+            self._recorder.post(image.present)
+        return image
 
     def drop(self) -> None:
         """Cancel the running pulls."""
