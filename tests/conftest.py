@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import signal
@@ -12,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 from support import jitter
 from support.close_errors import CloseErrors
 from support.loops import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
@@ -28,6 +28,9 @@ LONG_FILES = (
     "agent/test_hanging_storage.py",
 )
 
+#: The markers of tests that need more than a containerd.
+LARGER_SUITES = {"cluster", "ten", "vm"}
+
 #: The modules of the tests are compiled once, and not by every worker of every run, also where `PYTHONDONTWRITEBYTECODE` is set.
 sys.dont_write_bytecode = False
 
@@ -41,6 +44,8 @@ def pytest_configure() -> None:
     """
     asyncio.set_event_loop(None)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what the tests have made is removed, as after Ctrl-C
+    from hypothesis import HealthCheck, settings  # not above, where it would be compiled by every worker of every run
+
     # a busy machine is no fault of what is tested
     settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("unhurried")
@@ -51,6 +56,12 @@ def pytest_configure() -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """The order of tasks is that of the test, if `support.jitter` changes it."""
     jitter.seed(item.nodeid)
+
+
+def pytest_collection_finish() -> None:
+    """No collection of garbage looks at the modules and the tests again: they stay, and are the most of all objects."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -72,6 +83,14 @@ def pytest_runtest_teardown() -> Iterator[None]:
         pytest.fail(
             f"a descriptor was closed twice; perhaps in an earlier test of this file:\n{reports[:8000]}", pytrace=False
         )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """A test that uses a real containerd belongs to integration, unless its folder belongs to a larger suite."""
+    names = {marker.name for marker in item.iter_markers()}
+    if "testbed" in getattr(item, "fixturenames", ()) and not names & LARGER_SUITES:
+        item.add_marker(pytest.mark.integration)
 
 
 def _kinds_of_machine() -> dict[str, tuple[bool, str]]:

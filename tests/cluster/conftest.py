@@ -25,12 +25,13 @@ MakeAgent = Callable[..., Agent]
 MakeEitherAgent = Callable[..., EitherAgent]
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Whatever is in this folder needs a control plane."""
+    item.add_marker(pytest.mark.cluster)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whatever is in this folder needs a control plane; some of it a scheduler, which not everybody's has."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.cluster)
+    """Some tests need a scheduler, which not every control plane has."""
     assets = os.environ.get(VARIABLE)
     if assets and not Path(assets, SCHEDULER).exists():
         without = [item for item in items if item.get_closest_marker("scheduler")]

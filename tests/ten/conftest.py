@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from support.cluster import Cluster
@@ -21,14 +20,11 @@ REAL = max(3, int(os.environ.get("TEN_CONTAINERD", "3")))
 _GRACE = {} if host.SLOWNESS == 1 else {"node-monitor-grace-period": "150s"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Whatever is in this folder needs the ten nodes."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.ten)
-            if BUILT.exists() and not (BUILT / PROGRAMS).exists():
-                item.add_marker(pytest.mark.skip(reason=f"{kubernetes.VARIABLE} names no folder with a control plane"))
+    item.add_marker(pytest.mark.ten)
+    if BUILT.exists() and not (BUILT / PROGRAMS).exists():
+        item.add_marker(pytest.mark.skip(reason=f"{kubernetes.VARIABLE} names no folder with a control plane"))
 
 
 @pytest.fixture(scope="session")

@@ -17,10 +17,9 @@ collect_ignore_glob = [] if Path("/etc/testvm").exists() else ["test_*.py"]
 _numbers = iter(range(1, 10_000))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.vm)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Whatever is in this folder needs the machine."""
+    item.add_marker(pytest.mark.vm)
 
 
 @pytest.fixture(scope="session")
