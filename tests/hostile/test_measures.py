@@ -10,12 +10,12 @@ from support.cost import bytes_in_use, check_cost, measure
 
 
 async def work() -> int:
-    return sum(i & 7 for i in range(5_000_000))
+    return sum(i & 7 for i in range(2_500_000))
 
 
 async def work_in_pieces() -> None:
     for _ in range(100):
-        sum(i & 7 for i in range(50_000))
+        sum(i & 7 for i in range(25_000))
         await asyncio.sleep(0)
 
 

@@ -2,7 +2,7 @@
 
 The pause is the CPU time that one iteration of the loop takes: unlike a time on the clock it does not grow when the
 machine is busy with something else. The limit is for a machine on which `calibration_s` is `REFERENCE_S`; slower ones get
-as much more. An input over the limit is run again, since CPU time has noise upward only.
+as much more. An input over a limit is run again, since both figures have noise upward only.
 """
 
 from __future__ import annotations
@@ -118,6 +118,11 @@ def pause_limit_s() -> float:
     return PAUSE_S * max(1.0, calibration_s() / REFERENCE_S)
 
 
+def is_short(pause_s: float) -> bool:
+    """Whether a pause is allowed on this machine, now. The machine is measured only where that matters."""
+    return pause_s <= PAUSE_S or pause_s <= pause_limit_s()
+
+
 def calibration_s() -> float:
     """CPU seconds of a fixed piece of work: the best of three."""
     return min(_calibrate() for _ in range(3))
@@ -180,13 +185,14 @@ def count_instructions(work: Callable[[], object]) -> int:
 
 def check_cost(what: str, attack: Attack) -> Cost:
     """The cost of an attack that pauses the loop for a moment and leaves little behind; AssertionError otherwise."""
-    costs: list[Cost] = []
-    while len(costs) < TRIES and not any(cost.pause_s <= pause_limit_s() for cost in costs):
-        costs.append(measure(attack))
-    pause_s, kept = min(cost.pause_s for cost in costs), min(cost.kept_bytes for cost in costs)
-    limit_s = pause_limit_s()
-    assert pause_s <= limit_s, (
-        f"{what}: one iteration of the event loop takes {pause_s * 1000:.0f} ms, more than {limit_s * 1000:.0f} ms"
+    pause_s, kept = float("inf"), sys.maxsize
+    for _ in range(TRIES):
+        cost = measure(attack)
+        pause_s, kept = min(pause_s, cost.pause_s), min(kept, cost.kept_bytes)
+        if is_short(pause_s) and kept <= KEPT_BYTES:
+            break
+    assert is_short(pause_s), (
+        f"{what}: one iteration of the event loop takes {pause_s * 1000:.0f} ms, more than {pause_limit_s() * 1000:.0f} ms"
     )
     assert kept <= KEPT_BYTES, f"{what}: {kept >> 10} KiB stay in memory, more than {KEPT_BYTES >> 10} KiB"
     return Cost(pause_s, kept)
