@@ -72,6 +72,7 @@ def test_a_pod_sees_the_services_of_its_namespace_and_always_the_api_server() ->
         service("foreign", "10.0.0.3", {"port": 1}, namespace="other"),
     )
     linked, alone = (service_environment(pod(enableServiceLinks=links), content) for links in (True, False))
+    assert isinstance(linked, dict) and isinstance(alone, dict)
     assert linked is not None and alone is not None
     assert {name for name in linked if name.endswith("_HOST")} == {"KUBERNETES_SERVICE_HOST", "OWN_SERVICE_HOST"}
     assert {name for name in alone if name.endswith("_HOST")} == {"KUBERNETES_SERVICE_HOST"}
@@ -81,7 +82,20 @@ def test_a_service_of_the_same_name_takes_the_place_of_the_api_servers() -> None
     own = service("kubernetes", "10.9.9.9", {"port": 1})
     for services in ((MASTER, own), (own, MASTER)):
         made = service_environment(pod(enableServiceLinks=True), with_services(*services))
-        assert made is not None and made["KUBERNETES_SERVICE_HOST"] == "10.9.9.9"
+        assert isinstance(made, dict) and made["KUBERNETES_SERVICE_HOST"] == "10.9.9.9"
+
+
+def test_variables_of_more_ports_than_a_program_can_have_are_refused() -> None:
+    ports = [{"port": 1 + number} for number in range(5_000)]
+    two = [service("a", "10.0.0.1", *ports), service("b", "10.0.0.2", *ports)]
+    made = service_environment(pod(enableServiceLinks=True), with_services(*two))
+    assert isinstance(made, dict) and made["B_PORT_5000_TCP_PORT"] == "5000"
+    third = with_services(*two, service("c", "10.0.0.3", {"port": 1}))
+    refused = service_environment(pod(enableServiceLinks=True), third)
+    assert refused == RenderFailure(
+        "the services of the pod's namespace have 10001 ports, and variables are made of 10000 at most: set enableServiceLinks to false"
+    )
+    assert service_environment(pod(enableServiceLinks=False), third) == {}
 
 
 def test_services_are_waited_for_by_pods_of_the_api_server_only() -> None:

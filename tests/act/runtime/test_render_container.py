@@ -254,8 +254,9 @@ def test_secrets_may_hold_any_bytes_but_commands_not() -> None:
         ({"env": [LONG], "command": ["sh", "$(A)$(A)"]}, {}, "command[1] is longer than 131071 bytes"),
         ({"env": [LONG], "args": ["$(A)"] * 30}, {}, "with args[19], command, args and env together are longer than"),
         ({"args": ["a" * 131_072]}, {}, "args[0] is longer than 131071 bytes"),
+        ({"args": ["a"] * 10_001}, {}, "args has 10001 entries, more than 10000"),
         (
-            {"args": ["a"] * 300_000},
+            {"args": ["a" * 300] * 9_000},
             {},
             "together are longer than 2097152 bytes, the most that Linux passes to a program",
         ),

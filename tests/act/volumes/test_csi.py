@@ -140,6 +140,10 @@ def test_the_notes_are_those_of_every_kubelet() -> None:
             ),
             "kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token attributes: forbidden",
         ),
+        (
+            known(secret=Present(Secret()), tokenRequests=[{"audience": f"a{n}"} for n in range(101)]),
+            "the CSIDriver asks for 101 tokens, more than 100",
+        ),
     ],
 )
 def test_refusals(content: Content, error: str) -> None:

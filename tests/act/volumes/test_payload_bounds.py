@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 from act.volumes.samples import CONTEXT, NODE, check_indices, inputs, make_pod, moment, roster
-from support.cost import peak_bytes
+from support.cost import count_instructions, no_collections, peak_bytes
 
 from pykubelet.act.volumes.decide import next_timer, step_all
 from pykubelet.act.volumes.kind import HEAVY, VolumesError
@@ -29,7 +29,7 @@ from pykubelet.act.volumes.model import (
 )
 from pykubelet.act.volumes.payloads import payload_kind
 from pykubelet.act.volumes.payloads.budget import MAX_EXTRA, PayloadBudget
-from pykubelet.act.volumes.payloads.payload import PayloadPlan
+from pykubelet.act.volumes.payloads.payload import MAX_FILES, PayloadPlan
 from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import ConfigMap, Pod, Secret, Volume
@@ -63,7 +63,7 @@ def volume_of(kind: str, of: str = "", **source: object) -> Volume:
 
 def take(budget: PayloadBudget, plans: Iterable[PayloadPlan]) -> None:
     for number, plan in enumerate(plans):
-        budget.take(UID, f"/v{number}", plan.files, in_memory=plan.in_memory)
+        budget.take(UID, f"/v{number}", plan)
 
 
 def test_each_key_of_many_large_objects_is_never_refused() -> None:
@@ -83,10 +83,10 @@ def test_the_same_content_many_times_is_refused() -> None:
     with pytest.raises(
         VolumesError, match="take 33 MiB more than what they are made from, more than 32 MiB: mount the same"
     ):
-        budget.take(UID, "/more", plan.files, in_memory=False)
-    budget.take(PodUID("u2"), "/more", plan.files, in_memory=False)
+        budget.take(UID, "/more", plan)
+    budget.take(PodUID("u2"), "/more", plan)
     budget.release(UID, "/v0")
-    budget.take(UID, "/more", plan.files, in_memory=False)
+    budget.take(UID, "/more", plan)
 
 
 def test_many_small_files_in_memory_take_whole_pages() -> None:
@@ -99,6 +99,38 @@ def test_many_small_files_in_memory_take_whole_pages() -> None:
     take(PayloadBudget(), [on_disk])
     with pytest.raises(VolumesError, match="or fewer small files"):
         take(PayloadBudget(), [in_memory])
+
+
+def test_more_files_than_a_pod_may_have_are_refused_before_they_are_made() -> None:
+    """A pod of 0.6 MB with 9,000 volumes of a ConfigMap of 0.5 MB would have 360 million files of one byte each."""
+    known = content(m=ConfigMap(data={f"k{n}": "x" for n in range(MAX_FILES // 2)}))
+    plan, budget = plan_of(volume_of("configMap", of="m"), known), PayloadBudget()
+    take(budget, [plan, plan, plan][:2])
+    with no_collections():
+        refused = count_instructions(lambda: check_refused(budget, plan))
+    assert refused < 50_000
+    budget.release(UID, "/v0")
+    take(budget, [plan, plan])
+    budget.release(UID, "/v0")
+    budget.release(UID, "/v1")
+    take(budget, [plan, plan])
+
+
+def check_refused(budget: PayloadBudget, plan: PayloadPlan) -> None:
+    with pytest.raises(VolumesError, match=r"the pod's volumes have 98304 files, more than 65536: mount fewer keys"):
+        budget.take(UID, "/more", plan)
+
+
+def test_an_object_that_is_projected_again_and_again_is_written_once() -> None:
+    """A pod of 0.5 MB has 9,000 sources of one ConfigMap, which took minutes of CPU time."""
+    keys = {f"k{n}": "x" for n in range(100)}
+    known = content(m=ConfigMap(data=keys), n=ConfigMap(data={"k0": "y"}))
+    again: list[dict[str, object]] = [{"configMap": {"name": "m"}}] * 5000
+    plan = plan_of(projected(*again, {"configMap": {"name": "n"}}, *again, {"configMap": {"name": "n"}}), known)
+    assert plan.most_files == 101
+    files = {file.path: file.data for file in plan.files}
+    assert files == {**keys, "k0": "y"}
+    assert count_instructions(lambda: plan.files) < 10_000 * 50
 
 
 def one_key(kind: str, name: str, key: str) -> dict[str, object]:

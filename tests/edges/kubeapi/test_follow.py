@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
+
+import msgspec
 
 from pykubelet.base.api.core import ConfigMap, Pod
 from pykubelet.base.kit.clock import SystemClock
@@ -22,7 +26,7 @@ class Watcher:
     """A reader of one listing: the newest `Listed`, and how many there were."""
 
     def __init__(self, client: ApiClient, periods: WatchPeriods = SOON, kind: type[Any] = ConfigMap) -> None:
-        path = MAPS if kind is ConfigMap else "/api/v1/pods"
+        path = "/api/v1/pods" if kind is Pod else MAPS
         self._listing = follow(client, path, kind, SystemClock(), periods=periods)
         self.seen = 0
 
@@ -60,6 +64,40 @@ async def test_a_stream_cut_in_the_middle_of_a_line_loses_nothing(server: FakeAp
         both = await waiting
     assert both.items["a/x"] is first.items["a/x"]
     assert server.count("GET", MAPS) == sum("watch" in sent.query for sent in server.requests) + 1
+
+
+class Remembered(msgspec.Struct, weakref=True):
+    """An object of which the test knows whether it is still in memory."""
+
+    metadata: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        IN_MEMORY.add(self)
+
+
+#: By identity.
+IN_MEMORY: weakref.WeakSet[Any] = weakref.WeakSet()
+Remembered.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
+async def test_nothing_is_kept_of_an_object_that_is_gone(server: FakeApiServer, client: ApiClient) -> None:
+    """The next change may be a day away, while watches end and begin."""
+    async with Watcher(client, kind=Remembered) as watcher:
+        await watcher.until_names()
+        asked = asyncio.ensure_future(watcher.until_names("x"))
+        await server.wait_watches()
+        put(server, "x")
+        await asked
+        server.cut_watches()
+        server.delete(f"{MAPS}/x")
+        server.store.expire()
+        await watcher.until_names()  # it was listed again
+        asked = asyncio.ensure_future(watcher.until_names("y"))
+        await server.wait_watches()
+        gc.collect()
+        assert not IN_MEMORY
+        put(server, "y")
+        await asked
 
 
 async def test_an_error_is_reported_while_the_newest_is_unavailable(server: FakeApiServer, client: ApiClient) -> None:

@@ -162,6 +162,15 @@ async def test_a_command_that_becomes_too_long_is_not_sent(fake: FakeRuntime, cr
     assert not fake.called("ExecSync")
 
 
+async def test_a_command_of_too_many_arguments_is_refused_at_once(fake: FakeRuntime, cri: CriClient) -> None:
+    """A third of the 1.5 MB that a pod may have would take 0.1 s of the event loop at each probe."""
+    asked = ask({"exec": {"command": ["$(A)"] * 100_000}}, await run_container(cri))
+    outcome = await ContainerProber(cri).probe(asked)
+    assert outcome.verdict is ProbeVerdict.UNKNOWN
+    assert outcome.error == "command has 100000 entries, more than 10000"
+    assert outcome.is_final and not fake.called("ExecSync")
+
+
 async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.read(4096)
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")

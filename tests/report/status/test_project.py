@@ -127,6 +127,14 @@ def test_readiness_gates() -> None:
     assert found.conditions[:2] == own
 
 
+def test_the_ready_condition_names_a_hundred_readiness_gates() -> None:
+    gates = tuple(core.PodReadinessGate(conditionType=f"example.com/{number}") for number in range(15_000))
+    found = conditions(shown(make_pod(readinessGates=gates), view(running())))["Ready"]
+    assert found[:2] == ("False", "ReadinessGatesNotReady")
+    assert found[2].endswith(' gate "example.com/99" does not exist., and 14900 more')
+    assert found[2].count("corresponding condition of pod readiness gate") == 100
+
+
 SANDBOXES = {
     "ready with an address": ((sandbox(),), False, True),
     "not ready": ((sandbox(ready=False),), False, False),

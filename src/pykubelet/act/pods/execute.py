@@ -417,6 +417,9 @@ class PodExecution:
             return StartFailed(tools.starter.failed(pod, container, CREATE_CONTAINER_CONFIG_ERROR, message))
         if error := await self._prepare_devices(name, waits):
             return StartFailed(tools.starter.failed(pod, container, CREATE_CONTAINER_CONFIG_ERROR, error))
+        services = service_environment(pod, self._content.get())
+        if isinstance(services, RenderFailure):
+            return StartFailed(tools.starter.failed(pod, container, services.reason, services.message))
         node, mounts = tools.cells.node.get(), self._mounts()
         mounted = mounts.volumes if mounts is not None else {}
         ctx = ContainerContext(
@@ -428,7 +431,7 @@ class PodExecution:
             pod_ips=node.host_ips if pod.spec.hostNetwork else sandbox.ips,
             host_ips=node.host_ips,
             mounts=mounted,
-            services=service_environment(pod, self._content.get()),
+            services=services,
             api_objects=environment_objects(pod, container, self._content.get()),
             env_files=await tools.starter.read_env_files(pod, container, mounted),
             image_volumes=volumes,

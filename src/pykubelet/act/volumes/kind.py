@@ -351,13 +351,16 @@ class Reports(Protocol):
 class TakeFiles(Protocol):
     """Counts the files that the agent writes into a volume."""
 
-    def __call__(self, path: str, files: Sequence[Any], *, in_memory: bool) -> None:
-        """Take the `PayloadFile`s of the volume at `path`. VolumesError if the files of its pod's volumes take too much."""
+    def __call__(self, path: str, plan: Any, /) -> Sequence[Any]:
+        """The `PayloadFile`s of a `PayloadPlan` for the volume at `path`. VolumesError if the files of its pod's volumes take too
+        much, or are too many."""
         ...
 
 
-def take_all(path: str, files: Sequence[Any], *, in_memory: bool) -> None:
+def take_all(_path: str, plan: Any) -> Sequence[Any]:
     """Take any files."""
+    files: Sequence[Any] = plan.files
+    return files
 
 
 class SetUpContext(Value):

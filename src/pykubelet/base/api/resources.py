@@ -54,15 +54,14 @@ def _sum(spec: PodSpec, listed: Callable[[Container], Mapping[str, Quantity]]) -
     sidecars: dict[str, Amount] = {}
     start_up: dict[str, Amount] = {}
     for container in spec.initContainers:
-        moment = {name: parse(quantity) for name, quantity in listed(container).items()}
+        own = {name: parse(quantity) for name, quantity in listed(container).items()}
         if container.restartPolicy == "Always":
-            _add(total, moment)
-            _add(sidecars, moment)
-            moment = sidecars
-        else:
-            _add(moment, sidecars)
-        for name, amount in moment.items():
-            start_up[name] = max(start_up.get(name, _ZERO), amount, key=lambda item: item.nano)
+            _add(total, own)
+            _add(sidecars, own)
+            continue
+        for name, amount in own.items():  # what only the sidecars need is in the total
+            moment = amount + sidecars.get(name, _ZERO)
+            start_up[name] = max(start_up.get(name, _ZERO), moment, key=lambda item: item.nano)
     for name, amount in start_up.items():
         total[name] = max(total.get(name, _ZERO), amount, key=lambda item: item.nano)
     return total

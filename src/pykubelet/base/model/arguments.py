@@ -15,11 +15,13 @@ MAX_STRING = (128 << 10) - 1
 #: All of them with a NUL and a pointer each, for the usual stack limit of 8 MiB.
 MAX_TOTAL = 2 << 20
 _EACH = 1 + 8
+#: Of command or args. Linux has no such limit, but each costs time at every start and probe.
+MAX_ARGUMENTS = 10_000
 _LIMIT = "the most that Linux passes to a program"
 
 
 class ArgumentsTooLongError(ValueError):
-    """An argument, a variable, or all of them together are too long. The message names the first that is."""
+    """An argument, a variable, or all of them together are too long, or too many. The message names the first that is."""
 
 
 class ArgumentSpace:
@@ -61,6 +63,8 @@ class ArgumentSpace:
 
     def expand_all(self, field: str, texts: Sequence[str], variables: Mapping[str, str]) -> Sequence[str]:
         """The entries of `field` with their references resolved, all of which are taken. ArgumentsTooLongError."""
+        if len(texts) > MAX_ARGUMENTS:
+            raise ArgumentsTooLongError(f"{field} has {len(texts)} entries, more than {MAX_ARGUMENTS}")
         if self._take_plain(texts):
             return texts
         done: list[str] = []

@@ -38,7 +38,7 @@ from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import Rejection, is_critical, is_static
 from pykubelet.base.model.signals import PressureCondition
 from pykubelet.base.model.sysctls import forbidden_sysctl
-from pykubelet.desired.roster.bounds import excess_in
+from pykubelet.desired.roster.bounds import excess_in, has_countable_resources
 from pykubelet.desired.roster.model import AdmissionRules, Demand, HostPort
 
 OS_LABEL = "kubernetes.io/os"
@@ -108,8 +108,11 @@ def load_of(demands: Iterable[Demand]) -> Load:
 
 
 def demand_of(pod: Pod) -> Demand:
-    """The resources and host ports that a pod requests. QuantityError for an invalid amount, which validation refuses earlier."""
-    requests = in_units(pod_requests(pod))
+    """The resources and host ports that a pod requests; no resources if they are too many, which is refused as the pod's excess.
+
+    QuantityError for an invalid amount, which validation refuses earlier.
+    """
+    requests = in_units(pod_requests(pod)) if has_countable_resources(pod) else {}
     containers = (*pod.spec.containers, *(c for c in pod.spec.initContainers if is_sidecar(c)))
     ports = frozenset(
         HostPort(port.protocol or "TCP", port.hostPort, port.hostIP or ALL_ADDRESSES)

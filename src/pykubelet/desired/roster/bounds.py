@@ -14,6 +14,7 @@ from pykubelet.base.model.fieldpath import every_container
 
 #: Containers of all kinds. Each event of one costs a look at all.
 MAX_CONTAINERS = 1000
+MAX_RESOURCES = 10_000
 
 
 def _containers(pod: Pod) -> int:
@@ -41,7 +42,7 @@ def _sources(pod: Pod) -> int:
 BOUNDS: dict[str, tuple[Callable[[Pod], int], int]] = {
     "containers and init containers": (_containers, MAX_CONTAINERS),
     "labels": (lambda pod: len(pod.metadata.labels), 1000),
-    "names of resources and claims in all containers": (_resources, 10_000),
+    "names of resources and claims in all containers": (_resources, MAX_RESOURCES),
     "ports in all containers": (_of_containers(lambda container: len(container.ports)), 10_000),
     "mounts of volumes and devices in all containers": (
         _of_containers(lambda container: len(container.volumeMounts) + len(container.volumeDevices)),
@@ -58,6 +59,11 @@ def excess_in(pod: Pod) -> str:
         if (number := count(pod)) > most:
             return f"the pod has {number} {what}, more than {most}"
     return ""
+
+
+def has_countable_resources(pod: Pod) -> bool:
+    """Whether the pod's resources are not too many to be summed up."""
+    return _resources(pod) <= MAX_RESOURCES
 
 
 def without_excess(pod: Pod) -> Pod:

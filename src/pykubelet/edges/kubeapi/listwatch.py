@@ -143,6 +143,7 @@ class Follower(Generic[T]):
                 async with aclosing(self._watch()) as changes:
                     async for listed in changes:
                         yield listed
+                        del listed  # the next change may be a day away
             except ApiError as error:
                 if not error.is_expired:
                     yield self._listed(error)
@@ -236,10 +237,9 @@ class Follower(Generic[T]):
                     begun.append(chunk)
                     if b"\n" not in chunk:
                         continue
-                    *lines, rest = b"".join(begun).split(b"\n")
+                    changed, rest = self._events(b"".join(begun))
                     begun = [rest] if rest else []
-                    changed = [self._event(line) for line in lines if line.strip()]
-                    if any(changed):
+                    if changed:
                         yield self._listed(self._bad)
         finally:
             stream.close()
@@ -257,6 +257,12 @@ class Follower(Generic[T]):
         except TimeoutError:
             log.info("a watch is silent; opening another", path=self._path, silent_s=silent)
             return None
+
+    def _events(self, received: bytes) -> tuple[bool, bytes]:
+        """Apply the events of all complete lines. Returns whether they changed the set, and the begun line."""
+        *lines, rest = received.split(b"\n")
+        changed = [self._event(line) for line in lines if line.strip()]
+        return any(changed), rest
 
     def _event(self, line: bytes) -> bool:
         """Apply one event. Returns whether it changed the set."""

@@ -84,7 +84,7 @@ class ContainerProber:
         try:
             command = expanded_command(action.command, request.container)
         except ArgumentsTooLongError as error:
-            return errored(str(error))
+            return errored(str(error), is_final=True)
         try:
             answer = await self._cri.exec_sync(request.id, command, int(request.timeout_s))
         except CriError as error:

@@ -44,6 +44,8 @@ from pykubelet.report.status.model import StatusFacts
 
 TRUE, FALSE = "True", "False"
 PREEMPTED_MESSAGE = "Pod was preempted by Kubelet to accommodate a critical pod."
+#: Readiness gates that the Ready condition names.
+MAX_UNMET_GATES = 100
 RESTART_ALL_STARTED = "RestartAllContainersStarted"
 RESTART_ALL_MESSAGE = "container exited with restart policy rule"
 
@@ -210,5 +212,6 @@ def _ready(pod: core.Pod, others: tuple[core.PodCondition, ...], containers: cor
         elif known[kind] != TRUE:
             unmet.append(f'the status of pod readiness gate "{kind}" is not "True", but {known[kind]}')
     if unmet:
-        return _condition(POD_READY, False, READINESS_GATES_NOT_READY, ", ".join(unmet))
+        more = [f"and {len(unmet) - MAX_UNMET_GATES} more"] if len(unmet) > MAX_UNMET_GATES else []
+        return _condition(POD_READY, False, READINESS_GATES_NOT_READY, ", ".join([*unmet[:MAX_UNMET_GATES], *more]))
     return _condition(POD_READY, True)

@@ -21,6 +21,8 @@ T = TypeVar("T")
 #: Every pod gets the environment variables of this service of the namespace `default`.
 MASTER = "kubernetes"
 MASTER_NAMESPACE = "default"
+#: Ports of services of which variables are made. Those of more do not fit into a program's environment.
+MAX_SERVICE_PORTS = 10_000
 
 
 def environment_objects(pod: Pod, container: AnyContainer, content: Content) -> ApiObjects | None:
@@ -54,8 +56,9 @@ def _type_of(found: Found | None) -> str:
     return type(found.value if isinstance(found, Present) else found).__name__
 
 
-def service_environment(pod: Pod, content: Content) -> dict[str, str] | None:
-    """The variables of Services; empty without an API server, None while the API server's services are not known."""
+def service_environment(pod: Pod, content: Content) -> dict[str, str] | RenderFailure | None:
+    """The variables of Services; empty without an API server, None while the API server's services are not known. A failure if
+    they have more than `MAX_SERVICE_PORTS`."""
     if not content.available:
         return {}
     if content.services is None:
@@ -70,6 +73,12 @@ def service_environment(pod: Pod, content: Content) -> dict[str, str] | None:
             chosen.setdefault(name, service)
         elif namespace == pod.metadata.namespace and links:
             chosen[name] = service
+    ports = sum(len(service.spec.ports) for service in chosen.values())
+    if ports > MAX_SERVICE_PORTS:
+        return RenderFailure(
+            f"the services of the pod's namespace have {ports} ports, and variables are made of {MAX_SERVICE_PORTS} at most: "
+            "set enableServiceLinks to false"
+        )
     return service_variables(chosen.values())
 
 

@@ -35,6 +35,8 @@ NO_API = "kube client is not configured"
 NO_TOKENS = "kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token attributes: "
 INFO = "csi.storage.k8s.io/"
 TOKENS = f"{INFO}serviceAccount.tokens"
+#: Tokens that one driver may ask for. Each is renewed, and looked at for every volume of the driver.
+MAX_TOKENS = 100
 #: The step that waits until a volume is attached.
 WAIT_FOR_ATTACH = "WaitForAttach"
 
@@ -164,7 +166,9 @@ def _secret(key: ObjectKey | None, failed: str, content: Content) -> Mapping[str
 
 
 def tokens_of(pod: Pod, spec: CSIDriverSpec, content: Content) -> Mapping[str, str] | Awaited:
-    """The tokens that the driver asks for, as one field of a call."""
+    """The tokens that the driver asks for, as one field of a call. VolumesError if they cannot be had, or are too many."""
+    if len(spec.tokenRequests) > MAX_TOKENS:
+        raise VolumesError(f"the CSIDriver asks for {len(spec.tokenRequests)} tokens, more than {MAX_TOKENS}")
     found: dict[str, dict[str, str]] = {}
     awaited: list[ContentKey] = []
     for key in _token_keys(pod, spec):
@@ -181,7 +185,10 @@ def tokens_of(pod: Pod, spec: CSIDriverSpec, content: Content) -> Mapping[str, s
 
 
 def _token_keys(pod: Pod, spec: CSIDriverSpec) -> list[TokenKey]:
+    """The tokens to have for the driver; none if it asks for too many."""
     about = pod.metadata
+    if len(spec.tokenRequests) > MAX_TOKENS:
+        return []
     return [
         TokenKey(
             PodUID(about.uid),

@@ -7,11 +7,12 @@ content again and again is. Volumes in memory take whole pages, which count for 
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Sequence
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pykubelet.act.volumes.kind import VolumesError
-from pykubelet.act.volumes.payloads.payload import PayloadFile
+from pykubelet.act.volumes.payloads.payload import MAX_FILES, PayloadFile, PayloadPlan
 from pykubelet.base.model.ids import PodUID
 
 #: Bytes that the files of one pod may take beyond their contents, of which each counts once.
@@ -27,12 +28,24 @@ class PayloadBudget:
         self._lock = threading.Lock()
         self._pods: dict[PodUID, _Pod] = {}
 
-    def take(self, uid: PodUID, path: str, files: Sequence[PayloadFile], *, in_memory: bool) -> None:
-        """Take the files of the volume at `path`, in place of its earlier ones. VolumesError if the pod's files take too much."""
+    def take(self, uid: PodUID, path: str, plan: PayloadPlan) -> tuple[PayloadFile, ...]:
+        """Take the files of the volume at `path`, in place of its earlier ones. VolumesError if the pod's files take too much, or
+        are too many, in which case they are not even made."""
         with self._lock:
             pod = self._pods.setdefault(uid, _Pod())
             pod.drop(path)
-            pod.add(path, files, sum(_size(file, in_memory=in_memory) for file in files))
+            count = pod.reserve(path, plan.most_files)
+            if count > MAX_FILES:
+                self._drop(uid, path)
+        if count > MAX_FILES:
+            raise VolumesError(f"the pod's volumes have {count} files, more than {MAX_FILES}: mount fewer keys")
+        files = plan.files
+        sizes = {file.origin: len(file.data) for file in {file.origin: file for file in files}.values()}
+        taken = sum(_size(sizes[file.origin], in_memory=plan.in_memory) for file in files)
+        with self._lock:
+            pod = self._pods.setdefault(uid, _Pod())
+            pod.drop(path)
+            pod.add(path, files, sizes, taken)
             extra = pod.extra
             if extra > MAX_EXTRA:
                 self._drop(uid, path)
@@ -41,6 +54,7 @@ class PayloadBudget:
                 f"the files of the pod's volumes take {extra >> 20} MiB more than what they are made from, more than"
                 f" {MAX_EXTRA >> 20} MiB: mount the same content fewer times, or fewer small files"
             )
+        return files
 
     def release(self, uid: PodUID, path: str) -> None:
         """Forget the files of the volume at `path`."""
@@ -56,34 +70,65 @@ class PayloadBudget:
 
 
 class _Pod:
-    """The files of one pod's volumes. `extra`: the bytes that they take beyond their contents.
+    """The files of one pod's volumes. `extra`: the bytes that they take beyond their contents. `count`: of files.
 
     Contents differ by identity: two objects with the same content are two contents.
     """
 
     def __init__(self) -> None:
-        self.volumes: dict[str, tuple[Sequence[PayloadFile], int]] = {}
-        self.extra = 0
-        self._uses: Counter[int] = Counter()
+        self.volumes: dict[str, _Volume] = {}
+        self.extra = self.count = 0
+        self._contents: dict[int, _Content] = {}
 
-    def add(self, path: str, files: Sequence[PayloadFile], taken: int) -> None:
-        self.volumes[path] = files, taken
+    def reserve(self, path: str, count: int) -> int:
+        """Count the files of a new volume before they are made. Returns how many the pod has with them."""
+        self.volumes[path] = _Volume(count)
+        self.count += count
+        return self.count
+
+    def add(self, path: str, files: Sequence[PayloadFile], sizes: Mapping[int, int], taken: int) -> None:
+        """`sizes`: of the contents. `taken`: bytes of all files."""
+        self.volumes[path] = _Volume(len(files), taken, array("Q", [file.origin for file in files]))
         self.extra += taken
+        self.count += len(files)
         for file in files:
-            self._uses[file.origin] += 1
-            if self._uses[file.origin] == 1:
-                self.extra -= len(file.data)
+            content = self._contents.get(file.origin)
+            if content is None:
+                self._contents[file.origin] = _Content(file.kept, sizes[file.origin])
+                self.extra -= sizes[file.origin]
+            else:
+                content.uses += 1
 
     def drop(self, path: str) -> None:
-        files, taken = self.volumes.pop(path, ((), 0))
-        self.extra -= taken
-        for file in files:
-            self._uses[file.origin] -= 1
-            if not self._uses[file.origin]:
-                del self._uses[file.origin]
-                self.extra += len(file.data)
+        volume = self.volumes.pop(path, _Volume(0))
+        self.extra -= volume.taken
+        self.count -= volume.count
+        for origin in volume.origins:
+            content = self._contents[origin]
+            content.uses -= 1
+            if not content.uses:
+                del self._contents[origin]
+                self.extra += content.size
 
 
-def _size(file: PayloadFile, *, in_memory: bool) -> int:
-    size = len(file.data)
+@dataclass(frozen=True, slots=True)
+class _Volume:
+    """The number of its files, the bytes that they take, and the contents that they are made from."""
+
+    count: int
+    taken: int = 0
+    origins: array[int] = field(default_factory=lambda: array("Q"))
+
+
+@dataclass(slots=True)
+class _Content:
+    """An object that files are made from, which keeps its identity while they use it; its size in bytes."""
+
+    kept: object
+    size: int
+    uses: int = 1
+
+
+def _size(size: int, *, in_memory: bool) -> int:
+    """What a file of `size` bytes takes."""
     return -(-size // _PAGE) * _PAGE + _FILE if in_memory else size

@@ -19,6 +19,9 @@ from pykubelet.base.kit.values import RedactedValue, replace
 from pykubelet.base.model.content import ContentKey, wait_label
 from pykubelet.base.model.fieldpath import every_container
 
+#: Files in all volumes of a pod. Each takes an inode, and a block of the disk or a page of memory.
+MAX_FILES = 1 << 16
+
 
 class PayloadFile(RedactedValue):
     """One file. `owner`: the user ID that owns it; None leaves it to root. `data`: as the object has it that the file is made
@@ -36,9 +39,14 @@ class PayloadFile(RedactedValue):
         return self.data if isinstance(self.data, bytes) else self.data.encode()
 
     @property
+    def kept(self) -> object:
+        """The object that the content is made from."""
+        return self.data.values if isinstance(self.data, MapText) else self.data
+
+    @property
     def origin(self) -> int:
-        """The identity of the object that the content is made from, as long as that lives."""
-        return id(self.data.values if isinstance(self.data, MapText) else self.data)
+        """The identity of that object, as long as it lives."""
+        return id(self.kept)
 
 
 ObjectData = Mapping[str, str] | Mapping[str, bytes]
@@ -54,6 +62,11 @@ class ObjectFiles(RedactedValue):
     parts: tuple[ObjectData, ...]
     items: tuple[KeyToPath, ...]
     mode: int
+
+    @property
+    def number(self) -> int:
+        """How many files there are at most."""
+        return len(self.items) or sum(map(len, self.parts))
 
     def files(self) -> Iterator[PayloadFile]:
         """The files, also for keys of the object that no file can have."""
@@ -83,18 +96,32 @@ class PayloadPlan(DirectoryPlan):
     nested: tuple[str, ...] = ()
 
     @property
+    def most_files(self) -> int:
+        """How many files there are at most: two with the same path count twice."""
+        return sum(source.number if isinstance(source, ObjectFiles) else 1 for source in _last_of_each(self.sources))
+
+    @property
     def files(self) -> tuple[PayloadFile, ...]:
         """The files; of two with the same path, the later one. There may be very many: they are made in the thread that writes them.
 
         VolumesError for a path that no file of a volume may have.
         """
         by_path: dict[str, PayloadFile] = {}
-        for source in self.sources:
+        for source in _last_of_each(self.sources):
             for file in source.files() if isinstance(source, ObjectFiles) else (source,):
                 _check_path(file.path)
                 path = posixpath.normpath(file.path)  # `./a//b/` is `a/b`: later comparisons find the file by this name
                 by_path[path] = file if path == file.path else replace(file, path=path)
         return tuple(by_path.values())
+
+
+def _last_of_each(sources: tuple[PayloadSource, ...]) -> Iterable[PayloadSource]:
+    """The sources without whole objects that are given again later, whose files are replaced."""
+    chosen: dict[object, PayloadSource] = {}
+    for number, source in enumerate(reversed(sources)):
+        whole = source.parts if isinstance(source, ObjectFiles) and not source.items else ()
+        chosen.setdefault(tuple(map(id, whole)) if whole else number, source)
+    return reversed(chosen.values())
 
 
 def plan_payload(

@@ -28,8 +28,7 @@ from pykubelet.edges.host.fs.errors import HostError
 
 def set_up(plan: PayloadPlan, context: SetUpContext) -> None:
     """Mount the tmpfs if needed, then write the files that have changed. HostError, or VolumesError if they take too much."""
-    files = plan.files
-    context.take_files(plan.directory, files, in_memory=plan.in_memory)
+    files = context.take_files(plan.directory, plan)
     if not plan.in_memory:
         make_volume_dir(plan.directory)
     elif not mounts.is_mount_point(plan.directory):
