@@ -74,7 +74,8 @@ async def test_a_pod_that_is_removed_waits_for_no_relist(source: dict[str, objec
     volumes = [{"name": "data", **source}]
     of = static(pod(volumes=volumes, terminationGracePeriodSeconds=1), "web", "uid-1")
     async with node(tmp_path, periods=RelistPeriods(with_events_s=3600.0)) as n:
-        await n.wait_for(lambda: len(n.fake.called("ListPodSandbox")) == 2)  # at the start, and with the event stream
+        # at the start, with the event stream, and a second later
+        await n.wait_for(lambda: len(n.fake.called("ListPodSandbox")) == 3)
         n.want(of)
         await n.wait_running("web")
         n.fake.inject(RuntimeFault("StopContainer", after=True, delay_s=0.2))
