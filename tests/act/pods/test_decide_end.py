@@ -257,6 +257,28 @@ def test_a_completed_pod_removed_while_it_is_being_ended(when: str) -> None:
     assert play.state.removed
 
 
+@pytest.mark.parametrize(
+    ("policy", "own", "cleaned"),
+    [
+        ("Always", None, "clean up"),
+        ("Always", "Never", "clean up and remove"),
+        ("OnFailure", None, "clean up and remove"),
+        ("OnFailure", "Always", "clean up"),
+        ("Never", None, "clean up and remove"),
+    ],
+)
+def test_a_pod_that_is_desired_again_while_it_ends_keeps_its_containers_only_if_all_start_again(
+    policy: str, own: str | None, cleaned: str
+) -> None:
+    of = pod(container("app", **({"restartPolicy": own} if own else {})), restart=policy)
+    play = Playbook(of)
+    play.runs(box(), running())
+    assert play.killed(KillReason.REMOVED) == ["stop within 30 s"]
+    assert play.spec_changed(of) == []
+    play.sees(box(ready=False), exited(code=0, ended=play.wall))
+    assert play.stop_ended() == [cleaned]
+
+
 def test_what_is_asked_for_later_never_takes_a_removal_back() -> None:
     play = at_rest()
     play.killed(REMOVED)

@@ -83,7 +83,7 @@ from pykubelet.base.model.reasons import (
     POST_START_HOOK_ERROR,
     RUN_CONTAINER_ERROR,
 )
-from pykubelet.base.model.restart import NEVER, init_failed, is_sidecar
+from pykubelet.base.model.restart import ALWAYS, init_failed, is_sidecar
 from pykubelet.base.model.roster import has_ended_in_api
 
 DEFAULT_GRACE_S = 30
@@ -185,9 +185,13 @@ def _lasting(spec: PodSpec) -> PodSpec:
 
 
 def _can_renew(state: PodWorkerState) -> bool:
-    """Whether a pod that is desired again while it is terminating keeps its containers and logs, and starts again."""
+    """Whether a pod that is desired again while it is terminating keeps its containers and logs, and starts again.
+
+    If one of its containers need not start again after the end that it has now, the pod begins anew instead.
+    """
     is_removed = state.kill is not None and state.kill.reason is KillReason.REMOVED
-    return is_removed and not state.removed and state.pod.spec.restartPolicy != NEVER
+    policies = (c.restartPolicy or state.pod.spec.restartPolicy or ALWAYS for c in state.pod.spec.containers)
+    return is_removed and not state.removed and all(policy == ALWAYS for policy in policies)
 
 
 def _runtime_changed(state: PodWorkerState, event: RuntimeChanged, now: float, rules: Rules) -> Result:
