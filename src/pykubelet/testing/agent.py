@@ -7,7 +7,6 @@ from pykubelet.app.parts import Periods, Runtime
 from pykubelet.app.wiring import Agent, make_machinery, node_facts
 from pykubelet.app.wiring_cluster import join_cluster
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.model.paths import CONTAINER_LOG_LINKS
 from pykubelet.config.settings import Settings
 from pykubelet.edges.host.fs.files import make_dirs
 from pykubelet.edges.host.proc.machine import Machine, read_machine
@@ -18,7 +17,7 @@ from pykubelet.testing.host import MemoryCgroups
 def prepare_directories(settings: Settings) -> Machine:
     """As `prepare_machine`, without what changes this process and the kernel. Returns the facts of this machine."""
     paths = settings.paths
-    for path in (paths.root, paths.pods, paths.logs, CONTAINER_LOG_LINKS):
+    for path in (paths.root, paths.pods, paths.logs, paths.log_links):
         make_dirs(path, 0o755)
     return read_machine("/", paths.root)
 

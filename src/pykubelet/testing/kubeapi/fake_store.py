@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
+import random
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 from pykubelet.base.api.times import format_time
@@ -99,6 +101,8 @@ class Store:
     oldest: int = 0
     _versions: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
     version: int = 1000
+    #: For names and UIDs: the same ones after `random.seed`.
+    numbers: Random = field(default_factory=lambda: Random(random.getrandbits(64)))
     wakeups: set[asyncio.Event] = field(default_factory=set)
     #: Status fields that are dropped, to simulate an older server that does not know them.
     unknown: frozenset[str] = frozenset()
@@ -132,7 +136,7 @@ class Store:
         made = copy.deepcopy(body)
         meta = made.setdefault("metadata", {})
         if not meta.get("name") and meta.get("generateName"):
-            meta["name"] = meta["generateName"] + uuid.uuid4().hex[:5]
+            meta["name"] = meta["generateName"] + self._random_uid().hex[:5]
         if not meta.get("name"):
             raise ApiError(422, "Invalid", f"{place.kind} is invalid: metadata.name: Required value")
         if place.namespace and meta.setdefault("namespace", place.namespace) != place.namespace:
@@ -142,7 +146,7 @@ class Store:
             raise ApiError(409, "AlreadyExists", f'{_resource(place)} "{at.name}" already exists')
         made.setdefault("apiVersion", place.group)
         made.setdefault("kind", place.kind)
-        meta["uid"] = str(uuid.uuid4())
+        meta["uid"] = str(self._random_uid())
         meta["creationTimestamp"] = format_time(self.clock.wall())
         if "spec" in made:
             meta.setdefault("generation", 1)
@@ -153,6 +157,9 @@ class Store:
         if place.plural == "pods":
             made["status"] = {"phase": "Pending"}
         return self._write("ADDED", at, made, None)
+
+    def _random_uid(self) -> uuid.UUID:
+        return uuid.UUID(int=self.numbers.getrandbits(128), version=4)
 
     def update(self, place: ResourcePath, body: Json) -> Json:
         """Replace an object. Raises `ApiError` 404, or 409 if the resource version is not the current one."""
