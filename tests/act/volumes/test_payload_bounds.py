@@ -89,6 +89,18 @@ def test_the_same_content_many_times_is_refused() -> None:
     budget.take(UID, "/more", plan)
 
 
+@pytest.mark.parametrize("kind", ["configMap", "downwardAPI"])
+def test_text_counts_by_its_bytes(kind: str) -> None:
+    pod = make_pod(annotations={"a": "\u4e2d" * (MIB // 4)})
+    known = content(m=ConfigMap(data={"k": "\u4e2d" * (MIB // 4)}))
+    items = [{"path": "k", "fieldRef": {"fieldPath": "metadata.annotations"}}]
+    volume = volume_of(kind, of="m") if kind == "configMap" else volume_of(kind, items=items)
+    plan, budget = plan_of(volume, known, pod), PayloadBudget()
+    take(budget, [plan] * 43)
+    with pytest.raises(VolumesError, match="take 32 MiB more than what they are made from"):
+        budget.take(UID, "/more", plan)
+
+
 def test_many_small_files_in_memory_take_whole_pages() -> None:
     known = content(
         s=Secret(data={f"k{n}": b"x" for n in range(40_000)}), m=ConfigMap(data={f"k{n}": "" for n in range(40_000)})

@@ -70,9 +70,6 @@ class MapText(Value):
 
     values: Mapping[str, str]
 
-    def __len__(self) -> int:
-        return len(format_map(self.values))
-
     def encode(self) -> bytes:
         """The text."""
         return format_map(self.values).encode()

@@ -40,7 +40,7 @@ class PayloadBudget:
         if count > MAX_FILES:
             raise VolumesError(f"the pod's volumes have {count} files, more than {MAX_FILES}: mount fewer keys")
         files = plan.files
-        sizes = {file.origin: len(file.data) for file in {file.origin: file for file in files}.values()}
+        sizes = {file.origin: file.size for file in {file.origin: file for file in files}.values()}
         taken = sum(_size(sizes[file.origin], in_memory=plan.in_memory) for file in files)
         with self._lock:
             pod = self._pods.setdefault(uid, _Pod())

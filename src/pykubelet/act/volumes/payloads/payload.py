@@ -39,6 +39,13 @@ class PayloadFile(RedactedValue):
         return self.data if isinstance(self.data, bytes) else self.data.encode()
 
     @property
+    def size(self) -> int:
+        """The bytes of the content."""
+        if isinstance(self.data, str) and self.data.isascii():
+            return len(self.data)
+        return len(self.content)
+
+    @property
     def kept(self) -> object:
         """The object that the content is made from."""
         return self.data.values if isinstance(self.data, MapText) else self.data
