@@ -32,7 +32,7 @@ from pykubelet.act.pods.decide_workers import (
 from pykubelet.act.pods.model import PodWorkerState, Work
 from pykubelet.base.api.core import ConfigMap, ObjectMeta, Pod
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.content import Content, ContentKind, ObjectKey, Present
+from pykubelet.base.model.content import Content, ContentKind, ObjectKey, Present, Unreadable
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
 from pykubelet.base.model.labels import CONFIG_SOURCE
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage, StartError
@@ -498,6 +498,22 @@ def test_a_changed_object_concerns_the_pods_that_could_not_start_without_it() ->
 
     assert concerned(content("1"), content("2")) == ["a"]
     assert concerned(Content(), content("1")) == [], "the first answer reaches the work that waits for it"
+
+
+def test_a_pod_of_many_objects_is_tried_again_when_all_are_readable() -> None:
+    names = [f"m{number}" for number in range(101)]
+    env = [{"name": name, "valueFrom": {"configMapKeyRef": {"name": name, "key": "a"}}} for name in names]
+    passes = listed(entry(pod(container(env=env), metadata={"uid": "a"})))
+    passes.set_state("a", start_errors={"app": StartError("CreateContainerConfigError", "timed out")})
+
+    def content(readable: int) -> Content:
+        found = [Present(ConfigMap()) if number < readable else Unreadable("timed out", 1.0) for number in range(101)]
+        return Content(
+            True, {ObjectKey(ContentKind.CONFIG_MAP, "shop", name): one for name, one in zip(names, found, strict=True)}
+        )
+
+    concerned = [[*workers_of_content(passes.records, content(n), content(n + 1))] for n in range(101)]
+    assert [len(one) for one in concerned] == [0] * 100 + [1]
 
 
 @pytest.mark.parametrize(

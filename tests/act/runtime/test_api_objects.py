@@ -73,7 +73,6 @@ def test_a_pod_sees_the_services_of_its_namespace_and_always_the_api_server() ->
     )
     linked, alone = (service_environment(pod(enableServiceLinks=links), content) for links in (True, False))
     assert isinstance(linked, dict) and isinstance(alone, dict)
-    assert linked is not None and alone is not None
     assert {name for name in linked if name.endswith("_HOST")} == {"KUBERNETES_SERVICE_HOST", "OWN_SERVICE_HOST"}
     assert {name for name in alone if name.endswith("_HOST")} == {"KUBERNETES_SERVICE_HOST"}
 

@@ -15,6 +15,7 @@ from pykubelet.act.runtime.render.api_objects import unanswered, waits_for_servi
 from pykubelet.base.api.core import Pod, Secret
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.remember import remember_last
 from pykubelet.base.model.content import Content, Found, ObjectKey, Present, wait_for_key
 from pykubelet.base.model.fieldpath import every_container
 from pykubelet.base.model.ids import PodRef
@@ -26,6 +27,7 @@ from pykubelet.base.model.waits import Owner, Wait
 SERVICES = Wait("services", Owner.OBJECT_CACHE, 0.0, detail="they have not been listed yet")
 
 
+@remember_last
 def start_keys(pod: Pod) -> frozenset[ObjectKey]:
     """The API objects whose change may allow a sandbox or container to start after a failure."""
     keys = {key for container in every_container(pod) for key in environment_keys(pod, container)}
@@ -49,7 +51,7 @@ class PodContent:
         return self._cell.get()
 
     def wanted(self, keys: Iterable[ObjectKey]) -> tuple[ObjectKey, Wait] | None:
-        """The first key without an answer from the API server, and the wait to publish; None when all are answered."""
+        """The first key without an answer from the API server, and the wait to publish; None when all are answered. Looks at all keys."""
         key = unanswered(keys, self._cell.get())
         return None if key is None else (key, wait_for_key(key, 0.0))
 
@@ -70,9 +72,11 @@ class PodContent:
         keys = pull_secret_keys(pod)
         if not keys or not self._cell.get().available:
             return ()
-        while (wanted := self.wanted(keys)) is not None:
-            with waits.waiting(wanted[1]):
-                await self.wait_answered(wanted[0])
+        while self.wanted(keys) is not None:  # all of them at once: an answer may be dropped again
+            for key in keys:
+                if (wanted := self.wanted((key,))) is not None:
+                    with waits.waiting(wanted[1]):
+                        await self.wait_answered(key)
         content = self._cell.get()
         answers = tuple(content.objects[key] for key in keys)
         if all(map(is_, answers, self._answers)) and len(answers) == len(self._answers):

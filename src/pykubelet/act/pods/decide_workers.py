@@ -40,7 +40,7 @@ from pykubelet.act.pods.model import (
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
 from pykubelet.base.kit.changes import changed_keys, missing_keys
 from pykubelet.base.kit.values import Value, field
-from pykubelet.base.model.content import Content, ObjectKey, changed_content
+from pykubelet.base.model.content import Content, ObjectKey, Unreadable, changed_content
 from pykubelet.base.model.evictions import PodEviction
 from pykubelet.base.model.ids import PodRef, PodUID, SandboxID
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
@@ -52,6 +52,8 @@ from pykubelet.base.model.roster import Roster, RosterPod, is_static, pod_ref
 from pykubelet.base.model.waits import Owner, Wait
 
 CRASH_PAUSE = BackoffPolicy(initial_s=1.0, cap_s=60.0)
+#: A pod that takes its environment from more objects than this is not tried again for each of them.
+MANY_OBJECTS = 100
 TAKE_UP = "take the pod up"
 
 
@@ -363,15 +365,22 @@ def workers_of_probes(records: Records[W], before: ProbeResults, now: ProbeResul
 def workers_of_content(records: Records[W], before: Content, now: Content) -> Iterator[W]:
     """The workers of pods that may be able to start because an API object has changed.
 
-    The first answer for an object counts for none of them: the work that waited for it has already got it.
+    The first answer for an object counts for none of them: the work that waited for it has already got it. A pod of more than
+    `MANY_OBJECTS` is none of them before all are readable; it is tried again after its back-off anyway.
     """
     keys = (key for key in changed_content(before, now) if isinstance(key, ObjectKey))
     changed = {key for key in keys if key in before.objects}
     for record in records.values() if changed else ():
         worker = record.worker
-        if worker is None or not worker.state.needs_content or changed.isdisjoint(start_keys(worker.state.pod)):
+        if worker is None or not worker.state.needs_content:
             continue
-        yield worker
+        wanted = start_keys(worker.state.pod)
+        if not changed.isdisjoint(wanted) and not (len(wanted) > MANY_OBJECTS and _some_unreadable(wanted, now)):
+            yield worker
+
+
+def _some_unreadable(keys: frozenset[ObjectKey], content: Content) -> bool:
+    return any(isinstance(content.objects.get(key), Unreadable) for key in keys)
 
 
 def sandbox_in_use(state: PodWorkerState) -> SandboxID | None:

@@ -339,10 +339,11 @@ class PodExecution:
 
     async def _answers(self, keys: Iterable[ObjectKey], waits: WaitBook) -> None:
         """Wait until `Content` has the API server's answer for each of these objects."""
-        wanted_of = tuple(keys)
-        while (wanted := self._content.wanted(wanted_of)) is not None:
-            key, wait = wanted
-            await self._wait(self._content.wait_answered(key), wait, waits)
+        wanted_of = tuple(dict.fromkeys(keys))
+        while self._content.wanted(wanted_of) is not None:  # all of them at once: an answer may be dropped again
+            for key in wanted_of:
+                if (wanted := self._content.wanted((key,))) is not None:
+                    await self._wait(self._content.wait_answered(key), wanted[1], waits)
 
     async def _resize(self, command: Sync, sandbox: Sandbox, waits: WaitBook) -> tuple[Applied | None, str]:
         tools = self._tools
