@@ -1,0 +1,315 @@
+"""A whole agent between doubles that starts one pod after the other, and what each of them costs.
+
+The fake API server keeps what it needs not read as text, so that the memory of the process is the agent's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import os
+import re
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from hostile.specs.loop import MeasuredLoop
+from hostile.specs.pods import IN_DEFAULT, Case, base_pod, stored_pod, usual_objects
+from hostile.specs.structs import IMAGE, Json
+from longlife.machine import USUAL, Node
+from support.cost import bytes_in_use, pause_limit_s
+from support.memory_api import MemoryApiServer
+
+from pykubelet.app.run import GC_THRESHOLDS
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.log import set_up_logging
+from pykubelet.testing.cri.fake_state import FakeImage
+
+PODS = f"{IN_DEFAULT}/pods"
+TRIES = 3
+#: Seconds of virtual time for a pod: to start, and to go.
+RUNS_S, GOES_S = 30.0, 300.0
+#: Seconds of virtual time for a pod whose lines are counted.
+COUNTED_S = 5.0
+#: A small pod takes the places in caches for one pod if so much is kept, and after it nothing may be.
+KEPT_BYTES = 1 << 20
+
+
+@dataclass
+class Cost:
+    """What a pod has cost. `held_s`: the longest iteration of the loop, of which `limit_s` is allowed on this machine now. `work_s`:
+    CPU time of all threads without the doubles. Bytes: `size` of what the API server has stored of the pod and its objects,
+    `own` of the agent's form of it, `peak` and `kept` of memory, `disk` and `memory` of files, `sent` to the API server and `logged`.
+    """
+
+    name: str
+    size: int = 0
+    own: int = 0
+    phase: str = ""
+    reason: str = ""
+    held_s: float = 0.0
+    held_by: str = ""
+    limit_s: float = 0.0
+    work_s: float = 0.0
+    peak: int = 0
+    kept: int = 0
+    disk: int = 0
+    memory: int = 0
+    sent: int = 0
+    logged: int = 0
+    is_gone: bool = False
+    crashes: list[str] = field(default_factory=list)
+    busiest: list[tuple[str, float]] = field(default_factory=list)
+
+
+@dataclass
+class Lines:
+    """The lines of Python that the agent's loop executes for a pod, in all and by task, and the bytes that it sends."""
+
+    name: str
+    size: int
+    lines: int
+    by_name: dict[str, int]
+    sent: int
+    is_gone: bool
+
+
+class CountingApiServer(MemoryApiServer):
+    """`received`: bytes of all requests."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.received = 0
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        self.received += len(request.raw_path) + (request.content_length or 0)
+        return await super()._serve(request)
+
+
+class SpecNode:
+    """The agent, and the cluster around it."""
+
+    def __init__(self, folder: Path) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, MeasuredLoop)
+        self._loop = loop
+        self._folder = folder
+        self._node = Node(folder, loop, time.time())
+        self._api = CountingApiServer(self._node.clock)
+        self._node.api = self._api
+        self._node.runtime.registry[IMAGE] = FakeImage(IMAGE)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[SpecNode]:
+        self._log = (self._folder / "agent.log").open("w", buffering=1)
+        with self._log, contextlib.redirect_stderr(self._log):
+            set_up_logging(0)
+            await self._node.start()
+            for path, item in usual_objects():
+                self._api.create(path, item)
+            async with self._node.life(USUAL):
+                await asyncio.sleep(60)
+                await self._run_small()
+                gc.collect()
+                gc.freeze()
+                gc.set_threshold(*GC_THRESHOLDS)
+                yield self
+            await self._api.stop()
+
+    async def cost(self, case: Case) -> Cost:
+        """Start the pod, let it run, delete it and let it go; again if an iteration was too long, since CPU time has noise upward only."""
+        found = await self._once(case)
+        for _ in range(TRIES - 1):
+            if found.held_s <= found.limit_s:
+                break
+            again = await self._once(case)
+            found = again if again.held_s / again.limit_s < found.held_s / found.limit_s else found
+        return found
+
+    async def lines(self, case: Case) -> Lines:
+        """What the agent's loop executes for the pod, from its start until it is gone."""
+        text = _stored(case.pod)
+        with self._objects(case.objects):
+            self._loop.reset()
+            self._loop.counts = True
+            before = self._api.received
+            self._api.create(PODS, _in_parts(text))
+            await asyncio.sleep(COUNTED_S)
+            self._api.delete(f"{PODS}/{case.pod['metadata']['name']}", {"gracePeriodSeconds": 2})
+            is_gone = await self._wait_gone()
+            self._loop.counts = False
+        self._forget()
+        return Lines(
+            case.name,
+            len(text),
+            sum(self._loop.lines.values()),
+            dict(self._loop.lines),
+            self._api.received - before,
+            is_gone,
+        )
+
+    async def _once(self, case: Case) -> Cost:
+        name = case.pod["metadata"]["name"]
+        text = _stored(case.pod)
+        found = Cost(case.name, len(text) + sum(len(_raw(item)) for _, item in case.objects), limit_s=pause_limit_s())
+        found.own = _own_size(text)
+        with self._objects(case.objects):
+            kept, resident = bytes_in_use(), _forget_peak()
+            before = self._files(), self._api.received, os.stat(self._log.fileno()).st_size
+            began = time.process_time()
+            self._loop.reset()
+            self._api.create(PODS, _in_parts(text))
+            await asyncio.sleep(RUNS_S)
+            status = self._api.get(f"{PODS}/{name}")["status"]
+            found.phase, found.reason = str(status.get("phase")), _reason(status)
+            found.disk, found.memory = (now - then for now, then in zip(self._files(), before[0], strict=True))
+            self._api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 2})
+            found.is_gone = await self._wait_gone()
+            found.peak = _status("VmHWM") - resident
+            found.work_s = time.process_time() - began - self._loop.doubles_s
+            found.held_s, found.held_by = self._loop.longest_s, self._loop.longest
+            found.busiest = [*self._loop.by_name.most_common(6)]
+            found.sent = self._api.received - before[1]
+        found.kept = await self._kept(kept)
+        found.logged = os.stat(self._log.fileno()).st_size - before[2]
+        found.crashes = self._crashes(before[2])
+        return found
+
+    @contextlib.contextmanager
+    def _objects(self, objects: tuple[tuple[str, Json], ...]) -> Iterator[None]:
+        """With these objects, some of which replace usual ones."""
+        usual = {(path, item["metadata"]["name"]): item for path, item in usual_objects()}
+        for path, item in objects:
+            where = path, item["metadata"]["name"]
+            if where in usual:
+                self._api.delete("/".join(where))
+            self._api.create(path, item)
+        yield
+        for path, item in objects:
+            where = path, item["metadata"]["name"]
+            self._api.delete("/".join(where))
+            if where in usual:
+                self._api.create(path, usual[where])
+
+    async def _kept(self, before: int) -> int:
+        self._forget()
+        await asyncio.sleep(200)
+        kept = bytes_in_use() - before
+        if kept > KEPT_BYTES:
+            await self._run_small()
+            self._forget()
+            await asyncio.sleep(200)
+            kept = bytes_in_use() - before
+        return kept
+
+    async def _run_small(self) -> None:
+        pod = base_pod()
+        pod["metadata"]["name"] = "small"
+        self._api.create(PODS, _in_parts(_stored(pod)))
+        await asyncio.sleep(20)
+        self._api.delete(f"{PODS}/small", {"gracePeriodSeconds": 1})
+        assert await self._wait_gone()
+
+    async def _wait_gone(self) -> bool:
+        """Whether the pod goes; the API server is without it in any case."""
+        for _ in range(int(GOES_S)):
+            pods = [pod for pod in self._api.objects("pods") if not pod["metadata"].get("finalizers")]
+            if not pods and not self._node.runtime.state.sandboxes:
+                break
+            await asyncio.sleep(1)
+        for place in [place for place in self._api.store.objects if place.plural == "pods"]:
+            is_kept = bool(self._api.store.get(place)["metadata"].get("finalizers"))
+            self._api.store.remove(place)
+            if not is_kept:
+                return False
+        return not self._node.runtime.state.sandboxes
+
+    def _forget(self) -> None:
+        """What the cluster forgets after an hour, and what the doubles keep."""
+        store = self._api.store
+        for place in [place for place in store.objects if place.plural in ("events", "certificatesigningrequests")]:
+            del store.objects[place]
+        self._api.requests.clear()
+        store.history.clear()
+        store.oldest = store.version + 1
+
+    def _files(self) -> tuple[int, int]:
+        """The bytes of files on disk, which is a mount of memory in these tests, and in the mounts of memory that the agent made."""
+        disk = memory = 0
+        seen: set[str] = set()
+        for line in Path("/proc/self/mountinfo").read_text().splitlines():
+            left, _, right = line.partition(" - ")
+            _, _, device, _, place, *_ = left.split()
+            is_here = place == "/var/log" or place.startswith(str(self._folder))
+            if right.startswith("tmpfs ") and is_here and device not in seen:
+                seen.add(device)
+                stat = os.statvfs(place)
+                used = (stat.f_blocks - stat.f_bfree) * stat.f_frsize
+                if place in ("/var/log", str(self._folder)):
+                    disk += used
+                else:
+                    memory += used
+        return disk - os.stat(self._log.fileno()).st_size, memory
+
+    def _crashes(self, since: int) -> list[str]:
+        with (self._folder / "agent.log").open() as log:
+            log.seek(since)
+            return [line[:400] for line in log if re.search(r"crash|Traceback|unexpected", line)]
+
+
+def _stored(pod: Json) -> bytes:
+    """The pod as an API server with its defaults sends it."""
+    return msgspec.json.encode(stored_pod(pod))
+
+
+def _in_parts(text: bytes) -> Json:
+    """The object for the fake API server: only what it looks at is parsed."""
+    parts = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    spec = msgspec.json.decode(parts["spec"], type=dict[str, msgspec.Raw])
+    about = msgspec.json.decode(parts["metadata"], type=dict[str, msgspec.Raw])
+    for name in ("uid", "resourceVersion", "deletionTimestamp", "creationTimestamp", "generation"):
+        about.pop(name, None)
+    for part, read in ((spec, ("terminationGracePeriodSeconds",)), (about, ("name", "namespace"))):
+        part.update({name: msgspec.json.decode(part[name]) for name in read if name in part})
+    return {"metadata": about, "spec": {**spec, "nodeName": "node"}}
+
+
+def _raw(item: Json) -> bytes:
+    return msgspec.json.encode(item)
+
+
+def _own_size(text: bytes) -> int:
+    """The bytes that the agent's form of the pod takes."""
+    from pykubelet.base.api.core import Pod
+
+    before = bytes_in_use()
+    pod = msgspec.json.decode(text, type=Pod)
+    after = bytes_in_use()
+    del pod
+    return after - before
+
+
+def _reason(status: Any) -> str:
+    for one in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
+        if waiting := one.get("state", {}).get("waiting"):
+            return f"{waiting.get('reason')}: {waiting.get('message', '')}"[:200]
+    return f"{status.get('reason', '')}: {status.get('message', '')}"[:200].removeprefix(": ")
+
+
+def _status(name: str) -> int:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return int(line.split()[1]) << 10
+
+
+def _forget_peak() -> int:
+    """Let the highest use of memory count from now on. Returns the present one."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")

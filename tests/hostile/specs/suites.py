@@ -1,0 +1,38 @@
+"""The pods whose cost is measured, by suite and name. Each is made when it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from hostile.specs.fields import Kind
+from hostile.specs.pods import COLLECTIONS, WHOLE, Case, object_case, object_fields, pod_case, pod_fields
+from hostile.specs.products import PRODUCTS
+
+Cases = dict[str, Callable[[], Case]]
+
+
+def _fields(kinds: set[Kind], size: int) -> Cases:
+    cases: Cases = {f"pod {one.path}": partial(pod_case, one, size) for one in pod_fields() if one.kind in kinds}
+    for cls in COLLECTIONS:
+        for one in object_fields(cls):
+            if one.kind in kinds:
+                cases[f"{cls.__name__} {one.path}"] = partial(object_case, cls, one, size)
+    return cases
+
+
+def _products(share: float) -> Cases:
+    return {name: partial(_named, name, share) for name in PRODUCTS}
+
+
+def _named(name: str, share: float) -> Case:
+    return replace(PRODUCTS[name](share), name=name)
+
+
+SUITES: dict[str, Cases] = {
+    "entries": _fields({Kind.LIST, Kind.MAP}, WHOLE),
+    "texts": _fields({Kind.TEXT}, WHOLE),
+    "products": _products(1.0),
+    "half products": _products(0.5),
+}
