@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from act.pods.playbook import Playbook
-from act.pods.scenes import box, container, created, exited, pod, probes, running, sidecar
+from act.pods.scenes import box, container, created, exited, pod, probes, rule, running, sidecar
 
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID
@@ -126,6 +126,22 @@ def test_a_later_end_has_its_back_off_although_an_earlier_one_did_not_count() ->
     play.runs(*boxes, killed, crashed, renamed(running(attempt=2, sandbox=1)))
     play.passes(1)
     assert play.sees(*boxes, killed, crashed)[0].startswith("wake in"), "its successor was removed"
+
+
+def test_a_restart_of_all_containers_ends_the_memory_of_instances_that_do_not_count() -> None:
+    play = Playbook(pod(container("app", restartPolicyRules=[rule("RestartAllContainers", 88)])))
+    play.runs(box(), running())
+    play.passes(30)
+    killed = restart_in_old_sandbox(play)
+    play.sync_ended("app")
+    play.sees(box(ready=False), killed, exited(code=137, attempt=1, ended=play.wall))
+    play.sync_ended("app")
+    play.runs(box(1), box(ready=False), killed, renamed(running(attempt=1, sandbox=1)))
+    assert uncounted(play) == ["app-1"]
+    play.passes(60)
+    asks = renamed(exited(code=88, attempt=1, sandbox=1, ended=play.wall))
+    assert play.sees(box(1), asks)[-1].startswith("sync: restart all")
+    assert uncounted(play) == [], "its predecessor is not shown again"
 
 
 def test_a_container_that_a_probe_killed_has_not_ended_with_its_sandbox() -> None:

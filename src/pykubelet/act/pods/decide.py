@@ -484,8 +484,9 @@ def _with_reset(state: PodWorkerState, plan: PodPlan, now: float, rules: Rules) 
         pending_holds={trigger: CrashHold(back_off_key(state.pod, container), raised, ended.id)},
         reset=reset,
         reset_instances=gone.union(plan.remove),
-        retry_at={},  # nothing of what failed before counts any more
+        retry_at={},  # nothing of what was before counts any more
         start_errors={},
+        uncounted=(),
     )
 
 
