@@ -95,13 +95,16 @@ def test_a_container_that_is_lost_with_its_sandbox_was_not_removed_by_a_rule() -
     assert end(of(after(pod, view(running()), kept)).lastState) == BY_RULE
 
 
-def test_an_init_container_that_ran_again_in_a_new_sandbox_has_not_succeeded_when_it_vanishes() -> None:
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_an_init_container_that_ran_again_in_a_new_sandbox_has_not_succeeded_when_it_vanishes(is_removed: bool) -> None:
+    """With `is_removed`, so has the new sandbox, and that before it is there."""
     pod = make_pod(init=(container("i"),))
     old, new = sandbox(ready=False), sandbox("s1", attempt=1)
     again = view(running("i", number=1, sandbox="s1"), exited(code=137), sandboxes=(new, old))
-    lost = view(exited(code=137), sandboxes=(new, old))
-    (shown,) = after(pod, view(exited("i"), running()), again, lost).initContainerStatuses
-    assert (waiting(shown), end(shown.lastState)) == ("PodInitializing", UNKNOWN)
+    lost = view(exited(code=137), sandboxes=(old,) if is_removed else (new, old))
+    for looks in (1, 2):
+        (shown,) = after(pod, view(exited("i"), running()), again, *[lost] * looks).initContainerStatuses
+        assert (waiting(shown), end(shown.lastState), shown.restartCount) == ("PodInitializing", UNKNOWN, 2)
 
 
 @pytest.mark.parametrize(("is_restarting", "reason"), [(True, "RestartingAllContainers"), (False, "ContainerCreating")])

@@ -235,10 +235,13 @@ def _without_instance(
 
 
 def _has_succeeded_unseen(facts: StatusFacts, old: core.ContainerStatus | None) -> bool:
-    """True for an init container without an instance in a pod with regular containers. One that ran again in a new sandbox has
-    succeeded only if these have been started there."""
-    ran_again = _state(old).running is not None and not has_initialized(facts.pod, facts.view)
-    return has_created_regular(facts.pod, facts.view) and not ran_again
+    """True for an init container without an instance in a pod with regular containers. One that ran again in a new sandbox, and
+    was not published as ended, has succeeded only if these have been started there."""
+    sandboxes = facts.view.sandboxes if facts.view is not None else ()
+    is_initialized = bool(sandboxes) and sandboxes[0].ready and has_initialized(facts.pod, facts.view)
+    before = _state(old)
+    ran_again = before.running is not None or (before.waiting is not None and _last(old) is not None)
+    return has_created_regular(facts.pod, facts.view) and (is_initialized or not ran_again)
 
 
 def _vanished(
