@@ -77,6 +77,15 @@ def test_an_end_is_not_its_own_last_state_when_the_failed_start_after_it_is_give
     assert (end(shown.state), shown.lastState) == ((3, "Error"), None)
 
 
+def test_the_end_of_an_instance_that_does_not_count_is_no_last_state() -> None:
+    killed, useless = exited(code=137), exited(code=137, number=1)
+    status = after(make_pod(), view(killed), view(useless, killed), errors=BACK_OFF)
+    assert waiting(of(status)) == "CrashLoopBackOff"
+    uncounted = {useless.id: killed}
+    shown = of(project_status(facts(make_pod(), view(useless, killed), old=status, uncounted=uncounted)))
+    assert (end(shown.state), shown.lastState) == ((137, "Error"), None)
+
+
 def test_a_restart_counts_also_after_another_instance_of_the_container_did_not_count() -> None:
     killed, useless = exited(code=137), running(number=1)
     uncounted = {useless.id: killed}

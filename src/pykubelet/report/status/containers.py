@@ -167,7 +167,9 @@ def _following(
     if old is None:
         return status
     last, count = _last(old), max(status.restartCount, old.restartCount)
-    if last is not None and last == _state(status).terminated:
+    if last is not None and (
+        last == _state(status).terminated or _instance(last.containerID) in facts.lifecycle.uncounted
+    ):
         last = None  # the next start, which has failed or does not count, had made this end the last state
     if old.containerID != status.containerID and (ended := _end_of_predecessor(facts, old)) is not None:
         last = ended
@@ -325,7 +327,11 @@ def is_success(end: core.ContainerStateTerminated | None) -> bool:
 
 def instance_of(status: core.ContainerStatus) -> ContainerID:
     """The instance in a status; empty if there is none."""
-    return ContainerID(status.containerID.partition("://")[2])
+    return _instance(status.containerID)
+
+
+def _instance(container_id: str) -> ContainerID:
+    return ContainerID(container_id.partition("://")[2])
 
 
 def _instance_state(
