@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
-from lifecycle.model import BY_RULE, Exit, Model, State, as_of
+from lifecycle.model import ALL, BY_RULE, Exit, Model, State, as_of, outcome
 from lifecycle.shapes import Container, containers_of
 from lifecycle.truth import By, Instance, Json, PodTruth
 from lifecycle.world import Seen, World, in_short
@@ -72,6 +72,11 @@ class Checks:
             return True
         if now_of is None or now_of.hooked is False:
             return True
+        if any(
+            i.ended_at is not None and outcome(model.pod, model.containers[i.name], i.code, i.reason) == ALL
+            for i in model.known
+        ):
+            return True  # [RA] it waits for a hook, which a restart of the runtime may have cut off
         failing = [k for k in ("liveness", "startup") if k in c.probes]
         return any(not model._result(now_of, kind, initial=True) for kind in failing)
 
@@ -153,9 +158,9 @@ class Checks:
                 continue  # what the runtime still has of the earlier containers is shown
             most = max(model.state(c).count, len(instances) - 1) + base_of(pod, s.name)
             most += any(i.taken for i in instances[-1:])  # it has vanished
-            if s.restartCount > most:
+            if s.restartCount > most and not pod.counts_lost:
                 self._add(pod, f"{s.name} had restartCount {s.restartCount} at {at:.3f}, of {most}")
-            key = (pod.uid, max(pod.wanted_at, pod.forgotten_at), s.name)
+            key = (pod.uid, max(pod.wanted_at, pod.forgotten_at if one.at >= pod.forgotten_at else 0.0), s.name)
             before = self._counts.get(key, 0)
             if s.restartCount < before:
                 self._add(pod, f"{s.name} had restartCount {s.restartCount} at {at:.3f}, after {before}")
@@ -203,13 +208,15 @@ def base_of(pod: PodTruth, name: str) -> int:
 def differences(pod: PodTruth, model: Model, status: PodStatus) -> Iterator[str]:
     """How a status differs from the model."""
     has_unseen = any(map(model.has_unseen, model.containers.values()))
-    if pod.has_past and not all(model.all_of(name) for name in model.containers):
+    if pod.has_past and not all(_is_seen(model, c) for c in model.containers.values()):
         has_unseen = True  # what the runtime still has of the earlier containers is shown
+    has_unseen = has_unseen or any(_never_hooked(pod, c) for c in model.containers.values())
     if status.phase != model.phase() and not has_unseen:
         yield f"phase {status.phase}, not {model.phase()}"
     found = {s.name: s for s in (*status.initContainerStatuses, *status.containerStatuses)}
     for name, c in containers_of(pod).items():
         yield from _differences_of(pod, model, c, found[name])
+    yield from _other_size(model, found)
     conditions = {c.type: c.status == "True" for c in status.conditions}
     counted = [c for c in model.containers.values() if not c.is_plain_init]
     is_ready = not pod.over and all(model.state(c).ready for c in counted)
@@ -222,17 +229,38 @@ def differences(pod: PodTruth, model: Model, status: PodStatus) -> Iterator[str]
         yield "not Initialized"
 
 
+def _other_size(model: Model, found: dict[str, ContainerStatus]) -> Iterator[str]:
+    """A container that runs has the CPU limit of the spec (KEP-1287). A hook holds up a change."""
+    if any(map(model.in_hook, model.known)):
+        return
+    for manifest in model.pod.spec["containers"]:
+        wanted = manifest.get("resources", {}).get("limits", {}).get("cpu")
+        newest, resources = model.here(manifest["name"]), found[manifest["name"]].resources
+        if (
+            wanted
+            and newest is not None
+            and newest.runs
+            and (resources is None or resources.limits.get("cpu") != wanted)
+        ):
+            yield f"{manifest['name']} has {resources}, not the CPU limit {wanted}"
+
+
 def _differences_of(pod: PodTruth, model: Model, c: Container, s: ContainerStatus) -> Iterator[str]:
     expected = model.state(c)
     shown = shown_state(s)
     newest = pod.of(c.name)[-1] if pod.of(c.name) else None
-    if pod.has_past and not model.all_of(c.name):
+    if pod.has_past and not _is_seen(model, c):
         return  # what the runtime still has of the earlier containers is shown
     count = expected.count + base_of(pod, c.name)
     if pod.over:
         last = model.last(c.name)
         is_own = last is not None and last.ended_at is not None and last.by is not By.AGENT
-        if last is not None and is_own and (shown.exit is None or shown.exit.code not in (last.code, 137)):
+        useless_ends = [i.code for i in pod.of(c.name) if model.is_useless(i)]
+        if (
+            last is not None
+            and is_own
+            and (shown.exit is None or shown.exit.code not in (last.code, 137, *useless_ends))
+        ):
             yield f"{c.name} ended with {last.code}, and is shown as {shown}"
         return
     if shown.reason in START_ERRORS and shown.kind == expected.kind and any(map(model.in_hook, model.known)):
@@ -242,6 +270,11 @@ def _differences_of(pod: PodTruth, model: Model, c: Container, s: ContainerStatu
     last = next((i for i in reversed(model.all_of(c.name)) if not _is_hidden(c, i)), None)
     # a restart that was shown or not seen is not taken back
     useless = sum(1 + i.taken for i in pod.of(c.name) if model.is_useless(i))
+    useless += sum(map(model.is_unseen, pod.of(c.name)))
+    # the end of an instance may be shown, or not, if it came before its hook had ended
+    is_vague = model.has_unseen(c) or _never_hooked(pod, c)
+    if is_vague and shown.kind == "waiting" and shown.count <= count + useless:
+        return
     is_gone = any(i.taken for i in (last, newest) if i is not None and not i.runs)
     is_gone = is_gone and expected.kind == "terminated" and shown.kind == "waiting"
     if is_gone and shown.last in (expected.exit, UNKNOWN_END) and count <= shown.count <= count + max(1, useless):
@@ -252,7 +285,7 @@ def _differences_of(pod: PodTruth, model: Model, c: Container, s: ContainerStatu
         elif shown.last == expected.exit:
             shown = replace(shown, kind=expected.kind, reason="", exit=shown.last, last=expected.last)
     is_held_up = shown.reason in START_ERRORS and any(map(model.in_hook, model.known))
-    has_failed_hook = last is not None and last.hooked is False and shown.reason == "PostStartHookError"
+    has_failed_hook = last is not None and not last.hooked and c.has_hook and shown.reason == "PostStartHookError"
     if expected.kind == "terminated" and (
         is_held_up or has_failed_hook or (shown.reason == "CrashLoopBackOff" and model.may_wait(c))
     ):
@@ -264,15 +297,33 @@ def _differences_of(pod: PodTruth, model: Model, c: Container, s: ContainerStatu
         expected.ready,
     ):
         yield f"{c.name} is {shown}, not {expected}"
-    if not count <= shown.count <= count + useless:
+    if not (count <= shown.count and (shown.count <= count + useless or pod.counts_lost)):
         yield f"{c.name} has restartCount {shown.count}, not {count}"
     if not _same_end(shown.exit, expected.exit):
         yield f"{c.name} ended with {shown.exit}, not {expected.exit}"
     is_lost = any(i.taken for i in pod.of(c.name)[:-1])
+    # a rule restarted all while the sandbox was ending
+    is_both = shown.last == BY_RULE and any(
+        box.by is By.OUTSIDE and outcome(pod, model.containers[i.name], i.code, i.reason) == ALL
+        for i in model.known
+        for box in pod.boxes
+        if i.ended_at is not None and box.id == i.box
+    )
     is_unknown = shown.last is None and (shown.kind == "terminated" or is_lost)
-    is_unknown = is_unknown or model.has_unseen(c) or (is_lost and shown.last == UNKNOWN_END)
+    is_unknown = is_unknown or is_both or model.has_unseen(c) or (is_lost and shown.last == UNKNOWN_END)
     if not _same_end(shown.last, expected.last) and not is_unknown and not (pod.has_past and expected.last is None):
         yield f"{c.name} has the last state {shown.last}, not {expected.last}"
+
+
+def _never_hooked(pod: PodTruth, c: Container) -> bool:
+    """Whether it has instances, and none of them counted as running, because no hook has succeeded [HK]."""
+    ones = pod.of(c.name)
+    return c.has_hook and bool(ones) and not any(i.hooked for i in ones)
+
+
+def _is_seen(model: Model, c: Container) -> bool:
+    """Whether it has run since its pod began anew."""
+    return any(not _is_hidden(c, i) for i in model.all_of(c.name))
 
 
 def _is_hidden(c: Container, newest: Instance) -> bool:
@@ -298,10 +349,9 @@ def shown_state(s: ContainerStatus) -> State:
     return State("waiting", reason, None, before, s.restartCount, bool(s.started), s.ready)
 
 
-def account(world: World, uid: str) -> str:
+def account(pod: PodTruth) -> str:
     """What happened to a pod, for a report."""
-    pod = world.truth.pods[uid]
-    lines = [f"{pod.name} {uid}: {json.dumps(pod.spec)}"]
+    lines = [f"{pod.name} {pod.uid}: {json.dumps(pod.spec)}"]
     lines += [f"  sandbox {b.attempt}: {_from_to(b.created_at, b.ended_at)} {b.by}" for b in pod.boxes]
     for i in pod.instances:
         end = f" {i.code} {i.reason} {i.by}" if i.ended_at is not None else ""

@@ -35,6 +35,8 @@ START = 1000.0
 #: After this time without anything new, everything is as it should be. A relist would come later. It is longer than `TOGETHER_S`, so
 #: that ends of two steps are not taken for one.
 SETTLE_S = 6.5
+#: CPU limits that pods are resized to.
+SIZES = ("100m", "200m", "300m")
 Action = Callable[[], Awaitable[None]]
 
 
@@ -145,6 +147,8 @@ class History:
             found.append((f"{pod.name} restored", self._restored(pod)))
         else:
             found.append((f"{pod.name} deleted", self._deleted(pod)))
+            if "cpu" in pod.spec["containers"][0].get("resources", {}).get("limits", {}):
+                found.append((f"{pod.name} resized", self._resized(pod)))
         return found
 
     def _codes(self, pod: PodTruth, container: FakeContainer) -> list[tuple[int, bool]]:
@@ -207,6 +211,17 @@ class History:
 
         return act
 
+    def _resized(self, pod: PodTruth) -> Action:
+        """Another CPU limit of the first container, as the subresource `resize` sets it."""
+
+        async def act() -> None:
+            world, size = self.world, {"requests": {"cpu": "10m"}, "limits": {"cpu": self.random.choice(SIZES)}}
+            if world.wanted.get(pod.name) is pod:
+                pod.resized_at = world.now
+                pod.spec = world.resize(pod.name, size)
+
+        return act
+
     def _renamed(self, pod: PodTruth) -> Action:
         async def act() -> None:
             world = self.world
@@ -242,12 +257,12 @@ class History:
             world.wanted[pod.name] = None
             await asyncio.sleep(self.random.choice((0.01, 0.3, 2.0)))
             path.write_bytes(kept)
-            if not world.is_up and any(box.removed_at is None for box in pod.boxes):
-                world.forget_kills(pod)
-                pod.gone_at, world.wanted[pod.name] = None, pod  # nor that the manifest was away
-                return
+            world.restored.append(pod)
             await asyncio.sleep(25.0)
-            world.go_on(pod)
+            await world.wait_agent()
+            world.restored.remove(pod)
+            if pod.gone_at is not None:
+                world.go_on(pod)
 
         return act
 
@@ -330,6 +345,7 @@ class History:
         await asyncio.sleep(self.random.choice((0.5, 10.0, 50.0)))
         await world.start_api()
         world.say("the API server is back")
+        await asyncio.sleep(40.0)  # an agent that was started meanwhile asks again at last
 
     async def _time_passes(self) -> None:
         await asyncio.sleep(self.random.choice((5.0, 12.0, 45.0, 320.0, 700.0)))
@@ -366,8 +382,8 @@ def show(seed: int, world: World) -> None:
     for problem in world.problems:
         print(f"  {problem}")
     print("\n".join(world.log))
-    for uid in world.truth.pods:
-        print(account(world, uid))
+    for pod in world.truth.pods.values():
+        print(account(pod))
     print(f"again: {AGAIN_BY} {seed} --log agent.log\n")
 
 

@@ -91,7 +91,8 @@ class Model:
 
     def is_unseen(self, i: Instance) -> bool:
         """Whether it was removed before it counted as running [HK]; only its restart count is known then."""
-        return i.taken and self.containers[i.name].has_hook and i.hooked is None
+        is_reset = i.by is By.AGENT and i.removed_at is not None and not self.pod.stops
+        return (i.taken or is_reset) and self.containers[i.name].has_hook and i.hooked is None
 
     def is_useless(self, i: Instance) -> bool:
         """Whether it was started in a sandbox while that ended [D]."""
@@ -224,18 +225,21 @@ class Model:
 
     def _due(self, c: Container) -> Due:
         """The end of the back-off. The agent's restart forgets the back-off [D, as the reference]."""
-        held = 0.0
+        held = held_earliest = 0.0
         if self.resets and not any(i.created_at > self.reset_at for i in self.known) and self.reset_at > self.life:
-            trigger = self.resets[-1]
-            held = self._delayed(self.containers[trigger.name], trigger)  # [RA] all wait with the one that asked for it
+            trigger = self.resets[-1]  # [RA] all wait with the one that asked for it
+            asked = self.containers[trigger.name]
+            held, held_earliest = self._delayed(asked, trigger), self._delayed(asked, trigger, counts_killed=False)
         ended = [i for i in self.all_of(c.name) if i.ended_at is not None and i.created_at > self.reset_at]
         if not ended:
-            return Due(held, held)
+            return Due(held_earliest, held)
         end = ended[-1]
         # [PL] A container that a probe kills is restarted at once, or after its back-off [D, as the reference: it depends on
-        # what is left of earlier instances]. An end that is not known because the instance is gone does not count.
-        earliest = 0.0 if end.taken else self._delayed(c, end, counts_killed=False)
-        return Due(max(held, earliest), max(held, self._delayed(c, end)))
+        # what is left of earlier instances]. An end that is not known because the instance is gone does not count,
+        # and the back-off of a container begins anew with its size [D, as the reference].
+        is_resized = self.pod.resized_at > 0 and c.name == self.pod.spec["containers"][0]["name"]
+        earliest = 0.0 if end.taken or is_resized else self._delayed(c, end, counts_killed=False)
+        return Due(max(held_earliest, earliest), max(held, self._delayed(c, end)))
 
     def _delayed(self, c: Container, end: Instance, *, counts_killed: bool = True) -> float:
         delay_s, raised_at = self._hold(c, end, counts_killed)

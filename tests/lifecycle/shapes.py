@@ -75,7 +75,7 @@ class Shapes:
         spec: Json = {"restartPolicy": policy, "containers": regular, "terminationGracePeriodSeconds": 20}
         if init:
             spec["initContainers"] = init
-        if not is_static and self._chance(0.3):
+        if not is_static and self._chance(0.5):
             regular[0]["resources"] = {"requests": {"cpu": "10m"}, "limits": {"cpu": "100m"}}
         if self._chance(0.3):
             spec["volumes"] = [{"name": "host", "hostPath": {"path": "/etc"}}]

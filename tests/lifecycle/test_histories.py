@@ -18,7 +18,7 @@ import pytest
 TESTS = Path(__file__).parents[1]
 #: Seeds of `make unit`, and of `make test-crash`.
 FEW = [f"{first}-{first + 9}" for first in range(0, 40, 10)]
-MANY = [f"{first}-{first + 49}" for first in range(40, 640, 50)]
+MANY = [f"{first}-{first + 49}" for first in range(40, 240, 50)]
 LIMIT_S = 1800.0
 
 

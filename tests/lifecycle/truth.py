@@ -87,7 +87,8 @@ class PodTruth:
     `over_at`.
 
     `has_past`: it was desired before under this UID, and its containers and their counts may go on. `forgotten_at`: when a power
-    cut may have lost what was known of it; the API server has the status of its pods.
+    cut may have lost what was known of it; the API server has the status of its pods. `counts_lost`: what was kept may be of the time
+    before it was desired again. `resized_at`: when its first container got another size.
     """
 
     uid: str
@@ -100,6 +101,8 @@ class PodTruth:
     over_at: float = 0.0
     has_past: bool = False
     forgotten_at: float = 0.0
+    counts_lost: bool = False
+    resized_at: float = 0.0
     boxes: list[Box] = field(default_factory=list)
     instances: list[Instance] = field(default_factory=list)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import dataclasses
 import json
 import shutil
@@ -106,6 +107,7 @@ class World:
         self.seen: dict[str, list[Seen]] = {}
         self.wanted: dict[str, PodTruth | None] = {}
         self.specs: dict[str, tuple[Json, bool]] = {}
+        self.restored: list[PodTruth] = []  # their manifests came back a moment ago
         self.log: list[str] = []
         self.api_is_up = False
         self._agent: Agent | None = None
@@ -143,6 +145,10 @@ class World:
         self._machine = self._machine or prepare_directories(settings)
         self.truth.lives.append(Life(self.now))
         self.say("the agent starts")
+        for pod in self.restored:  # this run of the agent does not know that the manifest was away
+            if pod.gone_at is not None and any(box.removed_at is None for box in pod.boxes):
+                self.forget_kills(pod)
+                pod.gone_at, self.wanted[pod.name] = None, pod
         agent = doubled_agent(settings, self.clock, self._machine, self.runtime, self.cgroups)
         await agent.start()
         self._agent = agent
@@ -222,7 +228,7 @@ class World:
         for pod in self.truth.pods.values():
             there, seen = self.of_api(pod.uid), self.seen.get(pod.uid)
             if pod.is_static or (there and seen and there["status"] != to_object(seen[-1].status)):
-                pod.forgotten_at = self.now
+                pod.forgotten_at, pod.counts_lost = self.now, pod.has_past
         for name in ("pod_statuses", "post_start_hooks"):
             path = self.folder / "root" / name
             with contextlib.suppress(FileNotFoundError):
@@ -273,6 +279,19 @@ class World:
         uid = made["metadata"]["uid"]
         self.wanted[name] = self.truth.pods[uid] = PodTruth(uid, name, manifest["spec"], False, self.now)
 
+    def resize(self, name: str, size: Json) -> Json:
+        """Change the resources of a pod's first container at the API server. Returns the spec of the manifest."""
+        manifest, _ = self.specs[name]
+        changed = copy.deepcopy(manifest)
+        changed["spec"]["containers"][0]["resources"] = size
+        self.specs[name] = (changed, False)
+
+        def change(pod: Json) -> None:
+            pod["spec"]["containers"][0]["resources"] = copy.deepcopy(size)
+
+        self.api.update(f"{PODS}/{name}", change)
+        return dict(changed["spec"])
+
     def unwant(self, name: str) -> None:
         """A pod ceases to be desired."""
         manifest, is_static = self.specs.pop(name)
@@ -283,6 +302,13 @@ class World:
             self.path_of(name).unlink()
         else:
             self.api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": manifest["spec"]["terminationGracePeriodSeconds"]})
+
+    async def wait_agent(self) -> None:
+        """Until the agent is back, if it is away."""
+        for _ in range(100):
+            if self.is_up:
+                return
+            await asyncio.sleep(1.0)
 
     async def wait_gone(self, pod: PodTruth) -> None:
         """Until the API server has nothing of a deleted pod."""
