@@ -85,14 +85,14 @@ def write(root: Path) -> None:
     (root / "device-plugins" / DEVICES).write_text(
         encode_devices(state_of({str(UID): {"web": {_RESOURCE: entry}}}), {_RESOURCE: frozenset({"d1", "d2"})})
     )
-    record = ShutdownRecord(str(root / SHUTDOWN))
-    record.began(_AT)
-    record.ended(_AT + 30)
     (root / "pods" / UID).mkdir(parents=True)
     (root / "pods" / UID / "userns").write_bytes(format_mapping(namespace_at(65536, 65536)))
 
 
 async def _write_kept(root: Path) -> None:
+    shutdown = ShutdownRecord(str(root / SHUTDOWN), SingleFlight("states"))
+    await shutdown.began(_AT)
+    await shutdown.ended(_AT + 30)
     status = PodStatus(
         phase="Running",
         startTime="2025-06-15T15:06:40Z",
@@ -131,7 +131,7 @@ def read(root: Path) -> dict[str, Any]:
     found["memory_manager_state"] = memory_state.decode((root / memory_state.FILE_NAME).read_text(), "Static")
     found["dra_manager_state"] = decode_state((root / STATE_FILE).read_bytes())[_CLAIM]
     found["device-plugins"] = DeviceFiles(str(root / "device-plugins"), flight).read()
-    ShutdownRecord(str(root / SHUTDOWN)).load()
+    asyncio.run(ShutdownRecord(str(root / SHUTDOWN), flight).load())
     found["graceful_node_shutdown_state"] = [START_TIME.value(), END_TIME.value()]
     found["userns"] = parse_mapping((root / "pods" / UID / "userns").read_bytes())
     return {name: _plain(value) for name, value in found.items()}

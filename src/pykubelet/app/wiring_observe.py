@@ -43,7 +43,7 @@ def wire_shutdown(m: Machinery, cells: Cells) -> Loops:
     if not groups:
         return []
     is_kept = m.settings.enabled("GracefulNodeShutdownBasedOnPodPriority")
-    record = ShutdownRecord(f"{m.settings.root_dir}/{SHUTDOWN_RECORD}" if is_kept else "")
+    record = ShutdownRecord(f"{m.settings.root_dir}/{SHUTDOWN_RECORD}" if is_kept else "", m.flight)
     lifecycles, writer = cells.lifecycles.cell, cells.shutdown.writer
     shutdown = ShutdownLoop(groups, Logind, lifecycles, writer, m.recorder, record, m.clock, m.flight)
     return [("shutdown", shutdown.run())]

@@ -9,6 +9,7 @@ import pytest
 from report.samples import make_pod
 
 from pykubelet.base.kit.durations import MILLISECOND, SECOND, Duration
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.reasons import QUARANTINED
 from pykubelet.base.model.roster import pod_ref
@@ -76,20 +77,20 @@ def test_pods_that_are_over_are_left_out_and_the_delay_is_the_sum() -> None:
     assert delay_s(groups) == 12
 
 
-def test_the_record_survives_a_restart_and_damage_is_no_obstacle(tmp_path: Path) -> None:
-    path = tmp_path / "graceful_node_shutdown_state"
-    ShutdownRecord(str(path)).load()
+async def test_the_record_survives_a_restart_and_damage_is_no_obstacle(tmp_path: Path) -> None:
+    path, flight = tmp_path / "graceful_node_shutdown_state", SingleFlight("test")
+    await ShutdownRecord(str(path), flight).load()
     assert (START_TIME.value(), END_TIME.value()) == (0.0, 0.0)
-    record = ShutdownRecord(str(path))
-    record.began(1_767_323_045.0)
-    record.ended(1_767_323_050.0)
+    record = ShutdownRecord(str(path), flight)
+    await record.began(1_767_323_045.0)
+    await record.ended(1_767_323_050.0)
     assert path.read_text() == '{"startTime":"2026-01-02T03:04:05Z","endTime":"2026-01-02T03:04:10Z"}'
     START_TIME.set(0.0)
-    ShutdownRecord(str(path)).load()
+    await ShutdownRecord(str(path), flight).load()
     assert (START_TIME.value(), END_TIME.value()) == (1_767_323_045.0, 1_767_323_050.0)
     path.write_text("{")
-    ShutdownRecord(str(path)).load()
-    record.began(1_767_323_060.0)
+    await ShutdownRecord(str(path), flight).load()
+    await record.began(1_767_323_060.0)
     assert '"endTime":"0001-01-01T00:00:00Z"' in path.read_text()
 
 

@@ -108,6 +108,7 @@ class Stand:
         self.lifecycles, self._lives = make_cell("lifecycles", Lifecycles())
         self.state, writer = make_cell("shutdown", NodeShutdown())
         self.recorder: Sink[KubeEvent] = Sink()
+        self.flight = SingleFlight("test")
         self.record = folder / "graceful_node_shutdown_state"
         self.loop = ShutdownLoop(
             groups,
@@ -115,9 +116,9 @@ class Stand:
             self.lifecycles,
             writer,
             self.recorder,
-            ShutdownRecord(str(self.record)),
+            ShutdownRecord(str(self.record), self.flight),
             VirtualClock(loop, WALL),
-            SingleFlight("test"),
+            self.flight,
         )
 
     def add(self, name: str, priority: int | None = None, grace_s: int | None = 30) -> PodUID:
@@ -206,6 +207,25 @@ def test_a_pod_that_does_not_end_delays_the_next_group_by_its_groups_time_only(t
         stand.manager.announce(True)
         assert 19 <= await stand.wait(lambda: late in stand.state.get().pods) <= 21
         assert 9 <= await stand.wait(lambda: stand.manager.held() == 0) <= 11
+
+    play(tmp_path, work)
+
+
+def test_a_disk_that_hangs_delays_a_shutdown_by_seconds(tmp_path: Path) -> None:
+    async def work(stand: Stand) -> None:
+        loop, release = asyncio.get_running_loop(), threading.Event()
+        assert isinstance(loop, VirtualLoop)
+        late = stand.add("late", 0)
+        await stand.manager.wait_watched()
+        loop.hung.add("shutdown:record")
+        hanging = loop.create_task(stand.flight.run("shutdown:record", release.wait, 1e4))
+        await asyncio.sleep(0)
+        stand.manager.announce(True)
+        assert await stand.wait(lambda: late in stand.state.get().pods) < 3
+        stand.end(late)
+        assert await stand.wait(lambda: stand.manager.held() == 0) < 3
+        release.set()
+        await hanging
 
     play(tmp_path, work)
 

@@ -11,16 +11,19 @@ incomplete manifest never starts one. A file that was removed and exists again b
 Editors save a file by renaming it to a backup, writing it anew, and removing the backup. So the content of a file that was renamed within
 its directory counts for `SETTLE_S`, or until the file is there again; the file with the new name is not read before. If the content is
 the same, the pod does not notice.
+
+Files are looked at and read in a thread. While their file system does not answer, the set stays as it was.
 """
 
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import TypeVar
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import SingleFlight
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.remarks import Remark
@@ -31,7 +34,10 @@ from pykubelet.desired.sources.static import file_origin
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import DirEntry, FileKind, FileStat, list_dir, read_bytes, stat_file
 
+T = TypeVar("T")
 SETTLE_S = 0.5
+#: The time for one step of file work: seconds.
+DISK_DEADLINE_S = 10.0
 
 
 class ManifestContent(Value):
@@ -57,6 +63,10 @@ class ManifestScan(Value):
     returned: Set[str] = frozenset()
     objects: tuple[ManifestObject, ...] = ()
     remarks: tuple[Remark, ...] = ()
+
+
+class _NoAnswerError(Exception):
+    """A file system does not answer in time."""
 
 
 class _Rename(Value):
@@ -109,11 +119,28 @@ class Manifests:
         None: this is not known.
         """
         try:
-            at_path = stat_file(self._path)
+            return await self._scan(closed, settle, touched)
+        except _NoAnswerError:
+            reason = f"its file system has not answered for {DISK_DEADLINE_S:g} s"
+            return ManifestScan(problems=(problem(file_origin(self._path), "", reason),), unsettled=True, keep=True)
+
+    async def _on_disk(self, work: Callable[[], T]) -> T:
+        """Do file work in a thread. Raises its HostError; _NoAnswerError if it does not end in time."""
+        outcome = await self._flight.run_next(f"manifests {self._path}", work, DISK_DEADLINE_S)
+        match outcome:
+            case Done(value=value):
+                return value
+            case Failed(error=error):
+                raise error
+        raise _NoAnswerError
+
+    async def _scan(self, closed: Set[str], settle: bool, touched: Set[str] | None) -> ManifestScan:
+        try:
+            at_path = await self._on_disk(lambda: stat_file(self._path))
         except HostError as error:
             return ManifestScan(problems=(problem(file_origin(self._path), "", str(error)),), keep=True)
         if at_path is None:
-            if self._path in self._known and self._is_saved():
+            if self._path in self._known and await self._is_saved():
                 return ManifestScan(unsettled=True, keep=True)
             self._known.clear()
             return ManifestScan()
@@ -124,11 +151,15 @@ class Manifests:
             return ManifestScan(problems=(problem(file_origin(self._path), "", words),), keep=True)
         return await self._scan_directory(closed, settle, touched)
 
-    def _is_saved(self) -> bool:
+    async def _is_saved(self) -> bool:
         """Whether the single file is away because an editor has renamed it to save it."""
         folder = os.path.dirname(self._path)
         new_names = [one.new_name for one in self._renames.values()]
-        self._keep_renames(name for name in new_names if stat_file(os.path.join(folder, name)) is not None)
+        self._keep_renames(
+            await self._on_disk(
+                lambda: [name for name in new_names if stat_file(os.path.join(folder, name)) is not None]
+            )
+        )
         return os.path.basename(self._path) in self._renames
 
     async def _scan_file(self, stat: FileStat, closed: Set[str], settle: bool) -> ManifestScan:
@@ -155,7 +186,7 @@ class Manifests:
     async def _scan_directory(self, closed: Set[str], settle: bool, touched: Set[str] | None) -> ManifestScan:
         wall_s = self._clock.wall()
         try:
-            entries = list_dir(self._path)
+            entries = await self._on_disk(lambda: list_dir(self._path))
         except HostError as error:
             if error.is_not_found:
                 self._known.clear()
@@ -166,29 +197,30 @@ class Manifests:
         unread = {one.new_name for one in self._renames.values() if one.is_new}
         problems: list[ManifestProblem] = []
         young: set[str] = set()
+        changed: list[str] = []
         for entry in entries:
             if entry.name.startswith(".") or entry.name in unread or entry.kind is FileKind.DIRECTORY:
                 continue
             path = os.path.join(self._path, entry.name)
             if touched is not None and self._is_as_before(entry, path, touched):
                 known[path] = self._known[path]
-                continue
-            try:
-                stat = stat_file(path)
-            except HostError as error:
-                problems.append(problem(file_origin(path), "", str(error)))
+            else:
+                changed.append(path)
+        for path, stat in await self._on_disk(lambda: [(one, _stat(one)) for one in changed]):
+            if isinstance(stat, HostError):
+                problems.append(problem(file_origin(path), "", str(stat)))
                 continue
             if stat is None or stat.is_dir:
                 continue
             if not stat.is_file:
                 problems.append(problem(file_origin(path), "", f"not a regular file but a {stat.kind}"))
                 continue
-            before = self._known.get(path)
-            if entry.name in closed:  # read it even if its key is equal, because file system times are coarse
+            before, name = self._known.get(path), os.path.basename(path)
+            if name in closed:  # read it even if its key is equal, because file system times are coarse
                 before = await self._read(path, stat)
             elif before is None or before.key != _key(stat):
                 if settle and _is_young(stat, wall_s):
-                    young.add(entry.name)
+                    young.add(name)
                 else:
                     before = await self._read(path, stat)
             if before is not None:
@@ -224,7 +256,7 @@ class Manifests:
         if stat.size > MAX_BYTES:
             return ManifestContent(key, (), (too_large(origin),))
         try:
-            data = read_bytes(path, MAX_BYTES)
+            data = await self._on_disk(lambda: read_bytes(path, MAX_BYTES))
         except HostError as error:
             if error.is_not_found:
                 return None
@@ -244,6 +276,13 @@ class Manifests:
 
 #: The key of a file that could not be read; it is read again at every scan.
 _UNREAD = (-1, -1, -1, -1)
+
+
+def _stat(path: str) -> FileStat | HostError | None:
+    try:
+        return stat_file(path)
+    except HostError as error:
+        return error
 
 
 def _key(stat: FileStat) -> tuple[int, int, int, int]:

@@ -2,7 +2,7 @@
 
 Owns: the current content of every file that the access names (client certificate, key, CA, token), and the credential of the
 exec plugin. Files are checked at most once a second, and read again when their inode, size or time has changed. If a file
-cannot be read, its last content stays in use. After status 401 everything is read again at once.
+cannot be read, or its file system does not answer, its last content stays in use. After status 401 everything is read again at once.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import ssl
 from typing import ClassVar
 
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.values import RedactedValue
+from pykubelet.base.kit.values import RedactedValue, Value
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import read_bytes, stat_file
 from pykubelet.edges.kubeapi.errors import ApiError
@@ -24,6 +25,8 @@ from pykubelet.edges.kubeapi.tls import client_context
 
 log = Log("kubeapi")
 LOOK_AGAIN_S = 1.0
+#: The time for a look at all files: seconds.
+READ_DEADLINE_S = 5.0
 _LIMIT = 1 << 20
 
 
@@ -35,31 +38,38 @@ class RequestCredentials(RedactedValue):
     headers: tuple[tuple[str, str], ...]
 
 
+class _Read(Value):
+    """A file's content, and what shows that it has not changed since."""
+
+    seen: tuple[int, int, int] | None
+    data: bytes
+
+
 class _Watched:
     """One file that is read again when it has changed."""
 
     def __init__(self, pem: Pem) -> None:
-        self._inline = bool(pem.data)
         self._seen: tuple[int, int, int] | None = None
-        self.path = pem.file
+        self.path = "" if pem.data else pem.file
         self.data = pem.data
 
-    def reread(self) -> bool:
-        """Read the file if necessary. Returns whether `data` changed. Raises HostError if it was never readable."""
-        if self._inline or not self.path:
-            return False
+    def read(self) -> _Read | None:
+        """Read the file, in a thread. None: it is as before, is being replaced or is gone. HostError if it was never readable."""
         try:
             found = stat_file(self.path)
             seen = (found.inode, found.size, found.mtime_ns) if found is not None else None
             if seen is not None and seen == self._seen:
-                return False
-            data = read_bytes(self.path, _LIMIT)
+                return None
+            return _Read(seen, read_bytes(self.path, _LIMIT))
         except HostError:
             if self._seen is None:
                 raise
-            return False  # the file is being replaced or is gone: keep the last content
-        self._seen = seen
-        changed, self.data = data != self.data, data
+            return None
+
+    def take(self, found: _Read) -> bool:
+        """Take what was read. Returns whether `data` changed."""
+        changed = found.data != self.data
+        self._seen, self.data = found.seen, found.data
         return changed
 
 
@@ -79,6 +89,7 @@ class CredentialSource:
         self._tls: ssl.SSLContext | None = None
         self._looked_at = float("-inf")
         self._asking = asyncio.Lock()
+        self._flight = SingleFlight("credentials", 1)
         self._problem = ""
 
     async def current(self) -> RequestCredentials:
@@ -110,7 +121,7 @@ class CredentialSource:
             self._plugin_credential = await run_plugin(self._access.plugin)
             asked = True
         try:
-            changed = self._reread_files()
+            changed = await self._reread_files()
         except HostError as error:
             text = f"there is no {error.path} yet" if error.is_not_found else str(error)
             raise ApiError(0, "Credentials", text) from error
@@ -118,14 +129,29 @@ class CredentialSource:
             return
         self._last_credentials = RequestCredentials(self._context(), self._headers())
 
-    def _reread_files(self) -> bool:
-        changed = [self._ca.reread(), self._token.reread()]
-        rotated = self._rotated
+    async def _reread_files(self) -> bool:
+        """Read the files that have changed. Returns whether there are any. HostError if one was never readable."""
+        if self._rotated is None and not any(one.path for one in (self._ca, self._token, self._cert, self._key)):
+            return False
+        outcome = await self._flight.run("read", self._read_files, READ_DEADLINE_S)
+        match outcome:
+            case Done(value=found):
+                changed = [file.take(read) for file, read in found]
+                return any(changed)
+            case Failed(error=error):
+                raise error
+        if self._last_credentials is None:
+            raise HostError("read", "", "ETIMEDOUT", "the file system of the credentials does not answer")
+        return False
+
+    def _read_files(self) -> list[tuple[_Watched, _Read]]:
+        """The files with new content, read in a thread."""
+        files, rotated = [self._ca, self._token], self._rotated
         if rotated is not None and (rotated.data or stat_file(rotated.path) is not None):
-            changed.append(rotated.reread())
+            files.append(rotated)
         else:
-            changed += [self._cert.reread(), self._key.reread()]
-        return any(changed)
+            files += [self._cert, self._key]
+        return [(file, read) for file in files if file.path and (read := file.read()) is not None]
 
     def _context(self) -> ssl.SSLContext | None:
         """The TLS context for the newest files. If certificate and key do not match, they are probably being replaced, and the

@@ -82,7 +82,7 @@ class ShutdownLoop:
 
     async def run(self) -> None:
         """Follow the announcements; connect again whenever the connection ends."""
-        self._record.load()
+        await self._record.load()
         has_worked, problem = False, ""
         async with self._supervisor:
             while True:
@@ -173,13 +173,15 @@ class ShutdownLoop:
 
     async def _end_pods(self) -> None:
         """End the groups one after the other, then release the lock, so that the machine shuts down."""
-        self._record.began(self._clock.wall())
         try:
+            await self._record.began(self._clock.wall())
             for one in pods_by_group(self._lifecycles.get(), self._groups):
                 await self._end_group(one)
         finally:
-            self._record.ended(self._clock.wall())
-            self._replace_lock(None)
+            try:
+                await self._record.ended(self._clock.wall())
+            finally:
+                self._replace_lock(None)
 
     async def _end_group(self, one: PodsOfGroup) -> None:
         """Evict the pods of a group, and wait until they have finished or the group's grace period has passed."""

@@ -6,8 +6,12 @@ gate GracefulNodeShutdownBasedOnPodPriority.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.api.times import format_time, parse_time
+from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.checkpoint import set_aside
@@ -16,6 +20,9 @@ from pykubelet.edges.host.fs.files import read_text, write_atomic
 from pykubelet.observe.shutdown.metrics import END_TIME, START_TIME
 
 log = Log("shutdown")
+T = TypeVar("T")
+#: So long a shutdown waits for the disk: seconds.
+DISK_DEADLINE_S = 2.0
 NAME = "graceful_node_shutdown_state"
 #: An unknown time in the reference kubelet's format.
 NO_TIME = "0001-01-01T00:00:00Z"
@@ -27,45 +34,58 @@ class _State(Value):
 
 
 class ShutdownRecord:
-    """The record. `path`: the file; empty: nothing is stored. Failures are only logged, so that no shutdown waits for a disk."""
+    """The record. `path`: the file; empty: nothing is stored. Failures are only logged, so that no shutdown waits long for a disk."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, flight: SingleFlight) -> None:
         self._path = path
+        self._flight = flight
         self._state = _State()
 
-    def load(self) -> None:
+    async def load(self) -> None:
         """Read the last shutdown and set the metrics; 0 if there was none."""
         if self._path:
             try:
-                self._state = decode(_State, read_text(self._path))
+                self._state = decode(_State, await self._on_disk(lambda: read_text(self._path)))
             except HostError as error:
                 if not error.is_not_found:
                     log.warning("cannot read the record of the last shutdown", error=error)
             except DecodeError as error:
-                set_aside(self._path, str(error))
+                reason = str(error)
+                await self._on_disk(lambda: set_aside(self._path, reason))
         START_TIME.set(_seconds(self._state.startTime))
         END_TIME.set(_seconds(self._state.endTime))
 
-    def began(self, wall: float) -> None:
+    async def began(self, wall: float) -> None:
         """Record that a shutdown has begun."""
         self._state = _State(format_time(wall))
         START_TIME.set(wall)
         END_TIME.set(0.0)
-        self._write()
+        await self._write()
 
-    def ended(self, wall: float) -> None:
+    async def ended(self, wall: float) -> None:
         """Record the end of a shutdown: all pods have ended, or their grace periods have passed."""
         self._state = _State(self._state.startTime, format_time(wall))
         END_TIME.set(wall)
-        self._write()
+        await self._write()
 
-    def _write(self) -> None:
+    async def _write(self) -> None:
         if not self._path:
             return
+        data = encode(self._state)
         try:
-            write_atomic(self._path, encode(self._state), durable=True)
+            await self._on_disk(lambda: write_atomic(self._path, data, durable=True))
         except HostError as error:
             log.warning("cannot record the shutdown", error=error)
+
+    async def _on_disk(self, work: Callable[[], T]) -> T:
+        """Do file work in a thread. Raises its errors; HostError if it does not end in time."""
+        outcome = await self._flight.run_next("shutdown:record", work, DISK_DEADLINE_S)
+        match outcome:
+            case Done(value=value):
+                return value
+            case Failed(error=error):
+                raise error
+        raise HostError("write", self._path, "ETIMEDOUT", "the file system does not answer")
 
 
 def _seconds(text: str) -> float:
