@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from support import jitter
+from support.blocking_calls import DETECTOR
 from support.close_errors import CloseErrors
 from support.loops import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
 from testbed import containerd, host, images, node, places
@@ -50,6 +51,7 @@ def pytest_configure() -> None:
     settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("unhurried")
     _close_errors.start()
+    DETECTOR.start()
     jitter.install()
 
 
@@ -73,12 +75,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_unconfigure() -> None:
     _close_errors.stop()
+    DETECTOR.stop()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown() -> Iterator[None]:
-    """Fail the test if a descriptor was closed twice, in this process or in an agent that ends with the test."""
+    """Fail the test if a descriptor was closed twice, in this process or in an agent that ends with the test.
+
+    Fail it also if the product has made a call on the event loop's thread that may block.
+    """
     yield
+    if calls := DETECTOR.take():
+        pytest.fail(
+            f"calls that may block the event loop belong into a thread (base.kit.flight):\n{calls[:8000]}",
+            pytrace=False,
+        )
     if reports := _close_errors.take():
         pytest.fail(
             f"a descriptor was closed twice; perhaps in an earlier test of this file:\n{reports[:8000]}", pytrace=False
