@@ -42,6 +42,18 @@ def of_sources(number: int) -> dict[str, Any]:
     return {"spec": {"containers": containers(1), "volumes": volumes}}
 
 
+def of_volumes(source: dict[str, Any], number: int, prefix: str = "v") -> dict[str, Any]:
+    volumes = [{"name": f"{prefix}{n}", **source} for n in range(number)]
+    return {"spec": {"containers": containers(1), "volumes": volumes}}
+
+
+def of_claims(number: int) -> dict[str, Any]:
+    """The last of them is a generic ephemeral volume."""
+    given = of_volumes({"persistentVolumeClaim": {"claimName": "c"}}, number)
+    given["spec"]["volumes"][-1] = {"name": "w", "ephemeral": {}}
+    return given
+
+
 POD_WITH: dict[str, Any] = {
     "containers and init containers": of_containers,
     "labels": lambda number: {"metadata": {"labels": {f"k{n}": "v" for n in range(number)}}},
@@ -51,6 +63,8 @@ POD_WITH: dict[str, Any] = {
         volumeMounts=[{"name": "v", "mountPath": "/v"}] * (number - 1),
         volumeDevices=[{"name": "d", "devicePath": "/d"}],
     ),
+    "volumes": lambda number: of_volumes({"emptyDir": {}}, number),
+    "volumes of PersistentVolumeClaims": of_claims,
     "imagePullSecrets": lambda number: {
         "spec": {"containers": containers(1), "imagePullSecrets": [{"name": "s"}] * number}
     },
@@ -90,13 +104,13 @@ def test_resources_beyond_the_bound_are_not_summed_up() -> None:
 
 def test_ephemeral_containers_beyond_the_bound_are_left_out_of_a_pod_that_runs() -> None:
     desk = Desk()
-    desk.send(make_pod(containers=containers(600)))
-    added = [{**one, "targetContainerName": "c0"} for one in containers(500, "e")]
-    desk.send(make_pod(containers=containers(600), ephemeralContainers=added))
+    desk.send(make_pod(containers=containers(300)))
+    added = [{**one, "targetContainerName": "c0"} for one in containers(300, "e")]
+    desk.send(make_pod(containers=containers(300), ephemeralContainers=added))
     (entry,) = desk.roster.pods.values()
     assert entry.rejection is None
-    assert [one.name for one in entry.pod.spec.ephemeralContainers] == [f"e{n}" for n in range(MAX_CONTAINERS - 600)]
-    desk.send(make_pod(containers=containers(600), ephemeralContainers=added))
+    assert [one.name for one in entry.pod.spec.ephemeralContainers] == [f"e{n}" for n in range(MAX_CONTAINERS - 300)]
+    desk.send(make_pod(containers=containers(300), ephemeralContainers=added))
     assert next(iter(desk.roster.pods.values())) is entry  # nothing has changed
 
 

@@ -48,7 +48,7 @@ def _exceeded(cost: dict[str, Any]) -> Iterator[str]:
 NOISE = 25_000
 #: More than linear, but bounded by a small number: the name of the pod, and why.
 BOUNDED = {
-    "ephemeral containers": "each event of a container costs a look at all, of which a pod has 1,000 at most",
+    "ephemeral containers": "each event of a container costs a look at all, of which a pod has 500 at most",
     "generic ephemeral volumes": "each claim costs a look at all volumes, until a pod has 100 of them: then they are read in groups",
 }
 

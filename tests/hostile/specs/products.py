@@ -15,6 +15,8 @@ from hostile.specs.structs import IMAGE, Json
 
 from pykubelet.base.api import core
 
+#: As many as a pod may have.
+CONTAINERS, VOLUMES, CLAIMS = 490, 3_990, 990
 Spec = Callable[[float], Case]
 PRODUCTS: dict[str, Spec] = {}
 CONTAINER = f'{{"name":"c%d","image":"{IMAGE}"%s}}'
@@ -104,20 +106,20 @@ def sources_of_one_config_map(share: float) -> Case:
 @product
 def volumes_of_one_config_map(share: float) -> Case:
     keys = raw("{%s}", '"K%d":"v"', 40_000)
-    volumes = _some('{"name":"v%d","configMap":{"name":"settings"}}', 9_000, share)
-    return _case((core.ConfigMap, {"data": keys}), volumes=volumes, container=_mounts(9_000, share))
+    volumes = _some('{"name":"v%d","configMap":{"name":"settings"}}', VOLUMES, share)
+    return _case((core.ConfigMap, {"data": keys}), volumes=volumes, container=_mounts(VOLUMES, share))
 
 
 @product
 def volumes_with_a_mount_each(share: float) -> Case:
-    volumes = _some('{"name":"v%d","emptyDir":{}}', 8_000, share)
-    return _case(volumes=volumes, container=_mounts(8_000, share))
+    volumes = _some('{"name":"v%d","emptyDir":{}}', VOLUMES, share)
+    return _case(volumes=volumes, container=_mounts(VOLUMES, share))
 
 
 @product
 def volumes_in_memory(share: float) -> Case:
-    volumes = _some('{"name":"v%d","emptyDir":{"medium":"Memory"}}', 4_000, share)
-    return _case(volumes=volumes, container=_mounts(4_000, share))
+    volumes = _some('{"name":"v%d","emptyDir":{"medium":"Memory"}}', VOLUMES, share)
+    return _case(volumes=volumes, container=_mounts(VOLUMES, share))
 
 
 @product
@@ -136,7 +138,7 @@ def init_containers_with_volumes(share: float) -> Case:
     mounts = ",".join(f'{{"name":"v{n:06}","mountPath":"/m/{n}"}}' for n in range(int(10 * share) + 1))
     return _case(
         volumes=volumes,
-        initContainers=_containers(900, share, f'"volumeMounts":[{mounts}]'),
+        initContainers=_containers(CONTAINERS, share, f'"volumeMounts":[{mounts}]'),
         container={"volumeMounts": []},
     )
 
@@ -145,7 +147,7 @@ def init_containers_with_volumes(share: float) -> Case:
 def containers_with_volumes(share: float) -> Case:
     volumes = _some('{"name":"v%d","emptyDir":{}}', 3_000, share)
     mounts = ",".join(f'{{"name":"v{n:06}","mountPath":"/m/{n}"}}' for n in range(int(10 * share) + 1))
-    return _case(volumes=volumes, containers=_containers(900, share, f'"volumeMounts":[{mounts}]'))
+    return _case(volumes=volumes, containers=_containers(CONTAINERS, share, f'"volumeMounts":[{mounts}]'))
 
 
 @product
@@ -208,27 +210,27 @@ def images_with_pull_secrets(share: float) -> Case:
         "data": {".dockerconfigjson": _base64(f'{{"auths":{{{auths}}}}}')},
     }
     one = CONTAINER.replace("%s", "").replace(IMAGE, "a.b.c.d.e.%d.invalid/x/y:1")
-    return _case((core.Secret, data), imagePullSecrets=[{"name": "keys"}], containers=_some(one, 900, share))
+    return _case((core.Secret, data), imagePullSecrets=[{"name": "keys"}], containers=_some(one, CONTAINERS, share))
 
 
 @product
 def containers_with_probes(share: float) -> Case:
     probe = '{"exec":{"command":["true"]},"periodSeconds":1}'
-    return _case(containers=_containers(900, share, f'"readinessProbe":{probe},"livenessProbe":{probe}'))
+    return _case(containers=_containers(CONTAINERS, share, f'"readinessProbe":{probe},"livenessProbe":{probe}'))
 
 
 @product
 def containers_with_named_ports(share: float) -> Case:
     ports = ",".join(f'{{"name":"p{n}","containerPort":{n + 1}}}' for n in range(10))
     probe = '"readinessProbe":{"tcpSocket":{"port":"p9"},"periodSeconds":1}'
-    return _case(containers=_containers(800, share, f'"ports":[{ports}],{probe}'))
+    return _case(containers=_containers(CONTAINERS, share, f'"ports":[{ports}],{probe}'))
 
 
 @product
 def probes_with_many_headers(share: float) -> Case:
     headers = ",".join(f'{{"name":"X-{n}","value":"v"}}' for n in range(20))
     probe = f'"readinessProbe":{{"httpGet":{{"port":1,"httpHeaders":[{headers}]}},"periodSeconds":1}}'
-    return _case(containers=_containers(900, share, probe))
+    return _case(containers=_containers(CONTAINERS, share, probe))
 
 
 @product
@@ -236,27 +238,27 @@ def sidecar_resources_beside_init_containers(share: float) -> Case:
     names = ",".join(f'"example.com/r{n}":"1"' for n in range(int(9_000 * share)))
     first = f'{{"name":"side","image":"{IMAGE}","restartPolicy":"Always","resources":{{"requests":{{{names}}}}}}}'
     others = CONTAINER.replace("%s", ',"resources":{"requests":{"cpu":"1m"}}')
-    return _case(initContainers=raw(f"[{first},%s]", others, int(900 * share)))
+    return _case(initContainers=raw(f"[{first},%s]", others, int(CONTAINERS * share)))
 
 
 @product
 def containers_with_resources(share: float) -> Case:
     names = ",".join(f'"example.com/r{n}":"1"' for n in range(10))
-    return _case(containers=_containers(900, share, f'"resources":{{"limits":{{{names}}}}}'))
+    return _case(containers=_containers(CONTAINERS, share, f'"resources":{{"limits":{{{names}}}}}'))
 
 
 @product
 def resource_claims_of_containers(share: float) -> Case:
     claims = ",".join(f'{{"name":"r{n:06}"}}' for n in range(10))
     own = _some('{"name":"r%d","resourceClaimName":"r%d"}', 9_000, share)
-    return _case(resourceClaims=own, containers=_containers(900, share, f'"resources":{{"claims":[{claims}]}}'))
+    return _case(resourceClaims=own, containers=_containers(CONTAINERS, share, f'"resources":{{"claims":[{claims}]}}'))
 
 
 @product
 def restart_rules_of_containers(share: float) -> Case:
     values = ",".join(str(n) for n in range(1, 200))
     rules = f'"restartPolicy":"Never","restartPolicyRules":[{{"action":"Restart","exitCodes":{{"operator":"In","values":[{values}]}}}}]'
-    return _case(containers=_containers(900, share, rules))
+    return _case(containers=_containers(CONTAINERS, share, rules))
 
 
 @product
@@ -280,8 +282,8 @@ def tokens(share: float) -> Case:
 
 @product
 def secrets_of_volumes(share: float) -> Case:
-    volumes = _some('{"name":"v%d","secret":{"secretName":"s%d","optional":true}}', 9_000, share)
-    return _case(volumes=volumes, container=_mounts(9_000, share))
+    volumes = _some('{"name":"v%d","secret":{"secretName":"s%d","optional":true}}', VOLUMES, share)
+    return _case(volumes=volumes, container=_mounts(VOLUMES, share))
 
 
 @product
@@ -295,7 +297,7 @@ def env_of_many_objects(share: float) -> Case:
 @product
 def init_containers_with_env_of_one_object(share: float) -> Case:
     keys = raw("{%s}", '"K%d":"v"', int(40_000 * share))
-    containers = _containers(900, share, '"envFrom":[{"configMapRef":{"name":"settings"}}]')
+    containers = _containers(CONTAINERS, share, '"envFrom":[{"configMapRef":{"name":"settings"}}]')
     return _case((core.ConfigMap, {"data": keys}), initContainers=containers)
 
 
@@ -307,7 +309,7 @@ def supplemental_groups(share: float) -> Case:
 @product
 def containers_with_long_termination_paths(share: float) -> Case:
     more = f'"terminationMessagePath":"/{"p" * 700}","workingDir":"/{"w" * 300}"'
-    return _case(containers=_containers(900, share, more))
+    return _case(containers=_containers(CONTAINERS, share, more))
 
 
 @product
@@ -321,31 +323,31 @@ def ephemeral_containers(share: float) -> Case:
 def generic_ephemeral_volumes(share: float) -> Case:
     claim = '{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}'
     volume = f'{{"name":"v%d","ephemeral":{{"volumeClaimTemplate":{{"spec":{claim}}}}}}}'
-    return _case(volumes=_some(volume, 5_000, share), container=_mounts(5_000, share))
+    return _case(volumes=_some(volume, CLAIMS, share), container=_mounts(CLAIMS, share))
 
 
 @product
 def volumes_of_one_claim(share: float) -> Case:
-    volumes = _some('{"name":"v%d","persistentVolumeClaim":{"claimName":"claim"}}', 9_000, share)
-    return _case(volumes=volumes, container=_mounts(9_000, share))
+    volumes = _some('{"name":"v%d","persistentVolumeClaim":{"claimName":"claim"}}', CLAIMS, share)
+    return _case(volumes=volumes, container=_mounts(CLAIMS, share))
 
 
 @product
 def volumes_of_images(share: float) -> Case:
-    volumes = _some(f'{{"name":"v%d","image":{{"reference":"{IMAGE}"}}}}', 9_000, share)
-    return _case(volumes=volumes, container=_mounts(9_000, share))
+    volumes = _some(f'{{"name":"v%d","image":{{"reference":"{IMAGE}"}}}}', VOLUMES, share)
+    return _case(volumes=volumes, container=_mounts(VOLUMES, share))
 
 
 @product
 def host_path_volumes(share: float) -> Case:
-    volumes = _some('{"name":"v%d","hostPath":{"path":"/proc/self"}}', 9_000, share)
-    return _case(volumes=volumes, container=_mounts(9_000, share))
+    volumes = _some('{"name":"v%d","hostPath":{"path":"/proc/self"}}', VOLUMES, share)
+    return _case(volumes=volumes, container=_mounts(VOLUMES, share))
 
 
 @product
 def volumes_of_a_csi_driver(share: float) -> Case:
-    volumes = _some('{"name":"v%d","csi":{"driver":"driver.test"}}', 9_000, share)
-    return _case(volumes=volumes, container=_mounts(9_000, share))
+    volumes = _some('{"name":"v%d","csi":{"driver":"driver.test"}}', VOLUMES, share)
+    return _case(volumes=volumes, container=_mounts(VOLUMES, share))
 
 
 def _volumes(source: Json) -> list[Json]:

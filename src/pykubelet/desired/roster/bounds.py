@@ -13,7 +13,7 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.fieldpath import every_container
 
 #: Containers of all kinds. Each event of one costs a look at all.
-MAX_CONTAINERS = 1000
+MAX_CONTAINERS = 500
 MAX_RESOURCES = 10_000
 
 
@@ -38,6 +38,10 @@ def _sources(pod: Pod) -> int:
     return sum(len(volume.projected.sources) for volume in pod.spec.volumes if volume.projected is not None)
 
 
+def _claims(pod: Pod) -> int:
+    return sum(volume.persistentVolumeClaim is not None or volume.ephemeral is not None for volume in pod.spec.volumes)
+
+
 #: What is counted in a pod, and how many of it a pod may have.
 BOUNDS: dict[str, tuple[Callable[[Pod], int], int]] = {
     "containers and init containers": (_containers, MAX_CONTAINERS),
@@ -48,6 +52,8 @@ BOUNDS: dict[str, tuple[Callable[[Pod], int], int]] = {
         _of_containers(lambda container: len(container.volumeMounts) + len(container.volumeDevices)),
         10_000,
     ),
+    "volumes": (lambda pod: len(pod.spec.volumes), 4000),
+    "volumes of PersistentVolumeClaims": (_claims, 1000),
     "imagePullSecrets": (lambda pod: len(pod.spec.imagePullSecrets), 1000),
     "sources of projected volumes": (_sources, 10_000),
 }
