@@ -28,6 +28,7 @@ from bench.api import Api, Audit, PodWatch
 from bench.baseline import Baseline
 from bench.bulkheads import bulkheads
 from bench.hangs import hangs
+from bench.heavy import heavy
 from bench.placement import placement
 from bench.pressure import eviction
 from bench.probes import probes
@@ -51,6 +52,7 @@ SCENARIOS = {
     "eviction": eviction,
     "placement": placement,
     "volumes": volumes,
+    "heavy": heavy,
     "hangs": hangs,
 }
 # it needs a runtime of its own, whose programs can be made to hang
