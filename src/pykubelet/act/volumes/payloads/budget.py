@@ -9,10 +9,10 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from pykubelet.act.volumes.kind import VolumesError
 from pykubelet.act.volumes.payloads.payload import MAX_FILES, PayloadFile, PayloadPlan
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodUID
 
 #: Bytes that the files of one pod may take beyond their contents, of which each counts once.
@@ -111,8 +111,7 @@ class _Pod:
                 self.extra += content.size
 
 
-@dataclass(frozen=True, slots=True)
-class _Volume:
+class _Volume(Value):
     """The number of its files, the bytes that they take, and the contents that they are made from."""
 
     count: int
@@ -120,13 +119,15 @@ class _Volume:
     origins: array[int] = field(default_factory=lambda: array("Q"))
 
 
-@dataclass(slots=True)
 class _Content:
     """An object that files are made from, which keeps its identity while they use it; its size in bytes."""
 
-    kept: object
-    size: int
-    uses: int = 1
+    __slots__ = ("kept", "size", "uses")
+
+    def __init__(self, kept: object, size: int) -> None:
+        self.kept = kept
+        self.size = size
+        self.uses = 1
 
 
 def _size(size: int, *, in_memory: bool) -> int:
