@@ -26,6 +26,7 @@ LONG_FILES = (
     "agent/test_csi_crashes.py",
     "agent/test_crash_points.py",
     "csi_local/test_crashes.py",
+    "lifecycle/test_histories.py",
     "agent/test_hanging_storage.py",
 )
 
