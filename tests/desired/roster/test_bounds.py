@@ -63,6 +63,10 @@ POD_WITH: dict[str, Any] = {
         volumeMounts=[{"name": "v", "mountPath": "/v"}] * (number - 1),
         volumeDevices=[{"name": "d", "devicePath": "/d"}],
     ),
+    "mounts with a subPath": lambda number: with_container(
+        volumeMounts=[{"name": "v", "mountPath": "/v", "subPath": "a"}] * (number - 1)
+        + [{"name": "v", "mountPath": "/w", "subPathExpr": "b"}],
+    ),
     "volumes": lambda number: of_volumes({"emptyDir": {}}, number),
     "volumes of PersistentVolumeClaims": of_claims,
     "imagePullSecrets": lambda number: {

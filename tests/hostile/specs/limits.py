@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 MIB = 1 << 20
-#: Memory that may stay after the pod, and that it may need beside its own form while it is there.
-KEPT = PEAK = 8 * MIB
+#: Memory that may stay after the pod.
+KEPT = 8 * MIB
+#: Memory that the process may need beside the forms of the pod and its objects while it is there. Much of it belongs to the doubles of the
+#: API server and of the runtime, which are in the same process and keep each text several times.
+PEAK = 64 * MIB
 #: The pod and its objects are in memory several times for a moment: the text and the form of the API server's double, of the agent's
 #: watch, and of its decoder.
 COPIES = 6
@@ -16,7 +19,12 @@ BLOCKS = 256 * MIB
 #: Of what is sent and logged, beside the text of the pod.
 BESIDE = 4 * MIB
 #: What is known to cost more, by the name of the pod: the limit's name, and why.
-KNOWN: dict[str, tuple[str, str]] = {}
+KNOWN = {
+    "containers with named ports": (
+        "peak",
+        "the double of the runtime keeps the ports of the sandbox with each container",
+    ),
+}
 
 
 def exceeded(cost: dict[str, Any]) -> list[str]:
@@ -35,7 +43,7 @@ def _exceeded(cost: dict[str, Any]) -> Iterator[str]:
         ("disk", BLOCKS + 2 * cost["size"]),
         ("memory", BLOCKS + 2 * cost["size"]),
         ("sent", BESIDE + 2 * cost["size"]),
-        ("logged", BESIDE + 2 * cost["size"]),
+        ("logged", BESIDE + 4 * cost["size"]),
     ):
         if cost[name] > most:
             yield f"{name}: {cost[name] >> 10} KiB, more than {most >> 10}"

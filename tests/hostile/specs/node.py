@@ -19,14 +19,16 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+from hostile.specs.fields import Cls
 from hostile.specs.loop import MeasuredLoop
-from hostile.specs.pods import IN_DEFAULT, Case, base_pod, stored_pod, usual_objects
+from hostile.specs.pods import COLLECTIONS, IN_DEFAULT, Case, base_pod, stored_pod, usual_objects
 from hostile.specs.structs import IMAGE, Json
 from longlife.machine import USUAL, Node
 from support.cost import bytes_in_use, pause_limit_s
 from support.memory_api import MemoryApiServer
 
 from pykubelet.app.run import GC_THRESHOLDS
+from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import set_up_logging
 from pykubelet.testing.cri.fake_state import FakeImage
@@ -45,7 +47,7 @@ KEPT_BYTES = 1 << 20
 class Cost:
     """What a pod has cost. `held_s`: the longest iteration of the loop, of which `limit_s` is allowed on this machine now. `work_s`:
     CPU time of all threads without the doubles. Bytes: `size` of what the API server has stored of the pod and its objects,
-    `own` of the agent's form of it, `peak` and `kept` of memory, `disk` and `memory` of files, `sent` to the API server and `logged`.
+    `own` of the agent's forms of these, `peak` and `kept` of memory, `disk` and `memory` of files, `sent` to the API server and `logged`.
     """
 
     name: str
@@ -158,7 +160,8 @@ class SpecNode:
         name = case.pod["metadata"]["name"]
         text = _stored(case.pod)
         found = Cost(case.name, len(text) + sum(len(_raw(item)) for _, item in case.objects), limit_s=pause_limit_s())
-        found.own = _own_size(text)
+        kinds = {path: cls for cls, path in COLLECTIONS.items()}
+        found.own = _own_size(text, Pod) + sum(_own_size(_raw(item), kinds[path]) for path, item in case.objects)
         with self._objects(case.objects):
             kept, resident = bytes_in_use(), _forget_peak()
             before = self._files(), self._api.received, os.stat(self._log.fileno()).st_size
@@ -284,14 +287,12 @@ def _raw(item: Json) -> bytes:
     return msgspec.json.encode(item)
 
 
-def _own_size(text: bytes) -> int:
-    """The bytes that the agent's form of the pod takes."""
-    from pykubelet.base.api.core import Pod
-
+def _own_size(text: bytes, cls: Cls) -> int:
+    """The bytes that the agent's form of the object takes."""
     before = bytes_in_use()
-    pod = msgspec.json.decode(text, type=Pod)
+    item = msgspec.json.decode(text, type=cls)
     after = bytes_in_use()
-    del pod
+    del item
     return after - before
 
 

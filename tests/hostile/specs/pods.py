@@ -33,6 +33,8 @@ FIXED: dict[str, Any] = {
     "metadata.creationTimestamp": "",
     "metadata.deletionTimestamp": "",
     "spec.nodeName": "node",
+    # an API server sends the shortest form of a quantity
+    "spec.volumes[].emptyDir.sizeLimit": "1Mi",
     # no longer ones are admitted
     "spec.containers[].name": "b" * 63,
     "spec.initContainers[].name": "b" * 63,

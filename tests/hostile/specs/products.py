@@ -16,7 +16,7 @@ from hostile.specs.structs import IMAGE, Json
 from pykubelet.base.api import core
 
 #: As many as a pod may have.
-CONTAINERS, VOLUMES, CLAIMS = 490, 3_990, 990
+CONTAINERS, VOLUMES, CLAIMS, SUB_PATHS = 490, 3_990, 990, 1_990
 Spec = Callable[[float], Case]
 PRODUCTS: dict[str, Spec] = {}
 CONTAINER = f'{{"name":"c%d","image":"{IMAGE}"%s}}'
@@ -152,13 +152,15 @@ def containers_with_volumes(share: float) -> Case:
 
 @product
 def sub_paths_with_references(share: float) -> Case:
-    mounts = _some('{"name":"v","mountPath":"/m/%d","subPathExpr":"$(A)/$(A)/%d"}', 9_000, share)
+    mounts = _some('{"name":"v","mountPath":"/m/%d","subPathExpr":"$(A)/$(A)/%d"}', SUB_PATHS, share)
     return _case(container={"env": [{"name": "A", "value": "a" * 2000}], "volumeMounts": mounts})
 
 
 @product
 def sub_paths(share: float) -> Case:
-    return _case(container={"volumeMounts": _some('{"name":"v","mountPath":"/m/%d","subPath":"a/b/%d"}', 1_500, share)})
+    return _case(
+        container={"volumeMounts": _some('{"name":"v","mountPath":"/m/%d","subPath":"a/b/%d"}', SUB_PATHS, share)}
+    )
 
 
 @product

@@ -52,6 +52,10 @@ BOUNDS: dict[str, tuple[Callable[[Pod], int], int]] = {
         _of_containers(lambda container: len(container.volumeMounts) + len(container.volumeDevices)),
         10_000,
     ),
+    "mounts with a subPath": (
+        _of_containers(lambda c: sum(bool(mount.subPath or mount.subPathExpr) for mount in c.volumeMounts)),
+        2000,
+    ),
     "volumes": (lambda pod: len(pod.spec.volumes), 4000),
     "volumes of PersistentVolumeClaims": (_claims, 1000),
     "imagePullSecrets": (lambda pod: len(pod.spec.imagePullSecrets), 1000),

@@ -11,9 +11,14 @@ from pykubelet.base.kit.readiness import Overdue
 from pykubelet.edges.probing.dial import DialError, dial, join_host_port
 from pykubelet.edges.probing.outcome import Outcome, failed, passed
 
+#: No name of the DNS is longer (RFC 1035).
+MAX_HOST = 255
+
 
 async def probe_tcp(host: str, port: int, timeout_s: float) -> Outcome:
     """Connect within `timeout_s`, and close."""
+    if len(host) > MAX_HOST:  # each message about it would have the whole text
+        return failed(f"dial tcp: lookup {host[:MAX_HOST]}...: the name is longer than {MAX_HOST} characters")
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     try:
