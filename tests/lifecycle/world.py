@@ -146,7 +146,8 @@ class World:
         self.truth.lives.append(Life(self.now))
         self.say("the agent starts")
         for pod in self.restored:  # this run of the agent does not know that the manifest was away
-            if pod.gone_at is not None and any(box.removed_at is None for box in pod.boxes):
+            is_same = self.truth.pods[pod.uid] is pod  # it has not begun anew
+            if is_same and pod.gone_at is not None and any(box.removed_at is None for box in pod.boxes):
                 self.forget_kills(pod)
                 pod.gone_at, self.wanted[pod.name] = None, pod
         agent = doubled_agent(settings, self.clock, self._machine, self.runtime, self.cgroups)
