@@ -20,7 +20,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.mounts import MountedVolume, Mounts, PodMounts
 from pykubelet.base.model.observed import Observed
-from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
+from pykubelet.base.model.roster import Rejection, Roster, RosterPod, pod_ref
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits
 
 AT_HOST = MountedVolume("v", "emptyDir", "/v")
@@ -74,6 +74,16 @@ async def test_loop_follows_pods_once_all_are_known(stand: LoopStand, fake: Fake
     await until(lambda: fake.groups["/kubepods/burstable"].cpu_shares == 3072)
     stand.lives.publish(lifecycles(admitted, running, stage=Stage.TERMINATED))
     await until(lambda: fake.groups["/kubepods/burstable"].cpu_shares == 2)
+
+
+async def test_what_a_rejected_pod_requests_does_not_count(stand: LoopStand, fake: FakeCgroups) -> None:
+    fake.groups["/kubepods/burstable"] = CgroupLimits(cpu_shares=5)
+    rejected, running = pod("a", "1"), pod("b", "2")
+    item = RosterPod(rejected, "api", 0, rejection=Rejection("OutOfcpu", "no CPU is left"))
+    stand.roster.publish(Roster({PodUID("a"): item}, sources_ready=True))
+    stand.lives.publish(lifecycles(rejected, running))
+    stand.observed.publish(Observed(listed_at=1.0))
+    await until(lambda: fake.groups["/kubepods/burstable"].cpu_shares == 2048)
 
 
 def test_loop_rests_until_all_pods_are_known(make: Make, fake: FakeCgroups) -> None:

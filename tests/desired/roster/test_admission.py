@@ -65,6 +65,23 @@ def test_text_that_nothing_can_use(volume: dict[str, Any], where: str) -> None:
     assert refusal(make_pod(volumes=[{"name": "v", **volume}])) == ("InvalidPodSpec", message)
 
 
+LONG = "1" + "0" * 300
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"volumes": [{"name": "v", "emptyDir": {"sizeLimit": LONG}}]}, "volumes[0].emptyDir.sizeLimit"),
+        ({"cpu": LONG}, "containers[0].resources.requests[cpu]"),
+        ({"resources": {"limits": {"memory": LONG}}}, "resources.limits[memory]"),
+        ({"overhead": {"memory": LONG}}, "overhead[memory]"),
+    ],
+)
+def test_an_amount_that_is_none(fields: dict[str, Any], where: str) -> None:
+    message = f"spec.{where}: quantities must have at most 256 characters"
+    assert refusal(make_pod(**fields)) == ("InvalidPodSpec", message)
+
+
 def test_kernel_parameters() -> None:
     sysctls = {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}
     pod = make_pod(securityContext=sysctls)

@@ -63,11 +63,15 @@ class ResourceInputs(Value):
 
 
 def active_pods(lifecycles: Lifecycles, roster: Roster) -> dict[PodUID, Pod]:
-    """The pods whose requests count: those that are syncing or terminating, and admitted pods that have not started yet."""
+    """The pods whose requests count: those that are syncing or terminating, and admitted pods that have not started yet.
+
+    What a rejected pod requests may be too much to be summed up, and none of it is used.
+    """
     stages = (Stage.SYNCING, Stage.TERMINATING)
     active = {uid: item.pod for uid, item in roster.pods.items() if item.rejection is None}
+    rejected = roster.pods.keys() - active.keys()
     for uid, entry in lifecycles.pods.items():
-        if entry.stage in stages and not entry.terminal:
+        if entry.stage in stages and not entry.terminal and uid not in rejected:
             active[uid] = entry.pod
         else:
             active.pop(uid, None)

@@ -10,10 +10,11 @@ Source: the Kubernetes documentation "Pod Lifecycle" and "Assigning Pods to Node
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
-from pykubelet.base.api.core import Pod, Taint, Toleration
+from pykubelet.base.api.core import Pod, PodSpec, Quantity, Taint, Toleration
 from pykubelet.base.api.huge_pages import HUGE_PAGES
+from pykubelet.base.api.quantity import QuantityError, parse
 from pykubelet.base.api.resources import in_units, is_pod_level
 from pykubelet.base.api.texts import unusable_text
 from pykubelet.base.kit.digits import parse_integer
@@ -110,9 +111,12 @@ def load_of(demands: Iterable[Demand]) -> Load:
 def demand_of(pod: Pod) -> Demand:
     """The resources and host ports that a pod requests; no resources if they are too many, which is refused as the pod's excess.
 
-    QuantityError for an invalid amount, which validation refuses earlier.
+    A pod with an invalid amount is refused, too, and requests nothing.
     """
-    requests = in_units(pod_requests(pod)) if has_countable_resources(pod) else {}
+    try:
+        requests = in_units(pod_requests(pod)) if has_countable_resources(pod) else {}
+    except QuantityError:
+        requests = {}
     containers = (*pod.spec.containers, *(c for c in pod.spec.initContainers if is_sidecar(c)))
     ports = frozenset(
         HostPort(port.protocol or "TCP", port.hostPort, port.hostIP or ALL_ADDRESSES)
@@ -128,7 +132,34 @@ def unusable_in(pod: Pod) -> str:
     if excess := excess_in(pod):
         return excess
     found = unusable_text(pod.spec)
-    return f"spec.{found[0]}: {found[1]}" if found is not None else ""
+    return f"spec.{found[0]}: {found[1]}" if found is not None else _invalid_amount(pod.spec)
+
+
+def _invalid_amount(spec: PodSpec) -> str:
+    """The field of the first amount that is none, and why; "" if there is none. API servers send valid amounts."""
+    for path, amount in _amounts(spec):
+        try:
+            parse(amount)
+        except QuantityError as error:
+            return f"spec.{path}: {error}"
+    return ""
+
+
+def _amounts(spec: PodSpec) -> Iterator[tuple[str, Quantity]]:
+    """Every amount that the agent counts, with the path of its field."""
+    yield from ((f"overhead[{name}]", amount) for name, amount in spec.overhead.items())
+    owners = [("resources", spec.resources)]
+    owners += [(f"containers[{i}].resources", container.resources) for i, container in enumerate(spec.containers)]
+    owners += [
+        (f"initContainers[{i}].resources", container.resources) for i, container in enumerate(spec.initContainers)
+    ]
+    for path, resources in owners:
+        if resources is not None:
+            yield from ((f"{path}.limits[{name}]", amount) for name, amount in resources.limits.items())
+            yield from ((f"{path}.requests[{name}]", amount) for name, amount in resources.requests.items())
+    for i, volume in enumerate(spec.volumes):
+        if volume.emptyDir is not None and volume.emptyDir.sizeLimit is not None:
+            yield f"volumes[{i}].emptyDir.sizeLimit", volume.emptyDir.sizeLimit
 
 
 # Checks of the pod by itself
