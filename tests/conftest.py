@@ -27,6 +27,7 @@ LONG_FILES = (
     "agent/test_crash_points.py",
     "csi_local/test_crashes.py",
     "lifecycle/test_histories.py",
+    "lifecycle/test_real_histories.py",
     "agent/test_hanging_storage.py",
 )
 

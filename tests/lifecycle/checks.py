@@ -271,6 +271,8 @@ def _differences_of(pod: PodTruth, model: Model, c: Container, s: ContainerStatu
     # a restart that was shown or not seen is not taken back
     useless = sum(1 + i.taken for i in pod.of(c.name) if model.is_useless(i))
     useless += sum(map(model.is_unseen, pod.of(c.name)))
+    # an instance that never ran, because its start was cut off, is shown as waiting, with its restart count
+    useless += sum(i.started_at is None and (last is None or i.created_at > last.created_at) for i in pod.of(c.name))
     # the end of an instance may be shown, or not, if it came before its hook had ended
     is_vague = model.has_unseen(c) or _never_hooked(pod, c)
     if is_vague and shown.kind == "waiting" and shown.count <= count + useless:

@@ -1,6 +1,7 @@
 """What really happened on a node: every sandbox, container instance, hook and probe, with the times.
 
-The doubles write it; the model (`model.py`) computes from it what the node should do and report. Times are virtual seconds.
+The doubles write it, or `real.py` from what a real runtime shows; the model (`model.py`) computes from it what the node
+should do and report. Times are seconds, virtual ones on doubles.
 """
 
 from __future__ import annotations

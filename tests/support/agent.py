@@ -345,7 +345,9 @@ class Agent:
         """SIGKILL to its first process, as the kernel would."""
         async with runtime_client(self.testbed) as client:
             answer = await client.container_status(ContainerID(container), verbose=True)
-            os.kill(int(json.loads(answer.info["info"])["pid"]), signal.SIGKILL)
+            pid = int(json.loads(answer.info["info"])["pid"])
+            if pid:  # 0 after its end: that signal would go to our own process group
+                os.kill(pid, signal.SIGKILL)
 
     async def kill_sandbox(self, sandbox: str) -> None:
         """SIGKILL to its process. A sandbox without one, as CRI-O makes them, is stopped behind the agent's back."""
