@@ -177,11 +177,16 @@ class _Course:
             "$MANIFESTS": str(run.agent.manifests),
         }
         self._kept: dict[str, list[str]] = {}
+        self._tags: list[str] = []
 
     async def run(self) -> None:
-        for step in self.situation.steps:
-            [(kind, value)] = step.items()
-            await STEPS[kind](self, value)
+        try:
+            for step in self.situation.steps:
+                [(kind, value)] = step.items()
+                await STEPS[kind](self, value)
+        finally:
+            if self._tags:
+                await asyncio.to_thread(self._agent.testbed.ctr, "images", "rm", *self._tags)
 
     def _text(self, file: str) -> str:
         return self._filled(self.situation.files[file])
@@ -231,9 +236,10 @@ class _Course:
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
 
     async def tag(self, value: Json) -> None:
-        """Give an image of the runtime a further name."""
-        testbed, names = self._agent.testbed, (value["image"], value["as"])
-        await asyncio.to_thread(testbed.ctr, "images", "tag", "--force", *map(self._filled, names))
+        """Give an image of the runtime a further name, until the end of the situation: other tests use the image too."""
+        testbed, names = self._agent.testbed, (self._filled(value["image"]), self._filled(value["as"]))
+        self._tags.append(names[1])
+        await asyncio.to_thread(testbed.ctr, "images", "tag", "--force", *names)
 
     async def stop_sandbox(self, pod: str) -> None:
         """Stop the sandbox behind the agent's back, as `crictl stopp` does."""

@@ -36,7 +36,7 @@ async def test_a_file_system_that_hangs_keeps_the_set_and_is_reported_until_it_a
         (str(tmp_path), "its file system has not answered for 10 s")
     ]
 
+    loop.hung.clear()  # from now on, no time passes until the thread has ended
     release.set()
     await hanging
-    loop.hung.clear()
     assert (await manifests.scan(set(), settle=True)).pods == before.pods
