@@ -102,3 +102,12 @@ def test_nothing_but_the_real_content_is_accepted(payload: bytes, noise: bytes) 
     if noise:
         with pytest.raises(CheckpointError):
             decode(whole + noise, 1)
+
+
+def test_nothing_is_left_of_a_removed_file(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(str(tmp_path / "state"))
+    checkpoint.save(b"1")
+    checkpoint.save(b"2")
+    (tmp_path / "state.bak.tmp").touch()  # the agent was killed while it made a copy
+    checkpoint.remove()
+    assert list(tmp_path.iterdir()) == []

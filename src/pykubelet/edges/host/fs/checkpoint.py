@@ -72,17 +72,22 @@ class Checkpoint(Value):
         return None
 
     def remove(self) -> None:
-        """Remove the file and its copy. Files that were set aside stay."""
-        files.remove_file(self.path)
-        files.remove_file(self._backup)
+        """Remove the file, its copy, and what a killed agent has left of a copy. Files that were set aside stay."""
+        for path in (self.path, self._backup, self._unfinished):
+            files.remove_file(path)
 
     @property
     def _backup(self) -> str:
         return f"{self.path}.bak"
 
+    @property
+    def _unfinished(self) -> str:
+        """The copy before it has its name."""
+        return f"{self._backup}.tmp"
+
     def _keep_copy(self) -> None:
         """Link the current file to the name of the copy, so that a good file exists at every moment."""
-        temporary = f"{self._backup}.tmp"
+        temporary = self._unfinished
         files.remove_file(temporary)
         with translating("link", self.path):
             os.link(self.path, temporary)
