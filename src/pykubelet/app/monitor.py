@@ -1,13 +1,13 @@
 """The monitor thread: ends the process when it does not end by itself, and reports an event loop that does not run.
 
 A daemon thread that lasts as long as the process. It needs the interpreter's lock for some 100 microseconds in a second. If it
-cannot get it, the kernel's timer (`ending.py`) and the traceback that Python writes without the lock remain.
+cannot get it, the kernel's timer (`ending.py`) and the stacks that Python writes at a fatal signal remain. Nothing writes stacks
+without the lock while the process is to go on: Python can crash in it, for instance after a pause of the process.
 """
 
 from __future__ import annotations
 
 import asyncio
-import faulthandler
 import threading
 import time
 
@@ -38,11 +38,7 @@ from pykubelet.edges.host.services.signals import end_process
 
 log = Log("monitor")
 PERIOD_S = 1.0
-#: If no Python code runs for so long, Python writes the stacks of all threads to standard error. Postponing it makes a thread, so it
-#: is not done in every period.
-NO_LOCK_S, POSTPONE_S = 10.0, 4.0
 NOT_ENDED = 1
-_STANDARD_ERROR = 2
 
 
 class Monitor:
@@ -67,11 +63,8 @@ class Monitor:
         self._beat_at = self._clock.monotonic()
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        state, postponed_at = Watched(self._look()), float("-inf")
+        state = Watched(self._look())
         while True:
-            if state.last.at - postponed_at >= POSTPONE_S:
-                faulthandler.dump_traceback_later(NO_LOCK_S, file=_STANDARD_ERROR)
-                postponed_at = state.last.at
             ends_at = self._ending.ends_at
             left = PERIOD_S if ends_at is None else min(PERIOD_S, ends_at - self._clock.monotonic())
             if left <= 0:

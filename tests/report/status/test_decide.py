@@ -18,6 +18,7 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, Stage
 from pykubelet.base.model.observed import Observed
+from pykubelet.base.model.reasons import QUARANTINED
 from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.report.status.decide import (
     EXIT_STATUS_S,
@@ -98,11 +99,17 @@ def test_the_status_from_before_the_restart_stays_until_the_pod_worker_has_start
     # only it knows that a postStart hook has not ended, or that all containers are being restarted
     waiting = replace(lifecycle(POD), has_worker=False)
     record = PodRecord(remembered=REPORTED)
-    for unknown in (snapshot(lifecycle=waiting, view=view(running())), snapshot(lifecycle=None, view=view(running()))):
+    seen = view(running())
+    held = entry(POD, held=Wait("placement", Owner.POD_ADMISSION, 0.0))  # as each pod is after a restart, for a moment
+    for unknown in (
+        snapshot(lifecycle=waiting, view=seen),
+        snapshot(lifecycle=None, view=seen),
+        snapshot(entry=held, lifecycle=waiting, view=seen),
+    ):
         found = step(unknown, record)
         assert isinstance(found, Publish)
         assert found.record.newest is REPORTED
-    seen, wait = view(running()), Wait("quarantine", Owner.POD_ADMISSION, 0.0)
+    wait = Wait("end of quarantine", Owner.POD_SOURCES, 0.0, reason=QUARANTINED)
     for never in (snapshot(entry=None, view=seen), snapshot(entry=entry(POD, held=wait), view=seen), snapshot()):
         assert isinstance(step(replace(never, lifecycle=waiting), record), Project), "it gets no worker, or has nothing"
 

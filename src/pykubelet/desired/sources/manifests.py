@@ -10,7 +10,8 @@ incomplete manifest never starts one. A file that was removed and exists again b
 
 Editors save a file by renaming it to a backup, writing it anew, and removing the backup. So the content of a file that was renamed within
 its directory counts for `SETTLE_S`, or until the file is there again; the file with the new name is not read before. If the content is
-the same, the pod does not notice.
+the same, the pod does not notice. A directory may be listed before the event of a renaming arrives: a file that is missing without an
+event counts for `SETTLE_S`, too.
 
 Files are looked at and read in a thread. While their file system does not answer, the set stays as it was.
 """
@@ -89,15 +90,19 @@ class Manifests:
         self._known: dict[str, ManifestContent] = {}
         self._young: set[str] = set()
         self._removed: Set[str] = frozenset()
+        self._gone: set[str] = set()  # names with an event by which they were gone
+        self._missing: dict[str, float] = {}  # files that are missing without such an event, until when they count
 
     def note_removed(self, names: Set[str]) -> None:
         """Note that entries of the directory were removed since the last scan; some may exist again."""
         self._removed = self._removed | names
+        self._gone |= names
 
     def note_renamed(self, names: Mapping[str, str]) -> None:
         """Note the new names of files that were renamed within their directory since the last scan."""
         folder = self._path if self._path not in self._known else os.path.dirname(self._path)
         until = self._clock.monotonic() + SETTLE_S
+        self._gone |= names.keys()
         for old, new in names.items():
             if os.path.join(folder, old) in self._known and not new.startswith("."):
                 is_new = os.path.join(folder, new) not in self._known
@@ -192,8 +197,9 @@ class Manifests:
                 self._known.clear()
                 return ManifestScan()
             return ManifestScan(problems=(problem(file_origin(self._path), "", str(error)),), keep=True)
-        self._keep_renames(entry.name for entry in entries)
-        known = self._renamed(entry.name for entry in entries)
+        present = {entry.name for entry in entries}
+        self._keep_renames(present)
+        known = self._renamed(present) | self._unexplained(present, settle)
         unread = {one.new_name for one in self._renames.values() if one.is_new}
         problems: list[ManifestProblem] = []
         young: set[str] = set()
@@ -231,7 +237,7 @@ class Manifests:
         return ManifestScan(
             tuple(pod for content in known.values() for pod in content.pods),
             (*problems, *(wrong for content in known.values() for wrong in content.problems)),
-            bool(young or self._renames),
+            bool(young or self._renames or self._missing),
             origins=tuple(path for path, content in known.items() for _ in content.pods),
             returned=frozenset(os.path.join(self._path, name) for name in returned),
             objects=tuple(found for content in known.values() for found in content.objects),
@@ -242,6 +248,15 @@ class Manifests:
         """The contents of files that were renamed and are not there again."""
         away = self._renames.keys() - set(present)
         return {path: self._known[path] for name in away if (path := os.path.join(self._path, name)) in self._known}
+
+    def _unexplained(self, present: Set[str], settle: bool) -> dict[str, ManifestContent]:
+        """The contents of files that are missing, but for which there was no event yet. Notes until when they count."""
+        now, names = self._clock.monotonic(), {os.path.basename(path): path for path in self._known}
+        self._gone &= names.keys() - present
+        missing = names.keys() - present - self._gone if settle else set[str]()
+        until = {name: self._missing.get(name, now + SETTLE_S) for name in missing}
+        self._missing = {name: at for name, at in until.items() if now < at}
+        return {names[name]: self._known[names[name]] for name in self._missing}
 
     def _is_as_before(self, entry: DirEntry, path: str, touched: Set[str]) -> bool:
         """Whether the file cannot have changed. The target of a link changes without events here."""

@@ -28,6 +28,7 @@ from pykubelet.base.model.node import HandlerFeatures
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.phase import Phase, pod_phase
 from pykubelet.base.model.probes import ProbeKind, ProbeResults
+from pykubelet.base.model.quarantine import is_quarantined
 from pykubelet.base.model.roster import TERMINAL_PHASES, RosterPod, has_ended_in_api, is_static, pod_ref
 from pykubelet.base.model.sizing import PendingResize
 from pykubelet.report.status.changes import (
@@ -264,7 +265,7 @@ def _may_run(record: PodRecord, pod: PodSnapshot, now: float) -> bool:
 
 def _is_about_to_be_taken_up(pod: PodSnapshot) -> bool:
     """True if only the pod worker, which starts with this snapshot, knows the state of the containers."""
-    if pod.entry is None or pod.entry.held is not None or is_absent(pod.view):
+    if pod.entry is None or is_quarantined(pod.entry) or is_absent(pod.view):
         return False
     return pod.lifecycle is None or not pod.lifecycle.has_worker
 
