@@ -141,6 +141,7 @@ class Machinery(Value):
     cgroups: Cgroups
     cri: CriClient
     flight: SingleFlight
+    volume_flight: SingleFlight
     quotas: VolumeQuotas
     driver: CgroupDriver
     driver_is_known: bool

@@ -108,6 +108,8 @@ if TYPE_CHECKING:
 
 log = Log("app")
 EXEC_PROBES_PER_CPU = 2
+#: Volumes are set up in few threads of their own: a pod of thousands delays neither the other work of pods nor the event loop.
+VOLUME_THREADS = 2
 CPU_LIMITS_MISSING = "CPU hardcapping unsupported"
 
 
@@ -236,7 +238,8 @@ def wire_act(
     by_controller = settings.config.enableControllerAttachDetach is not False
     inputs = VolumeInputs(roster, lifecycles, observed, node, content, plugins, api_node, selinux, by_controller)
     expander = Expander(ApiClaims(client) if client is not None else None, node.get().name, m.clock, m.recorder)
-    edges = VolumeEdges(m.quotas, m.flight, expander, ApiAttachments(client) if client is not None else None)
+    attachments = ApiAttachments(client) if client is not None else None
+    edges = VolumeEdges(m.quotas, m.volume_flight, expander, attachments)
     volumes = Volumes(paths, inputs, cells.mounts.writer, edges, m.clock, m.recorder)
     v2 = m.cgroups.version is CgroupVersion.V2
     swap = can_limit_swap(m.cgroups.version)
@@ -527,6 +530,7 @@ def make_machinery(
         cgroups=cgroups,
         cri=runtime.client,
         flight=flight,
+        volume_flight=SingleFlight("volumes", VOLUME_THREADS),
         quotas=VolumeQuotas(is_on=settings.enabled("LocalStorageCapacityIsolationFSQuotaMonitoring")),
         driver=runtime.driver,
         driver_is_known=runtime.driver_is_known,

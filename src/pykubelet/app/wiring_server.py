@@ -205,7 +205,7 @@ def explain_inputs(m: Machinery, cells: Cells) -> AskInputs:
         eviction=EvictionCells(cells.signals.cell, cells.evictions.cell, cells.usage.cell, m.usage_wanted),
         placement=PlacementCells(cells.placements.cell, cells.claims.cell),
         plugins=cells.plugins.cell,
-        storage=StorageCells(cells.api_node.cell, cells.content.cell, VolumeSearch(m.settings.paths, m.flight)),
+        storage=StorageCells(cells.api_node.cell, cells.content.cell, VolumeSearch(m.settings.paths, m.volume_flight)),
         more_waits=partial(further_waits, cells),
         remarks=m.settings.remarks,
     )

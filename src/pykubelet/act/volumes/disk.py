@@ -24,7 +24,7 @@ log = Log("act.volumes")
 
 def make_tree(paths: Paths, uid: PodUID) -> None:
     """Make the pod's directory with its subdirectories `volumes` and `plugins`."""
-    for path in (paths.pod(uid), paths.pod_volumes(uid), paths.pod_plugins(uid)):
+    for path in (paths.pod_volumes(uid), paths.pod_plugins(uid)):
         beneath.make_dirs(path, 0o750)
 
 

@@ -60,15 +60,26 @@ def parts_of(relative: str) -> list[str]:
 
 def make_plain(top_fd: int, parts: list[str], mode: int) -> bool:
     """Make the directories that are missing, each with exactly `mode`. Returns whether the last one was made. Raises OSError."""
-    here, made = os.dup(top_fd), False
+    here, missing = _deepest(top_fd, parts)
+    made = False
     try:
-        for part in parts:
+        _check_directory(here, parts[-1] if parts else ".")
+        for part in missing:
             deeper, made = _enter_or_make(here, part, mode)
             os.close(here)
             here = deeper
     finally:
         os.close(here)
     return made
+
+
+def _deepest(top_fd: int, parts: list[str]) -> tuple[int, list[str]]:
+    """The last part, or the one above it, if it is there, else the top; with the parts below it. In most cases one call finds it."""
+    for depth in (len(parts), len(parts) - 1):
+        if depth > 0:
+            with suppress(FileNotFoundError):
+                return open_plain(top_fd, "/".join(parts[:depth])), parts[depth:]
+    return os.dup(top_fd), parts
 
 
 def _enter_or_make(dir_fd: int, name: str, mode: int) -> tuple[int, bool]:
@@ -80,14 +91,21 @@ def _enter_or_make(dir_fd: int, name: str, mode: int) -> tuple[int, bool]:
             os.mkdir(name, mode, dir_fd=dir_fd)
             made = True
         found = os.open(name, _STEP, dir_fd=dir_fd)
-    kind = os.fstat(found).st_mode
-    if not stat.S_ISDIR(kind):
+    try:
+        _check_directory(found, name)
+    except OSError:
         os.close(found)
-        number = errno.ELOOP if stat.S_ISLNK(kind) else errno.ENOTDIR
-        raise OSError(number, os.strerror(number), name)
+        raise
     if made:
         os.chmod(f"/proc/self/fd/{found}", mode)
     return found, made
+
+
+def _check_directory(descriptor: int, name: str) -> None:
+    kind = os.fstat(descriptor).st_mode
+    if not stat.S_ISDIR(kind):
+        number = errno.ELOOP if stat.S_ISLNK(kind) else errno.ENOTDIR
+        raise OSError(number, os.strerror(number), name)
 
 
 def _checked(place: Beneath, op: str) -> list[str]:
