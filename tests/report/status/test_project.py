@@ -474,6 +474,14 @@ def test_a_restart_counts_once_though_the_runtime_reports_the_container_before_i
     assert shown(pod, view(running(number=1), before), old=old).containerStatuses[0].restartCount == 1
 
 
+def test_the_instance_before_the_one_with_a_hook_is_shown_until_its_end_is() -> None:
+    """The pod worker may know of an end before the view shows it, and start the successor at once."""
+    pod, before = make_pod(), running()
+    old = shown(pod, view(before))
+    during = shown(pod, view(before), post_starting={"app": 1}, old=old)
+    assert during.containerStatuses == old.containerStatuses
+
+
 def test_a_container_that_a_killed_agent_created_stays_while_the_next_one_is_made() -> None:
     """Without it, the pod would be as before its restart, and its phase and restart count would go back."""
     pod, left = make_pod(), replace(running(number=1), state=ObservedState.CREATED)

@@ -63,8 +63,8 @@ def _with_counted(view: PodView, uncounted: Mapping[ContainerID, ContainerView])
 
 
 def _is_starting(container: ContainerView, attempt: int) -> bool:
-    """Whether it is the container whose hook runs or will, and not one that an agent created and did not start before it was killed."""
-    return container.is_running or (container.state is ObservedState.CREATED and container.attempt >= attempt)
+    """Whether it is the instance whose hook runs or will, and not the one before it, whose end this view may not show yet."""
+    return container.state in (ObservedState.RUNNING, ObservedState.CREATED) and container.attempt >= attempt
 
 
 def _going_on(
