@@ -215,7 +215,7 @@ def filling(field: Field, count: int) -> Any:
         case Kind.TEXT:
             return (HARD * (count // len(HARD) + 1))[:count]
         case Kind.MAP:
-            value = "1" if field.item is not str else "v"
+            value = {str: "v", bytes: "MQ=="}.get(field.item, "1")
             return raw("{%s}", f'"example.com/k%d":"{value}"', count)
         case Kind.LIST:
             return raw("[%s]", element_text(field.item), count)
