@@ -122,9 +122,9 @@ class Lines:
 
 
 class Node:
-    """The machine, what is around it, and one life of the agent after the other."""
+    """The machine, what is around it, and one life of the agent after the other. `more`: fields of the KubeletConfiguration."""
 
-    def __init__(self, folder: Path, loop: VirtualLoop, wall: float) -> None:
+    def __init__(self, folder: Path, loop: VirtualLoop, wall: float, **more: object) -> None:
         self.folder = folder
         self.loop = loop
         self.clock = VirtualClock(loop, wall)
@@ -139,7 +139,7 @@ class Node:
         self.cgroups = MemoryCgroups()
         self.agent: Agent | None = None
         self.lives = 0
-        (folder / "kubelet.json").write_text(json.dumps(configuration(folder)))
+        (folder / "kubelet.json").write_text(json.dumps(configuration(folder) | more))
 
     async def start(self) -> None:
         self.runtime.start()

@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 from desired.roster.wants import NODE, Desk, facts, make_pod
+from support.cost import count_instructions
 
+from pykubelet.base.api.core import Taint
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.pressure import NodePressure
+from pykubelet.desired.roster.admission import Load, refuse_placement
+from pykubelet.desired.roster.model import AdmissionRules, Demand, HostPort
 
 
 def refusal(pod: Any, *others: Any, **circumstances: Any) -> tuple[str | None, str]:
@@ -268,6 +273,32 @@ def test_host_ports(port: dict[str, Any], fits: bool) -> None:
     text = "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"
     outcome = refusal(make_pod(ports=[port]), make_pod("here", ports=ports))
     assert outcome == ((None, "") if fits else ("NodePorts", text))
+
+
+def test_host_ports_cost_no_more_than_they_are_many() -> None:
+    """Two pods of 10,000 host ports each have a hundred million pairs."""
+
+    def compare(count: int) -> int:
+        ours, others = (
+            frozenset(HostPort("TCP", port, f"10.0.0.{ip}") for port in range(1, count + 1)) for ip in (1, 2)
+        )
+        pod = make_pod()
+        return count_instructions(
+            lambda: refuse_placement(pod, Demand(ports=ours), Load(ports=others), NODE, AdmissionRules())
+        )
+
+    assert compare(400) < 3 * compare(200)
+
+
+def test_tolerations_cost_no_more_than_they_are_many() -> None:
+    def compare(count: int) -> int:
+        taints = tuple(Taint(key=f"k{n}", value="v", effect="NoExecute") for n in range(count))
+        tolerations = [{"key": f"k{n}", "operator": "Exists", "effect": "NoExecute"} for n in reversed(range(count))]
+        pod, node = make_pod(tolerations=tolerations), replace(NODE, taints=taints)
+        assert refuse_placement(pod, Demand(), Load(), node, AdmissionRules()) is None
+        return count_instructions(lambda: refuse_placement(pod, Demand(), Load(), node, AdmissionRules()))
+
+    assert compare(400) < 3 * compare(200)
 
 
 def test_ports_of_sidecars_count_and_those_of_init_containers_do_not() -> None:

@@ -39,6 +39,8 @@ TRIES = 3
 RUNS_S, GOES_S = 30.0, 300.0
 #: Seconds of virtual time for a pod whose lines are counted.
 COUNTED_S = 5.0
+#: The pods tolerate everything, but those with large tolerations.
+TAINTS = [{"key": f"k{number:06}", "value": "v", "effect": "NoExecute"} for number in range(100)]
 #: A small pod takes the places in caches for one pod if so much is kept, and after it nothing may be.
 KEPT_BYTES = 1 << 20
 
@@ -102,7 +104,7 @@ class SpecNode:
         assert isinstance(loop, MeasuredLoop)
         self._loop = loop
         self._folder = folder
-        self._node = Node(folder, loop, time.time())
+        self._node = Node(folder, loop, time.time(), registerWithTaints=TAINTS)
         self._api = CountingApiServer(self._node.clock)
         self._node.api = self._api
         self._node.runtime.registry[IMAGE] = FakeImage(IMAGE)

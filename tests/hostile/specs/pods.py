@@ -93,6 +93,7 @@ def base_pod(**spec: Any) -> Json:
             "containers": [container],
             "volumes": [{"name": "v", "emptyDir": {}}],
             "serviceAccountName": "default",
+            "tolerations": [{"operator": "Exists"}],
             "terminationGracePeriodSeconds": 2,
             **spec,
         },

@@ -296,18 +296,34 @@ def refuse_placement(pod: Pod, demand: Demand, load: Load, node: NodeView, rules
         return _predicate(NODE_AFFINITY, _WRONG_AFFINITY)
     if pod.spec.nodeName and pod.spec.nodeName != node.name:
         return _predicate("NodeName", _WRONG_NODE)
-    if any(port.clashes(taken) for port in demand.ports for taken in load.ports):
+    if _are_taken(demand.ports, load.ports):
         return _predicate("NodePorts", _PORTS_TAKEN)
     if not is_static(pod) and not _tolerates_all(pod, node, rules.compares_taints):
         return _predicate(TAINT_TOLERATION, _NOT_TOLERATED)
     return None
 
 
+def _are_taken(wanted: frozenset[HostPort], taken: frozenset[HostPort]) -> bool:
+    """Whether two of them cannot both be bound on one node: they differ in their addresses only, one of which means all addresses."""
+    if not wanted or not taken:
+        return False
+    of_taken, of_all = {one.number for one in taken}, {one.number for one in taken if one.ip == ALL_ADDRESSES}
+    return any(
+        one in taken or one.number in of_all or (one.ip == ALL_ADDRESSES and one.number in of_taken) for one in wanted
+    )
+
+
 def _tolerates_all(pod: Pod, node: NodeView, comparisons: bool) -> bool:
     """Whether the pod tolerates all NoExecute taints of the node; other taints do not count here."""
-    taints = (taint for taint in node.taints if taint.effect == NO_EXECUTE)
-    tolerations = pod.spec.tolerations
-    return all(any(_tolerates(toleration, taint, comparisons) for toleration in tolerations) for taint in taints)
+    taints = [taint for taint in node.taints if taint.effect == NO_EXECUTE]
+    by_key: dict[str, list[Toleration]] = {}
+    for toleration in pod.spec.tolerations if taints else ():
+        if toleration.effect in ("", NO_EXECUTE) and (toleration.key or toleration.operator == "Exists"):
+            by_key.setdefault(toleration.key, []).append(toleration)
+    return all(
+        any(_tolerates(one, taint, comparisons) for key in ("", taint.key) for one in by_key.get(key, ()))
+        for taint in taints
+    )
 
 
 def _tolerates(toleration: Toleration, taint: Taint, comparisons: bool = False) -> bool:

@@ -76,11 +76,10 @@ class HostPort(Value):
     port: int
     ip: str
 
-    def clashes(self, other: HostPort) -> bool:
-        """Whether the two ports cannot both be bound on one node."""
-        if (self.protocol, self.port) != (other.protocol, other.port):
-            return False
-        return self.ip == other.ip or "0.0.0.0" in (self.ip, other.ip)
+    @property
+    def number(self) -> tuple[str, int]:
+        """The port without its address."""
+        return self.protocol, self.port
 
 
 class Demand(Value):
