@@ -111,3 +111,21 @@ def test_nothing_is_left_of_a_removed_file(tmp_path: Path) -> None:
     (tmp_path / "state.bak.tmp").touch()  # the agent was killed while it made a copy
     checkpoint.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_start_removes_what_a_killed_agent_left_of_a_copy(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    checkpoint.save(b"1")
+    (tmp_path / "state.bak.tmp").touch()
+    assert checkpoint.load() == b"1"
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+
+
+def test_a_copy_that_a_killed_agent_has_finished_is_made_again(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """The file and its copy are one file then, which rename(2) leaves under both names."""
+    checkpoint.save(b"1")
+    os.link(checkpoint.path, f"{checkpoint.path}.bak")
+    checkpoint.save(b"2")
+    assert {path.name: decode(path.read_bytes(), 1) for path in tmp_path.iterdir()} == {
+        "state": b"2",
+        "state.bak": b"1",
+    }

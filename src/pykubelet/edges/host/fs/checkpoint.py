@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.log import Log
@@ -62,7 +63,12 @@ class Checkpoint(Value):
         files.write_atomic(self.path, data, self.mode, durable=self.durable)
 
     def load(self) -> bytes | None:
-        """Read the payload from the file, or else from its last good copy. None if neither can be used. Never raises."""
+        """Read the payload from the file, or else from its last good copy. None if neither can be used. Never raises.
+
+        What a killed agent has left of a copy is removed.
+        """
+        with suppress(HostError):
+            files.remove_file(self._unfinished)
         for path in (self.path, self._backup):
             payload = self._load_one(path)
             if payload is not None:
@@ -92,6 +98,9 @@ class Checkpoint(Value):
         with translating("link", self.path):
             os.link(self.path, temporary)
             os.rename(temporary, self._backup)
+        files.remove_file(
+            temporary
+        )  # rename(2) leaves it if the copy is this very file: an agent was killed after it had made it
 
     def _load_one(self, path: str) -> bytes | None:
         try:
