@@ -166,14 +166,14 @@ def sub_paths(share: float) -> Case:
 @product
 def annotations_in_downward_items(share: float) -> Case:
     items = _some(
-        '{"path":"p%d","fieldRef":{"apiVersion":"v1","fieldPath":"metadata.annotations[\'a\']"}}', 12_000, share
+        '{"path":"p%d","fieldRef":{"apiVersion":"v1","fieldPath":"metadata.annotations[\'a\']"}}', 6_000, share
     )
     return _case(annotations={"a": "v" * ANNOTATIONS}, volumes=_volumes({"downwardAPI": {"items": items}}))
 
 
 @product
 def all_annotations_in_downward_items(share: float) -> Case:
-    items = _some('{"path":"p%d","fieldRef":{"apiVersion":"v1","fieldPath":"metadata.annotations"}}', 12_000, share)
+    items = _some('{"path":"p%d","fieldRef":{"apiVersion":"v1","fieldPath":"metadata.annotations"}}', 6_000, share)
     annotations = raw("{%s}", '"example.com/k%d":"v"', 9_000)
     return _case(annotations=annotations, volumes=_volumes({"downwardAPI": {"items": items}}))
 
