@@ -74,10 +74,10 @@ class RuntimeView:
         return sorted(f"{at['io.kubernetes.pod.name']}/{at['io.kubernetes.container.name']}" for at in labels)
 
     def running_ids(self) -> dict[str, str]:
-        """The id of each running container by `pod/container`."""
+        """The id of each running container by `pod/container`: the newest, as the runtime may report an end after its event."""
         return {
             f"{c.labels['io.kubernetes.pod.name']}/{c.labels['io.kubernetes.container.name']}": c.id
-            for c in self.running
+            for c in sorted(self.running, key=lambda container: container.created_at)
         }
 
 
