@@ -120,7 +120,10 @@ def test_a_mount_that_hangs_names_its_helper_and_ends_uncertain(
     thread = threading.Thread(target=set_up)
     thread.start()
     helper = int((tmp_path / "pid").read_text())  # when the helper writes it
-    found = running_program(wanted.path)
+    found = None
+    while found is None and thread.is_alive():  # the thread may note the program after the helper has written
+        found = running_program(wanted.path)
+        thread.join(0.01)
     thread.join()
     assert found is not None and found.pid == helper
     assert "did not end within 3s" in str(errors[0])
