@@ -307,10 +307,8 @@ def _are_taken(wanted: frozenset[HostPort], taken: frozenset[HostPort]) -> bool:
     """Whether two of them cannot both be bound on one node: they differ in their addresses only, one of which means all addresses."""
     if not wanted or not taken:
         return False
-    of_taken, of_all = {one.number for one in taken}, {one.number for one in taken if one.ip == ALL_ADDRESSES}
-    return any(
-        one in taken or one.number in of_all or (one.ip == ALL_ADDRESSES and one.number in of_taken) for one in wanted
-    )
+    numbers, everywhere = {port.number for port in taken}, {port.number for port in taken if port.ip == ALL_ADDRESSES}
+    return any(port in taken or port.number in (numbers if port.ip == ALL_ADDRESSES else everywhere) for port in wanted)
 
 
 def _tolerates_all(pod: Pod, node: NodeView, comparisons: bool) -> bool:
@@ -321,7 +319,7 @@ def _tolerates_all(pod: Pod, node: NodeView, comparisons: bool) -> bool:
         if toleration.effect in ("", NO_EXECUTE) and (toleration.key or toleration.operator == "Exists"):
             by_key.setdefault(toleration.key, []).append(toleration)
     return all(
-        any(_tolerates(one, taint, comparisons) for key in ("", taint.key) for one in by_key.get(key, ()))
+        any(_tolerates(each, taint, comparisons) for key in ("", taint.key) for each in by_key.get(key, ()))
         for taint in taints
     )
 
