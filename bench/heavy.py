@@ -1,8 +1,8 @@
 """Pods that start beside a pod with 3,000 volumes. One scenario, `heavy`.
 
-Rounds alternate: without the heavy pod, while it starts, and while it runs. A running one must not be noticed: the baseline are the
+Rounds alternate: without the heavy pod, while it starts, and while it runs. A running one must not be noticed: the baseline is the
 same pods without it. While it starts, the runtime and the kernel need the processors for its mounts, which slows every other pod,
-whatever makes them: the baseline are pods made by raw runtime calls, beside raw calls for a container with as many mounts.
+whatever makes them: the baseline is pods made by raw runtime calls, beside raw calls for a container with as many mounts.
 """
 
 from __future__ import annotations

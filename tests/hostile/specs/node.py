@@ -39,7 +39,7 @@ TRIES = 3
 RUNS_S, GOES_S = 30.0, 300.0
 #: Seconds of virtual time for a pod whose lines are counted.
 COUNTED_S = 5.0
-#: The pods tolerate everything, but those with large tolerations.
+#: Of the node. Pods tolerate all of them, except those whose tolerations are measured.
 TAINTS = [{"key": f"k{number:06}", "value": "v", "effect": "NoExecute"} for number in range(100)]
 #: A small pod takes the places in caches for one pod if so much is kept, and after it nothing may be.
 KEPT_BYTES = 1 << 20

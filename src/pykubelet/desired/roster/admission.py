@@ -304,7 +304,7 @@ def refuse_placement(pod: Pod, demand: Demand, load: Load, node: NodeView, rules
 
 
 def _are_taken(wanted: frozenset[HostPort], taken: frozenset[HostPort]) -> bool:
-    """Whether two of them cannot both be bound on one node: they differ in their addresses only, one of which means all addresses."""
+    """Whether a wanted port is taken: two ports with one number and protocol clash if an address is the same, or one means all addresses."""
     if not wanted or not taken:
         return False
     numbers, everywhere = {port.number for port in taken}, {port.number for port in taken if port.ip == ALL_ADDRESSES}

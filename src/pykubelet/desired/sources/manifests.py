@@ -90,8 +90,10 @@ class Manifests:
         self._known: dict[str, ManifestContent] = {}
         self._young: set[str] = set()
         self._removed: Set[str] = frozenset()
-        self._gone: set[str] = set()  # names with an event by which they were gone
-        self._missing: dict[str, float] = {}  # files that are missing without such an event, until when they count
+        self._gone: set[str] = set()  # names that are gone by an event
+        self._missing: dict[
+            str, float
+        ] = {}  # names that are missing without such an event, and until when their contents count
 
     def note_removed(self, names: Set[str]) -> None:
         """Note that entries of the directory were removed since the last scan; some may exist again."""

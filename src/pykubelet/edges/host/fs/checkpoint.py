@@ -98,9 +98,8 @@ class Checkpoint(Value):
         with translating("link", self.path):
             os.link(self.path, temporary)
             os.rename(temporary, self._backup)
-        files.remove_file(
-            temporary
-        )  # rename(2) leaves it if the copy is this very file: an agent was killed after it had made it
+        # if the copy already was this very file, since an agent was killed after it had made the copy, rename(2) has done nothing
+        files.remove_file(temporary)
 
     def _load_one(self, path: str) -> bytes | None:
         try:
