@@ -304,7 +304,7 @@ def refuse_placement(pod: Pod, demand: Demand, load: Load, node: NodeView, rules
 
 
 def _are_taken(wanted: frozenset[HostPort], taken: frozenset[HostPort]) -> bool:
-    """Whether a wanted port is taken: two ports with one number and protocol clash if an address is the same, or one means all addresses."""
+    """Whether a wanted port is taken: ports of one number and protocol clash if their addresses are the same, or one means all."""
     if not wanted or not taken:
         return False
     numbers, everywhere = {port.number for port in taken}, {port.number for port in taken if port.ip == ALL_ADDRESSES}
