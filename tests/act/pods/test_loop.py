@@ -16,10 +16,12 @@ from support.virtual_time import virtual_clock
 
 from pykubelet.act.pods.metrics import RESTARTED, START_DURATIONS, WORK_DURATIONS
 from pykubelet.base.kit.backoff import BackoffPolicy
+from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.model.evictions import Evictions, PodEviction
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.lifecycle import KillReason, Stage
+from pykubelet.base.model.observed import BeingStopped, PodTouched
 from pykubelet.base.model.roster import Rejection, pod_ref
 from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.edges.cri.errors import CriCode
@@ -160,6 +162,36 @@ async def test_a_pod_that_is_wanted_again_while_it_ends_is_restarted(tmp_path: P
         assert again.config.annotations[CONTAINER_RESTART_COUNT] == "1", "its logs and its last end are still there"
         n.unwant("web")
         await n.wait_gone("web")
+
+
+class Touches(Mailbox[PodTouched | BeingStopped]):
+    """Notes with each request to read a pod how many pods were restarted before, and the calls that the runtime had got."""
+
+    def __init__(self, runtime: MemoryRuntime) -> None:
+        super().__init__("pleg")
+        self._runtime = runtime
+        self.noted: list[tuple[float, int]] = []
+
+    def post(self, item: PodTouched | BeingStopped) -> None:
+        if isinstance(item, PodTouched):
+            self.noted.append((RESTARTED.value(""), len(self._runtime.called("RunPodSandbox"))))
+        super().post(item)
+
+
+async def test_a_pod_that_is_wanted_again_is_read_after_the_end_of_its_worker(tmp_path: Path) -> None:
+    """An earlier read would block it for good: its containers stay, so no relist shows a change."""
+    runtime = MemoryRuntime(str(tmp_path / "cri.sock"), virtual_clock())
+    runtime.add_image(IMAGE)
+    runtime.start()
+    touches, before = Touches(runtime), RESTARTED.value("")
+    async with node(tmp_path, fake=runtime, touched=touches) as n:
+        n.want(WEB)
+        await n.wait_running("web")
+        n.unwant("web")
+        await n.wait_life("web", lambda life: life.stage is not Stage.SYNCING)
+        n.want(WEB)
+        await n.wait_for(lambda: len(runtime.called("RunPodSandbox")) == 2)
+        assert (before + 1, 1) in touches.noted, "between the end of its worker and what the next one makes"
 
 
 async def test_a_pod_that_was_away_before_it_was_read_is_restarted(tmp_path: Path) -> None:

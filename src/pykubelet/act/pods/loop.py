@@ -249,7 +249,12 @@ class PodsLoop:
         gone_at = worker.state.gone_at
         worker.close()
         record.worker, record.entry, record.kill_sent = None, None, False
-        record.removed_at = self._tools.clock.monotonic() if gone_at is None else gone_at
+        record.removed_at = gone_at
+        if (
+            gone_at is None
+        ):  # only a read that begins from now on shows what is left: a relist in which nothing changes reads nothing
+            record.removed_at = self._tools.clock.monotonic()
+            self._touched.post(PodTouched(worker.ref, "its worker has ended"))
 
     def _pause_crashed(self, record: WorkerRecord[PodWorker], worker: PodWorker, crash: WorkerCrashed) -> None:
         """Report a bug with the pod's history; after a pause a new worker starts from what is observed."""
@@ -261,7 +266,6 @@ class PodsLoop:
         self._end_worker(record, worker)
         clock = self._tools.clock
         record.backoff, record.pause = crash_pause(record.backoff, message, clock.monotonic(), clock.wall())
-        self._touched.post(PodTouched(worker.ref, "pod worker crashed"))
         asyncio.get_running_loop().call_later(record.backoff.delay_s, self._end_pause, record)
 
     def _end_pause(self, record: WorkerRecord[PodWorker]) -> None:

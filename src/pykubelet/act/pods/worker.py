@@ -245,11 +245,9 @@ class PodWorker:
         if self._abandoned:
             ended = replace(ended, gone_at=None)  # the runtime may still create what an abandoned call has requested
         self.mailbox.post(ended)
-        kill = self.state.kill
-        if command.remove or (kill is not None and kill.reason is KillReason.RENEWED):
-            cause = "removed" if command.remove else "to start again"
+        if command.remove:
             answer = Removed(ended.gone_at) if ended.gone_at is not None else None
-            self._touched.post(PodTouched(self.ref, cause, answer=answer))
+            self._touched.post(PodTouched(self.ref, "removed", answer=answer))
 
     def _report_bug(self, what: str, error: Exception) -> StartError:
         lines = [f"{line.at:.3f} {line.what} ({line.cause})" for line in self._history]
