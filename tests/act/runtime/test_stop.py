@@ -385,3 +385,29 @@ async def test_a_process_that_cannot_be_ended_is_an_error(tmp_path: Path) -> Non
         with pytest.raises(CriError, match="cannot delete running task"):
             await h.stopper.remove_container(ids["a"])
         assert len(h.fake.called("Delete")) == 2, "it is ended once, and not again and again"
+
+
+CHANGING = 'failed to set removing state for container "a": container is '
+
+
+@pytest.mark.parametrize("state", ["already in removing state", "still running, to stop first"])
+async def test_a_container_that_another_call_removes_is_awaited(state: str, tmp_path: Path) -> None:
+    """Its name and its log are in use until it is gone, and the next instance would count one restart too many."""
+    of = pod(container("a"))
+    async with hands(tmp_path) as h:
+        ids = await bring_up(h, of)
+        h.fake.inject(RuntimeFault("RemoveContainer", code=CriCode.UNKNOWN, message=CHANGING + state, times=3))
+        await h.stopper.remove_container(ids["a"])
+        assert ids["a"] not in h.fake.state.containers
+
+
+async def test_a_removal_by_another_call_that_does_not_end_is_an_error(tmp_path: Path) -> None:
+    of = pod(container("a"))
+    async with hands(tmp_path) as h:
+        ids = await bring_up(h, of)
+        message = CHANGING + "already in removing state"
+        h.fake.inject(RuntimeFault("RemoveContainer", code=CriCode.UNKNOWN, message=message))
+        begun = now()
+        with pytest.raises(CriError, match="already in removing state"):
+            await h.stopper.remove_container(ids["a"])
+        assert now() - begun < 5

@@ -13,6 +13,7 @@ from pykubelet.net.grpc.status import Code
 
 _RESERVED = re.compile(r'name "(?P<name>[^"]*)" is reserved for "(?P<id>[^"]*)"')
 _RUNNING_TASK = re.compile(r"cannot delete running task (?P<id>\w+)")
+_CHANGING = "failed to set removing state"
 _NOT_INITIALIZED = "server is not initialized yet"
 _NOT_IMPLEMENTED = "not implemented"
 
@@ -91,6 +92,11 @@ class CriError(Exception):
         """The id of a container that cannot be removed because containerd still has its process, whatever its status is."""
         match = _RUNNING_TASK.search(self.message)
         return match["id"] if match else None
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether containerd refuses to remove a container whose state changes: another call starts, ends or removes it now."""
+        return _CHANGING in self.message
 
 
 def translated(status: Code, details: str, call: str) -> CriError:

@@ -1,11 +1,14 @@
 """Removes containers and sandboxes from the runtime, even if their processes still run.
 
 If the runtime refuses a removal because a process that it lists as ended still runs, the process is ended and the removal
-is tried again, once for each such process. If that also fails, the caller tries again later.
+is tried again, once for each such process. If another call starts, ends or removes the container at the same time (a removal
+of its sandbox does), the removal is tried again until it is gone, so that its name and log are free afterwards. If that also
+fails, the caller tries again later.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -18,6 +21,8 @@ from pykubelet.edges.cri.errors import CriError
 
 log = Log("runtime")
 _LEFT = Wait("process to end", Owner.CONTAINER_RUNTIME, 0.0, next_step="remove its container")
+#: The waits before another try to remove a container whose state changes, in seconds.
+_PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 
 
 async def remove_container(cri: CriClient, container: ContainerID, waits: Waits = UNRECORDED) -> None:
@@ -32,10 +37,14 @@ async def remove_sandbox(cri: CriClient, sandbox: SandboxID, waits: Waits = UNRE
 
 async def _remove(cri: CriClient, remove: Callable[[], Awaitable[None]], waits: Waits) -> None:
     ended: set[str] = set()
+    pauses = iter(_PAUSES_S)
     while True:
         try:
             return await remove()
         except CriError as error:
+            if error.is_changing and (pause := next(pauses, None)) is not None:
+                await asyncio.sleep(pause)
+                continue
             left = error.running_task
             if left is None or left in ended:
                 raise
