@@ -12,8 +12,9 @@ from pykubelet.base.api.core import Taint
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.pressure import NodePressure
-from pykubelet.desired.roster.admission import Load, refuse_placement
-from pykubelet.desired.roster.model import AdmissionRules, Demand, HostPort
+from pykubelet.desired.roster.admission import refuse_placement
+from pykubelet.desired.roster.load import Demand, HostPort, Load
+from pykubelet.desired.roster.model import AdmissionRules
 
 
 def refusal(pod: Any, *others: Any, **circumstances: Any) -> tuple[str | None, str]:
@@ -280,12 +281,10 @@ def test_host_ports_are_compared_in_linear_time() -> None:
 
     def compare(count: int) -> int:
         ours, others = (
-            frozenset(HostPort("TCP", port, f"10.0.0.{ip}") for port in range(1, count + 1)) for ip in (1, 2)
+            frozenset(HostPort(f"{port}/TCP", f"10.0.0.{ip}") for port in range(1, count + 1)) for ip in (1, 2)
         )
-        pod = make_pod()
-        return count_instructions(
-            lambda: refuse_placement(pod, Demand(ports=ours), Load(ports=others), NODE, AdmissionRules())
-        )
+        pod, load = make_pod(), Load().plus(Demand(ports=others))
+        return count_instructions(lambda: refuse_placement(pod, Demand(ports=ours), load, NODE, AdmissionRules()))
 
     assert compare(400) < 3 * compare(200)
 

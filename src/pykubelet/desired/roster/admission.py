@@ -10,7 +10,7 @@ Source: the Kubernetes documentation "Pod Lifecycle" and "Assigning Pods to Node
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator
 
 from pykubelet.base.api.core import Pod, PodSpec, Quantity, Taint, Toleration
 from pykubelet.base.api.huge_pages import HUGE_PAGES
@@ -18,7 +18,7 @@ from pykubelet.base.api.quantity import QuantityError, parse
 from pykubelet.base.api.resources import in_units, is_pod_level
 from pykubelet.base.api.texts import unusable_text
 from pykubelet.base.kit.digits import parse_integer
-from pykubelet.base.kit.values import Value, field
+from pykubelet.base.kit.values import Value
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.node_selector import matches_node_selector
 from pykubelet.base.model.pressure import NodePressure
@@ -40,11 +40,11 @@ from pykubelet.base.model.roster import Rejection, is_critical, is_static
 from pykubelet.base.model.signals import PressureCondition
 from pykubelet.base.model.sysctls import forbidden_sysctl
 from pykubelet.desired.roster.bounds import excess_in, has_countable_resources
-from pykubelet.desired.roster.model import AdmissionRules, Demand, HostPort
+from pykubelet.desired.roster.load import ALL_ADDRESSES, Demand, HostPort, Load
+from pykubelet.desired.roster.model import AdmissionRules
 
 OS_LABEL = "kubernetes.io/os"
 OS = "linux"
-ALL_ADDRESSES = "0.0.0.0"
 APP_ARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 UNCONFINED = "Unconfined"
 RESTART_ALL = "RestartAllContainers"
@@ -80,34 +80,6 @@ class Shortage(Value):
         return Rejection(f"OutOf{self.resource}", f"Node didn't have enough resource: {self.resource}, {text}")
 
 
-class Load(Value):
-    """The sum of the demands of all pods that count against the node's capacity."""
-
-    pods: int = 0
-    requests: Mapping[str, int] = field(default_factory=dict)
-    ports: frozenset[HostPort] = frozenset()
-
-    def plus(self, demand: Demand) -> Load:
-        """The load with one more pod."""
-        total = dict(self.requests)
-        for name, amount in demand.requests.items():
-            total[name] = total.get(name, 0) + amount
-        return Load(self.pods + 1, total, self.ports | demand.ports if demand.ports else self.ports)
-
-
-def load_of(demands: Iterable[Demand]) -> Load:
-    """The load of pods with these demands."""
-    pods = 0
-    total: dict[str, int] = {}
-    ports: set[HostPort] = set()
-    for demand in demands:
-        pods += 1
-        ports |= demand.ports
-        for name, amount in demand.requests.items():
-            total[name] = total.get(name, 0) + amount
-    return Load(pods, total, frozenset(ports))
-
-
 def demand_of(pod: Pod) -> Demand:
     """The resources and host ports that a pod requests; no resources if they are too many, which is refused as the pod's excess.
 
@@ -119,7 +91,7 @@ def demand_of(pod: Pod) -> Demand:
         requests = {}
     containers = (*pod.spec.containers, *(c for c in pod.spec.initContainers if is_sidecar(c)))
     ports = frozenset(
-        HostPort(port.protocol or "TCP", port.hostPort, port.hostIP or ALL_ADDRESSES)
+        HostPort(f"{port.hostPort}/{port.protocol or 'TCP'}", port.hostIP or ALL_ADDRESSES)
         for container in containers
         for port in container.ports
         if port.hostPort
@@ -275,7 +247,7 @@ def find_shortages(
         wanted = demand.requests.get(name, 0)
         if wanted <= 0 or name in devices or not _is_counted(name, node):
             continue
-        capacity, used = node.allocatable.get(name, 0), load.requests.get(name, 0)
+        capacity, used = node.allocatable.get(name, 0), load.requests[name]
         if wanted > capacity - used:
             found.append(Shortage(name, wanted, used, capacity))
     return tuple(found)
@@ -296,19 +268,11 @@ def refuse_placement(pod: Pod, demand: Demand, load: Load, node: NodeView, rules
         return _predicate(NODE_AFFINITY, _WRONG_AFFINITY)
     if pod.spec.nodeName and pod.spec.nodeName != node.name:
         return _predicate("NodeName", _WRONG_NODE)
-    if _are_taken(demand.ports, load.ports):
+    if load.has_taken(demand):
         return _predicate("NodePorts", _PORTS_TAKEN)
     if not is_static(pod) and not _tolerates_all(pod, node, rules.compares_taints):
         return _predicate(TAINT_TOLERATION, _NOT_TOLERATED)
     return None
-
-
-def _are_taken(wanted: frozenset[HostPort], taken: frozenset[HostPort]) -> bool:
-    """Whether a wanted port is taken: ports of one number and protocol clash if their addresses are the same, or one means all."""
-    if not wanted or not taken:
-        return False
-    numbers, everywhere = {port.number for port in taken}, {port.number for port in taken if port.ip == ALL_ADDRESSES}
-    return any(port in taken or port.number in (numbers if port.ip == ALL_ADDRESSES else everywhere) for port in wanted)
 
 
 def _tolerates_all(pod: Pod, node: NodeView, comparisons: bool) -> bool:

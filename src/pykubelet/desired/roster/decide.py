@@ -46,7 +46,8 @@ from pykubelet.base.model.reasons import (
 from pykubelet.base.model.roster import Rejection, has_ended_in_api, is_critical
 from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.desired.roster import admission
-from pykubelet.desired.roster.admission import Load, Shortage
+from pykubelet.desired.roster.admission import Shortage
+from pykubelet.desired.roster.load import CountedPods, Load
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionVerdict, Entry, RosterState
 from pykubelet.desired.roster.preemption import PREEMPTED, NoVictims, PreemptionCandidate, choose_victims
 
@@ -134,15 +135,16 @@ def settle(
         return replace(state, entries=entries), tuple(recorder)
     if not facts.node.allocatable:
         return replace(state, entries=_hold_all(entries, undecided, NODE_UNKNOWN, wall)), tuple(recorder)
-    if facts.observed.listed_at is None and not _all_fit(entries, undecided, facts):
-        return replace(state, entries=_hold_all(entries, undecided, UNLISTED, wall)), tuple(recorder)
-    load = load_now(entries, facts)
+    counted = counted_now(state.counted, entries, facts)
+    if facts.observed.listed_at is None and not _all_fit(counted.load, undecided, facts):
+        held = _hold_all(entries, undecided, UNLISTED, wall)
+        return replace(state, entries=held, counted=counted), tuple(recorder)
     for entry in sorted(undecided, key=lambda entry: _rank(entry, facts.observed)):
         trace = trace_of(entry.item.pod, entry.ref.uid, facts.observed)
-        judgement = _judge(entry, trace, load, facts)
+        judgement = _judge(entry, trace, counted.load, facts)
         if isinstance(judgement, _Lacks):
             recorder.extend(_preempt(entries, entry, judgement.shortages, facts, (now, wall)))
-            load = load_now(entries, facts)
+            counted = counted_now(counted, entries, facts)
         else:
             if isinstance(judgement, _Place):
                 placing = replace(entry, refusal=judgement.refusal)
@@ -152,8 +154,8 @@ def settle(
             if isinstance(judgement, _Hold) and judgement.asks:
                 entries[entry.ref.uid] = replace(entries[entry.ref.uid], asked_at=now)
             if counts(entries[entry.ref.uid], facts):
-                load = load.plus(entry.demand)
-    return replace(state, entries=entries), tuple(recorder)
+                counted = counted.plus(entry.ref.uid, entry.demand)
+    return replace(state, entries=entries, counted=counted), tuple(recorder)
 
 
 def _end_preemptions(
@@ -283,14 +285,13 @@ def counts(entry: Entry, facts: AdmissionFacts) -> bool:
     return lifecycle.stage_since == entry.rejected_since  # it was rejected then, and is admitted now
 
 
-def load_now(entries: Mapping[PodUID, Entry], facts: AdmissionFacts) -> Load:
-    """The load of all pods that count against the capacity now."""
-    return admission.load_of(entry.demand for entry in entries.values() if counts(entry, facts))
+def counted_now(before: CountedPods, entries: Mapping[PodUID, Entry], facts: AdmissionFacts) -> CountedPods:
+    """The pods that count against the capacity now. `before`: those of an earlier decision."""
+    return before.with_demands({uid: entry.demand for uid, entry in entries.items() if counts(entry, facts)})
 
 
-def _all_fit(entries: Entries, undecided: list[Entry], facts: AdmissionFacts) -> bool:
+def _all_fit(load: Load, undecided: list[Entry], facts: AdmissionFacts) -> bool:
     """Whether all undecided pods fit, so that their order does not matter."""
-    load = load_now(entries, facts)
     for entry in undecided:
         judgement = _judge(entry, Trace.NONE, load, facts)
         if isinstance(judgement, _Lacks) or (isinstance(judgement, _Refuse) and not judgement.firm):

@@ -153,7 +153,7 @@ class RosterLoop:
         if any(kube_event.reason == EVENT_PREEMPTING for kube_event in recorder):
             count_preemptions(self._state.entries, state.entries)
         if facts.node.allocatable:
-            entries, recorder = settle_sizes(state.entries, facts, wall)
+            entries, recorder = settle_sizes(state.entries, state.counted, facts, wall)
             kube_events.extend(recorder)
             if recorder:
                 count_resizes(state.entries, entries)

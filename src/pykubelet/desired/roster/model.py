@@ -18,6 +18,7 @@ from pykubelet.base.model.reasons import RESIZE_DEFERRED
 from pykubelet.base.model.roster import ManifestProblem, NameHolder, Rejection, RosterPod, SourceChanged
 from pykubelet.config.settings import Settings
 from pykubelet.desired.roster.kept_size import KeptSize
+from pykubelet.desired.roster.load import CountedPods, Demand
 
 
 class AdmissionRules(Value):
@@ -67,30 +68,6 @@ def admission_rules(settings: Settings, kernel: tuple[int, int], *, app_armor: b
         compares_taints=settings.enabled("TaintTolerationComparisonOperators"),
         features=frozenset(settings.declared_features) if settings.enabled("NodeDeclaredFeatures") else None,
     )
-
-
-class HostPort(Value):
-    """A port of the node; `ip` 0.0.0.0 means all addresses."""
-
-    protocol: str
-    port: int
-    ip: str
-
-    @property
-    def number(self) -> tuple[str, int]:
-        """The port without its address."""
-        return self.protocol, self.port
-
-
-class Demand(Value):
-    """What a pod requests from the node: `cpu` in millicores, other resources in whole units."""
-
-    requests: Mapping[str, int] = field(default_factory=dict)
-    ports: frozenset[HostPort] = frozenset()
-
-    def of(self, resource: str) -> int:
-        """The amount of a resource; 1 for `pods`."""
-        return 1 if resource == "pods" else self.requests.get(resource, 0)
 
 
 class AdmissionVerdict(StrEnum):
@@ -149,7 +126,7 @@ class RosterState(Value):
     before the agent's start. `clashes`: pods that were left out because another pod has their name or UID. `quarantined`: the pods that
     are not decided for a time.
 
-    `mirrors`: as in `Roster`.
+    `mirrors`: as in `Roster`. `counted`: the pods that counted against the capacity at the last decision.
     """
 
     sources: Mapping[str, SourceChanged] = field(default_factory=dict)
@@ -160,6 +137,7 @@ class RosterState(Value):
     kept: Mapping[PodUID, KeptSize] = field(default_factory=dict)
     mirrors: Mapping[str, Pod] | None = None
     quarantined: frozenset[PodUID] = frozenset()
+    counted: CountedPods = field(default_factory=CountedPods)
 
     @property
     def node_asked_at(self) -> float | None:

@@ -19,7 +19,7 @@ from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.reasons import VOLUME_ATTACHMENT_LIMIT_EXCEEDED
 from pykubelet.base.model.roster import is_static
-from pykubelet.desired.roster.decide import load_now, would_admit
+from pykubelet.desired.roster.decide import counted_now, would_admit
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionVerdict, Entry, RosterState
 
 #: The pauses between attempts to place a pod that the resource managers have rejected.
@@ -41,7 +41,8 @@ def readmit(state: RosterState, facts: AdmissionFacts, now: float, wall: float) 
     waiting = [entry for entry in state.entries.values() if is_readmissible(entry)]
     if not waiting or not facts.node.allocatable:
         return state
-    entries, load = dict(state.entries), load_now(state.entries, facts)
+    entries, counted = dict(state.entries), counted_now(state.counted, state.entries, facts)
+    load = counted.load
     for entry in sorted(waiting, key=lambda entry: entry.order):
         uid = entry.ref.uid
         lifecycle = facts.lifecycles.pods.get(uid)
@@ -57,7 +58,7 @@ def readmit(state: RosterState, facts: AdmissionFacts, now: float, wall: float) 
         if would_admit(entry, load, facts):
             entries[uid] = _anew(entry, lifecycle, wall)
             load = load.plus(entry.demand)
-    return replace(state, entries=entries)
+    return replace(state, entries=entries, counted=counted)
 
 
 def free_at(entry: Entry) -> float:

@@ -41,8 +41,9 @@ from pykubelet.base.model.sizing import (
     size_of,
 )
 from pykubelet.desired.roster import admission
-from pykubelet.desired.roster.admission import Load, demand_of, load_of, refuse_under_pressure
-from pykubelet.desired.roster.decide import counts
+from pykubelet.desired.roster.admission import demand_of, refuse_under_pressure
+from pykubelet.desired.roster.decide import counted_now
+from pykubelet.desired.roster.load import CountedPods, Load
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, AdmissionVerdict, Entry
 
 Entries = dict[PodUID, Entry]
@@ -50,9 +51,9 @@ _NO_SWAP = "In-place resize of containers with swap is not supported."
 
 
 def settle_sizes(
-    before: Mapping[PodUID, Entry], facts: AdmissionFacts, wall: float
+    before: Mapping[PodUID, Entry], counted: CountedPods, facts: AdmissionFacts, wall: float
 ) -> tuple[Mapping[PodUID, Entry], tuple[KubeEvent, ...]]:
-    """Allocate the sizes that fit, and note those that do not. `wall`: seconds since the epoch."""
+    """Allocate the sizes that fit, and note those that do not. `counted`: as in `RosterState`. `wall`: seconds since the epoch."""
     if not any(_is_of_interest(entry) for entry in before.values()):
         return before, ()
     entries = dict(before)
@@ -65,8 +66,8 @@ def settle_sizes(
         elif entry.item.pending is not None:
             entries[uid] = replace(entry, item=replace(entry.item, pending=None))
     for entry in sorted(waiting, key=_rank):
-        load = load_of(e.demand for uid, e in entries.items() if uid != entry.ref.uid and counts(e, facts))
-        entry, events = _decided(entry, load, facts, wall)
+        counted = counted_now(counted, entries, facts)
+        entry, events = _decided(entry, counted.load_without(entry.ref.uid), facts, wall)
         entries[entry.ref.uid] = entry
         recorder.extend(events)
     return entries, tuple(recorder)

@@ -1,0 +1,108 @@
+"""The load of the node: what all pods that count against its capacity request together. Pure.
+
+A pod may have 10,000 ports and as many resources. So the sums are kept from one decision to the next, and a pod is added to them or taken
+away: the cost of a decision depends on the pods that it is about, and not on the specs of all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykubelet.base.kit.changes import changed_keys
+from pykubelet.base.kit.totals import Totals
+from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.ids import PodUID
+
+ALL_ADDRESSES = "0.0.0.0"
+
+
+class HostPort(Value):
+    """A port of the node. `number`: number and protocol, as 80/TCP. `ip`: 0.0.0.0 means all addresses."""
+
+    number: str
+    ip: str = ALL_ADDRESSES
+
+
+class Demand(Value):
+    """What a pod requests from the node: `cpu` in millicores, other resources in whole units."""
+
+    requests: Mapping[str, int] = field(default_factory=dict)
+    ports: frozenset[HostPort] = frozenset()
+
+    def of(self, resource: str) -> int:
+        """The amount of a resource; 1 for `pods`."""
+        return 1 if resource == "pods" else self.requests.get(resource, 0)
+
+
+#: Added to the amount of a number for each pod that has it on all addresses.
+_ON_ALL = 1 << 32
+_PortKey = HostPort | str
+
+
+class Load(Value):
+    """The sum of demands.
+
+    `ports`: under a number, how many pods have it on one address, and `_ON_ALL` for each that has it on all addresses; under a port of one
+    address, how many pods have it.
+    """
+
+    pods: int = 0
+    requests: Totals[str] = field(default_factory=Totals[str])
+    ports: Totals[_PortKey] = field(default_factory=Totals[_PortKey])
+
+    def plus(self, demand: Demand) -> Load:
+        """The load with one more pod."""
+        return Load(self.pods + 1, self.requests.plus(demand.requests), self.ports.plus(_amounts(demand)))
+
+    def minus(self, demand: Demand) -> Load:
+        """The load with one pod less."""
+        return Load(self.pods - 1, self.requests.minus(demand.requests), self.ports.minus(_amounts(demand)))
+
+    def has_taken(self, wanted: Demand) -> bool:
+        """Whether a wanted port is taken: ports of one number and protocol clash if their addresses are the same, or one means all."""
+        used = self.ports.of_each([port.number for port in wanted.ports])
+        shared = [(port, amount) for port, amount in zip(wanted.ports, used, strict=True) if amount]
+        if any(port.ip == ALL_ADDRESSES or amount >= _ON_ALL for port, amount in shared):
+            return True
+        return any(self.ports.of_each([port for port, _ in shared]))
+
+
+def _amounts(demand: Demand) -> dict[_PortKey, int]:
+    """What a demand adds to `Load.ports`."""
+    amounts: dict[_PortKey, int] = {}
+    for port in demand.ports:
+        if port.ip == ALL_ADDRESSES:
+            amounts[port.number] = amounts.get(port.number, 0) + _ON_ALL
+        else:
+            amounts[port.number] = amounts.get(port.number, 0) + 1
+            amounts[port] = 1
+    return amounts
+
+
+class CountedPods(Value):
+    """The pods that count against the capacity, and their load."""
+
+    demands: Mapping[PodUID, Demand] = field(default_factory=dict)
+    load: Load = field(default_factory=Load)
+
+    def with_demands(self, demands: Mapping[PodUID, Demand]) -> CountedPods:
+        """These pods instead; only those that differ are counted anew."""
+        load = self.load
+        changed = changed_keys(self.demands, demands)
+        if not changed:
+            return self
+        for uid in changed:
+            if (old := self.demands.get(uid)) is not None:
+                load = load.minus(old)
+            if (new := demands.get(uid)) is not None:
+                load = load.plus(new)
+        return CountedPods(demands, load)
+
+    def plus(self, uid: PodUID, demand: Demand) -> CountedPods:
+        """These pods and one that does not count yet."""
+        return CountedPods({**self.demands, uid: demand}, self.load.plus(demand))
+
+    def load_without(self, uid: PodUID) -> Load:
+        """The load of all pods but this one."""
+        demand = self.demands.get(uid)
+        return self.load if demand is None else self.load.minus(demand)

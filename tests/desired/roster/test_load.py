@@ -1,0 +1,74 @@
+"""What the pods of a node request together: what a pod costs when there are many others, and what is free when pods have left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from desired.roster.wants import Desk, facts, make_pod, observe, running
+from support.cost import count_instructions
+
+from pykubelet.base.api.core import Pod
+
+ENTRIES = 100
+PORT_80 = [{"containerPort": 1, "hostPort": 80}]
+
+
+def with_ports(number: int) -> Pod:
+    """Its ports have the numbers of all other pods, on an address of its own."""
+    address = f"10.0.{number >> 8}.{number & 255}"
+    ports = [{"containerPort": n, "hostPort": n, "hostIP": address} for n in range(1, ENTRIES + 1)]
+    return make_pod(f"p{number}", ports=ports)
+
+
+def with_resources(number: int) -> Pod:
+    requests = {f"example.com/r{number}-{n}": 1 for n in range(ENTRIES)}
+    resources = {"requests": requests, "limits": requests}
+    return make_pod(f"p{number}", containers=[{"name": "app", "image": "busybox", "resources": resources}])
+
+
+KINDS = pytest.mark.parametrize("make", [with_ports, with_resources])
+
+
+@KINDS
+def test_a_pod_costs_the_same_whatever_the_others_request(make: Callable[[int], Pod]) -> None:
+    def admit_beside(count: int) -> int:
+        pods, desk = [make(number) for number in range(count + 1)], Desk(("api",))
+        desk.send(*pods[:-1], source="api")
+        cost = count_instructions(lambda: desk.send(*pods, source="api"))
+        assert all(pod.rejection is None for pod in desk.roster.pods.values())
+        return cost
+
+    assert admit_beside(80) < 1.5 * admit_beside(40)
+
+
+@KINDS
+def test_many_pods_at_once_are_admitted_in_linear_time(make: Callable[[int], Pod]) -> None:
+    def admit(count: int) -> int:
+        pods, desk = [make(number) for number in range(count)], Desk(("api",))
+        return count_instructions(lambda: desk.send(*pods, source="api"))
+
+    assert admit(80) < 2.5 * admit(40)
+
+
+def refused(desk: Desk, *pods: Pod, **circumstances: Any) -> list[str]:
+    """The names of the pods that are rejected for their ports."""
+    roster = desk.send(*pods, source="api", at=facts(**circumstances))
+    return [
+        uid for uid, pod in roster.pods.items() if pod.rejection is not None and pod.rejection.reason == "NodePorts"
+    ]
+
+
+def test_a_port_is_free_again_when_its_pod_has_left() -> None:
+    desk, first, second, third = Desk(("api",)), *(make_pod(name, ports=PORT_80) for name in ("a", "b", "c"))
+    assert refused(desk, first, second) == ["b-1"]
+    assert refused(desk, second, third) == ["b-1"], "what was decided stays, and the port is free for another pod"
+
+
+def test_a_port_of_two_running_pods_is_taken_until_both_have_left() -> None:
+    desk, first, second, third = Desk(("api",)), *(make_pod(name, ports=PORT_80) for name in ("a", "b", "c"))
+    here = observe(running(first), running(second))
+    assert refused(desk, first, second, observed=here) == []
+    assert refused(desk, second, third, observed=here) == ["c-1"]
+    assert refused(desk, make_pod("d", ports=PORT_80), observed=here) == []
