@@ -94,3 +94,25 @@ async def test_overflow_is_reported(watcher: Watcher, tmp_path: Path) -> None:
             if EventKind.OVERFLOW in event.kinds:
                 assert event.path == ""
                 return
+
+
+async def test_a_directory_with_a_new_path_is_still_watched_when_the_old_path_is_not(
+    watcher: Watcher, tmp_path: Path
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    watcher.add(str(old))
+    old.rename(new)
+    watcher.add(str(new), EventKind.CREATE)
+    watcher.remove(str(old))
+    (new / "f").touch()
+    events = await next_events(watcher, 2)
+    assert [(event.path, event.name) for event in events if event.name] == [(str(new), "f")]
+
+
+def test_a_closed_watcher_begins_no_watch(tmp_path: Path) -> None:
+    watcher = Watcher()
+    watcher.close()
+    with pytest.raises(HostError) as caught:
+        watcher.begin(str(tmp_path))
+    assert caught.value.errno_name == "EBADF"

@@ -2,7 +2,8 @@
 
 Owns: when to scan. File events are only hints: each leads to a scan of the whole path (`manifests.py`). A periodic scan is
 the safety net. A missing path is an empty set; its nearest existing parent is watched until it is back. A lost watch is
-begun again. Posts `SourceChanged` with the whole set after each change, and once at the beginning.
+begun again. Watches are opened in a thread, as files are read. Posts `SourceChanged` with the whole set after each change,
+and once at the beginning.
 
 In a directory, invalid files are left out and reported. If the path is a single invalid file, it is reported and the set
 is kept as it was. If that file was never valid, the set is not known yet, and no running pod is killed because of it.
@@ -27,7 +28,7 @@ from pykubelet.base.model.labels import SOURCE_FILE
 from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged
 from pykubelet.desired.sources.decode import ManifestRules
-from pykubelet.desired.sources.manifests import SETTLE_S, Manifests, ManifestScan
+from pykubelet.desired.sources.manifests import SETTLE_S, Manifests, ManifestScan, NoAnswerError
 from pykubelet.desired.sources.reading import log_new
 from pykubelet.desired.sources.seen import FirstSeen
 from pykubelet.edges.host.fs.errors import HostError
@@ -85,20 +86,20 @@ class FileSource:
         events: Mailbox[_Event] = Mailbox("manifest events")
         async with Supervisor("file source") as tasks:
             try:
-                self._begin_watch()
+                await self._begin_watch()
                 tasks.start_root("manifest watch", self._keep_watch(events))
                 await self._follow(events)
             finally:
                 await tasks.stop()
                 self._end_watch()
 
-    def _begin_watch(self) -> None:
+    async def _begin_watch(self) -> None:
         try:
             self._watcher = self._make_watcher()
         except HostError as error:
             self._log_unwatched(self._path, error)
         else:
-            self._watch(self._watcher)
+            await self._watch(self._watcher)
 
     def _end_watch(self) -> None:
         if self._watcher is not None:
@@ -115,7 +116,7 @@ class FileSource:
             now = self._clock.monotonic()
             pause = RESTART.raised(pause, now, now)
             await asyncio.sleep(pause.delay_s)
-            self._begin_watch()
+            await self._begin_watch()
             if self._watcher is not None:
                 self._unwatchable = ""
                 log.info("manifests are watched again", path=self._path)
@@ -144,7 +145,7 @@ class FileSource:
             self._manifests.note_removed(self._names_removed(received) - renames.keys())
             self._manifests.note_renamed(renames)
             if self._watcher is not None and touched is None:
-                self._watch(self._watcher)
+                await self._watch(self._watcher)
 
     def _names_closed(self, events: list[_Event]) -> set[str]:
         """The names of files that their writers have closed or moved into place."""
@@ -194,25 +195,42 @@ class FileSource:
         self._seen.forget(again)
         return self._seen.mark(scan.pods, self._clock.wall())
 
-    def _watch(self, watcher: Watcher) -> None:
+    async def _watch(self, watcher: Watcher) -> None:
         """Watch the path itself, and the nearest existing directory above it; end other watches.
 
         The watch of the parent shows when the path is replaced. A single file is only watched through its parent.
         """
-        wanted = {self._path} if _is_dir(self._path) else set[str]()
-        parent = os.path.dirname(self._path)
-        while parent != "/" and not _is_dir(parent):
-            parent = os.path.dirname(parent)
-        wanted.add(parent)
-        for path in self._watched - wanted:
+        try:
+            found = await self._manifests.on_disk(lambda: _open_watches(watcher, self._path))
+        except NoAnswerError as error:
+            self._log_unwatched(self._path, error)
+            return
+        if watcher is not self._watcher:
+            return  # it was lost meanwhile
+        for path, watch in found.items():
+            if isinstance(watch, int):
+                watcher.note(path, watch)
+            elif not watch.is_not_found:
+                self._log_unwatched(path, watch)
+        for path in self._watched - found.keys():
             watcher.remove(path)
-        for path in wanted:
-            try:
-                watcher.add(path, DIRECTORY_CHANGES if path == self._path else PARENT_CHANGES)
-            except HostError as error:
-                if not error.is_not_found:
-                    self._log_unwatched(path, error)
-        self._watched = wanted
+        self._watched = set(found)
+
+
+def _open_watches(watcher: Watcher, path: str) -> dict[str, int | HostError]:
+    """The watches of a path and of its nearest existing directory, or why there is none. In a thread."""
+    own = (path,) if _is_dir(path) else ()
+    parent = os.path.dirname(path)
+    while parent != "/" and not _is_dir(parent):
+        parent = os.path.dirname(parent)
+    return {one: _open_watch(watcher, one, one == path) for one in (*own, parent)}
+
+
+def _open_watch(watcher: Watcher, path: str, is_whole: bool) -> int | HostError:
+    try:
+        return watcher.begin(path, DIRECTORY_CHANGES if is_whole else PARENT_CHANGES)
+    except HostError as error:
+        return error
 
 
 def _is_dir(path: str) -> bool:

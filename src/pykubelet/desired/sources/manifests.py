@@ -66,7 +66,7 @@ class ManifestScan(Value):
     remarks: tuple[Remark, ...] = ()
 
 
-class _NoAnswerError(Exception):
+class NoAnswerError(Exception):
     """A file system does not answer in time."""
 
 
@@ -127,23 +127,22 @@ class Manifests:
         """
         try:
             return await self._scan(closed, settle, touched)
-        except _NoAnswerError:
-            reason = f"its file system has not answered for {DISK_DEADLINE_S:g} s"
-            return ManifestScan(problems=(problem(file_origin(self._path), "", reason),), unsettled=True, keep=True)
+        except NoAnswerError as error:
+            return ManifestScan(problems=(problem(file_origin(self._path), "", str(error)),), unsettled=True, keep=True)
 
-    async def _on_disk(self, work: Callable[[], T]) -> T:
-        """Do file work in a thread. Raises its HostError; _NoAnswerError if it does not end in time."""
+    async def on_disk(self, work: Callable[[], T]) -> T:
+        """Do file work in a thread. Raises its HostError; NoAnswerError if it does not end in time."""
         outcome = await self._flight.run_next(f"manifests {self._path}", work, DISK_DEADLINE_S)
         match outcome:
             case Done(value=value):
                 return value
             case Failed(error=error):
                 raise error
-        raise _NoAnswerError
+        raise NoAnswerError(f"its file system has not answered for {DISK_DEADLINE_S:g} s")
 
     async def _scan(self, closed: Set[str], settle: bool, touched: Set[str] | None) -> ManifestScan:
         try:
-            at_path = await self._on_disk(lambda: stat_file(self._path))
+            at_path = await self.on_disk(lambda: stat_file(self._path))
         except HostError as error:
             return ManifestScan(problems=(problem(file_origin(self._path), "", str(error)),), keep=True)
         if at_path is None:
@@ -163,7 +162,7 @@ class Manifests:
         folder = os.path.dirname(self._path)
         new_names = [one.new_name for one in self._renames.values()]
         self._keep_renames(
-            await self._on_disk(
+            await self.on_disk(
                 lambda: [name for name in new_names if stat_file(os.path.join(folder, name)) is not None]
             )
         )
@@ -193,7 +192,7 @@ class Manifests:
     async def _scan_directory(self, closed: Set[str], settle: bool, touched: Set[str] | None) -> ManifestScan:
         wall_s = self._clock.wall()
         try:
-            entries = await self._on_disk(lambda: list_dir(self._path))
+            entries = await self.on_disk(lambda: list_dir(self._path))
         except HostError as error:
             if error.is_not_found:
                 self._known.clear()
@@ -214,7 +213,7 @@ class Manifests:
                 known[path] = self._known[path]
             else:
                 changed.append(path)
-        for path, stat in await self._on_disk(lambda: [(one, _stat(one)) for one in changed]):
+        for path, stat in await self.on_disk(lambda: [(one, _stat(one)) for one in changed]):
             if isinstance(stat, HostError):
                 problems.append(problem(file_origin(path), "", str(stat)))
                 continue
@@ -273,7 +272,7 @@ class Manifests:
         if stat.size > MAX_BYTES:
             return ManifestContent(key, (), (too_large(origin),))
         try:
-            data = await self._on_disk(lambda: read_bytes(path, MAX_BYTES))
+            data = await self.on_disk(lambda: read_bytes(path, MAX_BYTES))
         except HostError as error:
             if error.is_not_found:
                 return None

@@ -6,9 +6,13 @@ again. An overflow is an event too (`EventKind.OVERFLOW`): then everything must 
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
+import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Flag
 from types import TracebackType
 
@@ -77,6 +81,9 @@ class Watcher:
         self._watches: dict[str, int] = {}
         self._removed: dict[int, str] = {}
         self._unread: deque[FileEvent] = deque()
+        self._lock = threading.Lock()  # for the three below; never locked while a file system is awaited
+        self._users = 0
+        self._is_closed = False
 
     def __enter__(self) -> Watcher:
         return self
@@ -88,8 +95,20 @@ class Watcher:
 
     def add(self, path: str, mask: EventKind = DIRECTORY_CHANGES) -> None:
         """Watch `path`. A second call replaces its mask. Raises HostError if `path` does not exist or no watches are left."""
-        with translating("watch", path):
-            watch = libc.inotify_add_watch(self._descriptor, path, (mask & _ASKABLE).value)
+        self.note(path, self.begin(path, mask))
+
+    def begin(self, path: str, mask: EventKind = DIRECTORY_CHANGES) -> int:
+        """The part of `add` that waits for the file system, for any thread. Returns the watch, which `note` takes.
+
+        Until then, the path of its events is empty. Raises HostError as `add` does, also if this is closed.
+        """
+        with translating("watch", path), self._in_use() as descriptor:
+            return libc.inotify_add_watch(descriptor, path, (mask & _ASKABLE).value)
+
+    def note(self, path: str, watch: int) -> None:
+        """Note the watch of a path. It replaces the one that the path has, and does nothing if this is closed."""
+        if self._is_closed:
+            return
         if self._watches.get(path) not in (None, watch):
             self.remove(path)  # another directory has replaced the one that was watched
         self._watches[path] = watch
@@ -97,7 +116,7 @@ class Watcher:
     def remove(self, path: str) -> None:
         """Stop watching `path`. Does nothing if it is not watched."""
         watch = self._watches.pop(path, None)
-        if watch is None:
+        if watch is None or watch in self._watches.values():  # the directory may have got another path
             return
         self._removed[watch] = path
         try:
@@ -110,9 +129,28 @@ class Watcher:
         return path in self._watches
 
     def close(self) -> None:
-        """Close the descriptor. No task may be waiting on the iterator."""
+        """Close the descriptor, once no thread uses it any more. No task may be waiting on the iterator."""
         self._watches.clear()
-        if self._descriptor >= 0:
+        with self._lock:
+            self._is_closed = True
+            self._close_unused()
+
+    @contextmanager
+    def _in_use(self) -> Iterator[int]:
+        """The descriptor, which stays open meanwhile: another file could get its number. Raises OSError if it is closed."""
+        with self._lock:
+            if self._is_closed:
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+            self._users += 1
+        try:
+            yield self._descriptor
+        finally:
+            with self._lock:
+                self._users -= 1
+                self._close_unused()
+
+    def _close_unused(self) -> None:
+        if self._is_closed and not self._users and self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
