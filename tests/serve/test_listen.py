@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -53,3 +54,23 @@ def test_a_request_that_is_being_answered_at_the_end_is_no_error(
 
     asyncio.run(main())
     assert not errors
+
+
+async def test_a_socket_file_of_a_process_that_accepts_nothing_is_not_replaced(tmp_path: Path) -> None:
+    """The detector of blocking calls fails this test if the agent waits for the other process."""
+
+    async def answer(_: Request, __: ServedConnection) -> Answer:
+        raise AssertionError
+
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as other, socket.socket(socket.AF_UNIX) as waiting:
+        other.bind(str(path))
+        other.listen(0)
+        waiting.connect(str(path))
+        before = path.stat()
+        async with Supervisor("test") as supervisor:
+            task = supervisor.start_root("socket", serve_socket(answer, str(path), retry_s=0.0))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not task.done()
+        assert path.stat().st_ino == before.st_ino

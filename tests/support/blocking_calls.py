@@ -50,9 +50,13 @@ CALLS = frozenset(
 )
 #: Files that are not on a disk.
 KERNEL = ("/proc/", "/sys/", "/dev/null/", "/dev/urandom/")
+#: Calls that wait for another process, which no reason makes right on the loop's thread of an agent that runs.
+WAITING = frozenset(one for one in CALLS if one.startswith(("socket.", "time.")))
+#: The only function that may wait for other processes.
+START = "app/wiring.py:start"
 #: Functions of the product whose calls, direct or not, are allowed on the loop's thread, with the reason.
 ALLOWED = {
-    "app/wiring.py:start": "the start of the agent; nothing runs yet",
+    START: "the start of the agent; nothing runs yet",
     "edges/host/services/process.py:_start": "forks and executes; the program is on the disk of the agent's own program",
     "serve/listen.py:_serve_socket": "makes the socket when the agent starts and removes it when it ends",
 }
@@ -109,7 +113,8 @@ class BlockingCalls:
         if _never_waits(event, arguments):
             return
         frames = self._responsible(frame)
-        if frames and not any(f"{_module(one)}:{one.f_code.co_name}" in ALLOWED for one in frames):
+        allowed = {START} if event in WAITING else ALLOWED
+        if frames and not any(f"{_module(one)}:{one.f_code.co_name}" in allowed for one in frames):
             stack = "\n".join(f"    {_module(one)}:{one.f_lineno} {one.f_code.co_name}" for one in frames)
             self._found.append(f"{event} {arguments[0]!r} on the event loop's thread, by\n{stack}")
 

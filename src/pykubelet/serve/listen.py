@@ -198,14 +198,15 @@ async def _serve_socket(serve: Serve, path: str, what: str) -> None:
 
 
 def _is_answered(path: str) -> bool:
+    """Whether a process that is not dying listens on a socket file. Does not wait."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(0.2)
+        probe.setblocking(False)
         try:
             probe.connect(path)
         except (ConnectionRefusedError, FileNotFoundError):
             return False
         except OSError:
-            return True  # a process listens but is busy
+            return True  # a process listens, and has not accepted as many connections as the kernel keeps for it
         return not peer_is_dying(probe)
 
 
