@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import uuid
 
 import pytest
+from support.virtual_time import VirtualLoop
 
 from pykubelet.base.kit import flight as flight_module
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight, Uncertain
@@ -82,6 +84,47 @@ async def test_slow_work_keeps_others_waiting_for_a_moment_only() -> None:
     assert await asyncio.gather(*slow) == [Done(True)] * 6
     outcomes = await asyncio.gather(*(flight.run(f"more-{n}", lambda n=n: n, 60) for n in range(20)))  # type: ignore[misc]
     assert outcomes == [Done(n) for n in range(20)]
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("count", [50, 200])
+async def test_a_crowd_of_slow_work_keeps_others_waiting_for_about_a_second(count: int) -> None:
+    """As many pods with mounts that hang, and then one with a volume that is quick."""
+    name = uuid.uuid4().hex
+    loop, flight = asyncio.get_running_loop(), SingleFlight(name, workers=2)
+    assert isinstance(loop, VirtualLoop)
+    gate, begun = threading.Event(), threading.Semaphore(0)
+
+    def hang() -> None:
+        begun.release()
+        gate.wait()
+
+    loop.hung = {"quick", *(f"slow-{n}" for n in range(count))}
+    slow = [loop.create_task(flight.run(f"slow-{n}", hang, 60)) for n in range(count)]
+    quick = loop.create_task(flight.run("quick", begun.release, 60))
+    await asyncio.sleep(0)
+    seen, until = 0, loop.time() + 1.6
+    while loop.time() < until:
+        threads = sum(one.name.startswith(name) for one in threading.enumerate())
+        while seen < threads and begun.acquire(timeout=60):  # time passes only when each thread has begun its work
+            seen += 1
+        await asyncio.sleep(flight_module.HOLD_S)
+    assert seen == count + 1
+    gate.set()
+    loop.hung.clear()
+    assert await asyncio.gather(quick, *slow) == [Done(None)] * (count + 1)
+
+
+async def test_the_threads_that_a_crowd_has_needed_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flight_module, "HOLD_S", 0.01)
+    name = uuid.uuid4().hex
+    flight, together = SingleFlight(name, workers=2), threading.Barrier(20)
+    assert len(await asyncio.gather(*(flight.run(f"slow-{n}", together.wait, 60) for n in range(20)))) == 20
+    for _ in range(2000):  # idle threads that are not too many stay for longer
+        if sum(one.name.startswith(name) for one in threading.enumerate()) <= 2:
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("threads are left that only a crowd needs")
 
 
 async def test_stuck_threads_do_not_take_the_place_of_others() -> None:

@@ -4,7 +4,9 @@ A thread cannot be cancelled: a `mount` or `stat` on a dead file system hangs. S
 most one per key. The waiter gives up at its deadline with `Uncertain`. Until the stuck thread returns, every further call
 for that key is `Uncertain` at once, so that two pieces of work never overlap. Threads that are stuck, or merely slow while
 others wait for a worker, do not count against the limit of workers: volumes that hang never delay others, not even before
-their deadline. Work that may take long calls `renew`. Daemon threads do not hold up the end of the process.
+their deadline. For each slow one, two more workers may start, so a crowd of them delays others for about a second, and not
+for a time that grows with the crowd; these workers end soon after it. Work that may take long calls `renew`. Daemon threads
+do not hold up the end of the process.
 """
 
 from __future__ import annotations
@@ -22,6 +24,10 @@ IDLE_END_S = 30.0
 AGAIN_S = 0.02
 #: The time for which a piece of work may occupy a worker that others wait for: seconds.
 HOLD_S = 0.25
+#: The part of it that is enough: threads begin a moment after the timers that find them slow.
+_NEARLY = 0.9
+#: Workers that may start for each slow piece of work: of a crowd, three times as many pieces have begun after each `HOLD_S`.
+WORKERS_PER_SLOW = 2
 
 
 class Done(Value, Generic[T]):
@@ -155,15 +161,21 @@ class SingleFlight:
             if key not in self._running or key in self._begun:
                 return
             now = loop.time()
-            slow = [other for other, since in self._begun.items() if since <= now - HOLD_S and other not in self._aside]
-            for other in slow:
-                self._aside.add(other)
-                self._grow()
+            latest = now - _NEARLY * HOLD_S
+            slow = [other for other, since in self._begun.items() if since <= latest and other not in self._aside]
+            self._aside.update(slow)
+            while self._grow():
+                pass
         loop.call_later(HOLD_S, self._relieve, loop, key)
+
+    @property
+    def _limit(self) -> int:
+        """How many workers may be at work beside those that are slow. Work that has missed its deadline allows no more."""
+        return max(self._workers, WORKERS_PER_SLOW * (len(self._aside) - len(self._marked)))
 
     def _grow(self) -> bool:
         """Start one more worker if there is work for it and the limit allows it. Returns whether one was started."""
-        if len(self._running) > self._live and self._live - len(self._aside) < self._workers:
+        if len(self._running) > self._live and self._live - len(self._aside) < self._limit:
             self._live += 1
             self._made += 1
             threading.Thread(target=self._work, name=f"{self._name}-{self._made}", daemon=True).start()
@@ -172,8 +184,13 @@ class SingleFlight:
 
     def _work(self) -> None:
         while True:
+            with self._lock:
+                beside = self._live - len(self._aside)
+                if beside > self._limit:
+                    self._live -= 1
+                    return
             try:
-                job = self._queue.get(timeout=IDLE_END_S)
+                job = self._queue.get(timeout=HOLD_S if beside > self._workers else IDLE_END_S)
             except Empty:
                 with self._lock:
                     if self._queue.empty():
