@@ -10,6 +10,7 @@ from desired.roster.wants import Desk, facts, make_pod, observe, running
 from support.cost import count_instructions
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.model.roster import pod_ref
 
 ENTRIES = 100
 PORT_80 = [{"containerPort": 1, "hostPort": 80}]
@@ -72,3 +73,16 @@ def test_a_port_of_two_running_pods_is_taken_until_both_have_left() -> None:
     assert refused(desk, first, second, observed=here) == []
     assert refused(desk, second, third, observed=here) == ["c-1"]
     assert refused(desk, make_pod("d", ports=PORT_80), observed=here) == []
+
+
+def test_a_deferred_resize_is_tried_again_without_a_look_at_the_ports_of_pods() -> None:
+    def try_again(count: int) -> int:
+        ports = [{"containerPort": n, "hostPort": n} for n in range(1, count + 1)]
+        desk = Desk(("api",))
+        desk.send(make_pod(cpu="500m", ports=ports), make_pod("other", cpu="500m"), source="api")
+        larger = make_pod(cpu="600m", ports=ports, metadata={"generation": 2})
+        roster = desk.send(larger, make_pod("other", cpu="500m"), source="api")
+        assert roster.pods[pod_ref(larger).uid].pending is not None
+        return count_instructions(desk.settle_again)
+
+    assert try_again(1000) == try_again(10)

@@ -111,8 +111,8 @@ class Desk:
         self.state = readmit(self.state, at or facts(), now, wall)
         self.state, recorder = settle(self.state, at or facts(), now, wall)
         self._note(recorder)
-        entries, recorder = settle_sizes(self.state.entries, self.state.counted, at or facts(), wall)
-        self.state = replace(self.state, entries=entries)
+        entries, counted, recorder = settle_sizes(self.state.entries, self.state.counted, at or facts(), wall)
+        self.state = replace(self.state, entries=entries, counted=counted)
         self._note(recorder)
         self.roster = roster_of(self.state, self.expected, self.roster)
         return self.roster

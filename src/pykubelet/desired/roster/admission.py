@@ -10,7 +10,7 @@ Source: the Kubernetes documentation "Pod Lifecycle" and "Assigning Pods to Node
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 
 from pykubelet.base.api.core import Pod, PodSpec, Quantity, Taint, Toleration
 from pykubelet.base.api.huge_pages import HUGE_PAGES
@@ -80,15 +80,19 @@ class Shortage(Value):
         return Rejection(f"OutOf{self.resource}", f"Node didn't have enough resource: {self.resource}, {text}")
 
 
-def demand_of(pod: Pod) -> Demand:
-    """The resources and host ports that a pod requests; no resources if they are too many, which is refused as the pod's excess.
+def requests_of(pod: Pod) -> Mapping[str, int]:
+    """The resources that a pod requests, as in `Demand`; none if they are too many, which is refused as the pod's excess.
 
     A pod with an invalid amount is refused, too, and requests nothing.
     """
     try:
-        requests = in_units(pod_requests(pod)) if has_countable_resources(pod) else {}
+        return in_units(pod_requests(pod)) if has_countable_resources(pod) else {}
     except QuantityError:
-        requests = {}
+        return {}
+
+
+def demand_of(pod: Pod) -> Demand:
+    """The resources and host ports that a pod requests."""
     containers = (*pod.spec.containers, *(c for c in pod.spec.initContainers if is_sidecar(c)))
     ports = frozenset(
         HostPort(f"{port.hostPort}/{port.protocol or 'TCP'}", port.hostIP or ALL_ADDRESSES)
@@ -96,7 +100,7 @@ def demand_of(pod: Pod) -> Demand:
         for port in container.ports
         if port.hostPort
     )
-    return Demand(requests, ports)
+    return Demand(requests_of(pod), ports)
 
 
 def unusable_in(pod: Pod) -> str:

@@ -103,6 +103,8 @@ class CountedPods(Value):
         return CountedPods({**self.demands, uid: demand}, self.load.plus(demand))
 
     def load_without(self, uid: PodUID) -> Load:
-        """The load of all pods but this one."""
+        """The load of all pods but this one, for its resize: its ports stay, because it keeps them."""
         demand = self.demands.get(uid)
-        return self.load if demand is None else self.load.minus(demand)
+        if demand is None:
+            return self.load
+        return Load(self.load.pods - 1, self.load.requests.minus(demand.requests), self.load.ports)

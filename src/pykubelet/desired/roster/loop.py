@@ -153,11 +153,11 @@ class RosterLoop:
         if any(kube_event.reason == EVENT_PREEMPTING for kube_event in recorder):
             count_preemptions(self._state.entries, state.entries)
         if facts.node.allocatable:
-            entries, recorder = settle_sizes(state.entries, state.counted, facts, wall)
+            entries, counted, recorder = settle_sizes(state.entries, state.counted, facts, wall)
             kube_events.extend(recorder)
             if recorder:
                 count_resizes(state.entries, entries)
-            state = state if entries is state.entries else replace(state, entries=entries)
+            state = state if entries is state.entries else replace(state, entries=entries, counted=counted)
         self._state = state
         if state.is_settled and not any(map(is_readmissible, state.entries.values())):
             self._unsettled.clear()

@@ -214,7 +214,9 @@ def _entry(state: RosterState, old: Entry | None, wanted: _Wanted, arrivals: int
         return old if old.origin == wanted.origin else replace(old, origin=wanted.origin)
     pod = without_excess(with_given_size(old, wanted.pod))
     item = replace(old.item, pod=pod, source=wanted.source)
-    return replace(old, item=item, demand=demand_of(pod), wanted=wanted.pod, origin=wanted.origin)
+    demand = demand_of(pod)
+    demand = old.demand if demand == old.demand else demand  # the same object is not counted anew
+    return replace(old, item=item, demand=demand, wanted=wanted.pod, origin=wanted.origin)
 
 
 def with_given_size(entry: Entry, pod: Pod) -> Pod:

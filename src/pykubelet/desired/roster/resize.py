@@ -41,9 +41,9 @@ from pykubelet.base.model.sizing import (
     size_of,
 )
 from pykubelet.desired.roster import admission
-from pykubelet.desired.roster.admission import demand_of, refuse_under_pressure
+from pykubelet.desired.roster.admission import refuse_under_pressure, requests_of
 from pykubelet.desired.roster.decide import counted_now
-from pykubelet.desired.roster.load import CountedPods, Load
+from pykubelet.desired.roster.load import CountedPods, Demand, Load
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, AdmissionVerdict, Entry
 
 Entries = dict[PodUID, Entry]
@@ -52,25 +52,25 @@ _NO_SWAP = "In-place resize of containers with swap is not supported."
 
 def settle_sizes(
     before: Mapping[PodUID, Entry], counted: CountedPods, facts: AdmissionFacts, wall: float
-) -> tuple[Mapping[PodUID, Entry], tuple[KubeEvent, ...]]:
+) -> tuple[Mapping[PodUID, Entry], CountedPods, tuple[KubeEvent, ...]]:
     """Allocate the sizes that fit, and note those that do not. `counted`: as in `RosterState`. `wall`: seconds since the epoch."""
     if not any(_is_of_interest(entry) for entry in before.values()):
-        return before, ()
+        return before, counted, ()
     entries = dict(before)
     recorder: list[KubeEvent] = []
-    waiting: list[Entry] = []
+    waiting: list[tuple[Entry, Demand]] = []
     for uid, entry in before.items():
         entry = entries[uid] = _followed_up(entry, facts)
         if _wants_other_size(entry, facts):
-            waiting.append(entry)
+            waiting.append((entry, Demand(requests_of(entry.wanted or entry.item.pod))))
         elif entry.item.pending is not None:
             entries[uid] = replace(entry, item=replace(entry.item, pending=None))
-    for entry in sorted(waiting, key=_rank):
+    for entry, wanted in sorted(waiting, key=_rank):
         counted = counted_now(counted, entries, facts)
-        entry, events = _decided(entry, counted.load_without(entry.ref.uid), facts, wall)
+        entry, events = _decided(entry, wanted, counted.load_without(entry.ref.uid), facts, wall)
         entries[entry.ref.uid] = entry
         recorder.extend(events)
-    return entries, tuple(recorder)
+    return entries, counted_now(counted, entries, facts), tuple(recorder)
 
 
 def _is_of_interest(entry: Entry) -> bool:
@@ -103,30 +103,28 @@ def _wants_other_size(entry: Entry, facts: AdmissionFacts) -> bool:
     return not same_size(size_of(pod), size_of(entry.item.pod))
 
 
-def _rank(entry: Entry) -> tuple[bool, int, bool, float]:
+def _rank(waiting: tuple[Entry, Demand]) -> tuple[bool, int, bool, float]:
+    entry, wanted = waiting
     pod = entry.wanted if entry.wanted is not None else entry.item.pod
     since = entry.item.pending.since if entry.item.pending is not None else float("inf")
-    return _asks_for_more(entry), -(pod.spec.priority or 0), qos_class(pod) is not QOSClass.GUARANTEED, since
+    is_larger = any(wanted.of(name) > entry.demand.of(name) for name in ("cpu", "memory"))
+    return is_larger, -(pod.spec.priority or 0), qos_class(pod) is not QOSClass.GUARANTEED, since
 
 
-def _asks_for_more(entry: Entry) -> bool:
-    if entry.wanted is None:
-        return False
-    new = demand_of(entry.wanted)
-    return any(new.of(name) > entry.demand.of(name) for name in ("cpu", "memory"))
-
-
-def _decided(entry: Entry, load: Load, facts: AdmissionFacts, wall: float) -> tuple[Entry, list[KubeEvent]]:
+def _decided(
+    entry: Entry, wanted: Demand, load: Load, facts: AdmissionFacts, wall: float
+) -> tuple[Entry, list[KubeEvent]]:
+    """The entry with the new size, or with the reason against it. `wanted`: its resources; a resize is about no ports."""
     pod = entry.wanted
     assert pod is not None
-    demand = demand_of(pod)
     infeasible = _infeasible(pod, entry.item.pod, facts.rules)
-    refusal = Rejection(RESIZE_INFEASIBLE, infeasible) if infeasible else _refusal(pod, load, facts)
+    refusal = Rejection(RESIZE_INFEASIBLE, infeasible) if infeasible else _refusal(pod, wanted, load, facts)
     generation = pod.metadata.generation or 0
     if refusal is None:
         change = entry.item.change or SizeChange(size_of(entry.item.pod))
         item = replace(entry.item, pod=pod, pending=None, change=replace(change, at=wall))
         words = size_in_words("Pod resize started", pod, generation)
+        demand = replace(entry.demand, requests=wanted.requests)
         return replace(entry, item=item, demand=demand), [normal(EVENT_RESIZE_STARTED, words, entry.ref)]
     reason = RESIZE_INFEASIBLE if infeasible else RESIZE_DEFERRED
     old = entry.item.pending
@@ -151,11 +149,10 @@ def _last_reported(entry: Entry, pod: Pod) -> tuple[str, int] | None:
     return next(((c.reason, c.observedGeneration or 0) for c in events), None)
 
 
-def _refusal(pod: Pod, load: Load, facts: AdmissionFacts) -> Rejection | None:
+def _refusal(pod: Pod, demand: Demand, load: Load, facts: AdmissionFacts) -> Rejection | None:
     """Why the pod with its new size does not fit now; None if it fits."""
     if (refusal := refuse_under_pressure(pod, facts.pressure)) is not None:
         return refusal
-    demand = demand_of(pod)
     shortages = admission.find_shortages(
         demand, load, facts.node, facts.rules.max_pods, facts.placements.placed_resources
     )
