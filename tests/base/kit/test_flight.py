@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import uuid
 
@@ -191,3 +193,28 @@ async def test_a_cancellation_that_meets_the_end_of_the_work_is_not_lost(iterati
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+WITHOUT_THREADS = """
+import asyncio, resource
+from pykubelet.base.kit.flight import Done, SingleFlight
+
+async def main():
+    flight = SingleFlight("t", workers=2)
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 20, hard))  # below what the process has: no stack for a thread
+    waiting = asyncio.ensure_future(flight.run("k", lambda: 7, 20.0))
+    await asyncio.sleep(0.3)
+    assert not waiting.done()
+    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+    assert await waiting == Done(7)
+    assert await flight.run("k", lambda: 8, 20.0) == Done(8), "the key is free"
+
+asyncio.run(main())
+"""
+
+
+def test_work_waits_while_the_system_has_no_thread_left() -> None:
+    """The limit is one of the whole process, so it has one of its own."""
+    ended = subprocess.run([sys.executable, "-c", WITHOUT_THREADS], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -174,13 +174,19 @@ class SingleFlight:
         return max(self._workers, WORKERS_PER_SLOW * (len(self._aside) - len(self._marked)))
 
     def _grow(self) -> bool:
-        """Start one more worker if there is work for it and the limit allows it. Returns whether one was started."""
-        if len(self._running) > self._live and self._live - len(self._aside) < self._limit:
-            self._live += 1
-            self._made += 1
-            threading.Thread(target=self._work, name=f"{self._name}-{self._made}", daemon=True).start()
-            return True
-        return False
+        """Start one more worker if there is work for it and the limit allows it. Returns whether one was started.
+
+        No worker starts while the system has no thread left (`pids.max`, memory). The work stays in the queue, and `_relieve` tries again.
+        """
+        if len(self._running) <= self._live or self._live - len(self._aside) >= self._limit:
+            return False
+        try:
+            threading.Thread(target=self._work, name=f"{self._name}-{self._made + 1}", daemon=True).start()
+        except RuntimeError:
+            return False
+        self._live += 1
+        self._made += 1
+        return True
 
     def _work(self) -> None:
         while True:
