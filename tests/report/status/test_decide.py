@@ -141,6 +141,24 @@ def test_after_a_power_cut_the_newer_one_of_journal_and_api_counts(day: str) -> 
     assert found.old == status(max(day, "02"))
 
 
+@pytest.mark.parametrize("phase", ["Running", "Failed"])
+def test_after_a_power_cut_restarts_and_ends_count_more_than_the_dates_of_a_clock_that_was_set_back(phase: str) -> None:
+    def status(phase: str, restarts: int, day: str) -> PodStatus:
+        now = ContainerState(running=ContainerStateRunning(startedAt=f"2026-01-{day}T00:00:00Z"))
+        app = ContainerStatus(name="app", state=now, restartCount=restarts)
+        return replace(REPORTED, phase=phase, containerStatuses=(app,))
+
+    newer, older = status(phase, 1, "01"), status("Running", 1 if phase == "Failed" else 0, "02")
+    for of_api, kept in ((newer, older), (older, newer)):
+        pod = replace(make_pod(static=False), status=of_api)
+        seen = view(running())  # so that an ended pod of the API is projected too
+        found = step(
+            snapshot(pod=pod, entry=entry(pod), lifecycle=lifecycle(pod), view=seen), PodRecord(remembered=kept)
+        )
+        assert isinstance(found, Project)
+        assert found.old == newer
+
+
 def test_a_manifest_that_nothing_takes_up_is_projected_when_its_time_is_over() -> None:
     first = step(snapshot(lifecycle=None))
     assert isinstance(first, Defer)

@@ -370,16 +370,24 @@ def _old_status(record: PodRecord, pod: Pod, view: PodView | None) -> PodStatus 
 def _status_before_restart(record: PodRecord, pod: Pod) -> PodStatus | None:
     """The status from before the agent's restart: from the journal of this node, else from the API server.
 
-    After a power cut, the journal may lack the newest statuses. Then that of the API server is newer.
+    After a power cut, the journal may lack the newest statuses. Then that of the API server has come further.
     """
     kept = record.remembered
     if is_static(pod) or not (pod.status.startTime or has_ended_in_api(pod)):
         return kept
-    return pod.status if kept is None or _newest_date(pod.status) > _newest_date(kept) else kept
+    return pod.status if kept is None or _progress(pod.status) > _progress(kept) else kept
+
+
+def _progress(status: PodStatus) -> tuple[bool, int, str]:
+    """How far a pod has come, greater in a later status: whether it has ended, its restarts, and the newest date in its status.
+
+    Dates alone do not show which is later, because the clock may have been set back. As in the API, they sort as text.
+    """
+    restarts = sum(s.restartCount for s in (*status.initContainerStatuses, *status.containerStatuses))
+    return status.phase in TERMINAL_PHASES, restarts, _newest_date(status)
 
 
 def _newest_date(status: PodStatus) -> str:
-    """The newest date in a status, as in the API; such dates sort as text."""
     dates = [condition.lastTransitionTime for condition in status.conditions]
     for container in (*status.initContainerStatuses, *status.containerStatuses):
         for state in (container.state, container.lastState):
