@@ -117,7 +117,8 @@ def test_the_status_from_before_the_restart_stays_until_the_pod_worker_has_start
 def test_an_init_container_of_a_static_pod_keeps_its_restarts_over_the_restart_of_the_agent() -> None:
     # nothing confirms its state, except that it has succeeded if the pod has begun
     ended = ContainerState(terminated=ContainerStateTerminated(exitCode=3, reason="Error"))
-    setup = ContainerStatus(name="setup", restartCount=2, state=ended, lastState=ended, containerID="fake://setup-2")
+    now = ContainerState(running=ContainerStateRunning())
+    setup = ContainerStatus(name="setup", restartCount=2, state=now, lastState=ended, containerID="fake://setup-2")
     pod = make_pod(init=(container("setup"),))
     before = PodStatus(phase="Pending", initContainerStatuses=(setup,))
     seen = snapshot(pod=pod, entry=entry(pod), lifecycle=lifecycle(pod))
@@ -127,6 +128,21 @@ def test_an_init_container_of_a_static_pod_keeps_its_restarts_over_the_restart_o
     assert found.old.initContainerStatuses == (replace(setup, state=None, containerID=""),)
     found = step(replace(seen, view=view(exited("setup", code=3, number=2))), PodRecord(remembered=before))
     assert isinstance(found, ReadMessages)
+
+
+def test_an_init_container_that_was_removed_keeps_its_last_end_over_the_restart_of_the_agent() -> None:
+    # as after the removal of its sandbox; one that failed has not succeeded since if no container came after it
+    failed = ContainerState(terminated=ContainerStateTerminated(exitCode=137, reason="Error"))
+    ends = tuple(ContainerStatus(name=name, state=failed, containerID=f"fake://{name}-0") for name in ("log", "setup"))
+    pod = make_pod(init=(container("log", restartPolicy="Always"), container("setup")))
+    before = PodStatus(phase="Pending", initContainerStatuses=ends)
+    for seen, kept in ((None, 2), (view(), 2), (view(running()), 1)):
+        found = step(
+            snapshot(pod=pod, entry=entry(pod), lifecycle=lifecycle(pod), view=seen), PodRecord(remembered=before)
+        )
+        assert isinstance(found, Project)
+        assert found.old is not None
+        assert [s.state for s in found.old.initContainerStatuses] == [*[failed] * kept, *[None] * (2 - kept)]
 
 
 @pytest.mark.parametrize("day", ["01", "03"])

@@ -19,16 +19,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from pykubelet.base.api.core import Pod, PodStatus
+from pykubelet.base.api.core import ContainerStatus, Pod, PodStatus
 from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.node import HandlerFeatures
 from pykubelet.base.model.observed import Observed, PodView
-from pykubelet.base.model.phase import Phase, pod_phase
+from pykubelet.base.model.phase import Phase, has_created_regular, pod_phase
 from pykubelet.base.model.probes import ProbeKind, ProbeResults
 from pykubelet.base.model.quarantine import is_quarantined
+from pykubelet.base.model.restart import has_succeeded, is_sidecar
 from pykubelet.base.model.roster import TERMINAL_PHASES, RosterPod, has_ended_in_api, is_static, pod_ref
 from pykubelet.base.model.sizing import PendingResize
 from pykubelet.report.status.changes import (
@@ -359,12 +360,26 @@ def _old_status(record: PodRecord, pod: Pod, view: PodView | None) -> PodStatus 
     if old is None or not is_static(pod):
         return old
     if old.phase not in (Phase.SUCCEEDED, Phase.FAILED):
-        # no API server confirms this status: a missing init container is only known to have succeeded
-        there = {c.name for c in view.containers} if view is not None else set()
-        init = (s if s.name in there else replace(s, state=None, containerID="") for s in old.initContainerStatuses)
-        return replace(old, initContainerStatuses=tuple(init))
+        return replace(
+            old, initContainerStatuses=tuple(_without_unsure_end(s, pod, view) for s in old.initContainerStatuses)
+        )
     is_over = view is not None and view.containers and pod_phase(pod, view, {}, ended=False).is_terminal
     return old if is_over else None
+
+
+def _without_unsure_end(status: ContainerStatus, pod: Pod, view: PodView | None) -> ContainerStatus:
+    """The previous status of a static pod's init container, without a state that may not be its last one.
+
+    No API server confirms the state of one without an instance: it may have succeeded since, unless it is a sidecar, or had
+    failed and no container came after it.
+    """
+    end = status.state.terminated if status.state is not None else None
+    is_last = end is not None and (
+        any(c.name == status.name and is_sidecar(c) for c in pod.spec.initContainers)
+        or not (has_succeeded(end.exitCode, end.reason) or has_created_regular(pod, view))
+    )
+    is_there = view is not None and any(c.name == status.name for c in view.containers)
+    return status if is_there or is_last else replace(status, state=None, containerID="")
 
 
 def _status_before_restart(record: PodRecord, pod: Pod) -> PodStatus | None:
