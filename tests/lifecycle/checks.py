@@ -273,9 +273,12 @@ def _differences_of(pod: PodTruth, model: Model, c: Container, s: ContainerStatu
     useless += sum(map(model.is_unseen, pod.of(c.name)))
     # an instance that never ran, because its start was cut off, is shown as waiting, with its restart count
     useless += sum(i.started_at is None and (last is None or i.created_at > last.created_at) for i in pod.of(c.name))
+    # a log counts as a restart, even if nothing else of its instance is left
+    useless += sum(i.name == c.name for i in pod.lost)
     # the end of an instance may be shown, or not, if it came before its hook had ended
     is_vague = model.has_unseen(c) or _never_hooked(pod, c)
-    if is_vague and shown.kind == "waiting" and shown.count <= count + useless:
+    ends = [Exit(i.code, i.reason) for i in pod.of(c.name) if i.ended_at is not None]
+    if is_vague and (shown.kind == "waiting" or shown.exit in ends) and shown.count <= count + useless:
         return
     is_gone = any(i.taken for i in (last, newest) if i is not None and not i.runs)
     is_gone = is_gone and expected.kind == "terminated" and shown.kind == "waiting"
@@ -313,6 +316,10 @@ def _differences_of(pod: PodTruth, model: Model, c: Container, s: ContainerStatu
     )
     is_unknown = shown.last is None and (shown.kind == "terminated" or is_lost)
     is_unknown = is_unknown or is_both or model.has_unseen(c) or (is_lost and shown.last == UNKNOWN_END)
+    # a run of the agent that has not seen the end of the sandbox cannot know that an instance was started in it while it ended
+    is_unknown |= shown.last in [
+        Exit(i.code, i.reason) for i in pod.of(c.name) if model.is_useless(i) and i.created_at < model.life
+    ]
     if not _same_end(shown.last, expected.last) and not is_unknown and not (pod.has_past and expected.last is None):
         yield f"{c.name} has the last state {shown.last}, not {expected.last}"
 
@@ -359,7 +366,10 @@ def account(pod: PodTruth) -> str:
         end = f" {i.code} {i.reason} {i.by}" if i.ended_at is not None else ""
         hook = f" hook {i.hooked} from {', '.join(f'{at - 1000:.3f}' for at in i.hooks)}" if i.hooks else ""
         box = next(b.attempt for b in pod.boxes if b.id == i.box)
-        lines.append(f"  {i.name} #{i.attempt} ({i.count}) in {box}: {_from_to(i.created_at, i.ended_at)}{end}{hook}")
+        gone = f" removed {i.removed_at - 1000:.3f}" if i.removed_at is not None else ""
+        lines.append(
+            f"  {i.name} #{i.attempt} ({i.count}) in {box}: {_from_to(i.created_at, i.ended_at)}{end}{hook}{gone}"
+        )
     return "\n".join(lines)
 
 

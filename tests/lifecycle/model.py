@@ -100,11 +100,22 @@ class Model:
 
     def is_useless(self, i: Instance) -> bool:
         """Whether it was started in a sandbox while that ended [D]."""
-        end = next((box.ended_at for box in self.pod.boxes if box.id == i.box and box.by is By.OUTSIDE), None)
+        box = next((box for box in self.pod.boxes if box.id == i.box and box.by is By.OUTSIDE), None)
+        if box is None or box.ended_at is None:
+            return False
         earlier = (
             e for e in self.pod.of(i.name) if e.created_at < i.created_at and e.box == i.box and e.by is not By.AGENT
         )
-        return end is not None and any(e.ended_at is not None and e.ended_at >= end - TOGETHER_S for e in earlier)
+        since = self._began_to_end(box)
+        return any(e.ended_at is not None and e.ended_at >= since for e in earlier)
+
+    def _began_to_end(self, box: Box) -> float:
+        """Since when the containers that ended have ended with their sandbox: it stops them one after the other [D]."""
+        since = (box.ended_at or 0.0) - TOGETHER_S
+        killed = [i.ended_at for i in self.pod.instances if i.box == box.id and i.ended_at and i.by is By.OUTSIDE]
+        for at in sorted(killed, reverse=True):
+            since = min(since, at - TOGETHER_S) if at >= since else since
+        return since
 
     def all_of(self, name: str) -> list[Instance]:
         return [i for i in self.known if i.name == name]
@@ -126,7 +137,7 @@ class Model:
             box = next(box for box in self.pod.boxes if box.id == i.box)
             is_new = not found or i.created_at > (found[-1].ended_at or 0.0)
             is_with_box = (
-                box.ended_at is not None and box.by is not By.AGENT and (i.ended_at or 0.0) >= box.ended_at - TOGETHER_S
+                box.ended_at is not None and box.by is not By.AGENT and (i.ended_at or 0.0) >= self._began_to_end(box)
             )
             if any(self.in_hook(other) and other.created_at < (i.ended_at or 0.0) for other in self.known):
                 continue  # [HK] not before that hook has ended
@@ -201,8 +212,8 @@ class Model:
             if self.box is not None and self.box.ended_at is None
             else [None] * len(order)
         )
-        if any(i is not None and self.in_hook(i) for i in heres):
-            return {}  # [HK] a hook blocks what the pod worker does next
+        if any(i is not None and self.is_held_up_by(i) for i in heres):
+            return {}
         has_begun = any(i is not None for c, i in zip(order, heres, strict=True) if not c.is_init)
         furthest = max(
             (n for n, (c, i) in enumerate(zip(order, heres, strict=True)) if c.is_init and i is not None), default=-1
@@ -281,6 +292,13 @@ class Model:
         """Whether it runs and its hook has not succeeded: after a failure, it is being stopped."""
         return i.runs and self.containers[i.name].has_hook and not i.hooked
 
+    def is_held_up_by(self, i: Instance) -> bool:
+        """Whether the pod worker does nothing else: it waits for a hook [HK], or for the end of a container that it stops [D, as the
+        reference]."""
+        if i.runs and i.stop_at is not None and i.stop_at >= self.life:
+            return self.now <= i.stop_at + float(self.pod.spec["terminationGracePeriodSeconds"]) + TOGETHER_S
+        return self.in_hook(i)
+
     def _result(self, i: Instance, kind: str, initial: bool) -> bool:
         """[PL] The result of a probe: success after one, failure after as many in a row as the threshold."""
         result, failures = initial, 0
@@ -322,7 +340,7 @@ class Model:
             return State(
                 "waiting", "CrashLoopBackOff" if waits else "RestartingAllContainers", None, exits[-1], count + 1
             )
-        if self._waits(c) and not (c.is_sidecar and newest.code == 0 and newest.reason != "OOMKilled"):
+        if self._waits(c) and not (c.is_init and newest.code == 0 and newest.reason != "OOMKilled"):
             return State("waiting", "CrashLoopBackOff", None, exits[-1], count)
         return State("terminated", "", exits[-1], before, count, ready=c.is_plain_init and is_success(newest))
 
@@ -332,16 +350,19 @@ class Model:
         return due is not None and due.earliest > self.now
 
     def may_wait(self, c: Container) -> bool:
-        """Whether it may be in its back-off, also while a hook holds up what comes next."""
+        """Whether it may be in its back-off, also while something else holds up what comes next."""
         last = self.last(c.name)
         has_ended = last is not None and last.ended_at is not None and not self._stays(last)
-        is_held_up = any(map(self.in_hook, self.known))
+        is_held_up = any(map(self.is_held_up_by, self.known))
         return has_ended and not self.over() and (is_held_up or self._due(c).latest > self.now)
 
     def _exit(self, i: Instance) -> Exit | None:
         if i.ended_at is None:
             return None
-        is_reset = any(i.created_at < (r.ended_at or 0.0) and not self._ended_before(i, r) for r in self.resets)
+        is_reset = any(
+            (i.created_at < (r.ended_at or 0.0) and not self._ended_before(i, r)) or _removed_with(i, r)
+            for r in self.resets
+        )
         return BY_RULE if is_reset else Exit(i.code, i.reason)
 
     def _ended_before(self, i: Instance, reset: Instance) -> bool:
@@ -384,6 +405,13 @@ def is_success(i: Instance) -> bool:
     return i.ended_at is not None and i.code == 0 and i.reason != "OOMKilled"
 
 
+def _removed_with(i: Instance, reset: Instance) -> bool:
+    """Whether an instance was still being started when all containers were restarted, and removed with them."""
+    if i.by is not By.AGENT or i.removed_at is None or reset.removed_at is None:
+        return False
+    return i.removed_at <= reset.removed_at and i.created_at > (reset.ended_at or 0.0)
+
+
 def as_of(pod: PodTruth, at: float, known: str = "") -> PodTruth:
     """The pod as it was at a moment, but with all that is known of one container."""
     boxes = [
@@ -397,6 +425,7 @@ def as_of(pod: PodTruth, at: float, known: str = "") -> PodTruth:
             started_at=i.started_at if i.started_at is not None and i.started_at <= at else None,
             ended_at=i.ended_at if i.ended_at is not None and i.ended_at <= at else None,
             hooked=i.hooked if i.hooked_at is not None and i.hooked_at <= at else None,
+            stop_at=i.stop_at if i.stop_at is not None and i.stop_at <= at else None,
             probed=[p for p in i.probed if p.at <= at],
         )
         if i.name != known

@@ -265,6 +265,7 @@ class OrderedRuntime(MemoryRuntime):
     async def _stop_container(self, request: pb.StopContainerRequest) -> pb.StopContainerResponse:
         found = self._truth.instances.get(request.container_id)
         if found is not None and found[1].runs:
+            found[1].stop_at = self._now
             self.on_stop(*found)
         answer = await super()._stop_container(request)
         await self._seen(request.container_id)
@@ -297,6 +298,9 @@ class OrderedRuntime(MemoryRuntime):
         pod, instance = self._truth.instances[container.id]
         if command[0] == "hook":
             instance.hooks.append(self._now)
+            instance.hooked = instance.hooked_at = (
+                None  # if it runs again, the agent was ended before it learned of the end
+            )
             gate: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             self.gates[container.id] = gate
             try:

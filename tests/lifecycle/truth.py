@@ -11,6 +11,8 @@ from enum import StrEnum
 from typing import Any
 
 Json = dict[str, Any]
+#: What an agent removes at its start may be gone before it makes a status.
+AT_ONCE_S = 0.1
 
 
 class By(StrEnum):
@@ -48,6 +50,7 @@ class Instance:
     """A container instance. `count`: the restart count that the agent has given it. `taken`: removed from outside.
 
     `hooked`: None until its postStart hook has ended, then whether it succeeded, at `hooked_at`; `hooks`: when it began.
+    `stop_at`: when the agent asked for its end, the last time.
     """
 
     id: str
@@ -65,6 +68,7 @@ class Instance:
     by: By = By.AGENT
     hooked: bool | None = None
     hooked_at: float | None = None
+    stop_at: float | None = None
     hooks: list[float] = field(default_factory=list)
     probed: list[Probed] = field(default_factory=list)
 
@@ -88,8 +92,9 @@ class PodTruth:
     `over_at`.
 
     `has_past`: it was desired before under this UID, and its containers and their counts may go on. `forgotten_at`: when a power
-    cut may have lost what was known of it; the API server has the status of its pods. `counts_lost`: what was kept may be of the time
-    before it was desired again. `resized_at`: when its first container got another size.
+    cut may have lost what was known of it, or when the agent has started since; the API server has the status of its pods.
+    `counts_lost`: what was kept may be of the time before it was desired again. `resized_at`: when its first container got another
+    size. `lost`: instances that are not known, except by their logs or by what the agent has made of them.
     """
 
     uid: str
@@ -106,16 +111,18 @@ class PodTruth:
     resized_at: float = 0.0
     boxes: list[Box] = field(default_factory=list)
     instances: list[Instance] = field(default_factory=list)
+    lost: list[Instance] = field(default_factory=list)
 
     def without_lost(self) -> PodTruth:
-        """The pod without what was not in the runtime any more at the last power cut."""
+        """The pod without what was not in the runtime any more after the last power cut, when the agent had read it."""
 
         def is_kept(removed_at: float | None) -> bool:
-            return removed_at is None or removed_at > self.forgotten_at
+            return removed_at is None or removed_at > self.forgotten_at + AT_ONCE_S
 
         boxes = [b for b in self.boxes if is_kept(b.removed_at)]
         instances = [i for i in self.instances if is_kept(i.removed_at)]
-        return replace(self, has_past=True, boxes=boxes, instances=instances)
+        lost = [i for i in self.instances if not is_kept(i.removed_at)]
+        return replace(self, has_past=True, boxes=boxes, instances=instances, lost=lost)
 
     @property
     def stops(self) -> bool:

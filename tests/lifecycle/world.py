@@ -143,6 +143,10 @@ class World:
             )
         )
         self._machine = self._machine or prepare_directories(settings)
+        ended_at = self.truth.lives[-1].ended_at if self.truth.lives else None
+        for pod in self.truth.pods.values():
+            if ended_at is not None and pod.forgotten_at >= ended_at:
+                pod.forgotten_at = self.now
         self.truth.lives.append(Life(self.now))
         self.say("the agent starts")
         for pod in self.restored:  # this run of the agent does not know that the manifest was away
