@@ -18,19 +18,11 @@ COPIES = 6
 BLOCKS = 256 * MIB
 #: Of what is sent and logged, beside the text of the pod.
 BESIDE = 4 * MIB
-#: What is known to cost more, by the name of the pod: the limit's name, and why.
-KNOWN = {
-    "containers with named ports": (
-        "peak",
-        "the double of the runtime keeps the ports of the sandbox with each container",
-    ),
-}
 
 
 def exceeded(cost: dict[str, Any]) -> list[str]:
     """The limits that the pod exceeds, each with its name first."""
-    known = KNOWN.get(cost["name"], ("", ""))[0]
-    return [text for text in _exceeded(cost) if text.split(":")[0] != known]
+    return [*_exceeded(cost)]
 
 
 def _exceeded(cost: dict[str, Any]) -> Iterator[str]:

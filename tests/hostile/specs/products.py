@@ -223,8 +223,8 @@ def containers_with_probes(share: float) -> Case:
 
 @product
 def containers_with_named_ports(share: float) -> Case:
-    ports = ",".join(f'{{"name":"p{n}","containerPort":{n + 1}}}' for n in range(10))
-    probe = '"readinessProbe":{"tcpSocket":{"port":"p9"},"periodSeconds":1}'
+    ports = ",".join(f'{{"name":"p{n}","containerPort":{n + 1}}}' for n in range(20))
+    probe = '"readinessProbe":{"tcpSocket":{"port":"p19"},"periodSeconds":1}'
     return _case(containers=_containers(CONTAINERS, share, f'"ports":[{ports}],{probe}'))
 
 

@@ -185,8 +185,11 @@ class FakeState:
             message = f'failed to resolve image "{config.image.image}": not found'
             raise Refused(CriCode.NOT_FOUND, message)
         script = parse_script([*config.command, *config.args])
+        # a part of a message keeps the memory of the whole, and the request has the configuration of the sandbox too
+        own = pb.ContainerConfig()
+        own.CopyFrom(config)
         container = FakeContainer(
-            made, name, sandbox, config, script, image, self._now_ns(), resources=config.linux.resources
+            made, name, sandbox, own, script, image, self._now_ns(), resources=own.linux.resources
         )
         self.containers[made] = container
         self._notify(HintKind.CREATED, made, sandbox)
