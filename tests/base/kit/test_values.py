@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import pytest
 
-from pykubelet.base.kit.values import RedactedValue, Value, field, replace
+from pykubelet.base.kit.values import RedactedValue, Value, field, replace, sharing_parts
 
 
 class Exit(Value):
@@ -54,3 +54,25 @@ def test_a_secret_stays_out_of_the_repr_wherever_it_is_held() -> None:
 
     assert repr(Session(Login("ann", "s3cret"))) == "Session(login=Login(user='ann'))"
     assert Login("ann", "s3cret") != Login("ann", "other")
+
+
+class Part(Value):
+    names: tuple[str, ...] = ()
+    version: int = 0
+
+
+class Whole(Value):
+    spec: Part
+    about: Part
+    sizes: dict[str, int] = field(default_factory=dict)
+
+
+def test_equal_parts_of_two_versions_are_the_same_objects() -> None:
+    before, now = (Whole(Part(("a", "b")), Part(("c", str(1000)), n), {"x": n}) for n in (1, 2))
+    shared = sharing_parts(before, now)
+    assert shared == now
+    assert shared.spec is before.spec
+    assert shared.about is not before.about
+    assert shared.about.names is before.about.names
+    assert shared.sizes is now.sizes
+    assert sharing_parts(before, Whole(Part(), Part())) == Whole(Part(), Part())

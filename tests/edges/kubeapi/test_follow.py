@@ -66,6 +66,25 @@ async def test_a_stream_cut_in_the_middle_of_a_line_loses_nothing(server: FakeAp
     assert server.count("GET", MAPS) == sum("watch" in sent.query for sent in server.requests) + 1
 
 
+async def test_what_a_change_leaves_as_it_was_stays_the_same_object(server: FakeApiServer, client: ApiClient) -> None:
+    """A pod with a new status takes no memory for its spec again; a pod that replaces another has nothing of it."""
+    path = "/api/v1/namespaces/a/pods"
+    item = {"metadata": {"name": "x", "labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    server.create(path, item)
+    async with Watcher(client, kind=Pod) as watcher:
+        first = (await watcher.until_names("x")).items["a/x"]
+        server.update(f"{path}/x/status", lambda pod: pod.update(status={"phase": "Running"}))
+        second = (await watcher.until(lambda listed: listed.items["a/x"].status.phase == "Running")).items["a/x"]
+        server.delete(f"{path}/x", {"gracePeriodSeconds": 0})
+        uid = server.create(path, item)["metadata"]["uid"]
+        again = await watcher.until(lambda listed: "a/x" in listed.items and listed.items["a/x"].metadata.uid == uid)
+        third = again.items["a/x"]
+    assert second.metadata.resourceVersion != first.metadata.resourceVersion
+    assert second.spec is first.spec
+    assert second.metadata.labels is first.metadata.labels
+    assert third.spec == first.spec and third.spec is not first.spec
+
+
 class Remembered(msgspec.Struct, weakref=True):
     """An object of which the test knows whether it is still in memory."""
 

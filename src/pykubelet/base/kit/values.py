@@ -15,8 +15,9 @@ changes in place is a plain `Struct`.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, ClassVar, dataclass_transform
+from typing import TYPE_CHECKING, ClassVar, TypeVar, dataclass_transform
 
+import msgspec
 from msgspec import Struct, field
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 else:
     from msgspec.structs import replace
 
-__all__ = ["RedactedValue", "Value", "field", "replace", "repr_without"]
+__all__ = ["RedactedValue", "Value", "field", "replace", "repr_without", "sharing_parts"]
+
+S = TypeVar("S", bound=Struct)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -45,3 +48,20 @@ def repr_without(value: Struct, hidden: Collection[str]) -> str:
     """The repr of a struct without the fields named in `hidden`."""
     shown = (f"{name}={getattr(value, name)!r}" for name in value.__struct_fields__ if name not in hidden)
     return f"{type(value).__name__}({', '.join(shown)})"
+
+
+def sharing_parts(before: S, now: S, depth: int = 2) -> S:
+    """`now` with the objects of `before` wherever a field is equal, also in structs down to `depth`.
+
+    For two versions of one object that are decoded from text: what both have is then in memory once, and compared by identity.
+    """
+    shared = {}
+    for name in now.__struct_fields__:
+        old, new = getattr(before, name), getattr(now, name)
+        if old is new:
+            continue
+        if old == new:
+            shared[name] = old
+        elif depth > 1 and isinstance(new, Struct) and type(old) is type(new):
+            shared[name] = sharing_parts(old, new, depth - 1)
+    return msgspec.structs.replace(now, **shared) if shared else now

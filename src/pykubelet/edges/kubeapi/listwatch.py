@@ -6,7 +6,8 @@ Readers get whole sets (`Listed`), never events.
 Rules:
 - The first list may be old (`resourceVersion=0`, from the server's cache) unless `newest` is given; a list after 410
   comes from the store.
-- Objects that did not change stay the same Python object across events and lists.
+- Objects that did not change stay the same Python object across events and lists; so do equal parts of objects that did,
+  such as the spec of a pod with a new status.
 - Events that arrive together result in one `Listed`.
 - A stream without data for longer than the interval of the server's bookmarks is closed and opened again, without a new
   list.
@@ -30,13 +31,13 @@ from pykubelet.base.api.codec import DecodeError, decode
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.values import Value, field
+from pykubelet.base.kit.values import Value, field, sharing_parts
 from pykubelet.edges.kubeapi.errors import ApiError
 
 if TYPE_CHECKING:
     from pykubelet.edges.kubeapi.client import ApiClient  # a node without an API server starts without it
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Struct)
 log = Log("kubeapi")
 PAGE = 500
 TOO_SOON_S = 1.0
@@ -194,7 +195,9 @@ class Follower(Generic[T]):
             into[key] = known
             return False
         try:
-            into[key] = _Known(version, decode(self._kind, bytes(raw)))
+            value = decode(self._kind, bytes(raw))
+            is_newer = known is not None and known.version[0] == meta.uid
+            into[key] = _Known(version, sharing_parts(known.value, value) if known is not None and is_newer else value)
         except DecodeError as error:
             # keep the last readable version: a pod that cannot be decoded must not count as removed
             if known is not None:
@@ -237,7 +240,10 @@ class Follower(Generic[T]):
                     begun.append(chunk)
                     if b"\n" not in chunk:
                         continue
-                    changed, rest = self._events(b"".join(begun))
+                    received = b"".join(begun)
+                    begun.clear()
+                    changed, rest = self._events(received)
+                    del received, chunk
                     begun = [rest] if rest else []
                     if changed:
                         yield self._listed(self._bad)
@@ -261,6 +267,7 @@ class Follower(Generic[T]):
     def _events(self, received: bytes) -> tuple[bool, bytes]:
         """Apply the events of all complete lines. Returns whether they changed the set, and the begun line."""
         *lines, rest = received.split(b"\n")
+        del received
         changed = [self._event(line) for line in lines if line.strip()]
         return any(changed), rest
 
