@@ -130,9 +130,26 @@ def test_own_files_are_the_hosts_file_and_those_in_the_log_directory(tmp_path: P
     assert log_sizes(tmp_path).own == (on_disk(hosts, other), 2)
 
 
-def test_logs_of_containers_that_do_not_run_are_not_reported(tmp_path: Path) -> None:
-    make_logs(tmp_path, log=5)
-    assert log_sizes(tmp_path, *running("app", state=ObservedState.EXITED)).logs == {}
+def test_logs_of_containers_that_do_not_run_are_charged_to_the_pod_alone(tmp_path: Path) -> None:
+    """What an init container has logged is on the disk as long as the container is there."""
+    (log,) = make_logs(tmp_path, log=5)
+    sizes = log_sizes(tmp_path, *running("app", state=ObservedState.EXITED))
+    assert sizes.logs == {}
+    assert sizes.own == (on_disk(log), 1)
+    both = log_sizes(tmp_path, *running("app"), *running("app", state=ObservedState.EXITED))
+    assert both.logs["app"] == (on_disk(log), 1)
+    assert both.own == (0, 0)
+
+
+@pytest.mark.parametrize("state", [ObservedState.RUNNING, ObservedState.EXITED])
+def test_termination_messages_are_charged_to_the_pod(state: ObservedState, tmp_path: Path) -> None:
+    """The file is on the node's disk, and a container may write to it without end."""
+    messages = Path(paths(tmp_path).container(REF.uid, "app"))
+    messages.mkdir(parents=True)
+    made = [messages / name for name in ("0a1b2c3d", "4e5f6a7b")]
+    for path in made:
+        path.write_bytes(b"x" * 300_000)
+    assert log_sizes(tmp_path, *running("app", state=state)).own == (on_disk(*made), 2)
 
 
 def test_a_log_directory_with_any_number_of_files_costs_little(tmp_path: Path) -> None:

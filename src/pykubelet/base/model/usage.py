@@ -208,7 +208,7 @@ class PodUse(Value):
     """A pod's usage. `sandbox_id`, `sandbox_image` and `sandbox`: the pause container, if there is one; the image and
     `sandbox` only with `details`. `sandbox_attempt`: more than 0 if the pod had another sandbox before.
 
-    `own_files`: its hosts file, and the files in its log directory itself; None if not measured yet.
+    `own_files`: its hosts file, termination messages, and logs that belong to no running container; None if not measured yet.
     """
 
     ref: PodRef

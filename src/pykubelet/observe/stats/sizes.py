@@ -15,7 +15,7 @@ from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.observed import PodView
-from pykubelet.base.model.paths import Paths, below
+from pykubelet.base.model.paths import Beneath, Paths, below
 from pykubelet.base.model.usage import FileSystemUse, VolumeUse
 from pykubelet.edges.host.cgroups.io_stats import device_path
 from pykubelet.edges.host.fs.beneath import read_disk_usage, read_usage_of_files, stat_file
@@ -38,7 +38,8 @@ class VolumeSizes(Value):
 class LogSizes(Value):
     """The files of a pod outside of its volumes. `at`: wall seconds. `logs`: bytes and inodes by container name.
 
-    `own`: bytes and inodes of its hosts file and of the files in its log directory itself.
+    `own`: bytes and inodes of what no running container is charged with: its hosts file, the files in its log directory itself, the
+    termination messages of all its containers, to which these may write without end, and the logs of those that do not run.
     """
 
     at: float
@@ -86,11 +87,19 @@ def read_log_sizes(paths: Paths, pods: Iterable[PodView], at: float) -> dict[Pod
 
 
 def _log_sizes(paths: Paths, pod: PodView, at: float) -> LogSizes:
-    names = {container.name for container in pod.running}
-    logs = {name: read_usage_of_files(paths.container_logs(pod.ref, name), MAX_LOG_FILES) for name in names}
-    own, number = read_usage_of_files(paths.pod_logs(pod.ref), MAX_LOG_FILES)
-    hosts = stat_file(paths.etc_hosts(pod.ref.uid))
-    return LogSizes(at, logs, (own + hosts.on_disk, number + 1) if hosts is not None else (own, number))
+    running = {container.name for container in pod.running}
+    names = {container.name for container in pod.containers}
+    logs = {name: _files(paths.container_logs(pod.ref, name)) for name in running}
+    own = [_files(paths.pod_logs(pod.ref))]
+    own += (_files(paths.container_logs(pod.ref, name)) for name in names - running)
+    own += (_files(paths.container(pod.ref.uid, name)) for name in names)
+    if (hosts := stat_file(paths.etc_hosts(pod.ref.uid))) is not None:
+        own.append((hosts.on_disk, 1))
+    return LogSizes(at, logs, (sum(used for used, _ in own), sum(number for _, number in own)))
+
+
+def _files(directory: Beneath) -> tuple[int, int]:
+    return read_usage_of_files(directory, MAX_LOG_FILES)
 
 
 def _volume(volume: MountedVolume, pods: str, quotas: VolumeQuotas, at: float) -> tuple[VolumeUse, str]:
