@@ -8,16 +8,45 @@ from typing import Any
 MIB = 1 << 20
 #: Memory that may stay after the pod.
 KEPT = 8 * MIB
-#: Memory that the process may need beside the forms of the pod and its objects while it is there. Much of it belongs to the doubles of the
-#: API server and of the runtime, which are in the same process and keep each text several times.
-PEAK = 64 * MIB
-#: The pod and its objects are in memory several times for a moment: the text and the form of the API server's double, of the agent's
-#: watch, and of its decoder.
-COPIES = 6
+#: Memory that the agent may need beside the forms of the pod, with its status, and of its objects while it is there.
+PEAK = 8 * MIB
+#: Twice as much for pods of which the agent keeps more than the forms: in proportion to their size, and bounded by the numbers that a pod
+#: may have (docs/security.md). By the name of the pod: what that is.
+LARGER = {
+    "tokens": "each of 9,000 tokens has a task and a request that wait for a slot",
+    "sources of one config map": "the plan of a volume with 40,000 files",
+    "volumes with many mounts below each other": "the mounts of containers as the runtime reports them",
+    "containers with volumes": "the mounts of containers as the runtime reports them",
+    "volumes with a mount each": "mounts as the runtime reports them, and the state of 3,990 volumes",
+    "volumes in memory": "mounts as the runtime reports them, and the state of 3,990 volumes",
+    "containers with probes": "the workers of 980 probes",
+    "sidecar resources beside init containers": "the resources of 490 containers in the status, its difference and its patch",
+    "containers with named ports": "490 containers as the runtime reports them, their status and probes",
+    "pod spec.volumes[].iscsi.portals": "the address with its port of each of 145,000 portals",
+    "pod spec.volumes[].fc.targetWWNs": "145,000 names of one target, as one name of the device and in its paths",
+    "pod metadata.finalizers": "the texts of versions that arrive together when the pod ends",
+    "containers with resources": "the resources of 490 containers in the status, its difference and its patch",
+}
+#: A pod and its objects are in memory twice for a moment, each as text and as the agent's form: while the next version is decoded,
+#: the former one is the truth. What both have is one object afterwards.
+FORMS = 2
+#: Of a static pod there are its manifest's form and its mirror pod's, which is another object, while the next one is decoded.
+FORMS_OF_STATIC = 3
+#: Of the doubles in the same process: memory beside the text of the pod, and copies of the text, which the API server's double has in
+#: its store, its history and its answers, and the transport within the process in both directions. It parses a mirror pod whole.
+#: Protobuf messages of the agent are in this figure only.
+DOUBLES, TEXTS = 32 * MIB, 9
 #: Files of volumes take 64 Ki blocks or pages at most, beside their contents.
 BLOCKS = 256 * MIB
 #: Of what is sent and logged, beside the text of the pod.
 BESIDE = 4 * MIB
+
+
+def own_peak(cost: dict[str, Any]) -> int:
+    """The most memory that the agent may need for the pod."""
+    beside = 2 * PEAK if cost["name"].removeprefix("static ") in LARGER else PEAK
+    found: int = beside + (FORMS_OF_STATIC if cost["is_static"] else FORMS) * cost["forms"]
+    return found
 
 
 def exceeded(cost: dict[str, Any]) -> list[str]:
@@ -29,16 +58,20 @@ def _exceeded(cost: dict[str, Any]) -> Iterator[str]:
     held_s, limit_s = cost["held_s"], cost["limit_s"]
     if held_s > limit_s:
         yield f"loop: {held_s * 1000:.0f} ms of CPU time in one iteration, mostly {cost['held_by']}, more than {limit_s * 1000:.0f}"
+    figures = {**cost, "uncharged": cost["disk"] - cost["charged"]}
     for name, most in (
         ("kept", KEPT),
-        ("peak", PEAK + COPIES * (cost["own"] + cost["size"])),
+        ("traced", own_peak(cost)),
+        ("peak", own_peak(cost) + DOUBLES + TEXTS * cost["size"]),
         ("disk", BLOCKS + 2 * cost["size"]),
+        # the status that the agent keeps over its end, and the logs of the double's containers
+        ("uncharged", BESIDE + 2 * cost["size"]),
         ("memory", BLOCKS + 2 * cost["size"]),
         ("sent", BESIDE + 2 * cost["size"]),
         ("logged", BESIDE + 4 * cost["size"]),
     ):
-        if cost[name] > most:
-            yield f"{name}: {cost[name] >> 10} KiB, more than {most >> 10}"
+        if figures[name] > most:
+            yield f"{name}: {figures[name] >> 10} KiB, more than {most >> 10}"
     if not cost["is_gone"]:
         yield "end: the pod does not go"
     yield from (f"crash: {line}" for line in cost["crashes"])

@@ -12,6 +12,7 @@ from collections import Counter, deque
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from hostile.specs.memory import OwnMemory
 from support.virtual_time import VirtualLoop
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class MeasuredLoop(VirtualLoop):
     which are the same in every run."""
 
     counts = False
+    #: Measures the memory of the agent meanwhile.
+    memory: OwnMemory | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,6 +87,11 @@ class _Measured:
         is_double = module.startswith(DOUBLES)
         if self._loop.counts and not is_double:
             self._count(name)
+            return
+        if (memory := self._loop.memory) is not None:
+            memory.begin()
+            self._handle._run()
+            memory.end(is_double=is_double)
             return
         began = time.thread_time()
         self._handle._run()

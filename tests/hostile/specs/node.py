@@ -13,17 +13,19 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from aiohttp import web
 from hostile.specs.fields import Cls
+from hostile.specs.limits import own_peak
 from hostile.specs.loop import MeasuredLoop
+from hostile.specs.memory import OwnMemory
 from hostile.specs.pods import COLLECTIONS, IN_DEFAULT, Case, base_pod, stored_pod, usual_objects
 from hostile.specs.structs import IMAGE, Json
-from longlife.machine import USUAL, Node
+from longlife.machine import NODE_NAME, USUAL, Node
 from support.cost import bytes_in_use, pause_limit_s
 from support.memory_api import MemoryApiServer
 
@@ -31,6 +33,10 @@ from pykubelet.app.run import GC_THRESHOLDS
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import set_up_logging
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.labels import CONFIG_HASH
+from pykubelet.edges.host.fs.quotas import VolumeQuotas
+from pykubelet.observe.stats.sizes import read_log_sizes, read_volume_sizes
 from pykubelet.testing.cri.fake_state import FakeImage
 
 PODS = f"{IN_DEFAULT}/pods"
@@ -41,6 +47,7 @@ RUNS_S, GOES_S = 30.0, 300.0
 COUNTED_S = 5.0
 #: Of the node. Pods tolerate all of them, except those whose tolerations are measured.
 TAINTS = [{"key": f"k{number:06}", "value": "v", "effect": "NoExecute"} for number in range(100)]
+NO_QUOTAS = VolumeQuotas(is_on=False)
 #: A small pod takes the places in caches for one pod if so much is kept, and after it nothing may be.
 KEPT_BYTES = 1 << 20
 
@@ -48,13 +55,15 @@ KEPT_BYTES = 1 << 20
 @dataclass
 class Cost:
     """What a pod has cost. `held_s`: the longest iteration of the loop, of which `limit_s` is allowed on this machine now. `work_s`:
-    CPU time of all threads without the doubles. Bytes: `size` of what the API server has stored of the pod and its objects,
-    `own` of the agent's forms of these, `peak` and `kept` of memory, `disk` and `memory` of files, `sent` to the API server and `logged`.
+    CPU time of all threads without the doubles. Bytes: `size` of what the API server has stored of the pod and its objects, `forms` of
+    both as text and as the agent's form, the pod with its status, `peak` and `kept` of memory, `disk` and `memory` of files, `charged`
+    of those to the pod's ephemeral storage, `sent` to the API server and `logged`. `traced`: the peak of the agent alone, of which
+    `by_line` has the largest parts; measured only if `peak`, which is that of the process, is more than the agent may need.
     """
 
     name: str
     size: int = 0
-    own: int = 0
+    forms: int = 0
     phase: str = ""
     reason: str = ""
     held_s: float = 0.0
@@ -62,11 +71,15 @@ class Cost:
     limit_s: float = 0.0
     work_s: float = 0.0
     peak: int = 0
+    traced: int = 0
+    by_line: list[tuple[str, int]] = field(default_factory=list)
     kept: int = 0
     disk: int = 0
+    charged: int = 0
     memory: int = 0
     sent: int = 0
     logged: int = 0
+    is_static: bool = False
     is_gone: bool = False
     crashes: list[str] = field(default_factory=list)
     busiest: list[tuple[str, float]] = field(default_factory=list)
@@ -134,7 +147,23 @@ class SpecNode:
                 break
             again = await self._once(case)
             found = again if again.held_s / again.limit_s < found.held_s / found.limit_s else found
+        if found.peak > own_peak(asdict(found)):
+            await self._trace(case, found)
         return found
+
+    async def _trace(self, case: Case, found: Cost) -> None:
+        """The pod once more, for the peak of the agent without the doubles."""
+        with self._objects(case.objects):
+            gc.collect()
+            self._loop.memory = memory = OwnMemory()
+            with memory.traced():
+                self._begin(case, _stored(case.pod))
+                await asyncio.sleep(RUNS_S)
+                self._end(case)
+                await self._wait_gone()
+            self._loop.memory = None
+        self._forget()
+        found.traced, found.by_line = memory.highest, memory.by_line.most_common(8)
 
     async def lines(self, case: Case) -> Lines:
         """What the agent's loop executes for the pod, from its start until it is gone."""
@@ -159,32 +188,64 @@ class SpecNode:
         )
 
     async def _once(self, case: Case) -> Cost:
-        name = case.pod["metadata"]["name"]
         text = _stored(case.pod)
-        found = Cost(case.name, len(text) + sum(len(_raw(item)) for _, item in case.objects), limit_s=pause_limit_s())
-        kinds = {path: cls for cls, path in COLLECTIONS.items()}
-        found.own = _own_size(text, Pod) + sum(_own_size(_raw(item), kinds[path]) for path, item in case.objects)
+        found = Cost(
+            case.name,
+            len(text) + sum(len(_raw(item)) for _, item in case.objects),
+            limit_s=pause_limit_s(),
+            is_static=case.is_static,
+        )
         with self._objects(case.objects):
             kept, resident = bytes_in_use(), _forget_peak()
             before = self._files(), self._api.received, os.stat(self._log.fileno()).st_size
             began = time.process_time()
             self._loop.reset()
-            self._api.create(PODS, _in_parts(text))
+            self._begin(case, text)
             await asyncio.sleep(RUNS_S)
-            status = self._api.get(f"{PODS}/{name}")["status"]
+            stored = self._shown(case)
+            status, reported = stored.get("status", {}), _raw(stored) if stored else text
             found.phase, found.reason = str(status.get("phase")), _reason(status)
             found.disk, found.memory = (now - then for now, then in zip(self._files(), before[0], strict=True))
-            self._api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 2})
+            found.charged = self._charged(_uid(stored, case)) if stored else 0
+            self._end(case)
             found.is_gone = await self._wait_gone()
             found.peak = _status("VmHWM") - resident
             found.work_s = time.process_time() - began - self._loop.doubles_s
             found.held_s, found.held_by = self._loop.longest_s, self._loop.longest
             found.busiest = [*self._loop.by_name.most_common(6)]
             found.sent = self._api.received - before[1]
+        kinds = {path: cls for cls, path in COLLECTIONS.items()}
+        found.forms = _forms(reported, Pod) + sum(_forms(_raw(item), kinds[path]) for path, item in case.objects)
+        del stored, status, reported
         found.kept = await self._kept(kept)
         found.logged = os.stat(self._log.fileno()).st_size - before[2]
         found.crashes = self._crashes(before[2])
         return found
+
+    def _begin(self, case: Case, text: bytes) -> None:
+        """Let the pod be wanted. A manifest is there at once, as a rename makes it."""
+        if not case.is_static:
+            self._api.create(PODS, _in_parts(text))
+            return
+        made = self._folder / "made"
+        made.write_bytes(_as_manifest(text))
+        made.rename(self._manifest)
+
+    def _end(self, case: Case) -> None:
+        if case.is_static:
+            self._manifest.unlink()
+        else:
+            self._api.delete(f"{PODS}/{case.pod['metadata']['name']}", {"gracePeriodSeconds": 2})
+
+    @property
+    def _manifest(self) -> Path:
+        return self._node.manifests / "big.json"
+
+    def _shown(self, case: Case) -> Json:
+        """The pod as the API server has it; of a static one, its mirror pod. Empty for a manifest that is refused."""
+        name = case.pod["metadata"]["name"] + (f"-{NODE_NAME}" if case.is_static else "")
+        shown = (pod for pod in self._api.objects("pods") if pod["metadata"]["name"] == name)
+        return next(shown, {})
 
     @contextlib.contextmanager
     def _objects(self, objects: tuple[tuple[str, Json], ...]) -> Iterator[None]:
@@ -262,6 +323,17 @@ class SpecNode:
                     memory += used
         return disk - os.stat(self._log.fileno()).st_size, memory
 
+    def _charged(self, uid: PodUID) -> int:
+        """The bytes on disk that the agent charges to the pod's ephemeral storage. The doubles' containers have no writable layers."""
+        agent = self._node.agent
+        assert agent is not None
+        paths, at = self._node.settings().paths, self._node.clock.wall()
+        view, mounts = agent.cells.observed.cell.get().pods.get(uid), agent.cells.mounts.cell.get().pods.get(uid)
+        logs = read_log_sizes(paths, [view], at).values() if view is not None else ()
+        found = sum(one.own[0] + sum(used for used, _ in one.logs.values()) for one in logs)
+        sizes = read_volume_sizes(paths.pods, mounts.volumes if mounts is not None else {}, NO_QUOTAS, at)
+        return found + sum(one.fs.used or 0 for one in sizes.volumes if one.is_local)
+
     def _crashes(self, since: int) -> list[str]:
         with (self._folder / "agent.log").open() as log:
             log.seek(since)
@@ -285,17 +357,32 @@ def _in_parts(text: bytes) -> Json:
     return {"metadata": about, "spec": {**spec, "nodeName": "node"}}
 
 
+def _as_manifest(text: bytes) -> bytes:
+    """The pod as a manifest: a static pod refers to no service account."""
+    parts = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    spec = msgspec.json.decode(parts["spec"], type=dict[str, msgspec.Raw])
+    for name in ("serviceAccountName", "serviceAccount"):
+        spec.pop(name, None)
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "Pod", "metadata": parts["metadata"], "spec": spec})
+
+
+def _uid(stored: Json, case: Case) -> PodUID:
+    """As the agent knows the pod: a mirror pod names the static one's."""
+    about = stored["metadata"]
+    return PodUID(about["annotations"][CONFIG_HASH] if case.is_static else about["uid"])
+
+
 def _raw(item: Json) -> bytes:
     return msgspec.json.encode(item)
 
 
-def _own_size(text: bytes, cls: Cls) -> int:
-    """The bytes that the agent's form of the object takes."""
+def _forms(text: bytes, cls: Cls) -> int:
+    """The bytes that the object takes as text and as the agent's form."""
     before = bytes_in_use()
     item = msgspec.json.decode(text, type=cls)
     after = bytes_in_use()
     del item
-    return after - before
+    return len(text) + after - before
 
 
 def _reason(status: Any) -> str:

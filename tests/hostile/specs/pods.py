@@ -78,11 +78,12 @@ NO_SOURCES = {("PersistentVolumeSpec", "claimRef"), ("PersistentVolumeSpec", "no
 
 @dataclass(frozen=True)
 class Case:
-    """A pod, and the objects beside the usual ones, with the paths of their collections."""
+    """A pod, and the objects beside the usual ones, with the paths of their collections. `is_static`: it comes from a manifest."""
 
     name: str
     pod: Json
     objects: tuple[tuple[str, Json], ...] = ()
+    is_static: bool = False
 
 
 def base_pod(**spec: Any) -> Json:

@@ -30,9 +30,23 @@ def _named(name: str, share: float) -> Case:
     return replace(PRODUCTS[name](share), name=name)
 
 
+def _static(cases: Cases) -> Cases:
+    """The same pods as manifests."""
+    return {f"static {name}": partial(_as_static, made) for name, made in cases.items()}
+
+
+def _as_static(made: Callable[[], Case]) -> Case:
+    case = made()
+    return replace(case, name=f"static {case.name}", is_static=True)
+
+
 SUITES: dict[str, Cases] = {
     "entries": _fields({Kind.LIST, Kind.MAP}, WHOLE),
     "texts": _fields({Kind.TEXT}, WHOLE),
     "products": _products(1.0),
+    "static entries": _static(
+        {name: made for name, made in _fields({Kind.LIST, Kind.MAP}, WHOLE).items() if name.startswith("pod ")}
+    ),
+    "static products": _static(_products(1.0)),
     "half products": _products(0.5),
 }
