@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from support.cost import count_instructions
 
 from pykubelet.base.api import codec, core
 from pykubelet.base.api.defaults import default_pod
@@ -113,3 +116,44 @@ def test_errors_are_values_with_parts() -> None:
 def test_a_deletion_cost_has_32_bits(cost: str, allowed: bool) -> None:
     errors = validate_pod_annotations({DELETION_COST: cost}, core.PodSpec(), "metadata.annotations")
     assert (errors == []) is allowed
+
+
+def claims_of(*claims: tuple[str, str], pod_claims: int = 0) -> core.Pod:
+    own = [{"name": f"r{n}", "resourceClaimName": "r"} for n in range(pod_claims)]
+    named = [{"name": name, "request": request} for name, request in claims]
+    return pod_with({"spec.resourceClaims": own, "spec.containers[0].resources": {"claims": named}})
+
+
+def test_a_claim_is_used_whole_or_by_its_requests() -> None:
+    errors = validate_pod(
+        claims_of(("r0", ""), ("r1", "a"), ("r1", "b"), ("r1", ""), ("r0", ""), ("r1", "a"), pod_claims=2)
+    )
+    at = "spec.containers[0].resources.claims"
+    assert [str(one) for one in errors] == [
+        f'{at}[3]: Duplicate value: "r1"',
+        f'{at}[3]: Duplicate value: "r1"',
+        f'{at}[4]: Duplicate value: "r0"',
+        f'{at}[5]: Duplicate value: "r1"',
+    ]
+
+
+def test_a_message_does_not_list_thousands_of_claims() -> None:
+    (few,) = validate_pod(claims_of(("x", ""), pod_claims=3))
+    assert str(few).endswith("must be one of the names in pod.spec.resourceClaims: r0, r1, r2")
+    (many,) = validate_pod(claims_of(("x", ""), pod_claims=3000))
+    assert str(many).endswith("must be one of the names in pod.spec.resourceClaims, of which there are 3000")
+
+
+def many_claims(count: int) -> core.Pod:
+    return claims_of(*((f"r{n}", "") for n in range(count)), pod_claims=count)
+
+
+def many_constraints(count: int) -> core.Pod:
+    one = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    return pod_with({"spec.topologySpreadConstraints": [{**one, "topologyKey": f"t{n}"} for n in range(count)]})
+
+
+@pytest.mark.parametrize("made", [many_claims, many_constraints])
+def test_the_work_grows_with_the_number_of_entries(made: Callable[[int], core.Pod]) -> None:
+    few, more = (count_instructions(partial(validate_pod, made(count))) for count in (200, 400))
+    assert more < 2.2 * few

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Set
 
 from pykubelet.base.api import labels as names
@@ -23,6 +24,8 @@ from pykubelet.base.api.validation.errors import (
 )
 
 CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+#: So many names of resource claims are listed in a message.
+MAX_LISTED = 32
 _QUOTA_PREFIX = "requests."
 
 
@@ -124,6 +127,8 @@ def _against_limit(
 def _validate_claim_names(claims: tuple[ResourceClaim, ...], pod_claims: Set[str], path: str) -> Errors:
     errors: Errors = []
     seen: set[str] = set()
+    keys_of: Counter[str] = Counter()
+    listed = _listed(pod_claims)
     for i, claim in enumerate(claims):
         at = f"{path}[{i}]"
         if not claim.name:
@@ -138,13 +143,22 @@ def _validate_claim_names(claims: tuple[ResourceClaim, ...], pod_claims: Set[str
                 key += "/" + claim.request
             if key in seen:
                 errors.append(duplicate(at, key))
-            elif not claim.request:
-                errors += [duplicate(at, claim.name) for other in seen if other.partition("/")[0] == claim.name]
-            seen.add(key)
+            else:
+                if not claim.request:
+                    errors += [duplicate(at, claim.name)] * keys_of[claim.name]
+                seen.add(key)
+                keys_of[key.partition("/")[0]] += 1
         if claim.name not in pod_claims:
-            listed = ": " + ", ".join(sorted(pod_claims)) if pod_claims else " which is empty"
             errors.append(not_found(at, claim.name, f"must be one of the names in pod.spec.resourceClaims{listed}"))
     return errors
+
+
+def _listed(pod_claims: Set[str]) -> str:
+    """The names for a message, which may be there for each claim of each container: few of them, or how many there are."""
+    if not pod_claims:
+        return " which is empty"
+    few = len(pod_claims) <= MAX_LISTED
+    return ": " + ", ".join(sorted(pod_claims)) if few else f", of which there are {len(pod_claims)}"
 
 
 def validate_pod_claims(claims: tuple[PodResourceClaim, ...], path: str) -> Errors:

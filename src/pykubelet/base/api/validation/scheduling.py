@@ -5,6 +5,8 @@ A pod from a manifest is not scheduled, but its scheduling fields must still be 
 
 from __future__ import annotations
 
+from collections import Counter
+
 from pykubelet.base.api import labels as names
 from pykubelet.base.api.core import (
     Affinity,
@@ -205,6 +207,7 @@ def validate_affinity(affinity: Affinity | None, path: str) -> Errors:
 def validate_topology_spread(constraints: tuple[TopologySpreadConstraint, ...], path: str) -> Errors:
     """spec.topologySpreadConstraints."""
     errors: Errors = []
+    left = Counter((one.topologyKey, one.whenUnsatisfiable) for one in constraints)
     for i, constraint in enumerate(constraints):
         at = f"{path}[{i}]"
         when = constraint.whenUnsatisfiable
@@ -214,11 +217,10 @@ def validate_topology_spread(constraints: tuple[TopologySpreadConstraint, ...], 
             errors.append(required(f"{at}.topologyKey", "can not be empty"))
         if when not in ("DoNotSchedule", "ScheduleAnyway"):
             errors.append(not_supported(f"{at}.whenUnsatisfiable", when, ("DoNotSchedule", "ScheduleAnyway")))
-        for other in constraints[i + 1 :]:
-            if (other.topologyKey, other.whenUnsatisfiable) == (constraint.topologyKey, when):
-                pair = f"{{{constraint.topologyKey}, {when}}}"
-                errors.append(duplicate(f"{at}.{{topologyKey, whenUnsatisfiable}}", pair))
-                break
+        left[constraint.topologyKey, when] -= 1
+        if left[constraint.topologyKey, when]:  # the last one of a pair is no duplicate
+            pair = f"{{{constraint.topologyKey}, {when}}}"
+            errors.append(duplicate(f"{at}.{{topologyKey, whenUnsatisfiable}}", pair))
         if constraint.minDomains is not None:
             if constraint.minDomains <= 0:
                 errors.append(invalid(f"{at}.minDomains", constraint.minDomains, "must be greater than zero"))
