@@ -33,9 +33,11 @@ FORMS = 2
 #: Of a static pod there are its manifest's form and its mirror pod's, which is another object, while the next one is decoded.
 FORMS_OF_STATIC = 3
 #: Of the doubles in the same process: memory beside the text of the pod, and copies of the text, which the API server's double has in
-#: its store, its history and its answers, and the transport within the process in both directions. It parses a mirror pod whole.
+#: its store, its history and its answers, and the transport within the process in both directions.
 #: Protobuf messages of the agent are in this figure only.
 DOUBLES, TEXTS = 32 * MIB, 9
+#: Of a mirror pod, it keeps plain objects and their copies, which take so much more than the agent's form.
+MIRRORS = 6
 #: Files of volumes take 64 Ki blocks or pages at most, beside their contents.
 BLOCKS = 256 * MIB
 #: Of what is sent and logged, beside the text of the pod.
@@ -58,11 +60,12 @@ def _exceeded(cost: dict[str, Any]) -> Iterator[str]:
     held_s, limit_s = cost["held_s"], cost["limit_s"]
     if held_s > limit_s:
         yield f"loop: {held_s * 1000:.0f} ms of CPU time in one iteration, mostly {cost['held_by']}, more than {limit_s * 1000:.0f}"
+    mirrors = MIRRORS * cost["forms"] if cost["is_static"] else 0
     figures = {**cost, "uncharged": cost["disk"] - cost["charged"]}
     for name, most in (
         ("kept", KEPT),
         ("traced", own_peak(cost)),
-        ("peak", own_peak(cost) + DOUBLES + TEXTS * cost["size"]),
+        ("peak", own_peak(cost) + DOUBLES + TEXTS * cost["size"] + mirrors),
         ("disk", BLOCKS + 2 * cost["size"]),
         # the status that the agent keeps over its end, and the logs of the double's containers
         ("uncharged", BESIDE + 2 * cost["size"]),
