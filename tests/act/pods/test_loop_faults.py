@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from act.pods.node import WEB, named, node
@@ -90,6 +91,27 @@ async def test_a_post_start_hook_that_hangs_is_named_and_its_container_is_shown_
         assert set(life.post_starting) == {"app"}
         n.unwant("slow")
         await n.wait_gone("slow")
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+@pytest.mark.parametrize("handler", [{"exec": {"command": ["wait", "long"]}}, {"sleep": {"seconds": 3600}}])
+async def test_a_post_start_hook_does_not_keep_a_pod_in_a_sandbox_that_has_ended(
+    handler: dict[str, Any], is_removed: bool, tmp_path: Path
+) -> None:
+    async with node(tmp_path) as n:
+        fault = n.fake.inject(RuntimeFault("ExecSync", pod="web", hang=True))
+        n.want(named(pod(container(lifecycle={"postStart": handler})), "web"))
+        await n.wait_life("web", lambda life: any(w.what == "postStart hook" for w in life.waits))
+        await n.wait_seen("web")
+        n.fake.withdraw(fault)
+        sandbox = n.running("web")[0].sandbox
+        (n.fake.state.remove_sandbox if is_removed else n.fake.state.stop_sandbox)(sandbox)
+        began = asyncio.get_running_loop().time()
+        await n.wait_for(lambda: bool(n.running("web")))
+        assert asyncio.get_running_loop().time() - began < 60
+        assert n.running("web")[0].sandbox.id != sandbox.id
+        n.unwant("web")
+        await n.wait_gone("web")
 
 
 async def test_a_post_start_hook_is_seen_through_when_a_container_to_debug_with_is_asked_for(tmp_path: Path) -> None:

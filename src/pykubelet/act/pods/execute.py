@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
+from math import inf
 from typing import TypeVar
 
 from pykubelet.act.pods.api_content import SERVICES, PodContent
@@ -44,13 +45,13 @@ from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import fieldpath
 from pykubelet.base.model.content import ObjectKey
-from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
+from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.needs import environment_keys, runtime_class_key
 from pykubelet.base.model.node import RuntimeReady
-from pykubelet.base.model.observed import ContainerView, SandboxView, Started
+from pykubelet.base.model.observed import ContainerView, PodView, SandboxView, Started
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.reasons import (
     CREATE_CONTAINER_CONFIG_ERROR,
@@ -192,17 +193,21 @@ class PodExecution:
 
     async def _wait(self, work: Awaitable[T], wait: Wait, waits: WaitBook) -> T:
         """Await `work`. Raises Interrupted when `interrupt` is called meanwhile; a task passed as `work` then continues."""
-        attention = self._tools.supervisor.start_child(f"attention-{self._ref.uid}", self._attention.wait())
+        with waits.waiting(wait):
+            return await self._unless(self._attention.wait(), work)
+
+    async def _unless(self, interruption: Awaitable[object], work: Awaitable[T]) -> T:
+        """Await `work`. Raises Interrupted if `interruption` ends first; a task passed as `work` then continues."""
+        other = self._tools.supervisor.start_child(f"attention-{self._ref.uid}", _awaited(interruption))
         task: asyncio.Task[T]
         task = work if isinstance(work, asyncio.Task) else self._tools.supervisor.start_child("wait", _awaited(work))
         try:
-            with waits.waiting(wait):
-                await asyncio.wait((task, attention), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((task, other), return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
             raise Interrupted
         finally:
-            attention.cancel()
+            other.cancel()
             if task is not work:
                 task.cancel()
 
@@ -364,10 +369,22 @@ class PodExecution:
         for name in command.plan.hooks:
             container, instance = find_container(command.pod, name), command.view.newest(name)
             assert instance is not None
-            failure = await self._hooks.run(command.pod, container, instance.id, self._pod_ip(), waits)
+            failure = await self._run_hook(
+                command.pod, container, instance.id, instance.sandbox_id, self._pod_ip(), waits
+            )
             if failure is not None:
                 failed[name] = failure
         return failed
+
+    async def _run_hook(
+        self, pod: Pod, container: AnyContainer, instance: ContainerID, sandbox: SandboxID, pod_ip: str, waits: WaitBook
+    ) -> StartFailed | None:
+        """Run the container's hook, if it has not ended. Raises Interrupted when the sandbox ends, which a hook may outlive."""
+        if container.name not in self._hooks.running:
+            return None
+        cell, began = self._tools.cells.observed, self.clock.monotonic()
+        ended = cell.wait_for(lambda observed: _shows_end_of(observed.pods.get(self._ref.uid), sandbox, began))
+        return await self._unless(ended, self._hooks.run(pod, container, instance, pod_ip, waits))
 
     async def _start_all(
         self, command: Sync, sandbox: Sandbox, failed: dict[str, StartFailed], waits: WaitBook
@@ -452,9 +469,7 @@ class PodExecution:
     def _has_ended(self, sandbox: SandboxView | None) -> bool:
         """Whether the newest view of the pod shows the end of the sandbox in which containers are being started."""
         view = self._tools.cells.observed.get().pods.get(self._ref.uid)
-        return (
-            sandbox is not None and view is not None and any(s.id == sandbox.id and not s.ready for s in view.sandboxes)
-        )
+        return sandbox is not None and _shows_end_of(view, sandbox.id)
 
     async def _create_and_start(
         self,
@@ -484,7 +499,8 @@ class PodExecution:
             return StartFailed(outcome)
         if isinstance(outcome, Unstarted):
             return StartFailed(outcome.error, unstarted=outcome.id)
-        failure = await self._hooks.run(pod, container, outcome, ctx.pod_ips[0] if ctx.pod_ips else "", waits)
+        pod_ip = ctx.pod_ips[0] if ctx.pod_ips else ""
+        failure = await self._run_hook(pod, container, outcome, sandbox.id, pod_ip, waits)
         if failure is not None:
             return failure
         return outcome
@@ -538,6 +554,14 @@ def _target(command: Sync, container: AnyContainer) -> str | None:
         return ""
     newest = command.view.newest(name)
     return newest.id if newest is not None else None
+
+
+def _shows_end_of(view: PodView | None, sandbox: SandboxID, existed_at: float = inf) -> bool:
+    """Whether a view shows the end of a sandbox, or its removal if it existed at a time before the view was read (monotonic seconds)."""
+    if view is None:
+        return False
+    found = next((s for s in view.sandboxes if s.id == sandbox), None)
+    return not found.ready if found is not None else view.read_at > existed_at
 
 
 async def _awaited(work: Awaitable[T]) -> T:

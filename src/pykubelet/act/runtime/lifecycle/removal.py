@@ -21,7 +21,7 @@ from pykubelet.edges.cri.errors import CriError
 
 log = Log("runtime")
 _LEFT = Wait("process to end", Owner.CONTAINER_RUNTIME, 0.0, next_step="remove its container")
-#: The waits before another try to remove a container whose state changes, in seconds.
+#: The pauses before further tries to remove a container while another call changes its state, in seconds.
 _PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 
 
