@@ -131,18 +131,25 @@ def test_an_init_container_of_a_static_pod_keeps_its_restarts_over_the_restart_o
 
 
 def test_an_init_container_that_was_removed_keeps_its_last_end_over_the_restart_of_the_agent() -> None:
-    # as after the removal of its sandbox; one that failed has not succeeded since if no container came after it
-    failed = ContainerState(terminated=ContainerStateTerminated(exitCode=137, reason="Error"))
-    ends = tuple(ContainerStatus(name=name, state=failed, containerID=f"fake://{name}-0") for name in ("log", "setup"))
-    pod = make_pod(init=(container("log", restartPolicy="Always"), container("setup")))
+    # as after the removal of its sandbox; before a container that came after it, it may have succeeded since
+    ended = [
+        ContainerState(terminated=ContainerStateTerminated(exitCode=code, reason=reason))
+        for code, reason in ((137, "Error"), (137, "Error"), (0, "Completed"))
+    ]
+    names = ("log", "setup", "fetch")
+    ends = tuple(
+        ContainerStatus(name=name, state=end, containerID=f"fake://{name}-0")
+        for name, end in zip(names, ended, strict=True)
+    )
+    pod = make_pod(init=(container("log", restartPolicy="Always"), container("setup"), container("fetch")))
     before = PodStatus(phase="Pending", initContainerStatuses=ends)
-    for seen, kept in ((None, 2), (view(), 2), (view(running()), 1)):
+    for seen, kept in ((None, 3), (view(), 3), (view(running()), 1)):
         found = step(
             snapshot(pod=pod, entry=entry(pod), lifecycle=lifecycle(pod), view=seen), PodRecord(remembered=before)
         )
         assert isinstance(found, Project)
         assert found.old is not None
-        assert [s.state for s in found.old.initContainerStatuses] == [*[failed] * kept, *[None] * (2 - kept)]
+        assert [s.state for s in found.old.initContainerStatuses] == [*ended[:kept], *[None] * (3 - kept)]
 
 
 @pytest.mark.parametrize("day", ["01", "03"])

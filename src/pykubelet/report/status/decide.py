@@ -29,7 +29,7 @@ from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.phase import Phase, has_created_regular, pod_phase
 from pykubelet.base.model.probes import ProbeKind, ProbeResults
 from pykubelet.base.model.quarantine import is_quarantined
-from pykubelet.base.model.restart import has_succeeded, is_sidecar
+from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import TERMINAL_PHASES, RosterPod, has_ended_in_api, is_static, pod_ref
 from pykubelet.base.model.sizing import PendingResize
 from pykubelet.report.status.changes import (
@@ -370,13 +370,13 @@ def _old_status(record: PodRecord, pod: Pod, view: PodView | None) -> PodStatus 
 def _without_unsure_end(status: ContainerStatus, pod: Pod, view: PodView | None) -> ContainerStatus:
     """The previous status of a static pod's init container, without a state that may not be its last one.
 
-    No API server confirms the state of one without an instance: it may have succeeded since, unless it is a sidecar, or had
-    failed and no container came after it.
+    No API server confirms the state of one without an instance: it may have succeeded since, unless it is a sidecar, or no
+    regular container came after it.
     """
     end = status.state.terminated if status.state is not None else None
     is_last = end is not None and (
         any(c.name == status.name and is_sidecar(c) for c in pod.spec.initContainers)
-        or not (has_succeeded(end.exitCode, end.reason) or has_created_regular(pod, view))
+        or not has_created_regular(pod, view)
     )
     is_there = view is not None and any(c.name == status.name for c in view.containers)
     return status if is_there or is_last else replace(status, state=None, containerID="")
