@@ -107,7 +107,7 @@ async def test_a_crowd_of_slow_work_keeps_others_waiting_for_about_a_second(coun
     await asyncio.sleep(0)
     seen, until = 0, loop.time() + 1.6
     while loop.time() < until:
-        threads = sum(one.name.startswith(name) for one in threading.enumerate())
+        threads = sum(thread.name.startswith(name) for thread in threading.enumerate())
         while seen < threads and begun.acquire(timeout=60):  # time passes only when each thread has begun its work
             seen += 1
         await asyncio.sleep(flight_module.HOLD_S)
@@ -123,7 +123,7 @@ async def test_the_threads_that_a_crowd_has_needed_end_with_it(monkeypatch: pyte
     flight, together = SingleFlight(name, workers=2), threading.Barrier(20)
     assert len(await asyncio.gather(*(flight.run(f"slow-{n}", together.wait, 60) for n in range(20)))) == 20
     for _ in range(2000):  # idle threads that are not too many stay for longer
-        if sum(one.name.startswith(name) for one in threading.enumerate()) <= 2:
+        if sum(thread.name.startswith(name) for thread in threading.enumerate()) <= 2:
             return
         await asyncio.sleep(0.005)
     raise AssertionError("threads are left that only a crowd needs")

@@ -17,7 +17,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Totals(Generic[K]):
-    """Amounts by key; 0 for a key without one. For one thread."""
+    """Amounts by key; 0 for a key that has none. For use by a single thread."""
 
     __slots__ = ("_difference", "_next", "_table")
 

@@ -223,7 +223,7 @@ def _open_watches(watcher: Watcher, path: str) -> dict[str, int | HostError]:
     parent = os.path.dirname(path)
     while parent != "/" and not _is_dir(parent):
         parent = os.path.dirname(parent)
-    return {one: _open_watch(watcher, one, one == path) for one in (*own, parent)}
+    return {watched: _open_watch(watcher, watched, watched == path) for watched in (*own, parent)}
 
 
 def _open_watch(watcher: Watcher, path: str, is_whole: bool) -> int | HostError:

@@ -213,7 +213,7 @@ class Manifests:
                 known[path] = self._known[path]
             else:
                 changed.append(path)
-        for path, stat in await self.on_disk(lambda: [(one, _stat(one)) for one in changed]):
+        for path, stat in await self.on_disk(lambda: [(file, _stat(file)) for file in changed]):
             if isinstance(stat, HostError):
                 problems.append(problem(file_origin(path), "", str(stat)))
                 continue

@@ -95,7 +95,7 @@ class CriError(Exception):
 
     @property
     def is_changing(self) -> bool:
-        """Whether containerd refuses to remove a container whose state changes: another call starts, ends or removes it now."""
+        """Whether containerd refuses to remove a container because another call starts, ends or removes it now."""
         return _CHANGING in self.message
 
 

@@ -207,7 +207,7 @@ def validate_affinity(affinity: Affinity | None, path: str) -> Errors:
 def validate_topology_spread(constraints: tuple[TopologySpreadConstraint, ...], path: str) -> Errors:
     """spec.topologySpreadConstraints."""
     errors: Errors = []
-    left = Counter((one.topologyKey, one.whenUnsatisfiable) for one in constraints)
+    left = Counter((c.topologyKey, c.whenUnsatisfiable) for c in constraints)
     for i, constraint in enumerate(constraints):
         at = f"{path}[{i}]"
         when = constraint.whenUnsatisfiable
