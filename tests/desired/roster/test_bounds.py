@@ -42,6 +42,16 @@ def of_sources(number: int) -> dict[str, Any]:
     return {"spec": {"containers": containers(1), "volumes": volumes}}
 
 
+def of_targets(number: int) -> dict[str, Any]:
+    iscsi = {"targetPortal": "10.0.0.1", "iqn": "iqn.2001-04.com.example:a", "lun": 0}
+    volumes = [
+        {"name": "i", "iscsi": {**iscsi, "portals": ["10.0.0.2"] * (number - 2)}},
+        {"name": "f", "fc": {"targetWWNs": ["5006"], "lun": 0}},
+        {"name": "w", "fc": {"wwids": ["3600"]}},
+    ]
+    return {"spec": {"containers": containers(1), "volumes": volumes}}
+
+
 def of_volumes(source: dict[str, Any], number: int, prefix: str = "v") -> dict[str, Any]:
     volumes = [{"name": f"{prefix}{n}", **source} for n in range(number)]
     return {"spec": {"containers": containers(1), "volumes": volumes}}
@@ -73,6 +83,7 @@ POD_WITH: dict[str, Any] = {
         "spec": {"containers": containers(1), "imagePullSecrets": [{"name": "s"}] * number}
     },
     "sources of projected volumes": of_sources,
+    "portals of iSCSI and names of Fibre Channel volumes": of_targets,
 }
 
 

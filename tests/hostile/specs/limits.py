@@ -22,8 +22,6 @@ LARGER = {
     "containers with probes": "the workers of 980 probes",
     "sidecar resources beside init containers": "the resources of 490 containers in the status, its difference and its patch",
     "containers with named ports": "490 containers as the runtime reports them, their status and probes",
-    "pod spec.volumes[].iscsi.portals": "the address with its port of each of 145,000 portals",
-    "pod spec.volumes[].fc.targetWWNs": "145,000 names of one target, as one name of the device and in its paths",
     "pod metadata.finalizers": "the texts of versions that arrive together when the pod ends",
     "containers with resources": "the resources of 490 containers in the status, its difference and its patch",
 }

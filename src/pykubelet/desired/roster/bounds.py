@@ -42,6 +42,13 @@ def _claims(pod: Pod) -> int:
     return sum(volume.persistentVolumeClaim is not None or volume.ephemeral is not None for volume in pod.spec.volumes)
 
 
+def _targets(pod: Pod) -> int:
+    """Each is looked for on the node, and logged in to, when the volume is set up."""
+    portals = sum(len(volume.iscsi.portals) for volume in pod.spec.volumes if volume.iscsi is not None)
+    channels = (volume.fc for volume in pod.spec.volumes if volume.fc is not None)
+    return portals + sum(len(fc.targetWWNs) + len(fc.wwids) for fc in channels)
+
+
 #: What is counted in a pod, and how many of it a pod may have.
 BOUNDS: dict[str, tuple[Callable[[Pod], int], int]] = {
     "containers and init containers": (_containers, MAX_CONTAINERS),
@@ -60,6 +67,7 @@ BOUNDS: dict[str, tuple[Callable[[Pod], int], int]] = {
     "volumes of PersistentVolumeClaims": (_claims, 1000),
     "imagePullSecrets": (lambda pod: len(pod.spec.imagePullSecrets), 1000),
     "sources of projected volumes": (_sources, 10_000),
+    "portals of iSCSI and names of Fibre Channel volumes": (_targets, 1000),
 }
 
 
