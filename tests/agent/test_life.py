@@ -287,6 +287,24 @@ async def test_the_end_of_a_sandbox_from_outside_restarts_each_container_once(
     await agent.wait_gone("ousted")
 
 
+async def test_a_post_start_hook_does_not_keep_a_pod_in_a_sandbox_that_was_stopped(agent: Agent) -> None:
+    hook = {"postStart": {"sleep": {"seconds": 3000}}}
+    script = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
+    agent.put(make_pod("hooked", make_container(script=script, lifecycle=hook), terminationGracePeriodSeconds=3600))
+    await agent.wait_runtime("it runs", lambda view: len(view.of("hooked-node").running) == 1)
+    [before] = (await agent.look()).of("hooked-node").ready
+    async with runtime_client(agent.testbed) as client:
+        await client.stop_pod_sandbox(SandboxID(before.id))
+
+    def runs_anew(view: RuntimeView) -> bool:
+        pod = view.of("hooked-node")
+        return len(pod.ready) == 1 and pod.ready[0].id != before.id and len(pod.running) == 1
+
+    await agent.wait_runtime("it runs in a new sandbox", runs_anew)
+    agent.remove("hooked")
+    await agent.wait_gone("hooked")
+
+
 def is_ready_again(times: int, pod: Json) -> bool:
     return is_ready(pod) and container_status(pod)["restartCount"] == times
 
