@@ -95,6 +95,25 @@ def test_a_restart_counts_also_after_another_instance_of_the_container_did_not_c
     assert shown.restartCount == 2
 
 
+def test_a_restart_counts_though_the_ended_instance_and_its_log_were_removed_before_it() -> None:
+    """Without both, the new instance has the count of the ended one."""
+    pod, ended, again = make_pod(), exited(code=137, number=2), replace(running(number=2), id=ContainerID("app-new"))
+    before = after(pod, view(ended), view(ended), errors=BACK_OFF)
+    gone = project_status(facts(pod, view(sandboxes=(sandbox("s1", attempt=1),)), old=before))
+    assert of(gone).restartCount == 2
+    shown = of(project_status(facts(pod, view(again), old=gone)))
+    assert (shown.restartCount, end(shown.lastState)) == (3, (137, "Error"))
+    assert of(project_status(facts(pod, view(again), old=project_status(facts(pod, view(again), old=gone))))) == shown
+
+
+def test_the_restart_of_an_instance_that_has_vanished_counts_once() -> None:
+    """It has counted when that was seen."""
+    vanished = after(make_pod(), view(running(number=2)), view(sandboxes=(sandbox("s1", attempt=1),)))
+    assert of(vanished).restartCount == 3
+    again = replace(running(number=2), id=ContainerID("app-new"))
+    assert of(project_status(facts(make_pod(), view(again), old=vanished))).restartCount == 3
+
+
 def test_a_container_that_is_lost_with_its_sandbox_was_not_removed_by_a_rule() -> None:
     pod = make_pod(container(restartPolicyRules=(RULE,)))
     later = replace(sandbox("s1", attempt=1), created_at=running(number=1).created_at)

@@ -171,14 +171,35 @@ def _following(
         last == _state(status).terminated or _instance(last.containerID) in facts.lifecycle.uncounted
     ):
         last = None  # the next start, which has failed or does not count, had made this end the last state
+    is_behind = _state(status).running is not None and status.restartCount <= old.restartCount
     if old.containerID != status.containerID and (ended := _end_of_predecessor(facts, old)) is not None:
         last = ended
-        is_repeated = any(ended.id == instance_of(old) for ended in facts.lifecycle.uncounted.values())
-        if not is_repeated and _state(status).running is not None and old.restartCount >= status.restartCount:
+        if is_behind and not _is_repeated(facts, instance_of(old)):
             count = old.restartCount + 1
+    elif (
+        last is not None
+        and is_behind
+        and _is_removed_end(old, last)
+        and not _is_repeated(facts, _instance(last.containerID))
+    ):
+        count = old.restartCount + 1
     return replace(
         status, lastState=core.ContainerState(terminated=last) if last is not None else None, restartCount=count
     )
+
+
+def _is_repeated(facts: StatusFacts, ended: str) -> bool:
+    """Whether the start after the end of this instance did not count, so that the one that follows it was counted already."""
+    return any(instance.id == ended for instance in facts.lifecycle.uncounted.values())
+
+
+def _is_removed_end(old: core.ContainerStatus, last: core.ContainerStateTerminated) -> bool:
+    """Whether the published status is that of a container without an instance, and its restart after the last end does not count yet.
+
+    The end of an instance that has vanished, or was removed by a rule, has counted when it was published.
+    """
+    is_counted = last.reason == CONTAINER_STATUS_UNKNOWN or last == REMOVED_BY_RULE.terminated
+    return _state(old).waiting is not None and not old.containerID and not is_counted
 
 
 def _end_of_predecessor(facts: StatusFacts, reported: core.ContainerStatus) -> core.ContainerStateTerminated | None:
