@@ -79,7 +79,7 @@ class Model:
         self.box: Box | None = pod.boxes[-1] if pod.boxes else None
         self.known = self._counted()
         self.resets = self._resets()
-        self.reset_at = self.resets[-1].ended_at or 0.0 if self.resets else -1.0
+        self.reset_at = self._reset_at(self.resets[-1]) if self.resets else -1.0
 
     # What counts
 
@@ -145,6 +145,10 @@ class Model:
             if is_new and is_own and outcome(self.pod, c, i.code, i.reason) == ALL:
                 found.append(i)
         return found
+
+    def _reset_at(self, reset: Instance) -> float:
+        """The end of the instance that restarted all containers, or the start of one that was being started, and removed with them."""
+        return max([reset.ended_at or 0.0, *(i.created_at for i in self.known if _removed_with(i, reset))])
 
     def _was_done(self, sidecar: Instance, resets: list[Instance]) -> bool:
         since = resets[-1].ended_at or 0.0 if resets else -1.0
@@ -359,10 +363,7 @@ class Model:
     def _exit(self, i: Instance) -> Exit | None:
         if i.ended_at is None:
             return None
-        is_reset = any(
-            (i.created_at < (r.ended_at or 0.0) and not self._ended_before(i, r)) or _removed_with(i, r)
-            for r in self.resets
-        )
+        is_reset = any(i.created_at <= self._reset_at(r) and not self._ended_before(i, r) for r in self.resets)
         return BY_RULE if is_reset else Exit(i.code, i.reason)
 
     def _ended_before(self, i: Instance, reset: Instance) -> bool:

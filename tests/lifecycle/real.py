@@ -28,7 +28,7 @@ from testbed import containerd, images
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import PodStatus
 from pykubelet.base.model import labels
-from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.ids import ContainerID, SandboxID
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
@@ -153,6 +153,7 @@ class RealNode:
         self._asked: dict[str, tuple[int, float]] = {}  # exit codes by instance, and when they were asked for
         self._seen: dict[str, float] = {}  # when an instance was there
         self._boxes: dict[str, Box] = {}
+        self._removed: set[str] = set()  # sandboxes that were removed from outside
         self._statuses: dict[str, str] = {}
         self._instances: dict[str, Instance] = {}
 
@@ -213,7 +214,7 @@ class RealNode:
             if pod is None:
                 continue
             if sandbox.id not in self._boxes:
-                box = Box(sandbox.id, sandbox.metadata.attempt, sandbox.created_at / 1e9)
+                box = Box(sandbox.id, sandbox.metadata.attempt, sandbox.created_at / 1e9 or now)  # 0: not created yet
                 self._boxes[sandbox.id] = box
                 pod.truth.boxes.append(box)
             box = self._boxes[sandbox.id]
@@ -250,6 +251,8 @@ class RealNode:
             self._instances[container.id] = made
             pod.truth.instances.append(made)
             pod.truth.instances.sort(key=lambda i: i.created_at)
+            if (box := self._boxes[made.box]).by is By.OUTSIDE:
+                self._ends_with(pod, box, made)
         instance = self._instances[container.id]
         if instance.started_at is None or (container.state == pb.CONTAINER_EXITED and instance.ended_at is None):
             status = (await client.container_status(ContainerID(container.id))).status
@@ -305,6 +308,29 @@ class RealNode:
         self._asked[instance.id] = 137, time.time()
         await self.agent.kill_container(instance.id)
 
+    async def sandbox_ends(self, pod: RealPod, *, removes: bool) -> None:
+        """As `crictl stopp` and `crictl rmp` do it."""
+        box = next((b for b in reversed(pod.truth.boxes) if b.ended_at is None), None)
+        if box is None:
+            return
+        box.by = By.OUTSIDE
+        self._removed |= {box.id} if removes else set()
+        for i in pod.truth.instances:
+            if i.box == box.id and i.removed_at is None:
+                self._ends_with(pod, box, i)
+        async with runtime_client(self.agent.testbed, WITHIN_S) as client:
+            end = client.remove_pod_sandbox if removes else client.stop_pod_sandbox
+            with contextlib.suppress(CriError):  # the agent may remove a dead container at the same time
+                await end(SandboxID(box.id))
+
+    def _ends_with(self, pod: RealPod, box: Box, instance: Instance) -> None:
+        """The instance is in a sandbox that is stopped or removed from outside."""
+        if instance.ended_at is None:
+            instance.by = By.OUTSIDE
+            self._asked[instance.id] = 137, time.time()
+        instance.taken = box.id in self._removed
+        pod.truth.lost.append(instance)  # its successor may come and go between two looks
+
     # The comparison
 
     async def compare(self) -> list[str]:
@@ -315,6 +341,11 @@ class RealNode:
                 return []
             await asyncio.sleep(AGAIN_S)
         return list(self._differences())
+
+    def explain(self, pod: str) -> str:
+        """What the agent itself says of a pod: its answer, and the lines of its log."""
+        lines = [line for line in self.agent.log_text().splitlines() if f"/{pod}-{NODE_NAME}" in line]
+        return "\n".join((self.agent.ask("explain", f"{pod}-{NODE_NAME}").stdout, *lines))
 
     def _differences(self) -> Iterator[str]:
         shown, now = self.agent.pods(), time.time()

@@ -19,8 +19,9 @@ from testbed.private_runtime import Testbed
 
 pytestmark = [pytest.mark.integration, pytest.mark.crash]
 
-PODS, STEPS = 10, 5
-SEEDS = [int(seed) for seed in os.environ.get("PYKUBELET_SEEDS", "1 2 3 4 5").split()]
+#: A history has 30 pods side by side and 5 steps; each pod counts as one run, 240 in all.
+PODS, STEPS = 30, 5
+SEEDS = [int(seed) for seed in os.environ.get("PYKUBELET_SEEDS", "1 2 3 4 5 6 7 8").split()]
 RUNTIME_RESTARTED = "runtime restarted"
 Action = Callable[[], Awaitable[object]]
 
@@ -35,11 +36,10 @@ async def node(testbed: Testbed, tmp_path: Path) -> AsyncIterator[RealNode]:
 
 
 class Steps:
-    """What happens to a node in one history: ends of containers and hooks, results of probes, and the agent or the runtime ended.
+    """What happens to a node in one history: ends of containers, hooks and sandboxes, results of probes, and the agent or the
+    runtime ended.
 
     The doubles have more. Left out here is what depends on the clock of a busy machine, so that no model can say what is right:
-    - A sandbox that is stopped or removed from outside. Its containers end one after the other, at times later than the seconds
-      within which the model takes the end of a container for that of its sandbox.
     - The runtime killed while it creates a container. By the moment, it shows nothing of it afterwards, or a container that is
       created, or one that has exited with code 255, the reason Unknown and no times, and then the agent counts a restart.
     - A liveness probe that fails. It ends its container again and again, and what the agent counts depends on the time of each run.
@@ -50,15 +50,14 @@ class Steps:
         self._node, self._random = node, random
 
     async def step(self) -> None:
-        """Something for about half of the pods, and now and then for the node, in any order."""
+        """Something for about half of the pods at once, and now and then something for the node, before, between or after them."""
         chosen = [self._of_pod(pod) for pod in self._node.pods.values() if self._random.random() < 0.6]
-        if self._random.random() < 0.5:
-            chosen.append(self._random.choice(self._of_node()))
-        self._random.shuffle(chosen)
-        chosen.sort(key=lambda action: action[0] != RUNTIME_RESTARTED)  # while nothing is being created
-        self._node.say(f"--- {', '.join(name for name, _ in chosen)}")
-        for _, action in chosen:
-            await action()
+        of_node, at = self._random.choice(self._of_node()), self._random.randint(0, len(chosen))
+        at = 0 if of_node[0] == RUNTIME_RESTARTED else at  # while nothing is being created
+        parts = [chosen[:at], [of_node], chosen[at:]] if self._random.random() < 0.5 else [chosen]
+        self._node.say(f"--- {', '.join(name for part in parts for name, _ in part)}")
+        for part in parts:
+            await asyncio.gather(*(action() for _, action in part))
 
     def _of_pod(self, pod: RealPod) -> tuple[str, Action]:
         node, found = self._node, list[tuple[str, Action]]()
@@ -71,6 +70,14 @@ class Steps:
             found.append((f"{name} killed", partial(node.is_killed, i)))
             found += [
                 (f"{name} {kind} changes", partial(pod.toggle, i.name, kind)) for kind in c.probes.keys() - {"liveness"}
+            ]
+        if any(box.ended_at is None for box in pod.truth.boxes):
+            found += [
+                (
+                    f"{pod.name} sandbox {'removed' if removes else 'stopped'}",
+                    partial(node.sandbox_ends, pod, removes=removes),
+                )
+                for removes in (False, True)
             ]
         rest: tuple[str, Action] = (f"{pod.name} rests", partial(asyncio.sleep, 0.0))
         return self._random.choice(found or [rest])
@@ -113,7 +120,10 @@ async def test_real_pods_do_and_report_what_the_model_has(node: RealNode, seed: 
             if recording.done():
                 await recording
             if problems:
-                report = "\n".join((*problems, *node.log, *(account(pod.truth) for pod in node.pods.values())))
+                names = sorted({problem.partition(":")[0] for problem in problems})
+                explained = [await asyncio.to_thread(node.explain, name) for name in names]
+                accounts = (account(pod.truth) for pod in node.pods.values())
+                report = "\n".join((*problems, *node.log, *accounts, *explained))
                 pytest.fail(f"seed {seed}:\n{report}\n{node.agent.log_tail(200)}", pytrace=False)
     finally:
         recording.cancel()
