@@ -79,6 +79,19 @@ def test_a_hook_that_fails_when_it_is_run_again_stops_its_container() -> None:
     assert play.state.unhooked == {}
 
 
+def test_a_container_is_hidden_until_the_runtime_shows_its_end_during_its_hook() -> None:
+    """The event of its exit comes first; a sidecar that was shown as running would make the pod Initialized."""
+    play = adopted()
+    assert play.sees(box(), running()) == AGAIN
+    play.passes(0.001)
+    play.hears(SyncEnded(unhooked={"app": 0}))
+    assert play.hears_of_end(box(), running(), code=137) == ["sync: start app"]
+    assert play.state.unhooked == {"app": 0}
+    ended(play, "app")
+    play.sees(box(), exited(code=137))
+    assert play.state.unhooked == {}
+
+
 def test_containers_start_after_the_hook_of_a_sidecar_before_them() -> None:
     hooked = sidecar(lifecycle={"postStart": {"exec": {"command": ["migrate"]}}})
     play = Playbook(pod(init=(hooked,)))

@@ -18,14 +18,19 @@ from pykubelet.base.model.observed import PodView
 
 
 def with_unhooked(state: PodWorkerState, view: PodView) -> PodWorkerState:
-    """The state with those of its hooks that have not ended whose containers run in this view."""
+    """The state with those of its hooks that have not ended whose containers run in this view.
+
+    Also those of containers that the runtime still shows running after the event of their exit: they must not be reported as running.
+    """
     if not state.unhooked:
         return state
-    hooked = _hooked(state.pod)
+    hooked, ending = _hooked(state.pod), {exited.id for exited in view.pending_exits}
     left: dict[str, int] = {}
     for name, attempt in state.unhooked.items():
         newest = view.newest(name)
-        if name in hooked and newest is not None and newest.is_running and newest.attempt >= attempt:
+        if name not in hooked or newest is None or newest.attempt < attempt:
+            continue
+        if newest.is_running or newest.id in ending:
             left[name] = attempt
     return replace(state, unhooked=left)
 
@@ -41,5 +46,6 @@ def with_hooks(plan: PodPlan, state: PodWorkerState) -> PodPlan:
     if not state.unhooked or plan.create_sandbox or plan.restart_all:
         return plan
     killed = {kill.container.name for kill in plan.kills}
-    hooks = tuple(name for name in state.unhooked if name not in killed)
+    running = {container.name for container in state.view.running} if state.view is not None else set[str]()
+    hooks = tuple(name for name in state.unhooked if name in running and name not in killed)
     return replace(plan, hooks=hooks, start_init=(), start=(), start_ephemeral=()) if hooks else plan
