@@ -106,6 +106,21 @@ def test_a_restart_counts_though_the_ended_instance_and_its_log_were_removed_bef
     assert of(project_status(facts(pod, view(again), old=project_status(facts(pod, view(again), old=gone))))) == shown
 
 
+def test_a_restart_counts_once_though_a_start_that_did_not_count_came_between() -> None:
+    """The published count is higher than that of the instances, after the runtime and the logs had lost some."""
+    killed, useless = exited(code=137), instance(state=ObservedState.CREATED, number=1)
+    uncounted = {useless.id: killed}
+    again = replace(running(number=1), id=ContainerID("app-new"))
+    status = after(make_pod(), view(running(number=1)), view(killed))
+    status = replace(status, containerStatuses=(replace(of(status), containerID="fake://app-0", restartCount=1),))
+    for seen in (view(killed), view(useless, killed), view(useless, killed)):
+        status = project_status(facts(make_pod(), seen, old=status))
+    assert of(status).restartCount == 2
+    for seen in (view(killed), view(again)):
+        status = project_status(facts(make_pod(), seen, old=status, uncounted=uncounted))
+    assert of(status).restartCount == 2
+
+
 def test_the_restart_of_an_instance_that_has_vanished_counts_once() -> None:
     """It has counted when that was seen."""
     vanished = after(make_pod(), view(running(number=2)), view(sandboxes=(sandbox("s1", attempt=1),)))

@@ -171,7 +171,7 @@ def _following(
         last == _state(status).terminated or _instance(last.containerID) in facts.lifecycle.uncounted
     ):
         last = None  # the next start, which has failed or does not count, had made this end the last state
-    is_behind = _state(status).running is not None and status.restartCount <= old.restartCount
+    is_behind = _state(status).terminated is None and status.restartCount <= old.restartCount
     if old.containerID != status.containerID and (ended := _end_of_predecessor(facts, old)) is not None:
         last = ended
         if is_behind and not _is_repeated(facts, instance_of(old)):
