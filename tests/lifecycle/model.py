@@ -99,10 +99,12 @@ class Model:
         return (i.taken or is_reset) and self.containers[i.name].has_hook and i.hooked is None
 
     def is_useless(self, i: Instance) -> bool:
-        """Whether it was started in a sandbox while that ended [D]."""
+        """Whether it was started in a sandbox while that ended, or after that [D]."""
         box = next((box for box in self.pod.boxes if box.id == i.box and box.by is By.OUTSIDE), None)
         if box is None or box.ended_at is None:
             return False
+        if i.created_at >= box.ended_at:
+            return True
         earlier = (
             e for e in self.pod.of(i.name) if e.created_at < i.created_at and e.box == i.box and e.by is not By.AGENT
         )
