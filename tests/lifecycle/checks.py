@@ -320,8 +320,8 @@ def _differences_of(pod: PodTruth, model: Model, c: Container, s: ContainerStatu
     is_unknown |= shown.last in [
         Exit(i.code, i.reason) for i in pod.of(c.name) if model.is_useless(i) and i.created_at < model.life
     ]
-    # a start in a sandbox that ended, which came and went between two looks at the runtime
-    is_unknown |= shown.last == Exit(128, "StartError") and any(i.name == c.name for i in pod.lost)
+    # a start that failed because its sandbox or the agent ended may come and go between two looks at the runtime
+    is_unknown |= Exit(128, "StartError") in (shown.last, expected.last) and any(i.name == c.name for i in pod.lost)
     if not _same_end(shown.last, expected.last) and not is_unknown and not (pod.has_past and expected.last is None):
         yield f"{c.name} has the last state {shown.last}, not {expected.last}"
 

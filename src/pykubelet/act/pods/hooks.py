@@ -19,7 +19,11 @@ from pykubelet.base.model.waits import Owner, Wait
 
 
 class PodHooks:
-    """Runs the hooks. `running`: those that have not ended, by container, with the attempt of the instance."""
+    """Runs the hooks. `running`: those that have not ended, by container, with the least attempt of the instance.
+
+    It stays that of an earlier instance whose hook was cut off: the runtime may still show that one running after its end, and it
+    must not be reported as running.
+    """
 
     def __init__(self, ref: PodRef, starter: ContainerStarter, records: HookRecords) -> None:
         self._ref = ref
@@ -31,7 +35,7 @@ class PodHooks:
         """Note, before a container is created, that its hook will run. A container without a hook has nothing to note."""
         if container.lifecycle is None or container.lifecycle.postStart is None:
             return
-        self.running = {**self.running, container.name: attempt}
+        self.running = {**self.running, container.name: min(attempt, self.running.get(container.name, attempt))}
         waits.notify()
         await self._records.begin(self._ref.uid, container.name, attempt)
 
