@@ -343,7 +343,7 @@ class RealNode:
         return list(self._differences())
 
     def explain(self, pod: str) -> str:
-        """What the agent itself says of a pod: its answer, and the lines of its log."""
+        """The answer of `explain` about a pod, and the lines of the log about it."""
         lines = [line for line in self.agent.log_text().splitlines() if f"/{pod}-{NODE_NAME}" in line]
         return "\n".join((self.agent.ask("explain", f"{pod}-{NODE_NAME}").stdout, *lines))
 
