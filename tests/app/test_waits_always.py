@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from act.pods.node import Node, named, node
+from act.pods.playbook import RULES
 from act.pods.scenes import IMAGE, REF, WALL, container, pod, sidecar
 from act.pods.test_decide_stateful import SHAPES, PodLife, Runtime
 from hypothesis import HealthCheck, given, settings
@@ -96,7 +97,7 @@ class ReportedLife(PodLife):
     @invariant()
     def what_it_waits_for_is_reported(self) -> None:
         state = self.state
-        waits = waits_of(state, self.now, self.wall)
+        waits = waits_of(state, RULES.crash, self.now, self.wall)
         if not waits and (wait := general_wait(state, self.wall)) is not None:
             waits.append(wait)
         life = PodLifecycle(

@@ -152,13 +152,13 @@ def test_a_stop_that_failed_is_tried_again_ever_more_slowly() -> None:
     for _ in range(6):
         (wake,) = play.stop_ended("containers still run: app")
         pauses.append(float(wake.split()[2]))
-        assert play.state.pod_error is not None
+        assert play.state.failure is not None
         assert play.state.stage is Stage.TERMINATING
         play.passes(pauses[-1])
         assert play.wakes() == ["stop within 30 s"]
     assert pauses == [1, 2, 4, 8, 10, 10]
     assert play.stop_ended() == ["clean up and remove"]
-    assert play.state.pod_error is None
+    assert play.state.failure is None
 
 
 def test_a_clean_up_that_failed_is_tried_again() -> None:

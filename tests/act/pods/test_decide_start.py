@@ -196,7 +196,7 @@ def test_a_pod_that_gets_no_sandbox_is_tried_again_ever_more_slowly() -> None:
         assert play.wakes() == ["sync: sandbox 0; start app"]
     assert pauses == [1, 2, 4, 8, 10, 10]
     assert play.sync_ended("app") == []
-    assert play.state.pod_error is None
+    assert play.state.failure is None
     assert play.sees(box(ready=False)) == ["sync: stop the pod; sandbox 1; start app"]
     assert play.sync_ended(pod_error="CreatePodSandboxError") == ["wake in 1 s"], "a success ended the series"
 

@@ -357,7 +357,7 @@ class PodLife(RuleBasedStateMachine):
 
     def at_rest(self, was: PodWorkerState) -> bool:
         state = self.state
-        waits = state.retry_at.get("") or (state.stage is Stage.SYNCING and state.start_errors)
+        waits = state.failure is not None or (state.stage is Stage.SYNCING and state.start_errors)
         return state.stage is was.stage and not waits
 
     def teardown(self) -> None:

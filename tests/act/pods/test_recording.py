@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from pykubelet.base.model.observed import ObservedState
 from pykubelet.base.model.steps import KEPT_STEPS, StepLog, WorkerStep
 
 RUNNING = ObservedState.RUNNING
+VERSION_1 = Path(__file__).with_name("recording_v1.json")
 
 
 def life_of_a_pod() -> StepLog:
@@ -63,6 +65,14 @@ def test_a_recording_runs_again_to_the_same_end() -> None:
     assert replayed[3].changed["stage"] == "terminating"
 
 
+def test_a_recording_of_version_1_runs_again_to_the_same_end() -> None:
+    """A pod with failures of all kinds: no sandbox, failed starts, crashes, probes, a lost sandbox, a resize, a restart of all."""
+    recording = parse(VERSION_1.read_bytes())
+    replayed = replay(recording, container_hash)
+    assert len(replayed) == len(recording.steps) == 45
+    assert [(number, one.differences) for number, one in enumerate(replayed) if one.differences] == []
+
+
 def test_a_step_that_came_out_differently_is_named_with_field_and_values() -> None:
     changed = document()
     changed["steps"][3]["changed"]["stage"] = "finished"
@@ -79,7 +89,9 @@ def test_a_step_that_came_out_differently_is_named_with_field_and_values() -> No
         (b"{", "not JSON"),
         (b"[]", "not a recording"),
         (b'{"version": 7, "steps": []}', "version: 7 is not supported"),
-        (b'{"version": 1, "agent": "1", "steps": []}', "missing required field"),
+        (b'{"version": 2, "agent": "1", "steps": []}', "missing required field"),
+        (b'{"version": 1, "agent": "1", "steps": []}', "not a recording of version 1: KeyError"),
+        (b'{"version": 1, "state": {}, "steps": [7]}', "not a recording of version 1: TypeError"),
     ],
 )
 def test_what_is_no_recording_is_refused_with_the_reason(data: bytes, expected: str) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
-from act.pods.playbook import Playbook
-from act.pods.scenes import WALL, box, container, exited, pod, probes, running
+from act.pods.playbook import RULES, Playbook
+from act.pods.scenes import WALL, box, container, created, exited, pod, probes, running
 from support.virtual_time import virtual_clock
 
 from pykubelet.act.pods.waitbook import SHOW_AFTER_S, WaitBook, WaitsChanged, general_wait, waits_of
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.virtual_time
 
 
 def waits_now(play: Playbook) -> list[Wait]:
-    return waits_of(play.state, play.now, play.wall)
+    return waits_of(play.state, RULES.crash, play.now, play.wall)
 
 
 def in_general(play: Playbook) -> str:
@@ -55,6 +56,78 @@ def test_a_crash_loop_shows_how_the_container_ended_and_when_it_goes_on() -> Non
     play.passes(3)
     (wait,) = waits_now(play)
     assert (wait.next_step, wait.next_at) == ("being started again", None), "not at a time that is past"
+
+
+def crashing(play: Playbook, times: int, delay_s: float = 2) -> None:
+    """Container `app` starts and ends as often, and has waited for its back-off before it starts each time."""
+    for attempt in range(times):
+        play.sync_ended("app")
+        play.passes(delay_s)
+        play.sees(box(), exited(code=1, attempt=attempt, ended=play.wall))
+        while play.state.work == "none":
+            play.passes(1)
+            play.wakes()
+
+
+def in_back_off(play: Playbook) -> None:
+    crashing(play, 3)
+    play.sync_ended("app")
+    play.sees(box(), exited(code=1, attempt=3, ended=play.wall))
+
+
+def refused_by_the_runtime(play: Playbook) -> None:
+    crashing(play, 3)
+    play.start_refused(3)
+    play.sees(box(), exited(code=128, attempt=3, ended=play.wall))
+
+
+def created_and_not_started(play: Playbook) -> None:
+    """The pause after the failed start is shorter than the back-off that this start has raised."""
+    crashing(play, 3)
+    play.start_refused(3)
+    play.sees(box(), created(attempt=3), exited(code=1, attempt=2, ended=play.wall - 20))
+
+
+def not_created_after_a_long_run(play: Playbook) -> None:
+    """The long run has ended the series of crashes: only the failed start is waited for."""
+    crashing(play, 4)
+    play.sync_ended("app")
+    play.passes(700)
+    ended = exited(code=1, attempt=4, ended=play.wall)
+    play.sees(box(), ended)
+    play.sync_ended(app="CreateContainerError")
+    play.sees(box(), ended)
+
+
+def not_created_with_a_new_image(play: Playbook) -> None:
+    """The back-off of the container with the old image does not count."""
+    in_back_off(play)
+    play.spec_changed(pod(container("app", image="busybox:2")))
+    play.sync_ended(app="CreateContainerError")
+    play.sees(box(), exited(code=1, attempt=3, ended=play.wall))
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        in_back_off,
+        refused_by_the_runtime,
+        created_and_not_started,
+        not_created_after_a_long_run,
+        not_created_with_a_new_image,
+    ],
+    ids=lambda happens: happens.__name__,
+)
+def test_a_container_starts_at_the_time_that_is_shown(happens: Callable[[Playbook], None]) -> None:
+    play = Playbook(pod())
+    play.sees()
+    happens(play)
+    (wait,) = waits_now(play)
+    assert wait.next_at is not None
+    play.passes(wait.next_at - play.wall - 0.01)
+    assert not any("start app" in word for word in play.wakes()), "not before"
+    play.passes(0.02)
+    assert play.wakes() == ["sync: start app"]
 
 
 def test_an_init_container_that_was_oom_killed_and_exits_with_0_waits_in_back_off() -> None:
@@ -185,17 +258,17 @@ async def test_short_waits_are_not_shown_and_long_ones_keep_their_beginning() ->
     book = WaitBook(clock, changes)
     play = Playbook(pod(), now=clock.monotonic())
     play.sees()
-    assert book.snapshot(play.state) == ()
+    assert book.snapshot(play.state, RULES.crash) == ()
     clock.advance(SHOW_AFTER_S)
-    (wait,) = book.snapshot(play.state)
+    (wait,) = book.snapshot(play.state, RULES.crash)
     assert (wait.what, wait.since) == ("sync", clock.wall())
     clock.advance(5)
-    assert book.snapshot(play.state) == (wait,)
+    assert book.snapshot(play.state, RULES.crash) == (wait,)
     play.now = clock.monotonic()
     play.sync_ended(pod_error="CreatePodSandboxError")
-    (failed,) = book.snapshot(play.state)
+    (failed,) = book.snapshot(play.state, RULES.crash)
     clock.advance(30)
-    (still,) = book.snapshot(play.state)
+    (still,) = book.snapshot(play.state, RULES.crash)
     assert (still.since, still.reason) == (failed.since, "CreatePodSandboxError")
     book.close()
 
@@ -207,7 +280,7 @@ async def test_the_end_of_a_wait_is_reported_together_with_the_next_one() -> Non
     async def next_waits() -> list[str]:
         async with asyncio.timeout(1):
             assert len(await changes.get_all()) == 1
-        return [wait.what for wait in book.snapshot(play.state) if wait.owner == Owner.CONTAINER]
+        return [wait.what for wait in book.snapshot(play.state, RULES.crash) if wait.owner == Owner.CONTAINER]
 
     with book.waiting(Wait("sandbox", Owner.CONTAINER, 0.0)):
         assert await next_waits() == ["sandbox"]

@@ -8,10 +8,7 @@ Rules:
 - No plan is made from a view of the runtime that was read before the last work on the pod ended.
 - An exit that is known only from a runtime event is enough to start the next container, but not to end the pod.
 - A second kill can shorten the grace period, never lengthen it.
-- A container that ends repeatedly waits in crash back-off: 10 s, doubling to the cap, counted from its end, and forgotten
-  after twice the cap. A container that was stopped because its postStart hook failed counts as ended. A container that
-  could not be started waits 10 s in addition, unless the runtime shows it as ended. If the exit of a container restarts
-  the whole pod, all containers are removed at once, and all wait for its back-off (KEP-5532).
+- A container that ends repeatedly waits in crash back-off (`backoff.py`).
 - A pod that has ended in the API is also ended here.
 - When a pod is terminated, a container that was killed to be restarted is not restarted: it has ended as it did.
 - A pod that is desired again while it is terminating keeps its containers and logs, and starts again when it has
@@ -21,11 +18,11 @@ Rules:
 
 from __future__ import annotations
 
-from math import inf
 from typing import assert_never
 
+from pykubelet.act.pods.backoff import START_RETRY_S, Pause
 from pykubelet.act.pods.decide_hooks import with_hooks, with_unhooked
-from pykubelet.act.pods.decide_lost import is_raised, with_lost_sandbox
+from pykubelet.act.pods.decide_lost import with_lost_sandbox
 from pykubelet.act.pods.decide_resize import (
     resize_ended,
     resized_spec,
@@ -36,21 +33,19 @@ from pykubelet.act.pods.decide_resize import (
 )
 from pykubelet.act.pods.model import (
     REMOVING,
-    RESIZE,
     AbandonSync,
     CgroupGone,
     CleanEnded,
     CleanUp,
     Command,
     ContentChanged,
-    CrashHold,
     Event,
     KillOrder,
     KillRequested,
+    PodFailure,
     PodWorkerState,
     ProbesChanged,
     ReportBackOff,
-    ResetHold,
     RuntimeChanged,
     RuntimeRestarted,
     SpecChanged,
@@ -65,13 +60,10 @@ from pykubelet.act.pods.model import (
 from pykubelet.act.runtime.plan.plan import HashOf, PodPlan, plan_pod
 from pykubelet.base.api.core import Container, EphemeralContainer, Pod, PodSpec
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model import fieldpath
-from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError
-from pykubelet.base.model.moments import wall_to_monotonic
-from pykubelet.base.model.observed import ContainerView, ObservedState, PodView, end_in_words
+from pykubelet.base.model.observed import ObservedState, PodView, end_in_words
 from pykubelet.base.model.phase import failed_init, pod_phase
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.reasons import (
@@ -80,17 +72,13 @@ from pykubelet.base.model.reasons import (
     CREATE_POD_SANDBOX_ERROR,
     EVENT_FAILED_KILL_POD,
     FAILED_CLEAN_UP,
-    POST_START_HOOK_ERROR,
-    RUN_CONTAINER_ERROR,
 )
 from pykubelet.base.model.restart import ALWAYS, init_failed, is_sidecar
 from pykubelet.base.model.roster import has_ended_in_api
 
 DEFAULT_GRACE_S = 30
 MIN_GRACE_S = 1
-START_RETRY_S = 10.0
 POD_RETRY = BackoffPolicy(1.0, 10.0)
-RAN_AND_FAILED = frozenset({RUN_CONTAINER_ERROR, POST_START_HOOK_ERROR})
 
 
 class Rules(Value):
@@ -128,7 +116,7 @@ def _step(state: PodWorkerState, event: Event, now: float, rules: Rules) -> Resu
         case KillRequested():
             return _kill_requested(state, event, now, rules)
         case RuntimeRestarted():
-            return _advance(replace(state, retry_at={}, pod_failures=0), now, rules, event.cause)
+            return _advance(_without_pauses(state, forgets_failures=True), now, rules, event.cause)
         case CgroupGone():
             return _advance(replace(state, outside=event.sandbox), now, rules, event.cause)
         case Woke():
@@ -165,10 +153,19 @@ def _spec_changed(state: PodWorkerState, event: SpecChanged, now: float, rules: 
         state = replace(state, terminal=True)
         return _kill_requested(state, KillRequested(KillReason.COMPLETED, "it has ended in the API"), now, rules)
     if changed and state.stage is Stage.SYNCING:
-        state = replace(state, retry_at={}, pod_failures=0, reset=None)
+        state = _without_pauses(state, forgets_failures=True)
+        state = replace(state, back_offs=state.back_offs.without_pod_back_off())
         if state.work is Work.SYNC:
             return state, (AbandonSync(hard=others, cause=event.cause, is_outdated=True),)
     return _advance(state, now, rules, event.cause)
+
+
+def _without_pauses(state: PodWorkerState, *, forgets_failures: bool = False) -> PodWorkerState:
+    """Try again at once what has failed. `forgets_failures`: the next failure of the pod is the first one."""
+    failure = replace(state.failure, retry_at=None) if state.failure is not None else None
+    if failure is not None and forgets_failures:
+        failure = replace(failure, count=0)
+    return replace(state, back_offs=state.back_offs.without_pauses(), failure=failure, resize_retry_at=None)
 
 
 def _lasting(spec: PodSpec) -> PodSpec:
@@ -197,24 +194,19 @@ def _can_renew(state: PodWorkerState) -> bool:
 def _runtime_changed(state: PodWorkerState, event: RuntimeChanged, now: float, rules: Rules) -> Result:
     if state.view is not None and event.view.read_at < state.view.read_at:
         return state, ()
-    exits = _exits(state, event.view, now, event.wall)
     started = _started(state.pod, event.view)
     errors = {name: error for name, error in state.start_errors.items() if name not in started}
     present = {c.id for c in event.view.containers}
     killed = {container: why for container, why in state.killed.items() if container in present}
     newest = {found.id for c in event.view.containers if (found := event.view.newest(c.name)) is not None}
-    # If the runtime shows a container that it could not start as ended, the crash back-off replaces the start pause.
-    over = {name for name, instance in state.unstarted.items() if instance in exits}
     before = state.view
     state = replace(
         state,
         view=event.view,
-        exits=exits,
+        back_offs=state.back_offs.after_view(before, event.view, now, event.wall),
         start_errors=errors,
         killed=killed,
-        retry_at={name: at for name, at in state.retry_at.items() if name not in over},
         to_restart=state.to_restart & newest,
-        restart_without_backoff=state.restart_without_backoff & newest,
     )
     if _is_fresh(state):
         state = with_unhooked(state, event.view)
@@ -238,35 +230,19 @@ def _content_changed(state: PodWorkerState, event: ContentChanged, now: float, r
     """Retry at once what failed because of a missing object; during a sync, after its end."""
     if state.work is Work.SYNC:
         return replace(state, content_changed=True), ()
-    return _advance(replace(state, retry_at=_without_content_pauses(state)), now, rules, event.cause)
+    return _advance(_without_content_pauses(state), now, rules, event.cause)
 
 
-def _without_content_pauses(state: PodWorkerState) -> dict[str, float]:
-    over = {name for name, error in state.start_errors.items() if error.reason == CREATE_CONTAINER_CONFIG_ERROR}
-    if state.pod_error is not None and state.pod_error.reason == CREATE_POD_SANDBOX_ERROR:
-        over.add("")
-    return {name: at for name, at in state.retry_at.items() if name not in over}
+def _without_content_pauses(state: PodWorkerState) -> PodWorkerState:
+    over = [name for name, error in state.start_errors.items() if error.reason == CREATE_CONTAINER_CONFIG_ERROR]
+    failure = state.failure
+    if failure is not None and failure.error.reason == CREATE_POD_SANDBOX_ERROR:
+        failure = replace(failure, retry_at=None)
+    return replace(state, back_offs=state.back_offs.without_pauses(over), failure=failure)
 
 
 def _contents(view: PodView) -> tuple[object, object]:
     return view.sandboxes, view.containers
-
-
-def _exits(state: PodWorkerState, view: PodView, now: float, wall: float) -> dict[ContainerID, float]:
-    """When each ended container ended, in monotonic seconds. The first estimate is kept, even if the wall clock changes.
-
-    A container that still ran in the last view ended after that view was read. The runtime's date alone counts only for
-    containers that had already ended in the first view.
-    """
-    before = state.view if state.view is not None else PodView(state.ref, read_at=-inf)
-    found = {c.id for c in before.containers if c.state is ObservedState.EXITED}
-    exits: dict[ContainerID, float] = {}
-    for container in view.containers:
-        if container.state is ObservedState.EXITED:
-            not_before = -inf if container.id in found else before.read_at
-            ended = wall_to_monotonic(container.finished_at / 1e9, now, wall, not_before)
-            exits[container.id] = state.exits.get(container.id, ended)
-    return exits
 
 
 def _kill_requested(state: PodWorkerState, event: KillRequested, now: float, rules: Rules) -> Result:
@@ -294,70 +270,54 @@ def _grace(state: PodWorkerState, override: int | None) -> int:
 
 def _sync_ended(state: PodWorkerState, event: SyncEnded, now: float, rules: Rules) -> Result:
     _expect(state, Work.SYNC, event)
-    state, resize_reports = resize_ended(state, event)
+    state, resize_reports = resize_ended(state, event, now)
     errors = {name: error for name, error in state.start_errors.items() if name not in event.started}
-    retry = {name: at for name, at in state.retry_at.items() if name and name not in event.started}
-    killed, unstarted = dict(state.killed), dict[str, ContainerID]()
+    killed, pauses = dict(state.killed), dict[str, Pause]()
+    failed = {name: failure.error for name, failure in event.failed.items()}
     for name, failure in event.failed.items():
-        errors[name] = failure.error
         if failure.instance is not None:
-            retry.pop(name, None)
             killed[failure.instance] = failure.error.message
         else:
-            if failure.unstarted is not None:
-                unstarted[name] = failure.unstarted
-            retry[name] = failure.retry_at if failure.retry_at is not None else now + START_RETRY_S
-    if event.resize_error:
-        retry[RESIZE] = now + START_RETRY_S
-    else:
-        retry.pop(RESIZE, None)
-    failures = state.pod_failures + 1 if event.pod_error is not None else 0
+            retry_at = failure.retry_at if failure.retry_at is not None else now + START_RETRY_S
+            pauses[name] = Pause(retry_at, failure.unstarted)
+    is_empty = not (event.pod_error or event.unfinished or event.started or event.failed)
+    failure_of_pod = _pod_failure(state, event.pod_error, now) if event.pod_error is not None else None
+    if failure_of_pod is not None and state.kill is not None:
+        failure_of_pod = replace(failure_of_pod, retry_at=None)  # its containers are stopped at once
     had_content_change = state.content_changed
-    if event.pod_error is not None and state.kill is None:
-        retry[""] = now + POD_RETRY.delay_s(failures)
     state = replace(
         state,
         work=Work.NONE,
-        start_errors=errors,
+        start_errors={**errors, **failed},
         killed=killed,
-        retry_at=retry,
-        unstarted=unstarted,
         unhooked=event.unhooked,
-        holds={
-            **state.holds,
-            **{name: hold for name, hold in state.pending_holds.items() if _counts(state, name, event)},
-        },
-        pending_holds={},
-        pod_error=event.pod_error,
-        pod_failures=failures,
+        back_offs=state.back_offs.after_sync(
+            event.started, failed, pauses, has_removed_all=state.restarting_all and is_empty
+        ),
+        failure=failure_of_pod,
         read_after=now,
         content_changed=False,
         restarting_all=state.restarting_all and not (event.started or event.failed),
     )
     if had_content_change:
-        state = replace(state, retry_at=_without_content_pauses(state))
+        state = _without_content_pauses(state)
     state, commands = _advance(state, now, rules, event.cause)
     return state, (*resize_reports, *commands)
 
 
-def _counts(state: PodWorkerState, name: str, ended: SyncEnded) -> bool:
-    """Whether the sync raises the container's back-off: it tried to run the container, or it removed all containers."""
-    if state.restarting_all and not (ended.pod_error or ended.unfinished or ended.started or ended.failed):
-        return True
-    failure = ended.failed.get(name)
-    return name in ended.started or (failure is not None and failure.error.reason in RAN_AND_FAILED)
+def _pod_failure(state: PodWorkerState, error: StartError, now: float) -> PodFailure:
+    count = state.failure.count + 1 if state.failure is not None else 1
+    return PodFailure(error, count, now + POD_RETRY.delay_s(count))
 
 
 def _stop_ended(state: PodWorkerState, event: StopEnded, now: float, rules: Rules) -> Result:
     _expect(state, Work.STOP, event)
     state = replace(state, work=Work.NONE, read_after=now)
     if event.error:
-        failures = state.pod_failures + 1
-        wait = POD_RETRY.delay_s(failures)
-        error = StartError(EVENT_FAILED_KILL_POD, event.error)
-        return replace(state, pod_failures=failures, pod_error=error, retry_at={"": now + wait}), (WakeAt(now + wait),)
+        state = replace(state, failure=_pod_failure(state, StartError(EVENT_FAILED_KILL_POD, event.error), now))
+        return _advance(state, now, rules, event.cause)
     view = event.view if event.view is not None else state.view
-    state = replace(state, view=view, stage=Stage.TERMINATED, pod_failures=0, pod_error=None, retry_at={})
+    state = replace(state, view=view, stage=Stage.TERMINATED, failure=None)
     return _advance(state, now, rules, event.cause)
 
 
@@ -365,11 +325,9 @@ def _clean_ended(state: PodWorkerState, event: CleanEnded, now: float, rules: Ru
     _expect(state, Work.CLEAN, event)
     state = replace(state, work=Work.NONE)
     if event.error:
-        failures = state.pod_failures + 1
-        wait = POD_RETRY.delay_s(failures)
-        error = StartError(FAILED_CLEAN_UP, event.error)
-        return replace(state, pod_failures=failures, pod_error=error, retry_at={"": now + wait}), (WakeAt(now + wait),)
-    state = replace(state, stage=Stage.FINISHED, gone_at=event.gone_at, pod_failures=0, pod_error=None, retry_at={})
+        state = replace(state, failure=_pod_failure(state, StartError(FAILED_CLEAN_UP, event.error), now))
+        return _advance(state, now, rules, event.cause)
+    state = replace(state, stage=Stage.FINISHED, gone_at=event.gone_at, failure=None)
     return _advance(state, now, rules, event.cause)
 
 
@@ -380,7 +338,8 @@ def _advance(state: PodWorkerState, now: float, rules: Rules, cause: str) -> Res
     """Start the next work that the state requires, if none is under way."""
     if state.work is not Work.NONE:
         return state, ()
-    if (pause := state.retry_at.get("", now)) > now and not (state.kill and state.stage is Stage.SYNCING):
+    pause = state.failure.retry_at if state.failure is not None else None
+    if pause is not None and pause > now and not (state.kill and state.stage is Stage.SYNCING):
         return state, (WakeAt(pause),)
     match state.stage:
         case Stage.SYNCING:
@@ -409,7 +368,7 @@ def _terminate(state: PodWorkerState, cause: str) -> Result:
         stage=Stage.TERMINATING,
         work=Work.STOP,
         restarting_all=False,
-        reset=None,
+        back_offs=state.back_offs.without_pod_back_off(),
         to_restart=frozenset(),
         unhooked={},
     )
@@ -446,9 +405,14 @@ def _advance_syncing(state: PodWorkerState, now: float, rules: Rules, cause: str
     if plan.stop_pod and not plan.create_sandbox:
         return _complete(state, "nothing is left to run")
     if plan.create_sandbox:
-        state = replace(state, retry_at={}, start_errors={})  # what failed in the old sandbox may work in the new one
+        state = replace(
+            _without_pauses(state), start_errors={}
+        )  # what failed in the old sandbox may work in the new one
     wanted = plan.starts  # including those that are in back-off
-    state, plan, wakes, reports = _hold_back(state, plan, now, rules)
+    starts = state.back_offs.decide(plan, state.ref, state.back_off_inputs(rules.crash), now)
+    reports = tuple(ReportBackOff(name, CRASH_LOOP_BACK_OFF) for name in starts.reports)
+    state = replace(state, back_offs=starts.back_offs, start_errors={**state.start_errors, **starts.errors})
+    plan, wakes = starts.plan, list(starts.wakes)
     plan = without_held_resize(state, plan, now, wakes)
     plan = with_hooks(plan, state)
     if not (plan.starts or plan.restart_all):
@@ -456,121 +420,28 @@ def _advance_syncing(state: PodWorkerState, now: float, rules: Rules, cause: str
     if plan.is_empty:
         return state, (*reports, WakeAt(min(wakes, default=now + rules.resync_s)))
     if plan.restart_all:
-        state = _with_reset(state, plan, now, rules)
+        state = _with_restart_of_all(state, plan, now, rules)
     killed = {**state.killed, **{kill.container.id: kill.cause.words for kill in plan.kills}}
     to_restart = {kill.container.id for kill in plan.kills if kill.container.name in wanted}
     at_once = {kill.container.id for kill in plan.kills if kill.container.name in plan.starts}
-    state = replace(
-        state, to_restart=state.to_restart | to_restart, restart_without_backoff=state.restart_without_backoff | at_once
-    )
+    state = replace(state, to_restart=state.to_restart | to_restart, back_offs=state.back_offs.after_kills(at_once))
     state = with_starts(state, plan)
     state = replace(state, work=Work.SYNC, restarting_all=bool(plan.restart_all) or state.restarting_all, killed=killed)
     useless = tuple(one.instance for one in state.uncounted)
     return state, (*reports, Sync(state.pod, plan, view, cause, state.applied, useless))
 
 
-def _with_reset(state: PodWorkerState, plan: PodPlan, now: float, rules: Rules) -> PodWorkerState:
+def _with_restart_of_all(state: PodWorkerState, plan: PodPlan, now: float, rules: Rules) -> PodWorkerState:
     """Note that all containers are removed now; they start again after the back-off of the container whose exit requires it."""
-    trigger = plan.restart_all
-    ended = _last_ended(state, trigger)
-    assert ended is not None
-    container = find_container(state.pod, trigger)
-    free_at, hold = _free_at(state, container, ended, rules)
-    raised = rules.crash.raised(hold.entry if hold else None, state.exits[ended.id], now)
-    reset = ResetHold(trigger, free_at, hold.entry.delay_s if hold else 0.0)
+    state = _without_pauses(state)  # nothing of what was before counts any more
     gone = state.reset_instances if state.restarting_all else frozenset()  # an earlier removal was not finished
     return replace(
         state,
-        pending_holds={trigger: CrashHold(back_off_key(state.pod, container), raised, ended.id)},
-        reset=reset,
+        back_offs=state.back_offs.before_restart_of_all(plan.restart_all, state.back_off_inputs(rules.crash), now),
         reset_instances=gone.union(plan.remove),
-        retry_at={},  # nothing of what was before counts any more
         start_errors={},
         uncounted=(),
     )
-
-
-def _hold_reset(
-    state: PodWorkerState, plan: PodPlan, reset: ResetHold
-) -> tuple[PodWorkerState, PodPlan, tuple[Command, ...]]:
-    """Hold back all starts except those of ephemeral containers until the back-off of the whole pod has passed."""
-    error = StartError(CRASH_LOOP_BACK_OFF, back_off_message(state, reset.container, reset.delay_s))
-    reports = () if reset.is_reported else (ReportBackOff(reset.container, CRASH_LOOP_BACK_OFF),)
-    errors = {**state.start_errors, reset.container: error}
-    state = replace(state, start_errors=errors, reset=replace(reset, is_reported=True))
-    return state, replace(plan, start_init=(), start=()), reports
-
-
-def _hold_back(
-    state: PodWorkerState, plan: PodPlan, now: float, rules: Rules
-) -> tuple[PodWorkerState, PodPlan, list[float], tuple[Command, ...]]:
-    """Remove the starts in back-off from the plan, and raise the back-off of the other restarts. Kills never wait."""
-    wakes: list[float] = []
-    reports: list[Command] = []
-    held: set[str] = set()
-    if (reset := state.reset) is not None and reset.free_at > now and (plan.start_init or plan.start):
-        wakes.append(reset.free_at)
-        state, plan, reset_reports = _hold_reset(state, plan, reset)
-        reports.extend(reset_reports)
-    errors, pending_holds, reported = dict(state.start_errors), dict[str, CrashHold](), set(state.reported_backoffs)
-    for name in plan.starts:
-        container = find_container(state.pod, name)
-        ended = _last_ended(state, name)
-        free_at, hold = _free_at(state, container, ended, rules)
-        if (retry := state.retry_at.get(name, now)) > now:
-            held.add(name)
-            wakes.append(retry)
-        elif free_at > now and ended is not None and hold is not None:
-            held.add(name)
-            wakes.append(free_at)
-            errors[name] = StartError(CRASH_LOOP_BACK_OFF, back_off_message(state, name, hold.entry.delay_s))
-            if ended.id not in reported:
-                reported.add(ended.id)
-                reports.append(ReportBackOff(name, CRASH_LOOP_BACK_OFF))
-        elif ended is not None and not (hold is not None and is_raised(state, ended, hold)):
-            raised = rules.crash.raised(hold.entry if hold else None, state.exits[ended.id], now)
-            pending_holds[name] = CrashHold(back_off_key(state.pod, container), raised, ended.id)
-    state = replace(state, pending_holds=pending_holds)
-    if not held:
-        return state, plan, wakes, tuple(reports)
-    plan = replace(
-        plan,
-        start_ephemeral=tuple(n for n in plan.start_ephemeral if n not in held),
-        start_init=tuple(n for n in plan.start_init if n not in held),
-        start=tuple(n for n in plan.start if n not in held),
-    )
-    present = {c.id for c in state.view.containers} if state.view is not None else set()
-    state = replace(state, start_errors=errors, reported_backoffs=frozenset(reported & present))
-    return state, plan, wakes, tuple(reports)
-
-
-def _last_ended(state: PodWorkerState, name: str) -> ContainerView | None:
-    """The newest ended instance, except those that restart without back-off. A running container that is killed may have one."""
-    instances = state.view.instances(name) if state.view is not None else ()
-    return next((c for c in instances if c.id in state.exits and c.id not in state.restart_without_backoff), None)
-
-
-def _free_at(
-    state: PodWorkerState, container: Container | EphemeralContainer, ended: ContainerView | None, rules: Rules
-) -> tuple[float, CrashHold | None]:
-    """When the container's crash back-off ends (0.0: none), in monotonic seconds, and its back-off entry."""
-    hold = state.holds.get(container.name)
-    if hold is not None and hold.key != back_off_key(state.pod, container):
-        hold = None
-    if ended is None or (hold is not None and is_raised(state, ended, hold)):
-        return 0.0, hold
-    return rules.crash.free_at(hold.entry if hold else None, state.exits[ended.id]), hold
-
-
-def back_off_key(pod: Pod, container: Container | EphemeralContainer) -> str:
-    """The key of a container's back-off. It changes with image and resources, so that a changed container starts without back-off."""
-    meta = pod.metadata
-    return f"{meta.name}_{meta.namespace}_{meta.uid}_{container.name}_{container.image}_{container.resources}"
-
-
-def back_off_message(state: PodWorkerState, container: str, delay_s: float) -> str:
-    """The message of a container in crash back-off. `delay_s`: the whole back-off in seconds."""
-    return f"back-off {format_seconds(delay_s)} restarting failed container={container} pod={state.ref}"
 
 
 def find_container(pod: Pod, name: str) -> Container | EphemeralContainer:

@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from pykubelet.act.pods.model import CrashHold, LostSandbox, PodWorkerState, RecentEnd, Uncounted
+from pykubelet.act.pods.model import LostSandbox, PodWorkerState, RecentEnd, Uncounted
 from pykubelet.act.runtime.plan.plan import KillCause
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import SandboxID
@@ -58,7 +58,8 @@ def _lost_sandbox(before: PodView | None, view: PodView, known: LostSandbox | No
 
 def _first_together(state: PodWorkerState, view: PodView, until: float) -> float:
     """Since when the containers that end have ended together with what ends at `until`."""
-    ended = [(state.exits[instance.id], instance) for instance in view.containers if instance.id in state.exits]
+    exits = state.back_offs.exits
+    ended = [(exits[instance.id], instance) for instance in view.containers if instance.id in exits]
     ended += [(end.at, end.instance) for end in state.ends.values()]
     since = until - TOGETHER_S
     for at in sorted((at for at, instance in ended if _is_killed(instance)), reverse=True):
@@ -73,7 +74,7 @@ def _with_new_ends(state: PodWorkerState, view: PodView, since: float) -> dict[s
     another cause."""
     ends = {name: end for name, end in state.ends.items() if end.at >= since}
     for instance in reversed(view.containers):
-        ended_at = state.exits.get(instance.id)
+        ended_at = state.back_offs.exits.get(instance.id)
         if ended_at is None or ended_at < since or state.killed.get(instance.id) in _BY_WORKER:
             continue
         known = ends.get(instance.name)
@@ -97,11 +98,6 @@ def _uncounted(before: PodView | None, state: PodWorkerState, lost: SandboxID) -
         ):
             found.append(Uncounted(instance, end.instance))
     return tuple(found)
-
-
-def is_raised(state: PodWorkerState, ended: ContainerView, hold: CrashHold) -> bool:
-    """Whether the end of an instance has raised the back-off already, for a restart that did not count."""
-    return hold.ended == ended.id and any(useless.ended.id == ended.id for useless in state.uncounted)
 
 
 def may_have_ended_with(sandbox: SandboxView, newest: ContainerView | None) -> bool:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pykubelet.act.pods.model import RESIZE, Command, PodWorkerState, ReportResize, SyncEnded, Work
+from pykubelet.act.pods.backoff import START_RETRY_S
+from pykubelet.act.pods.model import Command, PodWorkerState, ReportResize, SyncEnded, Work
 from pykubelet.act.runtime.plan.plan import PodPlan
 from pykubelet.act.runtime.plan.plan_resize import Applied, is_under_way
 from pykubelet.base.api.core import Pod, ResourceRequirements
@@ -77,18 +78,19 @@ def with_starts(state: PodWorkerState, plan: PodPlan) -> PodWorkerState:
 
 def without_held_resize(state: PodWorkerState, plan: PodPlan, now: float, wakes: list[float]) -> PodPlan:
     """The plan without a resize that is waiting for its retry. Appends the time of the retry to `wakes`."""
-    again = state.retry_at.get(RESIZE, now)
-    if again <= now or not plan.resize_pod:
+    again = state.resize_retry_at
+    if again is None or again <= now or not plan.resize_pod:
         return plan
     wakes.append(again)
     return replace(plan, resizes=(), resize_pod=False)
 
 
-def resize_ended(state: PodWorkerState, ended: SyncEnded) -> tuple[PodWorkerState, tuple[Command, ...]]:
+def resize_ended(state: PodWorkerState, ended: SyncEnded, now: float) -> tuple[PodWorkerState, tuple[Command, ...]]:
     """Record the resources that a sync has applied, and report a new reason for a failure."""
     if ended.resized is not None:
         given = {**state.applied.containers, **ended.resized.containers}
         state = replace(state, applied=Applied(given, ended.resized.whole))
+    state = replace(state, resize_retry_at=now + START_RETRY_S if ended.resize_error else None)
     progress = state.resize
     if progress is None or progress.error == ended.resize_error or not ended.resize_error:
         return state, ()

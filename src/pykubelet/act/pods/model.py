@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
+from pykubelet.act.pods.backoff import BackOffInputs, CrashBackOffs
 from pykubelet.act.runtime.plan.plan import PodPlan
 from pykubelet.act.runtime.plan.plan_resize import Applied
 from pykubelet.base.api.core import Pod, ResourceRequirements
-from pykubelet.base.kit.backoff import Backoff
+from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError, StatusOverride
@@ -19,8 +20,6 @@ from pykubelet.base.model.observed import ContainerView, PodView, Started
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.sizing import ResizeProgress, SizeChange
 
-#: The key of a resize in `PodWorkerState.retry_at`; no container can have this name.
-RESIZE = "/resize"
 #: Kills after which the pod's containers, sandboxes, logs and directories are removed.
 REMOVING = frozenset({KillReason.REMOVED, KillReason.DELETED, KillReason.ORPHANED})
 
@@ -42,15 +41,15 @@ class KillOrder(Value):
     override: StatusOverride | None = None
 
 
-class CrashHold(Value):
-    """The crash back-off of one container: its entry, and the key (`back_off_key`) of the container definition it belongs to.
+class PodFailure(Value):
+    """The failure of a step for the whole pod: the last error, and how many there were in a row.
 
-    `ended`: the instance whose end has raised it last.
+    `retry_at`: None: the step may be tried again at once.
     """
 
-    key: str
-    entry: Backoff
-    ended: ContainerID | None = None
+    error: StartError
+    count: int
+    retry_at: float | None = None
 
 
 class LostSandbox(Value):
@@ -58,15 +57,6 @@ class LostSandbox(Value):
 
     id: SandboxID
     seen_at: float
-
-
-class ResetHold(Value):
-    """The back-off of a pod whose containers were all removed because of the exit of `container`. They start again at `free_at`."""
-
-    container: str
-    free_at: float
-    delay_s: float
-    is_reported: bool = False
 
 
 class RecentEnd(Value):
@@ -105,16 +95,9 @@ class PodWorkerState(Value):
     #: Views whose read began earlier are not used for plans, because the last work may have changed the pod since.
     read_after: float = 0.0
     start_errors: Mapping[str, StartError] = field(default_factory=dict)
-    #: When each exited container has exited, by the first estimate.
-    exits: Mapping[ContainerID, float] = field(default_factory=dict)
-    #: Crash back-off by container name.
-    holds: Mapping[str, CrashHold] = field(default_factory=dict)
-    #: The crash back-off that applies when the running sync has made its starts.
-    pending_holds: Mapping[str, CrashHold] = field(default_factory=dict)
-    #: When to retry, by container name; "" is the pod itself, RESIZE its resize.
-    retry_at: Mapping[str, float] = field(default_factory=dict)
-    pod_error: StartError | None = None
-    pod_failures: int = 0
+    #: What keeps containers from starting.
+    back_offs: CrashBackOffs = field(default_factory=CrashBackOffs)
+    failure: PodFailure | None = None
     #: The containers have ended for good.
     terminal: bool = False
     #: Containers, sandboxes and logs are removed.
@@ -123,20 +106,12 @@ class PodWorkerState(Value):
     gone_at: float | None = None
     #: True from the command that removes all containers until the first one starts again.
     restarting_all: bool = False
-    #: What delays that start.
-    reset: ResetHold | None = None
     #: The instances that were removed for this restart of all.
     reset_instances: frozenset[ContainerID] = frozenset()
-    #: Exited instances whose back-off was reported by an Event.
-    reported_backoffs: frozenset[ContainerID] = frozenset()
     #: Why instances were killed one by one, as a message.
     killed: Mapping[ContainerID, str] = field(default_factory=dict)
     #: Killed instances that must be restarted; each until a newer instance exists.
     to_restart: frozenset[ContainerID] = frozenset()
-    #: Those of `to_restart` whose back-off had passed when they were killed.
-    restart_without_backoff: frozenset[ContainerID] = frozenset()
-    #: By container name, the instance that the last sync created and could not start.
-    unstarted: Mapping[str, ContainerID] = field(default_factory=dict)
     #: An API object that the pod's start depends on has changed during the sync.
     content_changed: bool = False
     #: The resources that were requested from the runtime for the existing instances.
@@ -147,6 +122,8 @@ class PodWorkerState(Value):
     adopted_size: SizeChange | None = None
     #: A resize that is not complete yet.
     resize: ResizeProgress | None = None
+    #: When to try a failed resize again.
+    resize_retry_at: float | None = None
     #: The last sandbox that ended while the pod was to run.
     lost: LostSandbox | None = None
     #: By container name, the first end that may belong to the end of a sandbox.
@@ -161,7 +138,12 @@ class PodWorkerState(Value):
     @property
     def needs_content(self) -> bool:
         """Whether a failure or the running sync may depend on API objects."""
-        return self.work is Work.SYNC or self.pod_error is not None or bool(self.start_errors)
+        return self.work is Work.SYNC or self.failure is not None or bool(self.start_errors)
+
+    def back_off_inputs(self, policy: BackoffPolicy) -> BackOffInputs:
+        """What the back-off of the containers depends on now."""
+        taken_back = frozenset(useless.ended.id for useless in self.uncounted)
+        return BackOffInputs(self.pod, self.view, policy, taken_back)
 
 
 # Events, in past tense

@@ -16,6 +16,7 @@ import msgspec
 
 from pykubelet.act.pods.decide import Rules, step
 from pykubelet.act.pods.model import Command, Event, PodWorkerState
+from pykubelet.act.pods.recording_v1 import upgraded
 from pykubelet.act.runtime.plan.plan import HashOf
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import Value
@@ -23,8 +24,8 @@ from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
 from pykubelet.base.model.steps import WorkerStep
 
-#: The version of the document. Other versions are refused.
-VERSION = 1
+#: The version of the document. Version 1 is read too; others are refused.
+VERSION = 2
 _EVENTS: Mapping[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
 #: Fields of commands that repeat what the state holds.
 _REPEATED = frozenset({"pod", "view", "applied"})
@@ -33,7 +34,7 @@ Document = dict[str, Any]
 
 
 class RecordingError(ValueError):
-    """The document is not a recording of this version. The text names the wrong field."""
+    """The document is not a recording that this version can read. The text names the wrong field."""
 
 
 class RecordedProbes(Value):
@@ -118,8 +119,13 @@ def parse(data: bytes) -> Recording:
         raise RecordingError(f"not JSON: {error}") from error
     if not isinstance(head, dict) or "steps" not in head:
         raise RecordingError("not a recording: there is no field steps (`pykubelet explain POD --recording` makes one)")
-    if head.get("version") != VERSION:
-        raise RecordingError(f"version: {head.get('version')!r} is not supported, only {VERSION}")
+    if head.get("version") not in (1, VERSION):
+        raise RecordingError(f"version: {head.get('version')!r} is not supported, only 1 to {VERSION}")
+    if head["version"] == 1:
+        try:
+            head = upgraded(head)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise RecordingError(f"not a recording of version 1: {error!r}") from error
     try:
         return msgspec.convert(head, Recording)
     except msgspec.ValidationError as error:

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import assert_never
 
-from pykubelet.act.pods.model import PodWorkerState, Work
+from pykubelet.act.pods.model import PodFailure, PodWorkerState, Work
+from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.lifecycle import Stage, StartError
+from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.observed import ContainerView, ObservedState, end_in_words
 from pykubelet.base.model.reasons import (
     CRASH_LOOP_BACK_OFF,
@@ -92,10 +93,10 @@ class WaitBook:
         """Post that the waits of the pod have changed."""
         self._mailbox.post(WaitsChanged())
 
-    def snapshot(self, state: PodWorkerState) -> tuple[Wait, ...]:
-        """All waits of the pod, oldest first; the general wait if there is no specific one."""
+    def snapshot(self, state: PodWorkerState, policy: BackoffPolicy) -> tuple[Wait, ...]:
+        """All waits of the pod, oldest first; the general wait if there is no specific one. `policy`: of crash back-off."""
         now, wall = self._clock.monotonic(), self._clock.wall()
-        shown = waits_of(state, now, wall)
+        shown = waits_of(state, policy, now, wall)
         self._shown = self._due(now)
         opened = [*self._notes.values(), *(self._open[key][0] for key in sorted(self._shown))]
         if opened:
@@ -163,16 +164,16 @@ def _is_due(begun: float, now: float) -> bool:
     return now - begun >= SHOW_AFTER_S - TOGETHER_S
 
 
-def waits_of(state: PodWorkerState, now: float, wall: float) -> list[Wait]:
-    """The waits that follow from the pod's state alone. Pure. `since` is `wall` for all of them."""
+def waits_of(state: PodWorkerState, policy: BackoffPolicy, now: float, wall: float) -> list[Wait]:
+    """The waits that follow from the pod's state alone. Pure. `policy`: of crash back-off. `since` is `wall` for all of them."""
     waits: list[Wait] = []
     if state.view is None and state.stage is Stage.SYNCING:
         detail = "its pods have not been listed yet"
         waits.append(Wait("container runtime", Owner.PLEG, wall, detail=detail, next_step="list them"))
-    if state.pod_error is not None:
-        waits.append(_pod_failure(state, state.pod_error, now, wall))
+    if state.failure is not None:
+        waits.append(_pod_failure(state, state.failure, now, wall))
     if state.stage is Stage.SYNCING and state.work is not Work.STOP:
-        waits.extend(_start_waits(state, now, wall))
+        waits.extend(_start_waits(state, policy, now, wall))
     return waits
 
 
@@ -196,10 +197,10 @@ def general_wait(state: PodWorkerState, wall: float) -> Wait | None:
             assert_never(state.work)
 
 
-def _pod_failure(state: PodWorkerState, error: StartError, now: float, wall: float) -> Wait:
+def _pod_failure(state: PodWorkerState, failure: PodFailure, now: float, wall: float) -> Wait:
     """The wait for the retry of a step that failed for the whole pod."""
+    error, pause = failure.error, failure.retry_at
     what = FAILED_WORK.get(error.reason, "retry")
-    pause = state.retry_at.get("")
     if state.work is not Work.NONE or pause is None:
         return Wait(what, Owner.POD_WORKER, wall, "", error.reason, error.message, "being tried again")
     return Wait(
@@ -207,16 +208,12 @@ def _pod_failure(state: PodWorkerState, error: StartError, now: float, wall: flo
     )
 
 
-def _start_waits(state: PodWorkerState, now: float, wall: float) -> list[Wait]:
+def _start_waits(state: PodWorkerState, policy: BackoffPolicy, now: float, wall: float) -> list[Wait]:
     waits: list[Wait] = []
+    inputs = state.back_off_inputs(policy)
     for name, error in state.start_errors.items():
-        free_at = state.retry_at.get(name)
+        free_at = state.back_offs.next_start(name, inputs)
         newest = state.view.newest(name) if state.view is not None else None
-        if newest is not None and newest.id in state.exits and name in state.holds:
-            held = state.exits[newest.id] + state.holds[name].entry.delay_s
-            free_at = max(held, free_at or 0.0)
-        if state.reset is not None and state.reset.container == name:
-            free_at = max(state.reset.free_at, free_at or 0.0)
         is_tried = state.work is Work.SYNC and free_at is not None and free_at <= now
         at = None if free_at is None or is_tried else wall + max(0.0, free_at - now)
         detail = error.message

@@ -311,7 +311,7 @@ class PodWorker:
         """Post the lifecycle if it changed. The lifecycle of a finished pod is posted after every event, because the end of the
         worker also depends on the roster."""
         state = self.state
-        waits = self._waits.snapshot(state)
+        waits = self._waits.snapshot(state, self._rules().crash)
         lifecycle = PodLifecycle(
             ref=state.ref,
             pod=state.pod,
