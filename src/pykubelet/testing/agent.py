@@ -30,8 +30,8 @@ def doubled_agent(
     cgroups: MemoryCgroups,
     periods: Periods | None = None,
 ) -> Agent:
-    """An agent of a cluster, not started. `machine`: what it takes for its machine."""
+    """An agent that is not started: of a cluster if it has a kubeconfig. `machine`: what it takes for its machine."""
     connected = Runtime(runtime.connect(), CgroupDriver.CGROUPFS, driver_is_known=True)
     machinery = make_machinery(settings, clock, machine, cgroups, connected, periods=periods)
     facts = node_facts(settings, machine, CgroupDriver.CGROUPFS, cgroups.version)
-    return Agent(machinery, facts, join_cluster(settings, clock))
+    return Agent(machinery, facts, None if settings.standalone else join_cluster(settings, clock))
