@@ -28,12 +28,12 @@ def test_periods_are_seconds() -> None:
 
 
 def test_crash_backoff_follows_field_and_gates() -> None:
-    assert (Settings().crash_backoff_initial_s, Settings().crash_backoff_max_s) == (10, 300)
+    assert (Settings().crash_backoff.initial_s, Settings().crash_backoff.cap_s) == (10, 300)
     short = _settings(crashLoopBackOff__maxContainerRestartPeriod="5s")
-    assert (short.crash_backoff_initial_s, short.crash_backoff_max_s) == (5, 5)
+    assert (short.crash_backoff.initial_s, short.crash_backoff.cap_s) == (5, 5)
     reduced = _settings(featureGates={"ReduceDefaultCrashLoopBackOffDecay": True})
-    assert (reduced.crash_backoff_initial_s, reduced.crash_backoff_max_s) == (1, 300)
-    assert Settings(gates=reduced.gates).crash_backoff_max_s == 60
+    assert (reduced.crash_backoff.initial_s, reduced.crash_backoff.cap_s) == (1, 300)
+    assert Settings(gates=reduced.gates).crash_backoff.cap_s == 60
 
 
 def test_values_in_the_form_that_components_use() -> None:

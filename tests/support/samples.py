@@ -19,9 +19,12 @@ from textwrap import dedent
 from types import ModuleType
 from typing import Any
 
+from act.pods.playbook import Playbook
+from act.pods.scenes import box, exited, pod
 from act.volumes.samples import CONTEXT, NODE, make_pod
 
 from pykubelet.act.placement.provider import Provider
+from pykubelet.act.pods.backoff import CrashBackOffs
 from pykubelet.act.volumes import plan as volume_plan
 from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.kind import VolumeKind, VolumesError
@@ -70,6 +73,24 @@ def run(page: Path) -> Names:
         exec(compile(code, f"{page.name}: {file}", "exec", dont_inherit=True), vars(module))
         defined |= {key: value for key, value in vars(module).items() if before.get(key) is not value}
     return defined
+
+
+def check_back_off(names: Names) -> None:
+    """With the sample in its place, only ends with an error wait, and their series goes on."""
+    CrashBackOffs._last_ended = names["_last_ended"]  # type: ignore[method-assign]
+    play = Playbook(pod())
+    play.sees()
+    waits = []
+    for attempt, code in enumerate((1, 0, 1, 0, 0, 1)):
+        play.sync_ended("app")
+        play.passes(1)
+        *_, wake = play.sees(box(), exited(code=code, attempt=attempt, ended=play.wall))
+        seconds = float(wake.split()[2]) if wake.startswith("wake") else 0
+        waits.append(seconds)
+        if seconds:
+            play.passes(seconds)
+            assert play.wakes() == ["sync: start app"]
+    assert waits == [0, 0, 10, 0, 0, 20]
 
 
 def check_field(names: Names) -> None:
@@ -145,6 +166,7 @@ def check_volume(names: Names) -> None:
 
 #: By the page. A page without an entry has samples whose names alone are checked.
 CHECKS: dict[str, Callable[[Names], None]] = {
+    "back-off-policy": check_back_off,
     "configuration-field": check_field,
     "endpoint": check_endpoint,
     "metric": check_metric,

@@ -53,7 +53,6 @@ from pykubelet.app.wiring_server import HEALTH_PORT, wire_ports
 from pykubelet.app.wiring_standalone import wire_standalone
 from pykubelet.app.wiring_tracing import wire_tracing
 from pykubelet.base.api.core import PodStatus
-from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
@@ -64,7 +63,7 @@ from pykubelet.base.model.container_hash import container_hash
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import SOURCE_API, SOURCE_FILE, SOURCE_HTTP
 from pykubelet.base.model.roster import SourceChanged
-from pykubelet.config.settings import CRASH_BACKOFF_RESET_S, Settings
+from pykubelet.config.settings import Settings
 from pykubelet.desired.roster.holders import HolderMemory
 from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
 from pykubelet.desired.roster.model import admission_rules
@@ -271,8 +270,7 @@ def wire_act(
         extended_claims=settings.enabled("DRAExtendedResource"),
         devices=devices,
     )
-    crash = BackoffPolicy(settings.crash_backoff_initial_s, settings.crash_backoff_max_s, CRASH_BACKOFF_RESET_S)
-    rules = Rules(container_hash, crash, settings.sync_frequency_s, cells.probes.cell.get())
+    rules = Rules(container_hash, settings.crash_backoff, settings.sync_frequency_s, cells.probes.cell.get())
     pod_inputs = PodInputs(roster, observed, cells.probes.cell, content, cells.evictions.cell, cells.shutdown.cell)
     pods = PodsLoop(pod_inputs, cells.lifecycles.writer, tools, rules, m.touched, cells.pods_heartbeat.writer)
     resources = ResourcesLoop(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.base.api.quantity import parse_text
+from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.remarks import Remark
@@ -207,20 +208,15 @@ class Settings(Value):
         return self.config.containerLogMonitorInterval.s
 
     @property
-    def crash_backoff_max_s(self) -> float:
-        """The longest back-off, in seconds, before a crashed container is restarted."""
-        period = self.config.crashLoopBackOff.maxContainerRestartPeriod
-        if period is not None and self.enabled("KubeletCrashLoopBackOffMax"):
-            return period.s
-        reduced = self.enabled("ReduceDefaultCrashLoopBackOffDecay")
-        return REDUCED_CRASH_BACKOFF_MAX_S if reduced else CRASH_BACKOFF_MAX_S
-
-    @property
-    def crash_backoff_initial_s(self) -> float:
-        """The first back-off in seconds; never longer than `crash_backoff_max_s`."""
+    def crash_backoff(self) -> BackoffPolicy:
+        """The back-off before a crashed container is restarted."""
         reduced = self.enabled("ReduceDefaultCrashLoopBackOffDecay")
         initial = REDUCED_CRASH_BACKOFF_INITIAL_S if reduced else CRASH_BACKOFF_INITIAL_S
-        return min(initial, self.crash_backoff_max_s)
+        longest = REDUCED_CRASH_BACKOFF_MAX_S if reduced else CRASH_BACKOFF_MAX_S
+        period = self.config.crashLoopBackOff.maxContainerRestartPeriod
+        if period is not None and self.enabled("KubeletCrashLoopBackOffMax"):
+            longest = period.s
+        return BackoffPolicy(min(initial, longest), longest, CRASH_BACKOFF_RESET_S)
 
     # -- containers and images
 
