@@ -85,6 +85,7 @@ class RosterLoop:
         self._clock = clock
         self._state = RosterState(kept=inputs.kept, holders=inputs.holders)
         self._unsettled = asyncio.Event()
+        self._changed = asyncio.Event()  # a cell is newer than the last pass
         self._asked_at: float | None = None
 
     async def run(self) -> None:
@@ -106,19 +107,19 @@ class RosterLoop:
 
     async def _follow_unsettled(self) -> None:
         """While something is undecided, decide again when a cell changes or a preemption has taken too long."""
-        inputs, changed = self._inputs, asyncio.Event()
+        inputs = self._inputs
         cells = (inputs.node, inputs.runtime, inputs.observed, inputs.lifecycles, inputs.shutdown, inputs.pressure)
-        while True:
-            await self._unsettled.wait()
-            with set_on_change(changed, *cells, inputs.placements):
-                while self._unsettled.is_set():
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(self._next_pass_s()):
-                            await changed.wait()
-                    if self._state.is_settled:  # only rejected pods wait, for what becomes free
-                        await asyncio.sleep(READMISSION_PAUSE_S)
-                    changed.clear()
-                    self._update([])
+        with set_on_change(self._changed, *cells, inputs.placements):
+            while True:
+                await self._unsettled.wait()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._next_pass_s()):
+                        await self._changed.wait()
+                if not self._unsettled.is_set():
+                    continue
+                if self._state.is_settled:  # only rejected pods wait, for what becomes free
+                    await asyncio.sleep(READMISSION_PAUSE_S)
+                self._update([])
 
     def _next_pass_s(self) -> float | None:
         """Seconds until the next pass without a change of a cell."""
@@ -136,6 +137,8 @@ class RosterLoop:
                 self._update([])
 
     def _update(self, events: list[SourceChanged]) -> None:
+        """Take these events, and decide by the present snapshots."""
+        self._changed.clear()
         wall = self._clock.wall()
         state = self._state
         kube_events: list[KubeEvent] = []
