@@ -16,7 +16,7 @@ from pykubelet.base.model.mounts import AttachLimit
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.placement import DeviceResource, Placements, PodPlacement
 from pykubelet.base.model.roster import pod_ref
-from pykubelet.desired.roster.attach_limit import reject_at_limit
+from pykubelet.desired.roster.decide import reject_at_limit
 from pykubelet.desired.roster.model import AdmissionFacts
 
 PORT = [{"containerPort": 80, "hostPort": 80}]

@@ -17,9 +17,8 @@ from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.roster import NameHolder, Roster, SourceChanged, pod_ref
 from pykubelet.desired.roster.decide import settle
-from pykubelet.desired.roster.merge import roster_of, take
+from pykubelet.desired.roster.merge import apply_quarantine, roster_of, take
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, RosterState
-from pykubelet.desired.roster.quarantined import apply_quarantine
 from pykubelet.desired.roster.readmission import readmit
 from pykubelet.desired.roster.resize import settle_sizes
 

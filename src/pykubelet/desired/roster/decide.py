@@ -31,6 +31,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.labels import SOURCE_API
 from pykubelet.base.model.lifecycle import ENDED_STAGES, KillReason
+from pykubelet.base.model.mounts import AttachLimit
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.phase import pod_phase
@@ -42,6 +43,7 @@ from pykubelet.base.model.reasons import (
     INVALID_POD_SPEC,
     PREEMPTING,
     UNEXPECTED_ADMISSION_ERROR,
+    VOLUME_ATTACHMENT_LIMIT_EXCEEDED,
 )
 from pykubelet.base.model.roster import Rejection, has_ended_in_api, is_critical
 from pykubelet.base.model.waits import Owner, Wait
@@ -244,6 +246,21 @@ def _admitted(entry: Entry) -> Entry:
 def rejected(entry: Entry, rejection: Rejection) -> Entry:
     """The entry of a pod that the node rejects."""
     return replace(entry, item=replace(entry.item, rejection=rejection, held=None), verdict=AdmissionVerdict.REJECTED)
+
+
+def reject_at_limit(
+    state: RosterState, limits: Mapping[PodUID, AttachLimit]
+) -> tuple[RosterState, tuple[KubeEvent, ...]]:
+    """Reject admitted pods that cannot start because no more volumes can be attached to the node. The Events are the second value."""
+    entries, events = dict(state.entries), []
+    for uid, limit in limits.items():
+        entry = entries.get(uid)
+        if entry is None or entry.verdict is not AdmissionVerdict.ADMITTED:
+            continue
+        rejection = Rejection(VOLUME_ATTACHMENT_LIMIT_EXCEEDED, limit.message)
+        entries[uid] = rejected(entry, rejection)
+        events.append(warning(rejection.reason, rejection.message, entry.ref))
+    return (replace(state, entries=entries), tuple(events)) if events else (state, ())
 
 
 # Order and capacity

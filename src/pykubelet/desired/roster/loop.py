@@ -30,13 +30,11 @@ from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.reasons import EVENT_PREEMPTING
 from pykubelet.base.model.roster import NameHolder, Roster, SourceChanged, pod_ref
 from pykubelet.base.model.shutdown import NodeShutdown
-from pykubelet.desired.roster.attach_limit import reject_at_limit
-from pykubelet.desired.roster.decide import settle
+from pykubelet.desired.roster.decide import reject_at_limit, settle
 from pykubelet.desired.roster.kept_size import KeptSize
-from pykubelet.desired.roster.merge import roster_of, take
+from pykubelet.desired.roster.merge import apply_quarantine, roster_of, take
 from pykubelet.desired.roster.metrics import count_preemptions, count_rejection, count_resizes
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, AdmissionVerdict, RosterState
-from pykubelet.desired.roster.quarantined import apply_quarantine
 from pykubelet.desired.roster.readmission import free_at, is_readmissible, readmit
 from pykubelet.desired.roster.resize import settle_sizes
 

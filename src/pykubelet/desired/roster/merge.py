@@ -14,6 +14,9 @@ Rules:
 - An unchanged pod remains the same object, so that readers can compare by identity. Changes are those of spec, generation,
   labels, annotations (except the agent's own), deletion time, deletion grace period, and of what other clients write to
   the status (conditions, resource claims, the end of the pod). A pod never changes its name.
+- The sources post stubs of pods in quarantine (`desired/sources/quarantine.py`). A stub counts against the capacity, because its
+  containers may run, and nothing else is done with it. When the quarantine ends, the sources post the pod itself, and it is decided
+  like a new one.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.labels import CONFIG_SEEN, SOURCE_API, SOURCE_FILE
 from pykubelet.base.model.pod_changes import is_same, is_same_mirror
 from pykubelet.base.model.quarantine import is_quarantine
-from pykubelet.base.model.reasons import EVENT_FAILED_VALIDATION
+from pykubelet.base.model.reasons import EVENT_FAILED_VALIDATION, QUARANTINED
 from pykubelet.base.model.roster import (
     ManifestProblem,
     NameHolder,
@@ -304,3 +307,24 @@ def _object_problem(one: ManifestObject, reason: str) -> ManifestProblem:
 def _are_same(now: Mapping[str, Pod], before: Mapping[str, Pod]) -> bool:
     """Whether the mirror pods are equal except for their statuses."""
     return now.keys() == before.keys() and all(is_same_mirror(before[name], pod) for name, pod in now.items())
+
+
+def apply_quarantine(state: RosterState) -> tuple[RosterState, tuple[KubeEvent, ...]]:
+    """The state with the quarantine of its sources, and an Event for each pod that has come into it."""
+    waits = {uid: wait for source in state.sources.values() for uid, wait in source.quarantined.items()}
+    waits = {uid: wait for uid, wait in waits.items() if uid in state.entries}
+    if not waits and not state.quarantined:
+        return state, ()
+    entries = dict(state.entries)
+    for uid, wait in waits.items():
+        entry = entries[uid]
+        if entry.verdict is not AdmissionVerdict.QUARANTINED or entry.item.held != wait:
+            item = replace(entry.item, held=wait, rejection=None)
+            entries[uid] = replace(entry, item=item, verdict=AdmissionVerdict.QUARANTINED)
+    for uid in state.quarantined - waits.keys():
+        left = entries.get(uid)
+        if left is not None and left.verdict is AdmissionVerdict.QUARANTINED:
+            entries[uid] = replace(left, item=replace(left.item, held=None), verdict=AdmissionVerdict.OPEN)
+    came = [uid for uid in waits if uid not in state.quarantined]
+    events = tuple(warning(QUARANTINED, waits[uid].detail, entries[uid].ref) for uid in came)
+    return replace(state, entries=entries, quarantined=frozenset(waits)), events

@@ -25,9 +25,8 @@ from pykubelet.base.model.ids import is_pod_uid
 from pykubelet.base.model.remarks import Remark, cut, document_remarks, unknown_field
 from pykubelet.base.model.roster import ManifestProblem
 from pykubelet.config.settings import Settings
-from pykubelet.desired.sources.classes import class_remarks
 from pykubelet.desired.sources.echoes import without_echoes
-from pykubelet.desired.sources.references import api_reference, never_allowed
+from pykubelet.desired.sources.references import api_reference, class_remarks, never_allowed
 from pykubelet.desired.sources.static import Origin, foreign_fields, make_static, static_remarks
 from pykubelet.desired.sources.storage import KINDS, StorageKind, decode_object
 

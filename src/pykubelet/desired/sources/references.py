@@ -1,16 +1,24 @@
-"""Finds references of a pod to API objects. Pure.
+"""Finds references of a static pod to API objects, and classes that it names without effect. Pure.
 
 A static pod must run without an API server, so it may have none (feature gate PreventStaticPodAPIReferences). On a node that has no API
-server, manifests take its place for claims, persistent volumes and CSIDrivers.
+server, manifests take its place for claims, persistent volumes and CSIDrivers. Nothing on a node applies the rules of the API server's
+admission about classes.
+Source: the Kubernetes documentation "Pod Overhead" and "Pod Priority and Preemption".
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pykubelet.base.api.core import Container, EphemeralContainer, Pod, PodSpec, Volume, VolumeProjection
 
 _WITH_SECRET_REF = ("cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos")
-
-
+#: The classes that every cluster has.
+_SYSTEM_CLASSES = ("system-node-critical", "system-cluster-critical")
+_NO_CLASS = "an API server refuses pods that have it without a runtimeClassName"
+_NO_PRIORITY = (
+    "a node without an API server has no PriorityClass: the pod has the priority 0, unless spec.priority is set"
+)
 _BY_MANIFEST = "; only a node without an API server takes them from manifests"
 
 
@@ -100,3 +108,12 @@ def _projection_reference(source: VolumeProjection) -> str:
     if source.podCertificate is not None:
         return "podcertificates"
     return ""
+
+
+def class_remarks(pod: Pod, is_standalone: bool) -> Iterator[tuple[str, str]]:
+    """Paths and reasons. `is_standalone`: the node has no API server. A RuntimeClass is looked up when the sandbox is created."""
+    spec = pod.spec
+    if spec.overhead and not spec.runtimeClassName:
+        yield "spec.overhead", _NO_CLASS
+    if is_standalone and spec.priorityClassName not in ("", *_SYSTEM_CLASSES) and spec.priority is None:
+        yield "spec.priorityClassName", _NO_PRIORITY
