@@ -129,3 +129,11 @@ def test_a_copy_that_a_killed_agent_has_finished_is_made_again(checkpoint: Check
         "state": b"2",
         "state.bak": b"1",
     }
+
+
+def test_a_file_that_can_be_done_without_has_no_copy(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(str(tmp_path / "state"), keeps_copy=False)
+    checkpoint.save(b"one")
+    checkpoint.save(b"two")
+    assert checkpoint.load() == b"two"
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]

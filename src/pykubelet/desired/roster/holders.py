@@ -1,7 +1,8 @@
 """Keeps over restarts of the agent which manifest has the name of each static pod.
 
 Owns the file `<root>/static_pods`. A manifest that was edited while the agent was away has a new UID, so that only its place shows that it
-is the one in use, and not a copy of it. Without the file, the first manifest of a name is taken.
+is the one in use, and not a copy of it. Without the file, the first manifest of a name is taken. The file changes with every static pod, so
+its writes do not wait for the disk: after a power cut it may be as it was some seconds before.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class HolderMemory:
     """The file below `root`. Call `load` first, then `follow`."""
 
     def __init__(self, root: str, flight: SingleFlight) -> None:
-        self._file = Checkpoint(f"{root}/static_pods")
+        self._file = Checkpoint(f"{root}/static_pods", durable=False, keeps_copy=False)
         self._saved: Mapping[str, NameHolder] = {}
         self._kept = KeptState("the manifests of static pods", self._file.path, flight, log, SAVE_DEADLINE_S)
 

@@ -25,7 +25,7 @@ from typing import TypeVar
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.roster import ManifestProblem
@@ -39,6 +39,8 @@ T = TypeVar("T")
 SETTLE_S = 0.5
 #: The time for one step of file work: seconds.
 DISK_DEADLINE_S = 10.0
+#: Bytes of changed files that are read in the same step as the directory is listed. Others are read one by one, so that memory is bounded.
+READ_AT_ONCE = 1 << 20
 
 
 class ManifestContent(Value):
@@ -76,6 +78,75 @@ class _Rename(Value):
     new_name: str
     until: float
     is_new: bool
+
+
+class _Found(Value):
+    """What is at the path. In a directory: `stats` of the files that may have changed, `data` of some of those that have changed."""
+
+    at_path: FileStat | None
+    entries: tuple[DirEntry, ...] = ()
+    stats: Mapping[str, FileStat | HostError | None] = field(default_factory=dict)
+    data: Mapping[str, bytes | HostError] = field(default_factory=dict)
+
+
+class _Look(Value):
+    """What one scan looks for. `known`: the contents by the last scan. `young`: names of files that may be incomplete.
+
+    `closed`, `settle`, `touched`: as in `Manifests.scan`.
+    """
+
+    path: str
+    known: Mapping[str, ManifestContent]
+    young: Set[str]
+    closed: Set[str]
+    settle: bool
+    touched: Set[str] | None
+    wall_s: float
+
+    def find(self) -> _Found:
+        """The file work of a scan, in a thread. Raises HostError."""
+        at_path = stat_file(self.path)
+        if at_path is None or not at_path.is_dir:
+            return _Found(at_path)
+        entries, left = list_dir(self.path), READ_AT_ONCE
+        stats: dict[str, FileStat | HostError | None] = {}
+        data: dict[str, bytes | HostError] = {}
+        for entry in entries:
+            path = os.path.join(self.path, entry.name)
+            if not _is_manifest(entry) or self.is_as_before(entry, path):
+                continue
+            stat = stats[path] = _stat(path)
+            if isinstance(stat, FileStat) and stat.is_file and stat.size <= left and self.is_to_be_read(path, stat):
+                data[path] = _bytes_of(path)
+                left -= stat.size
+        return _Found(at_path, entries, stats, data)
+
+    def is_as_before(self, entry: DirEntry, path: str) -> bool:
+        """Whether the file cannot have changed. The target of a link changes without events here."""
+        if self.touched is None or entry.kind is not FileKind.FILE:
+            return False
+        if entry.name in self.touched or entry.name in self.young:
+            return False
+        before = self.known.get(path)
+        return before is not None and before.key != _UNREAD
+
+    def is_to_be_read(self, path: str, stat: FileStat) -> bool:
+        """Whether the content may have changed and is complete. A closed file is read even if its times and size are as before,
+        because the times of file systems are coarse."""
+        return os.path.basename(path) in self.closed or (self._has_changed(path, stat) and not self._is_young(stat))
+
+    def may_be_incomplete(self, path: str, stat: FileStat) -> bool:
+        """Whether the file has changed, and its writer may not be done with it."""
+        closed = os.path.basename(path) in self.closed
+        return not closed and self._has_changed(path, stat) and self._is_young(stat)
+
+    def _has_changed(self, path: str, stat: FileStat) -> bool:
+        before = self.known.get(path)
+        return before is None or before.key != _key(stat)
+
+    def _is_young(self, stat: FileStat) -> bool:
+        """Whether the file changed within the last `SETTLE_S`. A time in the future does not count."""
+        return self.settle and 0 <= self.wall_s - stat.mtime_ns / 1e9 < SETTLE_S
 
 
 class Manifests:
@@ -141,21 +212,26 @@ class Manifests:
         raise NoAnswerError(f"its file system has not answered for {DISK_DEADLINE_S:g} s")
 
     async def _scan(self, closed: Set[str], settle: bool, touched: Set[str] | None) -> ManifestScan:
+        look = _Look(self._path, self._known, frozenset(self._young), closed, settle, touched, self._clock.wall())
         try:
-            at_path = await self.on_disk(lambda: stat_file(self._path))
+            found = await self.on_disk(look.find)
         except HostError as error:
+            if error.is_not_found:
+                self._known = {}
+                return ManifestScan()
             return ManifestScan(problems=(problem(file_origin(self._path), "", str(error)),), keep=True)
+        at_path = found.at_path
         if at_path is None:
             if self._path in self._known and await self._is_saved():
                 return ManifestScan(unsettled=True, keep=True)
-            self._known.clear()
+            self._known = {}
             return ManifestScan()
         if at_path.is_file:
-            return await self._scan_file(at_path, closed, settle)
+            return await self._scan_file(look, at_path)
         if not at_path.is_dir:
             words = f"is not a directory or file but a {at_path.kind}"
             return ManifestScan(problems=(problem(file_origin(self._path), "", words),), keep=True)
-        return await self._scan_directory(closed, settle, touched)
+        return await self._scan_directory(look, found)
 
     async def _is_saved(self) -> bool:
         """Whether the single file is away because an editor has renamed it to save it."""
@@ -168,19 +244,17 @@ class Manifests:
         )
         return os.path.basename(self._path) in self._renames
 
-    async def _scan_file(self, stat: FileStat, closed: Set[str], settle: bool) -> ManifestScan:
-        wall_s = self._clock.wall()
-        done = os.path.basename(self._path) in closed
+    async def _scan_file(self, look: _Look, stat: FileStat) -> ManifestScan:
         before = self._known.get(self._path)
-        young = settle and not done and _is_young(stat, wall_s)
-        if before is not None and (young or (before.key == _key(stat) and not done)):
+        is_incomplete = look.may_be_incomplete(self._path, stat)
+        if before is not None and not look.is_to_be_read(self._path, stat):
             content: ManifestContent | None = before
         else:
-            content = await self._read(self._path, stat)
+            content = await self._read(self._path, stat, None)
         if content is None:
-            self._known.clear()
+            self._known = {}
             return ManifestScan()
-        unsettled = young and content.key != _key(stat)
+        unsettled = is_incomplete and content.key != _key(stat)
         if content.pods or content.objects:
             self._known = {self._path: content}
             origins = (self._path,) * len(content.pods)
@@ -189,31 +263,21 @@ class Manifests:
             )
         return ManifestScan((), content.problems, unsettled, keep=True, remarks=content.remarks)
 
-    async def _scan_directory(self, closed: Set[str], settle: bool, touched: Set[str] | None) -> ManifestScan:
-        wall_s = self._clock.wall()
-        try:
-            entries = await self.on_disk(lambda: list_dir(self._path))
-        except HostError as error:
-            if error.is_not_found:
-                self._known.clear()
-                return ManifestScan()
-            return ManifestScan(problems=(problem(file_origin(self._path), "", str(error)),), keep=True)
-        present = {entry.name for entry in entries}
+    async def _scan_directory(self, look: _Look, found: _Found) -> ManifestScan:
+        present = {entry.name for entry in found.entries}
         self._keep_renames(present)
-        known = self._renamed(present) | self._unexplained(present, settle)
+        known = self._renamed(present) | self._unexplained(present, look.settle)
         unread = {one.new_name for one in self._renames.values() if one.is_new}
         problems: list[ManifestProblem] = []
         young: set[str] = set()
-        changed: list[str] = []
-        for entry in entries:
-            if entry.name.startswith(".") or entry.name in unread or entry.kind is FileKind.DIRECTORY:
-                continue
+        for entry in found.entries:
             path = os.path.join(self._path, entry.name)
-            if touched is not None and self._is_as_before(entry, path, touched):
+            if entry.name in unread or not _is_manifest(entry):
+                continue
+            if path not in found.stats:
                 known[path] = self._known[path]
-            else:
-                changed.append(path)
-        for path, stat in await self.on_disk(lambda: [(file, _stat(file)) for file in changed]):
+                continue
+            stat = found.stats[path]
             if isinstance(stat, HostError):
                 problems.append(problem(file_origin(path), "", str(stat)))
                 continue
@@ -222,16 +286,13 @@ class Manifests:
             if not stat.is_file:
                 problems.append(problem(file_origin(path), "", f"not a regular file but a {stat.kind}"))
                 continue
-            before, name = self._known.get(path), os.path.basename(path)
-            if name in closed:  # read it even if its key is equal, because file system times are coarse
-                before = await self._read(path, stat)
-            elif before is None or before.key != _key(stat):
-                if settle and _is_young(stat, wall_s):
-                    young.add(name)
-                else:
-                    before = await self._read(path, stat)
-            if before is not None:
-                known[path] = before
+            content = self._known.get(path)
+            if look.is_to_be_read(path, stat):
+                content = await self._read(path, stat, found.data.get(path))
+            elif look.may_be_incomplete(path, stat):
+                young.add(entry.name)
+            if content is not None:
+                known[path] = content
         self._known = known = dict(sorted(known.items()))
         self._young = young
         returned, self._removed = self._removed - young, self._removed & young
@@ -259,24 +320,16 @@ class Manifests:
         self._missing = {name: at for name, at in until.items() if now < at}
         return {names[name]: self._known[names[name]] for name in self._missing}
 
-    def _is_as_before(self, entry: DirEntry, path: str, touched: Set[str]) -> bool:
-        """Whether the file cannot have changed. The target of a link changes without events here."""
-        if entry.kind is not FileKind.FILE or entry.name in touched or entry.name in self._young:
-            return False
-        before = self._known.get(path)
-        return before is not None and before.key != _UNREAD
-
-    async def _read(self, path: str, stat: FileStat) -> ManifestContent | None:
-        """Read a regular file; None if it has vanished meanwhile."""
+    async def _read(self, path: str, stat: FileStat, found: bytes | HostError | None) -> ManifestContent | None:
+        """The content of a regular file; None if it has vanished meanwhile. `found`: its bytes, if they are read already."""
         key, origin = _key(stat), file_origin(path)
         if stat.size > MAX_BYTES:
             return ManifestContent(key, (), (too_large(origin),))
-        try:
-            data = await self.on_disk(lambda: read_bytes(path, MAX_BYTES))
-        except HostError as error:
-            if error.is_not_found:
+        data = found if found is not None else await self.on_disk(lambda: _bytes_of(path))
+        if isinstance(data, HostError):
+            if data.is_not_found:
                 return None
-            wrong = too_large(origin) if error.is_too_large else problem(origin, "", str(error))
+            wrong = too_large(origin) if data.is_too_large else problem(origin, "", str(data))
             return ManifestContent(_UNREAD, (), (wrong,))
         if reason := self._rules.refused(path, data):
             return ManifestContent(_UNREAD, (), (problem(origin, "", reason),))
@@ -305,6 +358,12 @@ def _key(stat: FileStat) -> tuple[int, int, int, int]:
     return (stat.mtime_ns, stat.size, stat.inode, stat.device)
 
 
-def _is_young(stat: FileStat, wall_s: float) -> bool:
-    """Whether the file changed within the last `SETTLE_S`. A time in the future does not count."""
-    return 0 <= wall_s - stat.mtime_ns / 1e9 < SETTLE_S
+def _is_manifest(entry: DirEntry) -> bool:
+    return not entry.name.startswith(".") and entry.kind is not FileKind.DIRECTORY
+
+
+def _bytes_of(path: str) -> bytes | HostError:
+    try:
+        return read_bytes(path, MAX_BYTES)
+    except HostError as error:
+        return error

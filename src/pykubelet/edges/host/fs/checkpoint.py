@@ -39,22 +39,19 @@ class OtherVersion(CheckpointError):
 class Checkpoint(Value):
     """One state file. `version`: the version of the payload; a file with another version is set aside.
 
-    `durable` False: the content need not survive a power cut.
+    `durable` False: the content need not survive a power cut. `keeps_copy` False: the file can be done without, so there is no `.bak`.
     """
 
     path: str
     version: int = 1
     mode: int = 0o600
     durable: bool = True
+    keeps_copy: bool = True
 
     def save(self, payload: bytes) -> None:
         """Replace the content atomically. If the old content is valid, it becomes the `.bak`. Raises HostError."""
         data = encode(payload, self.version)
-        try:
-            present = files.read_bytes(self.path, _LIMIT)
-            decode(present, self.version)
-        except (HostError, CheckpointError):
-            present = None
+        present = self._valid_content() if self.keeps_copy else None
         if present == data:
             return
         files.make_dirs(os.path.dirname(self.path) or ".", 0o750)
@@ -90,6 +87,15 @@ class Checkpoint(Value):
     def _unfinished(self) -> str:
         """The copy before it has its name."""
         return f"{self._backup}.tmp"
+
+    def _valid_content(self) -> bytes | None:
+        """The bytes of the file; None if they cannot be used."""
+        try:
+            present = files.read_bytes(self.path, _LIMIT)
+            decode(present, self.version)
+        except (HostError, CheckpointError):
+            return None
+        return present
 
     def _keep_copy(self) -> None:
         """Link the current file to the name of the copy, so that a good file exists at every moment."""
