@@ -20,7 +20,7 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
-from pykubelet.base.model.sizing import PendingResize, ResizeProgress, size_of
+from pykubelet.base.model.sizing import PendingResize, ResizeProgress, SizeChange, size_of
 from pykubelet.desired.roster.allocation_state import AllocationStateError, decode_state, encode_state
 from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.model import RosterState
@@ -269,6 +269,34 @@ async def test_sizes_are_kept_and_read_again(tmp_path: Path) -> None:
             await supervisor.start_child("iteration", _one_iteration())
     assert found[PodUID("a-1")] == KeptSize(size=size_of(sized("a", "100m")))
     assert PodUID("c-1") not in found, "a pod without resources cannot be resized"
+
+
+async def test_the_files_differ_while_a_resize_is_under_way_and_are_the_same_again_after_it(tmp_path: Path) -> None:
+    roster, writer = make_cell("roster", Roster())
+    memory = SizeMemory(str(tmp_path), SingleFlight("test"))
+    small, large, other = sized("a", "50m"), sized("a", "100m"), sized("b", "1")
+    change = SizeChange(before=size_of(small))
+    under_way = RosterPod(large, "api", WALL, change=change)
+    rounds = [
+        ({"a-1": RosterPod(small, "api", WALL)}, "50m", "50m"),
+        ({"a-1": under_way, "b-1": RosterPod(other, "api", WALL)}, "100m", "50m"),
+        ({"a-1": RosterPod(large, "api", WALL), "b-1": RosterPod(other, "api", WALL)}, "100m", "100m"),
+        ({"a-1": under_way}, "100m", "50m"),
+    ]
+
+    def states() -> list[dict[str, Any]]:
+        paths = [tmp_path / name for name in ("allocated_pods_state", "actuated_pods_state")]
+        found = [decode_state(path.read_bytes()) for path in paths if path.exists()]
+        return [{uid: one.containers["app"].requests["cpu"] for uid, one in state.items()} for state in found]
+
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("sizes", memory.follow(roster))
+        for pods, allocated, actuated in rounds:
+            writer.publish(Roster({PodUID(uid): pod for uid, pod in pods.items()}, sources_ready=True))
+            more = {"b-1": "1"} if "b-1" in pods else {}
+            while states() != [{"a-1": allocated, **more}, {"a-1": actuated, **more}]:
+                await supervisor.start_child("iteration", _one_iteration())
+    assert not list(tmp_path.glob("*.tmp*")) + list(tmp_path.glob(".*")), "nothing unfinished is left"
 
 
 def test_sizes_of_the_reference_are_taken_over(tmp_path: Path) -> None:

@@ -115,18 +115,22 @@ class SizeMemory:
         if not news and own is None:
             return
 
+        before = {name: self._written.pop(name, {}) for name in news}
+
         def save() -> None:
-            content, encoded = b"", None
+            """Without waiting for the disk if pods only went: the size of a pod that is gone matters no longer."""
+            written: dict[str, Sizes] = {}
             for name, state in news.items():
-                # the checksum costs most, and both files are the same unless a resize is under way
-                if state != encoded:
-                    content, encoded = encode_state(state), state
-                files.write_atomic(f"{self._root}/{name}", content, 0o600, durable=True)
+                path, durable = f"{self._root}/{name}", not state.items() <= before[name].items()
+                same = next((other for other, content in written.items() if content == state), None)
+                if same is None:
+                    files.write_atomic(path, encode_state(state), 0o600, durable=durable)
+                else:  # as always, unless a resize is under way
+                    files.link_over(same, path, durable=durable)
+                written[path] = state
             if own is not None:
                 self._file.save(own)
 
-        for name in news:
-            self._written.pop(name, None)
         if await self._kept.write(save):
             self._saved = sizes
             self._written |= news

@@ -215,6 +215,20 @@ def write_atomic(
         raise
 
 
+def link_over(source: str, path: str, *, durable: bool = False) -> None:
+    """Replace `path` atomically by a further name of the file `source`. With `durable`, the name survives a power cut."""
+    temporary = _temporary(path)
+    with translating("link", path):
+        os.link(source, temporary)
+        try:
+            os.rename(temporary, path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)  # rename(2) does nothing if both names are of one file already
+        if durable:
+            _sync_directory(os.path.dirname(path) or ".")
+
+
 def sync_file(path: str) -> None:
     """Bring a file and its name to the disk: both survive a power cut."""
     with translating("sync", path):
