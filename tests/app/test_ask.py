@@ -25,9 +25,7 @@ from pykubelet.app import ask
 from pykubelet.app.amounts import render_amount
 from pykubelet.app.wiring_server import socket_handler
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import replace
-from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.diagnostics import Diagnostics, PodDiagnostics
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.plugins import Plugin, Plugins, PluginType
 from pykubelet.base.model.waits import Owner, TimelineEntry, Wait
@@ -370,10 +368,9 @@ def test_ages(seconds: float, text: str) -> None:
 def test_what_containers_wrote_does_nothing_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = make_world()
     hostile = Wait("hook", Owner.POD_WORKER, WALL, detail="\x1b]52;c;aGk=\x07 \x9b2J\r")
-    [web, *others] = world.inputs.lifecycles.get().pods.values()
-    changed = replace(web, waits=(hostile,), timeline=(TimelineEntry(WALL, "stated \x1b[31m"),))
-    pods = {PodUID(one.pod.metadata.uid): one for one in (changed, *others)}
-    world.lifecycles.publish(Lifecycles(pods))
+    [web, *_] = world.inputs.lifecycles.get().pods.values()
+    known = PodDiagnostics((hostile,), (TimelineEntry(WALL, "stated \x1b[31m"),))
+    world.workers.answer_with(lambda: Diagnostics({web.ref.uid: known}))
     with Served(tmp_path, world):
         assert run(ask.explain, web.pod.metadata.uid, root=tmp_path) == 0
         shown = capsys.readouterr().out

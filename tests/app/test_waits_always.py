@@ -111,10 +111,9 @@ class ReportedLife(PodLife):
             kill_reason=state.kill.reason if state.kill else None,
             terminal=state.terminal,
             restarting_all=state.restarting_all,
-            waits=tuple(waits),
         )
         status = project_status(StatusFacts(state.pod, life, state.view, self.probes, now_wall=self.wall))
-        shown = pod_waits(life, None, (), status)
+        shown = pod_waits(life, waits, (), status)
         check_waits(shown)
         removing = state.kill is not None and state.kill.reason in REMOVING and not state.removed
         assert shown or is_settled(state.pod, state.stage, state.view, status, removing), state
@@ -186,7 +185,7 @@ async def watch(n: Node, seconds: float) -> None:
         else:
             view = n.observed.get().pods.get(life.ref.uid)
             status = project_status(StatusFacts(life.pod, life, view))
-            waits = pod_waits(life, None, (), status)
+            waits = pod_waits(life, n.known(life.ref.uid).waits, (), status)
             check_waits(waits)
             if waits or is_settled(life.pod, life.stage, view, status, removing=False):
                 last_reported = now

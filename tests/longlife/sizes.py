@@ -99,7 +99,7 @@ class Scale:
         lines, log_bytes, requests, calls, cpu_s = (now - then for now, then in zip(totals, self._before, strict=True))
         self._before = totals
         # a log of a fixed number of steps, which takes a month to be full
-        steps = node.agent.cells.placements.cell.get().steps if node.agent is not None else None
+        steps = node.agent.cells.placement_diagnostics.cell.get().steps if node.agent is not None else None
         return Sizes(
             day=day,
             life=node.lives,

@@ -13,14 +13,16 @@ from support.memory_api import virtual_api_server
 
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import from_object
-from pykubelet.base.kit.cells import CellWriter, make_cell
+from pykubelet.base.kit.cells import CellWriter, LazyCell, LazyCellWriter, make_cell, make_lazy_cell
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.diagnostics import Diagnostics
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_SOURCE
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.roster import ApiPods, Roster, RosterPod, is_mirror, pod_ref
-from pykubelet.base.model.statuses import ReportWaits, Statuses
+from pykubelet.base.model.statuses import Statuses
+from pykubelet.base.model.waits import Wait
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.listwatch import follow
 from pykubelet.testing.kubeapi.fake import FakeApiServer, Sent
@@ -39,7 +41,13 @@ class Cluster:
     statuses: CellWriter[Statuses]
     lifecycles: CellWriter[Lifecycles]
     node: CellWriter[NodeView]
-    waits: CellWriter[ReportWaits]
+    diagnostics: LazyCell[Diagnostics]
+    diagnostics_end: LazyCellWriter[Diagnostics]
+
+    @property
+    def waits(self) -> dict[PodUID, tuple[Wait, ...]]:
+        """The waits of pods for their statuses to be sent."""
+        return {uid: known.waits for uid, known in self.diagnostics.get().pods.items()}
 
     def make(self, name: str = "web", **metadata: Any) -> core.Pod:
         body = {"metadata": {"name": name, "namespace": "shop", **metadata}, "spec": {"nodeName": "n1"}}
@@ -101,7 +109,7 @@ async def a_cluster() -> AsyncIterator[tuple[Cluster, Supervisor]]:
             make_cell("statuses", Statuses())[1],
             make_cell("lifecycles", Lifecycles())[1],
             make_cell("node", NodeView("n1", "n1", registered=True, uid="node-uid"))[1],
-            make_cell("waits", ReportWaits())[1],
+            *make_lazy_cell("diagnostics", Diagnostics()),
         )
         supervisor.start_root("follow", cluster.follow())
         try:

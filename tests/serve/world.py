@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from report.samples import UID, WALL, container, entry, exited, facts, lifecycle, make_pod, running, view
 
 from pykubelet.base.api import core
-from pykubelet.base.kit.cells import CellWriter, make_cell
+from pykubelet.base.kit.cells import CellWriter, LazyCellWriter, make_cell, make_lazy_cell
 from pykubelet.base.kit.clock import ManualClock
+from pykubelet.base.model.diagnostics import Diagnostics, PodDiagnostics, of_waits
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import normal, warning
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
@@ -21,7 +22,7 @@ from pykubelet.base.model.roster import ManifestProblem, Roster
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.waits import Owner, TimelineEntry, Wait
 from pykubelet.report.status.project import project_status
-from pykubelet.serve.explain.documents import AskInputs
+from pykubelet.serve.explain.documents import AskInputs, DiagnosticCells
 
 NOW = WALL + 100
 WELL = RuntimeReady(checked=True, runtime_error="", name="containerd", version="1.7.24", since=WALL)
@@ -36,6 +37,7 @@ class World:
     lifecycles: CellWriter[Lifecycles]
     mounts: CellWriter[Mounts]
     runtime: CellWriter[RuntimeReady]
+    workers: LazyCellWriter[Diagnostics]
     inputs: AskInputs
     clock: ManualClock = field(default_factory=lambda: ManualClock(wall=NOW))
 
@@ -55,27 +57,37 @@ def make_world(sources_ready: bool = True) -> World:
     )
     timeline = (TimelineEntry(WALL, "taken up"), TimelineEntry(WALL + 1, "start app", "new pod"))
     lives = [
-        lifecycle(web, errors={"app": ("CrashLoopBackOff", back_off.detail)}, waits=(back_off,), timeline=timeline),
+        lifecycle(web, errors={"app": ("CrashLoopBackOff", back_off.detail)}),
         lifecycle(old_db, Stage.TERMINATING, kill_reason=KillReason.REMOVED),
-        lifecycle(new_db, waits=(Wait("older pod of the same name", Owner.POD_WORKER, WALL + 95, "db-old"),)),
-        lifecycle(
-            late,
-            waits=(
-                Wait("volumes", Owner.VOLUME_MANAGER, WALL + 50),
-                Wait("image", Owner.IMAGE_MANAGER, WALL + 60, "main"),
-            ),
-        ),
+        lifecycle(new_db),
+        lifecycle(late),
     ]
+    older = Wait("older pod of the same name", Owner.POD_WORKER, WALL + 95, "db-old")
+    volumes, image = (
+        Wait("volumes", Owner.VOLUME_MANAGER, WALL + 50),
+        Wait("image", Owner.IMAGE_MANAGER, WALL + 60, "main"),
+    )
+    workers = Diagnostics(
+        {
+            UID: PodDiagnostics((back_off,), timeline),
+            PodUID("db-new"): PodDiagnostics((older,)),
+            PodUID("late-1"): PodDiagnostics((volumes, image)),
+        }
+    )
     pods = (web, old_db, new_db, late)
     views = {
         UID: view(exited("app", 1, number=2), exited("app", 3, number=1)),
         PodUID("db-old"): view(running(), ref=PodRef("default", "db", PodUID("db-old"))),
     }
-    return _world(pods, lives, views, sources_ready)
+    return _world(pods, lives, views, workers, sources_ready)
 
 
 def _world(
-    pods: tuple[core.Pod, ...], lives: list[PodLifecycle], views: dict[PodUID, PodView], sources_ready: bool
+    pods: tuple[core.Pod, ...],
+    lives: list[PodLifecycle],
+    views: dict[PodUID, PodView],
+    known: Diagnostics,
+    sources_ready: bool,
 ) -> World:
     desired = {PodUID(p.metadata.uid): entry(p) for p in pods if p.metadata.uid != "db-old"}
     problems = (ManifestProblem("/etc/manifests/bad.yaml", "spec.containers", "Required value"),)
@@ -100,6 +112,7 @@ def _world(
     )
     mounts, mounts_end = make_cell("mounts", Mounts({PodUID("late-1"): late}))
     runtime, runtime_end = make_cell("runtime", WELL)
+    workers, workers_end = make_lazy_cell("workers", known)
     inputs = AskInputs(
         roster=roster,
         lifecycles=lifecycles,
@@ -109,7 +122,11 @@ def _world(
         recent=make_cell("recent", Recent({UID: happened}, (started,)))[0],
         node=make_cell("node", NodeView("local", "local", ("192.0.2.1",), {"cpu": 2000}, {"cpu": 1900}))[0],
         runtime=runtime,
-        more_waits=lambda ref: (PULL,) if ref.name == "late" else (),
+        diagnostics=DiagnosticCells(
+            workers,
+            make_lazy_cell("placement", Diagnostics())[0],
+            (make_lazy_cell("images", of_waits({PodUID("late-1"): (PULL,)}))[0],),
+        ),
         remarks=(about_config,),
     )
-    return World(roster_end, lifecycles_end, mounts_end, runtime_end, inputs)
+    return World(roster_end, lifecycles_end, mounts_end, runtime_end, workers_end, inputs)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Generic, TypeVar
 
-from pykubelet.act.images.model import Pulls
 from pykubelet.act.resources.model import CgroupDriver
-from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
+from pykubelet.base.kit.cells import Cell, CellWriter, LazyCell, LazyCellWriter, make_cell, make_lazy_cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.heartbeat import Heartbeat
@@ -17,21 +16,22 @@ from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.credentials import Credentials
+from pykubelet.base.model.diagnostics import Diagnostics
 from pykubelet.base.model.evictions import Evictions, SignalStates
 from pykubelet.base.model.kube_events import KubeEvent
-from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.lifecycle import Lifecycles, Starts
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import ApiNode, NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.observed import BeingStopped, Observed, PodTouched
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.pressure import NodePressure
-from pykubelet.base.model.probes import ProbeResults, ProbeWaits
+from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.base.model.reclaim import Reclaimed, ReclaimWanted
 from pykubelet.base.model.roster import ApiPods, Roster, SourceChanged
 from pykubelet.base.model.shutdown import NodeShutdown
-from pykubelet.base.model.statuses import ReportWaits, Statuses
+from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.usage import Usage, UsageWanted
 from pykubelet.config.settings import Settings
 from pykubelet.desired.sources.quarantine import Quarantine
@@ -58,6 +58,15 @@ class Slot(Generic[T]):
         self.owner = owner
 
 
+class LazySlot(Generic[T]):
+    """A lazy cell with both ends, for the wiring only. `owner`: as in `Slot`."""
+
+    def __init__(self, name: str, initial: T, owner: str) -> None:
+        ends: tuple[LazyCell[T], LazyCellWriter[T]] = make_lazy_cell(name, initial)
+        self.cell, self.writer = ends
+        self.owner = owner
+
+
 class Cells:
     """All cells of the agent, each with the name of the package that writes it."""
 
@@ -65,17 +74,20 @@ class Cells:
         self.roster = Slot("roster", Roster(), "desired/roster")
         self.api_pods = Slot("api-pods", ApiPods(), "desired/sources")
         self.lifecycles = Slot("lifecycles", Lifecycles(), "act/pods")
+        self.starts = Slot("starts", Starts(), "act/pods")
+        self.pod_diagnostics = LazySlot("pod-diagnostics", Diagnostics(), "act/pods")
         self.observed = Slot("observed", Observed(), "observe/pleg")
         self.mounts = Slot("mounts", Mounts(), "act/volumes")
         self.placements = Slot("placements", Placements(), "act/placement")
+        self.placement_diagnostics = LazySlot("placement-diagnostics", Diagnostics(), "act/placement")
         self.claims = Slot("claims", Claims(), "act/claims")
         self.plugins = Slot("plugins", Plugins(), "observe/plugins")
         self.content = Slot("content", Content(), "desired/content")
-        self.pulls = Slot("pulls", Pulls(), "act/images")
+        self.image_diagnostics = LazySlot("image-diagnostics", Diagnostics(), "act/images")
         self.probes = Slot("probes", ProbeResults(), "observe/probes")
-        self.probe_waits = Slot("probe-waits", ProbeWaits(), "observe/probes")
+        self.probe_diagnostics = LazySlot("probe-diagnostics", Diagnostics(), "observe/probes")
         self.statuses = Slot("statuses", Statuses(), "report/status")
-        self.report_waits = Slot("report-waits", ReportWaits(), "report/status")
+        self.status_diagnostics = LazySlot("status-diagnostics", Diagnostics(), "report/status")
         self.recent = Slot("recent", Recent(), "report/events")
         self.node = Slot("node", node, "observe/node")
         self.api_node = Slot("api-node", ApiNode(), "report/node")

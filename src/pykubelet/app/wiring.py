@@ -21,7 +21,7 @@ from pykubelet.act.network.loop import HostChains
 from pykubelet.act.placement.devices.device_plugins import NodeDevicePlugins
 from pykubelet.act.pods.decide import Rules
 from pykubelet.act.pods.hook_records import HookRecords
-from pykubelet.act.pods.loop import PodInputs, PodsLoop
+from pykubelet.act.pods.loop import PodInputs, PodOutputs, PodsLoop
 from pykubelet.act.pods.tools import PodCells, PodTools
 from pykubelet.act.resources.decide import node_allocatable
 from pykubelet.act.resources.execute import PodCgroups
@@ -182,10 +182,10 @@ def forgets_probes(m: Machinery) -> bool:
 
 
 def wire_observe(m: Machinery, cells: Cells, earlier: Mapping[PodUID, PodStatus]) -> Loops:
-    """The rest of observe: the probes write ProbeResults and ProbeWaits, the plugin watcher writes Plugins."""
+    """The rest of observe: the probes write ProbeResults, the plugin watcher writes Plugins."""
     had, keeps = earlier_results(earlier.values()), not forgets_probes(m)
-    inputs = ProbeInputs(cells.lifecycles.cell, cells.observed.cell, cells.node.cell, had, keeps)
-    ends = (cells.probes.writer, cells.probe_waits.writer)
+    inputs = ProbeInputs(cells.lifecycles.cell, cells.observed.cell, cells.node.cell, cells.starts.cell, had, keeps)
+    ends = (cells.probes.writer, cells.probe_diagnostics.writer)
     cpus = max(1, m.machine.cpu_milli // 1000)
     answer_s = m.settings.runtime_request_timeout_s
     sockets, period_s = m.settings.paths.plugin_sockets, m.periods.plugins_s
@@ -206,14 +206,14 @@ def wire_observe(m: Machinery, cells: Cells, earlier: Mapping[PodUID, PodStatus]
 
 
 def wire_images(m: Machinery, cells: Cells, tokens: TokenSource | None) -> tuple[ImagePuller, ImageCollector]:
-    """act/images: the puller writes Pulls; the collector removes unused images."""
+    """act/images: the puller pulls images; the collector removes unused ones."""
     settings = image_settings(m.settings)
     records = RecordStore(settings.records_dir, m.clock)
     records.load()
     plugins = CredentialProviders(m.providers.configs, run_provider, m.clock, tokens) if m.providers else None
     root = m.settings.root_dir
     credentials = PullCredentials(partial(read_docker_configs, root), plugins)
-    puller = ImagePuller(m.cri, credentials, records, m.clock, settings, cells.pulls.writer, m.recorder)
+    puller = ImagePuller(m.cri, credentials, records, m.clock, settings, cells.image_diagnostics.writer, m.recorder)
     lifecycles = cells.lifecycles.cell
     collector = ImageCollector(m.cri, records, m.clock, settings, lifecycles, m.recorder)
     return puller, collector
@@ -265,6 +265,7 @@ def wire_act(
         subpaths=Subpaths(mounts, paths, m.flight),
         cgroups=pod_cgroups,
         supervisor=supervisor,
+        starts=cells.starts.writer,
         recorder=m.recorder,
         hook_records=hook_records,
         extended_claims=settings.enabled("DRAExtendedResource"),
@@ -272,7 +273,8 @@ def wire_act(
     )
     rules = Rules(container_hash, settings.crash_backoff, settings.sync_frequency_s, cells.probes.cell.get())
     pod_inputs = PodInputs(roster, observed, cells.probes.cell, content, cells.evictions.cell, cells.shutdown.cell)
-    pods = PodsLoop(pod_inputs, cells.lifecycles.writer, tools, rules, m.touched, cells.pods_heartbeat.writer)
+    pod_outputs = PodOutputs(cells.lifecycles.writer, cells.pod_diagnostics.writer, cells.pods_heartbeat.writer)
+    pods = PodsLoop(pod_inputs, pod_outputs, tools, rules, m.touched)
     resources = ResourcesLoop(
         pod_cgroups, ResourceInputs(lifecycles, roster, observed, mounts), period_s=m.periods.cgroups_s
     )

@@ -176,9 +176,9 @@ class Cluster(Value):
         event_periods = EventPeriods(retry_max_s=m.periods.event_retry_max_s)
         inputs = PublishInputs(cells.api_pods.cell, roster, cells.statuses.cell, lifecycles, api)
         publisher = StatusPublisher(
-            self.client, inputs, cells.report_waits.writer, m.clock, PublishPeriods(away_max_s=away_s)
+            self.client, inputs, cells.status_diagnostics.writer, m.clock, PublishPeriods(away_max_s=away_s)
         )
-        events = EventSender(self.events, m.outbox, roster, lifecycles, node, m.clock, event_periods)
+        events = EventSender(self.events, m.outbox, roster, cells.starts.cell, node, m.clock, event_periods)
         mirrored = MirrorInputs(roster, lifecycles, node, api, cells.api_pods.cell, cells.statuses.cell)
         mirrors = MirrorsLoop(self.client, mirrored, m.clock, MirrorPeriods(away_max_s=away_s))
         return [("publisher", publisher.run()), ("mirrors", mirrors.run()), ("event-sender", events.run())]

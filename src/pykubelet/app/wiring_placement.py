@@ -37,7 +37,8 @@ async def wire_placement(m: Machinery, cells: Cells) -> tuple[Loops, NodeDeviceP
     managers = await _managers(m, files, plugins)
     show_initial(managers)
     inputs = PlacementInputs(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell)
-    placement = PlacementLoop(managers, inputs, cells.placements.writer, files, m.clock, plugins)
+    outputs = (cells.placements.writer, cells.placement_diagnostics.writer)
+    placement = PlacementLoop(managers, inputs, outputs, files, m.clock, plugins)
     registration = serve_rpc_socket(RpcServer(plugins.methods()), f"{directory}/kubelet.sock", "device plugins")
     loops: Loops = [("placement", placement.run()), ("device-plugins", registration)]
     if managers.cpus is not None:

@@ -6,16 +6,13 @@ import socket
 from collections.abc import Mapping
 from functools import partial
 
-from pykubelet.act.images.model import pull_waits
 from pykubelet.act.volumes.registry import PLUGINS
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import AgentStartError
 from pykubelet.app.version import FULL, KUBERNETES, build_labels
 from pykubelet.base.api.codec import encode
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.waits import Wait
 from pykubelet.config.settings import Settings
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.machine import Machine
@@ -40,6 +37,7 @@ from pykubelet.serve.endpoints.table import ENDPOINTS, EndpointInputs
 from pykubelet.serve.endpoints.watchdog import notify_service_manager
 from pykubelet.serve.explain.documents import (
     AskInputs,
+    DiagnosticCells,
     EvictionCells,
     ExplainRoute,
     PlacementCells,
@@ -206,18 +204,13 @@ def explain_inputs(m: Machinery, cells: Cells) -> AskInputs:
         placement=PlacementCells(cells.placements.cell, cells.claims.cell),
         plugins=cells.plugins.cell,
         storage=StorageCells(cells.api_node.cell, cells.content.cell, VolumeSearch(m.settings.paths, m.volume_flight)),
-        more_waits=partial(further_waits, cells),
+        diagnostics=DiagnosticCells(
+            cells.pod_diagnostics.cell,
+            cells.placement_diagnostics.cell,
+            (cells.image_diagnostics.cell, cells.probe_diagnostics.cell, cells.status_diagnostics.cell),
+        ),
         remarks=m.settings.remarks,
     )
-
-
-def further_waits(cells: Cells, pod: PodRef) -> list[Wait]:
-    """The waits for image pulls, probes and statuses that are not sent yet."""
-    return [
-        *pull_waits(cells.pulls.cell.get(), pod),
-        *cells.probe_waits.cell.get().pods.get(pod.uid, ()),
-        *cells.report_waits.cell.get().pods.get(pod.uid, ()),
-    ]
 
 
 def metrics_inputs(m: Machinery, cells: Cells, gates: Mapping[str, tuple[bool, str]]) -> MetricsInputs:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from pykubelet.act.images.credentials import PullCredentials
 from pykubelet.act.images.execute import ImagePuller
 from pykubelet.act.images.keyring import PullSecret
-from pykubelet.act.images.model import ImageRequest, ImageSettings, Pulls
+from pykubelet.act.images.model import ImageRequest, ImageSettings
 from pykubelet.act.images.providers import CredentialProviders
 from pykubelet.act.images.record_store import RecordStore
-from pykubelet.base.kit.cells import Cell, make_cell
+from pykubelet.base.kit.cells import make_lazy_cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.model.diagnostics import Diagnostics
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -147,8 +148,7 @@ class Stand:
         if settings.ensure_secret_pulled:
             self.records.load()
         self.sink: Sink[KubeEvent] = Sink()
-        self.pulls: Cell[Pulls]
-        self.pulls, writer = make_cell("Pulls", Pulls())
+        writer = make_lazy_cell("diagnostics", Diagnostics())[1]
         credentials = PullCredentials(lambda: node_files, providers)
         self.puller = ImagePuller(runtime, credentials, self.records, clock, settings, writer, self.sink)
 

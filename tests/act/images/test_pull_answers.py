@@ -11,12 +11,13 @@ from act.images.stand import pod
 
 from pykubelet.act.images.credentials import PullCredentials
 from pykubelet.act.images.execute import ImagePuller
-from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest, ImageSettings, Pulls
+from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest, ImageSettings
 from pykubelet.act.images.record_store import RecordStore
 from pykubelet.act.images.records import content_of, identity_of
-from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.cells import make_lazy_cell
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.model.diagnostics import Diagnostics
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
@@ -66,7 +67,7 @@ async def test_a_pull_with_the_nodes_credentials_is_recorded_for_its_image(fake:
         records.load()
         credentials = PullCredentials(partial(tuple[DockerConfigFile, ...], files), None)
         sink: Sink[KubeEvent] = Sink()
-        writer = make_cell("Pulls", Pulls())[1]
+        writer = make_lazy_cell("diagnostics", Diagnostics())[1]
         async with ImagePuller(client, credentials, records, SystemClock(), settings, writer, sink) as puller:
             answer = await puller.ensure(ImageRequest(pod("a"), "main", "", IMAGE, policy))
         assert isinstance(answer, ImageReady)
@@ -89,7 +90,7 @@ async def test_an_image_of_a_pull_whose_result_is_unknown_is_refused_by_every_na
     await records.begin(IMAGE)
     records.unsure(IMAGE)
     sink: Sink[KubeEvent] = Sink()
-    writer = make_cell("Pulls", Pulls())[1]
+    writer = make_lazy_cell("diagnostics", Diagnostics())[1]
     credentials = PullCredentials(lambda: (), None)
     async with ImagePuller(client, credentials, records, SystemClock(), settings, writer, sink) as puller:
         for name in (IMAGE, *status.repo_digests):

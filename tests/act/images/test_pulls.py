@@ -10,10 +10,9 @@ import pytest
 from act.images.stand import FakeRuntime, LoopClock, pod
 
 from pykubelet.act.images.keyring import Auth, Credential
-from pykubelet.act.images.model import ImageSettings, Pulls, PullStage, WaitingPod
+from pykubelet.act.images.model import ImageSettings, PullStage, WaitingPod
 from pykubelet.act.images.pulls import PullDone, PullFailed, PullOrder, PullRunner
 from pykubelet.act.images.record_store import RecordStore
-from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode, CriError
@@ -28,8 +27,7 @@ class Desk:
         values = {"serialize": False, "qps": 0.0, **limits}
         settings = ImageSettings("/nowhere", ensure_secret_pulled=False, **values)
         clock = LoopClock()
-        self.cell, writer = make_cell("Pulls", Pulls())
-        self.runner = PullRunner(runtime, RecordStore("/nowhere", clock), clock, settings, writer)
+        self.runner = PullRunner(runtime, RecordStore("/nowhere", clock), clock, settings)
         self.tasks = Supervisor("test")
         self.arrivals = itertools.count()
 
@@ -42,7 +40,7 @@ class Desk:
         return self.tasks.start_child(f"{name} {image}", self.pull(image, name, *users))
 
     def view(self) -> list[tuple[str, str, int, list[str]]]:
-        return [(p.image, p.stage, p.position, [w.pod.name for w in p.pods]) for p in self.cell.get().active]
+        return [(p.image, p.stage, p.position, [w.pod.name for w in p.pods]) for p in self.runner.active()]
 
 
 async def test_many_pods_share_one_pull() -> None:
@@ -55,7 +53,7 @@ async def test_many_pods_share_one_pull() -> None:
     results = await asyncio.gather(*tasks)
     assert runtime.pulls == [("a", "")]
     assert {type(result) for result in results} == {PullDone}
-    assert desk.cell.get() == Pulls()
+    assert desk.runner.active() == ()
 
 
 async def test_other_credentials_are_another_pull() -> None:
@@ -85,7 +83,7 @@ async def test_serialised_pulls_go_one_at_a_time_in_order_of_arrival() -> None:
         ("image-3", PullStage.QUEUED, 2, ["pod-3"]),
         ("image-4", PullStage.QUEUED, 3, ["pod-4"]),
     ]
-    assert all(pull.since == pytest.approx(LoopClock().wall() - 11) for pull in desk.cell.get().active)
+    assert all(pull.since == pytest.approx(LoopClock().wall() - 11) for pull in desk.runner.active())
     await asyncio.gather(*tasks)
     assert [image for image, _ in runtime.pulls] == [f"image-{n}" for n in range(5)]
     assert runtime.most_running == 1

@@ -8,7 +8,7 @@ import json
 import threading
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,14 +24,15 @@ from testbed.registry import Registry
 from pykubelet.act.images.credentials import PullCredentials
 from pykubelet.act.images.execute import ImagePuller
 from pykubelet.act.images.gc import ImageCollector
-from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest, ImageSettings, Pulls, PullStage
+from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest, ImageSettings
 from pykubelet.act.images.providers import CredentialProviders
 from pykubelet.act.images.record_store import RecordStore
 from pykubelet.act.images.records import ImageIdentity, file_name
-from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.cells import make_cell, make_lazy_cell
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.diagnostics import Diagnostics
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -73,9 +74,17 @@ class Node:
         clock = SystemClock()
         records = RecordStore(settings.records_dir, clock)
         records.load()
-        self.cell, writer = make_cell("Pulls", Pulls())
+        self.cell, writer = make_lazy_cell("diagnostics", Diagnostics())
         credentials = PullCredentials(partial(read_docker_configs, str(self.root)), providers)
         return ImagePuller(self.client, credentials, records, clock, settings, writer, self.sink)
+
+    def waits(self) -> dict[str, str]:
+        """The wait of each pod for its image."""
+        return {uid.removeprefix("uid-"): known.waits[0].detail for uid, known in self.cell.get().pods.items()}
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():  # noqa: ASYNC110 - a lazy cell wakes no reader
+            await asyncio.sleep(0.01)
 
     async def ensure(self, puller: ImagePuller, image: str, name: str = "web", policy: str = "IfNotPresent") -> object:
         self.used.add(image)
@@ -305,14 +314,16 @@ async def test_five_pods_behind_a_slow_registry_each_see_their_wait(node: Node, 
         async with node.puller(serialize=True) as puller:
             work = [node.tasks.start_child(names[0], node.ensure(puller, names[0], "pod-0"))]
             async with asyncio.timeout(LIMIT_S):
-                await node.cell.wait_for(lambda pulls: any(p.stage is PullStage.PULLING for p in pulls.active))
+                await node.until(lambda: any(detail.startswith("pulling ") for detail in node.waits().values()))
                 work += [
                     node.tasks.start_child(names[n], node.ensure(puller, names[n], f"pod-{n}")) for n in range(1, 5)
                 ]
-                seen = await node.cell.wait_for(lambda pulls: len(pulls.active) == 5)
+                await node.until(lambda: len(node.waits()) == 5)
+                seen = node.waits()
                 opened.set()
                 answers = await asyncio.gather(*work)
-    assert sorted((p.position, p.pods[0].pod.name) for p in seen.active) == [(n, f"pod-{n}") for n in range(5)]
+    queued = {f"pod-{n}": f"queued {names[n]}, number {n} in the queue" for n in range(1, 5)}
+    assert seen == {"pod-0": f"pulling {names[0]}", **queued}
     assert all(isinstance(answer, ImageReady) for answer in answers)
     pulled = [event.pod.name for event in node.sink.events if event.pod and event.reason == "Pulled"]
     assert pulled == [f"pod-{n}" for n in range(5)]
@@ -334,11 +345,11 @@ async def test_a_cancelled_pull_ends_and_the_next_one_works(node: Node, plain: R
         async with node.puller() as puller:
             task = node.tasks.start_child("pull", node.ensure(puller, image))
             async with asyncio.timeout(25):
-                await node.cell.wait_for(lambda pulls: any(p.stage is PullStage.PULLING for p in pulls.active))
+                await node.until(lambda: any(detail.startswith("pulling ") for detail in node.waits().values()))
                 await asyncio.sleep(0.5)
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-                await node.cell.wait_for(lambda pulls: not pulls.active)
+                await node.until(lambda: not node.waits())
             assert await node.client.image_status(pb.ImageSpec(image=image)) is None
             assert isinstance(await node.ensure(puller, f"{plain.address}/team/app2:1"), ImageReady)
 

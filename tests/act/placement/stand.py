@@ -19,11 +19,12 @@ from pykubelet.act.placement.provider import Allocation, AllocationError, Questi
 from pykubelet.act.placement.store import StateFiles
 from pykubelet.act.placement.topology_options import Policy, Scope, Topology
 from pykubelet.base.api.core import Container, Pod
-from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.cells import make_cell, make_lazy_cell
 from pykubelet.base.kit.cpuset import format_cpuset
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.model.diagnostics import Diagnostics
 from pykubelet.base.model.hints import ResourceHints, TopologyHint
 from pykubelet.base.model.ids import ContainerID, PodUID, SandboxID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
@@ -56,10 +57,11 @@ class PlacementStand:
         self.lifecycles = make_cell("lifecycles", Lifecycles())[1]
         self.observed = make_cell("observed", Observed(listed_at=1.0 if listed else None))[1]
         self.placements, writer = make_cell("placements", Placements())
+        self.diagnostics, diagnostics = make_lazy_cell("diagnostics", Diagnostics())
         inputs = PlacementInputs(self.roster.cell, self.lifecycles.cell, self.observed.cell)
         self.files = StateFiles(str(root), SingleFlight("placement", workers=1))
         self.files.read()
-        self.loop = PlacementLoop(managers, inputs, writer, self.files, clock_of_loop(), plugins)
+        self.loop = PlacementLoop(managers, inputs, (writer, diagnostics), self.files, clock_of_loop(), plugins)
 
     def desire(
         self, *pods: Pod, unplaced: bool = True, ready: bool = True, seen_at: float = 1.0, unfit: tuple[str, ...] = ()

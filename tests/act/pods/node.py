@@ -6,7 +6,6 @@ Images, volumes and cgroups are stand-ins that do their part at once unless a te
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -21,7 +20,7 @@ from pykubelet.act.images.execute import ImagePuller
 from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest
 from pykubelet.act.pods.decide import Rules
 from pykubelet.act.pods.hook_records import HookRecords
-from pykubelet.act.pods.loop import PodInputs, PodsLoop
+from pykubelet.act.pods.loop import PodInputs, PodOutputs, PodsLoop
 from pykubelet.act.pods.tools import PodCells, PodTools
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.resources.model import CgroupError
@@ -35,7 +34,7 @@ from pykubelet.act.runtime.render.context import RenderSettings
 from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.cells import Cell, CellWriter, make_cell, set_on_change
+from pykubelet.base.kit.cells import Cell, CellWriter, LazyCell, make_cell, make_lazy_cell, set_on_change
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Mailbox, Sink
@@ -44,11 +43,12 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.container_hash import container_hash
 from pykubelet.base.model.content import Content
+from pykubelet.base.model.diagnostics import Diagnostics, PodDiagnostics
 from pykubelet.base.model.evictions import Evictions
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, normal
 from pykubelet.base.model.labels import CONFIG_SOURCE
-from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
+from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage, Starts
 from pykubelet.base.model.mounts import Mounts, PodMounts, VolumeStanding
 from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
 from pykubelet.base.model.observed import BeingStopped, Observed, PodTouched
@@ -181,6 +181,7 @@ class Node:
     observed: Cell[Observed]
     recorder: Sink[KubeEvent]
     claims: CellWriter[Claims]
+    diagnostics: LazyCell[Diagnostics]
     wanted: dict[PodUID, RosterPod] = field(default_factory=dict)
     sources_ready: bool = True
 
@@ -212,28 +213,43 @@ class Node:
                 str(life.ref),
                 life.stage,
                 life.start_errors,
-                [(line.what, line.cause) for line in life.timeline],
-                life.waits,
+                [(line.what, line.cause) for line in self.known(life.ref.uid).timeline],
+                self.known(life.ref.uid).waits,
             )
             for life in self.lifecycles.get().pods.values()
         ]
 
+    def known(self, uid: PodUID) -> PodDiagnostics:
+        """What is known of a pod besides its lifecycle, as `explain` shows it."""
+        return self.diagnostics.get().pods.get(uid, PodDiagnostics())
+
+    async def wait_known(self, name: str, condition: Callable[[PodDiagnostics], bool]) -> PodDiagnostics:
+        """Wait until the diagnostics of a pod of this name are so."""
+        seen: list[PodDiagnostics] = []
+
+        def is_so() -> bool:
+            every = (self.known(life.ref.uid) for life in self.lifecycles.get().pods.values() if life.ref.name == name)
+            seen[:] = filter(condition, every)
+            return bool(seen)
+
+        await self.wait_for(is_so)
+        return seen[0]
+
     async def wait_life(
         self, name: str, condition: Callable[[PodLifecycle], bool], within_s: float = WITHIN_S
     ) -> PodLifecycle:
-        """Woken by changes, and reading by itself too, as `explain` does: a change of waits and timeline alone wakes no reader."""
+        """Wait until the lifecycle of a pod of this name is so."""
         seen: list[PodLifecycle] = []
 
         def is_so(now: Lifecycles) -> bool:
             seen[:] = [life for life in now.pods.values() if life.ref.name == name and condition(life)]
             return bool(seen)
 
-        end = asyncio.get_running_loop().time() + within_s
-        while not seen:
-            if asyncio.get_running_loop().time() > end:
-                raise AssertionError(f"never so: {self.account()}")
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.lifecycles.wait_for(is_so), 0.02)
+        try:
+            async with asyncio.timeout(within_s):
+                await self.lifecycles.wait_for(is_so)
+        except TimeoutError:
+            raise AssertionError(f"never so: {self.account()}") from None
         return seen[0]
 
     async def wait_gone(self, *names: str, within_s: float = WITHIN_S) -> None:
@@ -355,17 +371,19 @@ async def node(
         cgroups=cast(PodCgroups, groups),
         supervisor=work,
         recorder=recorder,
+        starts=make_cell("starts", Starts())[1],
         hook_records=hook_records,
     )
     rules = Rules(container_hash, crash, 60.0, probes.get())
     evictions, evictions_writer = make_cell("evictions", Evictions())
     shutdown, shutdown_writer = make_cell("shutdown", NodeShutdown())
-    pods = PodsLoop(
-        PodInputs(roster, observed, probes, content, evictions, shutdown), lifecycles_writer, tools, rules, touched
-    )
+    diagnostics, diagnostics_writer = make_lazy_cell("diagnostics", Diagnostics())
+    pod_inputs = PodInputs(roster, observed, probes, content, evictions, shutdown)
+    pods = PodsLoop(pod_inputs, PodOutputs(lifecycles_writer, diagnostics_writer), tools, rules, touched)
     pleg = Pleg(client, clock, PlegCells(observed_writer, runtime), touched, periods or RelistPeriods(), recorder)
     writers = (roster_writer, runtime_writer, content_writer, evictions_writer, shutdown_writer)
-    made = Node(fake, clock, paths, images, groups, volumes, *writers, lifecycles, observed, recorder, claims_writer)
+    ends = (lifecycles, observed, recorder, claims_writer, diagnostics)
+    made = Node(fake, clock, paths, images, groups, volumes, *writers, *ends)
     made.sources_ready = sources_ready
     made.want(*wanted)
     async with Supervisor("test") as supervisor, work:

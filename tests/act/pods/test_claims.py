@@ -46,19 +46,20 @@ async def test_a_pod_waits_for_its_claims_before_its_sandbox_and_after_its_end(t
     uid, name = PodUID(of.metadata.uid), of.metadata.name
     async with node(tmp_path) as running:
         running.want(of)
-        await running.wait_life(name, lambda life: any(wait.what == CLAIMS_PREPARED for wait in life.waits))
+        await running.wait_known(name, lambda known: any(wait.what == CLAIMS_PREPARED for wait in known.waits))
         prepared(running, uid, failing(CLAIMS_PREPARED, "no driver"))
-        life = await running.wait_life(name, lambda life: any(wait.detail == "no driver" for wait in life.waits))
-        assert life.is_held_up
+        await running.wait_known(name, lambda known: any(wait.detail == "no driver" for wait in known.waits))
+        await running.wait_life(name, lambda life: life.is_held_up)
         assert not running.sandboxes(name)
         prepared(running, uid, READY)
         await running.wait_running(name, "a")
         (made,) = running.running(name)
         assert tuple(device.name for device in made.config.CDI_devices) == CDI
         running.unwant(name)
-        life = await running.wait_life(name, lambda life: any(wait.what == CLAIMS_UNPREPARED for wait in life.waits))
+        await running.wait_known(name, lambda known: any(wait.what == CLAIMS_UNPREPARED for wait in known.waits))
+        life = await running.wait_life(name, lambda life: True)
         assert (life.stage, life.is_stopped) == (Stage.TERMINATING, True)
         prepared(running, uid, failing(CLAIMS_UNPREPARED, "no driver"))
-        await running.wait_life(name, lambda life: any(wait.detail == "no driver" for wait in life.waits))
+        await running.wait_known(name, lambda known: any(wait.detail == "no driver" for wait in known.waits))
         prepared(running, uid, None)
         await running.wait_gone(name)

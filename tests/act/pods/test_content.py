@@ -14,6 +14,7 @@ from pykubelet.act.images.model import PullAccount
 from pykubelet.act.pods.model import ContentChanged
 from pykubelet.base.api.core import ConfigMap, ObjectMeta, Pod, RuntimeClass, Secret
 from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present
+from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.waits import Owner, Wait
 
 pytestmark = pytest.mark.virtual_time
@@ -40,8 +41,8 @@ def know(n: Node, **found: Found) -> None:
 
 
 async def wait_shown(n: Node, name: str, what: str) -> Wait:
-    life = await n.wait_life(name, lambda life: any(wait.what == what for wait in life.waits))
-    return next(wait for wait in life.waits if wait.what == what)
+    known = await n.wait_known(name, lambda known: any(wait.what == what for wait in known.waits))
+    return next(wait for wait in known.waits if wait.what == what)
 
 
 def environment(n: Node, name: str) -> dict[str, str]:
@@ -119,8 +120,9 @@ async def test_a_sandbox_waits_for_volumes_that_failed(tmp_path: Path) -> None:
         assert (wait.next_step, wait.reason) == ("create the sandbox", "")
         n.volumes.failures = (Wait("volume", Owner.VOLUME_MANAGER, 0.0, "data", "FailedMount", "no such device"),)
         n.volumes.project()
-        life = await n.wait_life("web", lambda life: life.is_held_up)
-        assert [(w.what, w.reason, w.detail) for w in life.waits] == [("volumes", "FailedMount", "no such device")]
+        await n.wait_life("web", lambda life: life.is_held_up)
+        known = n.diagnostics.get().pods[PodUID("uid-web")]
+        assert [(w.what, w.reason, w.detail) for w in known.waits] == [("volumes", "FailedMount", "no such device")]
         assert not n.sandboxes("web")
         n.volumes.stuck.clear()
         n.volumes.project()

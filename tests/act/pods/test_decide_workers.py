@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,6 +90,7 @@ class Passes:
 
     records: dict[PodUID, WorkerRecord[Fixed]] = field(default_factory=dict)
     shown: dict[PodUID, PodLifecycle] = field(default_factory=dict)
+    waiting: Mapping[PodUID, Wait] = field(default_factory=dict)
     before: PodsSnapshot = field(default_factory=lambda: PodsSnapshot(Roster(), Observed()))
     roster: Roster = field(default_factory=lambda: Roster(sources_ready=True))
     observed: Observed = field(default_factory=Observed)
@@ -109,8 +110,8 @@ class Passes:
 
     def run(self) -> list[str]:
         now = PodsSnapshot(self.roster, self.observed, self.at, WALL + self.at)
-        decision = decide_workers(self.records, self.shown, self.before, now)
-        self.before = now
+        decision = decide_workers(self.records, self.shown, self.waiting, self.before, now)
+        self.before, self.waiting = now, decision.waiting
         for action in decision.actions:
             self._execute(action)
         merged = {**self.shown, **decision.shown}
@@ -139,8 +140,8 @@ class Passes:
         worker.state = replace(worker.state, **changes)
 
     def waits(self, uid: str) -> str:
-        (wait,) = self.shown[PodUID(uid)].waits
-        return wait.detail
+        assert PodUID(uid) in self.shown
+        return self.waiting[PodUID(uid)].detail
 
     def _execute(self, action: Action) -> None:
         match action:

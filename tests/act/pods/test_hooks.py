@@ -9,7 +9,7 @@ from act.pods.scenes import REF, box, container, pod, running, view
 
 from pykubelet.act.pods.hook_records import HookRecords
 from pykubelet.act.pods.hooks import PodHooks
-from pykubelet.act.pods.waitbook import WaitBook, WaitsChanged
+from pykubelet.act.pods.waitbook import LifecycleChanged, WaitBook
 from pykubelet.act.runtime.lifecycle.start import ContainerStarter
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import SingleFlight
@@ -31,7 +31,7 @@ def shown(hooks: PodHooks, attempt: int) -> list[int]:
 async def test_an_instance_whose_hook_was_cut_off_stays_hidden_while_the_next_one_is_made(tmp_path: Path) -> None:
     """The runtime still shows it running for a moment after its end."""
     (tmp_path / "pods" / REF.uid).mkdir(parents=True)
-    waits = WaitBook(SystemClock(), Mailbox[WaitsChanged]("waits"))
+    waits = WaitBook(SystemClock(), Mailbox[LifecycleChanged]("waits"))
     hooks = PodHooks(REF, cast(ContainerStarter, None), HookRecords(str(tmp_path), SingleFlight("test")))
     await hooks.announce(HOOKED, 1, waits)
     assert (shown(hooks, 0), shown(hooks, 1)) == ([0], []), "the instance before it has run"

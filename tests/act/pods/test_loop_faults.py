@@ -18,9 +18,9 @@ from pykubelet.act.resources.model import CgroupError
 from pykubelet.act.runtime.lifecycle.metrics import STARTED_USERNS, STARTED_USERNS_ERRORS
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.diagnostics import PodDiagnostics
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
-from pykubelet.base.model.lifecycle import PodLifecycle
 from pykubelet.base.model.node import HandlerFeatures, RuntimeReady
 from pykubelet.base.model.observed import BeingStopped, PodTouched
 from pykubelet.base.model.waits import Owner
@@ -58,7 +58,7 @@ async def test_any_failure_of_the_sync_that_made_a_user_namespace_is_counted(
         if fault is None:
             await n.wait_running("web")
         else:
-            await n.wait_life("web", lambda life: any(wait.next_step.endswith("again") for wait in life.waits))
+            await n.wait_known("web", lambda known: any(wait.next_step.endswith("again") for wait in known.waits))
         expected = (before[0] + 1, before[1] + (fault is not None))
         assert (STARTED_USERNS.value(), STARTED_USERNS_ERRORS.value()) == expected
 
@@ -72,7 +72,7 @@ async def test_a_sandbox_that_hangs_for_one_pod_delays_no_other(tmp_path: Path) 
         n.want(named(WEB, "stuck"), WEB)
         await n.wait_running("web")
         expected = [("sandbox", "container runtime")]
-        await n.wait_life("stuck", lambda life: [(wait.what, wait.owner) for wait in life.waits] == expected)
+        await n.wait_known("stuck", lambda known: [(wait.what, wait.owner) for wait in known.waits] == expected)
         n.unwant("stuck")
         await n.wait_gone("stuck")
         assert len(n.running("web")) == 1
@@ -84,11 +84,11 @@ async def test_a_post_start_hook_that_hangs_is_named_and_its_container_is_shown_
         hook = {"postStart": {"exec": {"command": ["wait", "long"]}}}
         n.want(named(pod(container(lifecycle=hook)), "slow"), WEB)
         await n.wait_running("web")
-        life = await n.wait_life("slow", lambda life: any(w.what == "postStart hook" for w in life.waits))
-        assert [(w.what, w.owner, w.subject, w.detail) for w in life.waits] == [
+        known = await n.wait_known("slow", lambda known: any(w.what == "postStart hook" for w in known.waits))
+        assert [(w.what, w.owner, w.subject, w.detail) for w in known.waits] == [
             ("postStart hook", Owner.RUNTIME_MANAGER, "app", "command: wait long")
         ]
-        assert set(life.post_starting) == {"app"}
+        assert set((await n.wait_life("slow", lambda life: True)).post_starting) == {"app"}
         n.unwant("slow")
         await n.wait_gone("slow")
 
@@ -101,7 +101,7 @@ async def test_a_post_start_hook_does_not_keep_a_pod_in_a_sandbox_that_has_ended
     async with node(tmp_path) as n:
         fault = n.fake.inject(RuntimeFault("ExecSync", pod="web", hang=True))
         n.want(named(pod(container(lifecycle={"postStart": handler})), "web"))
-        await n.wait_life("web", lambda life: any(w.what == "postStart hook" for w in life.waits))
+        await n.wait_known("web", lambda known: any(w.what == "postStart hook" for w in known.waits))
         await n.wait_seen("web")
         n.fake.withdraw(fault)
         sandbox = n.running("web")[0].sandbox
@@ -134,10 +134,10 @@ async def test_an_image_that_cannot_be_had_is_reported_before_the_sandbox_is_the
         n.want(WEB)
         expected = [("container start", "app", "ErrImagePull", "no such image"), ("sandbox", "", "", SANDBOX_CALL)]
 
-        def all_shown(life: PodLifecycle) -> bool:
-            return sorted((w.what, w.subject, w.reason, w.detail) for w in life.waits) == expected
+        def all_shown(known: PodDiagnostics) -> bool:
+            return sorted((w.what, w.subject, w.reason, w.detail) for w in known.waits) == expected
 
-        await n.wait_life("web", all_shown)
+        await n.wait_known("web", all_shown)
         n.unwant("web")
         await n.wait_gone("web")
         assert not n.fake.called("CreateContainer")
@@ -148,7 +148,7 @@ async def test_volumes_that_hang_for_one_pod_delay_no_other(tmp_path: Path) -> N
         n.volumes.stuck.add("stuck")
         n.want(named(WEB, "stuck"), WEB)
         await n.wait_running("web")
-        await n.wait_life("stuck", lambda life: [wait.what for wait in life.waits] == ["volumes"])
+        await n.wait_known("stuck", lambda known: [wait.what for wait in known.waits] == ["volumes"])
         assert not n.containers("stuck")
         n.volumes.stuck.clear()
         n.volumes.project()
@@ -251,7 +251,7 @@ async def test_a_bug_in_a_pods_decisions_ends_its_actor_alone_and_the_pod_starts
         await n.wait_for(lambda: bool(n.messages("FailedSync", "buggy")))
         assert n.messages("FailedSync", "buggy") == ["internal error: RuntimeError('a bug')"]
         force_setattr(view, "annotations", {})
-        await n.wait_life("buggy", lambda life: any("taken up" in line.what for line in life.timeline))
+        await n.wait_known("buggy", lambda known: any("taken up" in line.what for line in known.timeline))
         assert len(n.running("buggy")) == 1
         assert len(n.fake.called("RunPodSandbox")) == 2
 
@@ -341,7 +341,7 @@ async def test_an_image_that_cannot_be_had_holds_only_its_container(tmp_path: Pa
         await n.wait_running("web", "a")
         life = await n.wait_life("web", lambda life: "b" in life.start_errors)
         assert (life.start_errors["b"].reason, life.start_errors["b"].message) == ("ErrImagePull", "not found")
-        assert [wait.subject for wait in life.waits] == ["b"]
+        await n.wait_known("web", lambda known: [wait.subject for wait in known.waits] == ["b"])
         n.unwant("web")
         await n.wait_gone("web")
 
@@ -353,7 +353,7 @@ async def test_a_slow_image_is_asked_for_once_whatever_else_happens(tmp_path: Pa
         n.images.hook = lambda request: gate.wait() if request.image == "slow:1" else None
         n.want(named(of, "web"))
         await n.wait_running("web", "a")
-        await n.wait_life("web", lambda life: [wait.subject for wait in life.waits] == ["b"])
+        await n.wait_known("web", lambda known: [wait.subject for wait in known.waits] == ["b"])
         n.fake.state.end(n.running("web")[0], 1)
         await n.wait_for(lambda: len(n.containers("web")) == 2)  # a was started again meanwhile
         gate.set()
@@ -381,7 +381,7 @@ async def test_a_cgroup_in_use_delays_the_end_of_the_pod(tmp_path: Path) -> None
         n.groups.busy.add(PodUID("uid-web"))
         n.unwant("web")
         busy = "the pod's cgroup is still in use"
-        await n.wait_life("web", lambda life: busy in [wait.detail for wait in life.waits])
+        await n.wait_known("web", lambda known: busy in [wait.detail for wait in known.waits])
         assert n.groups.pods
         n.groups.busy.clear()
         await n.wait_gone("web")
@@ -410,8 +410,8 @@ async def test_nothing_is_asked_of_a_runtime_that_is_away_and_all_is_done_at_its
         n.want(WEB)
         n.unwant("old")
         for name in ("web", "old"):
-            life = await n.wait_life(name, lambda life: bool(life.waits))
-            assert [(w.what, w.detail) for w in life.waits] == [("container runtime", "connection refused")]
+            known = await n.wait_known(name, lambda known: bool(known.waits))
+            assert [(w.what, w.detail) for w in known.waits] == [("container runtime", "connection refused")]
         assert not (
             n.fake.called("StopContainer") or n.messages("FailedKillPod") or n.messages("FailedCreatePodSandBox")
         )

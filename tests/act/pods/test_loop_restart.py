@@ -34,8 +34,8 @@ async def test_the_older_static_pod_of_a_name_goes_first(tmp_path: Path) -> None
         await n.wait_running("web")
         n.wanted.clear()
         n.want(new)
-        await n.wait_life("web", lambda life: life.ref.uid == "uid-new" and bool(life.waits))
-        waits = n.lifecycles.get().pods[PodUID("uid-new")].waits
+        await n.wait_for(lambda: PodUID("uid-new") in n.lifecycles.get().pods)
+        waits = n.diagnostics.get().pods[PodUID("uid-new")].waits
         assert waits[0].what == "older pod of the same name"
         assert waits[0].detail == "the older pod web_shop(uid-old) must end first"
         assert set(n.sandboxes("web")) == {"uid-old"}
@@ -58,7 +58,7 @@ async def test_a_restarted_agent_takes_over_what_runs(tmp_path: Path, runtime: M
     runtime.calls.clear()
     async with node(tmp_path, fake=runtime, wanted=pods) as n:
         for number in range(4):
-            await n.wait_life(f"web-{number}", lambda life: any("taken up" in line.what for line in life.timeline))
+            await n.wait_known(f"web-{number}", lambda known: any("taken up" in line.what for line in known.timeline))
         await asyncio.sleep(60.0)
         assert {c.id for c in runtime.state.containers.values()} == before
         assert len(n.running("web-0")) == 1
@@ -77,7 +77,8 @@ async def test_a_post_start_hook_that_was_running_when_the_agent_ended_is_run_ag
     [first] = runtime.state.containers.values()
     fault = runtime.inject(RuntimeFault("ExecSync", delay_s=0.3, code=CriCode.UNKNOWN, times=0))
     async with node(tmp_path, fake=runtime, wanted=[web]) as n:
-        life = await n.wait_life("web", lambda life: any(w.what == "postStart hook" for w in life.waits))
+        await n.wait_known("web", lambda known: any(w.what == "postStart hook" for w in known.waits))
+        life = await n.wait_life("web", lambda life: True)
         assert dict(life.post_starting) == {"app": 0}, "it does not count as running before that"
         assert [call.request.container_id for call in runtime.called("ExecSync")] == [first.id] * 2
         assert set(runtime.state.containers) == {first.id}, "the next container waits for it"
@@ -92,7 +93,7 @@ async def test_a_post_start_hook_that_was_running_when_the_agent_ended_is_run_ag
         await n.wait_for(lambda: not (tmp_path / "root" / "post_start_hooks").exists())
     runtime.calls.clear()
     async with node(tmp_path, fake=runtime, wanted=[web]) as n:
-        await n.wait_life("web", lambda life: any("taken up" in line.what for line in life.timeline))
+        await n.wait_known("web", lambda known: any("taken up" in line.what for line in known.timeline))
         await asyncio.sleep(60.0)
         assert not runtime.called("ExecSync"), "a hook that has ended is not run again"
 
@@ -167,10 +168,10 @@ async def test_a_pod_that_cannot_be_read_after_a_restart_is_not_made_again(
     fault = runtime.inject(RuntimeFault("ContainerStatus", pod="web", code=CriCode.INTERNAL, message="boom"))
     async with node(tmp_path, fake=runtime, wanted=[WEB, named(WEB, "other")]) as n:
         await n.wait_running("other")
-        life = await n.wait_life("web", lambda life: bool(life.waits))
-        assert life.waits[0].detail == "what it has of the pod is not known yet"
+        known = await n.wait_known("web", lambda known: bool(known.waits))
+        assert known.waits[0].detail == "what it has of the pod is not known yet"
         runtime.withdraw(fault)
-        await n.wait_life("web", lambda life: any("taken up" in line.what for line in life.timeline))
+        await n.wait_known("web", lambda known: any("taken up" in line.what for line in known.timeline))
         await asyncio.sleep(60.0)
         assert len(n.running("web")) == 1
     assert len([c for c in runtime.called("RunPodSandbox") if c.pod == "web"]) == 1

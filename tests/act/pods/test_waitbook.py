@@ -10,7 +10,7 @@ from act.pods.playbook import RULES, Playbook
 from act.pods.scenes import WALL, box, container, created, exited, pod, probes, running
 from support.virtual_time import virtual_clock
 
-from pykubelet.act.pods.waitbook import SHOW_AFTER_S, WaitBook, WaitsChanged, general_wait, waits_of
+from pykubelet.act.pods.waitbook import SHOW_AFTER_S, LifecycleChanged, WaitBook, general_wait, waits_of
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.values import replace
@@ -258,33 +258,60 @@ async def test_short_waits_are_not_shown_and_long_ones_keep_their_beginning() ->
     book = WaitBook(clock, changes)
     play = Playbook(pod(), now=clock.monotonic())
     play.sees()
-    assert book.snapshot(play.state, RULES.crash) == ()
+    assert not book.follow(play.state, RULES.crash)
+    assert book.snapshot() == ()
     clock.advance(SHOW_AFTER_S)
-    (wait,) = book.snapshot(play.state, RULES.crash)
-    assert (wait.what, wait.since) == ("sync", clock.wall())
+    (wait,) = book.snapshot()
+    assert (wait.what, wait.since) == ("sync", WALL)
     clock.advance(5)
-    assert book.snapshot(play.state, RULES.crash) == (wait,)
+    assert not book.follow(play.state, RULES.crash)
+    assert book.snapshot() == (wait,)
     play.now = clock.monotonic()
     play.sync_ended(pod_error="CreatePodSandboxError")
-    (failed,) = book.snapshot(play.state, RULES.crash)
+    assert book.follow(play.state, RULES.crash)
+    (failed,) = book.snapshot()
     clock.advance(30)
-    (still,) = book.snapshot(play.state, RULES.crash)
+    assert book.follow(play.state, RULES.crash)
+    (still,) = book.snapshot()
     assert (still.since, still.reason) == (failed.since, "CreatePodSandboxError")
-    book.close()
+    assert changes.events == []
 
 
-async def test_the_end_of_a_wait_is_reported_together_with_the_next_one() -> None:
-    changes: Mailbox[WaitsChanged] = Mailbox("waits")
-    book, play = WaitBook(virtual_clock(), changes), Playbook(pod())
+async def test_the_work_under_way_is_shown_when_it_has_taken_a_while_and_no_longer_than_it_takes() -> None:
+    book, play = WaitBook(virtual_clock(), Sink()), Playbook(pod())
+    book.follow(play.state, RULES.crash)
 
-    async def next_waits() -> list[str]:
-        async with asyncio.timeout(1):
-            assert len(await changes.get_all()) == 1
-        return [wait.what for wait in book.snapshot(play.state, RULES.crash) if wait.owner == Owner.CONTAINER]
+    def shown() -> list[str]:
+        return [wait.what for wait in book.snapshot()]
 
     with book.waiting(Wait("sandbox", Owner.CONTAINER, 0.0)):
-        assert await next_waits() == ["sandbox"]
-    with book.waiting(Wait("container start", Owner.CONTAINER, 0.0)):
-        assert await next_waits() == ["container start"]
-    assert await next_waits() == []
+        await asyncio.sleep(SHOW_AFTER_S / 2)
+        assert "sandbox" not in shown()
+        await asyncio.sleep(SHOW_AFTER_S / 2)
+        assert "sandbox" in shown()
+    assert "sandbox" not in shown()
+
+
+async def test_the_lifecycle_is_published_again_only_for_a_failure_that_lasts() -> None:
+    changes: Mailbox[LifecycleChanged] = Mailbox("waits")
+    book, play = WaitBook(virtual_clock(), changes), Playbook(pod())
+    play.sees()
+    failure = Wait("volumes", Owner.VOLUME_MANAGER, 0.0, reason="FailedMount")
+
+    async def is_failing() -> bool:
+        async with asyncio.timeout(1):
+            assert len(await changes.get_all()) == 1
+        return book.follow(play.state, RULES.crash)
+
+    with book.waiting(Wait("volumes", Owner.VOLUME_MANAGER, 0.0)):
+        await asyncio.sleep(10)
+    assert not book.follow(play.state, RULES.crash) and changes.take_all() == []
+    with book.waiting(failure):
+        await asyncio.sleep(SHOW_AFTER_S / 3)
+    with book.waiting(failure):
+        assert not await is_failing(), "this one has just begun"
+        assert await is_failing()
+    with book.waiting(failure):
+        assert await is_failing(), "the next try fails alike"
+    assert not await is_failing()
     book.close()

@@ -26,7 +26,7 @@ from pykubelet.act.pods.model import (
     Sync,
     SyncEnded,
 )
-from pykubelet.act.pods.waitbook import WaitBook, WaitsChanged
+from pykubelet.act.pods.waitbook import LifecycleChanged, WaitBook
 from pykubelet.act.pods.worker import PodWorker, WorkerCrashed
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock, ManualClock
@@ -55,7 +55,7 @@ class Work:
     holds_volumes: bool = False
     pulled: PullTime = field(default_factory=PullTime)
 
-    def book(self, mailbox: Post[WaitsChanged]) -> WaitBook:
+    def book(self, mailbox: Post[LifecycleChanged]) -> WaitBook:
         return WaitBook(self.clock, mailbox)
 
     def attend(self, unhooked: Mapping[str, int]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pykubelet.base.kit.cells import Cell, make_cell, set_on_change
+from pykubelet.base.kit.cells import Cell, make_cell, make_lazy_cell, set_on_change
 from pykubelet.base.kit.supervise import Supervisor
 
 
@@ -108,3 +108,17 @@ async def test_readers_that_left_are_forgotten() -> None:
             task.cancel()
         await settle()
     assert not cell._wakeups
+
+
+def test_a_lazy_cell_has_the_snapshot_of_the_moment_at_which_it_is_read() -> None:
+    cell, writer = make_lazy_cell("answer", 0)
+    assert cell.get() == 0, "before there is a writer"
+    asked: list[int] = []
+
+    def make() -> int:
+        asked.append(1)
+        return len(asked)
+
+    writer.answer_with(make)
+    assert asked == [], "it is not made before"
+    assert (cell.get(), cell.get()) == (1, 2)

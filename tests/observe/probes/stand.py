@@ -10,16 +10,18 @@ from typing import Any
 
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import from_object
-from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.cells import make_cell, make_lazy_cell
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.diagnostics import Diagnostics
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent
-from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
+from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage, Starts
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodView, SandboxView
-from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults, ProbeWaits
+from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
+from pykubelet.base.model.waits import Wait
 from pykubelet.edges.probing.outcome import Outcome, passed
 from pykubelet.observe.probes.decide import EarlierResults
 from pykubelet.observe.probes.execute import Prober, ProbeRequest
@@ -79,7 +81,8 @@ class Node:
         self.observed, self._observed = make_cell("observed", Observed(listed_at=0.0))
         self.node, _ = make_cell("node", NodeView("node", "node", ("192.0.2.1",)))
         self.results, self.results_writer = make_cell("probes", ProbeResults())
-        self.waits, self.waits_writer = make_cell("waits", ProbeWaits())
+        self.diagnostics, self.diagnostics_end = make_lazy_cell("diagnostics", Diagnostics())
+        self.starts = make_cell("starts", Starts())[1]
 
     def pod(self, name: str, *containers: Json, init: tuple[Json, ...] = (), **spec: Any) -> PodUID:
         """A pod in its normal life, nothing of it running yet."""
@@ -153,6 +156,11 @@ class Node:
         pods = {key: view for key, view in self.observed.get().pods.items() if key != uid}
         self._observed.publish(Observed(pods, listed_at=self.clock.monotonic()))
 
+    @property
+    def waits(self) -> dict[PodUID, tuple[Wait, ...]]:
+        """The waits of pods for their probes, as `explain` shows them."""
+        return {uid: known.waits for uid, known in self.diagnostics.get().pods.items()}
+
     def take_up(self, lifecycle: PodLifecycle) -> None:
         self._lifecycles.publish(Lifecycles({**self.lifecycles.get().pods, lifecycle.ref.uid: lifecycle}))
 
@@ -176,8 +184,8 @@ class Node:
         keeps: bool = True,
     ) -> AsyncIterator[ProbesLoop]:
         """The loop at work."""
-        inputs = ProbeInputs(self.lifecycles, self.observed, self.node, remembered or {}, keeps)
-        cells = (self.results_writer, self.waits_writer)
+        inputs = ProbeInputs(self.lifecycles, self.observed, self.node, self.starts.cell, remembered or {}, keeps)
+        cells = (self.results_writer, self.diagnostics_end)
         loop = ProbesLoop(inputs, cells, prober, self.clock, self.recorder, limits, lambda: fraction)
         async with Supervisor("test") as supervisor:
             supervisor.start_root("probes", loop.run())

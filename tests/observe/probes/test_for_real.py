@@ -167,14 +167,12 @@ async def test_an_exec_that_the_runtime_never_answers_is_named_and_delays_no_oth
         show(node, bad, "app", stuck)
         show(node, good, "app", fine)
         stuck_text = "has not ended: the runtime or the command does not answer"
-        await becomes(
-            lambda: bool(node.messages) or any(stuck_text in wait.detail for wait in node.waits.get().pods.get(bad, ()))
-        )
+        await becomes(lambda: bool(node.messages) or any(stuck_text in wait.detail for wait in node.waits.get(bad, ())))
         if "command timed out" in "".join(node.messages):
             pytest.skip("this runtime ends a command at its time-out with all its children")
         before = TOTAL.value("app", "shop", "good", good, "Readiness", SUCCESSFUL)
         await becomes(lambda: TOTAL.value("app", "shop", "good", good, "Readiness", SUCCESSFUL) >= before + 3)
-        [wait] = node.waits.get().pods[bad]
+        [wait] = node.waits[bad]
         assert stuck_text in wait.detail
     assert node.messages == []
 

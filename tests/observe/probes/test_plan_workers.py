@@ -9,8 +9,6 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.probes import ProbeKind
-from pykubelet.base.model.reasons import QUARANTINED
-from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.observe.probes.plan_workers import ProbeId, WorkerPlan, plan_workers
 
 UID = PodUID("web")
@@ -60,7 +58,6 @@ def test_a_pod_in_quarantine_is_not_probed() -> None:
     node = Node()
     uid = node.pod(UID, ALL_KINDS)
     lifecycle = node.lifecycles.get().pods[uid]
-    wait = Wait("end of quarantine", Owner.POD_SOURCES, 0.0, reason=QUARANTINED)
-    quarantined = replace(lifecycle, has_worker=False, waits=(wait,))
+    quarantined = replace(lifecycle, has_worker=False, quarantine="the agent has ended 2 times")
     present = tuple(plan_workers(lifecycle, ()).wanted)
     assert present and plan_workers(quarantined, present) == WorkerPlan({}, present)

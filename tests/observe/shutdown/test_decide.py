@@ -11,9 +11,7 @@ from report.samples import make_pod
 from pykubelet.base.kit.durations import MILLISECOND, SECOND, Duration
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
-from pykubelet.base.model.reasons import QUARANTINED
 from pykubelet.base.model.roster import pod_ref
-from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.config.kubelet import KubeletConfiguration, ShutdownGracePeriodByPodPriority
 from pykubelet.config.settings import Settings
 from pykubelet.observe.shutdown.decide import ShutdownGroup, delay_s, pods_by_group, shutdown_groups
@@ -96,6 +94,6 @@ async def test_the_record_survives_a_restart_and_damage_is_no_obstacle(tmp_path:
 
 def test_the_shutdown_does_not_wait_for_a_pod_in_quarantine() -> None:
     pod = make_pod()
-    wait = Wait("end of quarantine", Owner.POD_SOURCES, 0.0, reason=QUARANTINED)
-    life = PodLifecycle(pod_ref(pod), pod, Stage.SYNCING, 0.0, 0.0, has_worker=False, waits=(wait,))
+    why = "the agent has ended 2 times"
+    life = PodLifecycle(pod_ref(pod), pod, Stage.SYNCING, 0.0, 0.0, has_worker=False, quarantine=why)
     assert pods_by_group(Lifecycles({life.ref.uid: life}), (ShutdownGroup(0, 60),)) == ()

@@ -19,11 +19,10 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import EventObject, EventType, KubeEvent, normal, warning
-from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
+from pykubelet.base.model.lifecycle import Starts
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.base.model.roster import Roster, RosterPod
-from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.report.events import send
 from pykubelet.report.events.correlate import SPAM_BURST, SpamFilter
@@ -52,9 +51,9 @@ class Stand:
         roster, _ = make_cell("roster", Roster({UID: RosterPod(pod, "api", 0.0)}))
         self.client = ApiClient(server.access(), server.clock, ClientLimits(deadline_s=30))
         self.loop = EventsLoop(self.recorder, recent, self.clock, outbox)
-        lifecycles, self.lifecycles = make_cell("lifecycles", Lifecycles())
+        starts, self.starts = make_cell("starts", Starts())
         node, self.node = make_cell("node", NodeView("node-1", "node-1", uid="n-1"))
-        self.sender = EventSender(self.client, outbox, roster, lifecycles, node, sender_clock, EventPeriods(settle_s))
+        self.sender = EventSender(self.client, outbox, roster, starts, node, sender_clock, EventPeriods(settle_s))
 
     def happen(self, *recorder: KubeEvent) -> None:
         for kube_event in recorder:
@@ -263,20 +262,15 @@ async def test_events_wait_while_others_happen_but_not_for_long() -> None:
 
 async def test_events_wait_while_the_runtime_makes_a_pod_but_not_for_one_that_is_stuck() -> None:
     clock = ManualClock()
-    pod = Pod(metadata=ObjectMeta(name="web", namespace="shop", uid=UID))
-
-    def life(*waits: Wait) -> Lifecycles:
-        return Lifecycles({UID: PodLifecycle(WEB, pod, Stage.SYNCING, clock.wall(), clock.wall(), waits=waits)})
-
     async with running(clock, settle_s=0.3) as stand:
-        stuck = Wait("sandbox", Owner.CONTAINER_RUNTIME, clock.wall() - 6)
-        stand.lifecycles.publish(life(stuck, Wait("container start", Owner.CONTAINER_RUNTIME, clock.wall())))
+        stuck = {PodUID("stuck"): clock.wall() - 6}
+        stand.starts.publish(Starts({**stuck, UID: clock.wall()}))
         stand.happen(normal("Pulled", "x", WEB))
         await stand.queued(1)
         clock.advance(1)
         await asyncio.sleep(0.4)
         assert stand.events() == []
-        stand.lifecycles.publish(life(stuck))
+        stand.starts.publish(Starts(stuck))
         await stand.until(1)
 
 
@@ -304,10 +298,10 @@ def test_an_object_has_a_burst_and_then_one_in_five_minutes() -> None:
 async def test_an_event_waits_a_day_for_an_api_server_that_cannot_be_reached() -> None:
     client, outbox = UnreachableClient(), Mailbox[Occurrence]("outbox")
     roster, _ = make_cell("roster", Roster())
-    lifecycles, _ = make_cell("lifecycles", Lifecycles())
+    starts, _ = make_cell("starts", Starts())
     node, _ = make_cell("node", NodeView("node-1", "node-1", uid="n-1"))
     clock = ManualClock()
-    sender = EventSender(client, outbox, roster, lifecycles, node, clock, EventPeriods(settle_s=0.0))
+    sender = EventSender(client, outbox, roster, starts, node, clock, EventPeriods(settle_s=0.0))
     async with Supervisor("test") as supervisor:
         supervisor.start_root("sender", sender.run())
         outbox.post(

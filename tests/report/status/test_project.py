@@ -25,8 +25,6 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason, Stage, StatusOverride
 from pykubelet.base.model.observed import ObservedState, PodView
 from pykubelet.base.model.probes import ProbeKind, ProbeResults
-from pykubelet.base.model.reasons import QUARANTINED
-from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.report.status.project import project_status
 
 NOW = "2026-01-02T03:04:10Z"
@@ -548,7 +546,7 @@ def test_a_pod_over_a_limit_keeps_the_end_of_its_containers_when_they_are_remove
 
 
 def test_a_pod_in_quarantine_has_a_condition_and_stays_as_ready_as_it_was() -> None:
-    wait = Wait("end of quarantine", Owner.POD_SOURCES, 0.0, reason=QUARANTINED, detail="the agent has ended 2 times")
+    why = "the agent has ended 2 times"
     probes = ProbeResults(watched=frozenset(ProbeKind))
     pod = make_pod(container(readinessProbe=core.Probe()))
     for was_ready in (True, False):
@@ -557,9 +555,9 @@ def test_a_pod_in_quarantine_has_a_condition_and_stays_as_ready_as_it_was() -> N
                 core.ContainerStatus(name="app", containerID="containerd://app-0", started=True, ready=was_ready),
             )
         )
-        status = shown(pod, view(running()), probes=probes, old=old, has_worker=False, waits=(wait,))
+        status = shown(pod, view(running()), probes=probes, old=old, has_worker=False, quarantine=why)
         found = conditions(status)
-        assert found["pykubelet/Quarantined"] == ("True", "Quarantined", "the agent has ended 2 times")
+        assert found["pykubelet/Quarantined"] == ("True", "Quarantined", why)
         assert found["Ready"][0] == str(was_ready) and status.phase == "Running"
     before = replace(pod, status=status)
     assert "pykubelet/Quarantined" not in conditions(shown(before, view(running()), probes=probes, old=status))

@@ -36,7 +36,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 def start_publisher(supervisor: Supervisor, found: Cluster, periods: PublishPeriods) -> CellWriter[ApiState]:
     state, writer = make_cell("api-state", ApiState())
     inputs = PublishInputs(found.pods.cell, found.roster.cell, found.statuses.cell, found.lifecycles.cell, state)
-    publisher = StatusPublisher(found.client, inputs, found.waits, found.server.clock, periods)
+    publisher = StatusPublisher(found.client, inputs, found.diagnostics_end, found.server.clock, periods)
     supervisor.start_root("publisher", publisher.run())
     return writer
 
@@ -197,14 +197,14 @@ async def test_all_is_reported_when_the_server_is_back(cluster: Cluster) -> None
     await cluster.server.stop()
     for pod in pods:
         cluster.report(pod.metadata.uid, status("Running", False))
-    await cluster.until(lambda: len(cluster.waits.get().pods) > 0)
-    wait = next(iter(cluster.waits.get().pods.values()))[0]
+    await cluster.until(lambda: len(cluster.waits) > 0)
+    wait = next(iter(cluster.waits.values()))[0]
     assert (wait.what, wait.subject, wait.next_step) == ("the API server", "status", "send it again")
     for pod in pods:
         cluster.report(pod.metadata.uid, status())
     await cluster.server.start()
     await cluster.until(lambda: all(cluster.there(p.metadata.name).status.conditions[0].status == "True" for p in pods))
-    await cluster.until(lambda: not cluster.waits.get().pods)
+    await cluster.until(lambda: not cluster.waits)
 
 
 @pytest.mark.parametrize(("answer", "patches"), [(0, 2), (429, 1)])
@@ -216,7 +216,7 @@ async def test_what_got_no_answer_is_sent_as_soon_as_the_server_is_known_to_be_b
         await seen(cluster, "web")
         cluster.server.faults.append(ApiFault("PATCH", status=answer))
         cluster.report(pod.metadata.uid, status())
-        await cluster.until(lambda: bool(cluster.waits.get().pods))
+        await cluster.until(lambda: bool(cluster.waits))
         state.publish(ApiState(error="connection refused"))
         await asyncio.sleep(0.1)
         assert len(cluster.sent("PATCH")) == 1
@@ -267,7 +267,7 @@ async def test_what_came_up_during_a_patch_that_ends_in_a_conflict_is_reported(c
     await cluster.until(lambda: cluster.there().status.podIP == "10.0.0.1")
     assert cluster.there().status.conditions[0].status == "True"
     assert len(cluster.sent("PATCH")) == 2
-    await cluster.until(lambda: not cluster.waits.get().pods)
+    await cluster.until(lambda: not cluster.waits)
 
 
 async def test_the_end_of_a_container_that_may_not_run_again_is_not_taken_back(cluster: Cluster) -> None:
@@ -325,7 +325,7 @@ async def test_a_pod_with_finalizers_is_deleted_once(cluster: Cluster) -> None:
     await cluster.until(lambda: cluster.there().metadata.deletionGracePeriodSeconds == 0)
     await asyncio.sleep(0.1)
     assert len(cluster.sent("DELETE")) == 1
-    (wait,) = cluster.waits.get().pods[PodUID(pod.metadata.uid)]
+    (wait,) = cluster.waits[PodUID(pod.metadata.uid)]
     assert (wait.what, wait.detail) == ("finalizers", "example.com/keep")
 
 

@@ -148,7 +148,7 @@ def test_running_containers_that_hold_the_pod_up_are_waits(
 ) -> None:
     life = lifecycle(pod)
     status = project_status(facts(pod, seen, lifecycle=life, probes=probes))
-    waits = pod_waits(life, None, (), status)
+    waits = pod_waits(life, (), (), status)
     assert [(w.what, w.subject) for w in waits] == expected
     assert {w.since for w in waits} <= {WALL + 1}
 
@@ -174,7 +174,7 @@ def test_a_static_pod_that_is_rejected_waits_for_its_admission(source: str, reas
 def test_readiness_gates_are_waited_for() -> None:
     pod = make_pod(readinessGates=(core.PodReadinessGate(conditionType="g"),))
     life = lifecycle(pod)
-    (wait,) = pod_waits(life, None, (), project_status(facts(pod, view(running()), lifecycle=life)))
+    (wait,) = pod_waits(life, (), (), project_status(facts(pod, view(running()), lifecycle=life)))
     assert (wait.what, wait.reason) == ("readiness gates", "ReadinessGatesNotReady")
 
 
@@ -182,7 +182,7 @@ def test_a_pod_that_is_ended_does_not_wait_for_probes() -> None:
     pod = make_pod(PROBED)
     life = lifecycle(pod, Stage.TERMINATING)
     status = project_status(facts(pod, view(running()), lifecycle=life, probes=ALL_PROBES))
-    assert pod_waits(life, None, (PULL,), status) == (PULL,)
+    assert pod_waits(life, (), (PULL,), status) == (PULL,)
 
 
 LATE = "the runtime has not answered the question for all its pods since then"
@@ -229,4 +229,4 @@ async def test_a_pod_that_is_no_longer_desired_is_shown_until_it_is_gone() -> No
 def test_equal_waits_of_two_components_are_one() -> None:
     pod = make_pod()
     wait = Wait("x", Owner.POD_WORKER, WALL)
-    assert pod_waits(lifecycle(pod), None, (wait, wait), core.PodStatus()) == (wait,)
+    assert pod_waits(lifecycle(pod), (), (wait, wait), core.PodStatus()) == (wait,)

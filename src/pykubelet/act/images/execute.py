@@ -1,8 +1,8 @@
 """Provides images to containers: `ImagePuller.ensure` returns a usable image or a waiting reason.
 
-Owns: the sequence (name, presence, access, back-off, credentials, pull), the back-off of each pod and image, and the
-Events of pulls and failures. `decide.py` makes the decisions, `pulls.py` runs the pulls. `act/pods` calls `ensure` once for each container
-start, and again at the `retry_at` of an error.
+Owns: the sequence (name, presence, access, back-off, credentials, pull), the back-off of each pod and image, the Events of
+pulls and failures, and the `Diagnostics` of running pulls. `decide.py` makes the decisions, `pulls.py` runs the pulls. `act/pods`
+calls `ensure` once for each container start, and again at the `retry_at` of an error.
 
 On the hot path (image present, default policies) it costs one ImageStatus call.
 """
@@ -25,18 +25,19 @@ from pykubelet.act.images.model import (
     ImageRequest,
     ImageSettings,
     PullPolicy,
-    Pulls,
     WaitingPod,
+    pull_waits,
 )
 from pykubelet.act.images.names import InvalidImage, parse_image, with_default_tag
 from pykubelet.act.images.pulls import ImageService, PullDone, PullFailed, PullOrder, PullRunner
 from pykubelet.act.images.record_store import RecordStore
 from pykubelet.act.images.records import ImageIdentity, identity_of
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
-from pykubelet.base.kit.cells import CellWriter
+from pykubelet.base.kit.cells import LazyCellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.diagnostics import Diagnostics, of_waits
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -65,7 +66,7 @@ class ImagePuller:
         records: RecordStore,
         clock: Clock,
         settings: ImageSettings,
-        pulls: CellWriter[Pulls],
+        diagnostics: LazyCellWriter[Diagnostics],
         recorder: Post[KubeEvent],
     ) -> None:
         self._images = images
@@ -74,7 +75,8 @@ class ImagePuller:
         self._clock = clock
         self._settings = settings
         self._recorder = recorder
-        self._runner = PullRunner(images, records, clock, settings, pulls)
+        self._runner = PullRunner(images, records, clock, settings)
+        diagnostics.answer_with(lambda: of_waits(pull_waits(self._runner.active())))
         self._policy = BackoffPolicy(settings.back_off_initial_s, settings.back_off_max_s)
         self._back_offs: dict[str, _BackingOff] = {}
         self._arrivals = itertools.count(1)

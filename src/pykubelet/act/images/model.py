@@ -1,17 +1,17 @@
 """The requests, answers and snapshots of image pulls. Pure values.
 
-Owns: the request and the answers of `ImagePuller.ensure`, the settings of this package, and the snapshot of running pulls
-(`Pulls`, whose one writer is `ImagePuller`). Times named `at` or `since` are wall seconds.
+Owns: the request and the answers of `ImagePuller.ensure`, the settings of this package, and the waits for running pulls. Times
+named `at` or `since` are wall seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from pykubelet.act.images.keyring import PullSecret
 from pykubelet.base.kit.values import Value, field
-from pykubelet.base.model.ids import PodRef
+from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.config.settings import Settings
@@ -119,34 +119,15 @@ class ActivePull(Value):
     pods: tuple[WaitingPod, ...]
 
 
-class Pulls(Value):
-    """All pulls, in the order they were begun."""
-
-    active: tuple[ActivePull, ...] = ()
-
-    def of_pod(self, pod: PodRef) -> tuple[ActivePull, ...]:
-        """The pulls that containers of this pod wait for."""
-        return tuple(pull for pull in self.active if any(waiting.pod == pod for waiting in pull.pods))
-
-
-def pull_waits(pulls: Pulls, pod: PodRef) -> list[Wait]:
-    """The waits of a pod's containers for images, with the place in the queue."""
-    waits = []
-    for pull in pulls.of_pod(pod):
+def pull_waits(pulls: Iterable[ActivePull]) -> dict[PodUID, tuple[Wait, ...]]:
+    """The waits of containers for images, by pod, with the place in the queue."""
+    waits: dict[PodUID, tuple[Wait, ...]] = {}
+    what, step = "image pull", "start the container"
+    for pull in pulls:
         detail = f"{pull.stage} {pull.image}" + (f", number {pull.position} in the queue" if pull.position else "")
-        waits += [
-            Wait(
-                "image pull",
-                Owner.IMAGE_MANAGER,
-                waiting.since,
-                waiting.container,
-                "Pulling",
-                detail,
-                "start the container",
-            )
-            for waiting in pull.pods
-            if waiting.pod == pod
-        ]
+        for one in pull.pods:
+            wait = Wait(what, Owner.IMAGE_MANAGER, one.since, one.container, "Pulling", detail, step)
+            waits[one.pod.uid] = (*waits.get(one.pod.uid, ()), wait)
     return waits
 
 

@@ -1,8 +1,8 @@
 """Runs image pulls: one for each image and set of credentials, however many pods wait for it.
 
-Owns: the running and queued pulls, their tasks, and the `Pulls` cell. All requests for the same image with the same
-credentials share a pull. It is cancelled when no request waits for it any more. Policies, back-off and Events are in
-`execute.py`, the order of admission in `pull_queue.py`.
+Owns: the running and queued pulls, and their tasks. All requests for the same image with the same credentials share a pull.
+It is cancelled when no request waits for it any more. Policies, back-off and Events are in `execute.py`, the order of
+admission in `pull_queue.py`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from msgspec import Struct
 from pykubelet.act.images.decide import access_of, joined_errors
 from pykubelet.act.images.keyring import Auth, Credential
 from pykubelet.act.images.metrics import PULL_DURATIONS, size_words
-from pykubelet.act.images.model import ActivePull, ImageSettings, Pulls, PullStage, WaitingPod
+from pykubelet.act.images.model import ActivePull, ImageSettings, PullStage, WaitingPod
 from pykubelet.act.images.pull_queue import PullQueue
 from pykubelet.act.images.record_store import RecordStore
 from pykubelet.act.images.records import content_of, identity_of
 from pykubelet.base.kit.bucket import TokenBucket
-from pykubelet.base.kit.cells import CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
@@ -102,18 +101,10 @@ def error_text(error: CriError) -> str:
 class PullRunner:
     """Runs and shares pulls until `stop` is called."""
 
-    def __init__(
-        self,
-        images: ImageService,
-        records: RecordStore,
-        clock: Clock,
-        settings: ImageSettings,
-        cell: CellWriter[Pulls],
-    ) -> None:
+    def __init__(self, images: ImageService, records: RecordStore, clock: Clock, settings: ImageSettings) -> None:
         self._images = images
         self._records = records if settings.ensure_secret_pulled else None
         self._clock = clock
-        self._cell = cell
         self._bucket = TokenBucket(settings.qps, settings.burst)
         self._queue = PullQueue(1 if settings.serialize else settings.max_parallel, self._bucket)
         self._tasks = Supervisor("image-pulls")
@@ -135,7 +126,6 @@ class PullRunner:
         pull = self._joinable.get(order.key) or self._begin(order)
         number = next(self._numbers)
         pull.waiters[number] = _Waiter(pod, credentials)
-        self._publish()
         assert pull.task is not None
         try:
             return await asyncio.shield(pull.task)
@@ -145,7 +135,6 @@ class PullRunner:
                 self._retire(pull)
                 pull.task.cancel()
                 log.info("image pull cancelled: no pod waits for it any more", image=order.spec.image)
-            self._publish()
 
     def _begin(self, order: PullOrder) -> _Pull:
         pull = _Pull(next(self._numbers), order, self._clock.wall())
@@ -163,7 +152,6 @@ class PullRunner:
         try:
             await pull.admitted.wait()
             pull.started_at = self._clock.wall()
-            self._publish()
             if self._records is not None:
                 refusal = await self._records.begin(image)
                 if refusal is not None:
@@ -249,7 +237,6 @@ class PullRunner:
             del self._joinable[pull.order.key]
         self._queue.leave(pull.ticket)
         self._admit()
-        self._publish()
 
     def _admit(self) -> None:
         admitted, wait_s = self._queue.admit(self._clock.monotonic())
@@ -260,11 +247,10 @@ class PullRunner:
             self._timer = None
         if wait_s is not None:
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._admit)
-        if admitted:
-            self._publish()
 
-    def _publish(self) -> None:
-        active = tuple(
+    def active(self) -> tuple[ActivePull, ...]:
+        """All pulls, in the order they were begun."""
+        return tuple(
             ActivePull(
                 image=pull.order.spec.image,
                 stage=PullStage.QUEUED if pull.started_at is None else PullStage.PULLING,
@@ -275,8 +261,6 @@ class PullRunner:
             )
             for pull in self._all.values()
         )
-        if active != self._cell.get().active:
-            self._cell.publish(Pulls(active))
 
 
 def _auth_config(auth: Auth) -> pb.AuthConfig:

@@ -1,7 +1,7 @@
 """The loop of placement: finds CPUs, memory and devices for admitted pods, and takes them back from pods that have ended.
 
-Owns: the cell `Placements`, the managers' state and their files. Reads: `Roster` (the pods to place), `Lifecycles` (the pods that
-have ended), `Observed` (what runs).
+Owns: the cell `Placements`, the managers' state and their files, and the `Diagnostics` of the newest decisions. Reads:
+`Roster` (the pods to place), `Lifecycles` (the pods that have ended), `Observed` (what runs).
 
 All managers are one value, and a pod is admitted by a pure function in one step. Where a device plugin has a say, the step is
 repeated once its answer is there; its `Allocate` is called while the devices are already the pod's. Other pods go on meanwhile,
@@ -25,12 +25,13 @@ from pykubelet.act.placement.rebuild import as_running, rebuilt
 from pykubelet.act.placement.recording import add_admission, add_release, make_log
 from pykubelet.act.placement.store import StateFiles
 from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
+from pykubelet.base.kit.cells import Cell, CellWriter, LazyCellWriter, set_on_change
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.diagnostics import Diagnostics
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import ENDED_STAGES, KillReason, Lifecycles
 from pykubelet.base.model.observed import Observed
@@ -85,7 +86,7 @@ class PlacementLoop:
         self,
         managers: Managers,
         inputs: PlacementInputs,
-        placements: CellWriter[Placements],
+        outputs: tuple[CellWriter[Placements], LazyCellWriter[Diagnostics]],
         files: StateFiles,
         clock: Clock,
         plugins: DevicePlugins | None = None,
@@ -93,7 +94,7 @@ class PlacementLoop:
     ) -> None:
         self._managers = managers
         self._inputs = inputs
-        self._placements = placements
+        self._placements, diagnostics = outputs
         self._files = files
         self._clock = clock
         self._plugins = plugins
@@ -110,6 +111,7 @@ class PlacementLoop:
         self._postponed: set[PodUID] = set()
         self._supervisor = Supervisor("placement")
         self._steps = make_log()
+        diagnostics.answer_with(lambda: Diagnostics(steps=self._steps.snapshot()))
         self._publish()
 
     async def run(self) -> None:
@@ -375,7 +377,7 @@ class PlacementLoop:
         self._wakeup.set()
 
     def _publish(self) -> None:
-        now = replace(self._managers.publish(self._decided, self._waits), steps=self._steps)
+        now = self._managers.publish(self._decided, self._waits)
         if now != self._placements.get():
             self._placements.publish(now)
 

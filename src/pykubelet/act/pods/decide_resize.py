@@ -9,7 +9,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pykubelet.act.pods.backoff import START_RETRY_S
 from pykubelet.act.pods.model import Command, PodWorkerState, ReportResize, SyncEnded, Work
@@ -58,7 +58,7 @@ def _first_whole(state: PodWorkerState, here: Iterable[ContainerView]) -> Resour
 
 
 def _first_given(
-    state: PodWorkerState, container: ContainerView, sizes: dict[str, ResourceRequirements]
+    state: PodWorkerState, container: ContainerView, sizes: Mapping[str, ResourceRequirements]
 ) -> ResourceRequirements:
     if container.name in state.starting:
         return state.starting[container.name]

@@ -39,13 +39,14 @@ from pykubelet.act.pods.model import (
 )
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
 from pykubelet.base.kit.changes import changed_keys, missing_keys
-from pykubelet.base.kit.values import Value, field
+from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.content import Content, ObjectKey, Unreadable, changed_content
 from pykubelet.base.model.evictions import PodEviction
 from pykubelet.base.model.ids import PodRef, PodUID, SandboxID
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.probes import ProbeResults
+from pykubelet.base.model.quarantine import is_quarantined
 from pykubelet.base.model.reasons import INTERNAL_ERROR
 from pykubelet.base.model.restart import doubtful_successes
 from pykubelet.base.model.roster import Roster, RosterPod, is_static, pod_ref
@@ -154,16 +155,22 @@ Action = StartWorker | UpdateWorker | RequestKill | RequestEviction | SendView |
 
 
 class Decision(Value):
-    """The result of one pass. `shown`: changed lifecycles of pods that wait for a worker; None removes the pod's lifecycle."""
+    """The result of one pass. `shown`: changed lifecycles of pods without a worker; None removes the pod's lifecycle. `waiting`: what
+    each desired pod without a worker waits for."""
 
     actions: tuple[Action, ...]
     shown: Mapping[PodUID, PodLifecycle | None]
+    waiting: Mapping[PodUID, Wait]
 
 
 def decide_workers(
-    records: Records[W], shown: Mapping[PodUID, PodLifecycle], before: PodsSnapshot, now: PodsSnapshot
+    records: Records[W],
+    shown: Mapping[PodUID, PodLifecycle],
+    waiting: Mapping[PodUID, Wait],
+    before: PodsSnapshot,
+    now: PodsSnapshot,
 ) -> Decision:
-    """One pass over all pods. `shown`: the published lifecycles; `before`: the snapshot of the previous pass.
+    """One pass over all pods. `shown`: the published lifecycles; `waiting`, `before`: that of the previous pass, and its snapshot.
 
     A pod that did not change costs only its part of the C loops in `base/kit/changes.py`.
     """
@@ -177,7 +184,7 @@ def decide_workers(
         this.evict()
         this.send_views()
         this.forget_pods()
-    return Decision(tuple(this.actions), this.changed_waits(shown))
+    return Decision(tuple(this.actions), this.changed_lifecycles(shown), this.waiting(waiting))
 
 
 class _Pass(Generic[W]):
@@ -260,18 +267,36 @@ class _Pass(Generic[W]):
                 continue
             self.actions.append(ForgetPod(uid))
 
-    def changed_waits(self, shown: Mapping[PodUID, PodLifecycle]) -> dict[PodUID, PodLifecycle | None]:
-        """The lifecycles of pods without a worker whose waits differ from the published ones."""
-        waiting = {uid: self._waiting(self._roster[uid]) for uid in self._without_worker if uid not in self._started}
+    def changed_lifecycles(self, shown: Mapping[PodUID, PodLifecycle]) -> dict[PodUID, PodLifecycle | None]:
+        """The lifecycles of pods without a worker that differ from the published ones."""
+        waiting = {uid: self._roster[uid] for uid in self._without_worker if uid not in self._started}
         changed: dict[PodUID, PodLifecycle | None] = {
             uid: None
             for uid in chain(missing_keys(shown, self._records), self._idle)
             if uid in shown and uid not in waiting and uid not in self._started
         }
-        for uid, lifecycle in waiting.items():
-            if _wait_texts(shown.get(uid)) != _wait_texts(lifecycle):
-                changed[uid] = lifecycle
+        for uid, entry in waiting.items():
+            known, quarantine = shown.get(uid), entry.held.detail if entry.held and is_quarantined(entry) else ""
+            if known is None or known.has_worker or known.quarantine != quarantine:
+                changed[uid] = PodLifecycle(
+                    pod_ref(entry.pod),
+                    entry.pod,
+                    Stage.SYNCING,
+                    self._now.wall,
+                    entry.seen_at,
+                    has_worker=False,
+                    quarantine=quarantine,
+                )
         return changed
+
+    def waiting(self, before: Mapping[PodUID, Wait]) -> dict[PodUID, Wait]:
+        """What each desired pod without a worker waits for. A wait that was there `before` keeps its start."""
+        waiting: dict[PodUID, Wait] = {}
+        for uid in self._without_worker:
+            if uid not in self._started:
+                known, wait = before.get(uid), self._wait_of(self._roster[uid])
+                waiting[uid] = known if known is not None and replace(wait, since=known.since) == known else wait
+        return waiting
 
     def _start(self, start: Start, entry: RosterPod | None) -> None:
         state, events = start
@@ -312,23 +337,21 @@ class _Pass(Generic[W]):
             if ref.uid not in self._roster:
                 yield ref
 
-    def _waiting(self, entry: RosterPod) -> PodLifecycle:
-        """The lifecycle of a desired pod that has no worker yet."""
-        ref, wall, record = pod_ref(entry.pod), self._now.wall, self._records.get(pod_ref(entry.pod).uid)
+    def _wait_of(self, entry: RosterPod) -> Wait:
+        """What a desired pod that has no worker yet waits for."""
+        wall, record = self._now.wall, self._records.get(pod_ref(entry.pod).uid)
         if entry.held is not None:
-            wait = entry.held
-        elif self._now.observed.listed_at is None:
+            return entry.held
+        if self._now.observed.listed_at is None:
             detail = "its pods have not been listed yet"
-            wait = Wait("container runtime", Owner.PLEG, wall, detail=detail, next_step="list them")
-        elif older := self._older_namesake(entry):
+            return Wait("container runtime", Owner.PLEG, wall, detail=detail, next_step="list them")
+        if older := self._older_namesake(entry):
             what, detail = "older pod of the same name", f"the older pod {older} must end first"
-            wait = Wait(what, Owner.POD_WORKER, wall, str(older.uid), detail=detail, next_step=TAKE_UP)
-        elif record is not None and record.pause is not None:
-            wait = record.pause
-        else:
-            detail = "what it has of the pod is not known yet"
-            wait = Wait("container runtime", Owner.PLEG, wall, detail=detail, next_step=TAKE_UP)
-        return PodLifecycle(ref, entry.pod, Stage.SYNCING, wall, entry.seen_at, has_worker=False, waits=(wait,))
+            return Wait(what, Owner.POD_WORKER, wall, str(older.uid), detail=detail, next_step=TAKE_UP)
+        if record is not None and record.pause is not None:
+            return record.pause
+        detail = "what it has of the pod is not known yet"
+        return Wait("container runtime", Owner.PLEG, wall, detail=detail, next_step=TAKE_UP)
 
 
 # One worker
@@ -407,7 +430,3 @@ def _is_view_overdue(state: PodWorkerState, observed: Observed) -> bool:
     if listed_at is None or state.view is None or state.work is not Work.NONE:
         return False
     return state.view.read_at < state.read_after < listed_at
-
-
-def _wait_texts(lifecycle: PodLifecycle | None) -> list[tuple[str, str, str]] | None:
-    return None if lifecycle is None else [(wait.what, wait.subject, wait.detail) for wait in lifecycle.waits]

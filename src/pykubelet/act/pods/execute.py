@@ -8,7 +8,8 @@ Every step may be repeated: what already exists is adopted, and what is already 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from math import inf
 from typing import TypeVar
@@ -24,7 +25,7 @@ from pykubelet.act.pods.metrics import RESIZE_DURATIONS, PullTime
 from pykubelet.act.pods.model import CleanEnded, CleanUp, StartFailed, StopPod, Sync, SyncEnded
 from pykubelet.act.pods.resize import pod_before, resize_pod
 from pykubelet.act.pods.tools import ASK_AGAIN, PodTools, pod_ip, runtime_wait
-from pykubelet.act.pods.waitbook import ENDING, WaitBook, WaitsChanged
+from pykubelet.act.pods.waitbook import ENDING, LifecycleChanged, WaitBook
 from pykubelet.act.runtime.collect.gc_files import remove_container_log
 from pykubelet.act.runtime.lifecycle.metrics import IMAGE_VOLUMES_ERRORS, IMAGE_VOLUMES_MOUNTED, STARTED_USERNS_ERRORS
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
@@ -47,7 +48,7 @@ from pykubelet.base.model import fieldpath
 from pykubelet.base.model.content import ObjectKey
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
-from pykubelet.base.model.lifecycle import StartError
+from pykubelet.base.model.lifecycle import StartError, Starts
 from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.needs import environment_keys, runtime_class_key
 from pykubelet.base.model.node import RuntimeReady
@@ -115,7 +116,7 @@ class PodExecution:
         """Whether volumes of the pod are mounted, or may be."""
         return self._ending.holds_volumes
 
-    def book(self, mailbox: Post[WaitsChanged]) -> WaitBook:
+    def book(self, mailbox: Post[LifecycleChanged]) -> WaitBook:
         """A new, empty wait book that posts its changes to `mailbox`."""
         return WaitBook(self._tools.clock, mailbox)
 
@@ -211,6 +212,17 @@ class PodExecution:
             if task is not work:
                 task.cancel()
 
+    @contextmanager
+    def _starting(self, wait: Wait, waits: WaitBook) -> Iterator[None]:
+        """A context manager: while the block runs, `wait` is open, and `Starts` has the pod."""
+        starts, uid = self._tools.starts, self._ref.uid
+        starts.publish(Starts({**starts.get().since, uid: self.clock.wall()}))
+        try:
+            with waits.waiting(wait):
+                yield
+        finally:
+            starts.publish(Starts({other: since for other, since in starts.get().since.items() if other != uid}))
+
     async def _runtime_ready(self, pod: Pod, needs_network: bool, waits: WaitBook) -> None:
         cell = self._tools.cells.runtime
         with_network = needs_network and not pod.spec.hostNetwork
@@ -300,7 +312,7 @@ class PodExecution:
         await self._answers(() if runtime_class is None else (runtime_class,), waits)
         detail = "RunPodSandbox: network and pause container"
         wait = Wait(SANDBOX, Owner.CONTAINER_RUNTIME, 0.0, detail=detail, next_step="start the containers")
-        with waits.waiting(wait):
+        with self._starting(wait, waits):
             return await tools.sandboxes.create(pod, plan.attempt, parent)
 
     def _pod_ip(self) -> str:
@@ -485,9 +497,8 @@ class PodExecution:
         name, starter = container.name, self._tools.starter
         await self._hooks.announce(container, ctx.restart_count, waits)
         detail = "CreateContainer and StartContainer"
-        with waits.waiting(
-            Wait(CONTAINER_START, Owner.CONTAINER_RUNTIME, 0.0, name, detail=detail, next_step="run it")
-        ):
+        wait = Wait(CONTAINER_START, Owner.CONTAINER_RUNTIME, 0.0, name, detail=detail, next_step="run it")
+        with self._starting(wait, waits):
             outcome = await starter.start(pod, container, sandbox, settings, ctx, may_have_ended=may_have_ended)
         if isinstance(outcome, SandboxEnded):
             raise Interrupted

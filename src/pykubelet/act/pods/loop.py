@@ -1,14 +1,14 @@
 """The loop of the pod workers: starts, ends and wakes the worker of each pod.
 
-Owns: the cells `Lifecycles` and `Heartbeat`, and the workers. Reads: `Roster`, `Observed`, `ProbeResults`, `Content`,
-`Evictions`, `NodeShutdown`.
+Owns: the cells `Lifecycles` and `Heartbeat`, the workers and their `Diagnostics`. Reads: `Roster`, `Observed`, `ProbeResults`,
+`Content`, `Evictions`, `NodeShutdown`.
 `decide_workers.py` makes the decisions; the loop carries them out.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pykubelet.act.pods.decide import Rules
 from pykubelet.act.pods.decide_workers import (
@@ -34,13 +34,15 @@ from pykubelet.act.pods.metrics import ORPHANED, RESTARTED
 from pykubelet.act.pods.model import CgroupGone, ContentChanged, Event, PodWorkerState, ProbesChanged, RuntimeRestarted
 from pykubelet.act.pods.tools import PodTools
 from pykubelet.act.pods.worker import PodWorker, WorkerCrashed
-from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
+from pykubelet.base.kit.cells import Cell, CellWriter, LazyCellWriter, set_on_change
+from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.heartbeat import Heartbeat, resync_forever
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.content import Content
+from pykubelet.base.model.diagnostics import Diagnostics, PodDiagnostics
 from pykubelet.base.model.evictions import Evictions
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import warning
@@ -50,6 +52,7 @@ from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.reasons import EVENT_FAILED_SYNC
 from pykubelet.base.model.roster import Roster, is_static
 from pykubelet.base.model.shutdown import NodeShutdown
+from pykubelet.base.model.waits import Wait
 
 log = Log("pods")
 
@@ -65,28 +68,37 @@ class PodInputs(Value):
     shutdown: Cell[NodeShutdown]
 
 
+class PodOutputs(Value):
+    """The cells that the loop writes. `heartbeat` None: there is no resync."""
+
+    lifecycles: CellWriter[Lifecycles]
+    diagnostics: LazyCellWriter[Diagnostics]
+    heartbeat: CellWriter[Heartbeat] | None = None
+
+
 class PodsLoop:
     """Keeps one worker for each pod that is desired or observed, and publishes `Lifecycles`. `run` never returns."""
 
     def __init__(
         self,
         inputs: PodInputs,
-        lifecycles: CellWriter[Lifecycles],
+        outputs: PodOutputs,
         tools: PodTools,
         rules: Rules,
         touched: Post[PodTouched],
-        heartbeat: CellWriter[Heartbeat] | None = None,
     ) -> None:
         self._inputs = inputs
-        self._lifecycles = lifecycles
+        self._lifecycles = outputs.lifecycles
+        self._heartbeat = outputs.heartbeat
         self._tools = tools
         self._rules = rules
         self._touched = touched
-        self._heartbeat = heartbeat
         self._records: dict[PodUID, WorkerRecord[PodWorker]] = {}
         self._before = PodsSnapshot(Roster(), Observed())
         self._mailbox: Mailbox[PodLifecycle | WorkerCrashed] = Mailbox("lifecycles")
         self._supervisor = Supervisor("pods")
+        self._waiting: Mapping[PodUID, Wait] = {}
+        outputs.diagnostics.answer_with(self._diagnostics)
 
     async def run(self) -> None:
         """Run the loop's root tasks until one of them fails, and raise its error."""
@@ -153,8 +165,8 @@ class PodsLoop:
         """Publish the lifecycles of the workers, and end the workers that are done."""
         while True:
             events = await self._mailbox.get_all()
-            shown = dict(self._lifecycles.get().pods)
-            is_changed = has_ended = False
+            before = self._lifecycles.get().pods
+            shown, has_ended = dict(before), False
             for event in events:
                 uid = event.uid if isinstance(event, WorkerCrashed) else event.ref.uid
                 record = self._records.get(uid)
@@ -163,20 +175,23 @@ class PodsLoop:
                 if isinstance(event, WorkerCrashed):
                     self._pause_crashed(record, record.worker, event)
                     shown.pop(uid, None)
-                    is_changed = True
                 elif is_worker_done(event, record.worker.state.removed, uid in self._inputs.roster.get().pods):
                     if event.kill_reason is KillReason.RENEWED:
                         RESTARTED.inc("true" if is_static(event.pod) else "")
                     self._end_worker(record, record.worker)
                     shown.pop(uid, None)
                     has_ended = True
-                else:
-                    before = shown.get(uid)
-                    is_changed = is_changed or before is None or not before.equals_except_diagnostics(event)
+                elif shown.get(uid) != event:
                     shown[uid] = event
-            self._lifecycles.publish(Lifecycles(shown), wake_readers=is_changed or has_ended)
+            if changed_keys(before, shown):
+                self._lifecycles.publish(Lifecycles(shown))
             if has_ended:
                 self._reconcile()
+
+    def _diagnostics(self) -> Diagnostics:
+        """The waits of pods without a worker, and what the workers know of their pods."""
+        waiting = {uid: PodDiagnostics((wait,)) for uid, wait in self._waiting.items()}
+        return Diagnostics({**waiting, **{worker.ref.uid: worker.diagnostics() for worker in self._workers()}})
 
     # Workers
 
@@ -189,8 +204,8 @@ class PodsLoop:
         evictions = {**self._inputs.evictions.get().pods, **self._inputs.shutdown.get().pods}
         now = PodsSnapshot(roster, observed, clock.monotonic(), clock.wall(), evictions)
         shown = self._lifecycles.get().pods
-        decision = decide_workers(self._records, shown, self._before, now)
-        self._before = now
+        decision = decide_workers(self._records, shown, self._waiting, self._before, now)
+        self._before, self._waiting = now, decision.waiting
         for action in decision.actions:
             self._execute(action)
         if decision.shown:

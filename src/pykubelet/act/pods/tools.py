@@ -11,7 +11,7 @@ from pykubelet.act.runtime.lifecycle.sandbox import Sandboxes
 from pykubelet.act.runtime.lifecycle.start import ContainerStarter
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
 from pykubelet.act.volumes.subpath import Subpaths
-from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Post
@@ -20,6 +20,7 @@ from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.kube_events import KubeEvent
+from pykubelet.base.model.lifecycle import Starts
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodView
@@ -60,6 +61,7 @@ class PodTools(Value):
     subpaths: Subpaths
     cgroups: PodCgroups
     supervisor: Supervisor
+    starts: CellWriter[Starts]
     recorder: Post[KubeEvent]
     hook_records: HookRecords
     extended_claims: bool = True

@@ -1,7 +1,6 @@
 """The waits of one pod: those of the running work, and those that follow from the pod's state.
 
-Owns: the list of open waits of one pod. A wait that is clearly shorter than `SHOW_AFTER_S` is never published, so the hot
-path publishes no waits. The end of a wait is published with the next change, at most `SHOW_AFTER_S` later.
+Owns: the list of open waits of one pod. A wait that is clearly shorter than `SHOW_AFTER_S` is never shown.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from pykubelet.base.model.reasons import (
 from pykubelet.base.model.waits import Owner, Wait
 
 SHOW_AFTER_S = 0.3
-#: Waits that become due within this time are published together.
-TOGETHER_S = 0.05
+#: A timer for `SHOW_AFTER_S` may be this early.
+EARLY_S = 0.05
 ENDING = "containers to end"
 #: What a pod waits for after its last try failed, by the reason of the failure.
 FAILED_WORK = {
@@ -43,43 +42,43 @@ FAILED_WORK = {
 }
 
 
-class WaitsChanged:
-    """Posted to the pod worker when its waits have changed."""
+class LifecycleChanged:
+    """Posted to the pod worker when the pod's lifecycle has changed though no event has changed its state."""
 
 
 class WaitBook:
-    """The open waits of one pod. `mailbox` gets `WaitsChanged` when they must be published again."""
+    """The open waits of one pod. `mailbox` gets `LifecycleChanged` when a failure begins or ceases to hold the pod up."""
 
-    def __init__(self, clock: Clock, mailbox: Post[WaitsChanged]) -> None:
+    def __init__(self, clock: Clock, mailbox: Post[LifecycleChanged]) -> None:
         self._clock = clock
         self._mailbox = mailbox
         self._open: dict[int, tuple[Wait, float]] = {}
         self._notes: dict[tuple[str, str], Wait] = {}
-        self._shown: frozenset[int] = frozenset()
-        self._is_general = False
-        self._is_stale = False
         self._next = 0
+        self._followed: tuple[PodWorkerState, BackoffPolicy] | None = None
+        #: Since when (wall seconds) the pod waits for something, by its state.
         self._since: dict[tuple[str, str], float] = {}
-        self._quiet: tuple[str, float] | None = None
+        #: The general wait, and since when (wall and monotonic seconds); None: there is none.
+        self._general: tuple[str, float, float] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @contextmanager
     def waiting(self, wait: Wait) -> Iterator[None]:
         """A context manager: `wait` is open while the block runs. Sets its `since`."""
         self._next += 1
-        key = self._next
-        self._open[key] = replace(wait, since=self._clock.wall()), self._clock.monotonic()
-        self._wake_in(SHOW_AFTER_S)
+        key, begun = self._next, self._clock.monotonic()
+        self._open[key] = replace(wait, since=self._clock.wall()), begun
+        if wait.reason:
+            self._notify_in(SHOW_AFTER_S)
         try:
             yield
         finally:
             del self._open[key]
-            if key in self._shown:
-                self._is_stale = True
-                self._wake_in(SHOW_AFTER_S)
+            if wait.reason and _is_due(begun, self._clock.monotonic()):
+                self._notify_in(SHOW_AFTER_S)  # not at once: the next wait often has a reason too
 
     def note(self, wait: Wait, next_at: float | None) -> None:
-        """Publish a wait of a later step of the running work, until `forget_notes`. `next_at`: monotonic seconds."""
+        """Show a wait of a later step of the running work, until `forget_notes`. `next_at`: monotonic seconds."""
         wall = self._clock.wall()
         at = None if next_at is None else wall + max(0.0, next_at - self._clock.monotonic())
         self._notes[wait.what, wait.subject] = replace(wait, since=wall, next_at=at)
@@ -90,68 +89,51 @@ class WaitBook:
         self._notes.clear()
 
     def notify(self) -> None:
-        """Post that the waits of the pod have changed."""
-        self._mailbox.post(WaitsChanged())
+        """Post that the lifecycle of the pod has changed."""
+        self._mailbox.post(LifecycleChanged())
 
-    def snapshot(self, state: PodWorkerState, policy: BackoffPolicy) -> tuple[Wait, ...]:
-        """All waits of the pod, oldest first; the general wait if there is no specific one. `policy`: of crash back-off."""
+    def follow(self, state: PodWorkerState, policy: BackoffPolicy) -> bool:
+        """Take over the pod's state after each event. `policy`: of crash back-off. Returns whether the pod waits because of a failure."""
+        self._followed = state, policy
         now, wall = self._clock.monotonic(), self._clock.wall()
-        shown = waits_of(state, policy, now, wall)
-        self._shown = self._due(now)
-        opened = [*self._notes.values(), *(self._open[key][0] for key in sorted(self._shown))]
-        if opened:
-            named = {(wait.what, wait.subject) for wait in shown}
-            opened = [wait for wait in opened if (wait.what, wait.subject) not in named]
-            if any(wait.what != ENDING for wait in opened):
-                opened = [wait for wait in opened if wait.what != ENDING]  # the waits of its steps are more specific
-        general = self._in_general(state, now, wall, is_shown=bool(shown or opened))
-        self._is_general = bool(general)
-        shown.extend(general)
-        fresh: dict[tuple[str, str], float] = {}
-        for wait in shown:
-            key = (wait.what, wait.subject)
-            since = fresh[key] = self._since.get(key, wait.since)
-            opened.append(replace(wait, since=since))
-        self._since, self._is_stale = fresh, False
-        self._wake_when_due(now)
-        return tuple(sorted(opened, key=lambda wait: wait.since))
+        waits = waits_of(state, policy, now, wall)
+        self._since = {_key(wait): self._since.get(_key(wait), wall) for wait in waits}
+        general = general_wait(state, wall)
+        if general is None:
+            self._general = None
+        elif self._general is None or self._general[0] != general.what:
+            self._general = general.what, wall, now
+        begun = [since for wait, since in self._open.values() if wait.reason]
+        if later := [since for since in begun if not _is_due(since, now)]:
+            self._notify_in(min(later) + SHOW_AFTER_S - now)
+        return any(wait.reason for wait in (*waits, *self._notes.values())) or len(later) < len(begun)
 
-    def _in_general(self, state: PodWorkerState, now: float, wall: float, *, is_shown: bool) -> list[Wait]:
-        """The general wait, if it has lasted long enough and no more specific wait is published."""
-        wait = general_wait(state, wall)
-        if wait is None or is_shown:
-            self._quiet = None
-            return []
-        if self._quiet is None or self._quiet[0] != wait.what:
-            self._quiet = (wait.what, now)
-        return [wait] if _is_due(self._quiet[1], now) else []
+    def snapshot(self) -> tuple[Wait, ...]:
+        """All waits of the pod, oldest first; the general wait if there is no specific one."""
+        if self._followed is None:
+            return ()
+        state, policy = self._followed
+        now, wall = self._clock.monotonic(), self._clock.wall()
+        shown = [replace(wait, since=self._since.get(_key(wait), wall)) for wait in waits_of(state, policy, now, wall)]
+        named = set(map(_key, shown))
+        opened = [*self._notes.values(), *(wait for wait, begun in self._open.values() if _is_due(begun, now))]
+        opened = [wait for wait in opened if _key(wait) not in named]
+        if any(wait.what != ENDING for wait in opened):
+            opened = [wait for wait in opened if wait.what != ENDING]  # the waits of its steps are more specific
+        shown = [*opened, *shown]
+        general = general_wait(state, wall)
+        if not shown and general is not None and self._general is not None and _is_due(self._general[2], now):
+            shown.append(replace(general, since=self._general[1]))
+        return tuple(sorted(shown, key=lambda wait: wait.since))
 
-    # When to publish
-
-    def _due(self, now: float) -> frozenset[int]:
-        return frozenset(key for key, (_, begun) in self._open.items() if _is_due(begun, now))
-
-    def _wake_in(self, seconds: float) -> None:
-        """Set the timer, unless it is set. A set timer fires earlier, and is then set again."""
+    def _notify_in(self, seconds: float) -> None:
+        """Set the timer, unless it is set. A set timer fires earlier; `follow` then sets it again if it has to."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._on_timer)
 
-    def _wake_when_due(self, now: float) -> None:
-        """Set the timer for when the next wait has lasted long enough to be published."""
-        begun = [since for _, since in self._open.values() if not _is_due(since, now)]
-        if self._quiet is not None and not _is_due(self._quiet[1], now):
-            begun.append(self._quiet[1])
-        if begun:
-            self._wake_in(min(begun) + SHOW_AFTER_S - now)
-
     def _on_timer(self) -> None:
         self._timer = None
-        now = self._clock.monotonic()
-        is_due = self._quiet is not None and not self._is_general and _is_due(self._quiet[1], now)
-        if self._is_stale or is_due or self._due(now) != self._shown:
-            self.notify()
-        else:
-            self._wake_when_due(now)
+        self.notify()
 
     def close(self) -> None:
         """Cancel the timer."""
@@ -160,8 +142,12 @@ class WaitBook:
             self._timer = None
 
 
+def _key(wait: Wait) -> tuple[str, str]:
+    return wait.what, wait.subject
+
+
 def _is_due(begun: float, now: float) -> bool:
-    return now - begun >= SHOW_AFTER_S - TOGETHER_S
+    return now - begun >= SHOW_AFTER_S - EARLY_S
 
 
 def waits_of(state: PodWorkerState, policy: BackoffPolicy, now: float, wall: float) -> list[Wait]:

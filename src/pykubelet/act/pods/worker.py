@@ -34,13 +34,14 @@ from pykubelet.act.pods.model import (
     Work,
 )
 from pykubelet.act.pods.spans import first_failure, pod_span
-from pykubelet.act.pods.waitbook import WaitsChanged
+from pykubelet.act.pods.waitbook import LifecycleChanged
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.kit.work import WORK
+from pykubelet.base.model.diagnostics import PodDiagnostics
 from pykubelet.base.model.fieldpath import container_field_path
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
@@ -86,7 +87,7 @@ class PodWorker:
         supervisor: Supervisor,
     ) -> None:
         self.state = state
-        self.mailbox: Mailbox[Event | WaitsChanged] = Mailbox(f"pod-{state.ref.uid}")
+        self.mailbox: Mailbox[Event | LifecycleChanged] = Mailbox(f"pod-{state.ref.uid}")
         self._rules = rules
         self._execution = execution
         self._clock: Clock = execution.clock
@@ -126,7 +127,7 @@ class PodWorker:
         self._watch_deadline()
         while True:
             for event in _conflate(await self.mailbox.get_all()):
-                if not isinstance(event, WaitsChanged):
+                if not isinstance(event, LifecycleChanged):
                     with WORK.on(self.ref.uid):
                         self._take(event)
             with WORK.on(self.ref.uid):
@@ -267,6 +268,10 @@ class PodWorker:
         """The newest transitions, oldest first."""
         return tuple(self._history)
 
+    def diagnostics(self) -> PodDiagnostics:
+        """What the pod waits for, its transitions, and the newest steps of its state machine."""
+        return PodDiagnostics(self._waits.snapshot(), self.history, self._steps.snapshot())
+
     def abandon(self) -> None:
         """Cancel the running work. The next view shows what it has already done."""
         if self._work is not None:
@@ -311,7 +316,7 @@ class PodWorker:
         """Post the lifecycle if it changed. The lifecycle of a finished pod is posted after every event, because the end of the
         worker also depends on the roster."""
         state = self.state
-        waits = self._waits.snapshot(state, self._rules().crash)
+        is_failing = self._waits.follow(state, self._rules().crash)
         lifecycle = PodLifecycle(
             ref=state.ref,
             pod=state.pod,
@@ -329,17 +334,14 @@ class PodWorker:
             resize=state.resize,
             post_starting=self._execution.post_starting if state.work is Work.SYNC else state.unhooked,
             is_stopped=self._execution.is_stopped,
-            is_held_up=state.stage is Stage.SYNCING and any(wait.reason for wait in waits),
-            waits=waits,
-            timeline=self.history,
-            steps=self._steps,
+            is_held_up=state.stage is Stage.SYNCING and is_failing,
         )
         if lifecycle != self._published or state.stage is Stage.FINISHED:
             self._published = lifecycle
             self._lifecycles.post(lifecycle)
 
 
-def _conflate(events: list[Event | WaitsChanged]) -> list[Event | WaitsChanged]:
+def _conflate(events: list[Event | LifecycleChanged]) -> list[Event | LifecycleChanged]:
     """Keep only the newest view of the runtime."""
     changes = [event for event in events if isinstance(event, RuntimeChanged)]
     if len(changes) < 2:

@@ -4,6 +4,9 @@ A cell holds one frozen snapshot. The wiring gives the writing end (`CellWriter`
 the reading end (`Cell`). A reader may look (`get`), wait for a condition (`wait_for`), or be woken on every change of one
 cell (`changes`) or of several (`set_on_change`). Nothing in here calls a reader back: a subscription only sets a flag that
 the reader's own task awaits. A slow reader therefore costs the writer nothing and skips the values in between.
+
+A lazy cell (`LazyCell`) is for state that is only shown to users: its writer makes the snapshot when it is read, so a
+snapshot that no user wants costs nothing. It wakes no reader.
 """
 
 from __future__ import annotations
@@ -111,3 +114,32 @@ def make_cell(name: str, initial: T) -> tuple[Cell[T], CellWriter[T]]:
     """A cell and its only writing end."""
     cell = Cell(name, initial)
     return cell, CellWriter(cell)
+
+
+class LazyCell(Generic[T]):
+    """The reading end of a lazy cell: each `get` has its writer make a snapshot. `initial`: the one before there is a writer."""
+
+    def __init__(self, name: str, initial: T) -> None:
+        self.name = name
+        self._make: Callable[[], T] = lambda: initial
+
+    def get(self) -> T:
+        """A snapshot of this moment."""
+        return self._make()
+
+
+class LazyCellWriter(Generic[T]):
+    """The writing end: one per lazy cell."""
+
+    def __init__(self, cell: LazyCell[T]) -> None:
+        self._cell = cell
+
+    def answer_with(self, make: Callable[[], T]) -> None:
+        """Have `make` return the snapshot for each read. It must change nothing, and return an immutable value."""
+        self._cell._make = make
+
+
+def make_lazy_cell(name: str, initial: T) -> tuple[LazyCell[T], LazyCellWriter[T]]:
+    """A lazy cell and its only writing end."""
+    cell = LazyCell(name, initial)
+    return cell, LazyCellWriter(cell)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from operator import attrgetter
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
 from pykubelet.base.model.observed import ContainerView
 from pykubelet.base.model.sizing import ResizeProgress
-from pykubelet.base.model.steps import StepLog
-from pykubelet.base.model.waits import TimelineEntry, Wait
 
 
 class Stage(StrEnum):
@@ -75,7 +72,8 @@ class PodLifecycle(Value):
     count as running.
     `is_held_up`: a failure keeps the pod from starting, possibly for long. `is_stopped`: all containers have
     ended and none will be started any more; the pod may still be terminating, because its resource claims are not unprepared yet.
-    `has_worker` False: the pod is held up before anything is done for it, so nothing else is known of it.
+    `has_worker` False: the pod is held up before anything is done for it, so nothing else is known of it. `quarantine`: why it is
+    in quarantine, empty if it is not: then nothing of it is started, changed or ended.
     """
 
     ref: PodRef
@@ -96,17 +94,24 @@ class PodLifecycle(Value):
     is_held_up: bool = False
     is_stopped: bool = False
     has_worker: bool = True
-    waits: tuple[Wait, ...] = ()
-    timeline: tuple[TimelineEntry, ...] = ()
-    steps: StepLog | None = None
-
-    def equals_except_diagnostics(self, other: PodLifecycle) -> bool:
-        """Whether both are equal apart from `waits`, `timeline` and `steps`, which only inform users."""
-        return bool(_meaning(self) == _meaning(other))
-
-
-_meaning = attrgetter(*(name for name in PodLifecycle.__struct_fields__ if name not in ("waits", "timeline", "steps")))
+    quarantine: str = ""
 
 
 class Lifecycles(Value):
+    """The life cycle of each pod: only what other components decide on. Diagnostics are in `base/model/diagnostics.py`."""
+
     pods: Mapping[PodUID, PodLifecycle] = field(default_factory=dict)
+
+
+#: A start that takes longer than this many seconds makes other work wait; a shorter one is over before that has an effect.
+LONG_START_S = 0.25
+
+
+class Starts(Value):
+    """Where the runtime is making a sandbox, or a container: since when, in wall seconds. Written by act/pods alone."""
+
+    since: Mapping[PodUID, float] = field(default_factory=dict)
+
+    def any_long(self, now: float, at_most_s: float) -> bool:
+        """Whether a start takes longer than `LONG_START_S`, and not much longer than `at_most_s`. `now`: wall seconds."""
+        return any(LONG_START_S <= now - since < at_most_s for since in self.since.values())

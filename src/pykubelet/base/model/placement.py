@@ -13,7 +13,6 @@ from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.machine import Machine
 from pykubelet.base.model.roster import Rejection
-from pykubelet.base.model.steps import StepLog
 from pykubelet.base.model.waits import Wait
 
 NO_CPUS: frozenset[int] = frozenset()
@@ -143,7 +142,7 @@ class Placements(Value):
     `allocatable_cpus`, `allocatable_memory`: all that pods can get exclusively, taken or not. `devices`: by resource name.
     `held_devices`: resources that pods have devices of, even if no plugin has offered them since the agent started.
     `removed_devices`: resources that the Node had and that no plugin offers any more. `waits`: of pods whose placement is not
-    decided yet. `steps`: the newest decisions, for inspection.
+    decided yet.
     """
 
     pods: Mapping[PodUID, PodPlacement] = field(default_factory=dict)
@@ -156,7 +155,6 @@ class Placements(Value):
     held_devices: frozenset[str] = frozenset()
     removed_devices: frozenset[str] = frozenset()
     waits: Mapping[PodUID, Wait] = field(default_factory=dict)
-    steps: StepLog | None = None
 
     @property
     def placed_resources(self) -> frozenset[str]:

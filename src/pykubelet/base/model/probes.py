@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from pykubelet.base.kit.values import Value, field
-from pykubelet.base.model.ids import ContainerID, PodUID
-from pykubelet.base.model.waits import Wait
+from pykubelet.base.model.ids import ContainerID
 
 
 class ProbeKind(StrEnum):
@@ -43,9 +42,3 @@ class ProbeResults(Value):
     def is_known(self, container: ContainerID, kind: ProbeKind) -> bool:
         """Whether there is a result that is not assumed."""
         return (container, kind) in self.results and (container, kind) not in self.assumed
-
-
-class ProbeWaits(Value):
-    """The waits of pods for their probes, with the last message of failing probes. Written by observe/probes alone."""
-
-    pods: Mapping[PodUID, tuple[Wait, ...]] = field(default_factory=dict)

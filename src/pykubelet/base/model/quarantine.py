@@ -5,10 +5,8 @@ A pod in quarantine is desired and neither admitted nor rejected: nothing of it 
 
 from __future__ import annotations
 
-from pykubelet.base.model.lifecycle import PodLifecycle
 from pykubelet.base.model.reasons import QUARANTINED
 from pykubelet.base.model.roster import ManifestProblem, RosterPod
-from pykubelet.base.model.waits import Wait
 
 #: How the reason of a manifest in quarantine begins.
 OF_MANIFEST = "in quarantine: "
@@ -22,10 +20,3 @@ def is_quarantine(problem: ManifestProblem) -> bool:
 def is_quarantined(entry: RosterPod) -> bool:
     """Whether a desired pod is in quarantine. Its `pod` then has only the fields that show what it is."""
     return entry.held is not None and entry.held.reason == QUARANTINED
-
-
-def quarantine_of(lifecycle: PodLifecycle) -> Wait | None:
-    """What a pod in quarantine waits for; None if it is in none."""
-    if lifecycle.has_worker:
-        return None
-    return next((wait for wait in lifecycle.waits if wait.reason == QUARANTINED), None)

@@ -7,6 +7,7 @@ with another size than its spec has. Other components then see the pod with the 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -30,7 +31,7 @@ class Amounts(Value):
 class PodSize(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A pod's size. `containers`: by name, without ephemeral ones. `whole`: the pod-level resources."""
 
-    containers: dict[str, ResourceRequirements] = {}
+    containers: Mapping[str, ResourceRequirements] = field(default_factory=dict)
     whole: ResourceRequirements | None = None
 
     def amounts(self, name: str) -> Amounts:

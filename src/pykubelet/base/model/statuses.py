@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pykubelet.base.api.core import PodStatus
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.waits import Wait
 
 
 class Statuses(Value):
@@ -15,9 +14,3 @@ class Statuses(Value):
 
     pods: Mapping[PodUID, PodStatus] = field(default_factory=dict)
     remembered: frozenset[PodUID] = frozenset()
-
-
-class ReportWaits(Value):
-    """The statuses that have not reached the API server yet, and why, as waits. Written by report/status alone."""
-
-    pods: Mapping[PodUID, tuple[Wait, ...]] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """The prober's loop: runs the probe workers of all pods with one timer, and publishes the results.
 
-Owns: the cells `ProbeResults` and `ProbeWaits`, the workers, the running probes. Reads: `Lifecycles` (the pods and their
-probes), `Observed` (the running containers), `NodeView` (addresses of pods with hostNetwork). It restarts no container:
+Owns: the cell `ProbeResults`, the workers and their `Diagnostics`, the running probes. Reads: `Lifecycles` (the pods and their
+probes), `Observed` (the running containers), `NodeView` (addresses of pods with hostNetwork), `Starts`. It restarts no container:
 `act/pods` and `report/status` read the results.
 
 Results are published once in each pass, and only if they have changed. Each probe runs in a task of its own, limited by
@@ -13,10 +13,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping
-from math import inf
 
 from pykubelet.base.kit.bulkhead import BulkheadSlot
-from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
+from pykubelet.base.kit.cells import Cell, CellWriter, LazyCellWriter, set_on_change
 from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -24,23 +23,24 @@ from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.kit.work import WORK
+from pykubelet.base.model.diagnostics import Diagnostics, of_waits
 from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.kube_events import KubeEvent
-from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle
+from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Starts
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import Observed
-from pykubelet.base.model.probes import ProbeKind, ProbeResults, ProbeWaits
+from pykubelet.base.model.probes import ProbeKind, ProbeResults
 from pykubelet.edges.probing.outcome import Outcome, errored
 from pykubelet.observe.probes import decide
 from pykubelet.observe.probes.decide import EarlierResults
 from pykubelet.observe.probes.execute import Prober, ProbeRequest
 from pykubelet.observe.probes.limiter import ProbeLimiter, ProbeLimits
-from pykubelet.observe.probes.messages import has_wait, probe_event
+from pykubelet.observe.probes.messages import probe_event
 from pykubelet.observe.probes.metrics import FAILED, SUCCESSFUL, UNKNOWN
 from pykubelet.observe.probes.plan_workers import ProbeId, address_of
-from pykubelet.observe.probes.running import SOON_S, RunningProbe, next_check
+from pykubelet.observe.probes.running import RunningProbe
 from pykubelet.observe.probes.timer import DueTimes
-from pykubelet.observe.probes.workers import ProbeRecord, ProbeWorkers
+from pykubelet.observe.probes.workers import AT_WORK_S, ProbeRecord, ProbeWorkers
 
 log = Log("probes")
 
@@ -54,6 +54,7 @@ class ProbeInputs(Value):
     lifecycles: Cell[Lifecycles]
     observed: Cell[Observed]
     node: Cell[NodeView]
+    starts: Cell[Starts]
     remembered: Mapping[ContainerID, EarlierResults] = field(default_factory=dict)
     inherits: bool = True
 
@@ -64,7 +65,7 @@ class ProbesLoop:
     def __init__(
         self,
         inputs: ProbeInputs,
-        cells: tuple[CellWriter[ProbeResults], CellWriter[ProbeWaits]],
+        outputs: tuple[CellWriter[ProbeResults], LazyCellWriter[Diagnostics]],
         prober: Prober,
         clock: Clock,
         recorder: Post[KubeEvent],
@@ -72,7 +73,7 @@ class ProbesLoop:
         fraction: Callable[[], float] = random.random,
     ) -> None:
         self._inputs = inputs
-        self._results, self._waits = cells
+        self._results, diagnostics = outputs
         self._prober = prober
         self._clock = clock
         self._recorder = recorder
@@ -83,6 +84,7 @@ class ProbesLoop:
         self._wake = asyncio.Event()
         self._due = DueTimes[ProbeId](self._wake)
         self._supervisor = Supervisor("probes")
+        diagnostics.answer_with(self._diagnostics)
         found, assumed = self._workers.results(Observed())
         self._results.publish(
             ProbeResults(found, frozenset(ProbeKind), learning=True, assumed=assumed, keeps=inputs.inherits)
@@ -103,7 +105,7 @@ class ProbesLoop:
             self._follow_cells(now)
             self._enter_armed()
             self._start_due(now)
-            self._publish(now)
+            self._publish()
             self._arm(now)
 
     # Following the snapshots
@@ -129,7 +131,8 @@ class ProbesLoop:
                 if record.is_exec:
                     self._limiter.add(record.id, record.worker.terms.period_s)
         if changed:
-            self._limiter.pods_changed(now, at_work=self._workers.is_busy(now))
+            is_starting = self._inputs.starts.get().any_long(wall, AT_WORK_S)
+            self._limiter.pods_changed(now, at_work=is_starting or self._workers.ends_pods(now))
         self._workers.remember(observed)
 
     def _forget(self, stopped: Iterable[ProbeRecord]) -> None:
@@ -156,26 +159,15 @@ class ProbesLoop:
             if record is None:
                 continue
             if decide.is_due(record.worker, now):
-                self._start(record, now)
-            elif record.running is not None and record.running.check_at <= now + decide.EARLY_S:
-                self._workers.stale_waits.add(probe_id.uid)
-                self._set_check(record.running, probe_id, now)
+                self._start(record)
 
-    def _set_check(self, running: RunningProbe, probe_id: ProbeId, now: float) -> None:
-        """Schedule the next publication of a command's wait, for when the published one becomes wrong."""
-        running.check_at = next_check(running, now)
-        if running.check_at < inf:
-            self._due.add(running.check_at, probe_id)
-
-    def _start(self, record: ProbeRecord, now: float) -> None:
+    def _start(self, record: ProbeRecord) -> None:
         pod, worker, probe_id = self._workers.pod(record.id.uid), record.worker, record.id
         assert worker.container is not None
         address = address_of(pod.lifecycle, pod.view, self._inputs.node.get().ips)
         timeout_s = worker.timeout_s
         request = ProbeRequest(pod.lifecycle.ref, record.container, record.probe, worker.container, address, timeout_s)
         record.worker = decide.start(worker)
-        if has_wait(worker):
-            self._workers.stale_waits.add(probe_id.uid)  # its next step has changed
         slot = self._limiter.slot(probe_id, is_exec=record.is_exec, is_first=worker.last is None)
         task = self._supervisor.start_child(
             f"probe-{probe_id.kind}",
@@ -183,8 +175,6 @@ class ProbesLoop:
             lambda error: self._crashed(record, request, error),
         )
         record.running = RunningProbe(worker.container, timeout_s, slot.waits_at_most_s, task.cancel)
-        if record.is_exec:
-            self._set_check(record.running, probe_id, now)
 
     async def _probe(self, record: ProbeRecord, request: ProbeRequest, slot: BulkheadSlot) -> None:
         is_exec = request.probe.exec is not None
@@ -193,22 +183,13 @@ class ProbesLoop:
             record.worker = decide.begin(record.worker, began)
             request = replace(request, timeout_s=record.worker.timeout_s)
             if is_exec:
-                self._note_begin(record, began)
+                assert record.running is not None
+                record.running.began_at = began
             outcome = await self._prober.probe(request)
         now = self._clock.monotonic()
         if is_exec:
             outcome = self._limiter.judge(record.id, outcome, now - began, request.timeout_s, now)
         self._take_outcome(record, request, outcome, now - began)
-
-    def _note_begin(self, record: ProbeRecord, now: float) -> None:
-        """Note that a command has left the queue, so its time-out begins."""
-        running, due = record.running, record.worker.due
-        assert running is not None
-        running.began_at = now
-        self._set_check(running, record.id, now)
-        if due is not None and now > due + SOON_S:
-            self._workers.stale_waits.add(record.id.uid)
-        self._reschedule(now)
 
     def _crashed(self, record: ProbeRecord, request: ProbeRequest, error: BaseException) -> None:
         """Handle an unexpected exception in a prober as a probe without an outcome."""
@@ -245,16 +226,14 @@ class ProbesLoop:
 
     def _reschedule(self, now: float) -> None:
         """Run a pass at once if there is something to publish, else set the timer."""
-        if self._workers.results_changed or self._workers.stale_waits:
+        if self._workers.results_changed:
             self._wake.set()
         else:
             self._arm(now)
 
     # Publishing
 
-    def _publish(self, now: float) -> None:
-        if self._workers.stale_waits:
-            self._publish_waits(now)
+    def _publish(self) -> None:
         if not self._workers.results_changed:
             return
         self._workers.results_changed = False
@@ -264,14 +243,6 @@ class ProbesLoop:
         if news != published:
             self._results.publish(news)
 
-    def _publish_waits(self, now: float) -> None:
-        wall = self._clock.wall()
-        waits = dict(self._waits.get().pods)
-        for uid in self._workers.stale_waits:
-            found = self._workers.waits(uid, now, wall, self._limits.answer_s)
-            if found:
-                waits[uid] = found
-            else:
-                waits.pop(uid, None)
-        self._workers.stale_waits.clear()
-        self._waits.publish(ProbeWaits(waits))
+    def _diagnostics(self) -> Diagnostics:
+        """The waits of pods for their probes, with the last message of failing probes."""
+        return of_waits(self._workers.waits(self._clock.monotonic(), self._clock.wall(), self._limits.answer_s))

@@ -13,9 +13,7 @@ from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.moments import wall_to_monotonic
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.probes import ProbeKind
-from pykubelet.base.model.quarantine import quarantine_of
 from pykubelet.base.model.restart import is_sidecar
-from pykubelet.base.model.waits import CONTAINER_START, SANDBOX
 from pykubelet.observe.probes.decide import ContainerObservation, EarlierResults, earlier_results
 
 
@@ -36,7 +34,7 @@ class WorkerPlan(Value):
 
 def plan_workers(lifecycle: PodLifecycle, present: Collection[ProbeId]) -> WorkerPlan:
     """Plan a pod's workers. `present`: its existing workers. If only a probe's fields change, its worker is kept with its results."""
-    if lifecycle.stage not in (Stage.SYNCING, Stage.TERMINATING) or quarantine_of(lifecycle) is not None:
+    if lifecycle.stage not in (Stage.SYNCING, Stage.TERMINATING) or lifecycle.quarantine:
         return WorkerPlan({}, tuple(present))
     wanted = {
         ProbeId(lifecycle.ref.uid, container.name, kind): (container, probe)
@@ -44,13 +42,6 @@ def plan_workers(lifecycle: PodLifecycle, present: Collection[ProbeId]) -> Worke
         for kind, probe in _probes(container)
     }
     return WorkerPlan(wanted, tuple(probe_id for probe_id in present if probe_id not in wanted))
-
-
-def is_at_work(lifecycle: PodLifecycle) -> bool:
-    """True while the runtime is starting or stopping a container or sandbox of the pod."""
-    if lifecycle.stage is Stage.SYNCING:
-        return any(wait.what in (SANDBOX, CONTAINER_START) for wait in lifecycle.waits)
-    return lifecycle.stage is not Stage.FINISHED
 
 
 def _probed_containers(lifecycle: PodLifecycle) -> Iterator[Container]:

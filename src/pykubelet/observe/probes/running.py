@@ -6,7 +6,6 @@ All times are monotonic seconds. Only commands (exec probes) can be late: the ot
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 
 from msgspec import Struct
 
@@ -16,15 +15,11 @@ from pykubelet.observe.probes.messages import Lateness
 
 #: A probe is shown as hanging this long after its time-out.
 OVERDUE_S = 3.0
-#: The published wait of a probe may be out of date for this long.
-SOON_S = 0.25
 
 
 class RunningProbe(Struct):
     """A running or queued probe. `queue_s`: the longest time until it may begin, from now. `cancel`: ends its task.
     `began_at` None: it is queued.
-
-    `check_at`: when the published wait may become wrong, so that it is published again.
     """
 
     container: ContainerID
@@ -32,16 +27,6 @@ class RunningProbe(Struct):
     queue_s: Callable[[], float]
     cancel: Callable[[], object]
     began_at: float | None = None
-    check_at: float = inf
-
-
-def next_check(running: RunningProbe, now: float) -> float:
-    """The next time at which the published wait of a command becomes wrong; infinity: never."""
-    if running.began_at is None:
-        after_s = running.queue_s() if running.check_at < inf else running.timeout_s
-        return now + max(after_s, SOON_S)
-    late_at = running.began_at + running.timeout_s
-    return next((at for at in (late_at, late_at + OVERDUE_S) if at > now + EARLY_S), inf)
 
 
 def expected_end(worker: Worker, running: RunningProbe | None, now: float) -> float:

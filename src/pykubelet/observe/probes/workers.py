@@ -1,7 +1,7 @@
 """The probe workers of all pods: one record for each pod, with one record for each probe. Pure.
 
 The methods update the records from snapshots, and collect the consequences for the loop: the times at which workers are
-due, whether results have changed, and the pods whose waits are outdated.
+due, and whether results have changed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from pykubelet.base.api.core import Container, Probe
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID, PodUID
-from pykubelet.base.model.lifecycle import PodLifecycle
+from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.moments import wall_to_monotonic
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
@@ -27,14 +27,13 @@ from pykubelet.observe.probes.plan_workers import (
     ContainerStarts,
     ProbeId,
     WorkerPlan,
-    is_at_work,
     observation_of,
     plan_workers,
 )
 from pykubelet.observe.probes.running import RunningProbe, expected_end, lateness
 
-#: For this long after its last change, a pod that is being made or ended keeps commands waiting: one that is stuck does
-#: not.
+#: For so long a sandbox or container that is being made, or a pod that is being ended since its last change, keeps commands
+#: waiting: one that is stuck does not.
 AT_WORK_S = 2.0
 Results = dict[tuple[ContainerID, ProbeKind], ProbeResult]
 Assumed = frozenset[tuple[ContainerID, ProbeKind]]
@@ -67,11 +66,11 @@ class ProbeRecord(Struct):
 
 
 class ProbedPod(Struct):
-    """One pod. `busy_at`: its last change (monotonic seconds), if the runtime is starting or stopping something of it."""
+    """One pod. `ends_at`: its last change (monotonic seconds), if it is being ended."""
 
     lifecycle: PodLifecycle
     view: PodView | None
-    busy_at: float | None = None
+    ends_at: float | None = None
     probes: dict[ProbeId, ProbeRecord] = field(default_factory=dict)
 
 
@@ -95,7 +94,6 @@ class ProbeWorkers:
         self._wall_ahead_s = 0.0
         self.armed: list[tuple[float, ProbeId]] = []
         self.results_changed = True
-        self.stale_waits: set[PodUID] = set()
 
     def pod(self, uid: PodUID) -> ProbedPod:
         """A followed pod; KeyError for others."""
@@ -106,9 +104,9 @@ class ProbeWorkers:
         pod = self._pods.get(probe_id.uid)
         return pod.probes.get(probe_id) if pod is not None else None
 
-    def is_busy(self, now: float) -> bool:
-        """True while the runtime is starting or stopping some pod."""
-        return any(pod.busy_at is not None and pod.busy_at > now - AT_WORK_S for pod in self._pods.values())
+    def ends_pods(self, now: float) -> bool:
+        """True while some pod is being ended."""
+        return any(pod.ends_at is not None and pod.ends_at > now - AT_WORK_S for pod in self._pods.values())
 
     # Following the snapshots
 
@@ -130,7 +128,7 @@ class ProbeWorkers:
         if pod is None:
             pod = self._pods[uid] = ProbedPod(lifecycle, view)
         pod.lifecycle, pod.view = lifecycle, view
-        pod.busy_at = now if is_at_work(lifecycle) else None
+        pod.ends_at = now if lifecycle.stage in (Stage.TERMINATING, Stage.TERMINATED) else None
         plan = plan_workers(lifecycle, pod.probes)
         stopped = [self._stop(pod, probe_id) for probe_id in plan.stop]
         started = self._start_missing(pod, plan, now)
@@ -175,8 +173,6 @@ class ProbeWorkers:
             return
         record.worker = after
         self.results_changed |= decide.changes_result(before, after)
-        if has_wait(after) or has_wait(before):
-            self.stale_waits.add(record.id.uid)
         if after.phase is not WorkerPhase.PROBING and record.running is not None:
             record.running.cancel()
             record.running = None
@@ -210,10 +206,9 @@ class ProbeWorkers:
             record.running.cancel()
             record.running = None
         self.results_changed = True
-        self.stale_waits.add(probe_id.uid)
         return record
 
-    # What is published
+    # What others read
 
     @property
     def is_learning(self) -> bool:
@@ -244,12 +239,13 @@ class ProbeWorkers:
                         assumed.discard(key)
         return found, frozenset(assumed)
 
-    def waits(self, uid: PodUID, now: float, wall: float, answer_s: float) -> tuple[Wait, ...]:
-        """The waits of a pod for its probes. `answer_s`: as in `ProbeLimits`."""
-        pod = self._pods.get(uid)
-        records = pod.probes.values() if pod is not None else ()
-        return tuple(
-            record.wait(now, wall, answer_s)
-            for record in records
-            if has_wait(record.worker) or record.late(now, answer_s)
-        )
+    def waits(self, now: float, wall: float, answer_s: float) -> dict[PodUID, tuple[Wait, ...]]:
+        """The waits of all pods for their probes. `answer_s`: as in `ProbeLimits`."""
+        return {
+            uid: tuple(
+                record.wait(now, wall, answer_s)
+                for record in pod.probes.values()
+                if has_wait(record.worker) or record.late(now, answer_s)
+            )
+            for uid, pod in self._pods.items()
+        }

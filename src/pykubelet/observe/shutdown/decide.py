@@ -12,7 +12,6 @@ from pykubelet.base.kit.values import Value
 from pykubelet.base.model.evictions import PodEviction
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
-from pykubelet.base.model.quarantine import quarantine_of
 from pykubelet.base.model.roster import pod_ref
 from pykubelet.config.settings import Settings
 
@@ -69,7 +68,7 @@ def pods_by_group(lifecycles: Lifecycles, groups: tuple[ShutdownGroup, ...]) -> 
     which nothing ends."""
     members: dict[ShutdownGroup, dict[PodUID, PodEviction]] = {group: {} for group in groups}
     for uid, life in sorted(lifecycles.pods.items()):
-        if is_there(life) and quarantine_of(life) is None:
+        if is_there(life) and not life.quarantine:
             group = _group_of(life.pod, groups)
             members[group][uid] = _order(life.pod, group)
     return tuple(PodsOfGroup(group, pods) for group, pods in members.items() if pods)

@@ -28,11 +28,10 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.lifecycle import Starts
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.recent import Occurrence
 from pykubelet.base.model.roster import Roster
-from pykubelet.base.model.waits import CONTAINER_START, SANDBOX
 from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.report.events.render_event import event_namespace, render_event, render_repetition
@@ -48,7 +47,6 @@ HOLD_S = 5.0
 NAMELESS_S = 60.0
 RETRY_S, RETRY_MAX_S = 0.5, 10.0
 TRIES = 12
-_MAKING = (CONTAINER_START, SANDBOX)
 
 
 class _Taken(msgspec.Struct, frozen=True):
@@ -79,7 +77,7 @@ class EventSender:
         client: ApiClient,
         waiting: Mailbox[Occurrence],
         roster: Cell[Roster],
-        lifecycles: Cell[Lifecycles],
+        starts: Cell[Starts],
         node: Cell[NodeView],
         clock: Clock,
         periods: EventPeriods | None = None,
@@ -87,7 +85,7 @@ class EventSender:
         self._client = client
         self._mailbox = waiting
         self._roster = roster
-        self._lifecycles = lifecycles
+        self._starts = starts
         self._node = node
         self._clock = clock
         self._periods = periods or EventPeriods()
@@ -138,7 +136,7 @@ class EventSender:
             is_nameless = self._is_nameless(first.found)
             held_s = first.since + (NAMELESS_S if is_nameless else self._periods.hold_s) - now
             calm_s = self._newest_at + self._periods.settle_s - now
-            if calm_s <= 0 and (is_nameless or self._makes_pods()):
+            if calm_s <= 0 and (is_nameless or self._starts.get().any_long(self._clock.wall(), self._periods.hold_s)):
                 calm_s = self._periods.settle_s
             if min(held_s, calm_s) <= 0:
                 return
@@ -152,9 +150,6 @@ class EventSender:
     def _is_nameless(self, found: Occurrence) -> bool:
         """Whether it is an Event of the node, and the Node's UID is not known yet."""
         return found.kube_event.pod is None and not self._node.get().uid
-
-    def _makes_pods(self) -> bool:
-        return _makes_pods(self._lifecycles.get(), self._clock.wall() - self._periods.hold_s)
 
     async def _send(self, found: Occurrence) -> None:
         """Send an Event until it is accepted or refused, or was tried `TRIES` times with an answer."""
@@ -199,8 +194,3 @@ class EventSender:
         pod = found.kube_event.pod
         entry = self._roster.get().pods.get(pod.uid) if pod is not None else None
         return entry.pod.metadata.resourceVersion if entry is not None else ""
-
-
-def _makes_pods(lifecycles: Lifecycles, since: float) -> bool:
-    """Whether the runtime is creating a sandbox or container since a time after `since` (wall seconds). Slower ones do not count."""
-    return any(wait.what in _MAKING and wait.since > since for life in lifecycles.pods.values() for wait in life.waits)

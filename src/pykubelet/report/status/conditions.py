@@ -14,7 +14,6 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason
 from pykubelet.base.model.observed import NetworkMode, PodView
 from pykubelet.base.model.phase import Phase
-from pykubelet.base.model.quarantine import quarantine_of
 from pykubelet.base.model.reasons import (
     ALL_CONTAINERS_RESTARTING,
     CONTAINERS_NOT_INITIALIZED,
@@ -90,10 +89,9 @@ def _disruption(facts: StatusFacts, old: Mapping[str, core.PodCondition]) -> lis
 
 def _quarantine(facts: StatusFacts, old: Mapping[str, core.PodCondition]) -> list[core.PodCondition]:
     """The condition of a pod that is not worked on for a time, because the agent has ended at it."""
-    wait = quarantine_of(facts.lifecycle)
-    if wait is None:
+    if not facts.lifecycle.quarantine:
         return []
-    made = _condition(POD_QUARANTINED, True, QUARANTINED, wait.detail)
+    made = _condition(POD_QUARANTINED, True, QUARANTINED, facts.lifecycle.quarantine)
     return [_stamped(made, old.get(POD_QUARANTINED), facts.pod, format_time(facts.now_wall))]
 
 

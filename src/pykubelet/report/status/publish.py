@@ -1,7 +1,7 @@
 """The publisher: patches the pods' statuses at the API server, and deletes finished pods there.
 
-Owns: the cell `ReportWaits`, one record for each pod, and the times of requests: one request at a time for each pod, and at
-most `AT_ONCE` in total. Reads: `ApiPods`, `Roster`, `Statuses`, `Lifecycles`, `ApiState`. `merge` makes the content of a
+Owns: one record for each pod, their `Diagnostics`, and the times of requests: one request at a time for each pod, and at most
+`AT_ONCE` in total. Reads: `ApiPods`, `Roster`, `Statuses`, `Lifecycles`, `ApiState`. `merge` makes the content of a
 patch from the newest known copy of the pod, from the watch or from the answer to the last patch.
 
 Rules:
@@ -28,7 +28,7 @@ import msgspec
 from msgspec import Struct
 
 from pykubelet.base.api.core import ObjectMeta, Pod, PodStatus
-from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
+from pykubelet.base.kit.cells import Cell, LazyCellWriter, set_on_change
 from pykubelet.base.kit.changes import missing_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -37,10 +37,11 @@ from pykubelet.base.kit.retries import Retries
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.apistate import ApiState
+from pykubelet.base.model.diagnostics import Diagnostics, of_waits
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.roster import ApiPods, Roster, pod_ref
-from pykubelet.base.model.statuses import ReportWaits, Statuses
+from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
@@ -146,13 +147,12 @@ class StatusPublisher:
         self,
         client: ApiClient,
         inputs: PublishInputs,
-        waits: CellWriter[ReportWaits],
+        diagnostics: LazyCellWriter[Diagnostics],
         clock: Clock,
         periods: PublishPeriods | None = None,
     ) -> None:
         self._client = client
         self._inputs = inputs
-        self._waits = waits
         self._clock = clock
         self._periods = periods or PublishPeriods()
         self._api = inputs.api.get()
@@ -161,7 +161,7 @@ class StatusPublisher:
         self._prompt: set[PodUID] = set()
         self._patient: set[PodUID] = set()
         self._patient_at = 0.0
-        self._over: set[PodUID] = set()
+        self._over: dict[PodUID, float] = {}  # since when, in wall seconds
         self._busy = 0
         self._retries = Retries[PodUID](self._periods.retry_s, self._periods.retry_max_s)
         self._away = Retries[str](self._periods.retry_s, self._periods.away_max_s)
@@ -172,6 +172,7 @@ class StatusPublisher:
         self._wakeup = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._supervisor = Supervisor("publisher")
+        diagnostics.answer_with(self._diagnostics)
 
     async def run(self) -> None:
         """Keep the API server's copies of pod statuses equal to those of this node. Never returns."""
@@ -190,7 +191,6 @@ class StatusPublisher:
             if self._must_send:
                 self._must_send = False
                 self._send_due()
-                self._publish_waits()
 
     def _reschedule(self) -> None:
         """Wake the loop to send the requests that are due."""
@@ -225,7 +225,7 @@ class StatusPublisher:
                 continue
             del self._records[uid]
             self._enter(uid, None)
-            self._over.discard(uid)
+            self._over.pop(uid, None)
             self._retries.succeeded(uid)
             self._unanswered.discard(uid)
             self._failures.pop(uid, None)
@@ -381,7 +381,7 @@ class StatusPublisher:
         self._went_well(uid, record)
         record.is_deleted, record.deletes = True, False
         self._enter(uid, None)
-        self._over.add(uid)
+        self._over.setdefault(uid, self._clock.wall())
         log.info("pod deleted for good", pod=pod_ref(record.known), uid=uid)
 
     def _failed(self, uid: PodUID, record: _PodRecord, error: ApiError, what: str) -> None:
@@ -422,21 +422,17 @@ class StatusPublisher:
         if self._retries.succeeded(uid):
             log.info("a pod's status is published again", pod=pod_ref(record.known), uid=uid)
 
-    def _publish_waits(self) -> None:
-        """Publish why statuses have not reached the API server, by the UIDs that the pods have on this node."""
-        before = self._waits.get().pods
-        waits: dict[PodUID, tuple[Wait, ...]] = {}
-        for uid, wait in self._failures.items():
-            waits[self._records[uid].here] = (wait,)
-        for uid in self._over:
+    def _diagnostics(self) -> Diagnostics:
+        """Why statuses have not reached the API server, by the UIDs that the pods have on this node."""
+        waits: dict[PodUID, tuple[Wait, ...]] = {
+            self._records[uid].here: (wait,) for uid, wait in self._failures.items()
+        }
+        for uid, since in self._over.items():
             record = self._records[uid]
             if record.known.metadata.finalizers and uid not in waits:
                 finalizers = ", ".join(record.known.metadata.finalizers)
-                known = before.get(uid)
-                fresh = Wait("finalizers", Owner.API_SERVER, self._clock.wall(), detail=finalizers)
-                waits[uid] = known if known is not None and known[0].detail == finalizers else (fresh,)
-        if waits != before:
-            self._waits.publish(ReportWaits(waits))
+                waits[uid] = (Wait("finalizers", Owner.API_SERVER, since, detail=finalizers),)
+        return of_waits(waits)
 
 
 def _path(pod: Pod) -> str:

@@ -19,7 +19,7 @@ from pykubelet.act.pods.recording import record
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import encode
 from pykubelet.base.api.times import parse_time
-from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.cells import Cell, LazyCell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value
@@ -27,8 +27,9 @@ from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.credentials import Credentials
+from pykubelet.base.model.diagnostics import Diagnostics, PodDiagnostics
 from pykubelet.base.model.evictions import Evictions, SignalStates
-from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_SOURCE, SOURCE_API
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle
 from pykubelet.base.model.mounts import Mounts
@@ -54,8 +55,6 @@ from pykubelet.serve.explain.volumes import VolumeContext, VolumeSearch, volume_
 from pykubelet.serve.explain.waits import admission_waits, node_waits, pod_waits
 
 Document = dict[str, Any]
-MoreWaits = Callable[[PodRef], Iterable[Wait]]
-
 
 #: The pods that are gone and whose volumes are shown.
 MAX_LEFT = 20
@@ -88,8 +87,16 @@ class StorageCells(Value):
     search: VolumeSearch
 
 
+class DiagnosticCells(Value):
+    """The diagnostics of the pod workers, of placement, and of the components whose waits are more detailed than the pod workers'."""
+
+    workers: LazyCell[Diagnostics]
+    placement: LazyCell[Diagnostics]
+    detailed: tuple[LazyCell[Diagnostics], ...] = ()
+
+
 class AskInputs(Value):
-    """The cells from which the answers are made. `more_waits`: returns further waits of a pod, which these cells do not have.
+    """The cells from which the answers are made.
 
     `api`, `credentials`: those of a node in a cluster. `plugins`: the plugins that have registered. `remarks`: about the configuration.
     """
@@ -102,7 +109,7 @@ class AskInputs(Value):
     recent: Cell[Recent]
     node: Cell[NodeView]
     runtime: Cell[RuntimeReady]
-    more_waits: MoreWaits = lambda _: ()
+    diagnostics: DiagnosticCells
     api: Cell[ApiState] | None = None
     credentials: Cell[Credentials] | None = None
     eviction: EvictionCells | None = None
@@ -194,8 +201,7 @@ async def _left_volumes(inputs: AskInputs, clock: Clock) -> list[Document]:
 
 def _placement_recording(inputs: AskInputs) -> Document | None:
     """The newest decisions of placement, as `pykubelet replay` reads them; None if there are none."""
-    steps = inputs.placement.placements.get().steps if inputs.placement is not None else None
-    return record_placement(steps.snapshot(), __version__) if steps is not None else None
+    return record_placement(inputs.diagnostics.placement.get().steps, __version__)
 
 
 def _names(inputs: AskInputs) -> dict[PodUID, str]:
@@ -213,16 +219,16 @@ def pods_document(inputs: AskInputs, now: float, started_at: float) -> Document:
     """`{"time", "node", "pods": [...], "problems": [...], "remarks": [...], "waits": [...]}`; pods are sorted by namespace and name."""
     lifecycles, roster = inputs.lifecycles.get().pods, inputs.roster.get()
     uids = {*lifecycles, *roster.pods}
-    pods = [found for uid in uids if (found := _summary(inputs, uid)) is not None]
+    known = _PodDiagnostics(inputs)
+    pods = [found for uid in uids if (found := _summary(inputs, uid, known)) is not None]
     pods.sort(key=lambda pod: (pod["namespace"], pod["name"], pod["uid"]))
-    waits = _waits_of_all(inputs, now, started_at)
     return {
         "time": now,
         "node": inputs.node.get().name,
         "pods": pods,
         "problems": [asdict(problem) for problem in roster.problems],
         "remarks": _all_remarks(inputs),
-        "waits": [_plain_wait(wait) for wait in waits],
+        "waits": [_plain_wait(wait) for wait in _waits_of_all(inputs, now, started_at)],
     }
 
 
@@ -287,7 +293,26 @@ def _credentials(inputs: AskInputs) -> Credentials:
     return inputs.credentials.get() if inputs.credentials is not None else Credentials()
 
 
-def _summary(inputs: AskInputs, uid: PodUID) -> Document | None:
+class _PodDiagnostics:
+    """The diagnostics of all components. Made once for each answer, because it takes a look at all pods."""
+
+    def __init__(self, inputs: AskInputs) -> None:
+        self._workers = inputs.diagnostics.workers.get().pods
+        self._detailed = [cell.get().pods for cell in inputs.diagnostics.detailed]
+        self._mounts = inputs.mounts.get().pods
+
+    def worker(self, uid: PodUID) -> PodDiagnostics:
+        """What the pod worker knows."""
+        return self._workers.get(uid, PodDiagnostics())
+
+    def detailed(self, uid: PodUID) -> list[Wait]:
+        """The waits of all other components."""
+        mounts = self._mounts.get(uid)
+        found = [wait for pods in self._detailed if uid in pods for wait in pods[uid].waits]
+        return found + list(mounts.waits if mounts is not None else ())
+
+
+def _summary(inputs: AskInputs, uid: PodUID, known: _PodDiagnostics) -> Document | None:
     found = _pod_of(inputs, uid)
     if found is None:
         return None
@@ -301,8 +326,8 @@ def _summary(inputs: AskInputs, uid: PodUID) -> Document | None:
         begun.append(entry.seen_at)
     if status.startTime:
         begun.append(parse_time(status.startTime))
-    more = (*inputs.more_waits(ref), *admission_waits(entry, lifecycle))
-    waits = pod_waits(lifecycle, inputs.mounts.get().pods.get(uid), more, status)
+    detailed = [*known.detailed(uid), *admission_waits(entry, lifecycle)]
+    shown = pod_waits(lifecycle, known.worker(uid).waits, detailed, status)
     return {
         "namespace": ref.namespace,
         "name": ref.name,
@@ -320,7 +345,7 @@ def _summary(inputs: AskInputs, uid: PodUID) -> Document | None:
         "stage_since": lifecycle.stage_since if lifecycle is not None else 0.0,
         "kill_reason": lifecycle.kill_reason if lifecycle is not None else None,
         "ip": status.podIP,
-        "waits": [_plain_wait(wait) for wait in waits],
+        "waits": [_plain_wait(wait) for wait in shown],
     }
 
 
@@ -334,24 +359,22 @@ def _pod_of(inputs: AskInputs, uid: PodUID) -> tuple[core.Pod, PodLifecycle | No
 
 def recording_document(inputs: AskInputs, uid: PodUID) -> Document | None:
     """The newest steps of the pod's state machine, as `pykubelet replay` reads them; None if there are none."""
-    lifecycle = inputs.lifecycles.get().pods.get(uid)
-    if lifecycle is None or lifecycle.steps is None:
-        return None
-    return record(lifecycle.steps.snapshot(), __version__)
+    found = inputs.diagnostics.workers.get().pods.get(uid)
+    return record(found.steps, __version__) if found is not None else None
 
 
 def pod_document(inputs: AskInputs, uid: PodUID, now: float) -> Document | None:
     """A pod's summary, its containers, conditions and timeline; None if there is no such pod."""
-    summary = _summary(inputs, uid)
+    known = _PodDiagnostics(inputs)
+    summary = _summary(inputs, uid, known)
     found = _pod_of(inputs, uid)
     if summary is None or found is None:
         return None
-    pod, lifecycle = found
+    pod, _ = found
     status = inputs.statuses.get().pods.get(uid, core.PodStatus())
     view = inputs.observed.get().pods.get(uid)
-    timeline: list[Document] = (
-        [{"at": line.at, "what": line.what, "cause": line.cause} for line in lifecycle.timeline] if lifecycle else []
-    )
+    transitions = known.worker(uid).timeline
+    timeline: list[Document] = [{"at": line.at, "what": line.what, "cause": line.cause} for line in transitions]
     timeline.extend(_event_line(occurrence) for occurrence in inputs.recent.get().pods.get(uid, ()))
     timeline.sort(key=lambda line: line["at"])
     return {

@@ -6,12 +6,11 @@ waits for (an init container that has not ended, a probe that has not passed) is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from pykubelet.base.api import core
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
-from pykubelet.base.model.mounts import PodMounts
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.reasons import (
     APP_ARMOR,
@@ -41,12 +40,10 @@ RELIST_LOST_S = 180.0
 
 
 def pod_waits(
-    lifecycle: PodLifecycle | None, mounts: PodMounts | None, more: Iterable[Wait], status: core.PodStatus
+    lifecycle: PodLifecycle | None, coarse: Iterable[Wait], detailed: Collection[Wait], status: core.PodStatus
 ) -> tuple[Wait, ...]:
-    """All waits of a pod, oldest first. `more`: waits of other components, such as image pulls."""
-    detailed = [*more, *(mounts.waits if mounts is not None else ())]
+    """All waits of a pod, oldest first. `coarse`: those of its pod worker. `detailed`: those of other components."""
     owners = {wait.owner for wait in detailed}
-    coarse = lifecycle.waits if lifecycle is not None else ()
     waits = [*(wait for wait in coarse if wait.owner not in owners), *detailed]
     if lifecycle is not None and lifecycle.stage is Stage.SYNCING:
         probed = {wait.subject for wait in detailed if wait.owner == Owner.PROBER}

@@ -1,0 +1,37 @@
+"""What components know of their work, for users alone: `pykubelet explain`, `pykubelet replay`, the node's page.
+
+Each component with diagnostics is the writer of a lazy cell of `Diagnostics`. No decision reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.steps import WorkerStep
+from pykubelet.base.model.waits import TimelineEntry, Wait
+
+
+class PodDiagnostics(Value):
+    """What one component knows of one pod.
+
+    `waits`: everything that it waits for. `timeline`: the newest transitions, `steps`: the newest steps of the pod's state
+    machine, both oldest first.
+    """
+
+    waits: tuple[Wait, ...] = ()
+    timeline: tuple[TimelineEntry, ...] = ()
+    steps: tuple[WorkerStep, ...] = ()
+
+
+class Diagnostics(Value):
+    """What one component knows of all pods. `steps`: those of a state machine that serves all pods, oldest first."""
+
+    pods: Mapping[PodUID, PodDiagnostics] = field(default_factory=dict)
+    steps: tuple[WorkerStep, ...] = ()
+
+
+def of_waits(waits: Mapping[PodUID, tuple[Wait, ...]]) -> Diagnostics:
+    """The diagnostics of a component that knows nothing but waits."""
+    return Diagnostics({uid: PodDiagnostics(found) for uid, found in waits.items() if found})
