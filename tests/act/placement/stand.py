@@ -235,6 +235,9 @@ class FakePlugins:
         if pod_uid in self.held:
             await self.open.wait()
 
+    def is_saved(self, devices: FakeDevices) -> bool:
+        return False
+
     async def save(self, devices: FakeDevices) -> bool:
         is_saved = self.failing_saves == 0
         self.failing_saves -= not is_saved

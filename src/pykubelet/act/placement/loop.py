@@ -360,9 +360,11 @@ class PlacementLoop:
     async def _save(self) -> None:
         """Write the state files. If that fails, it is tried again later, even if nothing changes until then."""
         self._is_save_due = False
-        saves = [self._files.save(self._managers)]
-        if self._plugins is not None and self._managers.devices is not None:
-            saves.append(self._plugins.save(self._managers.devices))
+        managers, plugins, saves = self._managers, self._plugins, []
+        if not self._files.is_saved(managers):
+            saves.append(self._files.save(managers))
+        if plugins is not None and managers.devices is not None and not plugins.is_saved(managers.devices):
+            saves.append(plugins.save(managers.devices))
         is_saved = all(await asyncio.gather(*saves))
         if self._save_timer is not None:
             self._save_timer.cancel()

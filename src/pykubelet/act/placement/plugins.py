@@ -26,6 +26,9 @@ class DevicePlugins(Protocol):
     async def allocate(self, pod_uid: str, call: Any) -> bytes | AllocationError:
         """The plugin's response to `Allocate`."""
 
+    def is_saved(self, devices: Any) -> bool:
+        """Whether the checkpoint has the state."""
+
     async def save(self, devices: Any) -> bool:
         """Write the checkpoint, if the state has changed. Returns whether the file has the state. Never raises."""
 

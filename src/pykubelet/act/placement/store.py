@@ -35,14 +35,13 @@ class StateFiles:
                 self._written[path] = None
         return self._written[self.cpu_path], self._written[self.memory_path]
 
+    def is_saved(self, managers: Managers) -> bool:
+        """Whether the files have the state."""
+        return not self._unsaved(managers)
+
     async def save(self, managers: Managers) -> bool:
         """Write the state, if it has changed. Returns whether the files have it; an error is logged, and the caller tries again."""
-        texts = {
-            self.cpu_path: cpu_state.encode(managers.cpu_policy, managers.cpu_state),
-            self.memory_path: memory_state.encode(managers.memory.policy, managers.memory.state),
-        }
-        changed = {path: text for path, text in texts.items() if self._written.get(path) != text}
-        if not changed:
+        if not (changed := self._unsaved(managers)):
             return True
 
         def write() -> None:
@@ -57,3 +56,11 @@ class StateFiles:
             self._written.pop(path, None)  # what is in the file now is not known
         log.warning("the state of the resource managers cannot be written", files=", ".join(changed), error=outcome)
         return False
+
+    def _unsaved(self, managers: Managers) -> dict[str, str]:
+        """The new texts of the files that have another one, by path."""
+        texts = {
+            self.cpu_path: cpu_state.encode(managers.cpu_policy, managers.cpu_state),
+            self.memory_path: memory_state.encode(managers.memory.policy, managers.memory.state),
+        }
+        return {path: text for path, text in texts.items() if self._written.get(path) != text}

@@ -51,18 +51,22 @@ class DeviceFiles:
         set_aside(self.path, why)
         return None
 
+    def is_saved(self, devices: DeviceManager) -> bool:
+        """Whether the file has the allocations and the healthy devices."""
+        if self._written == () and not devices.state.entries and not devices.resources:
+            return True  # without a file, resources of an earlier node are set to 0 when the node registers
+        _, content = _content(devices)
+        written = self._written
+        return written is not None and len(content) == len(written) and all(map(_is_same, content, written))
+
     async def save(self, devices: DeviceManager) -> bool:
         """Write the allocations and the healthy devices, if they have changed. Returns whether the file has them.
 
         An error is logged, and the caller tries again.
         """
-        healthy = {name: resource.healthy for name, resource in devices.resources.items()}
-        if self._written == () and not devices.state.entries and not devices.resources:
-            return True  # without a file, resources of an earlier node are set to 0 when the node registers
-        content = (devices.state.entries, *(part for item in healthy.items() for part in item))
-        written = self._written
-        if written is not None and len(content) == len(written) and all(map(_is_same, content, written)):
+        if self.is_saved(devices):
             return True
+        healthy, content = _content(devices)
 
         def write() -> None:
             files.write_atomic(self.path, encode(devices.state, healthy).encode(), 0o600, durable=True)
@@ -74,6 +78,12 @@ class DeviceFiles:
         self._written = None
         log.warning("the file of device allocations cannot be written", path=self.path, error=outcome)
         return False
+
+
+def _content(devices: DeviceManager) -> tuple[dict[str, frozenset[str]], tuple[object, ...]]:
+    """The healthy devices by resource, and all that the file is made from."""
+    healthy = {name: resource.healthy for name, resource in devices.resources.items()}
+    return healthy, (devices.state.entries, *(part for item in healthy.items() for part in item))
 
 
 def _is_same(one: object, other: object) -> bool:

@@ -317,6 +317,10 @@ class NodeDevicePlugins:
             devices = replace(devices, resources=dict(self._resources), removed=self._removed)
         return devices
 
+    def is_saved(self, devices: DeviceManager) -> bool:
+        """Whether the file of allocations has them and the lists."""
+        return self._files.is_saved(devices)
+
     async def save(self, devices: DeviceManager) -> bool:
         """Write the file of allocations, if they or the lists have changed. Returns whether the file has them."""
         return await self._files.save(devices)
