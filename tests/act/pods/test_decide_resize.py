@@ -33,10 +33,10 @@ def test_a_new_size_is_given_and_reported() -> None:
     play = up(sized("100m"))
     to = sized("200m", generation=2)
     assert play.spec_changed(to) == ["sync: resize app"]
-    assert play.state.resize == ResizeProgress(2)
+    assert play.state.sizes.resize == ResizeProgress(2)
     assert play.resized(to) == []
     assert play.sees(box(), running()) == ["wake in 60 s", "say the resize is done"]
-    assert play.state.resize is None
+    assert play.state.sizes.resize is None
 
 
 def test_a_resize_by_restart_is_done_when_the_new_instance_runs() -> None:
@@ -45,7 +45,7 @@ def test_a_resize_by_restart_is_done_when_the_new_instance_runs() -> None:
         "sync: resize; kill app-0 (resize); start app"
     ]
     play.sync_ended("app")
-    assert play.state.resize == ResizeProgress(2)
+    assert play.state.sizes.resize == ResizeProgress(2)
     assert play.sees(box(), running(attempt=1), exited()) == ["wake in 60 s", "say the resize is done"]
 
 
@@ -53,12 +53,12 @@ def test_what_cannot_be_done_is_reported_once_and_tried_again() -> None:
     play = up(sized("100m"))
     play.spec_changed(sized("1m", generation=2))
     assert play.resized(error="too small") == ["say the resize fails: too small"]
-    assert play.state.resize == ResizeProgress(2, "too small")
+    assert play.state.sizes.resize == ResizeProgress(2, "too small")
     assert play.sees(box(), running()) == ["wake in 10 s"]
     play.passes(10)
     assert play.wakes() == ["sync: resize app"]
     assert play.resized(error="too small") == []
-    assert play.state.resize == ResizeProgress(2, "too small")
+    assert play.state.sizes.resize == ResizeProgress(2, "too small")
 
 
 def test_another_size_takes_the_place_of_one_that_failed() -> None:
@@ -68,7 +68,7 @@ def test_another_size_takes_the_place_of_one_that_failed() -> None:
     play.sees(box(), running())
     to = sized("150m", generation=3)
     assert play.spec_changed(to) == ["sync: resize app"]
-    assert play.state.resize == ResizeProgress(3)
+    assert play.state.sizes.resize == ResizeProgress(3)
     assert play.resized(to) == []
     assert play.sees(box(), running()) == ["wake in 60 s", "say the resize is done"]
 
@@ -92,7 +92,7 @@ def test_a_pod_that_is_ended_is_not_resized_any_more() -> None:
     play = up(sized("100m"))
     play.spec_changed(sized("200m", generation=2))
     assert play.killed(KillReason.DELETED) == ["abandon now"]
-    assert play.state.resize is None
+    assert play.state.sizes.resize is None
 
 
 def test_a_size_change_during_a_start_is_made_up_for() -> None:
@@ -123,7 +123,7 @@ def test_after_a_restart_of_the_agent_limits_of_the_whole_pod_are_no_resize() ->
     """The container has no limits of its own and was given the pod's."""
     play = Playbook(whole("200m"))
     assert play.sees(box(), running()) == ["wake in 60 s"]
-    assert play.state.resize is None
+    assert play.state.sizes.resize is None
     assert play.spec_changed(whole("300m", generation=2)) == ["sync: resize app"]
 
 
@@ -144,4 +144,4 @@ def whole(cpu: str, *, generation: int = 1) -> Pod:
 
 def _found(play: Playbook, before: Pod, at: float) -> Any:
 
-    return replace(play.state, adopted_size=SizeChange(size_of(before), at))
+    return replace(play.state, sizes=replace(play.state.sizes, adopted=SizeChange(size_of(before), at)))

@@ -267,8 +267,8 @@ def test_a_resize_that_is_under_way_reports_the_size_of_older_instances() -> Non
     passes, change = Passes(), SizeChange(PodSize(), WALL)
     passes.want(replace(api("web"), change=change), api("other"))
     passes.see(up("web"), up("other"))
-    assert passes.state("web").adopted_size is change
-    assert passes.state("other").adopted_size is None
+    assert passes.state("web").sizes.adopted is change
+    assert passes.state("other").sizes.adopted is None
 
 
 # Static pods of one name

@@ -23,14 +23,6 @@ from typing import assert_never
 from pykubelet.act.pods.backoff import START_RETRY_S, Pause
 from pykubelet.act.pods.decide_hooks import with_hooks, with_unhooked
 from pykubelet.act.pods.decide_lost import with_lost_sandbox
-from pykubelet.act.pods.decide_resize import (
-    resize_ended,
-    resized_spec,
-    with_instances,
-    with_progress,
-    with_starts,
-    without_held_resize,
-)
 from pykubelet.act.pods.model import (
     REMOVING,
     AbandonSync,
@@ -46,6 +38,7 @@ from pykubelet.act.pods.model import (
     PodWorkerState,
     ProbesChanged,
     ReportBackOff,
+    ReportResize,
     RuntimeChanged,
     RuntimeRestarted,
     SpecChanged,
@@ -75,6 +68,7 @@ from pykubelet.base.model.reasons import (
 )
 from pykubelet.base.model.restart import ALWAYS, init_failed, is_sidecar
 from pykubelet.base.model.roster import has_ended_in_api
+from pykubelet.base.model.sizing import ResizeProgress
 
 DEFAULT_GRACE_S = 30
 MIN_GRACE_S = 1
@@ -99,8 +93,8 @@ def step(state: PodWorkerState, event: Event, now: float, rules: Rules) -> Resul
     Raises ValueError for an event that cannot occur in this state (a bug).
     """
     state, commands = _step(state, event, now, rules)
-    state, reports = with_progress(state, event.cause)
-    return state, (*commands, *reports) if reports else commands
+    state, done = _with_resize_progress(state)
+    return state, (*commands, *(ReportResize(state.pod, resize, event.cause) for resize in done))
 
 
 def _step(state: PodWorkerState, event: Event, now: float, rules: Rules) -> Result:
@@ -131,6 +125,16 @@ def _step(state: PodWorkerState, event: Event, now: float, rules: Rules) -> Resu
             assert_never(event)
 
 
+def _with_resize_progress(state: PodWorkerState) -> tuple[PodWorkerState, tuple[ResizeProgress, ...]]:
+    """The state after any event, and the resize that has completed."""
+    sizes, done = state.sizes, tuple[ResizeProgress, ...]()
+    if state.stage is not Stage.SYNCING:
+        sizes = sizes.without_resize()
+    elif state.view is not None:
+        sizes, done = sizes.after_step(state.pod, state.view, is_at_rest=state.work is Work.NONE and _is_fresh(state))
+    return (state if sizes is state.sizes else replace(state, sizes=sizes)), done
+
+
 def _expect(state: PodWorkerState, work: Work, event: Event) -> None:
     if state.work is not work:
         raise ValueError(f"{type(event).__name__} while {state.work} ({state.ref})")
@@ -145,7 +149,7 @@ def _spec_changed(state: PodWorkerState, event: SpecChanged, now: float, rules: 
     if _can_renew(state):
         assert state.kill is not None
         state = replace(state, kill=replace(state.kill, reason=KillReason.RENEWED))
-    state = replace(resized_spec(state, event.pod) if changed else state, pod=event.pod)
+    state = replace(state, sizes=state.sizes.after_spec(state.pod, event.pod), pod=event.pod)
     if event.pod.metadata.deletionTimestamp:
         order = KillRequested(KillReason.DELETED, event.cause, event.pod.metadata.deletionGracePeriodSeconds)
         return _kill_requested(state, order, now, rules)
@@ -165,7 +169,9 @@ def _without_pauses(state: PodWorkerState, *, forgets_failures: bool = False) ->
     failure = replace(state.failure, retry_at=None) if state.failure is not None else None
     if failure is not None and forgets_failures:
         failure = replace(failure, count=0)
-    return replace(state, back_offs=state.back_offs.without_pauses(), failure=failure, resize_retry_at=None)
+    return replace(
+        state, back_offs=state.back_offs.without_pauses(), failure=failure, sizes=state.sizes.without_pause()
+    )
 
 
 def _lasting(spec: PodSpec) -> PodSpec:
@@ -270,7 +276,7 @@ def _grace(state: PodWorkerState, override: int | None) -> int:
 
 def _sync_ended(state: PodWorkerState, event: SyncEnded, now: float, rules: Rules) -> Result:
     _expect(state, Work.SYNC, event)
-    state, resize_reports = resize_ended(state, event, now)
+    sizes, resizes = state.sizes.after_sync(event.resized, event.resize_error, now)
     errors = {name: error for name, error in state.start_errors.items() if name not in event.started}
     killed, pauses = dict(state.killed), dict[str, Pause]()
     failed = {name: failure.error for name, failure in event.failed.items()}
@@ -288,6 +294,7 @@ def _sync_ended(state: PodWorkerState, event: SyncEnded, now: float, rules: Rule
     state = replace(
         state,
         work=Work.NONE,
+        sizes=sizes,
         start_errors={**errors, **failed},
         killed=killed,
         unhooked=event.unhooked,
@@ -302,7 +309,7 @@ def _sync_ended(state: PodWorkerState, event: SyncEnded, now: float, rules: Rule
     if had_content_change:
         state = _without_content_pauses(state)
     state, commands = _advance(state, now, rules, event.cause)
-    return state, (*resize_reports, *commands)
+    return state, (*(ReportResize(state.pod, failed, "resize failed") for failed in resizes), *commands)
 
 
 def _pod_failure(state: PodWorkerState, error: StartError, now: float) -> PodFailure:
@@ -400,8 +407,9 @@ def _advance_syncing(state: PodWorkerState, now: float, rules: Rules, cause: str
         return state, ()
     if pod_phase(state.pod, view, state.start_errors, ended=False, to_restart=state.to_restart).is_terminal:
         return _complete(state, _end_cause(state))
-    state = with_instances(state)
-    plan = plan_pod(state.pod, view, rules.probes, rules.hash_of, state.applied, state.to_restart, state.outside)
+    state = replace(state, sizes=state.sizes.after_view(state.pod, view))
+    applied = state.sizes.applied
+    plan = plan_pod(state.pod, view, rules.probes, rules.hash_of, applied, state.to_restart, state.outside)
     if plan.stop_pod and not plan.create_sandbox:
         return _complete(state, "nothing is left to run")
     if plan.create_sandbox:
@@ -413,7 +421,9 @@ def _advance_syncing(state: PodWorkerState, now: float, rules: Rules, cause: str
     reports = tuple(ReportBackOff(name, CRASH_LOOP_BACK_OFF) for name in starts.reports)
     state = replace(state, back_offs=starts.back_offs, start_errors={**state.start_errors, **starts.errors})
     plan, wakes = starts.plan, list(starts.wakes)
-    plan = without_held_resize(state, plan, now, wakes)
+    if plan.resize_pod and (again := state.sizes.retry_at) is not None and again > now:
+        plan = replace(plan, resizes=(), resize_pod=False)
+        wakes.append(again)
     plan = with_hooks(plan, state)
     if not (plan.starts or plan.restart_all):
         plan = replace(plan, remove=())  # old instances are removed when the next one starts
@@ -425,10 +435,12 @@ def _advance_syncing(state: PodWorkerState, now: float, rules: Rules, cause: str
     to_restart = {kill.container.id for kill in plan.kills if kill.container.name in wanted}
     at_once = {kill.container.id for kill in plan.kills if kill.container.name in plan.starts}
     state = replace(state, to_restart=state.to_restart | to_restart, back_offs=state.back_offs.after_kills(at_once))
-    state = with_starts(state, plan)
-    state = replace(state, work=Work.SYNC, restarting_all=bool(plan.restart_all) or state.restarting_all, killed=killed)
+    sizes = state.sizes.before_sync(state.pod, plan.starts, is_new_sandbox=plan.create_sandbox)
+    state = replace(
+        state, sizes=sizes, work=Work.SYNC, restarting_all=bool(plan.restart_all) or state.restarting_all, killed=killed
+    )
     useless = tuple(one.instance for one in state.uncounted)
-    return state, (*reports, Sync(state.pod, plan, view, cause, state.applied, useless))
+    return state, (*reports, Sync(state.pod, plan, view, cause, sizes.applied, useless))
 
 
 def _with_restart_of_all(state: PodWorkerState, plan: PodPlan, now: float, rules: Rules) -> PodWorkerState:

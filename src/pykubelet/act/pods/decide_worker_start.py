@@ -5,6 +5,7 @@ from __future__ import annotations
 from pykubelet.act.pods.decide import MIN_GRACE_S
 from pykubelet.act.pods.model import Event, KillOrder, KillRequested, PodWorkerState, RuntimeChanged, SpecChanged
 from pykubelet.act.pods.orphans import orphan_pod
+from pykubelet.act.pods.sizes import PodSizes
 from pykubelet.base.api.times import parse_time
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.evictions import PodEviction
@@ -14,7 +15,6 @@ from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.reasons import PREEMPTING
 from pykubelet.base.model.roster import Rejection, RosterPod, has_ended_in_api, is_static, pod_ref
-from pykubelet.base.model.sizing import ResizeProgress
 
 ORPHAN_GRACE_S = 1
 
@@ -36,8 +36,7 @@ def desired_start(entry: RosterPod, view: PodView | None, at: float, wall: float
         started_wall=min((entry.seen_at, *dates)),
         active_since=min((wall_to_monotonic(date, at, wall) for date in dates), default=at),
         view=view if view is not None else PodView(ref, read_at=at),
-        adopted_size=entry.change,
-        resize=ResizeProgress(pod.metadata.generation or 0) if entry.change is not None else None,
+        sizes=PodSizes.of_adopted(pod, entry.change),
     )
     has_ended = has_ended_in_api(pod)
     if has_ended and (view is None or not view.is_alive):

@@ -9,16 +9,17 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from pykubelet.act.pods.backoff import BackOffInputs, CrashBackOffs
+from pykubelet.act.pods.sizes import PodSizes
 from pykubelet.act.runtime.plan.plan import PodPlan
 from pykubelet.act.runtime.plan.plan_resize import Applied
-from pykubelet.base.api.core import Pod, ResourceRequirements
+from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError, StatusOverride
 from pykubelet.base.model.observed import ContainerView, PodView, Started
 from pykubelet.base.model.probes import ProbeResults
-from pykubelet.base.model.sizing import ResizeProgress, SizeChange
+from pykubelet.base.model.sizing import ResizeProgress
 
 #: Kills after which the pod's containers, sandboxes, logs and directories are removed.
 REMOVING = frozenset({KillReason.REMOVED, KillReason.DELETED, KillReason.ORPHANED})
@@ -114,16 +115,7 @@ class PodWorkerState(Value):
     to_restart: frozenset[ContainerID] = frozenset()
     #: An API object that the pod's start depends on has changed during the sync.
     content_changed: bool = False
-    #: The resources that were requested from the runtime for the existing instances.
-    applied: Applied = field(default_factory=Applied)
-    #: By container name, the resources of the containers that the last syncs have started.
-    starting: Mapping[str, ResourceRequirements] = field(default_factory=dict)
-    #: The size of instances that an earlier run of the agent has started, if it differs from the pod's.
-    adopted_size: SizeChange | None = None
-    #: A resize that is not complete yet.
-    resize: ResizeProgress | None = None
-    #: When to try a failed resize again.
-    resize_retry_at: float | None = None
+    sizes: PodSizes = field(default_factory=PodSizes)
     #: The last sandbox that ended while the pod was to run.
     lost: LostSandbox | None = None
     #: By container name, the first end that may belong to the end of a sandbox.

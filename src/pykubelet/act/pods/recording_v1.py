@@ -1,4 +1,4 @@
-"""Recordings of version 1, whose states had the back-off of containers and the pauses of the pod in fields of their own. Pure."""
+"""Recordings of version 1, whose states had the parts of today's values in fields of their own. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOVED = (
         "retry_at",
         "unstarted",
     ),
-    *("pod_error", "pod_failures"),
+    *("pod_error", "pod_failures", "applied", "starting", "adopted_size", "resize"),
 )
 #: The keys of pauses that were not those of a container.
 _POD, _RESIZE = "", "/resize"
@@ -57,5 +57,11 @@ def _with_parts(state: Document) -> Document:
             "reported": state.get("reported_backoffs", []),
         },
         "failure": error and {"error": error, "count": state.get("pod_failures", 1), "retry_at": pauses.get(_POD)},
-        "resize_retry_at": pauses.get(_RESIZE),
+        "sizes": {
+            "applied": state.get("applied", {}),
+            "starting": state.get("starting", {}),
+            "adopted": state.get("adopted_size"),
+            "resize": state.get("resize"),
+            "retry_at": pauses.get(_RESIZE),
+        },
     }

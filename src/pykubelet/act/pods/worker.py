@@ -331,7 +331,7 @@ class PodWorker:
             reset=state.reset_instances,
             to_restart=state.to_restart,
             uncounted={useless.id: useless.ended for useless in state.uncounted},
-            resize=state.resize,
+            resize=state.sizes.resize,
             post_starting=self._execution.post_starting if state.work is Work.SYNC else state.unhooked,
             is_stopped=self._execution.is_stopped,
             is_held_up=state.stage is Stage.SYNCING and is_failing,
