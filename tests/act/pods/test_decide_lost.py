@@ -37,7 +37,7 @@ def renamed(instance: ContainerView) -> ContainerView:
 
 
 def uncounted(play: Playbook) -> list[str]:
-    return [useless.id for useless in play.state.uncounted]
+    return [useless.id for useless in play.state.loss.uncounted]
 
 
 def test_a_sandbox_whose_end_is_seen_with_that_of_its_container() -> None:
@@ -81,7 +81,7 @@ def test_the_end_of_a_container_is_known_after_the_instance_was_collected() -> N
     assert play.sees(box(ready=False), useless) == [
         "sync: remove with its log app-1; stop the pod; sandbox 1; start app"
     ]
-    assert [useless.ended.id for useless in play.state.uncounted] == ["app-0"]
+    assert [useless.ended.id for useless in play.state.loss.uncounted] == ["app-0"]
 
 
 def test_a_start_that_failed_because_the_sandbox_ended_does_not_count() -> None:

@@ -22,7 +22,6 @@ from typing import assert_never
 
 from pykubelet.act.pods.backoff import START_RETRY_S, Pause
 from pykubelet.act.pods.decide_hooks import with_hooks, with_unhooked
-from pykubelet.act.pods.decide_lost import with_lost_sandbox
 from pykubelet.act.pods.model import (
     REMOVING,
     AbandonSync,
@@ -216,9 +215,12 @@ def _runtime_changed(state: PodWorkerState, event: RuntimeChanged, now: float, r
     )
     if _is_fresh(state):
         state = with_unhooked(state, event.view)
-    state = with_lost_sandbox(before, state, now)
-    assert state.view is not None
-    has_changed = before is None or _contents(before) != _contents(state.view)
+    view = event.view
+    if state.stage is Stage.SYNCING:
+        loss = state.loss.after_view(before, view, state.back_offs.exits, killed, now)
+        view = view.without(loss.uncounted_ids)
+        state = replace(state, loss=loss, view=view)
+    has_changed = before is None or _contents(before) != _contents(view)
     if has_changed and state.work is Work.SYNC and state.stage is Stage.SYNCING and _is_fresh(state):
         return state, (AbandonSync(hard=False, cause=event.cause),)
     return _advance(state, now, rules, event.cause)
@@ -439,7 +441,7 @@ def _advance_syncing(state: PodWorkerState, now: float, rules: Rules, cause: str
     state = replace(
         state, sizes=sizes, work=Work.SYNC, restarting_all=bool(plan.restart_all) or state.restarting_all, killed=killed
     )
-    useless = tuple(one.instance for one in state.uncounted)
+    useless = tuple(start.instance for start in state.loss.uncounted)
     return state, (*reports, Sync(state.pod, plan, view, cause, sizes.applied, useless))
 
 
@@ -452,7 +454,7 @@ def _with_restart_of_all(state: PodWorkerState, plan: PodPlan, now: float, rules
         back_offs=state.back_offs.before_restart_of_all(plan.restart_all, state.back_off_inputs(rules.crash), now),
         reset_instances=gone.union(plan.remove),
         start_errors={},
-        uncounted=(),
+        loss=state.loss.forgotten(),
     )
 
 

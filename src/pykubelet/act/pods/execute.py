@@ -17,13 +17,13 @@ from typing import TypeVar
 from pykubelet.act.pods.api_content import SERVICES, PodContent
 from pykubelet.act.pods.claims import PodClaimsView
 from pykubelet.act.pods.decide import find_container
-from pykubelet.act.pods.decide_lost import may_have_ended_with
 from pykubelet.act.pods.ending import LOGS_DEADLINE_S, PodEnding
 from pykubelet.act.pods.hooks import PodHooks
 from pykubelet.act.pods.images import BEHIND_SANDBOX_S, PodImages
 from pykubelet.act.pods.metrics import RESIZE_DURATIONS, PullTime
 from pykubelet.act.pods.model import CleanEnded, CleanUp, StartFailed, StopPod, Sync, SyncEnded
 from pykubelet.act.pods.resize import pod_before, resize_pod
+from pykubelet.act.pods.sandbox_loss import may_have_ended_with
 from pykubelet.act.pods.tools import ASK_AGAIN, PodTools, pod_ip, runtime_wait
 from pykubelet.act.pods.waitbook import ENDING, LifecycleChanged, WaitBook
 from pykubelet.act.runtime.collect.gc_files import remove_container_log

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from pykubelet.act.pods.backoff import BackOffInputs, CrashBackOffs
+from pykubelet.act.pods.sandbox_loss import SandboxLoss
 from pykubelet.act.pods.sizes import PodSizes
 from pykubelet.act.runtime.plan.plan import PodPlan
 from pykubelet.act.runtime.plan.plan_resize import Applied
@@ -53,32 +54,6 @@ class PodFailure(Value):
     retry_at: float | None = None
 
 
-class LostSandbox(Value):
-    """A sandbox that ended while the pod was to run. `seen_at`: when a view first showed that, in monotonic seconds."""
-
-    id: SandboxID
-    seen_at: float
-
-
-class RecentEnd(Value):
-    """The end of an instance, and when it ended, in monotonic seconds."""
-
-    instance: ContainerView
-    at: float
-
-
-class Uncounted(Value):
-    """An instance that was started while its sandbox ended, after `ended`, the instance that had ended with the sandbox."""
-
-    instance: ContainerView
-    ended: ContainerView
-
-    @property
-    def id(self) -> ContainerID:
-        """The instance's ID."""
-        return self.instance.id
-
-
 class PodWorkerState(Value):
     """The state of one pod. The state machine in `decide.py` maps it and an event to the next state and commands."""
 
@@ -116,12 +91,8 @@ class PodWorkerState(Value):
     #: An API object that the pod's start depends on has changed during the sync.
     content_changed: bool = False
     sizes: PodSizes = field(default_factory=PodSizes)
-    #: The last sandbox that ended while the pod was to run.
-    lost: LostSandbox | None = None
-    #: By container name, the first end that may belong to the end of a sandbox.
-    ends: Mapping[str, RecentEnd] = field(default_factory=dict)
-    #: Instances that were started in the lost sandbox while it ended. They are left out of `view`.
-    uncounted: tuple[Uncounted, ...] = ()
+    #: The instances of `uncounted` are left out of `view`.
+    loss: SandboxLoss = field(default_factory=SandboxLoss)
     #: Running containers whose postStart hook is not known to have ended, with the least attempt of the instance.
     unhooked: Mapping[str, int] = field(default_factory=dict)
     #: The sandbox whose containers run outside of the pod's cgroup, because the cgroup was removed while they ran.
@@ -134,8 +105,7 @@ class PodWorkerState(Value):
 
     def back_off_inputs(self, policy: BackoffPolicy) -> BackOffInputs:
         """What the back-off of the containers depends on now."""
-        taken_back = frozenset(useless.ended.id for useless in self.uncounted)
-        return BackOffInputs(self.pod, self.view, policy, taken_back)
+        return BackOffInputs(self.pod, self.view, policy, self.loss.taken_back)
 
 
 # Events, in past tense

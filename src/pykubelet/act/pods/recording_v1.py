@@ -18,7 +18,7 @@ _MOVED = (
         "retry_at",
         "unstarted",
     ),
-    *("pod_error", "pod_failures", "applied", "starting", "adopted_size", "resize"),
+    *("pod_error", "pod_failures", "applied", "starting", "adopted_size", "resize", "lost", "ends", "uncounted"),
 )
 #: The keys of pauses that were not those of a container.
 _POD, _RESIZE = "", "/resize"
@@ -57,6 +57,11 @@ def _with_parts(state: Document) -> Document:
             "reported": state.get("reported_backoffs", []),
         },
         "failure": error and {"error": error, "count": state.get("pod_failures", 1), "retry_at": pauses.get(_POD)},
+        "loss": {
+            "lost": state.get("lost"),
+            "ends": state.get("ends", {}),
+            "uncounted": state.get("uncounted", []),
+        },
         "sizes": {
             "applied": state.get("applied", {}),
             "starting": state.get("starting", {}),

@@ -330,7 +330,7 @@ class PodWorker:
             restarting_all=state.restarting_all,
             reset=state.reset_instances,
             to_restart=state.to_restart,
-            uncounted={useless.id: useless.ended for useless in state.uncounted},
+            uncounted={useless.id: useless.ended for useless in state.loss.uncounted},
             resize=state.sizes.resize,
             post_starting=self._execution.post_starting if state.work is Work.SYNC else state.unhooked,
             is_stopped=self._execution.is_stopped,
