@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pykubelet.base.kit.finish import finish
+from pykubelet.base.kit.supervise import finish
 
 
 async def work(log: list[str], seconds: float) -> str:

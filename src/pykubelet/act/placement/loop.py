@@ -13,13 +13,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from pykubelet.act.placement.admission import Admitted, admit
 from pykubelet.act.placement.explanation import explain_rejection, pod_name
 from pykubelet.act.placement.managers import Managers
 from pykubelet.act.placement.metrics import count_facts, show_gauges, time_admission
-from pykubelet.act.placement.plugins import DevicePlugins
 from pykubelet.act.placement.provider import UNEXPECTED, AllocationError, Question
 from pykubelet.act.placement.rebuild import as_running, rebuilt
 from pykubelet.act.placement.recording import add_admission, add_release, make_log
@@ -53,6 +52,33 @@ UNKNOWN_HOLDERS = Wait(
     detail="what the pod needs is held for pods that no source has reported yet",
     next_step="admit the pod or refuse it",
 )
+
+
+class DevicePlugins(Protocol):
+    """The asynchronous side of devices: the plugins. Implemented in act/placement/devices.
+
+    Its own tasks set `changed`; `refresh` then takes what the plugins have reported into the provider. Each call has a deadline.
+    """
+
+    changed: asyncio.Event
+
+    def refresh(self, devices: Any) -> Any:
+        """The provider with all that plugins have reported since the last call; the same object if nothing has changed."""
+
+    async def prefer(self, question: Question) -> Collection[str] | AllocationError:
+        """The devices that the plugin prefers; none if it does not care."""
+
+    async def allocate(self, pod_uid: str, call: Any) -> bytes | AllocationError:
+        """The plugin's response to `Allocate`."""
+
+    def is_saved(self, devices: Any) -> bool:
+        """Whether the checkpoint has the state."""
+
+    async def save(self, devices: Any) -> bool:
+        """Write the checkpoint, if the state has changed. Returns whether the file has the state. Never raises."""
+
+    async def run(self) -> None:
+        """Keep the connections to the plugins. Never returns."""
 
 
 class PlacementInputs(Value):

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Mapping
 
 from pykubelet.base.api.codec import DecodeError, decode, encode
-from pykubelet.base.kit.finish import finish
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.supervise import finish
 from pykubelet.base.model.ids import PodUID
 from pykubelet.edges.host.fs.checkpoint import Checkpoint
 from pykubelet.edges.host.fs.errors import HostError

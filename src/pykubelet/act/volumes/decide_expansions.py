@@ -20,7 +20,7 @@ from pykubelet.act.volumes.model import (
     VolumeState,
 )
 from pykubelet.act.volumes.registry import kind_named
-from pykubelet.act.volumes.sharing import is_directory_busy
+from pykubelet.act.volumes.users import is_directory_busy
 from pykubelet.act.volumes.work import Work, is_due, next_failure
 from pykubelet.base.api.core import Volume
 from pykubelet.base.api.quantity import canonical

@@ -36,7 +36,7 @@ from pykubelet.act.volumes.model import (
 from pykubelet.act.volumes.needs import is_alive, is_running, is_same_pod, need_of, spec_of
 from pykubelet.act.volumes.registry import directory_of, is_heavy, kind_named, kind_of_persistent
 from pykubelet.act.volumes.selinux import MULTIPLE, short_mode
-from pykubelet.act.volumes.sharing import IN_USE, is_directory_busy, is_same_volume
+from pykubelet.act.volumes.users import IN_USE, is_directory_busy, is_same_volume
 from pykubelet.act.volumes.work import MAX_RUNNING, Look, Work, as_left, identity, is_due, next_failure, wants
 from pykubelet.base.api.core import Volume
 from pykubelet.base.kit.values import replace

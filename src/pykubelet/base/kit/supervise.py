@@ -87,3 +87,20 @@ def _report_crash(task: asyncio.Task[Any], on_crash: Callable[[BaseException], N
         return
     log.error("a task crashed", task=task.get_name(), error=repr(error), exc_info=error)
     on_crash(error)
+
+
+async def finish(work: Coroutine[Any, Any, T], limit_s: float) -> T:
+    """Await work that should not be cut off.
+
+    When cancelled, first wait for its end, for `limit_s` seconds at most or until cancelled again.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        try:
+            await asyncio.wait((task,), timeout=limit_s)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)  # a caller that cancels does not need the outcome
+        raise

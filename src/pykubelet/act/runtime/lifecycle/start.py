@@ -22,10 +22,10 @@ from pykubelet.act.runtime.render.etc_hosts import etc_hosts_content
 from pykubelet.act.runtime.render.render_container import HEAVY, log_path, render_container, weight
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.digits import parse_decimal
-from pykubelet.base.kit.finish import finish
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight, Uncertain
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.supervise import finish
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.fieldpath import container_field_path
