@@ -32,8 +32,8 @@ from pykubelet.act.pods.model import (
     StopPod,
     Sync,
     SyncEnded,
+    TimerFired,
     WakeAt,
-    Woke,
 )
 from pykubelet.act.runtime.plan.plan_resize import Applied
 from pykubelet.base.api.core import Pod
@@ -110,7 +110,7 @@ class Playbook:
         return self.hears(RuntimeChanged(look.with_pending_exits(), self.wall))
 
     def wakes(self) -> list[str]:
-        return self.hears(Woke())
+        return self.hears(TimerFired())
 
     def sync_ended(self, *started: str, pod_error: str = "", **failed: str | tuple[str, float]) -> list[str]:
         """`failed`: the waiting reason by container name, or the reason and in how many seconds to try again."""

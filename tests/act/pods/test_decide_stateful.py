@@ -32,8 +32,8 @@ from pykubelet.act.pods.model import (
     StopPod,
     Sync,
     SyncEnded,
+    TimerFired,
     WakeAt,
-    Woke,
     Work,
 )
 from pykubelet.act.pods.recording import parse, record, replay
@@ -214,7 +214,7 @@ class PodLife(RuleBasedStateMachine):
         self.passes(seconds)
         if self.timer is not None and self.timer <= self.now:
             self.timer = None
-            self.send(Woke())
+            self.send(TimerFired())
 
     @action(seconds=st.sampled_from([-86_400.0, 3600.0]))
     def the_wall_clock_jumps(self, seconds: float) -> None:

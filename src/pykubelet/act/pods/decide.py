@@ -45,8 +45,8 @@ from pykubelet.act.pods.model import (
     StopPod,
     Sync,
     SyncEnded,
+    TimerFired,
     WakeAt,
-    Woke,
     Work,
 )
 from pykubelet.act.runtime.plan.plan import HashOf, PodPlan, plan_pod
@@ -112,7 +112,7 @@ def _step(state: PodWorkerState, event: Event, now: float, rules: Rules) -> Resu
             return _advance(_without_pauses(state, forgets_failures=True), now, rules, event.cause)
         case CgroupGone():
             return _advance(replace(state, outside=event.sandbox), now, rules, event.cause)
-        case Woke():
+        case TimerFired():
             return _advance(state, now, rules, event.cause)
         case SyncEnded():
             return _sync_ended(state, event, now, rules)

@@ -161,7 +161,7 @@ class KillRequested(Value):
     override: StatusOverride | None = None
 
 
-class Woke(Value):
+class TimerFired(Value):
     """A requested wake-up time was reached. `cause`: for the pod's history."""
 
     cause: str = "timer"
@@ -225,7 +225,7 @@ Event = (
     | RuntimeRestarted
     | CgroupGone
     | KillRequested
-    | Woke
+    | TimerFired
     | SyncEnded
     | StopEnded
     | CleanEnded
@@ -274,7 +274,7 @@ class CleanUp(Value):
 
 
 class WakeAt(Value):
-    """Send `Woke` at this time; replaces an earlier request."""
+    """Send `TimerFired` at this time; replaces an earlier request."""
 
     at: float
 

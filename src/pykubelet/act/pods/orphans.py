@@ -22,12 +22,12 @@ def orphan_pod(view: PodView) -> Pod:
             name=view.ref.name,
             namespace=view.ref.namespace,
             uid=view.ref.uid,
-            deletionGracePeriodSeconds=_first(one.deletion_grace_s for one in restored.values()),
+            deletionGracePeriodSeconds=_first(known.deletion_grace_s for known in restored.values()),
         ),
         spec=PodSpec(
-            containers=tuple(_container(name, one) for name, one in restored.items()),
+            containers=tuple(_container(name, known) for name, known in restored.items()),
             restartPolicy=NEVER,
-            terminationGracePeriodSeconds=_first(one.termination_grace_s for one in restored.values()),
+            terminationGracePeriodSeconds=_first(known.termination_grace_s for known in restored.values()),
         ),
     )
 
@@ -43,4 +43,4 @@ def _container(name: str, restored: RestoredContainer) -> Container:
 
 
 def _first(found: Iterable[int | None]) -> int | None:
-    return next((one for one in found if one is not None), None)
+    return next((seconds for seconds in found if seconds is not None), None)

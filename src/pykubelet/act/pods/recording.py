@@ -90,17 +90,17 @@ def record(steps: Sequence[WorkerStep], agent: str) -> Document | None:
     assert isinstance(first, PodWorkerState)
     assert isinstance(rules, Rules)
     recorded, before = [], None
-    for one in steps:
-        assert isinstance(one.rules, Rules)
-        assert isinstance(one.state, PodWorkerState)
-        probes = _probes_of(one.state, one.rules.probes)
+    for taken in steps:
+        assert isinstance(taken.rules, Rules)
+        assert isinstance(taken.state, PodWorkerState)
+        probes = _probes_of(taken.state, taken.rules.probes)
         recorded.append(
             RecordedStep(
-                one.at,
-                type(one.event).__name__,
-                _event_fields(one.event),
-                _changed(one.state, one.after),
-                tuple(_command_fields(command) for command in one.commands),
+                taken.at,
+                type(taken.event).__name__,
+                _event_fields(taken.event),
+                _changed(taken.state, taken.after),
+                tuple(_command_fields(command) for command in taken.commands),
                 None if probes == before else probes,
             )
         )
@@ -136,22 +136,24 @@ def replay(recording: Recording, hash_of: HashOf) -> tuple[ReplayedStep, ...]:
     """Run the recorded events through the state machine again, each on the state after the previous one."""
     rules = Rules(hash_of, recording.crash, recording.resync_s, ProbeResults())
     state, done = recording.state, []
-    for number, one in enumerate(recording.steps):
-        if one.probes is not None:
-            rules = Rules(hash_of, recording.crash, recording.resync_s, _results_of(one.probes))
-        event = _event_of(one, number)
-        cause = str(one.event.get("cause", ""))
+    for number, recorded in enumerate(recording.steps):
+        if recorded.probes is not None:
+            rules = Rules(hash_of, recording.crash, recording.resync_s, _results_of(recorded.probes))
+        event = _event_of(recorded, number)
+        cause = str(recorded.event.get("cause", ""))
         if hasattr(event, "probes"):  # a recorded event has no probe results of its own
             event = msgspec.structs.replace(event, probes=rules.probes)
         try:
-            after, commands = step(state, event, one.at, rules)
+            after, commands = step(state, event, recorded.at, rules)
         except Exception as error:  # noqa: BLE001 - an edited machine may raise anything; that is what a replay is for
-            done.append(ReplayedStep(one.at, one.event_type, cause, {}, (), (f"raised {error!r}",), repr(error)))
+            done.append(
+                ReplayedStep(recorded.at, recorded.event_type, cause, {}, (), (f"raised {error!r}",), repr(error))
+            )
             break
         changed = _plain(_changed(state, after))
         given = tuple(_plain(_command_fields(command)) for command in commands)
-        differences = (*_differing(one.changed, changed), *_differing_commands(one.commands, given))
-        done.append(ReplayedStep(one.at, one.event_type, cause, changed, given, differences))
+        differences = (*_differing(recorded.changed, changed), *_differing_commands(recorded.commands, given))
+        done.append(ReplayedStep(recorded.at, recorded.event_type, cause, changed, given, differences))
         state = after
     return tuple(done)
 
@@ -197,14 +199,14 @@ def _plain(fields: Document) -> Document:
 
 
 def _results_of(probes: RecordedProbes) -> ProbeResults:
-    return ProbeResults({(one, kind): result for one, kind, result in probes.results}, probes.watched)
+    return ProbeResults({(instance, kind): result for instance, kind, result in probes.results}, probes.watched)
 
 
-def _event_of(one: RecordedStep, number: int) -> Any:
-    kind = _EVENTS.get(one.event_type)
+def _event_of(recorded: RecordedStep, number: int) -> Any:
+    kind = _EVENTS.get(recorded.event_type)
     if kind is None:
-        raise RecordingError(f"steps[{number}].event_type: {one.event_type!r} is no event of a pod")
-    fields = {**one.event, "probes": {}} if "probes" in kind.__struct_fields__ else one.event
+        raise RecordingError(f"steps[{number}].event_type: {recorded.event_type!r} is no event of a pod")
+    fields = {**recorded.event, "probes": {}} if "probes" in kind.__struct_fields__ else recorded.event
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:

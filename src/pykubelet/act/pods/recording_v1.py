@@ -7,19 +7,11 @@ from typing import Any
 Document = dict[str, Any]
 
 #: Fields of the state that have other places now.
-_MOVED = (
-    *(
-        "exits",
-        "holds",
-        "pending_holds",
-        "reset",
-        "restart_without_backoff",
-        "reported_backoffs",
-        "retry_at",
-        "unstarted",
-    ),
-    *("pod_error", "pod_failures", "applied", "starting", "adopted_size", "resize", "lost", "ends", "uncounted"),
-)
+_MOVED = frozenset({
+    "exits", "holds", "pending_holds", "reset", "restart_without_backoff", "reported_backoffs", "retry_at", "unstarted", "pod_error",
+    "pod_failures", "applied", "starting", "adopted_size", "resize", "lost", "ends", "uncounted",
+})  # fmt: skip
+_RENAMED_EVENTS = {"Woke": "TimerFired"}
 #: The keys of pauses that were not those of a container.
 _POD, _RESIZE = "", "/resize"
 
@@ -32,7 +24,8 @@ def upgraded(recording: Document) -> Document:
         now = {**before, **step["changed"]}
         after = _with_parts(now)
         changed = {name: value for name, value in after.items() if name not in state or state[name] != value}
-        steps.append({**step, "changed": changed})
+        event_type = _RENAMED_EVENTS.get(step["event_type"], step["event_type"])
+        steps.append({**step, "event_type": event_type, "changed": changed})
         before, state = now, after
     return {**recording, "version": 2, "state": _with_parts(dict(recording["state"])), "steps": steps}
 

@@ -29,8 +29,8 @@ from pykubelet.act.pods.model import (
     StopPod,
     Sync,
     SyncEnded,
+    TimerFired,
     WakeAt,
-    Woke,
     Work,
 )
 from pykubelet.act.pods.spans import first_failure, pod_span
@@ -261,7 +261,7 @@ class PodWorker:
         if self._timer is not None:
             self._timer.cancel()
         delay = max(0.0, at - self._clock.monotonic())
-        self._timer = asyncio.get_running_loop().call_later(delay, self.mailbox.post, Woke())
+        self._timer = asyncio.get_running_loop().call_later(delay, self.mailbox.post, TimerFired())
 
     @property
     def history(self) -> tuple[TimelineEntry, ...]:
