@@ -39,8 +39,11 @@ def measure() -> Report:
     recorder = Recorder()
     with tempfile.TemporaryDirectory() as folder, open(f"{folder}/log", "w") as log, contextlib.redirect_stderr(log):
         recorder.install()
-        with asyncio.Runner(loop_factory=lambda: RecordingLoop(recorder)) as runner:
-            runner.run(start_pod(Path(folder, "node"), recorder))
+        try:
+            with asyncio.Runner(loop_factory=lambda: RecordingLoop(recorder)) as runner:
+                runner.run(start_pod(Path(folder, "node"), recorder))
+        finally:
+            recorder.end()
     assert recorder.last is not None
     calls = Counter(code.co_qualname for segment in recorder.segments for code in segment.calls.elements())
     path = causal_path(recorder.segments, recorder.last)

@@ -129,8 +129,10 @@ class Recorder:
         self._is_on = True
 
     def end(self) -> None:
-        """Record no more."""
-        self._is_on, self.last = False, self._thread.segment
+        """Record no more. Only the first call counts."""
+        if self._is_on:
+            self._is_on, self.last = False, self._thread.segment
+        threading.setprofile(None)
         sys.setprofile(None)
 
     # The event loop
