@@ -189,7 +189,7 @@ async def test_the_node_reports_its_devices(world: World) -> None:
     agent = world.agent
 
     def amounts() -> tuple[str | None, str | None]:
-        (status,) = (one["status"] for one in world.server.store.objects.values() if one.get("kind") == "Node")
+        status = (world.node() or {}).get("status", {})
         return status.get("capacity", {}).get(R), status.get("allocatable", {}).get(R)
 
     listed: list[Device] = [("a", "Healthy", None), ("b", "Unhealthy", None)]

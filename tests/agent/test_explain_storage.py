@@ -108,7 +108,7 @@ async def test_a_driver_that_is_stopped_and_a_file_system_that_does_not_answer(
             agent.remove("web")
             await agent.wait_gone("first", "web", "file")
             await agent.wait_for("the volumes are deleted", lambda: driver.volumes() == [])
-    await agent.wait_nothing_left()
+            await agent.wait_nothing_left()  # while the driver runs, because its last answers may be under way
 
 
 async def test_a_driver_and_a_claim_that_are_not_there_yet(world: World) -> None:

@@ -78,9 +78,7 @@ class Attacher:
 
     def node(self) -> Json | None:
         """The Node, None while there is none."""
-        objects = self._world.server.store.objects.values()
-        found = (one for one in objects if one.get("kind") == "Node" and one["metadata"]["name"] == NODE_NAME)
-        return next(found, None)
+        return self._world.node()
 
     def _report(self, attached: set[str]) -> None:
         listed = [{"name": name, "devicePath": ""} for name in sorted(attached)]

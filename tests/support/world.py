@@ -72,9 +72,13 @@ class World:
 
     def node_condition(self, kind: str) -> str:
         """The status of a condition of the Node; empty when it is not there."""
-        nodes = (item for item in self.server.store.objects.values() if item.get("kind") == "Node")
-        found = next((node for node in nodes if node["metadata"]["name"] == NODE_NAME), None)
+        found = self.node()
         return condition(found, kind) if found is not None else ""
+
+    def node(self) -> Json | None:
+        """The Node; None before the agent has registered it."""
+        nodes = (item for item in self.server.store.objects.values() if item.get("kind") == "Node")
+        return next((node for node in nodes if node["metadata"]["name"] == NODE_NAME), None)
 
     def events(self, reason: str) -> list[Json]:
         """The Events of a reason."""
