@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from collections.abc import Callable
 from contextvars import Context
 from typing import Any, TypeVarTuple, Unpack
@@ -20,6 +20,7 @@ class OrderedLoop(VirtualLoop):
 
     def __init__(self) -> None:
         self._handed: set[object] = set()  # outcomes that threads have handed over
+        self._handed_more = threading.Event()
         super().__init__()
 
     def call_soon_threadsafe(
@@ -27,6 +28,7 @@ class OrderedLoop(VirtualLoop):
     ) -> asyncio.Handle:
         handle = super().call_soon_threadsafe(callback, *args, context=context)
         self._handed.update(arg for arg in args if isinstance(arg, asyncio.Future))
+        self._handed_more.set()
         return handle
 
     def call_later(
@@ -45,5 +47,6 @@ class OrderedLoop(VirtualLoop):
 
     def _wait_for(self, outcome: asyncio.Future[Any]) -> None:
         while outcome not in self._handed and not outcome.done():
-            time.sleep(0)
+            self._handed_more.wait()
+            self._handed_more.clear()
         self._handed.discard(outcome)
