@@ -13,6 +13,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from support.real_time import is_virtual
+
 VARIABLE = "PYKUBELET_JITTER"
 MOST = 12
 MOST_S = 0.04
@@ -25,13 +27,9 @@ _call_at = asyncio.BaseEventLoop.call_at
 def _late_call_soon_threadsafe(
     loop: asyncio.BaseEventLoop, callback: Callable[..., object], *args: Any, **words: Any
 ) -> asyncio.Handle:
-    if _is_virtual(loop):
+    if is_virtual(loop):
         return _call_soon_threadsafe(loop, _after_iterations, loop, _some() * MOST, callback, args, words)
     return _call_soon_threadsafe(loop, _after_a_while, loop, _some() * MOST_S, callback, args, words)
-
-
-def _is_virtual(loop: asyncio.BaseEventLoop) -> bool:
-    return type(loop).time is not asyncio.BaseEventLoop.time
 
 
 def _after_iterations(loop: asyncio.BaseEventLoop, left: float, callback: Any, args: Any, words: Any) -> None:
@@ -49,7 +47,7 @@ def _after_a_while(loop: Any, delay_s: float, callback: Any, args: Any, words: A
 def _late_call_at(
     loop: asyncio.BaseEventLoop, when: float, callback: Callable[..., object], *args: Any, **words: Any
 ) -> asyncio.TimerHandle:
-    late_s = 0.0 if _is_virtual(loop) else _some() * MOST_S
+    late_s = 0.0 if is_virtual(loop) else _some() * MOST_S
     return _call_at(loop, when + late_s, callback, *args, **words)
 
 

@@ -4,7 +4,7 @@ Time stands still while callbacks are ready, while a thread or a child process w
 the kernel has something for a descriptor that the loop watches. Otherwise it jumps to the next timer. So a month of waiting
 costs nothing, real threads and real files stay in order, and a deadline passes only where nothing answers.
 
-    with VirtualLoop() as loop: asyncio.Runner(loop_factory=lambda: loop).run(main())
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner: runner.run(main())
 
 Not for blocking work that waits for virtual time: a thread that waits for something of the loop stops time for all, unless its
 key is `hung`.
