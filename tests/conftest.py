@@ -17,6 +17,7 @@ from support import jitter
 from support.blocking_calls import DETECTOR
 from support.close_errors import CloseErrors
 from support.loops import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
+from support.real_time import LARGER, SLEEPS
 from testbed import containerd, host, images, node, places
 from testbed.private_runtime import Testbed
 
@@ -53,6 +54,7 @@ def pytest_configure() -> None:
     settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("unhurried")
     _close_errors.start()
+    SLEEPS.start()
     DETECTOR.start()
     jitter.install()
 
@@ -78,15 +80,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_unconfigure() -> None:
     _close_errors.stop()
     DETECTOR.stop()
+    SLEEPS.stop()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown() -> Iterator[None]:
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     """Fail the test if a descriptor was closed twice, in this process or in an agent that ends with the test.
 
-    Fail it also if the product has made a call on the event loop's thread that may block.
+    Fail it also if the product has made a call on the event loop's thread that may block, and if a unit test has slept.
     """
     yield
+    sleeps = SLEEPS.take()
+    if sleeps and not any(item.get_closest_marker(name) for name in LARGER):
+        pytest.fail(
+            f"a unit test does not sleep in real time; use virtual time, or wait for an event:\n{sleeps[:8000]}",
+            pytrace=False,
+        )
     if calls := DETECTOR.take():
         pytest.fail(
             f"calls that may block the event loop belong into a thread (base.kit.flight):\n{calls[:8000]}",

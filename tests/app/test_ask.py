@@ -50,8 +50,8 @@ class Served:
                 "socket", serve_socket(socket_handler(ask_routes(self.world.inputs, self.world.clock), None), str(path))
             )
             while not path.exists():  # noqa: ASYNC110 - a file has no event
-                await asyncio.sleep(0.005)
-            await asyncio.sleep(0.01)
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)  # it listens
             self._ready.set()
             await self._end.wait()
 

@@ -12,6 +12,8 @@ import pytest
 from pykubelet.app.lock import stop_on_contention, take_lock
 from pykubelet.app.prepare import AgentStartError
 
+pytestmark = pytest.mark.virtual_time
+
 
 def contend(path: Path) -> None:
     with pytest.raises(AgentStartError, match="is held by another process"):

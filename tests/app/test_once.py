@@ -16,6 +16,8 @@ from pykubelet.base.model.observed import ContainerEnd, Observed
 from pykubelet.base.model.roster import ManifestProblem, Roster
 from pykubelet.base.model.statuses import Statuses
 
+pytestmark = pytest.mark.virtual_time
+
 
 def cells() -> tuple[OnceCells, CellWriter[Roster]]:
     roster, writer = make_cell("roster", Roster())

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.virtual_time import virtual_clock
 
 from pykubelet.app.csi_local import DriverOptions, build_services
-from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.csi_local.provisioner import CLASSES, VOLUMES, Provisioner
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.testing.kubeapi.fake import FakeApiServer
+
+pytestmark = pytest.mark.virtual_time
 
 DRIVER = "local.csi.pykubelet"
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
@@ -115,7 +117,7 @@ def _bind(claim: Json, volume: str, size: str) -> None:
 @asynccontextmanager
 async def provisioning(server: FakeApiServer, data: Path) -> AsyncIterator[Stand]:
     controller, _ = build_services(DriverOptions(DRIVER, "/unused", str(data), "node-1"))
-    clock = SystemClock()
+    clock = virtual_clock()
     client = ApiClient(server.access(), clock)
     async with Supervisor("test") as tasks:
         tasks.start_root("provisioner", Provisioner(client, controller, DRIVER, "node-1", clock).run())

@@ -27,7 +27,7 @@ async def over_a_unix_socket(handler: Handler, supervisor: Supervisor, folder: P
     path = folder / "socket"
     supervisor.start_root("socket", serve_socket(handler, str(path)))
     while not path.exists():  # noqa: ASYNC110 - it is there at once
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
     return await asyncio.open_unix_connection(path)
 
 

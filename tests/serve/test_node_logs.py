@@ -25,6 +25,8 @@ from pykubelet.net.http.server import (
 )
 from pykubelet.serve.endpoints.node_logs import MAX_QUERIES, PIECE, NodeLogs, QueryRefused, journal_command, parse_query
 
+pytestmark = pytest.mark.virtual_time
+
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:

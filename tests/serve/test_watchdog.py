@@ -30,6 +30,7 @@ async def heard(end: socket.socket, number: int) -> list[str]:
         return [(await loop.sock_recv(end, 100)).decode() for _ in range(number)]
 
 
+@pytest.mark.virtual_time
 async def test_ready_and_then_well_until_a_check_fails(tmp_path: Path) -> None:
     path = str(tmp_path / "notify")
     problem = ""

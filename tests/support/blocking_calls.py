@@ -79,6 +79,7 @@ class BlockingCalls:
         if not self._is_installed:
             sys.addaudithook(self._audit)
             self._is_installed = True
+        self._sleep = time.sleep
         time.sleep = self._checked_sleep
 
     def stop(self) -> None:

@@ -25,6 +25,8 @@ from pykubelet.edges.plugins.credential_config import ProviderConfig
 from pykubelet.edges.plugins.credential_provider import CacheKeyType, ProviderAnswer
 from pykubelet.edges.plugins.pull_credentials import DockerConfigFile
 
+pytestmark = pytest.mark.virtual_time
+
 PRIVATE = "registry.example/team/app:1"
 DENIED = f"failed to authorize {PRIVATE}: 401 Unauthorized"
 

@@ -17,6 +17,8 @@ from pykubelet.base.model.ids import PodRef
 from pykubelet.edges.plugins.credential_config import ProviderConfig, TokenAttributes
 from pykubelet.edges.plugins.credential_provider import CacheKeyType, ProviderAnswer, ProviderError
 
+pytestmark = pytest.mark.virtual_time
+
 A1, A2, B = "a.example/one", "a.example/two", "b.example/one"
 ACCOUNT = PullAccount("ns", "builder")
 

@@ -35,7 +35,10 @@ def pod(uid: str, cpu: str = "") -> Pod:
 
 
 class FakeCgroups:
-    """Groups in memory. `refuse`: path to error; `busy`: how often a path refuses to go; `gate`: hangs until set."""
+    """Groups in memory. `refuse`: path to error; `busy`: how often a path refuses to go; `gates`: hangs until set.
+
+    `at_gate`: set once a call hangs.
+    """
 
     version = CgroupVersion.V2
 
@@ -47,6 +50,7 @@ class FakeCgroups:
         self.used: dict[str, int] = {}
         self.lacking: dict[str, tuple[str, ...]] = {}
         self.gates: dict[str, threading.Event] = {}
+        self.at_gate = threading.Event()
         self.usable = frozenset({"cpu", "cpuset", "memory", "pids"})
 
     def controllers(self) -> frozenset[str]:
@@ -62,6 +66,7 @@ class FakeCgroups:
 
     def create(self, path: str, limits: CgroupLimits) -> None:
         if path in self.gates:
+            self.at_gate.set()
             self.gates[path].wait(10)
         parts = path.strip("/").split("/")
         for depth in range(1, len(parts) + 1):

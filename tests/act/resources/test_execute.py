@@ -310,7 +310,7 @@ async def test_sync_abandoned_half_way_does_not_fail_the_next(make: Make, fake: 
     gate = fake.gates[f"{SLICES}-podu1.slice"] = threading.Event()
     cgroups = make(driver=CgroupDriver.SYSTEMD)
     first = asyncio.get_running_loop().create_task(cgroups.ensure_pod(pod("u1")))
-    await asyncio.sleep(0.02)
+    await asyncio.to_thread(fake.at_gate.wait, 30)
     first.cancel()
     asyncio.get_running_loop().call_later(0.03, gate.set)
     assert await cgroups.ensure_pod(pod("u1")) is None

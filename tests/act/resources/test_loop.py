@@ -23,6 +23,8 @@ from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod, pod_ref
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits
 
+pytestmark = pytest.mark.virtual_time
+
 AT_HOST = MountedVolume("v", "emptyDir", "/v")
 
 

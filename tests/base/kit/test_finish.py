@@ -9,6 +9,8 @@ import pytest
 
 from pykubelet.base.kit.supervise import finish
 
+pytestmark = pytest.mark.virtual_time
+
 
 async def work(log: list[str], seconds: float) -> str:
     try:

@@ -31,7 +31,7 @@ async def test_work_of_one_key_never_overlaps() -> None:
     flight = SingleFlight("test")
     gate = threading.Event()
     first = asyncio.get_running_loop().create_task(flight.run("mount", gate.wait, 60))
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0)
     second = await flight.run("mount", lambda: "ran beside the first", 60)
     assert isinstance(second, Uncertain)
     gate.set()
@@ -47,11 +47,9 @@ async def test_deadline_leaves_it_uncertain_until_the_thread_is_back() -> None:
     assert list(flight.stuck()) == ["nfs"]
     assert await flight.run("nfs", lambda: 1, 60) == outcome
     gate.set()
-    for _ in range(6000):
-        if not flight.stuck():
-            break
-        await asyncio.sleep(0.005)
-    assert flight.stuck() == {}
+    async with asyncio.timeout(60):
+        while flight.stuck():  # noqa: ASYNC110 - the end of a thread has no event
+            await asyncio.sleep(0)
     assert await flight.run("nfs", lambda: 1, 60) == Done(1)
 
 
@@ -122,11 +120,9 @@ async def test_the_threads_that_a_crowd_has_needed_end_with_it(monkeypatch: pyte
     name = uuid.uuid4().hex
     flight, together = SingleFlight(name, workers=2), threading.Barrier(20)
     assert len(await asyncio.gather(*(flight.run(f"slow-{n}", together.wait, 60) for n in range(20)))) == 20
-    for _ in range(2000):  # idle threads that are not too many stay for longer
-        if sum(thread.name.startswith(name) for thread in threading.enumerate()) <= 2:
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("threads are left that only a crowd needs")
+    async with asyncio.timeout(10):  # idle threads that are not too many stay for longer
+        while sum(thread.name.startswith(name) for thread in threading.enumerate()) > 2:  # noqa: ASYNC110
+            await asyncio.sleep(0)
 
 
 async def test_stuck_threads_do_not_take_the_place_of_others() -> None:
@@ -143,17 +139,14 @@ async def test_cancelled_waiter_leaves_the_key_taken_until_the_end() -> None:
     flight = SingleFlight("test")
     gate = threading.Event()
     waiter = asyncio.get_running_loop().create_task(flight.run("a", gate.wait, 60))
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0)
     waiter.cancel()
     await asyncio.gather(waiter, return_exceptions=True)
     assert isinstance(await flight.run("a", lambda: 1, 60), Uncertain)
     gate.set()
-    for _ in range(6000):
-        outcome = await flight.run("a", lambda: 1, 60)
-        if outcome == Done(1):
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("the key was never free again")
+    async with asyncio.timeout(60):
+        while await flight.run("a", lambda: 1, 60) != Done(1):  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0)
 
 
 async def test_at_most_the_given_number_of_workers_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

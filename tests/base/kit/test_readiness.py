@@ -8,6 +8,8 @@ import pytest
 
 from pykubelet.base.kit.readiness import Overdue, until, wait_ready
 
+pytestmark = pytest.mark.virtual_time
+
 Pair = tuple[socket.socket, socket.socket]
 
 

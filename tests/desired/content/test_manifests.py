@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+import pytest
 from desired.content.test_binding import claim, volume
 
 from pykubelet.act.volumes.registry import volume_keys
@@ -24,6 +25,8 @@ from pykubelet.base.model.needs import pod_needs
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.desired.content.manifests import ManifestContent
+
+pytestmark = pytest.mark.virtual_time
 
 KEY = ObjectKey(ContentKind.VOLUME_CLAIM, "default", "x")
 

@@ -29,6 +29,8 @@ from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
 from pykubelet.desired.roster.metrics import REJECTIONS
 from pykubelet.desired.roster.model import AdmissionRules
 
+pytestmark = pytest.mark.virtual_time
+
 
 @dataclass
 class RosterStand:

@@ -27,6 +27,8 @@ from pykubelet.desired.roster.model import RosterState
 from pykubelet.desired.roster.size_memory import SizeMemory
 from pykubelet.edges.host.fs.checkpoint import Checkpoint
 
+pytestmark = pytest.mark.virtual_time
+
 
 def sized(name: str, cpu: str, generation: int = 1, **more: Any) -> Pod:
     return make_pod(name, cpu=cpu, metadata={"generation": generation}, **more)

@@ -23,6 +23,8 @@ from pykubelet.desired.sources.api import ApiSource, pods_of_node
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.listwatch import Listed
 
+pytestmark = pytest.mark.virtual_time
+
 NODE = NodeView("n1", "n1", registered=True)
 
 

@@ -179,8 +179,7 @@ async def test_closing_ends_calls_in_flight_as_errors_not_as_cancellation(fake: 
     async with asyncio.TaskGroup() as tasks:
         asking = tasks.create_task(ask())
         async with asyncio.timeout(30):
-            while not fake.called("Version"):  # noqa: ASYNC110 - the fake runtime has no event for it
-                await asyncio.sleep(0.01)
+            await fake.wait_for(lambda: fake.called("Version"))
         await client.close()
     assert asking.result() is CriCode.CANCELED
     assert await ask() is CriCode.CANCELED

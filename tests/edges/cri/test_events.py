@@ -100,11 +100,8 @@ async def started(path: Path, features: FakeFeatures) -> tuple[FakeRuntime, CriC
 
 async def subscribers(fake: FakeRuntime, number: int) -> None:
     """The runtime has so many, soon."""
-    for _ in range(3000):
-        if fake.subscribers == number:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"{fake.subscribers} subscribers")
+    async with asyncio.timeout(60):
+        await fake.wait_for(lambda: fake.subscribers == number)
 
 
 async def first(hints: AsyncIterator[RuntimeHint]) -> RuntimeHint:

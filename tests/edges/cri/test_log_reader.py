@@ -19,6 +19,8 @@ from pykubelet.edges.cri.logs import parse_timestamp_ns
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import gzip_file
 
+pytestmark = pytest.mark.virtual_time
+
 FIRST = b"2026-01-02T03:04:05.123456789Z stdout F one\n"
 SECOND = b"2026-01-02T03:04:06.5Z stderr F two\n"
 PARTS = b"2026-01-02T03:04:07.1Z stdout P thr\n2026-01-02T03:04:08Z stdout F ee\n"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.block import block_device, clean_folder
+from support.processes import wait_end
 
 from pykubelet.edges.host.devices import block_devices, disk_formats, loops
 from pykubelet.edges.host.devices.disk_formats import DiskFormat, FilesystemMismatchError
@@ -70,10 +71,7 @@ def test_a_program_that_hangs_is_killed_with_its_children(tools: Path, folder: P
         run_program("hangs", (), 0.5)
     assert caught.value.errno_name == "ETIMEDOUT"
     child = int((folder / "child").read_text())
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split(")")[1]:
-        assert time.monotonic() < deadline, "the child still runs"
-        time.sleep(0.01)
+    wait_end(child)
 
 
 def test_endless_output_is_cut_and_does_not_block_the_program(tools: Path) -> None:
@@ -277,13 +275,13 @@ def test_a_reader_does_not_check(device: str, folder: Path, tools: Path) -> None
 def test_two_do_not_format_at_once(device: str, folder: Path, tools: Path) -> None:
     """The lock is that of the program itself, so it holds after its starter was killed."""
     write_tool(tools, "mkfs.ext4", f'echo begun > {tools}/begun; sleep 1; exec /usr/sbin/mkfs.ext4 "$@"')
+    os.mkfifo(tools / "begun")
     one, two = folder / "one", folder / "two"
     one.mkdir()
     two.mkdir()
     first = threading.Thread(target=disk_formats.format_and_mount, args=(device, str(one)))
     first.start()
-    while not (tools / "begun").exists():
-        time.sleep(0.01)
+    assert (tools / "begun").read_text() == "begun\n"  # it waits for the writer
     write_tool(tools, "mkfs.ext4", "exit 1")
     disk_formats.format_and_mount(device, str(two))
     first.join()

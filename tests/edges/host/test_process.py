@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from support.processes import wait_end
 
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.services.process import run_program
@@ -64,47 +65,29 @@ async def test_large_output_is_cut_and_does_not_block() -> None:
     assert (done.code, len(done.out), done.out_cut) == (0, 1000, True)
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):  # the latter when it ends between open and read
-        return False
-
-
-async def wait_dead(pid: int) -> None:
-    for _ in range(3000):
-        if not is_alive(pid):
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"{pid} still runs")
-
-
 async def test_timeout_kills_the_whole_group(tmp_path: Path) -> None:
     script = f"sleep 1000 & echo $! > {tmp_path}/pid; wait"
     with pytest.raises(HostError) as caught:
         await run_program(("sh", "-c", script), timeout_s=2.0)
     assert caught.value.errno_name == "ETIMEDOUT"
-    await wait_dead(int((tmp_path / "pid").read_text()))
+    wait_end(int((tmp_path / "pid").read_text()))
 
 
 async def test_child_that_keeps_the_pipes_open_does_not_keep_us(tmp_path: Path) -> None:
     script = f"sleep 1000 & echo $! > {tmp_path}/pid; echo done"
     done = await run_program(("sh", "-c", script), timeout_s=20)
     assert (done.code, done.out) == (0, b"done\n")
-    await wait_dead(int((tmp_path / "pid").read_text()))
+    wait_end(int((tmp_path / "pid").read_text()))
 
 
 async def test_cancelled_run_leaves_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pid")
     task = asyncio.get_running_loop().create_task(run_program(("sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 1000")))
-    for _ in range(3000):
-        if (tmp_path / "pid").exists() and (tmp_path / "pid").read_text():
-            break
-        await asyncio.sleep(0.01)
+    pid = int(await asyncio.to_thread((tmp_path / "pid").read_text))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await wait_dead(int((tmp_path / "pid").read_text()))
+    wait_end(pid)
 
 
 async def test_cancelled_at_any_step_leaves_no_descriptor(tmp_path: Path) -> None:

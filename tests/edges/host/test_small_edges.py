@@ -17,6 +17,8 @@ from pykubelet.edges.host.proc import oom, subids, sysctl
 from pykubelet.edges.host.proc.subids import IdRange
 from pykubelet.edges.host.services.httpget import HttpError, http_get
 
+pytestmark = pytest.mark.virtual_time
+
 BLOCK, LAST_ID = 65536, 4294967294
 NONE = UserNamespace((), ())
 

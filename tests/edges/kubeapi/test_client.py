@@ -18,6 +18,8 @@ from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess
 from pykubelet.testing.kubeapi.fake import ApiFault, FakeApiServer
 
+pytestmark = pytest.mark.virtual_time
+
 NODES = "/api/v1/nodes"
 
 

@@ -22,6 +22,8 @@ from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, Pem
 from pykubelet.testing.kubeapi.fake import FakeApiServer
 
+pytestmark = pytest.mark.virtual_time
+
 NODES = "/api/v1/nodes"
 ANSWER = b'{"metadata":{"name":"n"}}'
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(ANSWER), ANSWER)

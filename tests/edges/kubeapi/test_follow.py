@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import Any
 
 import msgspec
+import pytest
 
 from pykubelet.base.api.core import ConfigMap, Pod
 from pykubelet.base.kit.clock import SystemClock
@@ -17,6 +18,8 @@ from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.listwatch import Listed, WatchPeriods, follow
 from pykubelet.testing.kubeapi.fake import ApiFault, FakeApiServer
 from pykubelet.testing.kubeapi.fake_store import ResourcePath
+
+pytestmark = pytest.mark.virtual_time
 
 MAPS = "/api/v1/namespaces/a/configmaps"
 SOON = WatchPeriods(retry=0.02, retry_max=0.1)

@@ -254,7 +254,7 @@ async def test_a_closed_port_fails_with_the_references_words() -> None:
 
 async def test_silence_runs_out_of_time() -> None:
     async def silence(_request: bytes, _writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(30)
+        await asyncio.get_running_loop().create_future()
 
     async with serving(silence) as server:
         outcome = await get(server, timeout_s=1.0)
@@ -267,7 +267,7 @@ async def test_silence_runs_out_of_time() -> None:
 async def test_a_body_that_does_not_end_is_no_result() -> None:
     async def stuck(_request: bytes, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
-        await asyncio.sleep(30)
+        await asyncio.get_running_loop().create_future()
 
     async with serving(stuck) as server:
         outcome = await get(server, timeout_s=1.0)
@@ -557,7 +557,7 @@ def hold_up_the_loop(seconds: float) -> None:
 
 async def test_an_agent_that_was_delayed_itself_reports_it() -> None:
     async def silence(_request: bytes, _writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(30)
+        await asyncio.get_running_loop().create_future()
 
     async with serving(silence) as server:
         asyncio.get_running_loop().call_later(0.05, hold_up_the_loop, 2.0)

@@ -40,7 +40,9 @@ class Served:
 
     def __init__(self, folder: Path) -> None:
         self.path = str(folder / "rpc.sock")
+        self.hanging = asyncio.Event()
         self.cancelled = asyncio.Event()
+        self.flooded = 0
         self.seen: list[dict[str, str]] = []
         self.remaining: list[float | None] = []
         self._server: grpc.aio.Server | None = None
@@ -74,8 +76,9 @@ class Served:
         return bytes(int(request))
 
     async def _hang(self, _request: bytes, _: Context) -> bytes:
+        self.hanging.set()
         try:
-            await asyncio.sleep(60)
+            await asyncio.get_running_loop().create_future()
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
@@ -96,6 +99,7 @@ class Served:
         try:
             while True:
                 yield request * 1024
+                self.flooded += 1
         finally:
             self.cancelled.set()
 
@@ -180,7 +184,7 @@ async def test_a_late_call_gets_deadline_exceeded_and_the_server_stops(served: S
 
 async def test_a_cancelled_caller_cancels_the_call(served: Served, channel: Channel) -> None:
     asking = asyncio.ensure_future(call(channel, "Hang"))
-    await asyncio.sleep(0.1)
+    await asyncio.wait_for(served.hanging.wait(), 30)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
@@ -203,7 +207,7 @@ async def test_of_answers_that_have_arrived_the_newest_can_be_read_alone(channel
     stream = await channel.stream(channel.method("/t.S/Count"), b"2")
     async with asyncio.timeout(30):
         while stream.end is None:  # noqa: ASYNC110 - nothing is to be read
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
     assert [await stream.read_newest(), await stream.read_newest()] == [(b"1", 1), None]
 
 
@@ -216,7 +220,9 @@ async def test_a_stream_that_breaks_gives_what_came_before(channel: Channel) -> 
 
 async def test_a_stream_that_is_not_read_stops_the_server_and_no_other_stream(served: Served, channel: Channel) -> None:
     flood = await channel.stream(channel.method("/t.S/Flood"), b"0123456789abcdef")
-    await asyncio.sleep(0.5)
+    async with asyncio.timeout(30):
+        while served.flooded < 1000:  # noqa: ASYNC110 - nearly what the window holds
+            await asyncio.sleep(0)
     assert await call(channel, "Echo", b"through") == b"through"
     for _ in range(3000):  # more than the window of 17 MiB holds
         assert await flood.read() == b"0123456789abcdef" * 1024
@@ -231,7 +237,7 @@ async def test_a_server_that_comes_back_is_used_again(served: Served, channel: C
     hanging = asyncio.ensure_future(call(channel, "Hang"))
     assert await call(channel, "Echo", b"1") == b"1"
     lost = asyncio.ensure_future(channel.wait_lost())
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
     assert not lost.done()
     await served.stop()
     await asyncio.wait_for(lost, 30)
@@ -243,10 +249,10 @@ async def test_a_server_that_comes_back_is_used_again(served: Served, channel: C
     assert await call(channel, "Echo", b"2") == b"2"
 
 
-async def test_closing_ends_everything(channel: Channel) -> None:
+async def test_closing_ends_everything(served: Served, channel: Channel) -> None:
     stream = await channel.stream(channel.method("/t.S/Hang"), b"")
     hanging = asyncio.ensure_future(call(channel, "Hang", timeout_s=None))
-    await asyncio.sleep(0.05)
+    await asyncio.wait_for(served.hanging.wait(), 30)
     channel.close()
     for work in (hanging, stream.read(), call(channel, "Echo"), channel.stream(b"", b"")):
         assert await failure(work) == (Code.CANCELED, CLOSED)
@@ -338,6 +344,7 @@ HELLO = frame(Kind.SETTINGS, 0, 0)
         ),
     ],
 )
+@pytest.mark.virtual_time
 async def test_odd_answers_are_errors_and_the_next_call_is_none_the_worse(
     tmp_path: Path, answer: bytes, code: Code, message: str
 ) -> None:
@@ -370,17 +377,19 @@ async def test_a_call_that_the_server_stops_at_the_deadline_is_late_and_not_canc
         server = threading.Thread(target=reset_one_call, args=(listener, asked, busy), daemon=True)
         server.start()
         channel = Channel(unix_dial(path), RUNTIME_LIMITS)
+        deadline = asyncio.get_running_loop().time() + 0.25
         late = asyncio.ensure_future(failure(call(channel, "Any", timeout_s=0.2)))
         while not asked.is_set() and not late.done():  # noqa: ASYNC110 - set by a thread
             await asyncio.sleep(0)
         busy.set()
-        time.sleep(0.3)  # noqa: ASYNC251 - the loop is busy
+        server.join(30)  # the loop is busy
+        while asyncio.get_running_loop().time() < deadline:
+            pass
         assert await late == (Code.DEADLINE_EXCEEDED, LATE)
         channel.close()
-        await asyncio.sleep(0.02)
-        server.join(30)
 
 
+@pytest.mark.virtual_time
 async def test_of_a_long_status_message_a_part_is_kept(tmp_path: Path) -> None:
     message = "".join(f"%{byte:02X}" for byte in b"x" * 100_000)
     block = literal("grpc-status", "2") + literal("grpc-message", message[: RUNTIME_LIMITS.header_list - 200])
@@ -393,6 +402,7 @@ async def test_of_a_long_status_message_a_part_is_kept(tmp_path: Path) -> None:
     assert code is Code.UNKNOWN and reported.startswith("xxxx") and len(reported) < MAX_STATUS_MESSAGE
 
 
+@pytest.mark.virtual_time
 async def test_what_was_refused_untouched_is_sent_again_once(tmp_path: Path) -> None:
     refused = HELLO + frame(Kind.GOAWAY, 0, 0, bytes(8))
     good = HELLO + GOOD + frame(Kind.DATA, 0, 1, framed(b"good")) + DONE
@@ -403,6 +413,7 @@ async def test_what_was_refused_untouched_is_sent_again_once(tmp_path: Path) -> 
         assert (code, message[-14:]) == (Code.UNAVAILABLE, "REFUSED_STREAM")
 
 
+@pytest.mark.virtual_time
 async def test_a_server_that_takes_one_call_at_a_time(tmp_path: Path) -> None:
     """Its first settings have the limit; the next call waits for the end of the one before, or for its own deadline."""
     gone = asyncio.Event()
@@ -429,10 +440,9 @@ async def test_a_server_that_takes_one_call_at_a_time(tmp_path: Path) -> None:
     async with await asyncio.start_unix_server(serve, path):
         assert await call(channel, "Any") == b"1"
         calls = [asyncio.ensure_future(call(channel, "Any")) for _ in range(3)]
-        for _ in range(3000):
-            if len(seen) == 2:
-                break
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(30):
+            while len(seen) < 2:  # noqa: ASYNC110 - the calls have no event
+                await asyncio.sleep(0.01)
         assert await failure(call(channel, "Any", timeout_s=0.05)) == (Code.DEADLINE_EXCEEDED, LATE)
         assert seen == [1, 3]
         for _ in calls:
@@ -442,12 +452,14 @@ async def test_a_server_that_takes_one_call_at_a_time(tmp_path: Path) -> None:
         await gone.wait()
 
 
+@pytest.mark.virtual_time
 async def test_a_server_that_never_answers(tmp_path: Path) -> None:
     async with scripted(tmp_path, b"", hang=True) as channel:
         assert await failure(call(channel, "Any", timeout_s=0.1)) == (Code.DEADLINE_EXCEEDED, LATE)
         assert not channel.has_settings
 
 
+@pytest.mark.virtual_time
 async def test_a_server_that_goes_away_after_the_calls_it_has(tmp_path: Path) -> None:
     leaving = HELLO + frame(Kind.GOAWAY, 0, 0, b"\x7f\xff\xff\xff" + bytes(4))
     last = GOOD + frame(Kind.DATA, 0, 1, framed(b"last")) + DONE
@@ -457,6 +469,7 @@ async def test_a_server_that_goes_away_after_the_calls_it_has(tmp_path: Path) ->
         assert await call(channel, "Any") == b"new", "on a connection of its own"
 
 
+@pytest.mark.virtual_time
 async def test_pings_are_answered_together_a_moment_later(tmp_path: Path) -> None:
     pings = [frame(Kind.PING, 0, 0, b"%08d" % number) for number in range(2)]
     answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()

@@ -45,8 +45,8 @@ async def crash(_: bytes) -> bytes:
     raise RuntimeError("a bug")
 
 
-async def sleep(_: bytes) -> bytes:
-    await asyncio.sleep(30)
+async def hang(_: bytes) -> bytes:
+    await asyncio.get_running_loop().create_future()
     return b""
 
 
@@ -54,7 +54,7 @@ async def grow(request: bytes) -> bytes:
     return b"x" * int(request)
 
 
-METHODS = {"/t.S/Echo": echo, "/t.S/Grow": grow, "/t.S/Refuse": refuse, "/t.S/Crash": crash, "/t.S/Sleep": sleep}
+METHODS = {"/t.S/Echo": echo, "/t.S/Grow": grow, "/t.S/Refuse": refuse, "/t.S/Crash": crash, "/t.S/Hang": hang}
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ async def test_a_bug_costs_one_call(channel: grpc.aio.Channel) -> None:
 
 async def test_a_client_that_gives_up_disturbs_no_other(channel: grpc.aio.Channel) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call(channel, "Sleep", timeout_s=0.1)
+        await call(channel, "Hang", timeout_s=0.1)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert await call(channel, "Echo", b"a") == b"aa"
 
@@ -150,7 +150,7 @@ async def test_who_does_not_speak_http2_is_hung_up_on(path: str, channel: grpc.a
 
 
 ECHO = literal(":path", "/t.S/Echo")
-SLEEP = literal(":path", "/t.S/Sleep")
+SLEEP = literal(":path", "/t.S/Hang")
 HELLO = PREFACE + frame(Kind.SETTINGS, 0, 0)
 
 

@@ -16,6 +16,8 @@ import uvloop
 from pykubelet.net.http.proxy import ANSWER_BYTES, MUCH, Backend, open_backend, proxy_upgrade
 from pykubelet.net.http.server import HEAD_BYTES, Answer, HttpServer, Request, Response, ServedConnection
 
+pytestmark = pytest.mark.virtual_time
+
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 
 
@@ -143,13 +145,19 @@ def test_one_may_leave_in_the_middle(factory: Callable[[], asyncio.AbstractEvent
 
     async def leave() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, trouble: troubles.append(trouble))
-        async with await asyncio.start_server(_say(BITS), "127.0.0.1", 0) as server:
+        ended = asyncio.Event()
+
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await _say(BITS)(reader, writer)
+            ended.set()
+
+        async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
             backend = await _backend(server)
             heard = 0
             while heard <= MUCH:
                 heard += len(await backend.read())
             backend.writer.transport.abort()
-            await asyncio.sleep(0.02)
+            await ended.wait()
 
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(leave())

@@ -26,6 +26,8 @@ from pykubelet.net.http.server import (
     text,
 )
 
+pytestmark = pytest.mark.virtual_time
+
 
 def route(request: Request) -> Response:
     if request.path == "/boom":

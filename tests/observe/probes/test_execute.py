@@ -62,9 +62,10 @@ async def run_container(cri: CriClient) -> str:
     return made
 
 
-def answering(exit_code: int, stdout: bytes = b"", stderr: bytes = b"", delay_s: float = 0.0) -> Any:
+def answering(exit_code: int, stdout: bytes = b"", stderr: bytes = b"", *, hangs: bool = False) -> Any:
     async def handle(_container: FakeContainer, _command: list[str]) -> pb.ExecSyncResponse:
-        await asyncio.sleep(delay_s)
+        if hangs:
+            await asyncio.get_running_loop().create_future()
         return pb.ExecSyncResponse(exit_code=exit_code, stdout=stdout, stderr=stderr)
 
     return handle
@@ -104,7 +105,7 @@ async def test_of_a_commands_output_10_kib_are_kept(fake: FakeRuntime, cri: CriC
 
 async def test_a_command_that_takes_too_long_fails(fake: FakeRuntime, cri: CriClient) -> None:
     made = await run_container(cri)
-    fake.exec_handler = answering(0, delay_s=30)
+    fake.exec_handler = answering(0, hangs=True)
     outcome = await ContainerProber(cri).probe(ask({"exec": {"command": ["sh", "-c", 'echo "a"']}}, made))
     assert outcome.verdict is ProbeVerdict.FAILURE
     assert outcome.output == 'command timed out: "sh -c echo \\"a\\"" timed out after 1s'

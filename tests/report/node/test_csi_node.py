@@ -25,6 +25,8 @@ from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.report.node.csi_node import CSI_DRIVERS, CSI_NODES, CsiNodeKeeper
 from pykubelet.testing.kubeapi.fake import FakeApiServer
 
+pytestmark = pytest.mark.virtual_time
+
 
 async def test_a_driver_is_asked_again_as_often_as_it_wants() -> None:
     with TemporaryDirectory(prefix="csi-") as made:  # a socket's path is at most 107 bytes long

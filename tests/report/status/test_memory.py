@@ -191,6 +191,7 @@ async def test_of_an_init_container_removed_meanwhile_only_is_reported_that_it_s
         assert "Unable to get init container status" in init.state.terminated.message
 
 
+@pytest.mark.virtual_time
 async def test_a_pod_that_ended_stays_as_it_was(tmp_path: Path) -> None:
     pod = make_pod(restartPolicy="Never")
     async with agent(tmp_path / "s") as now:
@@ -392,6 +393,7 @@ async def test_a_disk_that_does_not_answer_holds_back_no_news(tmp_path: Path) ->
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
 
 
+@pytest.mark.virtual_time
 async def test_what_could_not_be_kept_is_kept_at_the_next_full_look(tmp_path: Path) -> None:
     path, pod = tmp_path / "s", make_pod()
     async with agent(path, flight=SingleFlight("test")) as now:

@@ -145,20 +145,24 @@ class FakeRuntime(FakeHandles):
     async def _cri_events(self, _request: Any, _context: Any) -> AsyncIterator[pb.ContainerEventResponse]:
         queue: asyncio.Queue[pb.ContainerEventResponse] = asyncio.Queue()
         self._subscribers.cri.add(queue)
+        self.changed()
         try:
             while True:
                 yield await queue.get()
         finally:
             self._subscribers.cri.discard(queue)
+            self.changed()
 
     async def _containerd_events(self, _request: Any, _context: Any) -> AsyncIterator[events_pb2.Envelope]:
         queue: asyncio.Queue[events_pb2.Envelope] = asyncio.Queue()
         self._subscribers.containerd.add(queue)
+        self.changed()
         try:
             while True:
                 yield await queue.get()
         finally:
             self._subscribers.containerd.discard(queue)
+            self.changed()
 
 
 def _serialize(message: Any) -> bytes:

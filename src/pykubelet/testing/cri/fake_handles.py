@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,7 @@ class FakeHandles(FakeAnswers):
         self.records = True
         self.calls: list[Call] = []
         self._faults: list[RuntimeFault] = []
+        self._waiting: set[asyncio.Event] = set()
 
     @abstractmethod
     def connect(self, timeout_s: float = 120.0) -> CriClient:
@@ -92,6 +94,22 @@ class FakeHandles(FakeAnswers):
         """The recorded calls of one method, oldest first."""
         return [call for call in self.calls if call.method == method]
 
+    async def wait_for(self, condition: Callable[[], object]) -> None:
+        """Wait until a condition on calls or subscribers is true."""
+        changed = asyncio.Event()
+        self._waiting.add(changed)
+        try:
+            while not condition():
+                await changed.wait()
+                changed.clear()
+        finally:
+            self._waiting.discard(changed)
+
+    def changed(self) -> None:
+        """Let `wait_for` look again."""
+        for waiting in self._waiting:
+            waiting.set()
+
     def find(self, name: str, pod: str = "") -> FakeContainer | None:
         """The newest instance of a container by name, in the pod with this name or UID if given; None if there is none."""
         for container in reversed(self.state.containers.values()):
@@ -113,6 +131,7 @@ class FakeHandles(FakeAnswers):
             return await answer(request)
         pod = self._pod_of(request)
         self.calls.append(Call(method, request, pod[0], traceparent))
+        self.changed()
         fault = self._fault_for(method, pod)
         if fault is not None and not fault.after:
             await self._suffer(fault)

@@ -133,6 +133,7 @@ class MemoryStream:
     def fail(self, error: RpcError) -> None:
         self.end = self.end or error
         self._channel.streams.discard(self)
+        self._channel.runtime.changed()
         self._wakeup.set()
 
     def close(self) -> None:
@@ -143,7 +144,7 @@ class MemoryChannel:
     """The way to the runtime (`net.grpc.channel.Channel`)."""
 
     def __init__(self, runtime: MemoryRuntime) -> None:
-        self._runtime = runtime
+        self.runtime = runtime
         self._lost = asyncio.Event()
         self._waiting: set[asyncio.Future[bytes]] = set()
         self.streams: set[MemoryStream] = set()
@@ -161,7 +162,7 @@ class MemoryChannel:
         traceparent = fields[-_TRACEPARENT_SIZE:].decode()
         waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting.add(waiting)
-        child = self._runtime.supervisor.start_child(
+        child = self.runtime.supervisor.start_child(
             f"call-{method.decode()}", _carry(serve(message, traceparent), waiting)
         )
         try:
@@ -177,14 +178,15 @@ class MemoryChannel:
     async def stream(self, method: bytes, message: bytes) -> MemoryStream:
         self._connected(b"Version")
         stream = MemoryStream(self, method.decode())
-        if not self._runtime.streams(stream.method):
+        if not self.runtime.streams(stream.method):
             stream.fail(RpcError(Code.UNIMPLEMENTED, f"unknown method {method.decode()}"))
             return stream
         self.streams.add(stream)
+        self.runtime.changed()
         return stream
 
     def _connected(self, method: bytes) -> Serve:
-        runtime = self._runtime
+        runtime = self.runtime
         if not runtime.is_up:
             raise RpcError(Code.UNAVAILABLE, f"connection error: dial unix {runtime.path}: no such file or directory")
         runtime.channels.add(self)
@@ -201,7 +203,7 @@ class MemoryChannel:
         self._break(RpcError(Code.CANCELED, "grpc: the client connection is closing"))
 
     def _break(self, error: RpcError) -> None:
-        self._runtime.channels.discard(self)
+        self.runtime.channels.discard(self)
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_exception(error)
