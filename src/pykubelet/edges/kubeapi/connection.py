@@ -1,7 +1,7 @@
 """HTTP/1.1 to one API server: requests, streams, and reused connections.
 
 Owns: the pool of idle connections, and the translation of every failure and every error status to ApiError. Of the Kubernetes
-objects it knows only `Status`. Why not a library: docs/decisions/0017-http-client-of-our-own.md and
+objects it knows only `Status`. Why not a library: docs/decisions/0043-the-http-client-stays-for-memory.md and
 0027-httptools-parses-http.md.
 
 Source: the Kubernetes documentation "Kubernetes API Concepts"; RFC 9112.
