@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any, NewType, TypeVar, get_args, get_origin, get_type_hints
 
@@ -63,13 +65,41 @@ def test_an_impure_import_in_a_pure_module_is_found() -> None:
 
 
 def test_the_table_of_cells_names_the_one_writer_of_each() -> None:
-    page = (Path(__file__).parents[1] / "ARCHITECTURE.md").read_text()
-    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
-    listed = {row[0].strip("| `"): row[2] for row in rows if len(row) == 4}
+    listed = {name: row[1] for name, row in cells_of_page().items()}
     slots = all_slots()
     assert {slot.cell.name: slot.owner for slot in slots} == listed
     packages = {f"{path.parent.name}/{path.name}" for path in SRC.glob("*/*") if path.is_dir()}
     assert {slot.owner for slot in slots} <= packages
+
+
+def cells_of_page() -> dict[str, list[str]]:
+    """The rows of the table of cells: value, writer and readers by name."""
+    page = (Path(__file__).parents[1] / "ARCHITECTURE.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    return {row[0].strip("`"): row[1:] for row in rows if len(row) == 4}
+
+
+@cache
+def readers() -> dict[str, set[str]]:
+    """By type of cell, the packages that take one, written as in the table. app only connects cells, so it is left out."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for layer in ("desired", "act", "observe", "report", "edges", "serve"):
+        for path in (SRC / layer).rglob("*.py"):
+            package = "/".join(path.relative_to(SRC).parts[:2])
+            for kind in re.findall(r"\b(?:Lazy)?Cell\[(\w+)\]", path.read_text()):
+                found[kind].add(package)
+    return found
+
+
+def test_the_table_of_cells_names_the_readers_of_each() -> None:
+    """By the types of the cells they take: a layer alone stands for all its packages, and the writer may read its own."""
+    kinds = {slot.cell.name: (type(slot.cell.get()).__name__, slot.owner) for slot in all_slots()}
+    for cell, (_, _, text) in cells_of_page().items():
+        kind, owner = kinds[cell]
+        listed, found = set(text.split(", ")) - {"app"}, readers()[kind]
+        missing = [reader for reader in found if reader != owner and not {reader, reader.partition("/")[0]} & listed]
+        gone = [name for name in listed if not any(f"{reader}/".startswith(f"{name}/") for reader in found)]
+        assert (missing, gone) == ([], []), cell
 
 
 def all_slots() -> list[Slot[Any] | LazySlot[Any]]:
