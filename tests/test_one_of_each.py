@@ -196,10 +196,18 @@ def nodes_of(text: str) -> list[ast.AST]:
 
 
 @cache
-def modules() -> dict[str, list[ast.AST]]:
-    """What the modules of the product are made of, by their path below the package."""
-    paths = [path for path in SRC.rglob("*.py") if not path.name.endswith("_pb2.py")]
-    return {path.relative_to(SRC).as_posix(): nodes_of(path.read_text()) for path in paths}
+def places() -> dict[str, list[tuple[str, int]]]:
+    """Where in the product each `Single` finds something: paths below the package, and lines.
+
+    No syntax tree is kept: with a million objects more, each collection of garbage by a later test of this process takes a second.
+    """
+    found: dict[str, list[tuple[str, int]]] = {single.name: [] for single in SINGLES}
+    for path in SRC.rglob("*.py"):
+        if not path.name.endswith("_pb2.py"):
+            nodes, name = nodes_of(path.read_text()), path.relative_to(SRC).as_posix()
+            for single in SINGLES:
+                found[single.name] += [(name, line) for line in lines(single, nodes)]
+    return found
 
 
 def lines(single: Single, nodes: list[ast.AST]) -> list[int]:
@@ -208,8 +216,7 @@ def lines(single: Single, nodes: list[ast.AST]) -> list[int]:
 
 @pytest.mark.parametrize("single", SINGLES, ids=lambda single: single.name)
 def test_nothing_is_written_a_second_time(single: Single) -> None:
-    others = {path: nodes for path, nodes in modules().items() if not path.startswith(single.homes)}
-    copies = [f"{path}:{line}" for path, nodes in others.items() for line in lines(single, nodes)]
+    copies = [f"{path}:{line}" for path, line in places()[single.name] if not path.startswith(single.homes)]
     assert copies == [], f"use {single.instead}"
 
 
