@@ -14,8 +14,10 @@ from support.samples import CHECKS, samples
 
 CHECKOUT = Path(__file__).parents[1]
 PAGES = [CHECKOUT / "CONTRIBUTING.md", CHECKOUT / "SECURITY.md", *sorted((CHECKOUT / "docs/recipes").glob("*.md"))]
+#: All pages of the checkout, in which links are checked.
+LINKED = [*sorted(CHECKOUT.glob("*.md")), CHECKOUT / "bench/README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
 _FILE = re.compile(r"`((?:\w+/)+\w+\.(?:py|txt|yaml|md))`")
-_LINK = re.compile(r"\]\(([^)#\s]+)")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
 RECIPES = sorted((CHECKOUT / "docs/recipes").glob("*.md"))
 #: A name of our code: with an underscore, in capitals, or in camel case.
 _NAME = re.compile(r"`([A-Za-z_]\w*_\w+|[A-Z][A-Z_]{2,}|[A-Z][a-z]+[A-Z]\w+)(?:\([^`]*\))?`")
@@ -29,10 +31,22 @@ def test_files_of_recipes_exist(page: Path) -> None:
     assert sorted(name for name in named if not any((root / name).exists() for root in roots)) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
-def test_links_of_guides_lead_somewhere(page: Path) -> None:
-    links = [link for link in _LINK.findall(page.read_text()) if "://" not in link]
-    assert [link for link in links if not (page.parent / link).exists()] == []
+@pytest.mark.parametrize("page", LINKED, ids=[str(page.relative_to(CHECKOUT)) for page in LINKED])
+def test_links_lead_to_pages_and_headings_that_exist(page: Path) -> None:
+    missing = []
+    for link in _LINK.findall(page.read_text()):
+        name, _, heading = link.partition("#")
+        target = page.parent / name if name else page
+        if "://" not in link and (not target.exists() or (heading and heading not in headings_of(target))):
+            missing.append(link)
+    assert missing == []
+
+
+@cache
+def headings_of(page: Path) -> frozenset[str]:
+    """As links name them: in lower case, with dashes for spaces, and without punctuation."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return frozenset(re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles)
 
 
 def test_the_guide_links_every_recipe() -> None:
