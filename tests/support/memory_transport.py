@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Self, cast
 
+from pykubelet.testing.ordered import OrderedSet
+
 #: Of a TCP connection, address and port; of a unix socket, the path, and "" at the client's end.
 Address = tuple[str, int] | str
 
@@ -30,7 +32,7 @@ class MemoryServer:
         self._tls = tls
         self._forget = forget
         self.sockets: tuple[socket.socket, ...] = ()
-        self._transports: set[MemoryTransport] = set()
+        self._transports: OrderedSet[MemoryTransport] = OrderedSet()
 
     async def connect(
         self, loop: asyncio.AbstractEventLoop, ours: Address, make: Callable[[], Any], options: dict[str, Any]

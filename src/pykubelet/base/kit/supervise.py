@@ -24,7 +24,7 @@ class Supervisor:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order in which they were started
         self._failed: asyncio.Event = asyncio.Event()
         self._failure: BaseException | None = None
 
@@ -58,19 +58,20 @@ class Supervisor:
     async def stop(self, *, but: str = "") -> None:
         """Cancel all tasks, `but` one by its name, and wait for them to end."""
         current = asyncio.current_task()
-        left = {task for task in self._tasks if task is not current and task.get_name() != but}
+        left = [task for task in self._tasks if task is not current and task.get_name() != but]
         while left:
             for task in left:
                 task.cancel()
-            ended, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
+            ended, _ = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
             await asyncio.gather(*ended, return_exceptions=True)  # errors were reported where they were awaited
+            left = [task for task in left if task not in ended]
             for task in left:
                 log.warning("a task does not end when cancelled; cancelling it again", task=task.get_name())
 
     def _start(self, name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task
 
     def _root_ended(self, task: asyncio.Task[None]) -> None:

@@ -33,6 +33,7 @@ from pykubelet.testing.cri.fake_answers import FakeConditions, FakeFeatures, Reg
 from pykubelet.testing.cri.fake_events import cri_event, envelopes
 from pykubelet.testing.cri.fake_handles import Call, FakeHandles, RuntimeFault
 from pykubelet.testing.cri.fake_state import FakeImage, FakeSandbox, Refused
+from pykubelet.testing.ordered import OrderedSet
 
 __all__ = ["Call", "FakeConditions", "FakeFeatures", "FakeImage", "FakeRuntime", "RegistryAuth", "RuntimeFault"]
 
@@ -41,8 +42,8 @@ _STATUS = {code: getattr(grpc.StatusCode, "CANCELLED" if code.name == "CANCELED"
 
 @dataclass(slots=True)
 class _Subscribers:
-    cri: set[asyncio.Queue[pb.ContainerEventResponse]] = field(default_factory=set)
-    containerd: set[asyncio.Queue[events_pb2.Envelope]] = field(default_factory=set)
+    cri: OrderedSet[asyncio.Queue[pb.ContainerEventResponse]] = field(default_factory=OrderedSet)
+    containerd: OrderedSet[asyncio.Queue[events_pb2.Envelope]] = field(default_factory=OrderedSet)
 
 
 class FakeRuntime(FakeHandles):

@@ -18,6 +18,7 @@ from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.testing.cri.fake_answers import Answer, FakeAnswers, FakeFeatures
 from pykubelet.testing.cri.fake_state import FakeContainer, FakeImage, Notify, Refused
+from pykubelet.testing.ordered import OrderedSet
 
 
 @dataclass(slots=True)
@@ -60,7 +61,7 @@ class FakeHandles(FakeAnswers):
         self.records = True
         self.calls: list[Call] = []
         self._faults: list[RuntimeFault] = []
-        self._waiting: set[asyncio.Event] = set()
+        self._waiting: OrderedSet[asyncio.Event] = OrderedSet()
 
     @abstractmethod
     def connect(self, timeout_s: float = 120.0) -> CriClient:

@@ -24,6 +24,7 @@ from pykubelet.testing.cri.fake_answers import FakeFeatures
 from pykubelet.testing.cri.fake_events import cri_event, envelopes
 from pykubelet.testing.cri.fake_handles import FakeHandles
 from pykubelet.testing.cri.fake_state import FakeSandbox, Refused
+from pykubelet.testing.ordered import OrderedSet
 
 SUBSCRIBE, CRI_EVENTS = "Subscribe", "GetContainerEvents"
 #: Takes a message and the caller's span.
@@ -37,7 +38,7 @@ class MemoryRuntime(FakeHandles):
     def __init__(self, path: str, clock: Clock, features: FakeFeatures | None = None) -> None:
         super().__init__(path, clock, features, self._notify)
         self.counted: Counter[str] = Counter()
-        self.channels: set[MemoryChannel] = set()
+        self.channels: OrderedSet[MemoryChannel] = OrderedSet()
         self.is_up = False
         self._starts = 0
         self.supervisor = Supervisor("memory-runtime")
@@ -146,8 +147,8 @@ class MemoryChannel:
     def __init__(self, runtime: MemoryRuntime) -> None:
         self.runtime = runtime
         self._lost = asyncio.Event()
-        self._waiting: set[asyncio.Future[bytes]] = set()
-        self.streams: set[MemoryStream] = set()
+        self._waiting: OrderedSet[asyncio.Future[bytes]] = OrderedSet()
+        self.streams: OrderedSet[MemoryStream] = OrderedSet()
 
     def method(self, path: str, metadata: tuple[tuple[str, str], ...] = ()) -> bytes:
         return path.rpartition("/")[2].encode()

@@ -29,6 +29,7 @@ from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, Pem
 from pykubelet.testing.kubeapi.fake_patch import Json
 from pykubelet.testing.kubeapi.fake_store import Change, ResourcePath, Store, covers, parse_resource_path
+from pykubelet.testing.ordered import OrderedSet
 
 _DECODE = msgspec.json.decode
 _ENCODE = msgspec.json.encode
@@ -105,7 +106,7 @@ class FakeApiServer:
         self.port = 0
         self._tls = tls
         self._ca = ca
-        self._watches: set[_Watch] = set()
+        self._watches: OrderedSet[_Watch] = OrderedSet()
         self._opened = asyncio.Event()
         self._hanging = asyncio.Event()
         self._runner: web.AppRunner | None = None

@@ -21,6 +21,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.testing.kubeapi.fake_patch import Json, PatchError, json_patch, merge, strategic
+from pykubelet.testing.ordered import OrderedSet
 
 _KINDS = {
     "pods": "Pod",
@@ -103,7 +104,7 @@ class Store:
     version: int = 1000
     #: For names and UIDs: the same ones after `random.seed`.
     numbers: Random = field(default_factory=lambda: Random(random.getrandbits(64)))
-    wakeups: set[asyncio.Event] = field(default_factory=set)
+    wakeups: OrderedSet[asyncio.Event] = field(default_factory=OrderedSet)
     #: Status fields that are dropped, to simulate an older server that does not know them.
     unknown: frozenset[str] = frozenset()
     #: Whether the limit of a driver in a CSINode cannot be changed, as before Kubernetes 1.34.
