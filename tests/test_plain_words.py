@@ -19,7 +19,7 @@ ALLOWED = re.compile(r"\bin turn\b|\bturns? (?:on|off)\b|\bnobody:[x/]|User nobo
 #: Folders and documents that are held to this.
 CHECKED = (
     "src/pykubelet", "tests", "bench", "tools", "debian", "docs", "examples", "Makefile",
-    "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md",
+    "README.md", "ARCHITECTURE.md", "SCOPE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md",
 )  # fmt: skip
 #: This module lists the words.
 EXEMPT = ("tests/test_plain_words.py",)

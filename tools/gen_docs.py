@@ -1,7 +1,7 @@
 """Generates the reference pages of the documentation site from the code, and lays out the site's folder for MkDocs.
 
 Pages: flags, fields of KubeletConfiguration, HTTP endpoints, metrics, Events. Everything else on the site is `docs/`,
-README, ARCHITECTURE, CONTRIBUTING, SECURITY and CHANGELOG as they are.
+README, ARCHITECTURE, SCOPE, CONTRIBUTING, SECURITY and CHANGELOG as they are.
 
 Usage: ``python tools/gen_docs.py FOLDER`` (``make docs`` then builds the site from it)
 """
@@ -31,7 +31,7 @@ from pykubelet.serve.endpoints.table import ENDPOINTS
 from pykubelet.serve.metrics.kubelet import MetricsInputs, kubelet_families
 
 CHECKOUT = Path(__file__).parents[1]
-PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
+PAGES = ("ARCHITECTURE.md", "SCOPE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 GENERATED = "This page is generated from the code by `make docs`.\n\n"
 
 
