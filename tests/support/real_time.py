@@ -26,6 +26,7 @@ DOUBLES = f"{ROOT}/src/pykubelet/testing/"
 LARGER = frozenset({"integration", "cluster", "ten", "vm", "crash"})
 #: Files that may sleep in unit tests, with the reason.
 ALLOWED = {
+    "csi_local/test_crashes.py": "mount(8) may outlive the driver that was killed",
     "desired/sources/test_file.py": "the kernel's dates and notifications of files",
     "edges/cri/test_contract.py": "the same test polls a real containerd",
     "edges/host/test_dead_sockets.py": "the kernel has no event for a thread that waits for a disk",
@@ -39,8 +40,9 @@ ALLOWED = {
     "report/status/test_memory.py": "a disk that is slow, in a thread",
     "serve/test_debug.py": "profiles of an event loop that does not go on",
     "serve/test_health.py": "ports and sockets of other programs are tried again in real time",
-    "support/drivers.py": "the log of a driver that is a process of its own",
     "src/pykubelet/testing/cri/fake_answers.py": "a program that runs for some time, on a grpcio server",
+    "support/drivers.py": "the log of a driver that is a process of its own",
+    "support/fake_systemd.py": "a bus that is busy for a moment, in a thread",
 }
 
 
