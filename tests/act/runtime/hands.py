@@ -13,9 +13,10 @@ from support.virtual_time import virtual_clock
 
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox, SandboxCells, Sandboxes
-from pykubelet.act.runtime.lifecycle.start import ContainerFiles, ContainerStarter, SandboxEnded, Unstarted
+from pykubelet.act.runtime.lifecycle.start import ContainerFiles, ContainerStarter, SandboxEnded
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderSettings
+from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell, make_cell
 from pykubelet.base.kit.clock import Clock
@@ -45,21 +46,29 @@ class Hands:
     flight: SingleFlight
 
     async def sandbox(self, of: Pod) -> Sandbox:
-        made = await self.sandboxes.create(of, 0, "/kubepods/x")
-        assert isinstance(made, Sandbox), made
-        return made
+        return await self.sandboxes.create(of, 0, "/kubepods/x")
 
     async def prepare(
         self, of: Pod, container: AnyContainer, home: Sandbox, *instances: ContainerView
-    ) -> ContainerFiles | StartError:
+    ) -> ContainerFiles:
         return await self.starter.prepare(of, container, instances, self.sandboxes.settings(), home.ips)
 
     async def start(
         self, of: Pod, container: AnyContainer, home: Sandbox, *instances: ContainerView
     ) -> ContainerID | StartError:
+        try:
+            with self.starter.reporting(of, container):
+                return await self._start(of, container, home, *instances)
+        except ContainerStartError as error:
+            if error.unstarted is not None:
+                assert error.unstarted in self.fake.state.containers
+            if error.instance is not None:
+                pod_ip = home.ips[0] if home.ips else ""
+                await self.starter.stop_after_failed_hook(of, container, error.instance, pod_ip)
+            return error.value
+
+    async def _start(self, of: Pod, container: AnyContainer, home: Sandbox, *instances: ContainerView) -> ContainerID:
         files = await self.prepare(of, container, home, *instances)
-        if isinstance(files, StartError):
-            return files
         ctx = ContainerContext(
             image_ref=IMAGE,
             restart_count=files.restart_count,
@@ -69,16 +78,9 @@ class Hands:
             etc_hosts_host_path=files.etc_hosts,
         )
         made = await self.starter.start(of, container, home, self.sandboxes.settings(), ctx)
-        if isinstance(made, Unstarted):
-            assert made.id in self.fake.state.containers
-            return made.error
-        if isinstance(made, StartError):
-            return made
         assert not isinstance(made, SandboxEnded)
-        error = await self.starter.post_start(of, container, made, home.ips[0] if home.ips else "")
-        if error is not None:
-            await self.starter.stop_after_failed_hook(of, container, made, home.ips[0] if home.ips else "")
-        return error or made
+        await self.starter.post_start(of, container, made, home.ips[0] if home.ips else "")
+        return made
 
     async def started(self, of: Pod, container: AnyContainer, home: Sandbox) -> ContainerID:
         made = await self.start(of, container, home)

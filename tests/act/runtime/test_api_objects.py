@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from act.runtime.failures import refusal
+
 from pykubelet.act.runtime.render.api_objects import (
     environment_objects,
     runtime_handler,
@@ -12,7 +14,7 @@ from pykubelet.act.runtime.render.api_objects import (
     unanswered,
     waits_for_services,
 )
-from pykubelet.act.runtime.render.context import RenderFailure, Unavailable
+from pykubelet.act.runtime.render.context import Unavailable
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import ConfigMap, Pod, RuntimeClass, Secret, Service
 from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present, Unreadable
@@ -90,9 +92,10 @@ def test_variables_of_more_ports_than_a_program_can_have_are_refused() -> None:
     made = service_environment(pod(enableServiceLinks=True), with_services(*two))
     assert isinstance(made, dict) and made["B_PORT_5000_TCP_PORT"] == "5000"
     third = with_services(*two, service("c", "10.0.0.3", {"port": 1}))
-    refused = service_environment(pod(enableServiceLinks=True), third)
-    assert refused == RenderFailure(
-        "the services of the pod's namespace have 10001 ports, and variables are made of 10000 at most: set enableServiceLinks to false"
+    refused = refusal(service_environment, pod(enableServiceLinks=True), third)
+    assert (refused.reason, refused.message) == (
+        "CreateContainerConfigError",
+        "the services of the pod's namespace have 10001 ports, and variables are made of 10000 at most: set enableServiceLinks to false",
     )
     assert service_environment(pod(enableServiceLinks=False), third) == {}
 
@@ -146,20 +149,19 @@ def test_the_handler_of_a_runtime_class() -> None:
     key = ObjectKey(ContentKind.RUNTIME_CLASS, "", "sealed")
     sealed = pod(runtimeClassName="sealed")
 
-    def handler(found: Found) -> str | RenderFailure:
+    def handler(found: Found) -> str:
         return runtime_handler(sealed, Content(True, {key: found}))
 
     assert runtime_handler(pod(), Content(True)) == ""
-    unknown = runtime_handler(sealed, Content())
-    assert isinstance(unknown, RenderFailure) and unknown.message == "nothing knows the RuntimeClass sealed"
+    unknown = refusal(runtime_handler, sealed, Content())
+    assert unknown.message == "nothing knows the RuntimeClass sealed"
     by_manifest = Content(objects={key: Present(RuntimeClass(handler="kata"))}, has_manifests=True)
     assert runtime_handler(sealed, by_manifest) == "kata"
     assert handler(Present(RuntimeClass(handler="kata"))) == "kata"
-    missing = handler(Absent('runtimeclass.node.k8s.io "sealed" not found'))
-    assert isinstance(missing, RenderFailure)
+    missing = refusal(handler, Absent('runtimeclass.node.k8s.io "sealed" not found'))
     assert (missing.reason, missing.message) == (
         "CreatePodSandboxError",
         'runtimeclass.node.k8s.io "sealed" not found',
     )
-    away = handler(Unreadable("no", 1.0))
-    assert isinstance(away, RenderFailure) and away.message == "failed to lookup RuntimeClass sealed: no"
+    away = refusal(handler, Unreadable("no", 1.0))
+    assert away.message == "failed to lookup RuntimeClass sealed: no"

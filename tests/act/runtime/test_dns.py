@@ -3,8 +3,9 @@ from typing import Any
 import pytest
 from act.runtime.rendering import SETTINGS, make_pod
 
-from pykubelet.act.runtime.render.context import RenderError, RenderSettings
+from pykubelet.act.runtime.render.context import RenderSettings
 from pykubelet.act.runtime.render.dns import Resolver, dns_config, parse_resolv_conf, resolv_conf_warnings
+from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
 
@@ -127,16 +128,16 @@ def test_reading_the_host_file(text: str, expected: Resolver) -> None:
 
 
 def test_a_nameserver_without_address_is_an_error() -> None:
-    with pytest.raises(RenderError, match="nameserver list is empty "):
+    with pytest.raises(ContainerStartError, match="nameserver list is empty "):
         parse_resolv_conf("nameserver\n")
-    with pytest.raises(RenderError) as caught:
+    with pytest.raises(ContainerStartError) as caught:
         dns_config(make_pod(), replace(SETTINGS, resolv_conf="nameserver\n"))
     assert caught.value.message == "Encountered error while parsing resolv conf file. Error: nameserver list is empty "
     assert caught.value.reason == "CreatePodSandboxError"
 
 
 def test_an_unreadable_host_file_refuses_the_sandbox() -> None:
-    with pytest.raises(RenderError, match="no such file") as caught:
+    with pytest.raises(ContainerStartError, match="no such file") as caught:
         dns_config(make_pod(), replace(SETTINGS, resolv_conf_error="open /etc/r: no such file or directory"))
     assert caught.value.reason == "CreatePodSandboxError"
 

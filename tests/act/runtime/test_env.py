@@ -13,16 +13,16 @@ from pykubelet.act.runtime.render.context import (
     AnyContainer,
     ApiObjects,
     ContainerContext,
-    RenderFailure,
     RenderSettings,
     Unavailable,
-    errors_as_values,
 )
 from pykubelet.act.runtime.render.env import build_environment
 from pykubelet.act.runtime.render.env_files import UNREADABLE, EnvFile, parse_env_file
+from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api import core
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.arguments import ArgumentSpace
+from pykubelet.base.model.arguments import ArgumentSpace, ArgumentsTooLongError
+from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.placement import Devices
 
@@ -32,9 +32,14 @@ OBJECTS = ApiObjects(
 )
 
 
-@errors_as_values
 def make_environment(pod: core.Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext) -> Any:
-    return build_environment(pod, container, settings, ctx, ArgumentSpace())
+    """The variables, or the error as a value."""
+    try:
+        return build_environment(pod, container, settings, ctx, ArgumentSpace())
+    except ContainerStartError as error:
+        return error.value
+    except ArgumentsTooLongError as error:
+        return StartError("CreateContainerConfigError", str(error))
 
 
 def environment(env: list[dict[str, Any]], ctx: ContainerContext = CONTEXT, env_from: Any = (), **spec: Any) -> Any:
@@ -44,7 +49,7 @@ def environment(env: list[dict[str, Any]], ctx: ContainerContext = CONTEXT, env_
 
 
 def refused(result: Any) -> str:
-    assert isinstance(result, RenderFailure)
+    assert isinstance(result, StartError)
     assert result.reason == "CreateContainerConfigError"
     return result.message
 

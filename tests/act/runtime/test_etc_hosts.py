@@ -1,9 +1,9 @@
 from typing import Any
 
 import pytest
+from act.runtime.failures import refusal
 from act.runtime.rendering import SETTINGS, make_pod
 
-from pykubelet.act.runtime.render.context import RenderFailure, errors_as_values
 from pykubelet.act.runtime.render.etc_hosts import PodName, etc_hosts_content, name_pod
 
 LOCAL = (
@@ -62,8 +62,7 @@ def test_names(metadata: dict[str, Any], spec: dict[str, Any], expected: PodName
     ],
 )
 def test_names_that_cannot_be(spec: dict[str, Any], message: str) -> None:
-    result = errors_as_values(name_pod)(make_pod(**spec), SETTINGS.cluster_domain)
-    assert isinstance(result, RenderFailure)
+    result = refusal(name_pod, make_pod(**spec), SETTINGS.cluster_domain)
     assert message in result.message
     assert result.reason == "CreateContainerConfigError"
 

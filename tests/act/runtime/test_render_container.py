@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from act.runtime.failures import refusal
 from act.runtime.rendering import CONTEXT, GIB, NODE, SETTINGS, make_container, make_pod
 from google.protobuf.json_format import MessageToDict
 
@@ -9,7 +10,6 @@ from pykubelet.act.runtime.render.context import (
     ApiObjects,
     ContainerContext,
     IDMapping,
-    RenderFailure,
     RenderSettings,
     SandboxContext,
     UserNamespace,
@@ -17,6 +17,7 @@ from pykubelet.act.runtime.render.context import (
 from pykubelet.act.runtime.render.render_container import log_path, render_container
 from pykubelet.base.api import core
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.node import HandlerFeatures
 from pykubelet.base.model.placement import CpuSet, Devices
@@ -191,9 +192,7 @@ def render(
     settings: RenderSettings = FULL_SETTINGS,
     ctx: ContainerContext = FULL_CONTEXT,
 ) -> cri_pb2.ContainerConfig:
-    config = render_container(pod, container, settings, ctx)
-    assert not isinstance(config, RenderFailure), config
-    return config
+    return render_container(pod, container, settings, ctx)
 
 
 def test_a_container_with_everything() -> None:
@@ -235,8 +234,8 @@ def test_secrets_may_hold_any_bytes_but_commands_not() -> None:
     quiet = make_container(env=env)
     assert render(make_pod(quiet), quiet, SETTINGS, ctx).envs[0].value == b"\xff\x00"
     loud = make_container(env=env, args=["$(X)"])
-    result = render_container(make_pod(loud), loud, SETTINGS, ctx)
-    assert result == RenderFailure("string field contains invalid UTF-8", "CreateContainerError")
+    result = refusal(render_container, make_pod(loud), loud, SETTINGS, ctx)
+    assert result == StartError("CreateContainerError", "string field contains invalid UTF-8")
 
 
 @pytest.mark.parametrize(
@@ -267,10 +266,9 @@ def test_secrets_may_hold_any_bytes_but_commands_not() -> None:
         ),
     ],
 )
-def test_refusals_are_values(fields: dict[str, Any], spec: dict[str, Any], message: str) -> None:
+def test_refusals(fields: dict[str, Any], spec: dict[str, Any], message: str) -> None:
     container = make_container(**fields)
     ctx = replace(CONTEXT, mounts={"x": MountedVolume("x", "kubernetes.io/empty-dir", "/v")} if "env" in fields else {})
-    result = render_container(make_pod(container, **spec), container, SETTINGS, ctx)
-    assert isinstance(result, RenderFailure)
+    result = refusal(render_container, make_pod(container, **spec), container, SETTINGS, ctx)
     assert message in result.message
     assert result.reason == "CreateContainerConfigError"

@@ -2,18 +2,19 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from act.runtime.failures import refusal
 from act.runtime.rendering import CONTEXT, SETTINGS, make_container, make_pod
 
 from pykubelet.act.runtime.render.context import (
     ContainerContext,
     ImageVolume,
-    RenderError,
-    RenderFailure,
     RenderSettings,
     SandboxContext,
 )
 from pykubelet.act.runtime.render.render_mounts import container_devices, container_mounts, relative_sub_paths
+from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.node import HandlerFeatures
 from pykubelet.base.model.placement import DeviceMount, DeviceNode, Devices
@@ -39,7 +40,7 @@ def mounts(
 
 def sub_paths(
     *volume_mounts: dict[str, Any], ctx: ContainerContext = MOUNTED, env: Iterable[dict[str, Any]] = ()
-) -> dict[int, str] | RenderFailure:
+) -> dict[int, str]:
     container = make_container(volumeMounts=list(volume_mounts), env=list(env))
     return relative_sub_paths(make_pod(container), container, SETTINGS, ctx)
 
@@ -107,7 +108,7 @@ def test_recursive_read_only() -> None:
     ],
 )
 def test_recursive_read_only_refusals(mode: str, ctx: ContainerContext, fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(RenderError) as caught:
+    with pytest.raises(ContainerStartError) as caught:
         rro(mode, ctx, **fields)
     assert caught.value.message == f"failed to resolve recursive read-only mode: {message}"
 
@@ -125,7 +126,7 @@ def test_recursive_read_only_refusals(mode: str, ctx: ContainerContext, fields: 
     ],
 )
 def test_refusals(mount: dict[str, Any], message: str) -> None:
-    with pytest.raises(RenderError) as caught:
+    with pytest.raises(ContainerStartError) as caught:
         mounts(mount)
     assert caught.value.message == message
 
@@ -156,8 +157,8 @@ def test_sub_paths_are_asked_for_by_index() -> None:
     ],
 )
 def test_sub_paths_that_lead_out(mount: dict[str, Any], message: str) -> None:
-    result = sub_paths({"name": "data", "mountPath": "/a", **mount}, env=[{"name": "UP", "value": ".."}])
-    assert result == RenderFailure(message)
+    result = refusal(sub_paths, {"name": "data", "mountPath": "/a", **mount}, env=[{"name": "UP", "value": ".."}])
+    assert result == StartError("CreateContainerConfigError", message)
 
 
 def test_sub_path_names_may_have_dots() -> None:
@@ -192,17 +193,6 @@ def test_image_volumes() -> None:
     assert sub_paths({"name": "models", "mountPath": "/m", "subPath": "small"}, ctx=ctx) == {}
 
 
-def test_an_image_volume_that_could_not_be_pulled() -> None:
-    failed = {name: ImageVolume(error=RenderFailure(f"no {name}", "ErrImagePull")) for name in ("a", "b")}
-    with pytest.raises(RenderError) as caught:
-        mounts(
-            {"name": "a", "mountPath": "/a"},
-            {"name": "b", "mountPath": "/b"},
-            ctx=replace(MOUNTED, image_volumes=failed),
-        )
-    assert (caught.value.reason, caught.value.message) == ("ErrImagePull", "no b")
-
-
 def test_devices_come_first() -> None:
     devices = Devices(
         nodes=(DeviceNode("/dev/gpu0", "/dev/gpu0", "rw"),), mounts=(DeviceMount("/lib/gpu", "/lib/gpu", True),)
@@ -227,6 +217,6 @@ def test_devices_come_first() -> None:
     ],
 )
 def test_device_refusals(device: dict[str, str], message: str) -> None:
-    with pytest.raises(RenderError) as caught:
+    with pytest.raises(ContainerStartError) as caught:
         container_devices(make_container(volumeDevices=[device]), MOUNTED)
     assert caught.value.message == message

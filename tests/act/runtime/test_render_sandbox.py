@@ -1,9 +1,10 @@
 from typing import Any
 
 import pytest
+from act.runtime.failures import refusal
 from act.runtime.rendering import SETTINGS, make_container, make_pod
 
-from pykubelet.act.runtime.render.context import RenderFailure, RenderSettings, SandboxContext
+from pykubelet.act.runtime.render.context import RenderSettings, SandboxContext
 from pykubelet.act.runtime.render.render_sandbox import port_mappings, render_sandbox
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
@@ -13,9 +14,7 @@ PLAIN = SandboxContext()
 
 
 def render(pod: Pod, ctx: SandboxContext = PLAIN, settings: RenderSettings = SETTINGS) -> cri_pb2.PodSandboxConfig:
-    config = render_sandbox(pod, settings, ctx)
-    assert not isinstance(config, RenderFailure)
-    return config
+    return render_sandbox(pod, settings, ctx)
 
 
 def test_who_and_where() -> None:
@@ -39,8 +38,7 @@ def test_hostnames() -> None:
 
 def test_a_level_that_selinux_does_not_have_is_refused_where_it_is_enabled() -> None:
     pod = make_pod(make_container(), securityContext={"seLinuxOptions": {"level": 's0",x="'}})
-    failure = render_sandbox(pod, replace(SETTINGS, selinux_enabled=True), PLAIN)
-    assert isinstance(failure, RenderFailure)
+    failure = refusal(render_sandbox, pod, replace(SETTINGS, selinux_enabled=True), PLAIN)
     assert failure.message.startswith("securityContext.seLinuxOptions.level: Invalid value: ")
     render(pod)
 
@@ -119,7 +117,6 @@ def test_of_equal_ports_the_first_counts(ports: list[dict[str, Any]], kept: list
     ],
 )
 def test_refusals(spec: dict[str, Any], settings: RenderSettings, message: str) -> None:
-    result = render_sandbox(make_pod(**spec), settings, SandboxContext())
-    assert isinstance(result, RenderFailure)
+    result = refusal(render_sandbox, make_pod(**spec), settings, SandboxContext())
     assert message in result.message
     assert result.reason == "CreatePodSandboxError"

@@ -11,7 +11,7 @@ from act.runtime.rendering import GIB, SETTINGS, make_container, make_pod
 from testbed import host, images
 from testbed.private_runtime import Testbed
 
-from pykubelet.act.runtime.render.context import ContainerContext, RenderFailure, SandboxContext
+from pykubelet.act.runtime.render.context import ContainerContext, SandboxContext
 from pykubelet.act.runtime.render.etc_hosts import etc_hosts_content
 from pykubelet.act.runtime.render.render_container import render_container
 from pykubelet.act.runtime.render.render_sandbox import render_sandbox
@@ -87,7 +87,6 @@ async def test_a_pod_sees_what_its_spec_requests(testbed: Testbed, client: CriCl
     )
     sandbox_ctx = SandboxContext(cgroup_parent=parent)
     sandbox_config = render_sandbox(pod, settings, sandbox_ctx)
-    assert not isinstance(sandbox_config, RenderFailure)
     os.makedirs(f"{sandbox_config.log_directory}/app")
     data, hosts, message = tmp_path / "data", tmp_path / "etc-hosts", tmp_path / "message"
     data.mkdir()
@@ -111,7 +110,6 @@ async def test_a_pod_sees_what_its_spec_requests(testbed: Testbed, client: CriCl
             termination_log_host_path=str(message),
         )
         config = render_container(pod, APP, settings, ctx)
-        assert not isinstance(config, RenderFailure)
         container = await client.create_container(sandbox, config, sandbox_config)
         await client.start_container(container)
         answers = {}

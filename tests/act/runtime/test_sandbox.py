@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from act.pods.scenes import REF, pod
+from act.runtime.failures import refusal_of
 from act.runtime.hands import hands
 
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
@@ -57,14 +58,14 @@ async def test_it_gives_up_when_all_names_are_held(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         for attempt in range(10):
             h.fake.state.reserved[f"web_shop_uid-1_{attempt}"] = "half-made"
-        made = await h.sandboxes.create(pod(), 0, "")
+        made = await refusal_of(h.sandboxes.create(pod(), 0, ""))
         assert made == StartError("CreatePodSandboxError", "the runtime holds the names of attempts 0 to 4")
 
 
 async def test_what_the_runtime_answers_is_reported(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         h.fake.inject(RuntimeFault("RunPodSandbox", code=CriCode.UNKNOWN, message="no network"))
-        made = await h.sandboxes.create(pod(), 0, "")
+        made = await refusal_of(h.sandboxes.create(pod(), 0, ""))
         assert made == StartError("CreatePodSandboxError", "rpc error: code = Unknown desc = no network")
         message = "Failed to create pod sandbox: rpc error: code = Unknown desc = no network"
         assert h.events() == [("FailedCreatePodSandBox", message, "")]
@@ -73,8 +74,7 @@ async def test_what_the_runtime_answers_is_reported(tmp_path: Path) -> None:
 async def test_a_status_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         h.fake.inject(RuntimeFault("PodSandboxStatus", code=CriCode.INTERNAL, message="boom"))
-        made = await h.sandboxes.create(pod(), 0, "")
-        assert isinstance(made, StartError)
+        await refusal_of(h.sandboxes.create(pod(), 0, ""))
         message = "Unable to get pod sandbox status: rpc error: code = Internal desc = boom"
         assert h.events() == [("FailedPodSandBoxStatus", message, "")]
 
@@ -82,8 +82,7 @@ async def test_a_status_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
 async def test_a_log_directory_that_cannot_be_made(tmp_path: Path) -> None:
     async with hands(tmp_path) as h:
         Path(h.paths.logs).write_text("a file in the way")
-        made = await h.sandboxes.create(pod(), 0, "")
-        assert isinstance(made, StartError)
+        made = await refusal_of(h.sandboxes.create(pod(), 0, ""))
         assert "not a directory" in made.message
         assert not h.fake.called("RunPodSandbox")
 

@@ -6,7 +6,6 @@ from act.runtime.rendering import CONTEXT, SETTINGS, make_container, make_pod
 from pykubelet.act.runtime.render.context import (
     ContainerContext,
     IDMapping,
-    RenderError,
     RenderSettings,
     SandboxContext,
     UserNamespace,
@@ -17,6 +16,7 @@ from pykubelet.act.runtime.render.security import (
     container_security_context,
     pod_namespaces,
 )
+from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.node import HandlerFeatures
 from pykubelet.edges.cri import cri_pb2
@@ -66,7 +66,9 @@ def test_the_container_wins_over_the_pod() -> None:
 @pytest.mark.parametrize("fields", [{"level": 's0",x="'}, {"user": "u:v"}, {"role": "r,x"}, {"type": "t\n"}])
 def test_words_that_are_no_part_of_a_context_are_refused_where_selinux_is_enabled(fields: dict[str, str]) -> None:
     enabled = replace(SETTINGS, selinux_enabled=True)
-    with pytest.raises(RenderError, match=f"securityContext.seLinuxOptions.{next(iter(fields))}: Invalid value"):
+    with pytest.raises(
+        ContainerStartError, match=f"securityContext.seLinuxOptions.{next(iter(fields))}: Invalid value"
+    ):
         secured({"seLinuxOptions": fields}, settings=enabled)
     secured({"seLinuxOptions": fields})
     assert secured({"seLinuxOptions": {"level": "s0:c1,c2"}}, settings=enabled).selinux_options.level == "s0:c1,c2"
@@ -127,7 +129,7 @@ def test_the_images_user_counts_when_the_spec_names_none() -> None:
 def test_run_as_non_root_refuses(
     own: dict[str, Any], of_pod: dict[str, Any], image: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(RenderError) as caught:
+    with pytest.raises(ContainerStartError) as caught:
         secured(own, of_pod, replace(CONTEXT, **image))
     assert caught.value.message == message
     assert caught.value.reason == "CreateContainerConfigError"
@@ -172,7 +174,9 @@ def test_seccomp(
 
 
 def test_seccomp_without_a_profile_is_refused() -> None:
-    with pytest.raises(RenderError, match=r"^localhostProfile must be set if seccompProfile type is Localhost\.$"):
+    with pytest.raises(
+        ContainerStartError, match=r"^localhostProfile must be set if seccompProfile type is Localhost\.$"
+    ):
         secured({"seccompProfile": {"type": "Localhost"}})
 
 
@@ -202,9 +206,9 @@ def test_apparmor(
 
 
 def test_apparmor_refusals() -> None:
-    with pytest.raises(RenderError, match="missing localhost apparmor profile name"):
+    with pytest.raises(ContainerStartError, match="missing localhost apparmor profile name"):
         secured({"appArmorProfile": {"type": "Localhost"}})
-    with pytest.raises(RenderError, match='unknown apparmor profile type: "Odd"'):
+    with pytest.raises(ContainerStartError, match='unknown apparmor profile type: "Odd"'):
         secured({"appArmorProfile": {"type": "Odd"}})
 
 
@@ -225,7 +229,7 @@ def test_groups() -> None:
     assert list(context.supplemental_groups) == [10, 20, 21, 30]
     assert context.supplemental_groups_policy == cri_pb2.Strict
     assert list(secured(ctx=ctx).supplemental_groups) == [30]
-    with pytest.raises(RenderError, match="unsupported supplementalGroupsPolicy: Odd"):
+    with pytest.raises(ContainerStartError, match="unsupported supplementalGroupsPolicy: Odd"):
         secured(None, {"supplementalGroupsPolicy": "Odd"})
 
 
@@ -285,6 +289,6 @@ def test_user_namespaces() -> None:
     ],
 )
 def test_user_namespaces_that_cannot_be(ctx: SandboxContext, message: str) -> None:
-    with pytest.raises(RenderError) as caught:
+    with pytest.raises(ContainerStartError) as caught:
         pod_namespaces(make_pod(hostUsers=False), ctx)
     assert caught.value.message == message

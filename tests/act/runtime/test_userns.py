@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from act.runtime.failures import refusal_of
 from act.runtime.rendering import SETTINGS, make_pod
 from support.runtimes import memory_runtime
 
@@ -15,7 +16,7 @@ from pykubelet.act.runtime.lifecycle.decide_userns import MappingError, namespac
 from pykubelet.act.runtime.lifecycle.metrics import STARTED_USERNS
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox, SandboxCells, Sandboxes
 from pykubelet.act.runtime.lifecycle.userns import UserNamespaceManager, reported_namespace
-from pykubelet.act.runtime.render.context import RenderFailure, UserNamespace
+from pykubelet.act.runtime.render.context import UserNamespace
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.flight import SingleFlight
@@ -87,8 +88,7 @@ async def node(runtime: MemoryRuntime, tmp_path: Path) -> AsyncIterator[Node]:
     await cri.close()
 
 
-def slot(found: UserNamespace | RenderFailure) -> int:
-    assert isinstance(found, UserNamespace), found
+def slot(found: UserNamespace) -> int:
     return found.uids[0].host_id // LENGTH
 
 
@@ -129,9 +129,9 @@ async def test_when_all_is_taken_the_pod_is_refused(node: Node) -> None:
     agent = node.agent()
     for uid in (A, B, C):
         await agent.allocate(uid)
-    refused = await agent.allocate(PodUID("uid-d"))
-    assert refused == RenderFailure(
-        "create user namespace: could not find an empty slot to allocate a user namespace", "CreatePodSandboxError"
+    refused = await refusal_of(agent.allocate(PodUID("uid-d")))
+    assert refused == StartError(
+        "CreatePodSandboxError", "create user namespace: could not find an empty slot to allocate a user namespace"
     )
     assert not node.file(PodUID("uid-d")).exists()
     # A directory from before the restart that has been removed since.
@@ -214,8 +214,7 @@ async def test_while_the_runtime_cannot_be_asked_nothing_is_given_out(node: Node
     node.spoil(A, b"")
     fault = runtime.inject(RuntimeFault("ListPodSandbox", code=CriCode.UNAVAILABLE))
     after = node.sandboxes()
-    refused = await after.create(pod_of(B), 0, "/pods")
-    assert isinstance(refused, StartError)
+    refused = await refusal_of(after.create(pod_of(B), 0, "/pods"))
     assert refused.reason == "CreatePodSandboxError" and refused.message.startswith("user namespace: ")
     runtime.withdraw(fault)
     assert mapped(await run(node, after, B)) == 2
@@ -230,7 +229,7 @@ async def test_while_the_runtime_cannot_be_asked_nothing_is_given_out(node: Node
 async def test_runtimes_without_user_namespaces(node: Node, handlers: Any, tail: str) -> None:
     sandboxes = node.sandboxes(replace(ABLE, handlers=handlers))
     counted = STARTED_USERNS.value()
-    refused = await sandboxes.create(pod_of(A), 0, "/pods")
+    refused = await refusal_of(sandboxes.create(pod_of(A), 0, "/pods"))
     assert STARTED_USERNS.value() == counted + 1
     message = "can't set `spec.hostUsers: false`, runtime does not support user namespaces" + tail
     assert refused == StartError("CreatePodSandboxError", message)
@@ -249,8 +248,8 @@ async def test_a_node_whose_ids_cannot_be_used(node: Node) -> None:
     async def read_range(ids_per_pod: int) -> IdRange:
         raise HostError("getsubids", "kubelet", "", "user and group ids differ")
 
-    refused = await UserNamespaceManager(node.cri, SingleFlight("test"), node.paths, LENGTH, read_range).allocate(A)
-    assert isinstance(refused, RenderFailure)
+    manager = UserNamespaceManager(node.cri, SingleFlight("test"), node.paths, LENGTH, read_range)
+    refused = await refusal_of(manager.allocate(A))
     assert refused.message == "user namespace: getsubids kubelet: user and group ids differ"
 
 
@@ -259,7 +258,7 @@ async def test_a_disk_that_takes_nothing_loses_no_range(node: Node) -> None:
     directory = node.file(A).parent.parent
     directory.parent.mkdir()
     directory.write_text("in the way")
-    assert isinstance(await agent.allocate(A), RenderFailure)
+    await refusal_of(agent.allocate(A))
     directory.unlink()
     assert slot(await agent.allocate(B)) == 1
 

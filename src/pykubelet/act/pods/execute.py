@@ -29,14 +29,15 @@ from pykubelet.act.pods.waitbook import ENDING, LifecycleChanged, WaitBook
 from pykubelet.act.runtime.collect.gc_files import remove_container_log
 from pykubelet.act.runtime.lifecycle.metrics import IMAGE_VOLUMES_ERRORS, IMAGE_VOLUMES_MOUNTED, STARTED_USERNS_ERRORS
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
-from pykubelet.act.runtime.lifecycle.start import SandboxEnded, Unstarted
+from pykubelet.act.runtime.lifecycle.start import SandboxEnded
 from pykubelet.act.runtime.lifecycle.stop import ContainerStop, StopTarget, restart_grace
 from pykubelet.act.runtime.plan.plan import ContainerKill, KillCause
 from pykubelet.act.runtime.plan.plan_resize import Applied
 from pykubelet.act.runtime.render.api_objects import environment_objects, service_environment
-from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderFailure, RenderSettings
+from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderSettings
 from pykubelet.act.runtime.render.render_mounts import relative_sub_paths
 from pykubelet.act.runtime.render.security import needs_user_namespace
+from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.act.volumes.subpath import SubPathError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock
@@ -48,14 +49,13 @@ from pykubelet.base.model import fieldpath
 from pykubelet.base.model.content import ObjectKey
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
-from pykubelet.base.model.lifecycle import StartError, Starts
+from pykubelet.base.model.lifecycle import Starts
 from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.needs import environment_keys, runtime_class_key
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.observed import ContainerView, PodView, SandboxView, Started
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.reasons import (
-    CREATE_CONTAINER_CONFIG_ERROR,
     CREATE_POD_SANDBOX_ERROR,
     EVENT_FAILED_CREATE_POD_CONTAINER,
     EVENT_FAILED_KILL_POD,
@@ -170,17 +170,17 @@ class PodExecution:
         self._ending.is_stopped = False
         try:
             await self._runtime_ready(pod, plan.create_sandbox, waits)
-            if error := await self._clear_away(command, waits):
-                return SyncEnded(pod_error=error)
+            await self._clear_away(command, waits)
             failed = await self._run_hooks(command, waits)
             if not (plan.create_sandbox or plan.starts or plan.resize_pod):
                 return SyncEnded(failed=failed)
             pause_s = BEHIND_SANDBOX_S if plan.create_sandbox else 0.0
             self._images.start(pod, [find_container(pod, name) for name in plan.starts], waits, pause_s)
-            sandbox = await self._sandbox(command, waits)
-            if isinstance(sandbox, StartError):
+            try:
+                sandbox = await self._sandbox(command, waits)
+            except ContainerStartError:
                 self._images.drop()
-                return SyncEnded(pod_error=sandbox)
+                raise
             await self._mounted(waits, lambda mounts: mounts.ready, "start the containers")
             sandbox = self._tools.sandboxes.with_volume_groups(pod, sandbox)
             resized, problem = await self._resize(command, sandbox, waits) if plan.resize_pod else (None, "")
@@ -188,6 +188,8 @@ class PodExecution:
             return replace(ended, resized=resized, resize_error=problem)
         except Interrupted:
             return SyncEnded(unfinished=True, cause="interrupted by a newer event")
+        except ContainerStartError as error:
+            return SyncEnded(pod_error=error.value)
         except BaseException:
             self._images.drop()
             raise
@@ -241,8 +243,8 @@ class PodExecution:
             wait = runtime_wait(now)
         await self._wait(cell.wait_for(is_ready), wait, waits)
 
-    async def _clear_away(self, command: Sync, waits: WaitBook) -> StartError | None:
-        """Stop and remove the containers and sandboxes that the plan names."""
+    async def _clear_away(self, command: Sync, waits: WaitBook) -> None:
+        """Stop and remove the containers and sandboxes that the plan names. Raises ContainerStartError."""
         pod, plan, stopper = command.pod, command.plan, self._tools.stopper
         grace = restart_grace(pod)
         wait = Wait(ENDING, Owner.RUNTIME_MANAGER, 0.0, next_step="SIGKILL", next_at=self.clock.wall() + grace)
@@ -272,8 +274,7 @@ class PodExecution:
                 await self._tidy_up([c for c in command.view.containers if c.id in plan.remove], waits)
         except CriError as error:
             self.recorder.post(warning(EVENT_FAILED_KILL_POD, f"error killing pod: {error}", self._ref))
-            return StartError(KILL_CONTAINER_ERROR, str(error))
-        return None
+            raise ContainerStartError(str(error), KILL_CONTAINER_ERROR) from error
 
     async def _tidy_up(self, old: Iterable[ContainerView], waits: WaitBook) -> None:
         """Remove instances with their logs. A failed removal blocks nothing; the next start tries it again."""
@@ -291,8 +292,11 @@ class PodExecution:
             if problem is not None:
                 log.warning("an old container cannot be removed", pod=self._ref, id=container.id, error=problem)
 
-    async def _sandbox(self, command: Sync, waits: WaitBook) -> Sandbox | StartError:
-        """Make the pod's cgroup, then its sandbox. Some volumes may still be mounting (`PodMounts.mounting`)."""
+    async def _sandbox(self, command: Sync, waits: WaitBook) -> Sandbox:
+        """Make the pod's cgroup, then its sandbox. Some volumes may still be mounting (`PodMounts.mounting`).
+
+        Raises ContainerStartError.
+        """
         pod, plan = command.pod, command.plan
         tools = self._tools
         size_now = pod_before(command) if plan.resize_pod else pod
@@ -303,7 +307,7 @@ class PodExecution:
         if cgroup is not None:
             message = f"unable to ensure pod container exists: {cgroup.message}"
             self.recorder.post(warning(EVENT_FAILED_CREATE_POD_CONTAINER, message, self._ref))
-            return StartError(EVENT_FAILED_CREATE_POD_CONTAINER, message)
+            raise ContainerStartError(message, EVENT_FAILED_CREATE_POD_CONTAINER)
         await self._claims.wait_prepared(pod, self._wait, waits)
         parent = tools.cgroups.cgroup_parent(pod)
         if plan.sandbox is not None:
@@ -321,16 +325,18 @@ class PodExecution:
     def _placements(self) -> Placements:
         return self._tools.cells.placements.get()
 
-    async def _prepare_devices(self, name: str, waits: WaitBook) -> str:
-        """Have device plugins prepare the container's devices, which they may demand before each start. Returns the error."""
+    async def _prepare_devices(self, name: str, waits: WaitBook) -> None:
+        """Have device plugins prepare the container's devices, which they may demand before each start."""
         devices, plugins = self._placements().container(self._ref.uid, name).devices, self._tools.devices
         if not devices or plugins is None:
-            return ""
+            return
         resources = ", ".join(assigned.resource for assigned in devices)
         detail = f"PreStartContainer of {resources}"
         wait = Wait("device plugin", Owner.POD_WORKER, 0.0, name, detail=detail, next_step="create the container")
         with waits.waiting(wait):
-            return await plugins.pre_start(devices)
+            problem = await plugins.pre_start(devices)
+        if problem:
+            raise ContainerStartError(problem)
 
     def _mounts(self) -> PodMounts | None:
         return self._tools.cells.mounts.get().pods.get(self._ref.uid)
@@ -381,22 +387,21 @@ class PodExecution:
         for name in command.plan.hooks:
             container, instance = find_container(command.pod, name), command.view.newest(name)
             assert instance is not None
-            failure = await self._run_hook(
-                command.pod, container, instance.id, instance.sandbox_id, self._pod_ip(), waits
-            )
-            if failure is not None:
-                failed[name] = failure
+            try:
+                await self._run_hook(command.pod, container, instance.id, instance.sandbox_id, self._pod_ip(), waits)
+            except ContainerStartError as error:
+                failed[name] = _outcome(error)
         return failed
 
     async def _run_hook(
         self, pod: Pod, container: AnyContainer, instance: ContainerID, sandbox: SandboxID, pod_ip: str, waits: WaitBook
-    ) -> StartFailed | None:
+    ) -> None:
         """Run the container's hook, if it has not ended. Raises Interrupted when the sandbox ends, which a hook may outlive."""
         if container.name not in self._hooks.running:
-            return None
+            return
         cell, began = self._tools.cells.observed, self.clock.monotonic()
         ended = cell.wait_for(lambda observed: _shows_end_of(observed.pods.get(self._ref.uid), sandbox, began))
-        return await self._unless(ended, self._hooks.run(pod, container, instance, pod_ip, waits))
+        await self._unless(ended, self._hooks.run(pod, container, instance, pod_ip, waits))
 
     async def _start_all(
         self, command: Sync, sandbox: Sandbox, failed: dict[str, StartFailed], waits: WaitBook
@@ -404,34 +409,29 @@ class PodExecution:
         started: dict[str, ContainerID] = {}
         pod, plan = command.pod, command.plan
         for name in plan.starts:
+            container = find_container(pod, name)
             try:
-                outcome = await self._start_one(command, name, sandbox, waits)
+                with self._tools.starter.reporting(pod, container):
+                    started[name] = await self._start_one(command, container, sandbox, waits)
             except Interrupted:
                 return SyncEnded(tuple(started), failed, unfinished=True, cause="interrupted by a newer event")
-            if isinstance(outcome, StartFailed):
-                failed[name] = outcome
-                if name in plan.start_init and find_container(pod, name).restartPolicy != ALWAYS:
+            except ContainerStartError as error:
+                failed[name] = _outcome(error)
+                if name in plan.start_init and container.restartPolicy != ALWAYS:
                     break
-            else:
-                started[name] = outcome
         self._images.drop()
         cleared = plan.kills or plan.remove or plan.resize_pod or (plan.stop_pod and not command.view.is_gone)
         made = None if failed or cleared else Started(sandbox.id, tuple(started.values()), sandbox.seen)
         return SyncEnded(tuple(started), failed, made=made)
 
     async def _start_one(
-        self, command: Sync, name: str, sandbox: Sandbox, waits: WaitBook
-    ) -> ContainerID | StartFailed:
+        self, command: Sync, container: AnyContainer, sandbox: Sandbox, waits: WaitBook
+    ) -> ContainerID:
         if self._is_outdated or self._has_ended(command.plan.sandbox):
             raise Interrupted
-        pod, tools = command.pod, self._tools
-        container = find_container(pod, name)
+        pod, tools, name = command.pod, self._tools, container.name
         image = await self._images.take(pod, container, waits)
-        if isinstance(image, StartFailed):
-            return image
         volumes = await self._images.take_volumes(pod, container, waits)
-        if isinstance(volumes, StartFailed):
-            return volumes
         await self._answers(environment_keys(pod, container), waits)
         if self._content.wants_services(pod):
             await self._wait(self._content.wait_services(pod), SERVICES, waits)
@@ -439,17 +439,13 @@ class PodExecution:
         repeated = max((c.restart_count for c in command.uncounted if c.name == name), default=0)
         instances = command.view.instances(name)
         files = await tools.starter.prepare(pod, container, instances, settings, sandbox.ips, least_count=repeated)
-        if isinstance(files, StartError):
-            return StartFailed(files)
         target = _target(command, container)
         if target is None:
-            message = f"unable to find target container {getattr(container, 'targetContainerName', '')}"
-            return StartFailed(tools.starter.failed(pod, container, CREATE_CONTAINER_CONFIG_ERROR, message))
-        if error := await self._prepare_devices(name, waits):
-            return StartFailed(tools.starter.failed(pod, container, CREATE_CONTAINER_CONFIG_ERROR, error))
+            raise ContainerStartError(
+                f"unable to find target container {getattr(container, 'targetContainerName', '')}"
+            )
+        await self._prepare_devices(name, waits)
         services = service_environment(pod, self._content.get())
-        if isinstance(services, RenderFailure):
-            return StartFailed(tools.starter.failed(pod, container, services.reason, services.message))
         node, mounts = tools.cells.node.get(), self._mounts()
         mounted = mounts.volumes if mounts is not None else {}
         ctx = ContainerContext(
@@ -472,8 +468,6 @@ class PodExecution:
             cpuset=self._placements().cpuset(self._ref.uid, name),
         )
         bound = await self._with_subpaths(pod, container, settings, ctx)
-        if isinstance(bound, StartFailed):
-            return bound
         old = command.plan.sandbox
         may_have_ended = old is not None and may_have_ended_with(old, command.view.newest(name))
         return await self._create_and_start(pod, container, sandbox, settings, bound, may_have_ended, waits)
@@ -492,40 +486,34 @@ class PodExecution:
         ctx: ContainerContext,
         may_have_ended: bool,
         waits: WaitBook,
-    ) -> ContainerID | StartFailed:
+    ) -> ContainerID:
         """Create and start the container, then run its postStart hook. It is reported as running after the hook has ended."""
         name, starter = container.name, self._tools.starter
         await self._hooks.announce(container, ctx.restart_count, waits)
         detail = "CreateContainer and StartContainer"
         wait = Wait(CONTAINER_START, Owner.CONTAINER_RUNTIME, 0.0, name, detail=detail, next_step="run it")
-        with self._starting(wait, waits):
-            outcome = await starter.start(pod, container, sandbox, settings, ctx, may_have_ended=may_have_ended)
-        if isinstance(outcome, SandboxEnded):
+        try:
+            with self._starting(wait, waits):
+                instance = await starter.start(pod, container, sandbox, settings, ctx, may_have_ended=may_have_ended)
+        except ContainerStartError as error:
+            IMAGE_VOLUMES_ERRORS.inc(by=len(ctx.image_volumes))
+            if error.unstarted is None:
+                await self._hooks.withdraw(container)
+            raise
+        if isinstance(instance, SandboxEnded):
             raise Interrupted
-        if ctx.image_volumes:
-            counter = IMAGE_VOLUMES_MOUNTED if isinstance(outcome, str) else IMAGE_VOLUMES_ERRORS
-            counter.inc(by=len(ctx.image_volumes))
-        if isinstance(outcome, StartError):
-            await self._hooks.withdraw(container)
-            return StartFailed(outcome)
-        if isinstance(outcome, Unstarted):
-            return StartFailed(outcome.error, unstarted=outcome.id)
-        pod_ip = ctx.pod_ips[0] if ctx.pod_ips else ""
-        failure = await self._run_hook(pod, container, outcome, sandbox.id, pod_ip, waits)
-        if failure is not None:
-            return failure
-        return outcome
+        IMAGE_VOLUMES_MOUNTED.inc(by=len(ctx.image_volumes))
+        await self._run_hook(pod, container, instance, sandbox.id, ctx.pod_ips[0] if ctx.pod_ips else "", waits)
+        return instance
 
     async def _with_subpaths(
         self, pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
-    ) -> ContainerContext | StartFailed:
+    ) -> ContainerContext:
         volumes = [mount.name for mount in container.volumeMounts]
         changed = await self._tools.subpaths.check_host_paths(self._ref.uid, container.name, volumes)
         if changed is not None:
-            return StartFailed(self._tools.starter.failed(pod, container, CREATE_CONTAINER_CONFIG_ERROR, str(changed)))
+            raise ContainerStartError(str(changed))
         wanted = relative_sub_paths(pod, container, settings, ctx)
-        if isinstance(wanted, RenderFailure):
-            return StartFailed(self._tools.starter.failed(pod, container, wanted.reason, wanted.message))
         if not wanted:
             return ctx
         paths: dict[int, str] = {}
@@ -533,8 +521,7 @@ class PodExecution:
             volume = container.volumeMounts[index].name
             path = await self._tools.subpaths.prepare_subpath(self._ref.uid, volume, container.name, index, sub_path)
             if isinstance(path, SubPathError):
-                error = self._tools.starter.failed(pod, container, CREATE_CONTAINER_CONFIG_ERROR, str(path))
-                return StartFailed(error)
+                raise ContainerStartError(str(path))
             paths[index] = path
         return replace(ctx, subpaths=paths)
 
@@ -573,6 +560,10 @@ def _shows_end_of(view: PodView | None, sandbox: SandboxID, existed_at: float = 
         return False
     found = next((s for s in view.sandboxes if s.id == sandbox), None)
     return not found.ready if found is not None else view.read_at > existed_at
+
+
+def _outcome(error: ContainerStartError) -> StartFailed:
+    return StartFailed(error.value, error.retry_at, error.instance, error.unstarted)
 
 
 async def _awaited(work: Awaitable[T]) -> T:

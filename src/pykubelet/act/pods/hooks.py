@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.act.pods.hook_records import HookRecords
-from pykubelet.act.pods.model import StartFailed
 from pykubelet.act.pods.waitbook import WaitBook
 from pykubelet.act.runtime.lifecycle.start import ContainerStarter
 from pykubelet.act.runtime.render.context import AnyContainer
+from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.model.ids import ContainerID, PodRef
 from pykubelet.base.model.waits import Owner, Wait
@@ -43,22 +43,20 @@ class PodHooks:
         """Note that the container was not created."""
         await self._end(container.name)
 
-    async def run(
-        self, pod: Pod, container: AnyContainer, instance: ContainerID, pod_ip: str, waits: WaitBook
-    ) -> StartFailed | None:
-        """Run the hook, if there is one, to its end. The container is stopped if it fails."""
+    async def run(self, pod: Pod, container: AnyContainer, instance: ContainerID, pod_ip: str, waits: WaitBook) -> None:
+        """Run the hook, if there is one, to its end. If it fails, the container is stopped, and ContainerStartError is raised."""
         if container.name not in self.running:
-            return None
-        error = await self._starter.post_start(pod, container, instance, pod_ip, waits)
-        if error is not None:
+            return
+        try:
+            await self._starter.post_start(pod, container, instance, pod_ip, waits)
+        except ContainerStartError as error:
             step = "start again once it has ended"
             wait = Wait("container start", Owner.POD_WORKER, 0.0, container.name, error.reason, error.message, step)
             waits.note(wait, None)
             await self._starter.stop_after_failed_hook(pod, container, instance, pod_ip, waits)
-            return StartFailed(error, instance=instance)
+            raise
         await self._end(container.name)
         waits.notify()
-        return None
 
     async def _end(self, container: str) -> None:
         if container in self.running:

@@ -15,7 +15,6 @@ from pykubelet.act.images.execute import ImagePuller
 from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest, PullAccount
 from pykubelet.act.pods.api_content import PodContent
 from pykubelet.act.pods.metrics import PullTime
-from pykubelet.act.pods.model import StartFailed
 from pykubelet.act.pods.waitbook import WaitBook
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.runtime.lifecycle.metrics import (
@@ -26,13 +25,13 @@ from pykubelet.act.runtime.lifecycle.metrics import (
 )
 from pykubelet.act.runtime.render.context import AnyContainer, ImageVolume
 from pykubelet.act.runtime.render.render_sandbox import render_puller
+from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.fieldpath import container_field_path
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.kube_events import KubeEvent
-from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.waits import Owner, Wait
 
 T = TypeVar("T")
@@ -99,18 +98,16 @@ class PodImages:
             self._pulls[key] = task
         return self._pulls[key]
 
-    async def take(self, pod: Pod, container: AnyContainer, waits: WaitBook) -> ImageReady | StartFailed:
-        """Wait for the image of one container; StartFailed when it cannot be pulled."""
+    async def take(self, pod: Pod, container: AnyContainer, waits: WaitBook) -> ImageReady:
+        """Wait for the image of one container. Raises ContainerStartError if it cannot be pulled."""
         pull = self._begin(pod, container, waits)
         wait = Wait("image", Owner.IMAGE_MANAGER, 0.0, container.name, detail=container.image, next_step=START_IT)
         outcome = await self._wait(pull, wait, waits)
         del self._pulls[container.name, container.image]
-        return _failed(pod, container, outcome) if isinstance(outcome, ImageError) else self._used(outcome)
+        return self._used(pod, container, outcome)
 
-    async def take_volumes(
-        self, pod: Pod, container: AnyContainer, waits: WaitBook
-    ) -> dict[str, ImageVolume] | StartFailed:
-        """Pull the images that a container mounts as volumes."""
+    async def take_volumes(self, pod: Pod, container: AnyContainer, waits: WaitBook) -> dict[str, ImageVolume]:
+        """Pull the images that a container mounts as volumes. Raises ContainerStartError if one cannot be pulled."""
         sources = {v.name: v.image for v in pod.spec.volumes if v.image is not None}
         volumes: dict[str, ImageVolume] = {}
         for mount in container.volumeMounts:
@@ -126,12 +123,14 @@ class PodImages:
             outcome = await self._wait(task, wait, waits)
             if isinstance(outcome, ImageError):
                 IMAGE_VOLUMES_ERRORS.inc()
-                return _failed(pod, container, outcome)
-            volumes[mount.name] = ImageVolume(self._used(outcome).image_ref, source.reference)
+            volumes[mount.name] = ImageVolume(self._used(pod, container, outcome).image_ref, source.reference)
         return volumes
 
-    def _used(self, image: ImageReady) -> ImageReady:
-        """The image, whose Event is recorded if it was present."""
+    def _used(self, pod: Pod, container: AnyContainer, image: ImageReady | ImageError) -> ImageReady:
+        """The image, whose Event is recorded if it was present. A failed start is counted; the puller has recorded its Event."""
+        if isinstance(image, ImageError):
+            STARTED_CONTAINERS_ERRORS.inc(container_kind(pod, container), image.reason)
+            raise ContainerStartError(image.message, image.reason, retry_at=image.retry_at, is_reported=True)
         if image.present is not None:
             self._recorder.post(image.present)
         return image
@@ -165,12 +164,6 @@ class PodImages:
         outcome = await self._images.ensure(request)
         self.pulled.add(began, time())
         return outcome
-
-
-def _failed(pod: Pod, container: AnyContainer, error: ImageError) -> StartFailed:
-    """Count the container's failed start."""
-    STARTED_CONTAINERS_ERRORS.inc(container_kind(pod, container), error.reason)
-    return StartFailed(StartError(error.reason, error.message), error.retry_at)
 
 
 def _report_failure(container: str, waits: WaitBook, task: Pull) -> None:

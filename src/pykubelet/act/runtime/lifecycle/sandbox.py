@@ -14,10 +14,11 @@ from pykubelet.act.runtime.lifecycle.metrics import (
 )
 from pykubelet.act.runtime.lifecycle.userns import UserNamespaceManager
 from pykubelet.act.runtime.render.api_objects import runtime_handler
-from pykubelet.act.runtime.render.context import RenderError, RenderFailure, RenderSettings, SandboxContext
+from pykubelet.act.runtime.render.context import RenderSettings, SandboxContext
 from pykubelet.act.runtime.render.dns import dns_config
 from pykubelet.act.runtime.render.render_sandbox import render_sandbox
 from pykubelet.act.runtime.render.security import needs_user_namespace
+from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
@@ -28,7 +29,6 @@ from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.ids import PodUID, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, warning
-from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import SandboxView, known_time
@@ -106,7 +106,7 @@ class Sandboxes:
         """The current settings of containers: the node's resources may change."""
         return replace(self._settings, node=self._cells.node.get(), resolv_conf=None)
 
-    async def _sandbox_settings(self, pod: Pod, *, is_new: bool) -> RenderSettings | RenderFailure:
+    async def _sandbox_settings(self, pod: Pod, *, is_new: bool) -> RenderSettings:
         """The current settings with the host's resolver file, which may change. The directory of a new pod's logs is made.
 
         All of it is one piece of work in a thread: a disk that hangs holds up its pod only.
@@ -124,53 +124,55 @@ class Sandboxes:
         if isinstance(outcome, Failed) and not isinstance(outcome.error, HostError):
             raise outcome.error
         text = str(outcome.error) if isinstance(outcome, Failed) else f"the directory {logs} does not answer"
-        return RenderFailure(text, CREATE_POD_SANDBOX_ERROR)
+        raise ContainerStartError(text, CREATE_POD_SANDBOX_ERROR)
 
-    async def adopt(self, pod: Pod, sandbox: SandboxView, cgroup_parent: str) -> Sandbox | StartError:
-        """Adopt an existing sandbox: with its own runtime handler, and the config that it would be created with now."""
+    async def adopt(self, pod: Pod, sandbox: SandboxView, cgroup_parent: str) -> Sandbox:
+        """Adopt an existing sandbox: with its own runtime handler, and the config that it would be created with now.
+
+        Raises ContainerStartError.
+        """
         context = await self._context(pod, sandbox.attempt, cgroup_parent, sandbox.runtime_handler)
-        if isinstance(context, RenderFailure):
-            return StartError(context.reason, context.message)
         settings = await self._sandbox_settings(pod, is_new=False)
-        if isinstance(settings, RenderFailure):
-            return StartError(settings.reason, settings.message)
         with WORK.on(pod.metadata.uid):
             config = render_sandbox(pod, settings, context)
-        if isinstance(config, RenderFailure):
-            return StartError(config.reason, config.message)
         return Sandbox(sandbox.id, sandbox.ips, config, context)
 
-    async def create(self, pod: Pod, attempt: int, cgroup_parent: str) -> Sandbox | StartError:
-        """Run a new sandbox. If the runtime still holds its name, the next attempt number is used."""
+    async def create(self, pod: Pod, attempt: int, cgroup_parent: str) -> Sandbox:
+        """Run a new sandbox. If the runtime still holds its name, the next attempt number is used. Raises ContainerStartError."""
         STARTED_PODS.inc()
         if needs_user_namespace(pod):
             STARTED_USERNS.inc()
-        ref = pod_ref(pod)
+        try:
+            sandbox = await self._run(pod, attempt, cgroup_parent)
+        except ContainerStartError as error:
+            STARTED_PODS_ERRORS.inc()
+            text = f"Failed to create pod sandbox: {error.message}"
+            self._recorder.post(warning(EVENT_FAILED_CREATE_POD_SANDBOX, text, pod_ref(pod)))
+            raise
+        return await self._with_ips(pod, sandbox)
+
+    async def _run(self, pod: Pod, attempt: int, cgroup_parent: str) -> Sandbox:
+        """Run a new sandbox; its addresses are not known yet."""
         handler = runtime_handler(pod, self._cells.content.get())
-        if isinstance(handler, RenderFailure):
-            return self._failed(pod, handler.message)
         settings = await self._sandbox_settings(pod, is_new=True)
-        if isinstance(settings, RenderFailure):
-            return self._failed(pod, settings.message)
         made_for = await self._context(pod, attempt, cgroup_parent, handler)
-        if isinstance(made_for, RenderFailure):
-            return self._failed(pod, made_for.message)
         for number in range(attempt, attempt + NAME_ATTEMPTS):
             context = replace(made_for, attempt=number)
             with WORK.on(pod.metadata.uid):
                 config = render_sandbox(pod, settings, context)
-            if isinstance(config, RenderFailure):
-                return self._failed(pod, config.message)
             try:
                 sandbox_id = await self._cri.run_pod_sandbox(config, context.runtime_handler)
             except CriError as error:
                 if error.reserved_for is not None:
-                    log.warning("a sandbox name is still reserved; the next attempt is used", pod=ref, error=error)
+                    log.warning(
+                        "a sandbox name is still reserved; the next attempt is used", pod=pod_ref(pod), error=error
+                    )
                     continue
-                return self._failed(pod, str(error))
+                raise ContainerStartError(str(error), CREATE_POD_SANDBOX_ERROR) from error
             self._report_dns(pod, settings)
-            return await self._with_ips(pod, Sandbox(SandboxID(sandbox_id), (), config, context))
-        return self._failed(pod, f"the runtime holds the names of attempts {attempt} to {attempt + NAME_ATTEMPTS - 1}")
+            return Sandbox(SandboxID(sandbox_id), (), config, context)
+        message = f"the runtime holds the names of attempts {attempt} to {attempt + NAME_ATTEMPTS - 1}"
+        raise ContainerStartError(message, CREATE_POD_SANDBOX_ERROR)
 
     def with_volume_groups(self, pod: Pod, sandbox: Sandbox) -> Sandbox:
         """The sandbox with the groups of all mounted volumes, some of which may not have been mounted when it was made or adopted."""
@@ -188,9 +190,7 @@ class Sandboxes:
             return f"the user namespace cannot be released: {error}"
         return ""
 
-    async def _context(
-        self, pod: Pod, attempt: int, cgroup_parent: str, handler: str
-    ) -> SandboxContext | RenderFailure:
+    async def _context(self, pod: Pod, attempt: int, cgroup_parent: str, handler: str) -> SandboxContext:
         features = self._cells.runtime.get().handlers.get(handler)
         exclusive = not self._cells.placements.get().has_quota(PodUID(pod.metadata.uid))
         groups = self._volume_groups(pod)
@@ -199,8 +199,7 @@ class Sandboxes:
         )
         if self._userns is None or not needs_user_namespace(pod) or user_namespace_refusal(handler, features):
             return context  # rendering refuses what the runtime does not support
-        userns = await self._userns.allocate(PodUID(pod.metadata.uid))
-        return userns if isinstance(userns, RenderFailure) else replace(context, userns=userns)
+        return replace(context, userns=await self._userns.allocate(PodUID(pod.metadata.uid)))
 
     def _volume_groups(self, pod: Pod) -> tuple[int, ...]:
         """The supplemental groups that the pod's volumes add to its own."""
@@ -209,7 +208,7 @@ class Sandboxes:
         own = context.supplementalGroups if context is not None else ()
         return tuple(group for group in mounts.groups if group not in own)
 
-    async def _with_ips(self, pod: Pod, sandbox: Sandbox) -> Sandbox | StartError:
+    async def _with_ips(self, pod: Pod, sandbox: Sandbox) -> Sandbox:
         if pod.spec.hostNetwork:
             return sandbox
         try:
@@ -217,7 +216,7 @@ class Sandboxes:
         except CriError as error:
             message = f"Unable to get pod sandbox status: {error}"
             self._recorder.post(warning(EVENT_FAILED_POD_SANDBOX_STATUS, message, pod_ref(pod)))
-            return StartError(CREATE_POD_SANDBOX_ERROR, message)
+            raise ContainerStartError(message, CREATE_POD_SANDBOX_ERROR) from error
         ips = tuple(ip for ip in (status.network.ip, *(more.ip for more in status.network.additional_ips)) if ip)
         ready, handler = status.state == pb.SANDBOX_READY, status.runtime_handler
         created_at = known_time(status.created_at)
@@ -227,17 +226,11 @@ class Sandboxes:
     def _report_dns(self, pod: Pod, settings: RenderSettings) -> None:
         try:
             recorder = dns_config(pod, settings)[1]
-        except RenderError as error:
+        except ContainerStartError as error:
             log.warning("the resolver settings of a pod cannot be rendered", pod=pod_ref(pod), error=error)
             return
         for kube_event in recorder:
             self._recorder.post(kube_event)
-
-    def _failed(self, pod: Pod, message: str) -> StartError:
-        STARTED_PODS_ERRORS.inc()
-        text = f"Failed to create pod sandbox: {message}"
-        self._recorder.post(warning(EVENT_FAILED_CREATE_POD_SANDBOX, text, pod_ref(pod)))
-        return StartError(CREATE_POD_SANDBOX_ERROR, message)
 
 
 def _with_resolver(settings: RenderSettings, path: str) -> RenderSettings:

@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import assert_never
 
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_words, words_for_log
 from pykubelet.act.runtime.lifecycle.metrics import STARTED_CONTAINERS, STARTED_CONTAINERS_ERRORS, container_kind
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper, StopTarget, restart_grace
-from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderFailure, RenderSettings
+from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderSettings
 from pykubelet.act.runtime.render.env_files import EnvFile, parse_env_file
 from pykubelet.act.runtime.render.etc_hosts import etc_hosts_content
 from pykubelet.act.runtime.render.render_container import HEAVY, log_path, render_container, weight
+from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight, Uncertain
@@ -31,12 +33,10 @@ from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.fieldpath import container_field_path
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
-from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.observed import ContainerView
 from pykubelet.base.model.paths import Beneath
 from pykubelet.base.model.reasons import (
-    CREATE_CONTAINER_CONFIG_ERROR,
     CREATE_CONTAINER_ERROR,
     EVENT_CREATED,
     EVENT_FAILED,
@@ -86,19 +86,12 @@ class ContainerFiles(Value):
     etc_hosts: str
 
 
-class Unstarted(Value):
-    """The runtime created the container `id`, but could not start it. Most runtimes then show it as exited."""
-
-    id: ContainerID
-    error: StartError
-
-
 class SandboxEnded(Value):
     """The sandbox ended before the container was started. The created container is left in it."""
 
 
 class ContainerStarter:
-    """Starts single containers; the caller decides on restarts."""
+    """Starts single containers; the caller decides on restarts. All steps raise ContainerStartError, within `reporting`."""
 
     def __init__(
         self,
@@ -114,6 +107,17 @@ class ContainerStarter:
         self._flight = flight
         self._recorder = recorder
 
+    @contextmanager
+    def reporting(self, pod: Pod, container: AnyContainer) -> Iterator[None]:
+        """A context manager for the steps of a start: counts its failure and records its Event, if this was not done yet."""
+        try:
+            yield
+        except ContainerStartError as error:
+            if not error.is_reported:
+                self._report(pod, container, error.reason, error.message)
+                error.is_reported = True
+            raise
+
     async def prepare(
         self,
         pod: Pod,
@@ -123,7 +127,7 @@ class ContainerStarter:
         pod_ips: tuple[str, ...],
         *,
         least_count: int = 0,
-    ) -> ContainerFiles | StartError:
+    ) -> ContainerFiles:
         """Make the files of the next instance, in a thread. `instances`: all existing instances, newest first.
 
         `least_count`: the restart count is not lower, whatever the instances and logs show.
@@ -135,16 +139,13 @@ class ContainerStarter:
         )
         match outcome:
             case Done(value):
-                if isinstance(value, RenderFailure):
-                    return self.failed(pod, container, value.reason, value.message)
                 return replace(value, restart_count=max(value.restart_count, least_count))
             case Failed(HostError() as error):
-                return self.failed(pod, container, CREATE_CONTAINER_CONFIG_ERROR, str(error))
+                raise ContainerStartError(str(error)) from error
             case Failed(error):
                 raise error
             case Uncertain():
-                message = "the pod directory does not answer"
-                return self.failed(pod, container, CREATE_CONTAINER_CONFIG_ERROR, message)
+                raise ContainerStartError("the pod directory does not answer")
             case _:
                 assert_never(outcome)
 
@@ -173,8 +174,9 @@ class ContainerStarter:
         ctx: ContainerContext,
         *,
         may_have_ended: bool = False,
-    ) -> ContainerID | StartError | Unstarted | SandboxEnded:
-        """Create and start a container, without its postStart hook. A container that could not be started is not removed.
+    ) -> ContainerID | SandboxEnded:
+        """Create and start a container, without its postStart hook. A container that could not be started is not removed: it is the
+        `unstarted` of the error, and most runtimes show it as exited.
 
         `may_have_ended`: the runtime may be stopping the sandbox, so it is asked once more before the container is started.
         It is also asked after a failure: what fails because the sandbox has ended is no fault of the container.
@@ -197,9 +199,10 @@ class ContainerStarter:
             if await self._has_ended(sandbox, SETTLE_S if may_have_ended else ()):
                 return SandboxEnded()
             # the name instead of the ID: Events of many instances are to be aggregated into one
-            message = error.message.replace(container_id, container.name)
-            failed = replace(self.failed(pod, container, RUN_CONTAINER_ERROR, message), message=error.message)
-            return Unstarted(container_id, failed)
+            self._report(pod, container, RUN_CONTAINER_ERROR, error.message.replace(container_id, container.name))
+            raise ContainerStartError(
+                error.message, RUN_CONTAINER_ERROR, unstarted=container_id, is_reported=True
+            ) from error
         self._recorder.post(normal(EVENT_STARTED, "Container started", pod_ref(pod), path))
         return container_id
 
@@ -224,11 +227,11 @@ class ContainerStarter:
 
     async def post_start(
         self, pod: Pod, container: AnyContainer, instance: ContainerID, pod_ip: str, waits: Waits = UNRECORDED
-    ) -> StartError | None:
+    ) -> None:
         """Run the hook, if there is one. On an error the caller must stop the container."""
         lifecycle = container.lifecycle
         if lifecycle is None or lifecycle.postStart is None:
-            return None
+            return
         target = StopTarget(pod, pod_ref(pod), container.name, instance, pod_ip)
         detail = hook_words(lifecycle.postStart)
         wait = Wait(
@@ -238,12 +241,12 @@ class ContainerStarter:
             whose = HookTarget(target.ref, container, instance, target.pod_ip)
             problem = await self._hooks.run(lifecycle.postStart, whose)
         if not problem:
-            return None
+            return
         path = container_field_path(pod, container.name)
         log.warning("postStart hook failed", pod=target.ref, container=container.name, error=words_for_log(problem))
         # its output stays out of the Event: it may contain secrets
         self._recorder.post(warning(EVENT_FAILED_POST_START_HOOK, "PostStartHook failed", target.ref, path))
-        return StartError(POST_START_HOOK_ERROR, problem)
+        raise ContainerStartError(problem, POST_START_HOOK_ERROR, instance=instance, is_reported=True)
 
     async def stop_after_failed_hook(
         self, pod: Pod, container: AnyContainer, instance: ContainerID, pod_ip: str, waits: Waits = UNRECORDED
@@ -263,29 +266,28 @@ class ContainerStarter:
         settings: RenderSettings,
         ctx: ContainerContext,
         may_have_ended: bool,
-    ) -> tuple[ContainerID, int] | StartError | SandboxEnded:
+    ) -> tuple[ContainerID, int] | SandboxEnded:
         for count in range(ctx.restart_count, ctx.restart_count + NAME_ATTEMPTS):
             config = await self._render(pod, container, settings, replace(ctx, restart_count=count))
-            if isinstance(config, RenderFailure):
-                return self.failed(pod, container, config.reason, config.message)
             try:
                 return ContainerID(await self._cri.create_container(sandbox.id, config, sandbox.config)), count
             except CriError as error:
                 if await self._has_ended(sandbox, SETTLE_S if may_have_ended else ()):
                     return SandboxEnded()
                 if error.reserved_for is None:
-                    return self.failed(pod, container, CREATE_CONTAINER_ERROR, error.message)
+                    raise ContainerStartError(error.message, CREATE_CONTAINER_ERROR) from error
                 log.warning(
                     "a container name is still reserved; the next attempt is used", pod=pod_ref(pod), error=error
                 )
                 # an Event for each attempt, because the restart count is higher than the number of containers that ran
-                held = self.failed(pod, container, CREATE_CONTAINER_ERROR, error.message)
-        message = f"the runtime holds the names of attempts {ctx.restart_count} to {count}: {held.message}"
-        return self.failed(pod, container, CREATE_CONTAINER_ERROR, message)
+                self._report(pod, container, CREATE_CONTAINER_ERROR, error.message)
+                refusal = error.message
+        message = f"the runtime holds the names of attempts {ctx.restart_count} to {count}: {refusal}"
+        raise ContainerStartError(message, CREATE_CONTAINER_ERROR)
 
     async def _render(
         self, pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
-    ) -> pb.ContainerConfig | RenderFailure:
+    ) -> pb.ContainerConfig:
         if weight(container, ctx) < HEAVY:
             with WORK.on(pod.metadata.uid):
                 return render_container(pod, container, settings, ctx)
@@ -300,16 +302,15 @@ class ContainerStarter:
             case Failed(error):
                 raise error
             case Uncertain():
-                return RenderFailure("the configuration takes too long to make")
+                raise ContainerStartError("the configuration takes too long to make")
             case _:
                 assert_never(outcome)
 
-    def failed(self, pod: Pod, container: AnyContainer, reason: str, message: str) -> StartError:
-        """Count a failed start and record its Event. Returns the error with `reason` and `message`."""
+    def _report(self, pod: Pod, container: AnyContainer, reason: str, message: str) -> None:
+        """Count a failed start and record its Event."""
         STARTED_CONTAINERS_ERRORS.inc(container_kind(pod, container), reason)
         path = container_field_path(pod, container.name)
         self._recorder.post(warning(EVENT_FAILED, f"Error: {message}", pod_ref(pod), path))
-        return StartError(reason, message)
 
     async def _link_log(
         self, pod: Pod, container: AnyContainer, container_id: ContainerID, count: int, settings: RenderSettings
@@ -332,7 +333,7 @@ def _make_files(
     instances: Sequence[ContainerView],
     settings: RenderSettings,
     pod_ips: tuple[str, ...],
-) -> ContainerFiles | RenderFailure:
+) -> ContainerFiles:
     paths, ref = settings.paths, pod_ref(pod)
     log_dir = paths.container_logs(ref, container.name)
     existed = not make_dirs(log_dir, 0o755)
@@ -347,8 +348,6 @@ def _make_files(
     hosts = ""
     if _wants_etc_hosts(pod, container, pod_ips):
         text = etc_hosts_content(pod, settings, pod_ips, read_text(NODE_HOSTS))
-        if isinstance(text, RenderFailure):
-            return text
         write_in_place(paths.etc_hosts(ref.uid), text.encode(), 0o644)
         hosts = str(paths.etc_hosts(ref.uid))
     newest = instances[0] if instances else None

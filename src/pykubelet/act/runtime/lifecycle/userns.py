@@ -22,7 +22,8 @@ from pykubelet.act.runtime.lifecycle.decide_userns import (
     make_namespace,
     parse_mapping,
 )
-from pykubelet.act.runtime.render.context import RenderFailure, UserNamespace
+from pykubelet.act.runtime.render.context import UserNamespace
+from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID
@@ -62,17 +63,20 @@ class UserNamespaceManager:
         self._slots: IdSlots | None = None
         self._lock = asyncio.Lock()
 
-    async def allocate(self, uid: PodUID) -> UserNamespace | RenderFailure:
-        """The pod's range: its existing range, or a new one that is on disk when this returns. May be repeated."""
+    async def allocate(self, uid: PodUID) -> UserNamespace:
+        """The pod's range: its existing range, or a new one that is on disk when this returns. May be repeated.
+
+        Raises ContainerStartError.
+        """
         try:
             slots = await self._load()
             if (known := slots.namespace_of(uid)) is not None:
                 return known
             return await self._give(uid, await self._of_sandbox(uid))
         except MappingError as error:
-            return RenderFailure(f"create user namespace: {error}", CREATE_POD_SANDBOX_ERROR)
+            raise ContainerStartError(f"create user namespace: {error}", CREATE_POD_SANDBOX_ERROR) from error
         except (HostError, CriError) as error:
-            return RenderFailure(f"user namespace: {error}", CREATE_POD_SANDBOX_ERROR)
+            raise ContainerStartError(f"user namespace: {error}", CREATE_POD_SANDBOX_ERROR) from error
 
     async def release(self, uid: PodUID) -> None:
         """Free the range of a pod that has ended. May be repeated, and called for pods without a range. Raises HostError."""

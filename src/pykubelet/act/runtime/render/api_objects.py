@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from pykubelet.act.runtime.render.context import AnyContainer, ApiObjects, RenderFailure, Unavailable
+from pykubelet.act.runtime.render.context import AnyContainer, ApiObjects, Unavailable
+from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import ConfigMap, Pod, RuntimeClass, Secret, Service
 from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present, Unreadable
 from pykubelet.base.model.needs import environment_keys, runtime_class_key
@@ -56,9 +57,11 @@ def _type_of(found: Found | None) -> str:
     return type(found.value if isinstance(found, Present) else found).__name__
 
 
-def service_environment(pod: Pod, content: Content) -> dict[str, str] | RenderFailure | None:
-    """The variables of Services; empty without an API server, None while the API server's services are not known. A failure if
-    they have more than `MAX_SERVICE_PORTS`."""
+def service_environment(pod: Pod, content: Content) -> dict[str, str] | None:
+    """The variables of Services; empty without an API server, None while the API server's services are not known.
+
+    Raises ContainerStartError if they have more than `MAX_SERVICE_PORTS`.
+    """
     if not content.available:
         return {}
     if content.services is None:
@@ -75,7 +78,7 @@ def service_environment(pod: Pod, content: Content) -> dict[str, str] | RenderFa
             chosen[name] = service
     ports = sum(len(service.spec.ports) for service in chosen.values())
     if ports > MAX_SERVICE_PORTS:
-        return RenderFailure(
+        raise ContainerStartError(
             f"the services of the pod's namespace have {ports} ports, and variables are made of {MAX_SERVICE_PORTS} at most: "
             "set enableServiceLinks to false"
         )
@@ -119,9 +122,9 @@ def unanswered(keys: Iterable[ObjectKey], content: Content) -> ObjectKey | None:
     return next((key for key in keys if content.may_answer(key) and key not in content.objects), None)
 
 
-def runtime_handler(pod: Pod, content: Content) -> str | RenderFailure:
-    """The handler of the pod's RuntimeClass; "" for the runtime's default. A class that is not known is a failure: its isolation
-    was asked for."""
+def runtime_handler(pod: Pod, content: Content) -> str:
+    """The handler of the pod's RuntimeClass; "" for the runtime's default. Raises ContainerStartError for a class that is not
+    known: its isolation was asked for."""
     key = runtime_class_key(pod)
     if key is None:
         return ""
@@ -129,10 +132,10 @@ def runtime_handler(pod: Pod, content: Content) -> str | RenderFailure:
         case Present(RuntimeClass() as found):
             return found.handler
         case Absent(message):
-            return RenderFailure(message, CREATE_POD_SANDBOX_ERROR)
+            raise ContainerStartError(message, CREATE_POD_SANDBOX_ERROR)
         case Unreadable(message):
-            return RenderFailure(f"failed to lookup RuntimeClass {key.name}: {message}", CREATE_POD_SANDBOX_ERROR)
+            raise ContainerStartError(f"failed to lookup RuntimeClass {key.name}: {message}", CREATE_POD_SANDBOX_ERROR)
         case None if not content.may_answer(key):
-            return RenderFailure(f"nothing knows the RuntimeClass {key.name}", CREATE_POD_SANDBOX_ERROR)
+            raise ContainerStartError(f"nothing knows the RuntimeClass {key.name}", CREATE_POD_SANDBOX_ERROR)
         case found:
             raise RuntimeError(f"asked for {key} and found {_type_of(found)}")

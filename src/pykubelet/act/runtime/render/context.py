@@ -1,66 +1,28 @@
 """The inputs of rendering besides the pod: the agent's settings, and the context of one sandbox or container.
 
-Owns: the values that are passed to `render_sandbox` and `render_container`, and the errors of rendering. The caller
-collects these values first, so that rendering is a pure function. Pure.
+Owns: the values that are passed to `render_sandbox` and `render_container`. The caller collects these values first, so that
+rendering is a pure function. Its error is `ContainerStartError`. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import wraps
-from typing import ParamSpec, TypeVar
+from collections.abc import Mapping
 
 from pykubelet.act.runtime.render.env_files import EnvFile
 from pykubelet.base.api.core import ConfigMap, Container, EphemeralContainer, Secret
 from pykubelet.base.api.resources import in_units
 from pykubelet.base.kit.values import Value, field
-from pykubelet.base.model.arguments import ArgumentsTooLongError
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.node import HandlerFeatures, NodeView
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.placement import CpuSet, Devices
-from pykubelet.base.model.reasons import CREATE_CONTAINER_CONFIG_ERROR
 from pykubelet.config.settings import Settings
 from pykubelet.edges.host.proc.machine import Machine
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 AnyContainer = Container | EphemeralContainer
 
 NO_SWAP = "NoSwap"
 LIMITED_SWAP = "LimitedSwap"
-
-
-class RenderFailure(Value):
-    """An error of rendering: the waiting reason of the container (or sandbox) and its message."""
-
-    message: str
-    reason: str = CREATE_CONTAINER_CONFIG_ERROR
-
-
-class RenderError(Exception):
-    """A pod or container cannot be rendered; `errors_as_values` returns this error as a `RenderFailure`."""
-
-    def __init__(self, message: str, reason: str = CREATE_CONTAINER_CONFIG_ERROR) -> None:
-        super().__init__(message)
-        self.message = message
-        self.reason = reason
-
-
-def errors_as_values(render: Callable[P, T]) -> Callable[P, T | RenderFailure]:
-    """The function with each RenderError and ArgumentsTooLongError returned as a `RenderFailure`."""
-
-    @wraps(render)
-    def rendered(*args: P.args, **kwargs: P.kwargs) -> T | RenderFailure:
-        try:
-            return render(*args, **kwargs)
-        except RenderError as error:
-            return RenderFailure(error.message, error.reason)
-        except ArgumentsTooLongError as error:
-            return RenderFailure(str(error))
-
-    return rendered
 
 
 class MemoryQos(Value):
@@ -193,11 +155,10 @@ class ApiObjects(Value):
 
 
 class ImageVolume(Value):
-    """A pulled image used as a volume. `error`: why the image is not available."""
+    """A pulled image used as a volume."""
 
     image_ref: str = ""
     user_specified: str = ""
-    error: RenderFailure | None = None
 
 
 class ContainerContext(Value):

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-from pykubelet.act.runtime.render.context import RenderError, RenderSettings
+from pykubelet.act.runtime.render.context import RenderSettings
+from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod, PodDNSConfig
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import PodRef
@@ -50,7 +51,7 @@ class Resolver(Value):
 
 @lru_cache(maxsize=8)
 def parse_resolv_conf(text: str) -> Resolver:
-    """Parse a resolv.conf. Only the last `search` line counts, and the last option of each name. RenderError for a
+    """Parse a resolv.conf. Only the last `search` line counts, and the last option of each name. ContainerStartError for a
     `nameserver` line without an address."""
     servers: list[str] = []
     searches: list[str] = []
@@ -61,7 +62,7 @@ def parse_resolv_conf(text: str) -> Resolver:
             continue
         if words[0] == "nameserver":
             if len(words) < 2:
-                raise RenderError("nameserver list is empty ", CREATE_POD_SANDBOX_ERROR)
+                raise ContainerStartError("nameserver list is empty ", CREATE_POD_SANDBOX_ERROR)
             servers.append(words[1])
         elif words[0] == "search":
             # A domain with and without the final dot is the same, and must not count twice.
@@ -72,7 +73,7 @@ def parse_resolv_conf(text: str) -> Resolver:
 
 
 def dns_config(pod: Pod, settings: RenderSettings) -> tuple[cri_pb2.DNSConfig, tuple[KubeEvent, ...]]:
-    """The pod's resolver, and the Events about dropped or missing parts. RenderError if the host's file is unusable."""
+    """The pod's resolver, and the Events about dropped or missing parts. ContainerStartError if the host's file is unusable."""
     ref = pod_ref(pod)
     recorder: list[KubeEvent] = []
     resolver = _base(pod, settings, ref, recorder)
@@ -87,7 +88,7 @@ def resolv_conf_warnings(path: str, text: str, cluster_domain: str) -> tuple[Kub
     """The Event at the start about a host file with too many or too long search domains; at most one."""
     try:
         searches = parse_resolv_conf(text).searches
-    except RenderError as error:
+    except ContainerStartError as error:
         return (warning(EVENT_CHECK_LIMITS_FOR_RESOLV_CONF, error.message),)
     limit = MAX_SEARCH_PATHS - (_CLUSTER_DOMAINS if cluster_domain else 0)
     problem = ""
@@ -107,12 +108,12 @@ def resolv_conf_warnings(path: str, text: str, cluster_domain: str) -> tuple[Kub
 def _base(pod: Pod, settings: RenderSettings, ref: PodRef, recorder: list[KubeEvent]) -> Resolver:
     """The resolver of the dnsPolicy, without dnsConfig."""
     if settings.resolv_conf_error:
-        raise RenderError(settings.resolv_conf_error, CREATE_POD_SANDBOX_ERROR)
+        raise ContainerStartError(settings.resolv_conf_error, CREATE_POD_SANDBOX_ERROR)
     try:
         host = parse_resolv_conf(settings.resolv_conf) if settings.resolv_conf is not None else Resolver()
-    except RenderError as error:
+    except ContainerStartError as error:
         text = f"Encountered error while parsing resolv conf file. Error: {error.message}"
-        raise RenderError(text, error.reason) from error
+        raise ContainerStartError(text, error.reason) from error
     policy = pod.spec.dnsPolicy
     if policy == "None":
         return Resolver()

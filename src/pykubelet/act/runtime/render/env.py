@@ -17,12 +17,12 @@ from pykubelet.act.runtime.render.context import (
     AnyContainer,
     ApiObjects,
     ContainerContext,
-    RenderError,
     RenderSettings,
     Unavailable,
 )
 from pykubelet.act.runtime.render.env_files import UNREADABLE, EnvFile
 from pykubelet.act.runtime.render.render_fields import field_text, resource_text
+from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, Pod
 from pykubelet.base.model.addresses import reported_ips
 from pykubelet.base.model.arguments import ArgumentSpace
@@ -39,7 +39,7 @@ def build_environment(
 ) -> dict[str, str]:
     """All variables, including those of device plugins, which take their space.
 
-    Raises RenderError if one cannot be resolved, and ArgumentsTooLongError.
+    Raises ContainerStartError if one cannot be resolved, and ArgumentsTooLongError.
     """
     services = _services(pod, ctx)
     defined: dict[str, str] = {}
@@ -76,10 +76,10 @@ def _last_of_each(sources: Sequence[EnvFromSource]) -> list[EnvFromSource]:
 
 def _services(pod: Pod, ctx: ContainerContext) -> Mapping[str, str]:
     if pod.spec.enableServiceLinks is None:
-        raise RenderError("nil pod.spec.enableServiceLinks encountered, cannot construct envvars")
+        raise ContainerStartError("nil pod.spec.enableServiceLinks encountered, cannot construct envvars")
     if ctx.services is None:
         if not is_static(pod):
-            raise RenderError("services have not yet been read at least once, cannot construct envvars")
+            raise ContainerStartError("services have not yet been read at least once, cannot construct envvars")
         return {}
     return ctx.services
 
@@ -138,22 +138,22 @@ def _text(data: bytes) -> str:
 def _named(
     objects: Mapping[str, T | Unavailable] | None, kind: str, namespace: str, name: str, optional: bool | None
 ) -> T | None:
-    """One object; None if it is missing and optional. RenderError for other missing or unreadable objects."""
+    """One object; None if it is missing and optional. ContainerStartError for other missing or unreadable objects."""
     if objects is None:
-        raise RenderError(f"couldn't get {kind} {namespace}/{name}, no kubeClient defined")
+        raise ContainerStartError(f"couldn't get {kind} {namespace}/{name}, no kubeClient defined")
     found = objects.get(name) or Unavailable(f'{kind.lower()} "{name}" not found', not_found=True)
     if not isinstance(found, Unavailable):
         return found
     if optional and found.not_found:
         return None
-    raise RenderError(found.message)
+    raise ContainerStartError(found.message)
 
 
 def _key(data: Mapping[str, T] | None, key: str, optional: bool | None, owner: str) -> T | None:
     if data is None:
         return None
     if key not in data and not optional:
-        raise RenderError(f"couldn't find key {key} in {owner}")
+        raise ContainerStartError(f"couldn't find key {key} in {owner}")
     return data.get(key)
 
 
@@ -161,18 +161,20 @@ def _from_file(selector: FileKeySelector, ctx: ContainerContext) -> str | None:
     """A variable of a file that another container of the pod wrote into an emptyDir (KEP-3721)."""
     key = selector.key
     if selector.volumeName not in ctx.mounts:
-        raise RenderError(f'cannot find the volume "{selector.volumeName}" referenced by FileKeyRef')
+        raise ContainerStartError(f'cannot find the volume "{selector.volumeName}" referenced by FileKeyRef')
     if len(key) > MAX_ENV_FILE_KEY:
-        raise RenderError(f'environment variable key "{key}" exceeds maximum length of {MAX_ENV_FILE_KEY} characters')
+        raise ContainerStartError(
+            f'environment variable key "{key}" exceeds maximum length of {MAX_ENV_FILE_KEY} characters'
+        )
     file = ctx.env_files.get((selector.volumeName, selector.path), EnvFile(problem=UNREADABLE))
     found = file.find(key)
     if found is None:
-        raise RenderError(file.problem)
+        raise ContainerStartError(file.problem)
     if len(found.encode("utf-8", "surrogateescape")) > MAX_ENV_FILE_VALUE:
-        raise RenderError(f'environment variable value for key "{key}" exceeds maximum size of 32KB')
+        raise ContainerStartError(f'environment variable value for key "{key}" exceeds maximum size of 32KB')
     if not found:
         if selector.optional:
             return None
         path = f"{ctx.mounts[selector.volumeName].host_path}/{selector.path}"
-        raise RenderError(f'environment variable key "{key}" not found in file "{path}"')
+        raise ContainerStartError(f'environment variable key "{key}" not found in file "{path}"')
     return found

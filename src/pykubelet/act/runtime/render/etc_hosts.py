@@ -6,7 +6,8 @@ and "Adding entries to Pod /etc/hosts with HostAliases".
 
 from __future__ import annotations
 
-from pykubelet.act.runtime.render.context import RenderError, RenderSettings, errors_as_values
+from pykubelet.act.runtime.render.context import RenderSettings
+from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import HostAlias, Pod
 from pykubelet.base.api.labels import dns_label_errors, dns_subdomain_errors
 from pykubelet.base.kit.values import Value
@@ -36,7 +37,7 @@ class PodName(Value):
 
 
 def name_pod(pod: Pod, cluster_domain: str) -> PodName:
-    """The pod's host names. Raises RenderError if those in the spec are invalid."""
+    """The pod's host names. Raises ContainerStartError if those in the spec are invalid."""
     spec = pod.spec
     if spec.hostnameOverride:
         problems = dns_subdomain_errors(spec.hostnameOverride)
@@ -55,14 +56,13 @@ def name_pod(pod: Pod, cluster_domain: str) -> PodName:
         return PodName(hostname, domain, hostname)
     full = f"{hostname}.{domain}"
     if len(full) > MAX_KERNEL_HOSTNAME:
-        raise RenderError(
+        raise ContainerStartError(
             f"failed to construct FQDN from pod hostname and cluster domain, FQDN {full} is too long "
             f"({MAX_KERNEL_HOSTNAME} characters is the max, {len(full)} characters requested)"
         )
     return PodName(hostname, domain, full)
 
 
-@errors_as_values
 def etc_hosts_content(pod: Pod, settings: RenderSettings, pod_ips: tuple[str, ...], node_hosts: str) -> str:
     """The text of the pod's `/etc/hosts`. `node_hosts`: the text of the node's file, for pods with `hostNetwork`."""
     aliases = _alias_lines(pod.spec.hostAliases)
@@ -82,7 +82,7 @@ def _alias_lines(aliases: tuple[HostAlias, ...]) -> str:
 
 def _refuse(field: str, value: str, kind: str, problems: list[str]) -> None:
     if problems:
-        raise RenderError(f'pod {field} "{value}" is not a valid DNS {kind}: {";".join(problems)}')
+        raise ContainerStartError(f'pod {field} "{value}" is not a valid DNS {kind}: {";".join(problems)}')
 
 
 def _truncated(pod_name: str, hostname: str) -> str:
@@ -90,5 +90,5 @@ def _truncated(pod_name: str, hostname: str) -> str:
         return hostname
     kept = hostname[:MAX_HOSTNAME].rstrip("-.")
     if not kept:
-        raise RenderError(f'hostname for pod "{pod_name}" was invalid: "{hostname}"')
+        raise ContainerStartError(f'hostname for pod "{pod_name}" was invalid: "{hostname}"')
     return kept

@@ -11,17 +11,16 @@ from pykubelet.act.runtime.render.container_resources import container_resources
 from pykubelet.act.runtime.render.context import (
     AnyContainer,
     ContainerContext,
-    RenderFailure,
     RenderSettings,
-    errors_as_values,
 )
 from pykubelet.act.runtime.render.env import build_environment
 from pykubelet.act.runtime.render.etc_hosts import name_pod
 from pykubelet.act.runtime.render.render_annotations import container_annotations, container_labels
 from pykubelet.act.runtime.render.render_mounts import container_devices, container_mounts
 from pykubelet.act.runtime.render.security import container_security_context
+from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod
-from pykubelet.base.model.arguments import ArgumentSpace
+from pykubelet.base.model.arguments import ArgumentSpace, ArgumentsTooLongError
 from pykubelet.base.model.reasons import CREATE_CONTAINER_ERROR
 from pykubelet.edges.cri import cri_pb2
 
@@ -32,13 +31,15 @@ _SIGNALS = dict(cri_pb2.Signal.items())
 
 def render_container(
     pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
-) -> cri_pb2.ContainerConfig | RenderFailure:
-    """The configuration for CreateContainer."""
+) -> cri_pb2.ContainerConfig:
+    """The configuration for CreateContainer. Raises ContainerStartError."""
     try:
         return _render(pod, container, settings, ctx)
     except UnicodeEncodeError:
         # A Secret may contain any bytes. Environment variables can have them, commands cannot.
-        return RenderFailure("string field contains invalid UTF-8", CREATE_CONTAINER_ERROR)
+        raise ContainerStartError("string field contains invalid UTF-8", CREATE_CONTAINER_ERROR) from None
+    except ArgumentsTooLongError as error:
+        raise ContainerStartError(str(error)) from None
 
 
 def weight(container: AnyContainer, ctx: ContainerContext) -> int:
@@ -62,7 +63,6 @@ def stop_signal(container: AnyContainer, settings: RenderSettings) -> cri_pb2.Si
     return cast("cri_pb2.Signal", _SIGNALS.get(spelled, cri_pb2.SIGNAL_RUNTIME_DEFAULT))
 
 
-@errors_as_values
 def _render(
     pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
 ) -> cri_pb2.ContainerConfig:

@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from pykubelet.act.runtime.render.context import (
     AnyContainer,
     ContainerContext,
-    RenderError,
     RenderSettings,
-    errors_as_values,
 )
 from pykubelet.act.runtime.render.env import build_environment
 from pykubelet.act.runtime.render.etc_hosts import ETC_HOSTS
+from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod, VolumeMount
-from pykubelet.base.model.arguments import ArgumentSpace
+from pykubelet.base.model.arguments import ArgumentSpace, ArgumentsTooLongError
 from pykubelet.base.model.expansion import TooLongError, expand_all_known
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.edges.cri import cri_pb2
@@ -33,7 +32,6 @@ _PROPAGATION = {
 }
 
 
-@errors_as_values
 def relative_sub_paths(
     pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
 ) -> dict[int, str]:
@@ -43,7 +41,10 @@ def relative_sub_paths(
     out, because the runtime resolves their sub-paths.
     """
     expressions = any(mount.subPathExpr for mount in container.volumeMounts)
-    env = build_environment(pod, container, settings, ctx, ArgumentSpace()) if expressions else {}
+    try:
+        env = build_environment(pod, container, settings, ctx, ArgumentSpace()) if expressions else {}
+    except ArgumentsTooLongError as error:
+        raise ContainerStartError(str(error)) from None
     paths = {
         index: _sub_path(mount, env)
         for index, mount in enumerate(container.volumeMounts)
@@ -55,8 +56,7 @@ def relative_sub_paths(
 def container_mounts(
     pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext, env: Mapping[str, str]
 ) -> list[cri_pb2.Mount]:
-    """The mounts: of devices, of volumes in order, `/etc/hosts`, the termination message. RenderError for an invalid one."""
-    _check_image_volumes(container, ctx)
+    """The mounts: of devices, of volumes in order, `/etc/hosts`, the termination message. ContainerStartError for an invalid one."""
     mounts = [
         cri_pb2.Mount(container_path=mount.container_path, host_path=mount.host_path, readonly=mount.read_only)
         for mount in ctx.devices.mounts
@@ -80,14 +80,6 @@ def container_mounts(
     return mounts
 
 
-def _check_image_volumes(container: AnyContainer, ctx: ContainerContext) -> None:
-    """Raise RenderError for the last image volume whose image could not be pulled."""
-    for mount in reversed(container.volumeMounts):
-        volume = ctx.image_volumes.get(mount.name)
-        if volume is not None and volume.error is not None:
-            raise RenderError(volume.error.message, volume.error.reason)
-
-
 def _volume_mount(
     container: AnyContainer,
     index: int,
@@ -109,9 +101,9 @@ def _volume_mount(
         )
     volume = ctx.mounts.get(mount.name)
     if volume is None or volume.is_block:
-        raise RenderError(f'cannot find volume "{mount.name}" to mount into container "{container.name}"')
+        raise ContainerStartError(f'cannot find volume "{mount.name}" to mount into container "{container.name}"')
     if mount.mountPropagation not in _PROPAGATION:
-        raise RenderError(f'invalid MountPropagation mode: "{mount.mountPropagation}"')
+        raise ContainerStartError(f'invalid MountPropagation mode: "{mount.mountPropagation}"')
     return cri_pb2.Mount(
         container_path=path,
         host_path=_host_path(container, index, mount, volume, ctx, env),
@@ -133,24 +125,26 @@ def _host_path(
     if not _sub_path(mount, env):
         return volume.host_path
     if index not in ctx.subpaths:
-        raise RenderError(f'failed to prepare subPath for volumeMount "{mount.name}" of container "{container.name}"')
+        raise ContainerStartError(
+            f'failed to prepare subPath for volumeMount "{mount.name}" of container "{container.name}"'
+        )
     return ctx.subpaths[index]
 
 
 def _sub_path(mount: VolumeMount, env: Mapping[str, str]) -> str:
-    """The path in the volume; "" for the whole volume. RenderError if it leads out of the volume or has an unknown variable."""
+    """The path in the volume; "" for the whole volume. ContainerStartError if it leads out of the volume or has an unknown variable."""
     path = mount.subPath
     if mount.subPathExpr:
         try:
             path, missing = expand_all_known(mount.subPathExpr, env, most=MAX_PATH)
         except TooLongError as error:
-            raise RenderError(f'subPathExpr of volumeMount "{mount.name}" is too long: {error}') from None
+            raise ContainerStartError(f'subPathExpr of volumeMount "{mount.name}" is too long: {error}') from None
         if missing:
-            raise RenderError(f"missing value for {', '.join(missing)}")
+            raise ContainerStartError(f"missing value for {', '.join(missing)}")
     if path.startswith("/"):
-        raise RenderError(f"error SubPath `{path}` must not be an absolute path")
+        raise ContainerStartError(f"error SubPath `{path}` must not be an absolute path")
     if ".." in path.split("/"):
-        raise RenderError(f"unable to provision SubPath `{path}`: must not contain '..'")
+        raise ContainerStartError(f"unable to provision SubPath `{path}`: must not contain '..'")
     return path
 
 
@@ -171,7 +165,7 @@ def _is_recursive_read_only(mount: VolumeMount, ctx: ContainerContext) -> bool:
     elif mode == "Enabled" and not supported:
         problem = wanted + "supported by the runtime"
     if problem:
-        raise RenderError(f"failed to resolve recursive read-only mode: {problem}")
+        raise ContainerStartError(f"failed to resolve recursive read-only mode: {problem}")
     return supported
 
 
@@ -187,10 +181,10 @@ def container_devices(container: AnyContainer, ctx: ContainerContext) -> list[cr
     ]
     for device in container.volumeDevices:
         if not device.devicePath.startswith("/"):
-            raise RenderError(f"error DevicePath `{device.devicePath}` must be an absolute path")
+            raise ContainerStartError(f"error DevicePath `{device.devicePath}` must be an absolute path")
         volume = ctx.mounts.get(device.name)
         if volume is None or not volume.is_block:
-            raise RenderError(f'cannot find volume "{device.name}" to pass into container "{container.name}"')
+            raise ContainerStartError(f'cannot find volume "{device.name}" to pass into container "{container.name}"')
         permissions = "r" if volume.read_only else "mrw"
         devices.append(
             cri_pb2.Device(host_path=volume.host_path, container_path=device.devicePath, permissions=permissions)

@@ -8,8 +8,6 @@ from __future__ import annotations
 from pykubelet.act.runtime.render.container_resources import sandbox_resources
 from pykubelet.act.runtime.render.context import (
     AnyContainer,
-    RenderError,
-    RenderFailure,
     RenderSettings,
     SandboxContext,
 )
@@ -17,6 +15,7 @@ from pykubelet.act.runtime.render.dns import dns_config
 from pykubelet.act.runtime.render.etc_hosts import name_pod
 from pykubelet.act.runtime.render.render_annotations import sandbox_labels
 from pykubelet.act.runtime.render.security import groups_policy, pod_namespaces, selinux_options
+from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.model.reasons import CREATE_POD_SANDBOX_ERROR
 from pykubelet.base.model.roster import pod_ref
@@ -26,12 +25,15 @@ from pykubelet.edges.cri import cri_pb2
 _PROTOCOLS = {"UDP": cri_pb2.UDP, "SCTP": cri_pb2.SCTP}
 
 
-def render_sandbox(pod: Pod, settings: RenderSettings, ctx: SandboxContext) -> cri_pb2.PodSandboxConfig | RenderFailure:
-    """The configuration for RunPodSandbox, without the runtime handler. `dns_config` returns the Events about DNS."""
+def render_sandbox(pod: Pod, settings: RenderSettings, ctx: SandboxContext) -> cri_pb2.PodSandboxConfig:
+    """The configuration for RunPodSandbox, without the runtime handler. `dns_config` returns the Events about DNS.
+
+    Raises ContainerStartError.
+    """
     try:
         return _render(pod, settings, ctx)
-    except RenderError as error:
-        return RenderFailure(error.message, CREATE_POD_SANDBOX_ERROR)
+    except ContainerStartError as error:
+        raise ContainerStartError(error.message, CREATE_POD_SANDBOX_ERROR) from None
 
 
 def _render(pod: Pod, settings: RenderSettings, ctx: SandboxContext) -> cri_pb2.PodSandboxConfig:

@@ -11,10 +11,10 @@ from pykubelet.act.runtime.lifecycle.decide_userns import user_namespace_refusal
 from pykubelet.act.runtime.render.context import (
     AnyContainer,
     ContainerContext,
-    RenderError,
     RenderSettings,
     SandboxContext,
 )
+from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import (
     AppArmorProfile,
     Capabilities,
@@ -83,26 +83,26 @@ def image_user(ctx: ContainerContext) -> tuple[int | None, str]:
 
 
 def verify_run_as_non_root(pod: Pod, container: AnyContainer, uid: int | None, username: str) -> None:
-    """Raise RenderError if runAsNonRoot is set and the container would or might run as root. `uid`, `username`: the image's."""
+    """Raise ContainerStartError if runAsNonRoot is set and the container would or might run as root. `uid`, `username`: the image's."""
     identity = effective_identity(pod, container)
     if not identity.non_root:
         return
     where = f'(pod: "{pod_ref(pod)}", container: {container.name})'
     if identity.user is not None:
         if identity.user == 0:
-            raise RenderError(f"container's runAsUser breaks non-root policy {where}")
+            raise ContainerStartError(f"container's runAsUser breaks non-root policy {where}")
         return
     if uid is None:
         if username:
-            raise RenderError(
+            raise ContainerStartError(
                 f"container has runAsNonRoot and image has non-numeric user ({username}), "
                 f"cannot verify user is non-root {where}"
             )
         return
     if uid == 0:
-        raise RenderError(f"container has runAsNonRoot and image will run as root {where}")
+        raise ContainerStartError(f"container has runAsNonRoot and image will run as root {where}")
     if not 0 < uid <= MAX_UID:
-        raise RenderError(
+        raise ContainerStartError(
             f"container has runAsNonRoot and image has an invalid user id ({uid}). (Must be 1-({MAX_UID})): "
             f"must be between 0 and {MAX_UID}, inclusive {where}"
         )
@@ -111,7 +111,7 @@ def verify_run_as_non_root(pod: Pod, container: AnyContainer, uid: int | None, u
 def container_security_context(
     pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
 ) -> cri_pb2.LinuxContainerSecurityContext:
-    """The security context of a container. RenderError if it cannot be applied."""
+    """The security context of a container. ContainerStartError if it cannot be applied."""
     uid, username = image_user(ctx)
     verify_run_as_non_root(pod, container, uid, username)
     identity = effective_identity(pod, container)
@@ -147,11 +147,11 @@ def container_security_context(
 
 
 def selinux_options(options: SELinuxOptions | None, settings: RenderSettings) -> cri_pb2.SELinuxOption | None:
-    """The CRI form of `seLinuxOptions`; None if there are none. RenderError if SELinux is enabled and has no such context."""
+    """The CRI form of `seLinuxOptions`; None if there are none. ContainerStartError if SELinux is enabled and has no such context."""
     if options is None:
         return None
     if settings.selinux_enabled and (problem := options_problem(options)):
-        raise RenderError(f"securityContext.{problem}")
+        raise ContainerStartError(f"securityContext.{problem}")
     return cri_pb2.SELinuxOption(user=options.user, role=options.role, type=options.type, level=options.level)
 
 
@@ -163,7 +163,7 @@ def groups_policy(context: PodSecurityContext) -> cri_pb2.SupplementalGroupsPoli
         case "Strict":
             return cri_pb2.Strict
         case other:
-            raise RenderError(f"unsupported supplementalGroupsPolicy: {other}")
+            raise ContainerStartError(f"unsupported supplementalGroupsPolicy: {other}")
 
 
 def needs_user_namespace(pod: Pod) -> bool:
@@ -172,7 +172,7 @@ def needs_user_namespace(pod: Pod) -> bool:
 
 
 def pod_namespaces(pod: Pod, ctx: SandboxContext) -> cri_pb2.NamespaceOption:
-    """The namespaces of a sandbox and its containers. RenderError if the runtime does not support a requested user namespace."""
+    """The namespaces of a sandbox and its containers. ContainerStartError if the runtime does not support a requested user namespace."""
     spec = pod.spec
     if spec.hostPID:
         pid = cri_pb2.NODE
@@ -200,9 +200,9 @@ def _user_namespace(pod: Pod, ctx: SandboxContext) -> cri_pb2.UserNamespace:
         return cri_pb2.UserNamespace(mode=cri_pb2.NODE)
     refusal = user_namespace_refusal(ctx.runtime_handler, ctx.handler_features)
     if refusal:
-        raise RenderError(refusal)
+        raise ContainerStartError(refusal)
     if ctx.userns is None:
-        raise RenderError("no ids were allocated for the user namespace of the pod")
+        raise ContainerStartError("no ids were allocated for the user namespace of the pod")
     return cri_pb2.UserNamespace(
         mode=cri_pb2.POD,
         uids=[
@@ -227,7 +227,7 @@ def _seccomp(profile: SeccompProfile | None, settings: RenderSettings) -> cri_pb
         return _Profile(profile_type=_Profile.RuntimeDefault)
     if profile.type == "Localhost":
         if not profile.localhostProfile:
-            raise RenderError("localhostProfile must be set if seccompProfile type is Localhost.")
+            raise ContainerStartError("localhostProfile must be set if seccompProfile type is Localhost.")
         path = f"{settings.paths.seccomp}/{profile.localhostProfile}"
         return _Profile(profile_type=_Profile.Localhost, localhost_ref=path)
     return _Profile(profile_type=_Profile.Unconfined)
@@ -260,8 +260,8 @@ def _apparmor(pod: Pod, container: AnyContainer) -> tuple[cri_pb2.SecurityProfil
             return _Profile(profile_type=_Profile.Unconfined), "unconfined"
         case "Localhost":
             if not profile.localhostProfile:
-                raise RenderError("missing localhost apparmor profile name")
+                raise ContainerStartError("missing localhost apparmor profile name")
             localhost = _Profile(profile_type=_Profile.Localhost, localhost_ref=profile.localhostProfile)
             return localhost, f"localhost/{profile.localhostProfile}"
         case other:
-            raise RenderError(f'unknown apparmor profile type: "{other}"')
+            raise ContainerStartError(f'unknown apparmor profile type: "{other}"')
