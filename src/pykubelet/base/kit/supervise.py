@@ -105,3 +105,21 @@ async def finish(work: Coroutine[Any, Any, T], limit_s: float) -> T:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)  # a caller that cancels does not need the outcome
         raise
+
+
+async def beside(other: Coroutine[Any, Any, object], work: Coroutine[Any, Any, T]) -> T:
+    """Await `work` in this task while `other` runs in a task of its own, then await that one too, also after an error of `work`.
+
+    A cancellation ends both.
+    """
+    task = asyncio.ensure_future(other)
+    try:
+        try:
+            result = await work
+        except Exception:
+            await task
+            raise
+        await task
+        return result
+    finally:
+        task.cancel()

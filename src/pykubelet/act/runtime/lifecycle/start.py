@@ -27,7 +27,7 @@ from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight, Uncertain
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
-from pykubelet.base.kit.supervise import finish
+from pykubelet.base.kit.supervise import beside, finish
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.fieldpath import container_field_path
@@ -190,11 +190,9 @@ class ContainerStarter:
         path = container_field_path(pod, container.name)
         self._recorder.post(normal(EVENT_CREATED, "Container created", pod_ref(pod), path))
         try:
-            error, _ = await asyncio.gather(
-                self._start(container_id), self._link_log(pod, container, container_id, count, settings)
-            )
-            if error is not None:
-                raise error
+            # an interrupted call would leave a container that could not be started
+            started = finish(self._cri.start_container(container_id), START_LIMIT_S)
+            await beside(self._link_log(pod, container, container_id, count, settings), started)
         except CriError as error:
             if await self._has_ended(sandbox, SETTLE_S if may_have_ended else ()):
                 return SandboxEnded()
@@ -205,14 +203,6 @@ class ContainerStarter:
             ) from error
         self._recorder.post(normal(EVENT_STARTED, "Container started", pod_ref(pod), path))
         return container_id
-
-    async def _start(self, container_id: ContainerID) -> CriError | None:
-        """Start a container. An interrupted call would leave one that could not be started, so the call is finished."""
-        try:
-            await finish(self._cri.start_container(container_id), START_LIMIT_S)
-        except CriError as error:
-            return error
-        return None
 
     async def _has_ended(self, sandbox: Sandbox, pauses: Sequence[float] = ()) -> bool:
         """Whether the sandbox takes no containers any more. While it does, the runtime is asked again after each of `pauses`."""
