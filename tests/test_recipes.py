@@ -13,12 +13,19 @@ import pytest
 from support.samples import CHECKS, samples
 
 CHECKOUT = Path(__file__).parents[1]
-PAGES = [CHECKOUT / "CONTRIBUTING.md", CHECKOUT / "SECURITY.md", *sorted((CHECKOUT / "docs/recipes").glob("*.md"))]
+PAGES = [
+    CHECKOUT / "CONTRIBUTING.md",
+    CHECKOUT / "SECURITY.md",
+    CHECKOUT / "docs/errors.md",
+    *sorted((CHECKOUT / "docs/recipes").glob("*.md")),
+]
 #: All pages of the checkout, in which links are checked.
 LINKED = [*sorted(CHECKOUT.glob("*.md")), CHECKOUT / "bench/README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
 _FILE = re.compile(r"`((?:\w+/)+\w+\.(?:py|txt|yaml|md))`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 RECIPES = sorted((CHECKOUT / "docs/recipes").glob("*.md"))
+#: A page that names much of the code, too.
+ERRORS = CHECKOUT / "docs/errors.md"
 #: A name of our code: with an underscore, in capitals, or in camel case.
 _NAME = re.compile(r"`([A-Za-z_]\w*_\w+|[A-Z][A-Z_]{2,}|[A-Z][a-z]+[A-Z]\w+)(?:\([^`]*\))?`")
 
@@ -54,7 +61,7 @@ def test_the_guide_links_every_recipe() -> None:
     assert recipes <= set(_LINK.findall((CHECKOUT / "CONTRIBUTING.md").read_text()))
 
 
-@pytest.mark.parametrize("page", RECIPES, ids=[page.stem for page in RECIPES])
+@pytest.mark.parametrize("page", [*RECIPES, ERRORS], ids=[page.stem for page in [*RECIPES, ERRORS]])
 def test_names_in_recipes_exist(page: Path) -> None:
     """In our code, or in the samples of the page."""
     text = page.read_text()

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from act.pods.playbook import Playbook
@@ -25,6 +25,7 @@ from act.volumes.samples import CONTEXT, NODE, make_pod
 
 from pykubelet.act.placement.provider import Provider
 from pykubelet.act.pods.backoff import CrashBackOffs
+from pykubelet.act.runtime.render.dns import Resolver
 from pykubelet.act.volumes import plan as volume_plan
 from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.kind import VolumeKind, VolumesError
@@ -135,6 +136,15 @@ def check_manager(names: Names) -> None:
             assert list(inspect.signature(getattr(manager, name)).parameters) == wanted, name
 
 
+def check_pod_field(names: Names) -> None:
+    """The field is validated with its path, and comes before all other domains."""
+    spec = SimpleNamespace(dnsFirstSearch="a_b")
+    (error,) = names["validate_first_search"](spec, "spec")
+    assert error.path == "spec.dnsFirstSearch"
+    resolver = names["_with_first_search"](Resolver(searches=("b.c", "a.b")), SimpleNamespace(spec=spec))
+    assert resolver.searches == ("a_b", "b.c", "a.b")
+
+
 def check_volume(names: Names) -> None:
     """The kind plans a volume, mounts it, and takes it away with its data."""
     kind: VolumeKind[Any] = names["KIND"]
@@ -170,6 +180,7 @@ CHECKS: dict[str, Callable[[Names], None]] = {
     "configuration-field": check_field,
     "endpoint": check_endpoint,
     "metric": check_metric,
+    "pod-spec-field": check_pod_field,
     "probe-kind": check_probe,
     "resource-manager": check_manager,
     "volume-kind": check_volume,
