@@ -123,6 +123,10 @@ async def test_a_sandbox_waits_for_volumes_that_failed(tmp_path: Path) -> None:
         await n.wait_life("web", lambda life: life.is_held_up)
         known = n.diagnostics.get().pods[PodUID("uid-web")]
         assert [(w.what, w.reason, w.detail) for w in known.waits] == [("volumes", "FailedMount", "no such device")]
+        n.volumes.failures = (Wait("volume", Owner.VOLUME_MANAGER, 0.0, "data", "FailedMount", "device is busy"),)
+        n.volumes.project()
+        (later,) = (await n.wait_known("web", lambda now: [w.detail for w in now.waits] == ["device is busy"])).waits
+        assert later.since == wait.since, "it has waited for its volumes since then"
         assert not n.sandboxes("web")
         n.volumes.stuck.clear()
         n.volumes.project()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import pytest
 from act.pods.playbook import RULES, Playbook
@@ -11,13 +12,16 @@ from act.pods.scenes import WALL, box, container, created, exited, pod, probes, 
 from support.virtual_time import virtual_clock
 
 from pykubelet.act.pods.waitbook import SHOW_AFTER_S, LifecycleChanged, WaitBook, general_wait, waits_of
+from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.mailbox import Mailbox, Sink
+from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import KillReason
 from pykubelet.base.model.probes import ProbeResult
 from pykubelet.base.model.waits import Owner, Wait
 
+T = TypeVar("T")
 pytestmark = pytest.mark.virtual_time
 
 
@@ -315,3 +319,41 @@ async def test_the_lifecycle_is_published_again_only_for_a_failure_that_lasts() 
         assert await is_failing(), "the next try fails alike"
     assert not await is_failing()
     book.close()
+
+
+async def test_a_wait_for_a_cell_shows_what_is_missing_now_and_since_when_anything_is() -> None:
+    book, play = WaitBook(virtual_clock(), Sink()), Playbook(pod())
+    book.follow(play.state, RULES.crash)
+    cell, writer = make_cell("left", 2)
+    began: set[float] = set()
+
+    def missing(left: int) -> Wait | None:
+        return Wait("claims", Owner.CLAIM_MANAGER, 0.0, detail=f"{left} are left") if left else None
+
+    async with Supervisor("test") as supervisor:
+        waiting = supervisor.start_child("waiting", book.until(cell, missing))
+        for left in (2, 1):
+            writer.publish(left)
+            await asyncio.sleep(SHOW_AFTER_S)
+            (wait,) = [wait for wait in book.snapshot() if wait.what == "claims"]
+            assert wait.detail == f"{left} are left"
+            began.add(wait.since)
+        writer.publish(0)
+        await waiting
+        assert all(wait.what != "claims" for wait in book.snapshot())
+    assert len(began) == 1
+    await book.until(cell, missing)  # nothing is missing
+
+
+async def test_a_wait_for_a_cell_can_be_interrupted() -> None:
+    book, play = WaitBook(virtual_clock(), Sink()), Playbook(pod())
+    book.follow(play.state, RULES.crash)
+    cell, _ = make_cell("left", 1)
+
+    async def at_most_a_second(work: Awaitable[T]) -> T:
+        async with asyncio.timeout(1):
+            return await work
+
+    with pytest.raises(TimeoutError):
+        await book.until(cell, lambda _: Wait("claims", Owner.CLAIM_MANAGER, 0.0), at_most_a_second)
+    assert all(wait.what != "claims" for wait in book.snapshot())

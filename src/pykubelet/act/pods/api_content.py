@@ -6,11 +6,12 @@ secrets. `act/runtime` decides what the answers mean for a container or sandbox.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
+from functools import partial
 from operator import is_
 
 from pykubelet.act.images.keyring import PullSecret, SecretSource
-from pykubelet.act.pods.waitbook import WaitBook
+from pykubelet.act.pods.waitbook import Unless, WaitBook
 from pykubelet.act.runtime.render.api_objects import unanswered, waits_for_services
 from pykubelet.base.api.core import Pod, Secret
 from pykubelet.base.kit.cells import Cell
@@ -35,6 +36,10 @@ def start_keys(pod: Pod) -> frozenset[ObjectKey]:
     return frozenset(keys if runtime_class is None else keys | {runtime_class})
 
 
+def _unanswered(key: ObjectKey, content: Content) -> Wait | None:
+    return None if unanswered((key,), content) is None else wait_for_key(key, 0.0)
+
+
 class PodContent:
     """The view of one pod on `Content`."""
 
@@ -50,33 +55,22 @@ class PodContent:
         """The current snapshot of API objects."""
         return self._cell.get()
 
-    def wanted(self, keys: Iterable[ObjectKey]) -> tuple[ObjectKey, Wait] | None:
-        """The first key without an answer from the API server, and the wait to publish; None when all are answered. Looks at all keys."""
-        key = unanswered(keys, self._cell.get())
-        return None if key is None else (key, wait_for_key(key, 0.0))
+    async def wait_answered(self, keys: Collection[ObjectKey], waits: WaitBook, unless: Unless | None = None) -> None:
+        """Wait until all keys have an answer in `Content` at once: an answer may be dropped again. An error is also an answer."""
+        while unanswered(keys, self._cell.get()) is not None:
+            for key in keys:
+                await waits.until(self._cell, partial(_unanswered, key), unless)
 
-    async def wait_answered(self, key: ObjectKey) -> None:
-        """Wait until `key` has an answer in `Content`. An error is also an answer."""
-        await self._cell.wait_for(lambda now: unanswered((key,), now) is None)
-
-    def wants_services(self, pod: Pod) -> bool:
-        """True if the pod's environment needs the services and they are not known yet."""
-        return waits_for_services(pod, self._cell.get())
-
-    async def wait_services(self, pod: Pod) -> None:
+    async def wait_services(self, pod: Pod, waits: WaitBook, unless: Unless) -> None:
         """Wait until the services that the pod's environment needs are known."""
-        await self._cell.wait_for(lambda now: not waits_for_services(pod, now))
+        await waits.until(self._cell, lambda now: SERVICES if waits_for_services(pod, now) else None, unless)
 
     async def pull_secrets(self, pod: Pod, waits: WaitBook) -> tuple[PullSecret, ...]:
         """The pull secrets of the pod that can be read. The pull continues without the others."""
         keys = pull_secret_keys(pod)
         if not keys or not self._cell.get().available:
             return ()
-        while self.wanted(keys) is not None:  # all of them at once: an answer may be dropped again
-            for key in keys:
-                if (wanted := self.wanted((key,))) is not None:
-                    with waits.waiting(wanted[1]):
-                        await self.wait_answered(key)
+        await self.wait_answered(keys, waits)
         content = self._cell.get()
         answers = tuple(content.objects[key] for key in keys)
         if all(map(is_, answers, self._answers)) and len(answers) == len(self._answers):

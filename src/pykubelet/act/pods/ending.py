@@ -12,6 +12,7 @@ from pykubelet.act.pods.model import CleanEnded, CleanUp, StopPod
 from pykubelet.act.pods.tools import PodTools, pod_ip, runtime_wait
 from pykubelet.act.pods.waitbook import ENDING, WaitBook
 from pykubelet.act.runtime.lifecycle.stop import PodRemains
+from pykubelet.base.api.core import PodStatus
 from pykubelet.base.kit.flight import Done
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodRef
@@ -68,10 +69,7 @@ class PodEnding:
 
     async def _runtime_back(self, waits: WaitBook) -> None:
         """Wait until the runtime takes calls; without it nothing can be stopped or removed."""
-        cell = self._tools.cells.runtime
-        if not cell.get().takes_calls:
-            with waits.waiting(runtime_wait(cell.get())):
-                await cell.wait_for(lambda now: now.takes_calls)
+        await waits.until(self._tools.cells.runtime, lambda now: None if now.takes_calls else runtime_wait(now))
 
     async def stop(self, command: StopPod, waits: WaitBook, *, for_good: bool = False) -> str:
         """Stop all containers, then the sandboxes. Returns the error, or an empty string. `for_good`: see `stop_pod`."""
@@ -99,21 +97,19 @@ class PodEnding:
 
     async def wait_ends_reported(self, waits: WaitBook) -> None:
         """Wait until the pod's status shows how its containers ended, because the containers are removed next."""
-        uid, cell = self._ref.uid, self._tools.cells.statuses
+        uid = self._ref.uid
+        wait = Wait("how the containers ended", Owner.STATUS_MANAGER, 0.0, next_step="remove them")
 
-        def are_reported(now: Statuses) -> bool:
-            status = now.pods.get(uid)
-            return status is None or not any(
-                container.state is not None and container.state.running is not None
-                for container in (*status.initContainerStatuses, *status.containerStatuses)
-            )
+        def unreported(now: Statuses) -> Wait | None:
+            status = now.pods.get(uid, PodStatus())
+            every = (*status.initContainerStatuses, *status.containerStatuses)
+            return wait if any(one.state is not None and one.state.running is not None for one in every) else None
 
-        with waits.waiting(Wait("how the containers ended", Owner.STATUS_MANAGER, 0.0, next_step="remove them")):
-            try:
-                async with asyncio.timeout(REPORTED_DEADLINE_S):
-                    await cell.wait_for(are_reported)
-            except TimeoutError:
-                log.warning("a pod is removed before its status shows how its containers ended", pod=self._ref, uid=uid)
+        try:
+            async with asyncio.timeout(REPORTED_DEADLINE_S):
+                await waits.until(self._tools.cells.statuses, unreported)
+        except TimeoutError:
+            log.warning("a pod is removed before its status shows how its containers ended", pod=self._ref, uid=uid)
 
     async def clean(self, command: CleanUp, waits: WaitBook) -> CleanEnded:
         """Release volumes, cgroup and user namespace; with `remove`, also remove containers, sandboxes and logs. The steps run in
@@ -135,10 +131,8 @@ class PodEnding:
         return "" if await self._tools.cgroups.remove_pod(self._ref.uid) else "the pod's cgroup is still in use"
 
     async def _volumes_gone(self, waits: WaitBook) -> None:
-        if not self.holds_volumes:
-            return
-        with waits.waiting(Wait("volumes to be unmounted", Owner.VOLUME_MANAGER, 0.0, next_step="remove the cgroup")):
-            await self._tools.cells.mounts.wait_for(lambda now: not self._holds_volumes(now))
+        wait = Wait("volumes to be unmounted", Owner.VOLUME_MANAGER, 0.0, next_step="remove the cgroup")
+        await waits.until(self._tools.cells.mounts, lambda now: wait if self._holds_volumes(now) else None)
 
     async def _remove_from_runtime(self, waits: WaitBook) -> str:
         try:

@@ -14,7 +14,7 @@ from functools import partial
 from math import inf
 from typing import TypeVar
 
-from pykubelet.act.pods.api_content import SERVICES, PodContent
+from pykubelet.act.pods.api_content import PodContent
 from pykubelet.act.pods.claims import PodClaimsView
 from pykubelet.act.pods.decide import find_container
 from pykubelet.act.pods.ending import LOGS_DEADLINE_S, PodEnding
@@ -47,7 +47,7 @@ from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import fieldpath
 from pykubelet.base.model.content import ObjectKey
-from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
+from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import Starts
 from pykubelet.base.model.mounts import Mounts, PodMounts
@@ -197,7 +197,10 @@ class PodExecution:
     async def _wait(self, work: Awaitable[T], wait: Wait, waits: WaitBook) -> T:
         """Await `work`. Raises Interrupted when `interrupt` is called meanwhile; a task passed as `work` then continues."""
         with waits.waiting(wait):
-            return await self._unless(self._attention.wait(), work)
+            return await self._interruptible(work)
+
+    def _interruptible(self, work: Awaitable[T]) -> Awaitable[T]:
+        return self._unless(self._attention.wait(), work)
 
     async def _unless(self, interruption: Awaitable[object], work: Awaitable[T]) -> T:
         """Await `work`. Raises Interrupted if `interruption` ends first; a task passed as `work` then continues."""
@@ -229,19 +232,17 @@ class PodExecution:
         cell = self._tools.cells.runtime
         with_network = needs_network and not pod.spec.hostNetwork
 
-        def is_ready(now: RuntimeReady) -> bool:
-            return now.takes_calls and not (with_network and now.network_error)
+        def unready(now: RuntimeReady) -> Wait | None:
+            if not now.takes_calls:
+                return runtime_wait(now)
+            why = now.network_error if with_network else ""
+            return (
+                Wait("network", Owner.RUNTIME_STATUS, 0.0, "", EVENT_NETWORK_NOT_READY, why, ASK_AGAIN) if why else None
+            )
 
-        now = cell.get()
-        if is_ready(now):
-            return
-        if now.takes_calls:
-            message = f"network is not ready: {now.network_error}"
-            self.recorder.post(warning(EVENT_NETWORK_NOT_READY, message, self._ref))
-            wait = Wait("network", Owner.RUNTIME_STATUS, 0.0, "", EVENT_NETWORK_NOT_READY, now.network_error, ASK_AGAIN)
-        else:
-            wait = runtime_wait(now)
-        await self._wait(cell.wait_for(is_ready), wait, waits)
+        if (wait := unready(cell.get())) is not None and wait.reason == EVENT_NETWORK_NOT_READY:
+            self.recorder.post(warning(EVENT_NETWORK_NOT_READY, f"network is not ready: {wait.detail}", self._ref))
+        await waits.until(cell, unready, self._interruptible)
 
     async def _clear_away(self, command: Sync, waits: WaitBook) -> None:
         """Stop and remove the containers and sandboxes that the plan names. Raises ContainerStartError."""
@@ -308,7 +309,7 @@ class PodExecution:
             message = f"unable to ensure pod container exists: {cgroup.message}"
             self.recorder.post(warning(EVENT_FAILED_CREATE_POD_CONTAINER, message, self._ref))
             raise ContainerStartError(message, EVENT_FAILED_CREATE_POD_CONTAINER)
-        await self._claims.wait_prepared(pod, self._wait, waits)
+        await self._claims.wait_prepared(pod, waits, self._interruptible)
         parent = tools.cgroups.cgroup_parent(pod)
         if plan.sandbox is not None:
             return await tools.sandboxes.adopt(pod, plan.sandbox, parent)
@@ -342,31 +343,22 @@ class PodExecution:
         return self._tools.cells.mounts.get().pods.get(self._ref.uid)
 
     async def _mounted(self, waits: WaitBook, enough: Callable[[PodMounts], bool], next_step: str) -> None:
-        """Wait until enough volumes are mounted. When one has failed, the published wait has its reason."""
-        uid, cell = self._ref.uid, self._tools.cells.mounts
-        wait = Wait("volumes", Owner.VOLUME_MANAGER, 0.0, next_step=next_step)
+        """Wait until enough volumes are mounted. When one has failed, the wait has its reason."""
+        uid = self._ref.uid
 
-        def is_enough(now: Mounts) -> bool:
-            entry = now.pods.get(uid)
-            return entry is not None and enough(entry)
+        def unmounted(now: Mounts) -> Wait | None:
+            entry = now.pods.get(uid, PodMounts())
+            if uid in now.pods and enough(entry):
+                return None
+            wait = Wait("volumes", Owner.VOLUME_MANAGER, 0.0, next_step=next_step)
+            failed = next((one for one in entry.waits if one.reason), wait)
+            return replace(wait, reason=failed.reason, detail=failed.detail)
 
-        def is_decided(now: Mounts) -> bool:
-            return is_enough(now) or _failed_volume(now, uid) is not None
-
-        if not is_decided(cell.get()):
-            await self._wait(cell.wait_for(is_decided), wait, waits)
-        if not is_enough(cell.get()):
-            failed = _failed_volume(cell.get(), uid) or wait
-            wait = replace(wait, reason=failed.reason, detail=failed.detail)
-            await self._wait(cell.wait_for(is_enough), wait, waits)
+        await waits.until(self._tools.cells.mounts, unmounted, self._interruptible)
 
     async def _answers(self, keys: Iterable[ObjectKey], waits: WaitBook) -> None:
         """Wait until `Content` has the API server's answer for each of these objects."""
-        wanted_of = tuple(dict.fromkeys(keys))
-        while self._content.wanted(wanted_of) is not None:  # all of them at once: an answer may be dropped again
-            for key in wanted_of:
-                if (wanted := self._content.wanted((key,))) is not None:
-                    await self._wait(self._content.wait_answered(key), wanted[1], waits)
+        await self._content.wait_answered(tuple(dict.fromkeys(keys)), waits, self._interruptible)
 
     async def _resize(self, command: Sync, sandbox: Sandbox, waits: WaitBook) -> tuple[Applied | None, str]:
         tools = self._tools
@@ -433,8 +425,7 @@ class PodExecution:
         image = await self._images.take(pod, container, waits)
         volumes = await self._images.take_volumes(pod, container, waits)
         await self._answers(environment_keys(pod, container), waits)
-        if self._content.wants_services(pod):
-            await self._wait(self._content.wait_services(pod), SERVICES, waits)
+        await self._content.wait_services(pod, waits, self._interruptible)
         settings = tools.sandboxes.settings()
         repeated = max((c.restart_count for c in command.uncounted if c.name == name), default=0)
         instances = command.view.instances(name)
@@ -524,12 +515,6 @@ class PodExecution:
                 raise ContainerStartError(str(path))
             paths[index] = path
         return replace(ctx, subpaths=paths)
-
-
-def _failed_volume(mounts: Mounts, uid: PodUID) -> Wait | None:
-    """The wait of a volume of the pod that has failed; None if none has failed."""
-    entry = mounts.pods.get(uid)
-    return next((wait for wait in entry.waits if wait.reason), None) if entry is not None else None
 
 
 def _kill_grace(pod: Pod, kill: ContainerKill) -> int:

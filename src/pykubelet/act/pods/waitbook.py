@@ -6,12 +6,13 @@ Owns: the list of open waits of one pod. A wait that is clearly shorter than `SH
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import assert_never
+from typing import Protocol, TypeVar, assert_never
 
 from pykubelet.act.pods.model import PodFailure, PodWorkerState, Work
 from pykubelet.base.kit.backoff import BackoffPolicy
+from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
@@ -42,6 +43,15 @@ FAILED_WORK = {
 }
 
 
+S = TypeVar("S")
+
+
+class Unless(Protocol):
+    """Awaits something, or raises because it is interrupted."""
+
+    def __call__(self, work: Awaitable[S]) -> Awaitable[S]: ...
+
+
 class LifecycleChanged:
     """Posted to the pod worker when the pod's lifecycle has changed though no event has changed its state."""
 
@@ -62,19 +72,41 @@ class WaitBook:
         self._general: tuple[str, float, float] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
+    async def until(self, cell: Cell[S], missing: Callable[[S], Wait | None], unless: Unless | None = None) -> None:
+        """Wait until nothing is `missing` in the cell: what is, is the open wait. `unless`: awaits the end, or is interrupted."""
+        wait = missing(cell.get())
+        if wait is None:
+            return
+        with self.waiting(wait) as show:
+
+            def is_over(now: S) -> bool:
+                if (left := missing(now)) is not None:
+                    show(left)
+                return left is None
+
+            end = cell.wait_for(is_over)
+            await (end if unless is None else unless(end))
+
     @contextmanager
-    def waiting(self, wait: Wait) -> Iterator[None]:
-        """A context manager: `wait` is open while the block runs. Sets its `since`."""
+    def waiting(self, wait: Wait) -> Iterator[Callable[[Wait], None]]:
+        """A context manager: `wait` is open while the block runs. Sets its `since`. A call of the result replaces what else it states."""
         self._next += 1
         key, begun = self._next, self._clock.monotonic()
         self._open[key] = replace(wait, since=self._clock.wall()), begun
         if wait.reason:
             self._notify_in(SHOW_AFTER_S)
+
+        def show(changed: Wait) -> None:
+            known, _ = self._open[key]
+            self._open[key] = replace(changed, since=known.since), begun
+            if bool(changed.reason) != bool(known.reason):
+                self.notify()
+
         try:
-            yield
+            yield show
         finally:
-            del self._open[key]
-            if wait.reason and _is_due(begun, self._clock.monotonic()):
+            last, _ = self._open.pop(key)
+            if last.reason and _is_due(begun, self._clock.monotonic()):
                 self._notify_in(SHOW_AFTER_S)  # not at once: the next wait often has a reason too
 
     def note(self, wait: Wait, next_at: float | None) -> None:

@@ -85,7 +85,7 @@ CLAIMS_PREPARED, CLAIMS_UNPREPARED = "resource claims", "resource claims to be u
 class Waits(Protocol):
     """Records what a piece of work waits for."""
 
-    def waiting(self, wait: Wait) -> AbstractContextManager[None]:
+    def waiting(self, wait: Wait) -> AbstractContextManager[object]:
         """A context manager for a block that waits for `wait`; `since` is set when the block begins."""
         ...
 
