@@ -301,14 +301,13 @@ class PodExecution:
         pod, plan = command.pod, command.plan
         tools = self._tools
         size_now = pod_before(command) if plan.resize_pod else pod
-        cgroup, _ = await asyncio.gather(
-            tools.cgroups.ensure_pod(size_now, exclusive_cpus=not self._placements().has_quota(self._ref.uid)),
-            self._mounted(waits, lambda mounts: mounts.ready or mounts.mounting, "create the sandbox"),
-        )
+        exclusive = not self._placements().has_quota(self._ref.uid)
+        cgroup = await tools.cgroups.ensure_pod(size_now, exclusive_cpus=exclusive)  # while volumes are being mounted
         if cgroup is not None:
             message = f"unable to ensure pod container exists: {cgroup.message}"
             self.recorder.post(warning(EVENT_FAILED_CREATE_POD_CONTAINER, message, self._ref))
             raise ContainerStartError(message, EVENT_FAILED_CREATE_POD_CONTAINER)
+        await self._mounted(waits, lambda mounts: mounts.ready or mounts.mounting, "create the sandbox")
         await self._claims.wait_prepared(pod, waits, self._interruptible)
         parent = tools.cgroups.cgroup_parent(pod)
         if plan.sandbox is not None:
