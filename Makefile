@@ -14,7 +14,7 @@ RUNTIMES_DIR ?= .runtimes
 PACKAGER := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(VENV)/python -m packager
 TESTVM := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testvm --folder $(VM_DIR)
 
-.PHONY: help env wheel deb image packages programs run run-cluster run-storage down test test-cluster test-crash test-takeover test-ten test-runtimes test-vm vm-shell lint unit coverage integration bench bench-cluster docs gen python
+.PHONY: help env wheel deb image packages programs run run-cluster run-storage down test test-cluster test-crash test-takeover test-ten test-runtimes test-vm vm-shell lint format unit coverage integration bench bench-cluster docs gen python
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -75,6 +75,10 @@ lint: env ## Style, types and the architecture's contracts
 	$(VENV)/ruff format --check
 	$(VENV)/mypy
 	$(VENV)/lint-imports
+
+format: env ## Format the code, and mend what ruff can
+	$(VENV)/ruff check --fix
+	$(VENV)/ruff format
 
 unit: env ## The tests without containers (root for a few)
 	$(PYTEST) -m "not integration and not cluster and not ten and not crash"
