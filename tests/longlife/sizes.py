@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from longlife.machine import Lines, Node
 from support.reachable import container_sizes, open_descriptors, resident_bytes
 
+from pykubelet.act.placement.recording import KEPT_STEPS
 from pykubelet.act.pods.worker import HISTORY_LINES
+from pykubelet.base.model.steps import StepLog
 from pykubelet.report.events import correlate, loop, send
 
 #: Containers that fill up once and then stay: their limits, by owner.
@@ -99,7 +101,7 @@ class Scale:
         lines, log_bytes, requests, calls, cpu_s = (now - then for now, then in zip(totals, self._before, strict=True))
         self._before = totals
         # a log of a fixed number of steps, which takes a month to be full
-        steps = node.agent.cells.placement_diagnostics.cell.get().steps if node.agent is not None else None
+        full_late = [one for one in gc.get_objects() if isinstance(one, StepLog) and one.kept == KEPT_STEPS]
         return Sizes(
             day=day,
             life=node.lives,
@@ -115,7 +117,7 @@ class Scale:
             requests=int(requests),
             calls=int(calls),
             cpu_s=cpu_s,
-            sizes=container_sizes(*self._doubles, steps),
+            sizes=container_sizes(*self._doubles, *full_late),
         )
 
 

@@ -14,10 +14,10 @@ from collections.abc import Collection
 from pykubelet.csi_local import ext4
 from pykubelet.csi_local.backing import BACKING, Backing, LocalVolume
 from pykubelet.csi_local.ephemeral import KEPT_FREE, missing_bytes
-from pykubelet.edges.host.devices.loops import find_loops
+from pykubelet.edges.host.devices.loops import find_loops, wait_let_go
 from pykubelet.edges.host.fs import files, trees
 from pykubelet.edges.host.fs.errors import HostError, translating
-from pykubelet.edges.host.fs.mounts import mounts_of, read_fs_usage
+from pykubelet.edges.host.fs.mounts import mounts_of, read_fs_usage, read_mounts
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.net.grpc.status import Code, RpcError
 
@@ -163,7 +163,10 @@ class VolumeStore:
         """Raise RpcError if the directory, the image, or anything in them is mounted or attached."""
         if files.stat_file(path) is None:
             return
-        users = [mount.target for mount in mounts_of(path)] + find_loops(f"{path}/image")
+        image = f"{path}/image"
+        loops = find_loops(image)
+        users = [mount.target for mount in (*mounts_of(path), *(m for m in read_mounts() if m.source in loops))]
+        users = users or (wait_let_go(image) if loops else [])
         if users:
             raise RpcError(Code.FAILED_PRECONDITION, f"the volume is still in use at {users[0]}")
 

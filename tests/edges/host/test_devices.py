@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,22 @@ def test_a_loop_device_is_found_after_its_file_was_deleted(folder: Path) -> None
     image.unlink()
     assert loops.find_loops(str(image)) == [one]
     loops.detach_loop(one)
+
+
+def test_a_loop_device_that_detaches_itself_is_waited_for(folder: Path) -> None:
+    image = folder / "image"
+    image.write_bytes(bytes(1 << 20))
+    device = loops.attach_loop(str(image))
+    assert loops.wait_let_go(str(image)) == [device], "it stays until it is detached"
+    held = os.open(device, os.O_RDONLY)
+    with ThreadPoolExecutor() as threads:
+        detached = threads.submit(loops.detach_loop, device)
+        while Path(f"/sys/block/{Path(device).name}/loop/autoclear").read_text() == "0\n":
+            os.sched_yield()
+        let_go = threads.submit(loops.wait_let_go, str(image))
+        assert loops.find_loops(str(image)) == [device], "another program has it open"
+        os.close(held)
+        assert let_go.result() == [] and detached.result()
 
 
 # Formats

@@ -25,9 +25,10 @@ class WorkerStep(Value):
 
 
 class StepLog:
-    """The newest steps of one machine, oldest first. Only its owner adds steps; others take snapshots."""
+    """The newest steps of one machine, oldest first, `kept` at most. Only its owner adds steps; others take snapshots."""
 
     def __init__(self, kept: int = KEPT_STEPS) -> None:
+        self.kept = kept
         self._steps: deque[WorkerStep] = deque(maxlen=kept)
 
     def add(self, step: WorkerStep) -> None:

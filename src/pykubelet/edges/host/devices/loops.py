@@ -34,6 +34,22 @@ def find_loops(backing: str, sys_block: str = "/sys/block") -> list[str]:
     return found
 
 
+def wait_let_go(backing: str) -> list[str]:
+    """The loop devices of a file that stay. Those that detach themselves when nobody has them open any more, as those of mount(8), are
+    waited for up to `DETACH_S`: after an unmount another program may have one open for a moment."""
+    until = time.monotonic() + DETACH_S
+    while (found := find_loops(backing)) and all(map(_detaches_itself, found)) and time.monotonic() < until:
+        time.sleep(_STEP_S)  # noqa: TID251 - a worker thread
+    return found
+
+
+def _detaches_itself(device: str) -> bool:
+    try:
+        return files.read_text(f"/sys/block/{os.path.basename(device)}/loop/autoclear", 16).strip() == "1"
+    except HostError:
+        return True  # it is detached now
+
+
 def _backing_file(device: str) -> str | None:
     try:
         return files.read_text(f"{device}/loop/backing_file", 8192).rstrip("\n").removesuffix(_DELETED)
