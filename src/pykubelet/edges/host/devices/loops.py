@@ -35,7 +35,7 @@ def find_loops(backing: str, sys_block: str = "/sys/block") -> list[str]:
 
 
 def wait_let_go(backing: str) -> list[str]:
-    """The loop devices of a file that stay. Those that detach themselves when nobody has them open any more, as those of mount(8), are
+    """The loop devices of a file that stay. Those that detach themselves at the last close, as those of mount(8), are
     waited for up to `DETACH_S`: after an unmount another program may have one open for a moment."""
     until = time.monotonic() + DETACH_S
     while (found := find_loops(backing)) and all(map(_detaches_itself, found)) and time.monotonic() < until:
