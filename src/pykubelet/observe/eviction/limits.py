@@ -36,7 +36,10 @@ def has_storage_limits(pod: Pod) -> bool:
     """Whether the pod has any limit of local storage and may be evicted."""
     if is_critical(pod):
         return False
-    return any(True for _ in _size_limits(pod)) or _pod_limit(pod) is not None
+    if any(True for _ in _size_limits(pod)):
+        return True
+    every = (*pod.spec.initContainers, *pod.spec.containers)
+    return any(one.resources is not None and STORAGE in one.resources.limits for one in every)
 
 
 def excesses(candidates: Iterable[Candidate], layout: FsLayout) -> Iterator[Excess]:
