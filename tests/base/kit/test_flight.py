@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import uuid
+import weakref
 
 import pytest
 from support.virtual_time import VirtualLoop
@@ -25,6 +26,27 @@ async def test_value_and_error_come_back_as_values() -> None:
 
     assert await flight.run("a", fail, 60) == Failed(error)
     assert await flight.run("a", lambda: 8, 60) == Done(8)
+
+
+async def test_an_error_keeps_nothing_of_its_work_in_memory() -> None:
+    """Errors are kept until the next try; what the work had made may be large."""
+    alive: list[weakref.ref[object]] = []
+
+    class Large:
+        pass
+
+    def fail() -> None:
+        large = Large()
+        alive.append(weakref.ref(large))
+        try:
+            raise OSError(28, "full")
+        except OSError as error:
+            raise ValueError("cannot write") from error
+
+    outcome = await SingleFlight("test").run("a", fail, 60)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.__traceback__ is not None, "the lines are kept"
+    assert alive[0]() is None
 
 
 async def test_work_of_one_key_never_overlaps() -> None:

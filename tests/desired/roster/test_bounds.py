@@ -52,6 +52,12 @@ def of_targets(number: int) -> dict[str, Any]:
     return {"spec": {"containers": containers(1), "volumes": volumes}}
 
 
+def of_terms(number: int) -> dict[str, Any]:
+    term = {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "Exists"}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term] * number}}
+    return {"spec": {"containers": containers(1), "affinity": {"nodeAffinity": required}}}
+
+
 def of_volumes(source: dict[str, Any], number: int, prefix: str = "v") -> dict[str, Any]:
     volumes = [{"name": f"{prefix}{n}", **source} for n in range(number)]
     return {"spec": {"containers": containers(1), "volumes": volumes}}
@@ -84,6 +90,7 @@ POD_WITH: dict[str, Any] = {
     },
     "sources of projected volumes": of_sources,
     "portals of iSCSI and names of Fibre Channel volumes": of_targets,
+    "terms of the required node affinity": of_terms,
 }
 
 

@@ -23,6 +23,9 @@ LARGER = {
     "sidecar resources beside init containers": "the resources of 490 containers in the status, its difference and its patch",
     "containers with named ports": "490 containers as the runtime reports them, their status and probes",
     "pod metadata.finalizers": "the texts of versions that arrive together when the pod ends",
+    "pod spec.volumes[].persistentVolumeClaim.claimName": "errors with the name, which an API server bounds to 253 characters",
+    "pod spec.volumes[].csi.driver": "errors with the name, which an API server bounds to 63 characters",
+    "RuntimeClass handler": "the runtime's errors with the name, which an API server bounds to 63 characters",
     "containers with resources": "the resources of 490 containers in the status, its difference and its patch",
 }
 #: A pod and its objects are in memory twice for a moment, each as text and as the agent's form: while the next version is decoded,
@@ -30,6 +33,8 @@ LARGER = {
 FORMS = 2
 #: Of a static pod there are its manifest's form and its mirror pod's, which is another object, while the next one is decoded.
 FORMS_OF_STATIC = 3
+#: A status that has a large text is sent, and comes back in the answer: the pod's text so many times more.
+SENT_TEXTS = 2
 #: Of the doubles in the same process: memory beside the text of the pod, and copies of the text, which the API server's double has in
 #: its store, its history and its answers, and the transport within the process in both directions.
 #: Protobuf messages of the agent are in this figure only.
@@ -45,7 +50,8 @@ BESIDE = 4 * MIB
 def own_peak(cost: dict[str, Any]) -> int:
     """The most memory that the agent may need for the pod."""
     beside = 2 * PEAK if cost["name"].removeprefix("static ") in LARGER else PEAK
-    found: int = beside + (FORMS_OF_STATIC if cost["is_static"] else FORMS) * cost["forms"]
+    sent = SENT_TEXTS * cost["size"] if cost["is_text"] else 0
+    found: int = beside + sent + (FORMS_OF_STATIC if cost["is_static"] else FORMS) * cost["forms"]
     return found
 
 

@@ -80,6 +80,7 @@ class Cost:
     sent: int = 0
     logged: int = 0
     is_static: bool = False
+    is_text: bool = False
     is_gone: bool = False
     crashes: list[str] = field(default_factory=list)
     busiest: list[tuple[str, float]] = field(default_factory=list)
@@ -194,6 +195,7 @@ class SpecNode:
             len(text) + sum(len(_raw(item)) for _, item in case.objects),
             limit_s=pause_limit_s(),
             is_static=case.is_static,
+            is_text=case.is_text,
         )
         with self._objects(case.objects):
             kept, resident = bytes_in_use(), _forget_peak()

@@ -78,12 +78,16 @@ NO_SOURCES = {("PersistentVolumeSpec", "claimRef"), ("PersistentVolumeSpec", "no
 
 @dataclass(frozen=True)
 class Case:
-    """A pod, and the objects beside the usual ones, with the paths of their collections. `is_static`: it comes from a manifest."""
+    """A pod, and the objects beside the usual ones, with the paths of their collections. `is_static`: it comes from a manifest.
+
+    `is_text`: what is large is one text.
+    """
 
     name: str
     pod: Json
     objects: tuple[tuple[str, Json], ...] = ()
     is_static: bool = False
+    is_text: bool = False
 
 
 def base_pod(**spec: Any) -> Json:
@@ -135,13 +139,19 @@ def object_fields(cls: Cls) -> list[Field]:
 def pod_case(field: Field, size: int = WHOLE) -> Case:
     """The pod in which one field is as large as it may be."""
     size = min(size, ANNOTATIONS) if field.path.startswith("metadata.annotations") else size
-    return Case(f"pod {field.path}", _sized(size, field, lambda count: pod_with(field, count, base_pod())))
+    made = _sized(size, field, lambda count: pod_with(field, count, base_pod()))
+    return Case(f"pod {field.path}", made, is_text=field.kind is Kind.TEXT)
 
 
 def object_case(cls: Cls, field: Field, size: int = WHOLE) -> Case:
     """A pod that refers to an object in which one field is as large as it may be."""
     large = _sized(size, field, lambda count: object_of(cls, [field], count))
-    return Case(f"{cls.__name__} {field.path}", pod_referring(cls), ((COLLECTIONS[cls], large),))
+    return Case(
+        f"{cls.__name__} {field.path}",
+        pod_referring(cls),
+        ((COLLECTIONS[cls], large),),
+        is_text=field.kind is Kind.TEXT,
+    )
 
 
 def object_of(cls: Cls, fields: list[Field], count: int) -> Json:

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import traceback
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
+from pykubelet.base.kit.causes import causes
 from pykubelet.base.kit.values import Value
 
 T = TypeVar("T")
@@ -90,6 +92,7 @@ class SingleFlight:
             try:
                 outcome = Done(work())
             except Exception as error:  # noqa: BLE001 - handed to the caller as a value
+                _forget_locals(error)
                 outcome = Failed(error)
             self._end(key)
             try:
@@ -205,6 +208,12 @@ class SingleFlight:
                 continue
             job()
             del job  # otherwise the objects that it refers to stay in memory until the next job
+
+
+def _forget_locals(error: BaseException) -> None:
+    """Clear the local variables that the traceback refers to: an error is kept longer than what its work had in memory."""
+    for cause in causes(error):
+        traceback.clear_frames(cause.__traceback__)
 
 
 def _settle(future: asyncio.Future[Outcome[T]], outcome: Outcome[T]) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from struct import Struct
 from types import TracebackType
 
+from pykubelet.base.kit.causes import causes
 from pykubelet.base.kit.values import Value
 
 #: The pieces of work that can be recorded at a time: one of the event loop, those within it, and one in each of a few threads.
@@ -131,12 +132,8 @@ def open_works(buffer: bytes | bytearray | memoryview) -> Iterator[OpenWork]:
 
 def noted_key(error: BaseException) -> str:
     """The key of the work in which an exception, or one that led to it, was raised; empty if there is none."""
-    seen: set[int] = set()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
+    for cause in causes(error):
         for note in getattr(cause, "__notes__", ()):
             if isinstance(note, str) and note.startswith(_NOTE):
                 return note.removeprefix(_NOTE)
-        cause = cause.__cause__ or cause.__context__
     return ""

@@ -49,6 +49,13 @@ def _targets(pod: Pod) -> int:
     return portals + sum(len(fc.targetWWNs) + len(fc.wwids) for fc in channels)
 
 
+def _affinity_terms(pod: Pod) -> int:
+    """Each is compared with the node whenever the pod may be admitted."""
+    affinity = pod.spec.affinity.nodeAffinity if pod.spec.affinity is not None else None
+    required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity is not None else None
+    return len(required.nodeSelectorTerms) if required is not None else 0
+
+
 #: What is counted in a pod, and how many of it a pod may have.
 BOUNDS: dict[str, tuple[Callable[[Pod], int], int]] = {
     "containers and init containers": (_containers, MAX_CONTAINERS),
@@ -68,6 +75,7 @@ BOUNDS: dict[str, tuple[Callable[[Pod], int], int]] = {
     "imagePullSecrets": (lambda pod: len(pod.spec.imagePullSecrets), 1000),
     "sources of projected volumes": (_sources, 10_000),
     "portals of iSCSI and names of Fibre Channel volumes": (_targets, 1000),
+    "terms of the required node affinity": (_affinity_terms, 10_000),
 }
 
 
