@@ -22,6 +22,7 @@ from pykubelet.act.placement.devices.device_plugins import NodeDevicePlugins
 from pykubelet.act.pods.decide import Rules
 from pykubelet.act.pods.hook_records import HookRecords
 from pykubelet.act.pods.loop import PodInputs, PodOutputs, PodsLoop
+from pykubelet.act.pods.needs.registry import NEEDS
 from pykubelet.act.pods.tools import PodCells, PodTools
 from pykubelet.act.resources.decide import node_allocatable
 from pykubelet.act.resources.execute import PodCgroups
@@ -268,6 +269,7 @@ def wire_act(
         starts=cells.starts.writer,
         recorder=m.recorder,
         hook_records=hook_records,
+        needs=NEEDS,
         extended_claims=settings.enabled("DRAExtendedResource"),
         devices=devices,
     )

@@ -21,6 +21,7 @@ from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest
 from pykubelet.act.pods.decide import Rules
 from pykubelet.act.pods.hook_records import HookRecords
 from pykubelet.act.pods.loop import PodInputs, PodOutputs, PodsLoop
+from pykubelet.act.pods.needs.registry import NEEDS
 from pykubelet.act.pods.tools import PodCells, PodTools
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.resources.model import CgroupError
@@ -373,6 +374,7 @@ async def node(
         recorder=recorder,
         starts=make_cell("starts", Starts())[1],
         hook_records=hook_records,
+        needs=NEEDS,
     )
     rules = Rules(container_hash, crash, 60.0, probes.get())
     evictions, evictions_writer = make_cell("evictions", Evictions())

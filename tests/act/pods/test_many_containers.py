@@ -11,7 +11,7 @@ from act.pods.node import named, node
 from act.pods.scenes import container, pod
 
 from pykubelet.act.images.model import ImageRequest
-from pykubelet.act.pods.images import AT_ONCE
+from pykubelet.act.pods.needs.images import AT_ONCE
 from pykubelet.act.pods.worker import PodWorker
 from pykubelet.base.api.core import ConfigMap
 from pykubelet.base.model.content import Absent, Content, ContentKind, ObjectKey, Present

@@ -52,7 +52,7 @@ class Work:
     recorder: Sink[KubeEvent] = field(default_factory=Sink)
     post_starting: Mapping[str, int] = field(default_factory=dict)
     is_stopped: bool = False
-    holds_volumes: bool = False
+    is_held: bool = False
     pulled: PullTime = field(default_factory=PullTime)
 
     def book(self, mailbox: Post[LifecycleChanged]) -> WaitBook:
@@ -82,7 +82,7 @@ class Work:
     async def wait_ends_reported(self, waits: WaitBook) -> None:
         return None
 
-    async def wait_unprepared(self, waits: WaitBook) -> None:
+    async def after_stop(self, waits: WaitBook) -> None:
         return None
 
     async def clean(self, command: CleanUp, waits: WaitBook) -> CleanEnded:
@@ -127,17 +127,17 @@ async def test_a_pod_that_is_killed_in_the_moment_it_is_taken_up_is_stopped() ->
         assert it.state.stage is Stage.FINISHED
 
 
-@pytest.mark.parametrize("holds_volumes", [True, False])
-async def test_a_removed_pod_is_read_when_it_has_stopped_only_if_volumes_wait_for_that(holds_volumes: bool) -> None:
+@pytest.mark.parametrize("is_held", [True, False])
+async def test_a_removed_pod_is_read_when_it_has_stopped_only_if_volumes_wait_for_that(is_held: bool) -> None:
     """Volumes are unmounted once the pod's view shows that nothing runs."""
-    work, touched = Work(holds_volumes=holds_volumes), Sink[PodTouched]()
+    work, touched = Work(is_held=is_held), Sink[PodTouched]()
     async with worker(work, touched=touched) as it:
         it.mailbox.post(KillRequested(REMOVED, "removed"))
         await settle()
         work.stop_gate.set()
         await settle()
         assert it.state.stage is Stage.FINISHED
-    assert ("stopped" in [one.cause for one in touched.events]) == holds_volumes
+    assert ("stopped" in [one.cause for one in touched.events]) == is_held
 
 
 async def test_a_shorter_grace_that_crosses_the_end_of_the_stop_stops_nothing_twice() -> None:

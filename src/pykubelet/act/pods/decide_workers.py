@@ -21,7 +21,6 @@ from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from pykubelet.act.pods.api_content import start_keys
 from pykubelet.act.pods.decide_worker_start import (
     Start,
     desired_start,
@@ -44,6 +43,7 @@ from pykubelet.base.model.content import Content, ObjectKey, Unreadable, changed
 from pykubelet.base.model.evictions import PodEviction
 from pykubelet.base.model.ids import PodRef, PodUID, SandboxID
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
+from pykubelet.base.model.needs import start_keys
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.quarantine import is_quarantined

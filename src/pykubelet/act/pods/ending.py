@@ -7,8 +7,10 @@ Owns: the order of these steps, and the list of sandboxes that are left to remov
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from pykubelet.act.pods.model import CleanEnded, CleanUp, StopPod
+from pykubelet.act.pods.need import PodNeed
 from pykubelet.act.pods.tools import PodTools, pod_ip, runtime_wait
 from pykubelet.act.pods.waitbook import ENDING, WaitBook
 from pykubelet.act.runtime.lifecycle.stop import PodRemains
@@ -17,7 +19,6 @@ from pykubelet.base.kit.flight import Done
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.kube_events import warning
-from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.paths import Beneath
 from pykubelet.base.model.reasons import EVENT_FAILED_KILL_POD
@@ -37,9 +38,10 @@ REPORTED_DEADLINE_S = 3.0
 class PodEnding:
     """Ends one pod. At most one of `stop` and `clean` runs at a time."""
 
-    def __init__(self, tools: PodTools, ref: PodRef) -> None:
+    def __init__(self, tools: PodTools, ref: PodRef, needs: Sequence[PodNeed]) -> None:
         self._tools = tools
         self._ref = ref
+        self._needs = needs
         self._remains: PodRemains | None = None
         self._acted_at = 0.0
         #: All containers have ended, and none will be started any more.
@@ -48,16 +50,6 @@ class PodEnding:
     def acted(self) -> None:
         """Record that the pod was changed now, so that views read earlier are outdated."""
         self._acted_at = self._tools.clock.monotonic()
-
-    @property
-    def holds_volumes(self) -> bool:
-        """Whether volumes of the pod are mounted, or may be."""
-        return self._holds_volumes(self._tools.cells.mounts.get())
-
-    def _holds_volumes(self, mounts: Mounts) -> bool:
-        """Whether the pod has volumes to be unmounted. One of the host has nothing to unmount, though containers use it."""
-        entry = mounts.pods.get(self._ref.uid)
-        return entry is not None and any(v.directory or v.device is not None or v.is_busy for v in entry.standings)
 
     def _view(self) -> PodView | None:
         return self._tools.cells.observed.get().pods.get(self._ref.uid)
@@ -111,10 +103,14 @@ class PodEnding:
         except TimeoutError:
             log.warning("a pod is removed before its status shows how its containers ended", pod=self._ref, uid=uid)
 
+    async def after_stop(self, waits: WaitBook) -> None:
+        """Wait for what must be given back before the pod counts as terminated."""
+        for need in reversed(self._needs):
+            await need.after_stop(waits)
+
     async def clean(self, command: CleanUp, waits: WaitBook) -> CleanEnded:
-        """Release volumes, cgroup and user namespace; with `remove`, also remove containers, sandboxes and logs. The steps run in
-        parallel, because no process of the pod is left."""
-        self._tools.images.forget(self._ref.uid)
+        """Release what the pod needed, and its user namespace; with `remove`, also remove containers, sandboxes and logs. The steps
+        run in parallel, because no process of the pod is left."""
         if command.remove:
             await self._tools.hook_records.forget(self._ref.uid)
             await self._runtime_back(waits)
@@ -126,13 +122,9 @@ class PodEnding:
         return CleanEnded(error, gone_at=self._tools.clock.monotonic() if is_gone else None)
 
     async def _release(self, waits: WaitBook) -> str:
-        """Release the volumes, then the cgroup, which is charged for their memory. Returns the error, or an empty string."""
-        await self._volumes_gone(waits)
-        return "" if await self._tools.cgroups.remove_pod(self._ref.uid) else "the pod's cgroup is still in use"
-
-    async def _volumes_gone(self, waits: WaitBook) -> None:
-        wait = Wait("volumes to be unmounted", Owner.VOLUME_MANAGER, 0.0, next_step="remove the cgroup")
-        await waits.until(self._tools.cells.mounts, lambda now: wait if self._holds_volumes(now) else None)
+        """Release the needs, the last one first. Returns the errors, or an empty string."""
+        problems = [await need.release(waits) for need in reversed(self._needs)]
+        return "; ".join(problem for problem in problems if problem)
 
     async def _remove_from_runtime(self, waits: WaitBook) -> str:
         try:

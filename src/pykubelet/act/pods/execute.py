@@ -8,21 +8,19 @@ Every step may be repeated: what already exists is adopted, and what is already 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from math import inf
 from typing import TypeVar
 
-from pykubelet.act.pods.api_content import PodContent
-from pykubelet.act.pods.claims import PodClaimsView
 from pykubelet.act.pods.decide import find_container
 from pykubelet.act.pods.ending import LOGS_DEADLINE_S, PodEnding
 from pykubelet.act.pods.hooks import PodHooks
-from pykubelet.act.pods.images import BEHIND_SANDBOX_S, PodImages
 from pykubelet.act.pods.metrics import RESIZE_DURATIONS, PullTime
 from pykubelet.act.pods.model import CleanEnded, CleanUp, StartFailed, StopPod, Sync, SyncEnded
-from pykubelet.act.pods.resize import pod_before, resize_pod
+from pykubelet.act.pods.need import SyncRun
+from pykubelet.act.pods.resize import resize_pod
 from pykubelet.act.pods.sandbox_loss import may_have_ended_with
 from pykubelet.act.pods.tools import ASK_AGAIN, PodTools, pod_ip, runtime_wait
 from pykubelet.act.pods.waitbook import ENDING, LifecycleChanged, WaitBook
@@ -33,12 +31,9 @@ from pykubelet.act.runtime.lifecycle.start import SandboxEnded
 from pykubelet.act.runtime.lifecycle.stop import ContainerStop, StopTarget, restart_grace
 from pykubelet.act.runtime.plan.plan import ContainerKill, KillCause
 from pykubelet.act.runtime.plan.plan_resize import Applied
-from pykubelet.act.runtime.render.api_objects import environment_objects, service_environment
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderSettings
-from pykubelet.act.runtime.render.render_mounts import relative_sub_paths
 from pykubelet.act.runtime.render.security import needs_user_namespace
 from pykubelet.act.runtime.start_error import ContainerStartError
-from pykubelet.act.volumes.subpath import SubPathError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done
@@ -46,18 +41,13 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import fieldpath
-from pykubelet.base.model.content import ObjectKey
 from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import Starts
-from pykubelet.base.model.mounts import Mounts, PodMounts
-from pykubelet.base.model.needs import environment_keys, runtime_class_key
 from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.observed import ContainerView, PodView, SandboxView, Started
-from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.reasons import (
     CREATE_POD_SANDBOX_ERROR,
-    EVENT_FAILED_CREATE_POD_CONTAINER,
     EVENT_FAILED_KILL_POD,
     EVENT_NETWORK_NOT_READY,
     EVENT_SANDBOX_CHANGED,
@@ -83,18 +73,11 @@ class PodExecution:
         self._ref = ref
         self._attention = asyncio.Event()
         self._is_outdated = False
-        self._ending = PodEnding(tools, ref)
+        self._needs = [make(tools, ref) for make in tools.needs]
+        self._ending = PodEnding(tools, ref, self._needs)
         self._hooks = PodHooks(ref, tools.starter, tools.hook_records)
-        self._claims = PodClaimsView(tools.cells.claims, ref.uid, extended=tools.extended_claims)
-        self._content = PodContent(tools.cells.content, ref, tools.recorder)
-        self._images = PodImages(
-            ref, tools.images, tools.cgroups, self._content, tools.supervisor, self._wait, tools.recorder
-        )
-
-    @property
-    def pulled(self) -> PullTime:
-        """The time that the pod's image pulls took."""
-        return self._images.pulled
+        #: The time that the pod's image pulls took.
+        self.pulled = PullTime()
 
     @property
     def is_stopped(self) -> bool:
@@ -112,9 +95,9 @@ class PodExecution:
         return self._tools.recorder
 
     @property
-    def holds_volumes(self) -> bool:
-        """Whether volumes of the pod are mounted, or may be."""
-        return self._ending.holds_volumes
+    def is_held(self) -> bool:
+        """Whether a need is given back only after the pod was seen without containers."""
+        return any(need.is_held for need in self._needs)
 
     def book(self, mailbox: Post[LifecycleChanged]) -> WaitBook:
         """A new, empty wait book that posts its changes to `mailbox`."""
@@ -138,16 +121,16 @@ class PodExecution:
 
     async def stop(self, command: StopPod, waits: WaitBook, *, for_good: bool) -> str:
         """Stop all containers, then the sandboxes. Returns the error, or an empty string."""
-        self._images.drop()
+        self._cancel_needs()
         return await self._ending.stop(command, waits, for_good=for_good)
 
     async def wait_ends_reported(self, waits: WaitBook) -> None:
         """Wait until the pod's status shows how its containers ended."""
         await self._ending.wait_ends_reported(waits)
 
-    async def wait_unprepared(self, waits: WaitBook) -> None:
-        """Wait until the pod's resource claims are unprepared."""
-        await self._claims.wait_unprepared(waits)
+    async def after_stop(self, waits: WaitBook) -> None:
+        """Wait for what must be given back before the pod counts as terminated."""
+        await self._ending.after_stop(waits)
 
     async def clean(self, command: CleanUp, waits: WaitBook) -> CleanEnded:
         """Release all resources of the pod. The result contains the errors."""
@@ -158,46 +141,58 @@ class PodExecution:
     async def sync(self, command: Sync, waits: WaitBook) -> SyncEnded:
         """Carry out a plan. The result contains the errors."""
         try:
-            ended = await self._sync(command, waits)
+            ended = await self._outcome(SyncRun(command, waits, self._interruptible, self.pulled))
             _count_user_namespace_error(command, ended)
             return ended
         finally:
             self._ending.acted()
             waits.forget_notes()
 
-    async def _sync(self, command: Sync, waits: WaitBook) -> SyncEnded:
-        pod, plan = command.pod, command.plan
-        self._ending.is_stopped = False
+    async def _outcome(self, run: SyncRun) -> SyncEnded:
         try:
-            await self._runtime_ready(pod, plan.create_sandbox, waits)
-            await self._clear_away(command, waits)
-            failed = await self._run_hooks(command, waits)
-            if not (plan.create_sandbox or plan.starts or plan.resize_pod):
-                return SyncEnded(failed=failed)
-            pause_s = BEHIND_SANDBOX_S if plan.create_sandbox else 0.0
-            self._images.start(pod, [find_container(pod, name) for name in plan.starts], waits, pause_s)
-            try:
-                sandbox = await self._sandbox(command, waits)
-            except ContainerStartError:
-                self._images.drop()
-                raise
-            await self._mounted(waits, lambda mounts: mounts.ready, "start the containers")
-            sandbox = self._tools.sandboxes.with_volume_groups(pod, sandbox)
-            resized, problem = await self._resize(command, sandbox, waits) if plan.resize_pod else (None, "")
-            ended = await self._start_all(command, sandbox, failed, waits)
-            return replace(ended, resized=resized, resize_error=problem)
+            return await self._sync(run)
         except Interrupted:
             return SyncEnded(unfinished=True, cause="interrupted by a newer event")
         except ContainerStartError as error:
+            self._cancel_needs()
             return SyncEnded(pod_error=error.value)
         except BaseException:
-            self._images.drop()
+            self._cancel_needs()
             raise
 
-    async def _wait(self, work: Awaitable[T], wait: Wait, waits: WaitBook) -> T:
-        """Await `work`. Raises Interrupted when `interrupt` is called meanwhile; a task passed as `work` then continues."""
-        with waits.waiting(wait):
-            return await self._interruptible(work)
+    async def _sync(self, run: SyncRun) -> SyncEnded:
+        """The steps of a sync. Each may be repeated; the plan says which of them the pod lacks."""
+        plan = run.command.plan
+        self._ending.is_stopped = False
+        # 1. The runtime takes calls, and has a network if a sandbox is to be made.
+        await self._runtime_ready(run)
+        # 2. What the plan replaces is stopped and removed.
+        await self._clear_away(run)
+        # 3. The hooks of running containers that were cut off are run again.
+        failed = await self._run_hooks(run)
+        if not (plan.create_sandbox or plan.starts or plan.resize_pod):
+            return SyncEnded(failed=failed)
+        # 4. What takes long begins: image pulls.
+        for need in self._needs:
+            need.begin(run)
+        # 5. What the sandbox needs is there: the cgroup, its RuntimeClass, prepared claims.
+        for need in self._needs:
+            await need.before_sandbox(run)
+        # 6. The sandbox, with its network.
+        sandbox = await self._sandbox(run)
+        # 7. What all containers need is there: mounted volumes.
+        for need in self._needs:
+            await need.before_containers(run)
+        sandbox = self._tools.sandboxes.with_volume_groups(run.pod, sandbox)
+        # 8. Running containers get their new size.
+        resized, problem = await self._resize(run, sandbox) if plan.resize_pod else (None, "")
+        # 9. Each container, in order: what it needs is there, then it starts, then its postStart hook runs.
+        ended = await self._start_all(run, sandbox, failed)
+        return replace(ended, resized=resized, resize_error=problem)
+
+    def _cancel_needs(self) -> None:
+        for need in reversed(self._needs):
+            need.cancel()
 
     def _interruptible(self, work: Awaitable[T]) -> Awaitable[T]:
         return self._unless(self._attention.wait(), work)
@@ -228,9 +223,9 @@ class PodExecution:
         finally:
             starts.publish(Starts({other: since for other, since in starts.get().since.items() if other != uid}))
 
-    async def _runtime_ready(self, pod: Pod, needs_network: bool, waits: WaitBook) -> None:
+    async def _runtime_ready(self, run: SyncRun) -> None:
         cell = self._tools.cells.runtime
-        with_network = needs_network and not pod.spec.hostNetwork
+        with_network = run.command.plan.create_sandbox and not run.pod.spec.hostNetwork
 
         def unready(now: RuntimeReady) -> Wait | None:
             if not now.takes_calls:
@@ -242,10 +237,11 @@ class PodExecution:
 
         if (wait := unready(cell.get())) is not None and wait.reason == EVENT_NETWORK_NOT_READY:
             self.recorder.post(warning(EVENT_NETWORK_NOT_READY, f"network is not ready: {wait.detail}", self._ref))
-        await waits.until(cell, unready, self._interruptible)
+        await run.until(cell, unready)
 
-    async def _clear_away(self, command: Sync, waits: WaitBook) -> None:
+    async def _clear_away(self, run: SyncRun) -> None:
         """Stop and remove the containers and sandboxes that the plan names. Raises ContainerStartError."""
+        command, waits = run.command, run.waits
         pod, plan, stopper = command.pod, command.plan, self._tools.stopper
         grace = restart_grace(pod)
         wait = Wait(ENDING, Owner.RUNTIME_MANAGER, 0.0, next_step="SIGKILL", next_at=self.clock.wall() + grace)
@@ -293,174 +289,125 @@ class PodExecution:
             if problem is not None:
                 log.warning("an old container cannot be removed", pod=self._ref, id=container.id, error=problem)
 
-    async def _sandbox(self, command: Sync, waits: WaitBook) -> Sandbox:
-        """Make the pod's cgroup, then its sandbox. Some volumes may still be mounting (`PodMounts.mounting`).
-
-        Raises ContainerStartError.
-        """
-        pod, plan = command.pod, command.plan
-        tools = self._tools
-        size_now = pod_before(command) if plan.resize_pod else pod
-        exclusive = not self._placements().has_quota(self._ref.uid)
-        cgroup = await tools.cgroups.ensure_pod(size_now, exclusive_cpus=exclusive)  # while volumes are being mounted
-        if cgroup is not None:
-            message = f"unable to ensure pod container exists: {cgroup.message}"
-            self.recorder.post(warning(EVENT_FAILED_CREATE_POD_CONTAINER, message, self._ref))
-            raise ContainerStartError(message, EVENT_FAILED_CREATE_POD_CONTAINER)
-        await self._mounted(waits, lambda mounts: mounts.ready or mounts.mounting, "create the sandbox")
-        await self._claims.wait_prepared(pod, waits, self._interruptible)
+    async def _sandbox(self, run: SyncRun) -> Sandbox:
+        """Make the pod's sandbox, or adopt it. Some volumes may still be mounting (`PodMounts.mounting`). Raises ContainerStartError."""
+        pod, plan, tools = run.pod, run.command.plan, self._tools
         parent = tools.cgroups.cgroup_parent(pod)
         if plan.sandbox is not None:
             return await tools.sandboxes.adopt(pod, plan.sandbox, parent)
-        runtime_class = runtime_class_key(pod)
-        await self._answers(() if runtime_class is None else (runtime_class,), waits)
         detail = "RunPodSandbox: network and pause container"
         wait = Wait(SANDBOX, Owner.CONTAINER_RUNTIME, 0.0, detail=detail, next_step="start the containers")
-        with self._starting(wait, waits):
+        with self._starting(wait, run.waits):
             return await tools.sandboxes.create(pod, plan.attempt, parent)
 
     def _pod_ip(self) -> str:
         return pod_ip(self._tools.cells.observed.get().pods.get(self._ref.uid))
 
-    def _placements(self) -> Placements:
-        return self._tools.cells.placements.get()
-
-    async def _prepare_devices(self, name: str, waits: WaitBook) -> None:
-        """Have device plugins prepare the container's devices, which they may demand before each start."""
-        devices, plugins = self._placements().container(self._ref.uid, name).devices, self._tools.devices
-        if not devices or plugins is None:
-            return
-        resources = ", ".join(assigned.resource for assigned in devices)
-        detail = f"PreStartContainer of {resources}"
-        wait = Wait("device plugin", Owner.POD_WORKER, 0.0, name, detail=detail, next_step="create the container")
-        with waits.waiting(wait):
-            problem = await plugins.pre_start(devices)
-        if problem:
-            raise ContainerStartError(problem)
-
-    def _mounts(self) -> PodMounts | None:
-        return self._tools.cells.mounts.get().pods.get(self._ref.uid)
-
-    async def _mounted(self, waits: WaitBook, enough: Callable[[PodMounts], bool], next_step: str) -> None:
-        """Wait until enough volumes are mounted. When one has failed, the wait has its reason."""
-        uid = self._ref.uid
-
-        def unmounted(now: Mounts) -> Wait | None:
-            entry = now.pods.get(uid, PodMounts())
-            if uid in now.pods and enough(entry):
-                return None
-            wait = Wait("volumes", Owner.VOLUME_MANAGER, 0.0, next_step=next_step)
-            failed = next((one for one in entry.waits if one.reason), wait)
-            return replace(wait, reason=failed.reason, detail=failed.detail)
-
-        await waits.until(self._tools.cells.mounts, unmounted, self._interruptible)
-
-    async def _answers(self, keys: Iterable[ObjectKey], waits: WaitBook) -> None:
-        """Wait until `Content` has the API server's answer for each of these objects."""
-        await self._content.wait_answered(tuple(dict.fromkeys(keys)), waits, self._interruptible)
-
-    async def _resize(self, command: Sync, sandbox: Sandbox, waits: WaitBook) -> tuple[Applied | None, str]:
+    async def _resize(self, run: SyncRun, sandbox: Sandbox) -> tuple[Applied | None, str]:
         tools = self._tools
         detail = "cgroups and UpdateContainerResources"
         wait = Wait("resize", Owner.CONTAINER_RUNTIME, 0.0, detail=detail, next_step="start what is missing")
-        with waits.waiting(wait):
+        with run.waits.waiting(wait):
             began = tools.clock.monotonic()
-            settings, placements = tools.sandboxes.settings(), self._placements()
-            done, problem = await resize_pod(command, sandbox, tools.cgroups, tools.resizer, settings, placements)
+            settings, placements = tools.sandboxes.settings(), tools.cells.placements.get()
+            done, problem = await resize_pod(run.command, sandbox, tools.cgroups, tools.resizer, settings, placements)
             RESIZE_DURATIONS.observe((tools.clock.monotonic() - began) * 1000, str(not problem).lower())
             return done, problem
 
     # Containers
 
-    async def _run_hooks(self, command: Sync, waits: WaitBook) -> dict[str, StartFailed]:
+    async def _run_hooks(self, run: SyncRun) -> dict[str, StartFailed]:
         """Run the hooks of containers that run already. Returns those that failed."""
         failed: dict[str, StartFailed] = {}
-        for name in command.plan.hooks:
-            container, instance = find_container(command.pod, name), command.view.newest(name)
+        for name in run.command.plan.hooks:
+            container, instance = find_container(run.pod, name), run.command.view.newest(name)
             assert instance is not None
             try:
-                await self._run_hook(command.pod, container, instance.id, instance.sandbox_id, self._pod_ip(), waits)
+                await self._run_hook(run, container, instance.id, instance.sandbox_id, self._pod_ip())
             except ContainerStartError as error:
                 failed[name] = _outcome(error)
         return failed
 
     async def _run_hook(
-        self, pod: Pod, container: AnyContainer, instance: ContainerID, sandbox: SandboxID, pod_ip: str, waits: WaitBook
+        self, run: SyncRun, container: AnyContainer, instance: ContainerID, sandbox: SandboxID, pod_ip: str
     ) -> None:
         """Run the container's hook, if it has not ended. Raises Interrupted when the sandbox ends, which a hook may outlive."""
         if container.name not in self._hooks.running:
             return
         cell, began = self._tools.cells.observed, self.clock.monotonic()
         ended = cell.wait_for(lambda observed: _shows_end_of(observed.pods.get(self._ref.uid), sandbox, began))
-        await self._unless(ended, self._hooks.run(pod, container, instance, pod_ip, waits))
+        await self._unless(ended, self._hooks.run(run.pod, container, instance, pod_ip, run.waits))
 
-    async def _start_all(
-        self, command: Sync, sandbox: Sandbox, failed: dict[str, StartFailed], waits: WaitBook
-    ) -> SyncEnded:
+    async def _start_all(self, run: SyncRun, sandbox: Sandbox, failed: dict[str, StartFailed]) -> SyncEnded:
         started: dict[str, ContainerID] = {}
-        pod, plan = command.pod, command.plan
+        pod, plan = run.pod, run.command.plan
         for name in plan.starts:
             container = find_container(pod, name)
             try:
                 with self._tools.starter.reporting(pod, container):
-                    started[name] = await self._start_one(command, container, sandbox, waits)
+                    started[name] = await self._start_one(run, container, sandbox)
             except Interrupted:
                 return SyncEnded(tuple(started), failed, unfinished=True, cause="interrupted by a newer event")
             except ContainerStartError as error:
                 failed[name] = _outcome(error)
                 if name in plan.start_init and container.restartPolicy != ALWAYS:
                     break
-        self._images.drop()
-        cleared = plan.kills or plan.remove or plan.resize_pod or (plan.stop_pod and not command.view.is_gone)
+        self._cancel_needs()
+        cleared = plan.kills or plan.remove or plan.resize_pod or (plan.stop_pod and not run.command.view.is_gone)
         made = None if failed or cleared else Started(sandbox.id, tuple(started.values()), sandbox.seen)
         return SyncEnded(tuple(started), failed, made=made)
 
-    async def _start_one(
-        self, command: Sync, container: AnyContainer, sandbox: Sandbox, waits: WaitBook
-    ) -> ContainerID:
-        if self._is_outdated or self._has_ended(command.plan.sandbox):
+    async def _start_one(self, run: SyncRun, container: AnyContainer, sandbox: Sandbox) -> ContainerID:
+        """The steps of one container's start."""
+        if self._is_outdated or self._has_ended(run.command.plan.sandbox):
             raise Interrupted
-        pod, tools, name = command.pod, self._tools, container.name
-        image = await self._images.take(pod, container, waits)
-        volumes = await self._images.take_volumes(pod, container, waits)
-        await self._answers(environment_keys(pod, container), waits)
-        await self._content.wait_services(pod, waits, self._interruptible)
-        settings = tools.sandboxes.settings()
-        repeated = max((c.restart_count for c in command.uncounted if c.name == name), default=0)
-        instances = command.view.instances(name)
-        files = await tools.starter.prepare(pod, container, instances, settings, sandbox.ips, least_count=repeated)
-        target = _target(command, container)
+        # 1. What the container needs is there, and in its context.
+        ctx = self._context(run, container, sandbox)
+        for need in self._needs:
+            ctx = await need.before_container(run, container, ctx)
+        # 2. Its files: the termination message, /etc/hosts, the log directory.
+        settings = self._tools.sandboxes.settings()
+        ctx = await self._with_files(run, container, settings, ctx, sandbox.ips)
+        # 3. It is created and started.
+        instance = await self._create_and_start(run, container, sandbox, settings, ctx)
+        # 4. Its postStart hook. The container is reported as running after the hook has ended.
+        await self._run_hook(run, container, instance, sandbox.id, ctx.pod_ips[0] if ctx.pod_ips else "")
+        return instance
+
+    def _context(self, run: SyncRun, container: AnyContainer, sandbox: Sandbox) -> ContainerContext:
+        """What the container gets of its pod and sandbox. Its needs add the rest."""
+        target = _target(run.command, container)
         if target is None:
             raise ContainerStartError(
                 f"unable to find target container {getattr(container, 'targetContainerName', '')}"
             )
-        await self._prepare_devices(name, waits)
-        services = service_environment(pod, self._content.get())
-        node, mounts = tools.cells.node.get(), self._mounts()
-        mounted = mounts.volumes if mounts is not None else {}
-        ctx = ContainerContext(
-            restart_count=files.restart_count,
-            image_ref=image.image_ref,
-            image_uid=image.uid,
-            image_username=image.username,
+        node = self._tools.cells.node.get()
+        return ContainerContext(
             sandbox=sandbox.context,
-            pod_ips=node.host_ips if pod.spec.hostNetwork else sandbox.ips,
+            pod_ips=node.host_ips if run.pod.spec.hostNetwork else sandbox.ips,
             host_ips=node.host_ips,
-            mounts=mounted,
-            services=services,
-            api_objects=environment_objects(pod, container, self._content.get()),
-            env_files=await tools.starter.read_env_files(pod, container, mounted),
-            image_volumes=volumes,
+            target_container_id=target,
+        )
+
+    async def _with_files(
+        self,
+        run: SyncRun,
+        container: AnyContainer,
+        settings: RenderSettings,
+        ctx: ContainerContext,
+        ips: tuple[str, ...],
+    ) -> ContainerContext:
+        """Make the files of the next instance, and find its number."""
+        command, name = run.command, container.name
+        repeated = max((c.restart_count for c in command.uncounted if c.name == name), default=0)
+        instances = command.view.instances(name)
+        files = await self._tools.starter.prepare(run.pod, container, instances, settings, ips, least_count=repeated)
+        return replace(
+            ctx,
+            restart_count=files.restart_count,
             termination_log_host_path=files.termination_log,
             etc_hosts_host_path=files.etc_hosts,
-            target_container_id=target,
-            devices=self._claims.with_devices(name, self._placements().container(self._ref.uid, name).options),
-            cpuset=self._placements().cpuset(self._ref.uid, name),
         )
-        bound = await self._with_subpaths(pod, container, settings, ctx)
-        old = command.plan.sandbox
-        may_have_ended = old is not None and may_have_ended_with(old, command.view.newest(name))
-        return await self._create_and_start(pod, container, sandbox, settings, bound, may_have_ended, waits)
 
     def _has_ended(self, sandbox: SandboxView | None) -> bool:
         """Whether the newest view of the pod shows the end of the sandbox in which containers are being started."""
@@ -469,22 +416,23 @@ class PodExecution:
 
     async def _create_and_start(
         self,
-        pod: Pod,
+        run: SyncRun,
         container: AnyContainer,
         sandbox: Sandbox,
         settings: RenderSettings,
         ctx: ContainerContext,
-        may_have_ended: bool,
-        waits: WaitBook,
     ) -> ContainerID:
-        """Create and start the container, then run its postStart hook. It is reported as running after the hook has ended."""
-        name, starter = container.name, self._tools.starter
-        await self._hooks.announce(container, ctx.restart_count, waits)
+        """Create and start the container. That its hook will run is noted before, so that it runs after a restart of the agent."""
+        name, starter, old = container.name, self._tools.starter, run.command.plan.sandbox
+        may_have_ended = old is not None and may_have_ended_with(old, run.command.view.newest(name))
+        await self._hooks.announce(container, ctx.restart_count, run.waits)
         detail = "CreateContainer and StartContainer"
         wait = Wait(CONTAINER_START, Owner.CONTAINER_RUNTIME, 0.0, name, detail=detail, next_step="run it")
         try:
-            with self._starting(wait, waits):
-                instance = await starter.start(pod, container, sandbox, settings, ctx, may_have_ended=may_have_ended)
+            with self._starting(wait, run.waits):
+                instance = await starter.start(
+                    run.pod, container, sandbox, settings, ctx, may_have_ended=may_have_ended
+                )
         except ContainerStartError as error:
             IMAGE_VOLUMES_ERRORS.inc(by=len(ctx.image_volumes))
             if error.unstarted is None:
@@ -493,27 +441,7 @@ class PodExecution:
         if isinstance(instance, SandboxEnded):
             raise Interrupted
         IMAGE_VOLUMES_MOUNTED.inc(by=len(ctx.image_volumes))
-        await self._run_hook(pod, container, instance, sandbox.id, ctx.pod_ips[0] if ctx.pod_ips else "", waits)
         return instance
-
-    async def _with_subpaths(
-        self, pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
-    ) -> ContainerContext:
-        volumes = [mount.name for mount in container.volumeMounts]
-        changed = await self._tools.subpaths.check_host_paths(self._ref.uid, container.name, volumes)
-        if changed is not None:
-            raise ContainerStartError(str(changed))
-        wanted = relative_sub_paths(pod, container, settings, ctx)
-        if not wanted:
-            return ctx
-        paths: dict[int, str] = {}
-        for index, sub_path in wanted.items():
-            volume = container.volumeMounts[index].name
-            path = await self._tools.subpaths.prepare_subpath(self._ref.uid, volume, container.name, index, sub_path)
-            if isinstance(path, SubPathError):
-                raise ContainerStartError(str(path))
-            paths[index] = path
-        return replace(ctx, subpaths=paths)
 
 
 def _kill_grace(pod: Pod, kill: ContainerKill) -> int:

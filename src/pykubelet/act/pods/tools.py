@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from pykubelet.act.images.execute import ImagePuller
 from pykubelet.act.placement.devices.device_plugins import NodeDevicePlugins
 from pykubelet.act.pods.hook_records import HookRecords
+from pykubelet.act.pods.need import PodNeed
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.runtime.lifecycle.resize import ContainerResizer
 from pykubelet.act.runtime.lifecycle.sandbox import Sandboxes
@@ -19,6 +22,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.content import Content
+from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Starts
 from pykubelet.base.model.mounts import Mounts
@@ -44,10 +48,16 @@ class PodCells(Value):
     placements: Cell[Placements] = field(default_factory=lambda: Cell("placements", Placements()))
 
 
-class PodTools(Value):
-    """The objects that every pod worker uses. `extended_claims`: pods may have a claim behind their extended resources.
+class MakeNeed(Protocol):
+    """Makes a need of one pod: a class of `needs/`."""
 
-    `devices` None: there are no device plugins.
+    def __call__(self, tools: PodTools, ref: PodRef, /) -> PodNeed: ...
+
+
+class PodTools(Value):
+    """The objects that every pod worker uses. `needs`: what each pod needs, in order.
+
+    `extended_claims`: pods may have a claim behind their extended resources. `devices` None: there are no device plugins.
     """
 
     clock: Clock
@@ -64,6 +74,7 @@ class PodTools(Value):
     starts: CellWriter[Starts]
     recorder: Post[KubeEvent]
     hook_records: HookRecords
+    needs: tuple[MakeNeed, ...]
     extended_claims: bool = True
     devices: NodeDevicePlugins | None = None
 

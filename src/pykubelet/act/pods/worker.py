@@ -224,15 +224,15 @@ class PodWorker:
                 error = self._report_bug("stop", bug).message
             if error:
                 traced.fail(error)
-        # volumes are unmounted once the pod's view shows that nothing runs; of other pods, only the removal matters
-        if error or not self._is_removed_at_once or self._execution.holds_volumes:
+        # volumes are unmounted once the pod's view shows that nothing runs; of a pod without any, only the removal matters
+        if error or not self._is_removed_at_once or self._execution.is_held:
             is_sure = not (error or self._abandoned)
             answer = Stopped(self._clock.monotonic()) if is_sure else None
             self._touched.post(PodTouched(self.ref, "stopped", answer=answer))
         if not error and not self._is_removed_at_once:
             await self._execution.wait_ends_reported(self._waits)
         if not error and not (self.state.kill is not None and self.state.kill.reason is KillReason.ORPHANED):
-            await self._execution.wait_unprepared(self._waits)
+            await self._execution.after_stop(self._waits)
         self.mailbox.post(StopEnded(error=error))
 
     async def _clean(self, command: CleanUp) -> None:

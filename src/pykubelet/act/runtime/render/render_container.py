@@ -46,7 +46,9 @@ def weight(container: AnyContainer, ctx: ContainerContext) -> int:
     """How many things the configuration is made from, about."""
     own = (container.env, container.envFrom, container.command, container.args, container.volumeMounts)
     found = 0 if ctx.api_objects is None else ctx.api_objects.keys()
-    return sum(map(len, own)) + found * len(container.envFrom)
+    texts = (*(variable.value for variable in container.env), *container.command, *container.args)
+    references = sum(text.count("$(") for text in texts)
+    return sum(map(len, own)) + references + found * len(container.envFrom)
 
 
 def log_path(container_name: str, restart_count: int) -> str:

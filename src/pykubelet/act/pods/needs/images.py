@@ -1,0 +1,223 @@
+"""The images of a pod: those of its containers, and those that containers mount as volumes.
+
+Owns: the running pulls of one pod, which go on while other steps of its sync run, and the Event about missing pull secrets, recorded
+once for the same secrets. A failed pull is published at once, before the sync needs the image; that an image was present is recorded
+when its container is to be made, after the pod's volumes are mounted. `act/images` pulls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from operator import is_
+
+from pykubelet.act.images.keyring import PullSecret, SecretSource
+from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest, PullAccount
+from pykubelet.act.pods.decide import find_container
+from pykubelet.act.pods.need import PodNeed, SyncRun
+from pykubelet.act.pods.needs.content import wait_answered
+from pykubelet.act.pods.tools import PodTools
+from pykubelet.act.pods.waitbook import WaitBook
+from pykubelet.act.runtime.lifecycle.metrics import (
+    IMAGE_VOLUMES,
+    IMAGE_VOLUMES_ERRORS,
+    STARTED_CONTAINERS_ERRORS,
+    container_kind,
+)
+from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, ImageVolume
+from pykubelet.act.runtime.render.render_sandbox import render_puller
+from pykubelet.act.runtime.start_error import ContainerStartError
+from pykubelet.base.api.core import Pod, Secret
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.content import Content, Found, Present
+from pykubelet.base.model.fieldpath import container_field_path
+from pykubelet.base.model.ids import PodRef
+from pykubelet.base.model.kube_events import KubeEvent, warning
+from pykubelet.base.model.needs import pull_secret_keys
+from pykubelet.base.model.reasons import EVENT_FAILED_TO_RETRIEVE_IMAGE_PULL_SECRET
+from pykubelet.base.model.waits import Owner, Wait
+
+START_IT = "start the container"
+#: Seconds that pulls wait when a sandbox must be made too. The sandbox takes longest, so it is requested first.
+BEHIND_SANDBOX_S = 0.005
+#: So many images of one pod are asked for at once.
+AT_ONCE = 16
+Pull = asyncio.Task[ImageReady | ImageError]
+
+
+class ImagesNeed(PodNeed):
+    """The images of one pod. A pull continues after its sync is interrupted, until `cancel` is called."""
+
+    def __init__(self, tools: PodTools, ref: PodRef) -> None:
+        self._ref = ref
+        self._images = tools.images
+        self._cgroups = tools.cgroups
+        self._supervisor = tools.supervisor
+        self._recorder = tools.recorder
+        self._secrets = PullSecrets(tools.cells.content, ref, tools.recorder)
+        self._pulls: dict[tuple[str, str], Pull] = {}
+        self._later: dict[tuple[str, str], Callable[[], object]] = {}
+        self._begun = 0
+
+    def begin(self, run: SyncRun) -> None:
+        """Begin to pull the images of the containers that are to start: a few at a time, one in an iteration of the event loop."""
+        pause_s = BEHIND_SANDBOX_S if run.command.plan.create_sandbox else 0.0
+        containers = [find_container(run.pod, name) for name in run.command.plan.starts]
+        self._later = {(one.name, one.image): partial(self._begin, run, one) for one in containers}
+        self._begun = 0
+        if containers:
+            self._begin(run, containers[0], pause_s)
+
+    def _begin_next(self, _ended: Pull | None = None) -> None:
+        if self._later:
+            next(iter(self._later.values()))()
+
+    def _begin_another(self) -> None:
+        self._begun += 1
+        if self._begun < AT_ONCE:
+            asyncio.get_running_loop().call_soon(self._begin_next)
+
+    def _begin(self, run: SyncRun, container: AnyContainer, pause_s: float = 0.0) -> Pull:
+        """The pull of one container's image, which is begun if it was not yet."""
+        key = (container.name, container.image)
+        self._later.pop(key, None)
+        if key not in self._pulls:
+            image = self._ensure(run, container, container.image, container.imagePullPolicy, pause_s)
+            task = self._supervisor.start_child(f"image-{self._ref.uid}-{container.name}", image)
+            task.add_done_callback(partial(_report_failure, container.name, run.waits))
+            task.add_done_callback(self._begin_next)
+            self._pulls[key] = task
+        return self._pulls[key]
+
+    async def before_container(self, run: SyncRun, container: AnyContainer, ctx: ContainerContext) -> ContainerContext:
+        """Wait for the container's image, then for those that it mounts. ContainerStartError if one cannot be pulled."""
+        wait = Wait("image", Owner.IMAGE_MANAGER, 0.0, container.name, detail=container.image, next_step=START_IT)
+        outcome = await run.wait(self._begin(run, container), wait)
+        del self._pulls[container.name, container.image]
+        image = self._used(run.pod, container, outcome)
+        volumes = await self._volumes(run, container)
+        return replace(
+            ctx, image_ref=image.image_ref, image_uid=image.uid, image_username=image.username, image_volumes=volumes
+        )
+
+    async def _volumes(self, run: SyncRun, container: AnyContainer) -> dict[str, ImageVolume]:
+        """Pull the images that a container mounts as volumes."""
+        sources = {v.name: v.image for v in run.pod.spec.volumes if v.image is not None}
+        volumes: dict[str, ImageVolume] = {}
+        for mount in container.volumeMounts:
+            source = sources.get(mount.name)
+            if source is None or mount.name in volumes:
+                continue
+            IMAGE_VOLUMES.inc()
+            image = self._ensure(run, container, source.reference, source.pullPolicy)
+            task = self._supervisor.start_child(f"image-volume-{self._ref.uid}-{mount.name}", image)
+            detail = source.reference
+            wait = Wait("image volume", Owner.IMAGE_MANAGER, 0.0, mount.name, detail=detail, next_step=START_IT)
+            outcome = await run.wait(task, wait)
+            if isinstance(outcome, ImageError):
+                IMAGE_VOLUMES_ERRORS.inc()
+            volumes[mount.name] = ImageVolume(self._used(run.pod, container, outcome).image_ref, source.reference)
+        return volumes
+
+    def _used(self, pod: Pod, container: AnyContainer, image: ImageReady | ImageError) -> ImageReady:
+        """The image, whose Event is recorded if it was present. A failed start is counted; the puller has recorded its Event."""
+        if isinstance(image, ImageError):
+            STARTED_CONTAINERS_ERRORS.inc(container_kind(pod, container), image.reason)
+            raise ContainerStartError(image.message, image.reason, retry_at=image.retry_at, is_reported=True)
+        if image.present is not None:
+            self._recorder.post(image.present)
+        return image
+
+    def cancel(self) -> None:
+        """Cancel the running pulls."""
+        self._later.clear()
+        for task in self._pulls.values():
+            task.cancel()
+        self._pulls.clear()
+
+    async def release(self, waits: WaitBook) -> str:
+        """Forget how pulls for the pod have failed."""
+        self._images.forget(self._ref.uid)
+        return ""
+
+    async def _ensure(
+        self, run: SyncRun, container: AnyContainer, image: str, policy: str, pause_s: float = 0.0
+    ) -> ImageReady | ImageError:
+        if pause_s:
+            await asyncio.sleep(pause_s)
+        self._begin_another()
+        pod = run.pod
+        account = pod.spec.serviceAccountName
+        request = ImageRequest(
+            pod=self._ref,
+            container=container.name,
+            field_path=container_field_path(pod, container.name),
+            image=image,
+            policy=policy,
+            annotations=pod.metadata.annotations,
+            secrets=await self._secrets.read(pod, run.waits),
+            account=PullAccount(pod.metadata.namespace, account) if account else None,
+            sandbox_config=render_puller(pod, self._cgroups.cgroup_parent(pod)),
+        )
+        time = asyncio.get_running_loop().time
+        began = time()
+        outcome = await self._images.ensure(request)
+        run.pulled.add(began, time())
+        return outcome
+
+
+class PullSecrets:
+    """The pull secrets of one pod."""
+
+    def __init__(self, cell: Cell[Content], ref: PodRef, recorder: Post[KubeEvent]) -> None:
+        self._cell = cell
+        self._ref = ref
+        self._recorder = recorder
+        self._missing: list[str] = []
+        self._answers: tuple[Found, ...] = ()
+        self._secrets: tuple[PullSecret, ...] = ()
+
+    async def read(self, pod: Pod, waits: WaitBook) -> tuple[PullSecret, ...]:
+        """Those that can be read. The pull continues without the others."""
+        keys = pull_secret_keys(pod)
+        if not keys or not self._cell.get().available:
+            return ()
+        await wait_answered(self._cell, keys, waits.until)
+        content = self._cell.get()
+        answers = tuple(content.objects[key] for key in keys)
+        if all(map(is_, answers, self._answers)) and len(answers) == len(self._answers):
+            return self._secrets
+        secrets: list[PullSecret] = []
+        missing: list[str] = []
+        for key, found in zip(keys, answers, strict=True):
+            if isinstance(found, Present) and isinstance(found.value, Secret):
+                secret, metadata = found.value, found.value.metadata
+                source = SecretSource(metadata.uid, metadata.namespace, metadata.name)
+                secrets.append(PullSecret(source, secret.type, secret.data))
+            else:
+                missing.append(key.name)
+        self._report_missing(missing)
+        self._answers, self._secrets = answers, tuple(secrets)
+        return self._secrets
+
+    def _report_missing(self, missing: list[str]) -> None:
+        if missing and missing != self._missing:
+            text = (
+                f"Unable to retrieve some image pull secrets ({', '.join(missing)}); "
+                "attempting to pull the image may not succeed."
+            )
+            self._recorder.post(warning(EVENT_FAILED_TO_RETRIEVE_IMAGE_PULL_SECRET, text, self._ref))
+        self._missing = missing
+
+
+def _report_failure(container: str, waits: WaitBook, task: Pull) -> None:
+    """Publish a failed pull as a wait of its container, independent of the sync's current step."""
+    if task.cancelled() or task.exception() is not None:
+        return
+    outcome = task.result()
+    if isinstance(outcome, ImageError):
+        wait = Wait("container start", Owner.POD_WORKER, 0.0, container, outcome.reason, outcome.message, "start again")
+        waits.note(wait, outcome.retry_at)
