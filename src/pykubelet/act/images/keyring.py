@@ -24,8 +24,10 @@ import msgspec
 
 from pykubelet.act.images.names import (
     LEGACY_DOMAIN,
+    KeyParts,
     credential_key,
     is_default_registry,
+    key_parts,
     matches_key,
     sort_keys,
 )
@@ -216,7 +218,7 @@ def node_entries(auths: Mapping[str, Auth]) -> list[tuple[str, Credential]]:
 class Keyring:
     """The credentials of one kind (secrets, file or plugins) by key. Immutable."""
 
-    __slots__ = ("_credentials", "_order")
+    __slots__ = ("_credentials", "_keys")
 
     def __init__(self, entries: Iterable[tuple[str, Credential]]) -> None:
         self._credentials: dict[str, list[Credential]] = {}
@@ -224,11 +226,17 @@ class Keyring:
             key = credential_key(location)
             if key is not None:
                 self._credentials.setdefault(key, []).append(credential)
-        self._order = sort_keys(set(self._credentials))
+        #: The keys by their shape, in the order in which they are tried.
+        self._keys: dict[tuple[int, str], list[tuple[str, KeyParts]]] = {}
+        for key in sort_keys(set(self._credentials)):
+            parts = key_parts(key)
+            self._keys.setdefault(parts.shape, []).append((key, parts))
 
     def lookup(self, repository: str) -> tuple[Credential, ...]:
         """All matching credentials in the order they are to be tried. `repository` is complete and without tag."""
-        found = [c for key in self._order if matches_key(key, repository) for c in self._credentials[key]]
+        wanted = key_parts(repository)
+        keys = [key for key, parts in self._keys.get(wanted.shape, ()) if matches_key(parts, wanted)]
+        found = [credential for key in keys for credential in self._credentials[key]]
         if not found and is_default_registry(repository):
             found = self._credentials.get(LEGACY_DOMAIN, [])
         return tuple(found)

@@ -162,18 +162,34 @@ def sort_keys(keys: set[str]) -> list[str]:
     return sorted(keys, key=lambda key: key.encode(), reverse=True)
 
 
-def matches_key(key: str, repository: str) -> bool:
+class KeyParts(Value):
+    """A credential key or a repository in its parts. `labels`: of the host, in a key globs."""
+
+    labels: tuple[str, ...]
+    port: str
+    path: str
+
+    @property
+    def shape(self) -> tuple[int, str]:
+        """The number of labels, and the port. A key matches repositories of its shape only."""
+        return len(self.labels), self.port
+
+
+def key_parts(text: str) -> KeyParts:
+    """The parts of a credential key or a repository."""
+    host, _, path = text.partition("/")
+    name, port = _split_port(host)
+    return KeyParts(tuple(name.split(".")), port, path)
+
+
+def matches_key(key: KeyParts, repository: KeyParts) -> bool:
     """Whether a credential key matches: same port, each host label matches as a glob, and the path is a prefix."""
-    key_host, _, key_path = key.partition("/")
-    host, _, path = repository.partition("/")
-    wanted, key_port = _split_port(key_host)
-    given, port = _split_port(host)
-    if key_port != port or not path.startswith(key_path):
+    if key.shape != repository.shape or not repository.path.startswith(key.path):
         return False
-    globs, labels = wanted.split("."), given.split(".")
-    return len(globs) == len(labels) and all(
-        glob_matches(glob, label) for glob, label in zip(globs, labels, strict=True)
-    )
+    pairs = zip(
+        reversed(key.labels), reversed(repository.labels), strict=True
+    )  # wildcards are mostly in the first label
+    return all(glob_matches(glob, label) for glob, label in pairs)
 
 
 def is_default_registry(repository: str) -> bool:

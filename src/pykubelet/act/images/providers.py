@@ -17,7 +17,7 @@ from typing import ClassVar, Protocol
 from pykubelet.act.images.keyring import Auth, Credential, ServiceAccountSource
 from pykubelet.act.images.metrics import PLUGIN_DURATIONS, PLUGIN_ERRORS
 from pykubelet.act.images.model import PullAccount
-from pykubelet.act.images.names import matches_key, registry_of
+from pykubelet.act.images.names import key_parts, matches_key, registry_of
 from pykubelet.base.api.core import ObjectMeta
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
@@ -87,7 +87,8 @@ class CredentialProviders:
 
     async def entries(self, repository: str, pod: PodRef, account: PullAccount | None) -> list[tuple[str, Credential]]:
         """The credentials of all matching plugins, in their configured order. Never raises when a plugin fails."""
-        matching = [c for c in self._configs if any(matches_key(key, repository) for key in c.match_images)]
+        wanted = key_parts(repository)
+        matching = [c for c in self._configs if any(matches_key(key_parts(key), wanted) for key in c.match_images)]
         answers = await asyncio.gather(*(self._ask(config, repository, pod, account) for config in matching))
         return [entry for answer in answers for entry in answer]
 

@@ -60,25 +60,30 @@ class ImagesNeed(PodNeed):
         self._secrets = PullSecrets(tools.cells.content, ref, tools.recorder)
         self._pulls: dict[tuple[str, str], Pull] = {}
         self._later: dict[tuple[str, str], Callable[[], object]] = {}
-        self._begun = 0
+        self._running = 0
+        self._next: asyncio.Handle | None = None
 
     def begin(self, run: SyncRun) -> None:
         """Begin to pull the images of the containers that are to start: a few at a time, one in an iteration of the event loop."""
         pause_s = BEHIND_SANDBOX_S if run.command.plan.create_sandbox else 0.0
         containers = [find_container(run.pod, name) for name in run.command.plan.starts]
         self._later = {(one.name, one.image): partial(self._begin, run, one) for one in containers}
-        self._begun = 0
         if containers:
             self._begin(run, containers[0], pause_s)
 
-    def _begin_next(self, _ended: Pull | None = None) -> None:
+    def _go_on(self) -> None:
+        """Begin the next pull in the next iteration, if there is one and room for it."""
+        if self._later and self._next is None and self._running < AT_ONCE:
+            self._next = asyncio.get_running_loop().call_soon(self._begin_next)
+
+    def _begin_next(self) -> None:
+        self._next = None
         if self._later:
             next(iter(self._later.values()))()
 
-    def _begin_another(self) -> None:
-        self._begun += 1
-        if self._begun < AT_ONCE:
-            asyncio.get_running_loop().call_soon(self._begin_next)
+    def _ended(self, _pull: Pull) -> None:
+        self._running -= 1
+        self._go_on()
 
     def _begin(self, run: SyncRun, container: AnyContainer, pause_s: float = 0.0) -> Pull:
         """The pull of one container's image, which is begun if it was not yet."""
@@ -88,7 +93,8 @@ class ImagesNeed(PodNeed):
             image = self._ensure(run, container, container.image, container.imagePullPolicy, pause_s)
             task = self._supervisor.start_child(f"image-{self._ref.uid}-{container.name}", image)
             task.add_done_callback(partial(_report_failure, container.name, run.waits))
-            task.add_done_callback(self._begin_next)
+            task.add_done_callback(self._ended)
+            self._running += 1
             self._pulls[key] = task
         return self._pulls[key]
 
@@ -148,7 +154,7 @@ class ImagesNeed(PodNeed):
     ) -> ImageReady | ImageError:
         if pause_s:
             await asyncio.sleep(pause_s)
-        self._begin_another()
+        self._go_on()
         pod = run.pod
         account = pod.spec.serviceAccountName
         request = ImageRequest(
