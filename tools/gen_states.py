@@ -27,7 +27,7 @@ from pykubelet.act.placement.devices.device_checkpoint import encode as encode_d
 from pykubelet.act.placement.devices.device_files import DeviceFiles
 from pykubelet.act.placement.devices.device_state import DeviceEntry, state_of
 from pykubelet.act.placement.memory_state import MemoryState, MemoryTable, NodeMemory
-from pykubelet.act.pods.hook_records import HookRecords
+from pykubelet.act.pods.hooks import HookRecords
 from pykubelet.act.runtime.lifecycle.decide_userns import format_mapping, namespace_at, parse_mapping
 from pykubelet.base.api.codec import decode, encode
 from pykubelet.base.api.core import ContainerStatus, PodStatus, ResourceRequirements

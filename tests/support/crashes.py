@@ -27,7 +27,7 @@ from typing import Any
 from support.agent import NODE_NAME, Agent, Json, NotYet, container_status, is_ready, make_container, make_pod
 from testbed import host, images
 
-from pykubelet.act.pods.hook_records import FILE as HOOK_RECORDS
+from pykubelet.act.pods.hooks import FILE as HOOK_RECORDS
 from pykubelet.base.kit.cpuset import parse_cpuset
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient

@@ -13,15 +13,17 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from act.pods.node import named, node
 from act.pods.playbook import Playbook
 from act.pods.scenes import box, exited, pod
 from act.volumes.samples import CONTEXT, NODE, make_pod
+from support.virtual_time import VirtualLoop
 
 from pykubelet.act.placement.provider import Provider
 from pykubelet.act.pods.backoff import CrashBackOffs
@@ -31,8 +33,9 @@ from pykubelet.act.volumes.directories import VolumeDirs
 from pykubelet.act.volumes.kind import VolumeKind, VolumesError
 from pykubelet.act.volumes.model import Inputs
 from pykubelet.base.api.codec import from_object
-from pykubelet.base.api.core import Volume
+from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.observed import Observed
@@ -145,6 +148,31 @@ def check_pod_field(names: Names) -> None:
     assert resolver.searches == ("a_b", "b.c", "a.b")
 
 
+async def check_need(names: Names) -> None:
+    """Two pods get a licence, the third waits for it, says so, and gets it when one of them has ended."""
+
+    def asking(name: str) -> Pod:
+        made = named(pod(terminationGracePeriodSeconds=0), name)
+        return replace(made, metadata=replace(made.metadata, annotations={names["ANNOTATION"]: "yes"}))
+
+    assert names["NEEDS"][-1] is names["LicenceNeed"]
+    with tempfile.TemporaryDirectory() as folder:
+        async with node(Path(folder), needs=names["NEEDS"]) as on:
+            on.want(asking("a"), asking("b"), named(pod(), "other"))
+            for name in ("a", "b", "other"):
+                await on.wait_running(name)
+            on.want(asking("c"))
+            known = await on.wait_known("c", lambda known: any(wait.what == "licence" for wait in known.waits))
+            assert [wait.detail for wait in known.waits if wait.what == "licence"] == ["all 2 are in use"]
+            on.unwant("a")
+            await on.wait_gone("a")
+            await on.wait_running("c")
+            (container,) = on.running("c")
+            assert [one.value for one in container.config.envs if one.key == "LICENCE"] == [b"granted"]
+            (container,) = on.running("other")
+            assert all(one.key != "LICENCE" for one in container.config.envs)
+
+
 def check_volume(names: Names) -> None:
     """The kind plans a volume, mounts it, and takes it away with its data."""
     kind: VolumeKind[Any] = names["KIND"]
@@ -175,11 +203,12 @@ def check_volume(names: Names) -> None:
 
 
 #: By the page. A page without an entry has samples whose names alone are checked.
-CHECKS: dict[str, Callable[[Names], None]] = {
+CHECKS: dict[str, Callable[[Names], Awaitable[None] | None]] = {
     "back-off-policy": check_back_off,
     "configuration-field": check_field,
     "endpoint": check_endpoint,
     "metric": check_metric,
+    "pod-need": check_need,
     "pod-spec-field": check_pod_field,
     "probe-kind": check_probe,
     "resource-manager": check_manager,
@@ -190,8 +219,11 @@ CHECKS: dict[str, Callable[[Names], None]] = {
 async def main(page: Path) -> None:
     names = run(page)
     if (check := CHECKS.get(page.stem)) is not None:
-        check(names)
+        waits = check(names)
+        if waits is not None:
+            await waits
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main(Path(sys.argv[1])))

@@ -5,7 +5,7 @@ If a step fails that the agent can work without, it logs a warning; otherwise it
 
 from __future__ import annotations
 
-from pykubelet.act.pods.hook_records import FILE as HOOKS
+from pykubelet.act.pods.hooks import FILE as HOOKS
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.paths import CONTAINER_LOG_LINKS, Paths
 from pykubelet.config.settings import Settings

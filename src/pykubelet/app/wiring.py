@@ -20,7 +20,7 @@ from pykubelet.act.images.record_store import RecordStore
 from pykubelet.act.network.loop import HostChains
 from pykubelet.act.placement.devices.device_plugins import NodeDevicePlugins
 from pykubelet.act.pods.decide import Rules
-from pykubelet.act.pods.hook_records import HookRecords
+from pykubelet.act.pods.hooks import HookRecords
 from pykubelet.act.pods.loop import PodInputs, PodOutputs, PodsLoop
 from pykubelet.act.pods.needs.registry import NEEDS
 from pykubelet.act.pods.tools import PodCells, PodTools

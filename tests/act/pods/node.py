@@ -19,10 +19,10 @@ from support.virtual_time import virtual_clock
 from pykubelet.act.images.execute import ImagePuller
 from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest
 from pykubelet.act.pods.decide import Rules
-from pykubelet.act.pods.hook_records import HookRecords
+from pykubelet.act.pods.hooks import HookRecords
 from pykubelet.act.pods.loop import PodInputs, PodOutputs, PodsLoop
 from pykubelet.act.pods.needs.registry import NEEDS
-from pykubelet.act.pods.tools import PodCells, PodTools
+from pykubelet.act.pods.tools import MakeNeed, PodCells, PodTools
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.resources.model import CgroupError
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner
@@ -327,6 +327,7 @@ async def node(
     clock: Clock | None = None,
     touched: Mailbox[PodTouched | BeingStopped] | None = None,
     periods: RelistPeriods | None = None,
+    needs: tuple[MakeNeed, ...] = NEEDS,
 ) -> AsyncIterator[Node]:
     """Run the components until the block ends; a given `fake` is used and left as it is, else one is made."""
     own = fake is None
@@ -374,7 +375,7 @@ async def node(
         recorder=recorder,
         starts=make_cell("starts", Starts())[1],
         hook_records=hook_records,
-        needs=NEEDS,
+        needs=needs,
     )
     rules = Rules(container_hash, crash, 60.0, probes.get())
     evictions, evictions_writer = make_cell("evictions", Evictions())

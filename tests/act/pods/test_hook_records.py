@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pykubelet.act.pods.hook_records import FILE, HookRecords
+from pykubelet.act.pods.hooks import FILE, HookRecords
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.model.ids import PodUID
 

@@ -7,8 +7,7 @@ from typing import cast
 
 from act.pods.scenes import REF, box, container, pod, running, view
 
-from pykubelet.act.pods.hook_records import HookRecords
-from pykubelet.act.pods.hooks import PodHooks
+from pykubelet.act.pods.hooks import HookRecords, PodHooks
 from pykubelet.act.pods.waitbook import LifecycleChanged, WaitBook
 from pykubelet.act.runtime.lifecycle.start import ContainerStarter
 from pykubelet.base.kit.clock import SystemClock

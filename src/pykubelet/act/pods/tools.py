@@ -6,7 +6,7 @@ from typing import Protocol
 
 from pykubelet.act.images.execute import ImagePuller
 from pykubelet.act.placement.devices.device_plugins import NodeDevicePlugins
-from pykubelet.act.pods.hook_records import HookRecords
+from pykubelet.act.pods.hooks import HookRecords
 from pykubelet.act.pods.need import PodNeed
 from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.runtime.lifecycle.resize import ContainerResizer

@@ -33,12 +33,12 @@ from pykubelet.act.pods.model import (
     WakeAt,
     Work,
 )
-from pykubelet.act.pods.spans import first_failure, pod_span
 from pykubelet.act.pods.waitbook import LifecycleChanged
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.tracing import NO_SPAN, NoSpan, Span, is_traced, span
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.diagnostics import PodDiagnostics
@@ -192,13 +192,13 @@ class PodWorker:
     async def _sync(self, command: Sync) -> None:
         began = self._clock.monotonic()
         operation = self._counts.begins(command.pod, command.cause, self._clock.wall())
-        with pod_span("syncPod", self.ref, operation) as traced:
+        with _pod_span("syncPod", self.ref, operation) as traced:
             try:
                 ended = await self._execution.sync(command, self._waits)
                 WORK_DURATIONS.observe(self._clock.monotonic() - began, operation)
             except Exception as error:  # noqa: BLE001 - a bug in one pod's work must not end the others
                 ended = SyncEnded(pod_error=self._report_bug("sync", error))
-            if failure := first_failure(ended):
+            if failure := _first_failure(ended):
                 traced.fail(failure)
         self._sync_ended(ended)
 
@@ -217,7 +217,7 @@ class PodWorker:
         return self.state.kill is not None and self.state.kill.reason in REMOVED_AT_ONCE
 
     async def _stop(self, command: StopPod) -> None:
-        with pod_span("syncTerminatingPod", self.ref) as traced:
+        with _pod_span("syncTerminatingPod", self.ref) as traced:
             try:
                 error = await self._execution.stop(command, self._waits, for_good=self._is_removed_at_once)
             except Exception as bug:  # noqa: BLE001 - as above
@@ -236,7 +236,7 @@ class PodWorker:
         self.mailbox.post(StopEnded(error=error))
 
     async def _clean(self, command: CleanUp) -> None:
-        with pod_span("syncTerminatedPod", self.ref) as traced:
+        with _pod_span("syncTerminatedPod", self.ref) as traced:
             try:
                 ended = await self._execution.clean(command, self._waits)
             except Exception as bug:  # noqa: BLE001 - as above
@@ -375,3 +375,26 @@ def _describe(command: Sync) -> str:
     if plan.starts:
         parts.append("start " + ", ".join(plan.starts))
     return "; ".join(parts) or "prune"
+
+
+def _pod_span(name: str, ref: PodRef, update_type: str = "") -> Span | NoSpan:
+    """A span of the work on one pod, with the name and attributes of the reference kubelet. `update_type`: create, update or sync."""
+    if not is_traced():
+        return NO_SPAN
+    attributes = {
+        "k8s.pod.uid": str(ref.uid),
+        "k8s.pod": f"{ref.namespace}/{ref.name}",
+        "k8s.pod.name": ref.name,
+        "k8s.namespace.name": ref.namespace,
+    }
+    if update_type:
+        attributes["k8s.pod.update_type"] = update_type
+    return span(name, attributes=attributes)
+
+
+def _first_failure(ended: SyncEnded) -> str:
+    """Why a sync has failed: the error of the pod, else that of a container, else of a resize. Empty if it has not."""
+    if ended.pod_error is not None:
+        return ended.pod_error.message
+    failed = next(iter(ended.failed.values()), None)
+    return failed.error.message if failed is not None else ended.resize_error
