@@ -149,7 +149,7 @@ def check_pod_field(names: Names) -> None:
 
 
 async def check_need(names: Names) -> None:
-    """Two pods get a licence, the third waits for it, says so, and gets it when one of them has ended."""
+    """Two pods get a licence, the third waits for it under its name, and gets it when one of them has ended."""
 
     def asking(name: str) -> Pod:
         made = named(pod(terminationGracePeriodSeconds=0), name)

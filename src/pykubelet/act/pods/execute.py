@@ -161,7 +161,7 @@ class PodExecution:
             raise
 
     async def _sync(self, run: SyncRun) -> SyncEnded:
-        """The steps of a sync. Each may be repeated; the plan says which of them the pod lacks."""
+        """The steps of a sync. Each may be repeated; the plan names what the pod lacks."""
         plan = run.command.plan
         self._ending.is_stopped = False
         # 1. The runtime takes calls, and has a network if a sandbox is to be made.

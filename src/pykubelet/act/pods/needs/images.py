@@ -72,7 +72,7 @@ class ImagesNeed(PodNeed):
             self._begin(run, containers[0], pause_s)
 
     def _go_on(self) -> None:
-        """Begin the next pull in the next iteration, if there is one and room for it."""
+        """Begin the next pull in the next iteration, if there is one and not too many run."""
         if self._later and self._next is None and self._running < AT_ONCE:
             self._next = asyncio.get_running_loop().call_soon(self._begin_next)
 
