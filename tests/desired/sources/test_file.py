@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from math import inf
 from pathlib import Path
 from random import Random
 
@@ -539,8 +540,8 @@ async def test_a_watch_that_is_lost_is_begun_again(folder: Path, monkeypatch: py
     class Breaking(Watcher):
         """Breaks at its first event, which is lost with it."""
 
-        async def __anext__(self) -> FileEvent:
-            await super().__anext__()
+        async def get_all(self, deadline: float = inf) -> list[FileEvent]:
+            await super().get_all(deadline)
             raise OSError(errno.EIO, "the watch is gone")
 
     made = [Watcher, Breaking, Breaking]

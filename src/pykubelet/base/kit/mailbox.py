@@ -32,6 +32,11 @@ class Mailbox(Generic[T]):
         self._events: deque[T] = deque()
         self._wakeup = wakeup if wakeup is not None else asyncio.Event()
 
+    @property
+    def wakeup(self) -> asyncio.Event:
+        """What each event sets. A reader that awaits other things with it clears it before it calls `take_all`."""
+        return self._wakeup
+
     def __len__(self) -> int:
         return len(self._events)
 

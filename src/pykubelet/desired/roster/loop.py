@@ -82,15 +82,14 @@ class RosterLoop:
         self._recorder = recorder
         self._clock = clock
         self._state = RosterState(kept=inputs.kept, holders=inputs.holders)
-        self._unsettled = asyncio.Event()
-        self._changed = asyncio.Event()  # a cell is newer than the last pass
+        self._wakeup = mailbox.wakeup
+        self._is_undecided = False
         self._asked_at: float | None = None
 
     async def run(self) -> None:
         """Follow the sources and the cells. Never returns."""
         async with Supervisor("roster") as supervisor:
-            supervisor.start_root("roster-sources", self._follow_sources())
-            supervisor.start_root("roster-unsettled", self._follow_unsettled())
+            supervisor.start_root("roster", self._follow())
             supervisor.start_root("roster-volumes", self._follow_limits())
             if (heartbeat := self._inputs.heartbeat) is not None:
                 supervisor.start_root(
@@ -98,26 +97,29 @@ class RosterLoop:
                 )
             raise await supervisor.wait_failed()
 
-    async def _follow_sources(self) -> None:
-        self._update([])
+    async def _follow(self) -> None:
+        """Decide when a source posts, and while something is undecided, when a cell changes or a preemption has taken too long."""
+        events: list[SourceChanged] = []
         while True:
-            self._update(await self._mailbox.get_all())
+            self._update(events)
+            events = await self._next_events()
+            if not events and self._state.is_settled:  # only rejected pods wait, for what becomes free
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(READMISSION_PAUSE_S):
+                        events = await self._mailbox.get_all()
 
-    async def _follow_unsettled(self) -> None:
-        """While something is undecided, decide again when a cell changes or a preemption has taken too long."""
+    async def _next_events(self) -> list[SourceChanged]:
+        """Wait for the next pass. Returns the events of sources; there may be none."""
         inputs = self._inputs
         cells = (inputs.node, inputs.runtime, inputs.observed, inputs.lifecycles, inputs.shutdown, inputs.pressure)
-        with set_on_change(self._changed, *cells, inputs.placements):
-            while True:
-                await self._unsettled.wait()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._next_pass_s()):
-                        await self._changed.wait()
-                if not self._unsettled.is_set():
-                    continue
-                if self._state.is_settled:  # only rejected pods wait, for what becomes free
-                    await asyncio.sleep(READMISSION_PAUSE_S)
-                self._update([])
+        with set_on_change(self._wakeup, *((*cells, inputs.placements) if self._is_undecided else ())):
+            self._wakeup.clear()  # the pass has just read them
+            if self._mailbox:
+                return self._mailbox.take_all()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._next_pass_s() if self._is_undecided else None):
+                    await self._wakeup.wait()
+        return self._mailbox.take_all()
 
     def _next_pass_s(self) -> float | None:
         """Seconds until the next pass without a change of a cell."""
@@ -136,7 +138,6 @@ class RosterLoop:
 
     def _update(self, events: list[SourceChanged]) -> None:
         """Take these events, and decide by the present snapshots."""
-        self._changed.clear()
         wall = self._clock.wall()
         state = self._state
         kube_events: list[KubeEvent] = []
@@ -160,11 +161,12 @@ class RosterLoop:
                 count_resizes(state.entries, entries)
             state = state if entries is state.entries else replace(state, entries=entries, counted=counted)
         self._state = state
-        if state.is_settled and not any(map(is_readmissible, state.entries.values())):
-            self._unsettled.clear()
-        else:
-            self._unsettled.set()
+        is_undecided = not state.is_settled or any(map(is_readmissible, state.entries.values()))
+        if is_undecided:
             self._ask_for_node(state.node_asked_at)
+        if is_undecided is not self._is_undecided:
+            self._is_undecided = is_undecided
+            self._wakeup.set()  # it waits for other things now
         before = self._roster.get()
         now = roster_of(state, self._expected, before)
         if now is not before:

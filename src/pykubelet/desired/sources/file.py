@@ -20,9 +20,8 @@ from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.mailbox import Mailbox, Post
-from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.readiness import Overdue
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.labels import SOURCE_FILE
 from pykubelet.base.model.remarks import Remark
@@ -42,13 +41,6 @@ WRITTEN = EventKind.CLOSE_WRITE | EventKind.MOVED_TO
 REMOVED = EventKind.DELETE | EventKind.MOVED_FROM
 #: The back-off before a watch is begun again that was lost or could not be opened.
 RESTART = BackoffPolicy(initial_s=1.0, cap_s=20.0)
-
-
-class _ScanDue(Value):
-    """The period has passed, or the time that a recently changed file needs to settle."""
-
-
-_Event = FileEvent | _ScanDue
 
 
 class FileSource:
@@ -80,66 +72,53 @@ class FileSource:
         self._watcher: Watcher | None = None
         self._watched: set[str] = set()
         self._unwatchable = ""
+        self._restart: Backoff | None = None
+        self._restart_at = 0.0
 
     async def run(self) -> None:
         """Scan and watch until cancelled."""
-        events: Mailbox[_Event] = Mailbox("manifest events")
-        async with Supervisor("file source") as tasks:
-            try:
-                await self._begin_watch()
-                tasks.start_root("manifest watch", self._keep_watch(events))
-                await self._follow(events)
-            finally:
-                await tasks.stop()
-                self._end_watch()
+        try:
+            await self._begin_watch()
+            await self._follow()
+        finally:
+            self._end_watch()
 
-    async def _begin_watch(self) -> None:
+    async def _begin_watch(self) -> bool:
+        """Begin to watch. Returns False if there can be no watch now."""
         try:
             self._watcher = self._make_watcher()
         except HostError as error:
-            self._log_unwatched(self._path, error)
-        else:
-            await self._watch(self._watcher)
+            self._unwatched(error)
+            return False
+        await self._watch(self._watcher)
+        return True
 
     def _end_watch(self) -> None:
         if self._watcher is not None:
             self._watcher.close()
         self._watcher, self._watched = None, set()
 
-    async def _keep_watch(self, events: Mailbox[_Event]) -> None:
-        """Forward the events of the watch. When it is lost or could not be opened, begin another one after a back-off."""
-        pause: Backoff | None = None
-        while True:
-            if self._watcher is not None:
-                self._log_unwatched(self._path, await _forward(self._watcher, self._path, events))
-                self._end_watch()
-            now = self._clock.monotonic()
-            pause = RESTART.raised(pause, now, now)
-            await asyncio.sleep(pause.delay_s)
-            await self._begin_watch()
-            if self._watcher is not None:
-                self._unwatchable = ""
-                log.info("manifests are watched again", path=self._path)
-                events.post(_ScanDue())
+    def _unwatched(self, error: Exception) -> None:
+        """Note that the watch was lost or could not be begun. Another one is begun after a back-off."""
+        self._log_unwatched(self._path, error)
+        self._end_watch()
+        now = asyncio.get_running_loop().time()
+        self._restart = RESTART.raised(self._restart, now, now)
+        self._restart_at = now + self._restart.delay_s
 
     def _log_unwatched(self, path: str, error: Exception) -> None:
         if self._unwatchable != str(error):
             self._unwatchable = str(error)
             log.warning("manifests are not watched, only scanned periodically", path=path, error=str(error))
 
-    async def _follow(self, events: Mailbox[_Event]) -> None:
-        loop = asyncio.get_running_loop()
+    async def _follow(self) -> None:
         closed: set[str] = set()
         touched: set[str] | None = None
         settle = False
         while True:
             unsettled = self._publish(await self._manifests.scan(closed, settle, touched))
             settle = True
-            timer = loop.call_later(SETTLE_S if unsettled else self._period_s, events.post, _ScanDue())
-            try:
-                received = await events.get_all()
-            finally:
-                timer.cancel()
+            received = await self._changes(SETTLE_S if unsettled else self._period_s)
             closed, touched = self._names_closed(received), self._names_touched(received)
             renames = self._renames(received)
             self._manifests.note_removed(self._names_removed(received) - renames.keys())
@@ -147,16 +126,36 @@ class FileSource:
             if self._watcher is not None and touched is None:
                 await self._watch(self._watcher)
 
-    def _names_closed(self, events: list[_Event]) -> set[str]:
+    async def _changes(self, seconds: float) -> list[FileEvent]:
+        """Wait for events that may concern the path. None after so many seconds, or when the watch was lost or begun again."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + seconds
+        while self._watcher is not None:
+            try:
+                events = _concerning(await self._watcher.get_all(due), self._path)
+            except Overdue:
+                return []
+            except OSError as error:
+                self._unwatched(error)
+                return []
+            if events:
+                return events
+        await asyncio.sleep(min(due, self._restart_at) - loop.time())
+        if self._restart_at <= due and await self._begin_watch():
+            self._unwatchable = ""
+            log.info("manifests are watched again", path=self._path)
+        return []
+
+    def _names_closed(self, events: list[FileEvent]) -> set[str]:
         """The names of files that their writers have closed or moved into place."""
-        return {event.name for event in events if isinstance(event, FileEvent) and event.kinds & WRITTEN}
+        return {event.name for event in events if event.kinds & WRITTEN}
 
-    def _names_removed(self, events: list[_Event]) -> set[str]:
-        return {e.name for e in events if isinstance(e, FileEvent) and e.path == self._path and e.kinds & REMOVED}
+    def _names_removed(self, events: list[FileEvent]) -> set[str]:
+        return {e.name for e in events if e.path == self._path and e.kinds & REMOVED}
 
-    def _renames(self, events: list[_Event]) -> dict[str, str]:
+    def _renames(self, events: list[FileEvent]) -> dict[str, str]:
         """The new names of manifests that were renamed within their directory."""
-        moves = [one for one in events if isinstance(one, FileEvent) and one.cookie]
+        moves = [one for one in events if one.cookie]
         targets = {(one.path, one.cookie): one.name for one in moves if EventKind.MOVED_TO in one.kinds}
         return {
             one.name: targets[one.path, one.cookie]
@@ -164,14 +163,11 @@ class FileSource:
             if EventKind.MOVED_FROM in one.kinds and (one.path, one.cookie) in targets
         }
 
-    def _names_touched(self, events: list[_Event]) -> set[str] | None:
-        """The names of the directory's entries with events; None if other things may have changed too."""
-        names: set[str] = set()
-        for event in events:
-            if not isinstance(event, FileEvent) or event.path != self._path or not event.name:
-                return None
-            names.add(event.name)
-        return names
+    def _names_touched(self, events: list[FileEvent]) -> set[str] | None:
+        """The names of the directory's entries with events; None if other things may have changed too, or without events."""
+        if not events or any(event.path != self._path or not event.name for event in events):
+            return None
+        return {event.name for event in events}
 
     def _publish(self, scan: ManifestScan) -> bool:
         """Post the set if it has changed. Returns whether to scan again soon."""
@@ -248,16 +244,14 @@ def _concerns(event: FileEvent, path: str) -> bool:
     return f"{path}/".startswith(f"{event.path.rstrip('/')}/{event.name}/")
 
 
-async def _forward(watcher: Watcher, path: str, events: Mailbox[_Event]) -> OSError:
-    """Post the kernel's events to the source's mailbox until the watch fails; return the error."""
+def _concerning(events: list[FileEvent], path: str) -> list[FileEvent]:
+    """The events that may change the content of `path`, and the new names of what was renamed in it."""
+    found: list[FileEvent] = []
     renamed = 0
-    try:
-        async for event in watcher:
-            if _concerns(event, path):
-                renamed = event.cookie
-                events.post(event)
-            elif event.cookie and event.cookie == renamed:  # the new name of what was renamed
-                events.post(event)
-    except OSError as error:
-        return error
-    raise AssertionError("a watch never ends by itself")
+    for event in events:
+        if _concerns(event, path):
+            renamed = event.cookie
+            found.append(event)
+        elif event.cookie and event.cookie == renamed:
+            found.append(event)
+    return found

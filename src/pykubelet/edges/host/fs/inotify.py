@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Flag
+from math import inf
 from types import TracebackType
 
 from pykubelet.base.kit.readiness import wait_ready
@@ -158,10 +159,20 @@ class Watcher:
         return self
 
     async def __anext__(self) -> FileEvent:
-        while not self._unread:
-            await wait_ready(self._descriptor)
-            self._read()
+        await self._wait_unread()
         return self._unread.popleft()
+
+    async def get_all(self, deadline: float = inf) -> list[FileEvent]:
+        """Wait until there is at least one event, and take all, oldest first. Raises Overdue at `deadline`, event loop time."""
+        await self._wait_unread(deadline)
+        events = [*self._unread]
+        self._unread.clear()
+        return events
+
+    async def _wait_unread(self, deadline: float = inf) -> None:
+        while not self._unread:
+            await wait_ready(self._descriptor, deadline=deadline)
+            self._read()
 
     def _read(self) -> None:
         """Read the events that are available now."""
