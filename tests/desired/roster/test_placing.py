@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from desired.roster.wants import WALL, Desk, facts, make_pod, observe, running, stage
+from desired.roster.wants import WALL, Desk, facts, make_guaranteed, make_pod, observe, running, stage
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
@@ -23,7 +23,7 @@ GPU = "example.com/gpu"
 
 
 def placing(placements: Placements | None = None, **fields: Any) -> AdmissionFacts:
-    return facts(placements=placements, places_all=True, **fields)
+    return facts(placements=placements, places_guaranteed=True, **fields)
 
 
 def placed(uid: str, rejection: Rejection | None = None, *, seen_at: float = WALL) -> Placements:
@@ -40,7 +40,7 @@ def is_held(desk: Desk, uid: str) -> bool:
 
 def test_an_admitted_pod_is_held_until_it_is_placed() -> None:
     desk = Desk()
-    roster = desk.send(make_pod("web"), at=placing())
+    roster = desk.send(make_guaranteed("web"), at=placing())
     assert roster.unplaced == ("web-1",)
     held = roster.pods[PodUID("web-1")].held
     assert held is not None
@@ -51,7 +51,7 @@ def test_an_admitted_pod_is_held_until_it_is_placed() -> None:
 
 def test_a_pod_that_cannot_be_placed_is_rejected_with_an_event() -> None:
     desk = Desk()
-    desk.send(make_pod("web"), at=placing())
+    desk.send(make_guaranteed("web"), at=placing())
     desk.settle_again(placing(placed("web-1", NO_CPUS)))
     assert desk.roster.pods[PodUID("web-1")].rejection == NO_CPUS
     assert not is_held(desk, "web-1")
@@ -60,7 +60,7 @@ def test_a_pod_that_cannot_be_placed_is_rejected_with_an_event() -> None:
 
 def test_the_wait_names_what_the_placement_waits_for() -> None:
     desk = Desk()
-    desk.send(make_pod("web"), at=placing())
+    desk.send(make_guaranteed("web"), at=placing())
     slow = Wait("device plugin", Owner.TOPOLOGY_MANAGER, 0.0, GPU, detail="Allocate")
     desk.settle_again(placing(Placements(waits={PodUID("web-1"): slow})), wall=WALL + 5)
     assert desk.roster.pods[PodUID("web-1")].held == replace(slow, since=WALL)
@@ -76,6 +76,14 @@ def test_without_policies_only_pods_that_request_devices_are_placed() -> None:
     roster = desk.send(make_pod("web"), gpu, at=offered)
     assert roster.unplaced == ("gpu-1",)
     assert not is_held(desk, "web-1")
+
+
+def test_with_a_policy_only_guaranteed_pods_are_placed() -> None:
+    """No other pod gets CPUs or memory of its own."""
+    desk = Desk()
+    roster = desk.send(make_pod("web"), make_pod("burst", cpu="1"), make_guaranteed("own"), at=placing())
+    assert roster.unplaced == ("own-1",)
+    assert not is_held(desk, "web-1") and not is_held(desk, "burst-1")
 
 
 def test_devices_are_counted_by_their_placement_alone() -> None:
@@ -114,12 +122,15 @@ def test_after_a_restart_a_pod_keeps_devices_that_no_plugin_offers_any_more() ->
 
 
 def test_pods_are_listed_in_the_order_of_their_admission() -> None:
-    running_one, old = make_pod("runs"), make_pod("old", metadata={"creationTimestamp": "2020-01-01T00:00:00Z"})
+    running_one, old = (
+        make_guaranteed("runs"),
+        make_guaranteed("old", metadata={"creationTimestamp": "2020-01-01T00:00:00Z"}),
+    )
     desk = Desk()
     at = placing(observed=observe(running(running_one)))
-    desk.send(make_pod("new"), old, running_one, at=at)
+    desk.send(make_guaranteed("new"), old, running_one, at=at)
     assert unplaced(desk) == ["runs-1", "old-1", "new-1"]
-    desk.send(make_pod("new"), old, running_one, make_pod("a-later-one"), at=at)
+    desk.send(make_guaranteed("new"), old, running_one, make_guaranteed("a-later-one"), at=at)
     assert unplaced(desk) == ["runs-1", "old-1", "new-1", "a-later-one-1"]
 
 
@@ -134,9 +145,9 @@ def test_a_pod_that_is_being_placed_counts() -> None:
 def test_the_answer_of_the_resource_managers_precedes_the_lack_of_resources() -> None:
     """As in the reference, whose metrics count the failed allocation of a pod that does not fit anyway."""
     desk = Desk()
-    desk.send(make_pod("huge", cpu="600"), at=placing())
+    desk.send(make_guaranteed("huge", cpu="600"), at=placing())
     assert unplaced(desk) == ["huge-1"]
-    roster = desk.send(make_pod("huge", cpu="600"), make_pod("small", cpu="600m"), at=placing())
+    roster = desk.send(make_guaranteed("huge", cpu="600"), make_guaranteed("small", cpu="600m"), at=placing())
     assert roster.unplaced == ("huge-1", "small-1")
     assert roster.unfit == {"huge-1"}
     both = {
@@ -161,11 +172,11 @@ def test_pods_that_have_ended_are_not_placed() -> None:
 
 def test_a_pod_that_leaves_while_it_is_being_placed_is_not_held() -> None:
     """A plugin may take minutes to answer."""
-    leaving, failed = make_pod("leaving"), make_pod("failed")
+    leaving, failed = make_guaranteed("leaving"), make_guaranteed("failed")
     desk = Desk(("api",))
     desk.send(leaving, failed, source="api", at=placing())
     assert unplaced(desk) == ["leaving-1", "failed-1"]
-    leaving = make_pod("leaving", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    leaving = make_guaranteed("leaving", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
     failed = replace(failed, status=replace(failed.status, phase="Failed"))
     desk.send(leaving, failed, source="api", at=placing())
     assert unplaced(desk) == []
@@ -174,9 +185,9 @@ def test_a_pod_that_leaves_while_it_is_being_placed_is_not_held() -> None:
 
 def test_preemption_comes_before_placement() -> None:
     desk = Desk()
-    small = make_pod("small", cpu="800m")
+    small = make_guaranteed("small", cpu="800m")
     desk.send(small, source="api", at=facts())
-    critical = make_pod("critical", cpu="800m", priority=CRITICAL)
+    critical = make_guaranteed("critical", cpu="800m", priority=CRITICAL)
     desk.send(small, critical, source="api", at=placing())
     assert unplaced(desk) == []
     ended = stage(small, Stage.TERMINATED)
@@ -199,7 +210,7 @@ def test_a_static_pod_that_came_back_is_placed_anew() -> None:
     """Its earlier rejection, which may still be published, does not count."""
 
     def seen(at: str) -> Pod:
-        return make_pod("web", source="file", metadata={"annotations": {CONFIG_SEEN: at}})
+        return make_guaranteed("web", source="file", metadata={"annotations": {CONFIG_SEEN: at}})
 
     first, again = seen("2026-01-01T00:00:00Z"), seen("2026-01-01T00:00:09Z")
     desk = Desk()
@@ -218,6 +229,6 @@ def test_a_static_pod_that_came_back_is_placed_anew() -> None:
 
 def test_a_pod_keeps_its_size_while_it_is_being_placed() -> None:
     desk = Desk()
-    desk.send(make_pod("web", cpu="100m"), source="api", at=placing())
-    desk.send(make_pod("web", cpu="200m", metadata={"generation": 2}), source="api", at=placing())
+    desk.send(make_guaranteed("web", cpu="100m"), source="api", at=placing())
+    desk.send(make_guaranteed("web", cpu="200m", metadata={"generation": 2}), source="api", at=placing())
     assert _resources(desk.roster.pods[PodUID("web-1")].pod).requests["cpu"] == "100m"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from desired.roster.test_placing import NO_CPUS, placing
-from desired.roster.wants import NODE, WALL, Desk, facts, make_pod
+from desired.roster.wants import NODE, WALL, Desk, facts, make_guaranteed, make_pod
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
@@ -170,7 +170,7 @@ OTHER = PodPlacement(seen_at=WALL)
 
 
 def test_a_pod_is_placed_again_when_another_has_left_its_place() -> None:
-    pod = static("web")
+    pod = make_guaranteed(source="file")
     desk = Desk()
     desk.send(pod, at=placing())
     full = placements(WALL, other=OTHER)
@@ -185,7 +185,7 @@ def test_a_pod_is_placed_again_when_another_has_left_its_place() -> None:
 
 
 def test_placing_again_is_done_with_back_off() -> None:
-    pod = static("web")
+    pod = make_guaranteed(source="file")
     desk = Desk()
     desk.send(pod, at=placing())
     now, wall, tries = 0.0, WALL, 0
@@ -199,7 +199,7 @@ def test_placing_again_is_done_with_back_off() -> None:
 
 
 def test_a_pod_is_placed_again_when_there_are_other_devices() -> None:
-    pod = static("web")
+    pod = make_guaranteed(source="file")
     desk = Desk()
     desk.send(pod, at=placing())
     desk.settle_again(placing(placements(WALL), lifecycles=ended(pod)))

@@ -32,6 +32,15 @@ LISTED = Observed(listed_at=1.0)
 WALL = 1_700_000_000.0
 
 
+def make_guaranteed(name: str = "web", **fields: Any) -> Pod:
+    """As `make_pod`, with limits that are its requests."""
+    pod = make_pod(name, **{"cpu": "10m", "memory": "1Mi", **fields})
+    (container,) = pod.spec.containers
+    assert container.resources is not None
+    resources = replace(container.resources, limits=container.resources.requests)
+    return replace(pod, spec=replace(pod.spec, containers=(replace(container, resources=resources),)))
+
+
 def make_pod(name: str = "web", uid: str = "", *, source: str = "api", ports: Any = (), **fields: Any) -> Pod:
     """`cpu`, `memory`: requests. `metadata` and all else: in the words of a manifest."""
     requests = {key: fields.pop(key) for key in ("cpu", "memory") if key in fields}

@@ -36,6 +36,7 @@ from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.phase import pod_phase
 from pykubelet.base.model.placement import Placements
+from pykubelet.base.model.qos import QOSClass, qos_class
 from pykubelet.base.model.reasons import (
     EVENT_EXCEEDED_GRACE_PERIOD,
     EVENT_PREEMPTING,
@@ -209,7 +210,10 @@ def _is_leaving(entry: Entry) -> bool:
 
 
 def _needs_placement(entry: Entry, facts: AdmissionFacts) -> bool:
-    return facts.rules.places_all or not facts.placements.placed_resources.isdisjoint(entry.demand.requests)
+    """Whether the pod may get something of its own: devices, or as a Guaranteed pod CPUs and memory."""
+    if not facts.placements.placed_resources.isdisjoint(entry.demand.requests):
+        return True
+    return facts.rules.places_guaranteed and qos_class(entry.item.pod) is QOSClass.GUARANTEED
 
 
 def _placing(entries: Entries, entry: Entry, placements: Placements, wall: float) -> Entry:

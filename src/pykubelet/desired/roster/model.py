@@ -27,8 +27,8 @@ class AdmissionRules(Value):
     `kernel`: major and minor version. `max_pods`: used if `NodeView.allocatable` has no `pods`. `app_armor`: it is enabled in
     the kernel. `resize_containers`, `resize_pods`, `resize_init_containers`: gates InPlacePodVerticalScaling,
     InPlacePodLevelResourcesVerticalScaling and InPlacePodVerticalScalingInitContainers. `static_cpus`, `static_memory`: the CPU
-    and Memory Manager policies are static. `places_all`: every pod is placed, because one of these or the Topology Manager has a
-    policy; otherwise only pods that request resources of device plugins. `limited_swap`: containers get a part of the swap.
+    and Memory Manager policies are static. `places_guaranteed`: Guaranteed pods are placed, because one of these or the Topology Manager
+    has a policy; other pods only if they request resources of device plugins. `limited_swap`: containers get a part of the swap.
     `pod_level_resources`: gate PodLevelResources. `features`: the features that the node declares (KEP-5328); None: no pod is
     rejected for a missing one.
     """
@@ -42,7 +42,7 @@ class AdmissionRules(Value):
     resize_init_containers: bool = True
     static_cpus: bool = False
     static_memory: bool = False
-    places_all: bool = False
+    places_guaranteed: bool = False
     limited_swap: bool = False
     pod_level_resources: bool = True
     compares_taints: bool = False
@@ -62,7 +62,7 @@ def admission_rules(settings: Settings, kernel: tuple[int, int], *, app_armor: b
         resize_init_containers=settings.enabled("InPlacePodVerticalScalingInitContainers"),
         static_cpus=config.cpuManagerPolicy == "static",
         static_memory=config.memoryManagerPolicy == "Static",
-        places_all=settings.has_placement_policy,
+        places_guaranteed=settings.has_placement_policy,
         limited_swap=config.memorySwap.swapBehavior == "LimitedSwap",
         pod_level_resources=settings.enabled("PodLevelResources"),
         compares_taints=settings.enabled("TaintTolerationComparisonOperators"),
