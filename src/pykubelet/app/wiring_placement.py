@@ -43,7 +43,8 @@ async def wire_placement(m: Machinery, cells: Cells) -> tuple[Loops, NodeDeviceP
     loops: Loops = [("placement", placement.run()), ("device-plugins", registration)]
     if managers.cpus is not None:
         period = m.settings.config.cpuManagerReconcilePeriod.s
-        loops.append(("cpusets", CpusetLoop(cells.placements.cell, cells.observed.cell, m.cri, period).run()))
+        cpusets = CpusetLoop(cells.placements.cell, cells.roster.cell, cells.observed.cell, m.cri, period)
+        loops.append(("cpusets", cpusets.run()))
     return loops, plugins
 
 

@@ -20,7 +20,8 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import ContainerPlacement, Placements, PodPlacement
-from pykubelet.base.model.roster import Rejection
+from pykubelet.base.model.roster import Rejection, Roster, RosterPod
+from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.testing.cri.fake_handles import RuntimeFault
 
@@ -47,7 +48,8 @@ class Running:
         self.client = h.fake.connect()
         self.placements = make_cell("placements", placements)[1]
         self.observed: CellWriter[Observed] = make_cell("observed", before)[1]
-        self.loop = CpusetLoop(self.placements.cell, self.observed.cell, self.client, period_s)
+        self.roster = make_cell("roster", Roster())[1]
+        self.loop = CpusetLoop(self.placements.cell, self.roster.cell, self.observed.cell, self.client, period_s)
 
     def observe(self, **cpusets: str) -> None:
         """What the runtime reports of the containers."""
@@ -116,6 +118,20 @@ async def test_containers_from_before_a_restart_are_updated_whatever_is_reported
         running.placements.publish(placed("0-1"))
         await running.until("c0", "0-1")
         assert running.updates() == 3
+
+
+async def test_an_admitted_pod_without_a_placement_follows_the_shared_pool(tmp_path: Path) -> None:
+    """Only pods that may get something of their own are placed."""
+    held = RosterPod(POD, "file", 0.0, held=Wait("placement", Owner.TOPOLOGY_MANAGER, 0.0))
+    nothing = Placements(shared=parse_cpuset("0-1"))
+    async with two_containers(tmp_path, nothing) as running:
+        running.roster.publish(Roster({UID: held}))
+        running.observe(c0="0-3", c1="0-3")
+        await asyncio.sleep(60)
+        assert running.updates() == 0, "it is not decided yet what the pod has"
+        running.roster.publish(Roster({UID: replace(held, held=None)}))
+        await running.until("c0", "0-1")
+        await running.until("c1", "0-1")
 
 
 async def test_a_failed_update_is_tried_again(tmp_path: Path) -> None:

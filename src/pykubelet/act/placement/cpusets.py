@@ -4,7 +4,7 @@ A container gets its cpuset when it is created. It changes when the shared pool 
 them back; and it may be another one after a restart. What the runtime reports of a container counts until this loop has changed it.
 Containers that ran before the loop did are updated once whatever is reported: after its own restart, CRI-O reports what they had
 when they were created.
-Reads: `Placements`, `Observed`. A failed update is tried again in the next period (`cpuManagerReconcilePeriod`).
+Reads: `Placements`, `Observed`, `Roster`. A failed update is tried again in the next period (`cpuManagerReconcilePeriod`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from pykubelet.base.kit.cells import Cell, set_on_change
 from pykubelet.base.kit.cpuset import format_cpuset, parse_cpuset
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.observed import ContainerView, Observed
 from pykubelet.base.model.placement import NO_CPUS, Placements
+from pykubelet.base.model.roster import Roster
 from pykubelet.edges.cri import cri_pb2
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
@@ -32,9 +34,15 @@ class CpusetLoop:
     """Updates containers. `run` never returns. `period_s`: seconds between complete checks."""
 
     def __init__(
-        self, placements: Cell[Placements], observed: Cell[Observed], cri: CriClient, period_s: float = 10.0
+        self,
+        placements: Cell[Placements],
+        roster: Cell[Roster],
+        observed: Cell[Observed],
+        cri: CriClient,
+        period_s: float = 10.0,
     ) -> None:
         self._placements = placements
+        self._roster = roster
         self._observed = observed
         self._cri = cri
         self._period_s = max(period_s, MIN_PERIOD_S)
@@ -55,7 +63,7 @@ class CpusetLoop:
     async def _follow(self) -> None:
         loop = asyncio.get_running_loop()
         complete_at = loop.time() + self._period_s
-        with set_on_change(self._changed, self._placements, self._observed):
+        with set_on_change(self._changed, self._placements, self._roster, self._observed):
             while True:
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(complete_at):
@@ -76,7 +84,7 @@ class CpusetLoop:
         if self._older is None:
             self._older = _running(observed)
         for uid, view in observed.pods.items():
-            if (placement := placements.pods.get(uid)) is None or placement.rejection is not None:
+            if not self._is_admitted(uid, placements):
                 continue
             for container in view.running:
                 running.append(RunningContainer(container.id, uid, container.name))
@@ -86,6 +94,13 @@ class CpusetLoop:
             if update.id not in self._under_way and update.id not in self._failed:
                 self._under_way.add(update.id)
                 self._supervisor.start_root(f"cpuset-{update.id}", self._update(update))
+
+    def _is_admitted(self, uid: PodUID, placements: Placements) -> bool:
+        """Whether it is decided what the pod has. One that needs nothing of its own has no placement."""
+        if (placement := placements.pods.get(uid)) is not None:
+            return placement.rejection is None
+        item = self._roster.get().pods.get(uid)
+        return item is not None and item.rejection is None and item.held is None
 
     async def _update(self, update: CpusetUpdate) -> None:
         cpus = format_cpuset(update.cpus)
