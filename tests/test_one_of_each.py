@@ -278,3 +278,15 @@ def test_a_copy_is_found_and_nothing_else(single: Single) -> None:
     for copy in COPIES[single.name]:
         assert lines(single, nodes_of(copy)), copy
     assert lines(single, nodes_of(OTHERS)) == []
+
+
+def test_a_public_class_name_exists_once() -> None:
+    """A reader who meets a name knows the class, and a search finds it."""
+    homes: dict[str, list[str]] = {}
+    for path in SRC.rglob("*.py"):
+        if path.name.endswith("_pb2.py"):
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(path.relative_to(SRC)))
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}

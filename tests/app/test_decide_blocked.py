@@ -12,7 +12,7 @@ from pykubelet.app.decide_blocked import (
     BlameNone,
     BlamePod,
     DumpStacks,
-    Look,
+    MonitorSample,
     Report,
     ReportBlocked,
     ReportPause,
@@ -30,8 +30,8 @@ class Loop:
         self.cpu_s = 0.0
         self.state = Watched(self.seen())
 
-    def seen(self) -> Look:
-        return Look(self.now, self.beat_at, self.cpu_s)
+    def seen(self) -> MonitorSample:
+        return MonitorSample(self.now, self.beat_at, self.cpu_s)
 
     def run(self, seconds: float) -> list[Report]:
         return self._pass(seconds, beats=True)
@@ -83,8 +83,8 @@ def test_all_stacks_are_reported_seldom() -> None:
 
 
 def test_a_short_watchdog_interval_brings_all_stacks_forward() -> None:
-    state = Watched(Look(0.0, 0.0, 0.0))
-    state, reports = look(state, Look(3.0, 0.0, 0.0), dump_s=3.0)
+    state = Watched(MonitorSample(0.0, 0.0, 0.0))
+    state, reports = look(state, MonitorSample(3.0, 0.0, 0.0), dump_s=3.0)
     assert reports == (DumpStacks(3.0),)
 
 
@@ -115,8 +115,10 @@ class Pods(Loop):
 
     pod = ""
 
-    def seen(self) -> Look:
-        return Look(self.now, self.beat_at, self.cpu_s, self.pod if self.now - self.beat_at >= SUSPECT_S else "")
+    def seen(self) -> MonitorSample:
+        return MonitorSample(
+            self.now, self.beat_at, self.cpu_s, self.pod if self.now - self.beat_at >= SUSPECT_S else ""
+        )
 
 
 def blames(reports: list[Report]) -> list[Report]:

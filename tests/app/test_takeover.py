@@ -16,7 +16,7 @@ from pykubelet.app import takeover
 from pykubelet.app.decide_takeover import (
     Desired,
     Finding,
-    RunningContainer,
+    FoundContainer,
     RunningPod,
     Severity,
     cgroup_findings,
@@ -41,7 +41,7 @@ def a_pod(uid: str = "u", container: Container = WEB, source: str = "file") -> P
 
 
 def running(uid: str = "u", hash_: str = container_hash(WEB), source: str = "file", parent: str = "") -> RunningPod:
-    return RunningPod(PodUID(uid), "default", "shop", source, parent, (RunningContainer("web", hash_),))
+    return RunningPod(PodUID(uid), "default", "shop", source, parent, (FoundContainer("web", hash_),))
 
 
 FILES = frozenset({"file"})

@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from pykubelet.edges.host.devices.scsi import Machine
+from pykubelet.edges.host.devices.scsi import ScsiPaths
 
 IQN = "iqn.2026-11.com.example:disks"
 #: The host with the session at a portal, in the order of logins.
@@ -70,7 +70,7 @@ class IscsiTools:
 
     def __init__(self, folder: Path, disks: dict[int, str]) -> None:
         self.folder = folder
-        self.machine = Machine(f"{folder}/dev", f"{folder}/sys", (f"{folder}/iscsi", f"{folder}/nowhere"))
+        self.machine = ScsiPaths(f"{folder}/dev", f"{folder}/sys", (f"{folder}/iscsi", f"{folder}/nowhere"))
         for name in ("bin", "dev/disk/by-path", "dev/disk/by-id", "sys/class/iscsi_session", "sys/class/scsi_host"):
             (folder / name).mkdir(parents=True)
         for disk in disks.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pykubelet.base.model.machine import Cpu, Machine, NumaNode
+from pykubelet.base.model.machine import Cpu, MachineTopology, NumaNode
 
 GIB = 1 << 30
 
@@ -27,13 +27,13 @@ class Shape:
     node_memory: int = 16 * GIB
 
     @property
-    def machine(self) -> Machine:
+    def machine(self) -> MachineTopology:
         """The machine of this shape; nodes of one socket are nearer to each other."""
         cores = self.sockets * self.nodes_per_socket * self.cores_per_node
         cpus = [self._cpu(core, core + thread * cores) for thread in range(self.threads) for core in range(cores)]
         count = self.sockets * self.nodes_per_socket // self.sockets_per_node
         nodes = tuple(NumaNode(node, self.node_memory, {}, self._distances(node, count)) for node in range(count))
-        return Machine(tuple(cpus), nodes)
+        return MachineTopology(tuple(cpus), nodes)
 
     def _cpu(self, core: int, cpu: int) -> Cpu:
         if self.interleaved:

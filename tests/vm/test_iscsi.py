@@ -21,14 +21,14 @@ from pykubelet.base.kit.values import replace
 from pykubelet.edges.host.devices.iscsi import find_disks
 from pykubelet.edges.host.devices.iscsi_target import Chap
 from pykubelet.edges.host.devices.iscsi_target import IscsiTarget as Address
-from pykubelet.edges.host.devices.scsi import Machine, multipath_of, wait_for
+from pykubelet.edges.host.devices.scsi import ScsiPaths, multipath_of, wait_for
 from pykubelet.edges.host.fs import mounts
 
 pytestmark = pytest.mark.vm
 
 MakeUnit = Callable[..., UnitAgent]
 SLEEPS = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
-MACHINE = Machine()
+MACHINE = ScsiPaths()
 PORT = 3260
 
 

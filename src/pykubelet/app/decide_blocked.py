@@ -24,7 +24,7 @@ SUSPECT_S = 2 * BEAT_S
 BLAME_S = 5.0
 
 
-class Look(Value):
+class MonitorSample(Value):
     """What the monitor thread sees. `at`: now; `beat_at`: the event loop's last note; both in monotonic seconds. `cpu_s`: the CPU
     time that the process has used. `pod`: the pod that the event loop works on, if the note is older than `SUSPECT_S`."""
 
@@ -38,7 +38,7 @@ class Watched(Value):
     """The state between two looks. `since`: when the event loop can have begun to be blocked, if that was reported. `pod_since`: since
     when each look has found the same pod. `is_blamed`: the pod is in the way."""
 
-    last: Look
+    last: MonitorSample
     since: float | None = None
     is_dumped: bool = False
     dumped_at: float | None = None
@@ -85,7 +85,7 @@ class BlameNone(Value):
 Report = ReportBlocked | DumpStacks | ReportRunning | ReportPause | BlamePod | BlameNone
 
 
-def look(state: Watched, now: Look, dump_s: float = DUMP_S) -> tuple[Watched, tuple[Report, ...]]:
+def look(state: Watched, now: MonitorSample, dump_s: float = DUMP_S) -> tuple[Watched, tuple[Report, ...]]:
     """The next state and the reports of one look. `dump_s`: after how many seconds all stacks are reported."""
     reports: list[Report] = []
     last, pause_s = state.last, now.at - state.last.at
@@ -109,7 +109,7 @@ def look(state: Watched, now: Look, dump_s: float = DUMP_S) -> tuple[Watched, tu
     return state, (*reports, *blame)
 
 
-def _blame(state: Watched, last: Look, now: Look) -> tuple[Watched, tuple[Report, ...]]:
+def _blame(state: Watched, last: MonitorSample, now: MonitorSample) -> tuple[Watched, tuple[Report, ...]]:
     """The pod that is in the way, after a look."""
     is_same = bool(now.pod) and now.pod == last.pod and now.beat_at == last.beat_at
     state = state if is_same else replace(state, pod_since=now.at)

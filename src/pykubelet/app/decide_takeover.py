@@ -32,7 +32,7 @@ class Finding(Value):
     text: str
 
 
-class RunningContainer(Value):
+class FoundContainer(Value):
     """A container that runs, as the runtime has it. `hash`: its annotation; empty: it has none."""
 
     name: str
@@ -47,7 +47,7 @@ class RunningPod(Value):
     name: str
     source: str
     parent: str
-    containers: tuple[RunningContainer, ...]
+    containers: tuple[FoundContainer, ...]
 
     @property
     def full_name(self) -> str:

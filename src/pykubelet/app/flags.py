@@ -19,7 +19,7 @@ class FlagError(Exception):
     """The command line cannot be parsed. The text is pflag's."""
 
 
-class Given(NamedTuple):
+class GivenFlag(NamedTuple):
     """One flag as given: its text, and its name in error messages."""
 
     flag: Flag
@@ -30,7 +30,7 @@ class Given(NamedTuple):
 class CommandLine(NamedTuple):
     """A split command line. `given`: the flags in order. `words`: the arguments that are not flags."""
 
-    given: tuple[Given, ...]
+    given: tuple[GivenFlag, ...]
     words: tuple[str, ...]
 
     def last(self, name: str) -> str | None:
@@ -40,7 +40,7 @@ class CommandLine(NamedTuple):
 
 def parse_command_line(argv: Sequence[str]) -> CommandLine:
     """Split `argv` (without the program's name). Raises FlagError."""
-    given: list[Given] = []
+    given: list[GivenFlag] = []
     words: list[str] = []
     rest = iter(argv)
     for argument in rest:
@@ -55,7 +55,7 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
     return CommandLine(tuple(given), tuple(words))
 
 
-def _long(argument: str, rest: Iterator[str]) -> Given:
+def _long(argument: str, rest: Iterator[str]) -> GivenFlag:
     name, equals, text = argument[2:].partition("=")
     if not name or name.startswith("-"):
         raise FlagError(f"bad flag syntax: {argument}")
@@ -64,16 +64,16 @@ def _long(argument: str, rest: Iterator[str]) -> Given:
         raise FlagError(f"unknown flag: --{name}{_nearest(name)}")
     shown = _shown(flag)
     if equals:
-        return Given(flag, text, shown)
+        return GivenFlag(flag, text, shown)
     if flag.kind in NO_VALUE:
-        return Given(flag, NO_VALUE[flag.kind], shown)
+        return GivenFlag(flag, NO_VALUE[flag.kind], shown)
     value = next(rest, None)
     if value is None:
         raise FlagError(f"flag needs an argument: --{name}")
-    return Given(flag, value, shown)
+    return GivenFlag(flag, value, shown)
 
 
-def _short(argument: str, rest: Iterator[str]) -> Iterator[Given]:
+def _short(argument: str, rest: Iterator[str]) -> Iterator[GivenFlag]:
     letters = argument[1:]
     while letters:
         letter, letters = letters[0], letters[1:]
@@ -83,15 +83,15 @@ def _short(argument: str, rest: Iterator[str]) -> Iterator[Given]:
         flag = ALL[name]
         shown = _shown(flag)
         if letters.startswith("="):
-            yield Given(flag, letters[1:], shown)
+            yield GivenFlag(flag, letters[1:], shown)
             return
         if flag.kind in NO_VALUE:
-            yield Given(flag, NO_VALUE[flag.kind], shown)
+            yield GivenFlag(flag, NO_VALUE[flag.kind], shown)
             continue
         value = letters or next(rest, None)
         if value is None:
             raise FlagError(f"flag needs an argument: '{letter}' in {argument}")
-        yield Given(flag, value, shown)
+        yield GivenFlag(flag, value, shown)
         return
 
 

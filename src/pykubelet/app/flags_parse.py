@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pykubelet.app.flags import CommandLine, FlagError, Given
+from pykubelet.app.flags import CommandLine, FlagError, GivenFlag
 from pykubelet.base.api.labels import label_value_errors, qualified_name_errors
 from pykubelet.base.api.quantity import QuantityError, parse_text
 from pykubelet.base.kit.booleans import parse_bool
@@ -61,7 +61,7 @@ def read_flags(line: CommandLine) -> FlagInput:
     return FlagInput(fields, names, Flags(**attributes), tuple(warnings))
 
 
-def parse_value(item: Given, before: Any) -> Any:
+def parse_value(item: GivenFlag, before: Any) -> Any:
     """The plain value of one flag. `before`: the value from earlier flags of that name; None if there are none."""
     try:
         return _PARSERS[item.flag.kind](item.text, before)

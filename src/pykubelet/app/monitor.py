@@ -18,7 +18,7 @@ from pykubelet.app.decide_blocked import (
     BlameNone,
     BlamePod,
     DumpStacks,
-    Look,
+    MonitorSample,
     Report,
     ReportBlocked,
     ReportPause,
@@ -74,12 +74,12 @@ class Monitor:
             for report in reports:
                 self._report(report, loop)
 
-    def _look(self) -> Look:
+    def _look(self) -> MonitorSample:
         now, beat_at = self._clock.monotonic(), self._beat_at
         pod = pod_in_work(self._main) if now - beat_at >= SUSPECT_S else ""
         if self._record is not None and WORK.is_idle:
             self._record.note_memory(anonymous_memory())
-        return Look(now, beat_at, time.process_time(), pod)
+        return MonitorSample(now, beat_at, time.process_time(), pod)
 
     def _report(self, report: Report, loop: asyncio.AbstractEventLoop) -> None:
         """Log a report. A failure must not end the thread."""

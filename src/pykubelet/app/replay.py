@@ -15,8 +15,13 @@ from typing import Any
 
 import msgspec
 
-from pykubelet.act.placement.recording import KIND, PlacementRecording, parse_placement, replay_placement
-from pykubelet.act.placement.recording import RecordingError as PlacementRecordingError
+from pykubelet.act.placement.recording import (
+    KIND,
+    PlacementRecording,
+    PlacementRecordingError,
+    parse_placement,
+    replay_placement,
+)
 from pykubelet.act.pods.recording import Recording, RecordingError, ReplayedStep, parse, replay
 from pykubelet.app.replay_placement import placement_lines
 from pykubelet.base.kit.terminal import escape_controls

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pykubelet.act.placement.explanation import pod_name
-from pykubelet.act.placement.recording import PlacementRecording, RecordedStep, ReplayedPlacement
+from pykubelet.act.placement.recording import PlacementRecording, RecordedPlacementStep, ReplayedPlacement
 from pykubelet.app.placement_map import list_nodes
 
 
@@ -25,7 +25,7 @@ def placement_lines(recording: PlacementRecording, steps: Sequence[ReplayedPlace
     yield f"{different} of {len(steps)} steps came out differently" if different else "every step came out as recorded"
 
 
-def _what(step: RecordedStep) -> str:
+def _what(step: RecordedPlacementStep) -> str:
     if step.pod is not None:
         return f"admit {pod_name(step.pod)} ({step.pod.metadata.uid})"
     return f"release {', '.join(step.released)}"

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pykubelet.act.placement.simulation import Outcome
+from pykubelet.act.placement.simulation import SimulatedPod
 from pykubelet.app.placement_map import map_lines, pod_lines
 from pykubelet.app.simulate_input import InputError, read_machine, read_pods, read_settings, start_simulation
 from pykubelet.base.kit.terminal import escape_controls
@@ -72,7 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _lines(outcomes: Sequence[Outcome], node: Mapping[str, Any]) -> Iterator[str]:
+def _lines(outcomes: Sequence[SimulatedPod], node: Mapping[str, Any]) -> Iterator[str]:
     for outcome in outcomes:
         yield from _outcome_lines(outcome)
     if outcomes:
@@ -80,7 +80,7 @@ def _lines(outcomes: Sequence[Outcome], node: Mapping[str, Any]) -> Iterator[str
     yield from map_lines(node)
 
 
-def _outcome_lines(outcome: Outcome) -> Iterator[str]:
+def _outcome_lines(outcome: SimulatedPod) -> Iterator[str]:
     placement, rejection = outcome.placement, outcome.placement.rejection
     if rejection is not None:
         yield f"{outcome.pod}: rejected, {rejection.reason}: {rejection.message}"
@@ -91,12 +91,12 @@ def _outcome_lines(outcome: Outcome) -> Iterator[str]:
     yield from pod_lines(_document(outcome))
 
 
-def _document(outcome: Outcome) -> Mapping[str, Any]:
+def _document(outcome: SimulatedPod) -> Mapping[str, Any]:
     placements = Placements({outcome.uid: outcome.placement})
     return pod_placement_document(placements, Claims(), outcome.uid) or {"explanation": "", "containers": []}
 
 
-def _as_json(outcome: Outcome) -> Mapping[str, Any]:
+def _as_json(outcome: SimulatedPod) -> Mapping[str, Any]:
     rejection = outcome.placement.rejection
     return {
         "pod": outcome.pod,

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from pykubelet.act.placement.devices.device_manager import DeviceManager
-from pykubelet.act.placement.provider import StartError
+from pykubelet.act.placement.provider import ManagerStartError
 from pykubelet.act.placement.simulation import Simulation
 from pykubelet.act.placement.start import StateTexts, start_managers
 from pykubelet.app.flags import parse_command_line
@@ -21,7 +21,7 @@ from pykubelet.base.api.document import DocumentError
 from pykubelet.base.api.documents import load_document
 from pykubelet.base.api.quantity import QuantityError, parse, value
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.model.machine import Cpu, Machine, NumaNode
+from pykubelet.base.model.machine import Cpu, MachineTopology, NumaNode
 from pykubelet.base.model.placement import DeviceResource, group_by_nodes
 from pykubelet.config.combine import File, combine
 from pykubelet.config.errors import ConfigError
@@ -69,7 +69,7 @@ class _Shape(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
 class DescribedMachine(Value):
     """A machine, and the resources of its device plugins by name."""
 
-    machine: Machine
+    machine: MachineTopology
     devices: Mapping[str, DeviceResource]
 
 
@@ -83,7 +83,7 @@ def read_machine(path: str) -> DescribedMachine:
     return DescribedMachine(machine, _build_devices(shape.devices))
 
 
-def _read_shape(path: str, shape: _Shape) -> Machine:
+def _read_shape(path: str, shape: _Shape) -> MachineTopology:
     if shape.sysfs:
         if shape != _Shape(sysfs=shape.sysfs, devices=shape.devices):
             raise InputError(f"{path}: sysfs: may not be combined with other fields, except devices")
@@ -101,7 +101,7 @@ def _read_shape(path: str, shape: _Shape) -> Machine:
     return _build(shape, memory)
 
 
-def _devices_problem(devices: Sequence[_Devices], machine: Machine) -> str:
+def _devices_problem(devices: Sequence[_Devices], machine: MachineTopology) -> str:
     """The place of the first entry that is wrong, and why; empty if none is."""
     nodes, total = {node.id for node in machine.nodes}, 0
     for number, one in enumerate(devices):
@@ -165,7 +165,7 @@ def _caches(shape: _Shape) -> int:
     return shape.uncoreCaches or shape.sockets
 
 
-def _build(shape: _Shape, memory: int) -> Machine:
+def _build(shape: _Shape, memory: int) -> MachineTopology:
     """Threads are numbered as Linux does on x86: first one thread of every core, then the second ones."""
     count, caches, cores = _nodes(shape), _caches(shape), shape.sockets * shape.coresPerSocket
     cpus = tuple(
@@ -180,7 +180,7 @@ def _build(shape: _Shape, memory: int) -> Machine:
         for core in range(cores)
     )
     distances = {node: {other: 10 if other == node else 20 for other in range(count)} for node in range(count)}
-    return Machine(cpus, tuple(NumaNode(node, memory, {}, distances[node]) for node in range(count)))
+    return MachineTopology(cpus, tuple(NumaNode(node, memory, {}, distances[node]) for node in range(count)))
 
 
 # pods
@@ -257,7 +257,7 @@ def start_simulation(described: DescribedMachine, settings: Settings) -> Simulat
     reserved = settings.eviction_reserved({"memory": sum(node.memory for node in machine.nodes)})
     devices = DeviceManager(tuple(node.id for node in machine.nodes), described.devices) if described.devices else None
     managers = start_managers(settings, machine, reserved, StateTexts(), devices)
-    if isinstance(managers, StartError):
+    if isinstance(managers, ManagerStartError):
         raise InputError(f"{settings.files[0]}: {managers.text}")
     return Simulation(managers)
 

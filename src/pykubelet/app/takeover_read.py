@@ -11,12 +11,12 @@ from contextlib import suppress
 
 from pykubelet.act.claims.state import StateError, decode_state
 from pykubelet.act.claims.store import STATE_FILE as CLAIMS
-from pykubelet.act.placement.checkpoint import CheckpointError as StateFileError
+from pykubelet.act.placement.checkpoint import StateFileError
 from pykubelet.act.placement.cpu_state import FILE_NAME as CPUS
 from pykubelet.act.placement.devices.device_checkpoint import FILE_NAME as DEVICES
 from pykubelet.act.placement.devices.device_checkpoint import decode as decode_devices
 from pykubelet.act.placement.memory_state import FILE_NAME as MEMORY
-from pykubelet.act.placement.provider import StartError
+from pykubelet.act.placement.provider import ManagerStartError
 from pykubelet.act.placement.start import StateTexts, start_managers
 from pykubelet.act.resources.model import CgroupDriver, resource_settings
 from pykubelet.act.resources.names import cgroup_parent
@@ -24,7 +24,7 @@ from pykubelet.act.volumes.registry import DIRECTORIES
 from pykubelet.app.decide_takeover import (
     Desired,
     Finding,
-    RunningContainer,
+    FoundContainer,
     RunningPod,
     Severity,
     cgroup_findings,
@@ -111,7 +111,7 @@ def _manager_findings(settings: Settings) -> Iterator[Finding]:
     except HostError as error:
         yield Finding(Severity.NOTE, "machine", f"cannot be read: {error}")
         return
-    if isinstance(managers, StartError):
+    if isinstance(managers, ManagerStartError):
         yield Finding(Severity.REFUSED, "resource managers", managers.text)
 
 
@@ -216,9 +216,9 @@ async def _driver(cri: CriClient, settings: Settings, findings: list[Finding]) -
 
 async def _running(cri: CriClient) -> list[RunningPod]:
     """The sandboxes that are ready, of kubelets."""
-    containers: dict[str, list[RunningContainer]] = {}
+    containers: dict[str, list[FoundContainer]] = {}
     for one in await cri.list_containers(state=pb.CONTAINER_RUNNING):
-        found = RunningContainer(
+        found = FoundContainer(
             one.labels.get(labels.CONTAINER_NAME, ""), one.annotations.get(labels.CONTAINER_HASH, "")
         )
         containers.setdefault(one.pod_sandbox_id, []).append(found)

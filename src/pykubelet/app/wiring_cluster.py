@@ -40,7 +40,7 @@ from pykubelet.report.mirrors.loop import MirrorInputs, MirrorPeriods, MirrorsLo
 from pykubelet.report.node.api_node import ReporterClients
 from pykubelet.report.node.csi_node import CsiNodeKeeper
 from pykubelet.report.node.lease import LeaseLoop, LeasePeriods
-from pykubelet.report.node.model import NodePeriods, Registration
+from pykubelet.report.node.model import NodePeriods, NodeRegistration
 from pykubelet.report.node.reporter import NodeReporter, ReporterCells
 from pykubelet.report.status.publish import PublishInputs, PublishPeriods, StatusPublisher
 from pykubelet.serve.auth.auth_filter import Reviewers
@@ -227,7 +227,7 @@ def keeps_client_certificate(settings: Settings, access: ApiAccess) -> bool:
     return settings.config.rotateCertificates or access.bootstrap is not None
 
 
-def registration(settings: Settings, machine: Machine, labels: Mapping[str, str]) -> Registration:
+def registration(settings: Settings, machine: Machine, labels: Mapping[str, str]) -> NodeRegistration:
     """The data with which the node registers."""
     config, flags = settings.config, settings.flags
     name = settings.node_name(machine.hostname)
@@ -243,7 +243,7 @@ def registration(settings: Settings, machine: Machine, labels: Mapping[str, str]
         systemUUID=machine.system_uuid,
     )
     taints = config.registerWithTaints
-    return Registration(
+    return NodeRegistration(
         name=name,
         hostname=name,
         labels=labels,

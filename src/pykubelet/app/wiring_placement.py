@@ -9,7 +9,7 @@ from pykubelet.act.placement.devices.device_plugins import DeviceInputs, NodeDev
 from pykubelet.act.placement.loop import PlacementInputs, PlacementLoop
 from pykubelet.act.placement.managers import Managers
 from pykubelet.act.placement.metrics import show_initial
-from pykubelet.act.placement.provider import StartError
+from pykubelet.act.placement.provider import ManagerStartError
 from pykubelet.act.placement.start import StateTexts, start_managers
 from pykubelet.act.placement.store import StateFiles
 from pykubelet.app.parts import Cells, Loops, Machinery
@@ -18,7 +18,7 @@ from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.labels import CONTAINER_NAME, POD_UID
-from pykubelet.base.model.machine import Machine
+from pykubelet.base.model.machine import MachineTopology
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.topology import read_topology
@@ -49,7 +49,7 @@ async def wire_placement(m: Machinery, cells: Cells) -> tuple[Loops, NodeDeviceP
 
 
 async def _managers(m: Machinery, files: StateFiles, plugins: NodeDevicePlugins) -> Managers:
-    machine: Machine | None = None
+    machine: MachineTopology | None = None
     try:
         machine = read_topology()
     except HostError as error:
@@ -66,11 +66,11 @@ async def _managers(m: Machinery, files: StateFiles, plugins: NodeDevicePlugins)
         raise AgentStartError(f"the directory of device plugins cannot be prepared: {error}") from error
     texts = StateTexts(files.cpu_path, files.memory_path, cpu, memory)
     reserved = m.settings.eviction_reserved(m.machine.capacity())
-    managers = start_managers(m.settings, machine or Machine((), ()), reserved, texts, devices)
-    if isinstance(managers, StartError) and FIRST_FORMAT in managers.text:
+    managers = start_managers(m.settings, machine or MachineTopology((), ()), reserved, texts, devices)
+    if isinstance(managers, ManagerStartError) and FIRST_FORMAT in managers.text:
         texts = replace(texts, containers=await _containers(m))
-        managers = start_managers(m.settings, machine or Machine((), ()), reserved, texts, devices)
-    if isinstance(managers, StartError):
+        managers = start_managers(m.settings, machine or MachineTopology((), ()), reserved, texts, devices)
+    if isinstance(managers, ManagerStartError):
         raise AgentStartError(managers.text)
     return replace(managers, machine=machine)
 

@@ -7,14 +7,14 @@ from functools import partial
 from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.base.model.needs import pod_needs
-from pykubelet.desired.content.manifests import ManifestContent
+from pykubelet.desired.content.manifests import StandaloneContent
 from pykubelet.report.node.pod_cidr import PodCidr, keep_pod_cidr
 
 
 def wire_standalone(m: Machinery, cells: Cells) -> Loops:
     """desired/content: claims and volumes of manifests; writes Content. report/node: sends the pod CIDR to the runtime."""
     path, needs = f"{m.settings.root_dir}/volume_bindings", partial(pod_needs, volume_keys=volume_keys)
-    content = ManifestContent(path, cells.roster.cell, cells.node.cell, cells.content.writer, m.flight, needs)
+    content = StandaloneContent(path, cells.roster.cell, cells.node.cell, cells.content.writer, m.flight, needs)
     loops: Loops = [("content", content.run())]
     cidr = m.settings.config.podCIDR
     if cidr:

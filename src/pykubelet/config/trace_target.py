@@ -17,7 +17,7 @@ class TargetError(ValueError):
     """The text names no target. The message gives the reason."""
 
 
-class Target(Value):
+class TraceTarget(Value):
     """An address: `path` of a unix socket (beginning with NUL: an abstract one), or `host` and `port`.
 
     `authority`: the pseudo-header of requests. `endpoint`: the text that was parsed.
@@ -30,17 +30,17 @@ class Target(Value):
     authority: str = "localhost"
 
 
-def read_target(endpoint: str) -> Target:
+def read_target(endpoint: str) -> TraceTarget:
     """The target of an endpoint such as `collector:4317`, `dns:///collector:4317` or `unix:///run/otlp.sock`.
 
     Raises TargetError.
     """
     if endpoint.startswith("unix-abstract:"):
         name = endpoint.removeprefix("unix-abstract:").removeprefix("//")
-        return Target(endpoint, path=f"\0{name}")
+        return TraceTarget(endpoint, path=f"\0{name}")
     if endpoint.startswith("unix:"):
         path = endpoint.removeprefix("unix:")
-        return Target(endpoint, path=path.removeprefix("//") if path.startswith("///") else path)
+        return TraceTarget(endpoint, path=path.removeprefix("//") if path.startswith("///") else path)
     address = endpoint
     if endpoint.startswith("dns:"):
         address = endpoint.removeprefix("dns:")
@@ -55,4 +55,4 @@ def read_target(endpoint: str) -> Target:
         raise TargetError("the host is missing")
     if any(sign.isspace() for sign in parts.hostname):
         raise TargetError('invalid character " " in host name')
-    return Target(endpoint, host=parts.hostname, port=port or _DEFAULT_PORT, authority=parts.netloc)
+    return TraceTarget(endpoint, host=parts.hostname, port=port or _DEFAULT_PORT, authority=parts.netloc)

@@ -9,7 +9,7 @@ from pykubelet.base.kit.nearest import nearest
 from pykubelet.config.schema import ListOf, MapOf, Node, Object, config_shape, field_paths
 
 
-class Unknown(NamedTuple):
+class UnknownSetting(NamedTuple):
     """An unknown field. `near`: the path of the field that was probably meant; `known`: the fields beside it."""
 
     path: str
@@ -17,12 +17,12 @@ class Unknown(NamedTuple):
     known: Collection[str]
 
 
-def unknown_fields(document: dict[str, Any]) -> Iterator[Unknown]:
+def unknown_fields(document: dict[str, Any]) -> Iterator[UnknownSetting]:
     """The unknown fields of a document without `apiVersion` and `kind`, in its order. Values of wrong types have none."""
     return _below(config_shape(), document, "")
 
 
-def _below(node: Node, value: Any, path: str) -> Iterator[Unknown]:
+def _below(node: Node, value: Any, path: str) -> Iterator[UnknownSetting]:
     if isinstance(node, ListOf) and isinstance(value, list):
         for index, item in enumerate(value):
             yield from _below(node.item, item, f"{path}[{index}]")
@@ -35,7 +35,7 @@ def _below(node: Node, value: Any, path: str) -> Iterator[Unknown]:
             if key in node.fields:
                 yield from _below(node.fields[key].node, item, here)
             else:
-                yield Unknown(here, _near(node, key, path), node.fields)
+                yield UnknownSetting(here, _near(node, key, path), node.fields)
 
 
 def _near(node: Object, key: str, path: str) -> str | None:

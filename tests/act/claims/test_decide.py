@@ -8,8 +8,8 @@ import pytest
 from act.claims.samples import GPU, api_claim, claiming_pod
 
 from pykubelet.act.claims.decide import (
+    ClaimFacts,
     ClaimStep,
-    Known,
     batches,
     check_answers,
     check_claim,
@@ -179,7 +179,7 @@ def test_extended_resources_reach_the_containers_that_request_them() -> None:
 
 # What is due
 
-LISTED = Known(True, Observed(listed_at=1.0))
+LISTED = ClaimFacts(True, Observed(listed_at=1.0))
 RUNS = Observed(
     {WEB: PodView(PodRef("default", "web", WEB), (SandboxView(SandboxID("s"), 0, True, 1),))}, listed_at=1.0
 )
@@ -201,9 +201,11 @@ LIFE = PodLifecycle(PodRef("default", "web", WEB), claiming_pod(), Stage.SYNCING
         (None, LIFE, LISTED, ClaimStep.KEEP),
         (None, None, LISTED, ClaimStep.RELEASE),
         (None, None, replace(LISTED, sources_ready=False), ClaimStep.KEEP),
-        (None, None, Known(True, Observed()), ClaimStep.KEEP),
-        (None, None, Known(True, RUNS), ClaimStep.KEEP),
+        (None, None, ClaimFacts(True, Observed()), ClaimStep.KEEP),
+        (None, None, ClaimFacts(True, RUNS), ClaimStep.KEEP),
     ],
 )
-def test_the_step_that_is_due(entry: RosterPod | None, life: PodLifecycle | None, known: Known, due: ClaimStep) -> None:
+def test_the_step_that_is_due(
+    entry: RosterPod | None, life: PodLifecycle | None, known: ClaimFacts, due: ClaimStep
+) -> None:
     assert due_step(WEB, entry, life, known) is due

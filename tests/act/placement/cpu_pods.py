@@ -10,7 +10,7 @@ from support.machines import Shape
 
 from pykubelet.act.placement.cpu_manager import CpuManager, CpuState, start
 from pykubelet.act.placement.cpu_policy import CpuConfig, StaticPolicy, read_policy
-from pykubelet.act.placement.provider import AllocationError, StartError
+from pykubelet.act.placement.provider import AllocationError, ManagerStartError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cpuset import format_cpuset, parse_cpuset
 from pykubelet.base.model.hints import TopologyHint
@@ -49,7 +49,7 @@ def make_manager(shape: Shape, options: tuple[str, ...] = (), *, reserved: str =
     """A manager that has just started on a machine of this shape."""
     policy = make_policy(shape, options, reserved=reserved)
     state = start(policy, CpuState())
-    assert not isinstance(state, StartError)
+    assert not isinstance(state, ManagerStartError)
     return CpuManager(policy, state)
 
 

@@ -15,7 +15,7 @@ from support.virtual_time import clock_of_loop
 from pykubelet.act.placement.cpu_manager import CpuManager, CpuState, start
 from pykubelet.act.placement.loop import PlacementInputs, PlacementLoop
 from pykubelet.act.placement.managers import Managers
-from pykubelet.act.placement.provider import Allocation, AllocationError, Question, StartError, Undecided
+from pykubelet.act.placement.provider import Allocation, AllocationError, ManagerStartError, Question, Undecided
 from pykubelet.act.placement.store import StateFiles
 from pykubelet.act.placement.topology_options import Policy, Scope, Topology
 from pykubelet.base.api.core import Container, Pod
@@ -41,7 +41,7 @@ def cpu_managers(shape: Shape, options: tuple[str, ...] = (), *, is_new: bool = 
     """Managers whose CPU policy is static; CPU 0 is reserved."""
     policy = make_policy(shape, options)
     state = start(policy, CpuState())
-    assert not isinstance(state, StartError)
+    assert not isinstance(state, ManagerStartError)
     return Managers(cpus=CpuManager(policy, state), machine=shape.machine, is_new=is_new, **others)
 
 

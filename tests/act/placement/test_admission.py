@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import pytest
 
-from pykubelet.act.placement.admission import Admitted, Rejection, initial_facts
+from pykubelet.act.placement.admission import Admitted, PlacementRejection, initial_facts
 from pykubelet.act.placement.admission import admit as admit_or_ask
 from pykubelet.act.placement.provider import Allocation, AllocationError, Fact, Provider, Question, Undecided
 from pykubelet.act.placement.topology_options import Policy, Scope, Topology
@@ -59,13 +59,13 @@ def topology(policy: Policy, scope: Scope = Scope.CONTAINER) -> Topology:
     return Topology(policy, scope, (0, 1))
 
 
-def admit(topology: Topology, providers: Sequence[Provider], pod: Pod) -> Admitted | Rejection:
+def admit(topology: Topology, providers: Sequence[Provider], pod: Pod) -> Admitted | PlacementRejection:
     result = admit_or_ask(topology, providers, pod)
     assert not isinstance(result, Question)
     return result
 
 
-def calls(result: Admitted | Rejection) -> list[tuple[tuple[str, TopologyHint], ...]]:
+def calls(result: Admitted | PlacementRejection) -> list[tuple[tuple[str, TopologyHint], ...]]:
     assert isinstance(result, Admitted), result
     return [provider.calls for provider in result.providers if isinstance(provider, Recorder)]
 
@@ -122,7 +122,7 @@ def test_hints_that_are_not_preferred_reject_the_pod(policy: Policy, scope: Scop
         facts += [aligned("count", "container")] if policy is Policy.SINGLE_NUMA_NODE else []
     facts += [aligned("failure_count", scope)] if policy is Policy.SINGLE_NUMA_NODE else []
     text = "Resources cannot be allocated with Topology locality"
-    assert result == Rejection("TopologyAffinityError", text, (*facts, ERROR))
+    assert result == PlacementRejection("TopologyAffinityError", text, (*facts, ERROR))
     assert isinstance(admit(topology(Policy.BEST_EFFORT, scope), [cpu], POD), Admitted)
 
 
@@ -145,8 +145,8 @@ def test_an_allocation_that_fails_rejects_the_pod(topology: Topology, counted: t
         *counted,
     )
     text = "Allocate failed due to not enough cpus, which is unexpected"
-    assert admit(topology, [device, plain, memory], POD) == Rejection("UnexpectedAdmissionError", text, facts)
-    assert admit(topology, [device, own, memory], POD) == Rejection(
+    assert admit(topology, [device, plain, memory], POD) == PlacementRejection("UnexpectedAdmissionError", text, facts)
+    assert admit(topology, [device, own, memory], POD) == PlacementRejection(
         "SMTAlignmentError", "SMT Alignment Error: 3", facts
     )
 

@@ -25,7 +25,7 @@ from pykubelet.act.placement.cpu_manager import (
     start,
     without_quota,
 )
-from pykubelet.act.placement.provider import AllocationError, Fact, StartError
+from pykubelet.act.placement.provider import AllocationError, Fact, ManagerStartError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cpuset import parse_cpuset
 from pykubelet.base.kit.values import replace
@@ -82,7 +82,7 @@ def state(default: str, **assigned: str) -> CpuState:
 )  # fmt: skip
 def test_start(options: tuple[str, ...], restored: CpuState, expected: str) -> None:
     result = start(make_policy(SINGLE, options), restored)
-    if isinstance(result, StartError):
+    if isinstance(result, ManagerStartError):
         assert result.text == expected
     else:
         assert shown(result)["default"] == expected

@@ -11,7 +11,7 @@ from pykubelet.act.placement.cpu_options import CpuOptions
 from pykubelet.act.placement.cpu_pick import NotEnough, pick_cpus
 from pykubelet.act.placement.cpu_topology import cpus_in, mask_of, topology_of
 from pykubelet.base.kit.cpuset import format_cpuset, parse_cpuset
-from pykubelet.base.model.machine import Cpu, Machine
+from pykubelet.base.model.machine import Cpu, MachineTopology
 
 PACKED = CpuOptions()
 SPREAD = CpuOptions(distribute_across_cores=True)
@@ -282,7 +282,7 @@ def test_a_reference_case_of_four_nodes_takes_the_most_balanced_ones() -> None:
 def test_unequal_cores_give_free_cpus_only(free: str) -> None:
     """Two cores with two threads and four with one: the average is one, so that half a core could pass for a whole one."""
     cores = {0: 0, 4: 0, 1: 1, 5: 1, 2: 2, 3: 3, 6: 6, 7: 7}
-    machine = Machine(tuple(Cpu(cpu, core, 0, 0, 0) for cpu, core in sorted(cores.items())), ())
+    machine = MachineTopology(tuple(Cpu(cpu, core, 0, 0, 0) for cpu, core in sorted(cores.items())), ())
     cpus = mask_of(parse_cpuset(free))
     for count in range(1, cpus.bit_count() + 1):
         result = pick_cpus(topology_of(machine), cpus, count, PACKED)

@@ -17,7 +17,7 @@ from pykubelet.act.placement.cpu_policy import (
     pod_count,
     read_policy,
 )
-from pykubelet.act.placement.provider import StartError
+from pykubelet.act.placement.provider import ManagerStartError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cpuset import format_cpuset
 from pykubelet.config.gates import FeatureGates
@@ -53,7 +53,7 @@ TOGETHER = "can not be used at the same time"
     ],
 )  # fmt: skip
 def test_options(given: dict[str, str], gates: dict[str, bool], expected: CpuOptions | str) -> None:
-    wanted = StartError(expected) if isinstance(expected, str) else expected
+    wanted = ManagerStartError(expected) if isinstance(expected, str) else expected
     assert read_cpu_options(given, FeatureGates(gates)) == wanted
 
 
@@ -86,7 +86,7 @@ def test_options(given: dict[str, str], gates: dict[str, bool], expected: CpuOpt
     ],
 )  # fmt: skip
 def test_a_configuration_with_which_it_cannot_start(config: CpuConfig, shape: Shape, text: str) -> None:
-    assert read_policy(config, shape.machine, GATES) == StartError(text)
+    assert read_policy(config, shape.machine, GATES) == ManagerStartError(text)
 
 
 def test_the_policy_none_manages_nothing() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.act.placement.checkpoint import CheckpointError, checksum
+from pykubelet.act.placement.checkpoint import StateFileError, checksum
 from pykubelet.act.placement.cpu_manager import CpuState
 from pykubelet.act.placement.cpu_state import decode, encode, restore_error
 from pykubelet.base.kit.cpuset import parse_cpuset
@@ -86,13 +86,13 @@ def test_null_entries_have_a_checksum_of_their_own() -> None:
     ],
 )  # fmt: skip
 def test_damaged_files_are_refused(content: str, message: str) -> None:
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises(StateFileError) as caught:
         decode(content, "none", CONTAINERS)
     assert str(caught.value) == message
 
 
 def test_the_whole_message_names_the_file() -> None:
-    assert restore_error(CheckpointError("checkpoint is corrupted"), "/var/lib/kubelet/cpu_manager_state") == (
+    assert restore_error(StateFileError("checkpoint is corrupted"), "/var/lib/kubelet/cpu_manager_state") == (
         "could not restore state from checkpoint: checkpoint is corrupted, please drain this node and delete the CPU manager "
         'checkpoint file "/var/lib/kubelet/cpu_manager_state" before restarting Kubelet'
     )
@@ -136,5 +136,5 @@ def test_what_is_written_is_read(state: CpuState) -> None:
 @given(states, st.data())
 def test_a_file_that_is_cut_short_is_refused(state: CpuState, data: st.DataObject) -> None:
     content = encode("static", state)
-    with pytest.raises(CheckpointError):
+    with pytest.raises(StateFileError):
         decode(content[: data.draw(st.integers(0, len(content) - 1))], "static", {})

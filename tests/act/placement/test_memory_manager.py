@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykubelet.act.placement.admission import Admitted, Rejection, admit
+from pykubelet.act.placement.admission import Admitted, PlacementRejection, admit
 from pykubelet.act.placement.memory_hints import memory_hints
 from pykubelet.act.placement.memory_manager import MemoryManager, MemoryPolicy, start_memory_manager
 from pykubelet.act.placement.memory_state import MemoryState, MemoryTable, NodeMemory, encode
-from pykubelet.act.placement.provider import Allocation, AllocationError, Fact, StartError
+from pykubelet.act.placement.provider import Allocation, AllocationError, Fact, ManagerStartError
 from pykubelet.act.placement.topology_options import Policy, Scope, Topology
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.quantity import Amount, parse_text
@@ -135,7 +135,7 @@ def run(case: Case) -> MemoryState | str:
         for _, name, size in reserved:
             reservation[name] = parse_text(f"{size}Mi") + reservation.get(name, Amount(0))
         started = start_memory_manager("Static", nodes, reservation, given, (PATH, encode("Static", state_of(case))))
-        return started.text if isinstance(started, StartError) else started.state
+        return started.text if isinstance(started, ManagerStartError) else started.state
     manager = MemoryManager(MemoryPolicy.STATIC, state_of(case))
     if what == "release":
         return manager.release("pod1", "container1").state
@@ -199,7 +199,7 @@ def start(
     file: str | None = None,
     reservation: Mapping[str, str] | None = None,
     given: Sequence[MemoryReservation] | None = None,
-) -> MemoryManager | StartError:
+) -> MemoryManager | ManagerStartError:
     if given is None:
         given = [MemoryReservation(numaNode=nodes[0].id, limits={"memory": memory})]
     wanted = {name: parse_text(text) for name, text in (reservation or {"memory": memory, "cpu": "1"}).items()}
@@ -276,19 +276,19 @@ NOT_EQUAL = 'the total amount "{}" of type "{}" is not equal to the value "{}" d
 )
 def test_reserved_memory(reservation: Mapping[str, str], given: Sequence[MemoryReservation], text: str) -> None:
     result = start(reservation=reservation, given=given)
-    assert result == StartError(text) if text else isinstance(result, MemoryManager)
+    assert result == ManagerStartError(text) if text else isinstance(result, MemoryManager)
 
 
 def test_policies() -> None:
-    def start_with(policy: str, text: str | None = None) -> MemoryManager | StartError:
+    def start_with(policy: str, text: str | None = None) -> MemoryManager | ManagerStartError:
         return start_memory_manager(policy, [], {}, [], (PATH, text))
 
     assert start_with("None") == MemoryManager(MemoryPolicy.NONE, MemoryState())
     assert start_with("None", encode("None", MemoryState())) == MemoryManager(MemoryPolicy.NONE, MemoryState())
-    assert start_with("BestEffort") == StartError('policy "BestEffort" is not available for platform "linux"')
-    assert start_with("static") == StartError('unknown policy: "static"')
+    assert start_with("BestEffort") == ManagerStartError('policy "BestEffort" is not available for platform "linux"')
+    assert start_with("static") == ManagerStartError('unknown policy: "static"')
     changed = start_with("None", encode("Static", MemoryState()))
-    assert changed == StartError(
+    assert changed == ManagerStartError(
         'could not restore state from checkpoint: [memorymanager] configured policy "None" differs from state checkpoint policy '
         f'"Static", please drain this node and delete the memory manager checkpoint file "{PATH}" before restarting Kubelet'
     )
@@ -306,7 +306,7 @@ def test_entries_of_another_machine_prevent_the_start() -> None:
     manager = placed(started(), make_pod([container("app", memory="1Gi")]))
     text = encode("Static", manager.state)
     assert started(file=text).state == manager.state
-    assert start(file=text, nodes=nodes_with(4 * GI)) == StartError(
+    assert start(file=text, nodes=nodes_with(4 * GI)) == ManagerStartError(
         "[memorymanager] the expected machine state is different from the real one"
     )
     for block, problem in (
@@ -315,7 +315,7 @@ def test_entries_of_another_machine_prevent_the_start() -> None:
     ):
         wrong = manager.state.with_blocks("pod1", "app", (block,))
         owner = "[memorymanager] (pod: pod1, container: app) the memory assignment uses"
-        assert start(file=encode("Static", wrong)) == StartError(f"{owner} {problem}")
+        assert start(file=encode("Static", wrong)) == ManagerStartError(f"{owner} {problem}")
 
 
 # Pods
@@ -359,7 +359,7 @@ def test_no_capacity_is_no_preference_and_the_allocation_rejects() -> None:
     manager, pod = started(), make_pod([container("app", memory="64Gi")])
     assert manager.hints(pod, pod.spec.containers[0]) == manager.pod_hints(pod) == {}
     result = admit(Topology(Policy.RESTRICTED, Scope.CONTAINER, (0, 1)), [manager], pod)
-    assert isinstance(result, Rejection)
+    assert isinstance(result, PlacementRejection)
     assert result.reason == "UnexpectedAdmissionError"
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykubelet.act.placement.checkpoint import CheckpointError, checksum, member, read_json, write_json
+from pykubelet.act.placement.checkpoint import StateFileError, checksum, member, read_json, write_json
 from pykubelet.act.placement.memory_state import MemoryState, MemoryTable, NodeMemory, decode, encode
 from pykubelet.base.model.placement import MemoryBlock
 
@@ -113,13 +113,13 @@ def test_nulls_count_in_the_checksum_and_are_empty() -> None:
     ],
 )
 def test_what_is_refused(text: str, problem: str) -> None:
-    with pytest.raises(CheckpointError) as error:
+    with pytest.raises(StateFileError) as error:
         decode(text, "static")
     assert str(error.value).startswith(problem)
 
 
 def test_another_policy() -> None:
-    with pytest.raises(CheckpointError) as error:
+    with pytest.raises(StateFileError) as error:
         decode(json.dumps(FILE), "Static")
     text = '[memorymanager] configured policy "Static" differs from state checkpoint policy "static"'
     assert str(error.value) == text

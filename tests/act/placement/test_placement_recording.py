@@ -14,7 +14,7 @@ from support.machines import Shape
 from pykubelet.act.placement.recording import (
     KEPT_DEVICES,
     KEPT_STEPS,
-    RecordingError,
+    PlacementRecordingError,
     parse_placement,
     record_placement,
     replay_placement,
@@ -127,8 +127,8 @@ def test_pods_are_recorded_by_names_and_resources_only() -> None:
 
 def test_what_is_no_recording_is_refused() -> None:
     document = recorded(busy_node("refused"))
-    with pytest.raises(RecordingError, match="version: 9 is not supported, only 1"):
+    with pytest.raises(PlacementRecordingError, match="version: 9 is not supported, only 1"):
         parse_placement({**document, "version": 9})
     document["steps"][0]["at"] = "noon"
-    with pytest.raises(RecordingError, match=r"Expected `float`, got `str` - at `\$.steps\[0\].at`"):
+    with pytest.raises(PlacementRecordingError, match=r"Expected `float`, got `str` - at `\$.steps\[0\].at`"):
         parse_placement(document)

@@ -6,7 +6,7 @@ import pytest
 from support.machines import Shape
 
 from pykubelet.act.placement.managers import Managers
-from pykubelet.act.placement.provider import StartError
+from pykubelet.act.placement.provider import ManagerStartError
 from pykubelet.act.placement.start import StateTexts, start_managers
 from pykubelet.config.combine import File, FlagInput, combine
 from pykubelet.config.settings import Settings
@@ -23,7 +23,7 @@ NONE_CPU = '{"policyName":"none","defaultCpuSet":"","checksum":1353318690}'
 NONE_MEMORY = '{"policyName":"None","machineState":{},"checksum":4236770233}'
 
 
-def start(config: str, cpu: str | None = None, memory: str | None = None) -> Managers | StartError:
+def start(config: str, cpu: str | None = None, memory: str | None = None) -> Managers | ManagerStartError:
     settings = combine(File("f", (HEAD + config).encode()), (), FlagInput(), None) if config else Settings()
     texts = StateTexts("/k/cpu", "/k/memory", cpu, memory, {"id-1": ("pod", "app")})
     return start_managers(settings, SHAPE.machine, EVICTION, texts)
@@ -31,7 +31,7 @@ def start(config: str, cpu: str | None = None, memory: str | None = None) -> Man
 
 def problem(config: str, cpu: str | None = None, memory: str | None = None) -> str:
     error = start(config, cpu, memory)
-    assert isinstance(error, StartError)
+    assert isinstance(error, ManagerStartError)
     return error.text
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykubelet.act.placement.topology_manager import Decision, merge
+from pykubelet.act.placement.topology_manager import PolicyDecision, merge
 from pykubelet.act.placement.topology_options import Policy, Scope, Topology
 from pykubelet.base.model.hints import ResourceHints, TopologyHint
 
@@ -90,17 +90,19 @@ def rows(column: int, topologies: Sequence[Topology]) -> list[tuple[Topology, st
 def test_documented_cases(topology: Topology, hints: str, merged: str) -> None:
     hint = read_hint(merged)
     admit = hint.preferred or topology.policy is Policy.BEST_EFFORT
-    assert merge(topology, read_providers(hints)) == Decision(hint, admit)
+    assert merge(topology, read_providers(hints)) == PolicyDecision(hint, admit)
 
 
 def test_none_admits_everything_without_a_hint() -> None:
     topology = Topology(Policy.NONE, Scope.CONTAINER, (0, 1))
-    assert merge(topology, [{"cpu": ()}]) == Decision(TopologyHint(None, False), True)
+    assert merge(topology, [{"cpu": ()}]) == PolicyDecision(TopologyHint(None, False), True)
 
 
 def test_the_only_node_is_no_restriction_for_single_numa_node() -> None:
     topology = Topology(Policy.SINGLE_NUMA_NODE, Scope.CONTAINER, (0,))
-    assert merge(topology, [{"cpu": [TopologyHint(frozenset({0}), True)]}]) == Decision(TopologyHint(None, True), True)
+    assert merge(topology, [{"cpu": [TopologyHint(frozenset({0}), True)]}]) == PolicyDecision(
+        TopologyHint(None, True), True
+    )
 
 
 def test_the_distances_do_not_count_for_single_numa_node() -> None:
@@ -118,7 +120,7 @@ def test_all_masks_of_eight_nodes_for_four_resources() -> None:
         f"r{low}": [TopologyHint(chosen, False) for chosen in subsets if len(chosen) >= low] for low in (1, 2, 3, 5)
     }
     topology = Topology(Policy.BEST_EFFORT, Scope.POD, tuple(nodes))
-    assert merge(topology, [hints]) == Decision(TopologyHint(frozenset({0, 1, 2, 3, 4}), False), True)
+    assert merge(topology, [hints]) == PolicyDecision(TopologyHint(frozenset({0, 1, 2, 3, 4}), False), True)
 
 
 # The enumeration of all combinations, as KEP-693 describes it: slow, one combination after another.
@@ -164,7 +166,7 @@ class Enumeration:
         return len(nodes), sum(pairs) / len(pairs), sum(1 << node for node in nodes)
 
 
-def enumerated(topology: Topology, providers: Sequence[ResourceHints]) -> Decision:
+def enumerated(topology: Topology, providers: Sequence[ResourceHints]) -> PolicyDecision:
     resources: list[list[TopologyHint]] = []
     for provided in providers:
         if not provided:
@@ -181,7 +183,7 @@ def enumerated(topology: Topology, providers: Sequence[ResourceHints]) -> Decisi
     hint = Enumeration(topology, resources).best()
     if topology.policy is Policy.SINGLE_NUMA_NODE and hint.nodes == frozenset(topology.nodes):
         hint = TopologyHint(None, hint.preferred)
-    return Decision(hint, hint.preferred or topology.policy is Policy.BEST_EFFORT)
+    return PolicyDecision(hint, hint.preferred or topology.policy is Policy.BEST_EFFORT)
 
 
 @st.composite

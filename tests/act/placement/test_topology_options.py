@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykubelet.act.placement.provider import StartError
+from pykubelet.act.placement.provider import ManagerStartError
 from pykubelet.act.placement.topology_options import (
     OptionStage,
     Policy,
@@ -63,8 +63,8 @@ def test_options(given: dict[str, str], options: TopologyOptions) -> None:
     ],
 )
 def test_options_that_are_wrong(given: dict[str, str], text: str) -> None:
-    assert read_options(given, GATES) == StartError(text)
-    assert read_topology("restricted", "pod", given, NODES, GATES) == StartError(text)
+    assert read_options(given, GATES) == ManagerStartError(text)
+    assert read_topology("restricted", "pod", given, NODES, GATES) == ManagerStartError(text)
 
 
 @pytest.mark.parametrize(("stage", "word"), [(OptionStage.ALPHA, "alpha"), (OptionStage.BETA, "beta")])
@@ -88,16 +88,16 @@ def test_an_option_needs_the_gate_of_its_stage(stage: OptionStage, word: str) ->
             {CLOSEST: "true"},
             Topology(Policy.SINGLE_NUMA_NODE, Scope.POD, (0, 1), {n: {0: 10, 1: 20} for n in (0, 1)}),
         ),
-        ("fancy", "pod", {}, StartError('unknown policy: "fancy"')),
-        ("restricted", "fancy", {}, StartError('unknown scope: "fancy"')),
+        ("fancy", "pod", {}, ManagerStartError('unknown policy: "fancy"')),
+        ("restricted", "fancy", {}, ManagerStartError('unknown scope: "fancy"')),
     ],
 )
-def test_settings(policy: str, scope: str, options: dict[str, str], topology: Topology | StartError) -> None:
+def test_settings(policy: str, scope: str, options: dict[str, str], topology: Topology | ManagerStartError) -> None:
     assert read_topology(policy, scope, options, NODES, GATES) == topology
 
 
 def test_the_machine_must_report_distances_if_they_are_asked_for() -> None:
-    problem = StartError("cannot discover NUMA topology: error getting NUMA distances from cadvisor")
+    problem = ManagerStartError("cannot discover NUMA topology: error getting NUMA distances from cadvisor")
     for nodes in ([NumaNode(0, 1)], [NumaNode(0, 1, distances={0: 10}), NODES[1]]):
         assert read_topology("best-effort", "pod", {CLOSEST: "true"}, nodes, GATES) == problem
         assert isinstance(read_topology("best-effort", "pod", {CLOSEST: "false"}, nodes, GATES), Topology)
@@ -105,7 +105,7 @@ def test_the_machine_must_report_distances_if_they_are_asked_for() -> None:
 
 def test_the_number_of_nodes_is_limited() -> None:
     nodes = [NumaNode(n, 1) for n in range(9)]
-    problem = StartError("unsupported on machines with more than 8 NUMA Nodes")
+    problem = ManagerStartError("unsupported on machines with more than 8 NUMA Nodes")
     assert read_topology("best-effort", "pod", {}, nodes, GATES) == problem
     assert isinstance(read_topology("best-effort", "pod", {MOST: "9"}, nodes, GATES), Topology)
     assert isinstance(read_topology("none", "pod", {}, nodes, GATES), Topology)

@@ -12,7 +12,7 @@ from pykubelet.act.claims.decide import take_claim
 from pykubelet.act.claims.model import Cache, ClaimKey, PodClaimRef, claims_of, with_info, without_pod
 from pykubelet.act.claims.state import decode_state, encode_state
 from pykubelet.act.placement import cpu_manager, cpu_state, memory_state
-from pykubelet.act.placement.admission import Admitted, Rejection, admit
+from pykubelet.act.placement.admission import Admitted, PlacementRejection, admit
 from pykubelet.act.placement.devices import device_checkpoint
 from pykubelet.act.placement.devices.device_manager import DeviceManager
 from pykubelet.act.placement.managers import Managers
@@ -26,7 +26,7 @@ from pykubelet.base.api.resource_claims import ApiClaim
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.claims import ClaimDevice
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.machine import Machine
+from pykubelet.base.model.machine import MachineTopology
 from pykubelet.base.model.placement import DeviceResource, group_by_nodes
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.config.gates import FeatureGates
@@ -60,7 +60,7 @@ def make_managers(shape: Shape, policy: str, scope: str, options: tuple[str, ...
     )
 
 
-def start_memory(machine: Machine, text: str | None) -> MemoryManager:
+def start_memory(machine: MachineTopology, text: str | None) -> MemoryManager:
     reservation = [MemoryReservation(numaNode=0, limits={"memory": f"{RESERVED_MI}Mi"})]
     started = start_memory_manager(
         MemoryPolicy.STATIC, machine.nodes, {"memory": parse(f"{RESERVED_MI}Mi")}, reservation, ("memory", text)
@@ -113,7 +113,7 @@ class FilledNode:
             if not isinstance(result, Question):
                 break
             self._with_devices(self.devices.with_answer(result, sorted(result.available)[-result.size :]))
-        if isinstance(result, Rejection):
+        if isinstance(result, PlacementRejection):
             assert self.managers is before, "a rejected pod leaves nothing"
             self.rejected_by = before
             self._with_devices(self.devices.settled(uid))

@@ -6,7 +6,7 @@ from act.runtime.gc_stand import lifecycle, pod_of, ref_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.act.runtime.collect.gc_plan import GcPolicy, GcState, Known, plan_ended, plan_gc, unknown_pod_dirs
+from pykubelet.act.runtime.collect.gc_plan import GcFacts, GcPolicy, GcState, plan_ended, plan_gc, unknown_pod_dirs
 from pykubelet.base.model.ids import ContainerID, SandboxID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodView, SandboxView
@@ -34,12 +34,12 @@ def view(*containers: ContainerView, sandboxes: tuple[SandboxView, ...] = (), po
     return PodView(ref_of(pod), tuple(reversed(sandboxes)), tuple(newest))
 
 
-def known(*lifecycles: PodLifecycle, wanted: tuple[str, ...] = ()) -> Known:
+def known(*lifecycles: PodLifecycle, wanted: tuple[str, ...] = ()) -> GcFacts:
     roster = Roster({ref_of(n).uid: RosterPod(pod_of(n), "file", 0.0) for n in wanted}, sources_ready=True)
-    return Known(Lifecycles({one.ref.uid: one for one in lifecycles}), roster)
+    return GcFacts(Lifecycles({one.ref.uid: one for one in lifecycles}), roster)
 
 
-def going(views: list[PodView], who: Known, policy: GcPolicy | None = None, with_ended: bool = False) -> list[str]:
+def going(views: list[PodView], who: GcFacts, policy: GcPolicy | None = None, with_ended: bool = False) -> list[str]:
     """Ids of containers and sandboxes that go, in order."""
     observed = Observed({one.ref.uid: one for one in views}, 1.0)
     plans = plan_gc(observed, who, policy or GcPolicy(), NOW, with_ended=with_ended)

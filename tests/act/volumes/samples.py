@@ -11,7 +11,7 @@ from pykubelet.act.volumes.model import (
     Inputs,
     Moment,
     PodDirectory,
-    PodView,
+    PodVolumesView,
     State,
     Users,
 )
@@ -137,7 +137,7 @@ def check_indices(state: State) -> None:
     for uid, pod in state.pods.items():
         assert pod.busy == {key for key, volume in pod.volumes.items() if volume.phase in BUSY}
         assert pod.strays == {identity(one): key for key, one in pod.volumes.items() if key not in pod.used}
-        view = view_pod(PodView(), pod, None, state.devices)
+        view = view_pod(PodVolumesView(), pod, None, state.devices)
         assert state.views[uid] == view
         published, wanted = state.mounts.pods.get(uid), project_pod(pod, view, 0.0)
         if pod.directory is not PodDirectory.REMOVING:  # the wait for that has the time

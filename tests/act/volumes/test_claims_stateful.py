@@ -30,7 +30,7 @@ from pykubelet.act.volumes.model import (
     State,
     TearDown,
     TearDownEnded,
-    TimerFired,
+    VolumesTimerFired,
 )
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Pod
@@ -90,7 +90,7 @@ class ClaimsMachine(RuleBasedStateMachine):
 
     def agent_starts(self) -> None:
         self.state, self.under_way, self.listed = State(), list[Command](), False
-        self.see(TimerFired(scan=True))
+        self.see(VolumesTimerFired(scan=True))
         self.see(InputsChanged(self.inputs()))
 
     def inputs(self) -> Inputs:
@@ -207,7 +207,7 @@ class ClaimsMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from((0.1, 3.0, 130.0)))
     def time_passes(self, seconds: float) -> None:
         self.at += seconds
-        self.see(TimerFired())
+        self.see(VolumesTimerFired())
 
     @rule(finished=st.booleans())
     def the_agent_restarts(self, finished: bool) -> None:
@@ -239,7 +239,7 @@ class ClaimsMachine(RuleBasedStateMachine):
                 self.life_goes_on(uid)
             for _ in range(40):
                 self.at += 130.0
-                self.see(TimerFired(scan=not self.state.mounts.reconstructed))
+                self.see(VolumesTimerFired(scan=not self.state.mounts.reconstructed))
                 if not self.under_way:
                     break
                 self.end(self.under_way[0], result=Result.DONE)

@@ -21,7 +21,7 @@ from pykubelet.act.volumes.csi.objects import TOKENS
 from pykubelet.act.volumes.csi.plan import needs_refresh
 from pykubelet.act.volumes.decide import next_timer
 from pykubelet.act.volumes.kind import CallContext, Plan, RefusedPlan, UndecidedPlan, VolumesError
-from pykubelet.act.volumes.model import Inputs, InputsChanged, Result, SetUp, SetUpEnded, TimerFired
+from pykubelet.act.volumes.model import Inputs, InputsChanged, Result, SetUp, SetUpEnded, VolumesTimerFired
 from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.base.api.codec import from_object
@@ -354,15 +354,15 @@ def test_a_driver_that_wants_it_is_called_again_every_minute() -> None:
     assert isinstance(command, SetUp)
     assert decisions.see(SetUpEnded(UID, "data", Result.DONE)) == []
     assert next_timer(decisions.state, moment(decisions.at)) == moment(60.0).mono
-    assert decisions.see(TimerFired(), after=59) == []
-    (again,) = decisions.see(TimerFired(), after=1)
+    assert decisions.see(VolumesTimerFired(), after=59) == []
+    (again,) = decisions.see(VolumesTimerFired(), after=1)
     assert isinstance(again, SetUp) and again.cause == "repeated"
     decisions.see(SetUpEnded(UID, "data", Result.FAILED, "broken"))
     assert decisions.up().ready, "a failure leaves the mount as it is"
-    (soon,) = decisions.see(TimerFired(), after=1)
+    (soon,) = decisions.see(VolumesTimerFired(), after=1)
     assert isinstance(soon, SetUp)
     decisions.see(SetUpEnded(UID, "data", Result.DONE))
-    assert decisions.see(TimerFired(), after=59) == []
+    assert decisions.see(VolumesTimerFired(), after=59) == []
 
 
 def test_a_driver_that_comes_back_gets_its_volumes_at_once() -> None:

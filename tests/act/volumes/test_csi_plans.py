@@ -47,7 +47,7 @@ from pykubelet.act.volumes.model import (
     RecordEvent,
     Result,
     SetUpEnded,
-    TimerFired,
+    VolumesTimerFired,
 )
 from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.act.volumes.registry import volume_keys
@@ -173,7 +173,9 @@ def test_a_pod_that_meets_a_limit_of_volumes_is_rejected(period: int | None, rea
     content = known(more=ATTACHED, attachRequired=True, nodeAllocatableUpdatePeriodSeconds=period)
     cells = replace(inputs(roster(pod)), content=content, plugins=registered(), api_node=ApiNode(True))
     driver.see(InputsChanged(cells))
-    asked = [command for command in driver.see(TimerFired(), after=123.0) if isinstance(command, ReadAttachments)]
+    asked = [
+        command for command in driver.see(VolumesTimerFired(), after=123.0) if isinstance(command, ReadAttachments)
+    ]
     assert asked == ([ReadAttachments(PodUID(UID), {ATTACHMENT.name: DRIVER})] if read else [])
     if attached:
         driver.see(InputsChanged(replace(cells, api_node=LISTED)))

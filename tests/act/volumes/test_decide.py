@@ -28,7 +28,7 @@ from pykubelet.act.volumes.model import (
     State,
     TearDown,
     TearDownEnded,
-    TimerFired,
+    VolumesTimerFired,
 )
 from pykubelet.act.volumes.payloads.payload import PayloadPlan
 from pykubelet.base.api.core import (
@@ -148,8 +148,8 @@ def test_failures_are_reported_and_tried_again_later_and_later() -> None:
         assert wait.next_at is not None
         delay = wait.next_at - 5000.0 - driver.at
         delays.append(delay)
-        assert not [c for c in driver.see(TimerFired(), after=delay - 0.1) if isinstance(c, SetUp)]
-        again = driver.see(TimerFired(), after=0.11)
+        assert not [c for c in driver.see(VolumesTimerFired(), after=delay - 0.1) if isinstance(c, SetUp)]
+        again = driver.see(VolumesTimerFired(), after=0.11)
         assert [type(c) for c in again if not isinstance(c, (RecordEvent, MakePodDirectory))] == [SetUp]
     assert [round(d, 3) for d in delays] == [0.5, 1, 2, 4, 8, 16, 32, 64, 122, 122]
     driver.see(SetUpEnded(UID, "data", Result.DONE))
@@ -161,7 +161,7 @@ def test_a_wait_that_is_merely_long_records_no_event() -> None:
     driver = Driver()
     driver.see(InputsChanged(inputs(roster(make_pod(empty_dir("logs"), empty_dir("data"))))))
     assert driver.wake() == pytest.approx(123)
-    assert driver.see(TimerFired(), after=123) == []
+    assert driver.see(VolumesTimerFired(), after=123) == []
     assert driver.wake() == pytest.approx(246)
 
 
@@ -182,7 +182,7 @@ def test_a_set_up_is_abandoned_when_its_pod_has_ended() -> None:
     assert driver.see(InputsChanged(terminating)) == []
     ended = inputs(roster(), lifecycles((pod, Stage.TERMINATED)))
     assert driver.see(InputsChanged(ended)) == [Abandon(UID, "data")]
-    assert driver.see(TimerFired(), after=10.0) == []
+    assert driver.see(VolumesTimerFired(), after=10.0) == []
     commands = driver.see(SetUpEnded(UID, "data", Result.UNCERTAIN, "it was abandoned"))
     assert commands == [TearDown(UID, "data", "kubernetes.io~empty-dir", "data", "set up")], "and no Event"
 
@@ -195,7 +195,7 @@ def test_volumes_that_need_the_api_server_are_refused_once_by_kind() -> None:
     assert driver.messages(InputsChanged(seen)) == [f'MountVolume.SetUp failed for volume "keys" : {error}']
     wait = driver.up().waits[0]
     assert (wait.subject, wait.reason, wait.detail, wait.next_at) == ("keys", "FailedMount", error, None)
-    assert driver.messages(TimerFired(), after=10) == []
+    assert driver.messages(VolumesTimerFired(), after=10) == []
     assert driver.messages(InputsChanged(replace(seen, node=replace(NODE, name="other")))) == []
     assert not driver.up().ready
 
@@ -248,7 +248,7 @@ def test_unmounting_that_fails_is_tried_again_and_visible() -> None:
     assert driver.see(TearDownEnded(UID, "data", Result.FAILED, "unmount: device or resource busy")) == []
     assert driver.up().waits[0].detail == "unmount: device or resource busy"
     assert driver.wake() == pytest.approx(0.5)
-    assert [type(c) for c in driver.see(TimerFired(), after=0.5)] == [TearDown]
+    assert [type(c) for c in driver.see(VolumesTimerFired(), after=0.5)] == [TearDown]
 
 
 def test_a_due_retry_that_has_to_wait_for_others_does_not_spin() -> None:
@@ -257,7 +257,7 @@ def test_a_due_retry_that_has_to_wait_for_others_does_not_spin() -> None:
     driver.see(InputsChanged(inputs(roster(), lifecycles((pod, Stage.TERMINATED)))))
     driver.see(TearDownEnded(UID, "data", Result.FAILED, "busy"))
     driver.see(InputsChanged(inputs(roster(), lifecycles((pod, Stage.TERMINATED)), running("u1"))))
-    assert driver.see(TimerFired(), after=5) == []
+    assert driver.see(VolumesTimerFired(), after=5) == []
     assert driver.wake() is None
 
 
@@ -289,7 +289,7 @@ def test_what_is_left_below_a_directory_is_torn_down_before_it_is_removed() -> N
     commands = driver.see(DirectoryRemoved(UID, Result.DONE, left=left))
     assert commands == [TearDown(UID, "share", "kubernetes.io~nfs", "share", "directory removed")]
     assert driver.see(TearDownEnded(UID, "share", Result.DONE)) == []
-    assert [type(c) for c in driver.see(TimerFired(), after=0.5)] == [RemovePodDirectory]
+    assert [type(c) for c in driver.see(VolumesTimerFired(), after=0.5)] == [RemovePodDirectory]
 
 
 def test_making_the_directory_fails() -> None:
@@ -299,7 +299,7 @@ def test_making_the_directory_fails() -> None:
         "error making pod data directories: mkdir /k: read-only file system"
     ]
     assert not driver.up().ready
-    assert [type(c) for c in driver.see(TimerFired(), after=0.5)] == [MakePodDirectory]
+    assert [type(c) for c in driver.see(VolumesTimerFired(), after=0.5)] == [MakePodDirectory]
     driver.see(DirectoryMade(UID, Result.DONE))
     assert driver.up().ready
 
@@ -321,7 +321,7 @@ def test_labels_that_change_are_written_again_and_the_pod_stays_ready() -> None:
     assert [type(c) for c in driver.see(SetUpEnded(UID, "info", Result.DONE))] == [SetUp]
     assert driver.messages(SetUpEnded(UID, "info", Result.FAILED, "disk")) != []
     assert driver.up().ready
-    assert [type(c) for c in driver.see(TimerFired(), after=0.5)] == [SetUp]
+    assert [type(c) for c in driver.see(VolumesTimerFired(), after=0.5)] == [SetUp]
     assert driver.see(SetUpEnded(UID, "info", Result.DONE)) == []
 
 
@@ -339,7 +339,7 @@ def test_memory_volumes_wait_until_the_node_is_known() -> None:
 
 def test_after_a_restart_what_is_unknown_is_unmounted_and_removed() -> None:
     driver = Driver()
-    assert driver.see(TimerFired(scan=True)) == [Scan("safety net")]
+    assert driver.see(VolumesTimerFired(scan=True)) == [Scan("safety net")]
     kept, lost = FoundPod(UID, (FoundVolume("kubernetes.io~empty-dir", "data"),)), FoundPod(PodUID("u2"))
     live = FoundPod(PodUID("u3"), (FoundVolume("kubernetes.io~empty-dir", "x"),))
     assert [driver.state.mounts.reconstructed] == [False]
@@ -360,7 +360,7 @@ def test_after_a_restart_what_is_unknown_is_unmounted_and_removed() -> None:
 def test_a_volume_that_is_not_planned_yet_is_the_one_that_a_scan_finds() -> None:
     """Otherwise one directory would have two records, and two operations at once."""
     driver = Driver()
-    driver.see(TimerFired(scan=True))
+    driver.see(VolumesTimerFired(scan=True))
     pod = make_pod(empty_dir(medium="Memory"))
     driver.see(InputsChanged(inputs(roster(pod), node=replace(NODE, allocatable={}))))
     driver.see(InputsChanged(inputs(roster(), lifecycles((pod, Stage.TERMINATING)))))
@@ -370,7 +370,7 @@ def test_a_volume_that_is_not_planned_yet_is_the_one_that_a_scan_finds() -> None
 
 def test_a_scan_that_ends_while_a_directory_is_removed_begins_no_second_operation() -> None:
     driver = Driver()
-    driver.see(TimerFired(scan=True))
+    driver.see(VolumesTimerFired(scan=True))
     driver.see(InputsChanged(inputs(roster(make_pod()))))
     driver.see(DirectoryMade(UID, Result.DONE))
     assert driver.see(InputsChanged(inputs(roster()))) == [RemovePodDirectory(UID, "changed")]
@@ -381,10 +381,10 @@ def test_a_scan_that_ends_while_a_directory_is_removed_begins_no_second_operatio
 
 def test_a_disk_that_cannot_be_read_is_scanned_again() -> None:
     driver = Driver()
-    driver.see(TimerFired(scan=True))
+    driver.see(VolumesTimerFired(scan=True))
     driver.see(ScanFailed("readdir: input/output error"))
     assert not driver.state.mounts.reconstructed
-    assert driver.see(TimerFired(), after=0.5) == [Scan("failed before")]
+    assert driver.see(VolumesTimerFired(), after=0.5) == [Scan("failed before")]
     driver.see(Scanned(()))
     assert driver.state.mounts.reconstructed
 
@@ -410,7 +410,7 @@ def test_nothing_is_published_when_nothing_changed() -> None:
     driver = mounted_driver()
     before = driver.state.mounts
     driver.see(InputsChanged(inputs(roster(make_pod(empty_dir())))))
-    driver.see(TimerFired())
+    driver.see(VolumesTimerFired())
     assert driver.state.mounts is before
 
 

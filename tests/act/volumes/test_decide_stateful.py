@@ -30,7 +30,7 @@ from pykubelet.act.volumes.model import (
     State,
     TearDown,
     TearDownEnded,
-    TimerFired,
+    VolumesTimerFired,
 )
 from pykubelet.base.api.core import HostPathVolumeSource, Pod, Volume
 from pykubelet.base.model.ids import PodUID
@@ -62,7 +62,7 @@ class VolumesMachine(RuleBasedStateMachine):
         self.under_way: list[Command] = []
         # The host as the operations leave it: volumes that are there, and directories.
         self.there: set[tuple[PodUID, str]] = {(UIDS[0], "one"), (UIDS[2], "old")}
-        self.see(TimerFired(scan=True))
+        self.see(VolumesTimerFired(scan=True))
 
     def inputs(self) -> Inputs:
         pods = {uid: RosterPod(pod_of(uid), "file", 1.0) for uid in sorted(self.desired)}
@@ -182,11 +182,11 @@ class VolumesMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from((0.1, 0.6, 3.0, 130.0)))
     def time_passes(self, seconds: float) -> None:
         self.at += seconds
-        self.see(TimerFired())
+        self.see(VolumesTimerFired())
 
     @rule()
     def the_disk_is_read_again(self) -> None:
-        self.see(TimerFired(scan=True))
+        self.see(VolumesTimerFired(scan=True))
 
     @invariant()
     def what_runs_is_mounted(self) -> None:
@@ -247,7 +247,7 @@ class VolumesMachine(RuleBasedStateMachine):
             if wake is None:
                 return
             self.at = wake - 1000.0
-            self.see(TimerFired())
+            self.see(VolumesTimerFired())
 
 
 TestVolumes = VolumesMachine.TestCase

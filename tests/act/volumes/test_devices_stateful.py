@@ -46,8 +46,8 @@ from pykubelet.act.volumes.model import (
     State,
     TearDown,
     TearDownEnded,
-    TimerFired,
     UnstageDevice,
+    VolumesTimerFired,
 )
 from pykubelet.base.api.core import FCVolumeSource, Pod, Volume
 from pykubelet.base.kit.values import replace
@@ -120,7 +120,7 @@ class DevicesMachine(RuleBasedStateMachine):
         self.staged: set[str] = {unique(name) for name in USED[UIDS[0]]}
         self.left: set[str] = set(self.staged)
         self.api_node = ApiNode(True, volumes_in_use=IN_USE, volumes_attached=dict.fromkeys(IN_USE, ""))
-        self.see(TimerFired(scan=True))
+        self.see(VolumesTimerFired(scan=True))
 
     def inputs(self) -> Inputs:
         pods = {uid: RosterPod(pod_of(uid), "file", 1.0) for uid in sorted(self.desired)}
@@ -291,7 +291,7 @@ class DevicesMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from((0.1, 0.6, 3.0, 130.0)))
     def time_passes(self, seconds: float) -> None:
         self.at += seconds
-        self.see(TimerFired())
+        self.see(VolumesTimerFired())
 
     @rule(took_effect=st.booleans())
     def the_agent_is_killed(self, took_effect: bool) -> None:
@@ -300,7 +300,7 @@ class DevicesMachine(RuleBasedStateMachine):
         self.under_way.clear()
         self.left = set(self.staged)
         self.state, self.stages, self.sources_ready = State(), {}, False
-        self.see(TimerFired(scan=True))
+        self.see(VolumesTimerFired(scan=True))
         self.see(InputsChanged(self.inputs()))
 
     @invariant()
@@ -354,7 +354,7 @@ class DevicesMachine(RuleBasedStateMachine):
             if wake is None:
                 return
             self.at = wake - 1000.0
-            self.see(TimerFired())
+            self.see(VolumesTimerFired())
 
 
 TestDevices = DevicesMachine.TestCase

@@ -25,7 +25,7 @@ from pykubelet.base.model.content import Content
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.paths import Paths
-from pykubelet.edges.host.devices.scsi import Machine, remove_disks
+from pykubelet.edges.host.devices.scsi import ScsiPaths, remove_disks
 from pykubelet.edges.host.fs import mounts
 
 WWN, OTHER = "500a0981891b8dc5", "500a0982991b8dc5"
@@ -85,15 +85,15 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+def machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ScsiPaths:
     monkeypatch.setattr(fc_disk, "RESCAN_S", 0.5)
     for name in ("dev/disk/by-path", "dev/disk/by-id", "sys/class/scsi_host/host1"):
         (folder / name).mkdir(parents=True)
     (folder / "sys/class/scsi_host/host1/scan").touch()
-    return Machine(f"{folder}/dev", f"{folder}/sys")
+    return ScsiPaths(f"{folder}/dev", f"{folder}/sys")
 
 
-def link(machine: Machine, name: str, disk: str) -> Path:
+def link(machine: ScsiPaths, name: str, disk: str) -> Path:
     """The link of a disk, and the file that takes it off the node."""
     Path(machine.dev, "disk", name).symlink_to(disk)
     delete = Path(machine.sys, "block", Path(disk).name, "device/delete")
@@ -103,7 +103,7 @@ def link(machine: Machine, name: str, disk: str) -> Path:
 
 
 @pytest.mark.parametrize("form", ["pci-0000:41:00.0-fc-0x{}-lun-2", "fc-0x{}-lun-2"])
-def test_a_disk_is_mounted_bound_and_taken_off(machine: Machine, folder: Path, form: str) -> None:
+def test_a_disk_is_mounted_bound_and_taken_off(machine: ScsiPaths, folder: Path, form: str) -> None:
     made, device = planned(folder / "root")
     paths = Paths(str(folder / "root"), "/logs")
     with block_device() as disk, block_device() as other:
@@ -128,7 +128,7 @@ def test_a_disk_is_mounted_bound_and_taken_off(machine: Machine, folder: Path, f
         assert list(fc_disk.find_devices(paths)) == []
 
 
-def test_a_disk_by_its_own_identifier(machine: Machine, folder: Path) -> None:
+def test_a_disk_by_its_own_identifier(machine: ScsiPaths, folder: Path) -> None:
     _, device = planned(folder / "root", wwids=["3600508b4"], fsType="ext3")
     with block_device() as disk:
         link(machine, "by-id/scsi-3600508b4", disk)
@@ -137,7 +137,7 @@ def test_a_disk_by_its_own_identifier(machine: Machine, folder: Path) -> None:
         fc_disk.unmount(device.directory, device.name, machine)
 
 
-def test_the_multipath_device_over_several_disks_is_mounted(machine: Machine, folder: Path) -> None:
+def test_the_multipath_device_over_several_disks_is_mounted(machine: ScsiPaths, folder: Path) -> None:
     _, device = planned(folder / "root")
     with block_device() as disk, block_device() as over:
         link(machine, f"by-path/fc-0x{WWN}-lun-2", disk)
@@ -161,7 +161,7 @@ def block_volume(root: Path | str = "/k") -> tuple[DiskPlan, FcDevice]:
     return made, made.device
 
 
-def test_a_volume_of_mode_block_is_mapped_and_taken_off(machine: Machine, folder: Path) -> None:
+def test_a_volume_of_mode_block_is_mapped_and_taken_off(machine: ScsiPaths, folder: Path) -> None:
     made, device = block_volume(folder / "root")
     paths = Paths(str(folder / "root"), "/logs")
     assert device.directory == f"{folder}/root/plugins/kubernetes.io/fc/volumeDevices/{WWN}-{OTHER}-lun-2"
@@ -184,7 +184,7 @@ def test_a_volume_of_mode_block_is_mapped_and_taken_off(machine: Machine, folder
 
 
 def test_a_multipath_device_that_udev_looks_at_is_removed_a_moment_later(
-    machine: Machine, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: ScsiPaths, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tool, calls = tmp_path / "multipath", tmp_path / "calls"
     busy = f"[ $(wc -l < {calls}) -gt 1 ] || {{ echo 154.05 '|' /dev/dm-0: map in use; exit 1; }}"
@@ -202,7 +202,7 @@ def test_a_multipath_device_that_udev_looks_at_is_removed_a_moment_later(
 
 
 def test_a_disk_that_the_node_no_longer_reaches_is_taken_off(
-    machine: Machine, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: ScsiPaths, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tool = tmp_path / "blockdev"
     tool.write_text("#!/bin/sh\necho input/output error\nexit 1\n")
@@ -216,7 +216,7 @@ def test_a_disk_that_the_node_no_longer_reaches_is_taken_off(
         assert delete.read_text() == "1" and not os.path.exists(device.directory)
 
 
-def test_no_disk_after_a_rescan(machine: Machine, folder: Path) -> None:
+def test_no_disk_after_a_rescan(machine: ScsiPaths, folder: Path) -> None:
     _, device = planned(folder / "root")
     with pytest.raises(VolumesError, match="no fc disk found") as failed:
         fc_disk.mount_disk(device, machine)

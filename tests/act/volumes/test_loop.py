@@ -16,7 +16,7 @@ from support.quotas import FORMATS, LARGEST, MemoryQuotas, listed_in, quota_disk
 from support.virtual_time import clock_of_loop
 
 from pykubelet.act.volumes.execute import VolumeEdges
-from pykubelet.act.volumes.expand import Claims, Expander
+from pykubelet.act.volumes.expand import ClaimRequests, Expander
 from pykubelet.act.volumes.loop import VolumeInputs, Volumes
 from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.base.api.core import (
@@ -83,7 +83,7 @@ class Agent:
         root: Path,
         flight: SingleFlight | None = None,
         quotas: VolumeQuotas | None = None,
-        claims: Claims | None = None,
+        claims: ClaimRequests | None = None,
     ) -> None:
         self.paths = Paths(str(root), str(root / "logs"))
         roster_cell, self.roster = make_cell("roster", Roster())
@@ -133,7 +133,7 @@ async def started(
     root: Path,
     flight: SingleFlight | None = None,
     quotas: VolumeQuotas | None = None,
-    claims: Claims | None = None,
+    claims: ClaimRequests | None = None,
 ) -> AsyncIterator[Agent]:
     agent = Agent(root, flight, quotas, claims)
     async with Supervisor("test") as tasks:

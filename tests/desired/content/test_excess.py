@@ -13,7 +13,7 @@ from pykubelet.base.api.core import Secret
 from pykubelet.base.model.content import Absent, Content, ContentKey, ObjectKey, Present, Unreadable
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import Needs
-from pykubelet.desired.content.excess import MANY, MAX_KEYS, TOO_MANY, Excess
+from pykubelet.desired.content.excess import MANY, MAX_KEYS, TOO_MANY, ExcessKeys
 
 pytestmark = pytest.mark.virtual_time
 #: 50 requests a second are sent.
@@ -93,7 +93,7 @@ KEYS = st.sets(st.integers(0, 30).map(lambda n: config_map(f"m{n:03}")))
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), KEYS), max_size=12))
 def test_what_is_in_excess_is_that_of_some_pod_at_any_time(steps: list[tuple[str, set[ObjectKey]]]) -> None:
-    excess = Excess(most=10)
+    excess = ExcessKeys(most=10)
     wanted: dict[str, set[ObjectKey]] = {}
     now: set[ContentKey] = set()
     for uid, keys in steps:

@@ -24,7 +24,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import pod_needs
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.roster import Roster, RosterPod
-from pykubelet.desired.content.manifests import ManifestContent
+from pykubelet.desired.content.manifests import StandaloneContent
 
 pytestmark = pytest.mark.virtual_time
 
@@ -39,7 +39,7 @@ class Stand:
         needs = partial(pod_needs, volume_keys=volume_keys)
         flight = SingleFlight("test", 1)
         path = str(folder / "root" / "volume_bindings")
-        self.loop = ManifestContent(path, self.roster.cell, node.cell, self.content.writer, flight, needs)
+        self.loop = StandaloneContent(path, self.roster.cell, node.cell, self.content.writer, flight, needs)
 
     def put(self, *objects: ManifestObject, pods: tuple[RosterPod, ...] = (), ready: bool = True) -> None:
         ordered = tuple(sorted(objects, key=lambda one: (one.key, one.origin)))

@@ -8,7 +8,7 @@ import pytest
 from report.node.stand import ABOUT, SOON, MakeStand, Stand
 from support.memory_api import virtual_api_server
 
-from pykubelet.report.node.model import NodePeriods, Registration
+from pykubelet.report.node.model import NodePeriods, NodeRegistration
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ async def make_stand() -> AsyncIterator[MakeStand]:
         stands: list[Stand] = []
 
         def make(
-            about: Registration = ABOUT, periods: NodePeriods = SOON, lease_s: int = 4, deadline_s: float = 30.0
+            about: NodeRegistration = ABOUT, periods: NodePeriods = SOON, lease_s: int = 4, deadline_s: float = 30.0
         ) -> Stand:
             stands.append(Stand(server, about, periods, lease_s, deadline_s))
             return stands[-1]

@@ -20,7 +20,7 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.report.node.api_node import ReporterClients
 from pykubelet.report.node.lease import LeaseLoop, LeasePeriods
-from pykubelet.report.node.model import NodePeriods, Registration
+from pykubelet.report.node.model import NodePeriods, NodeRegistration
 from pykubelet.report.node.reporter import NodeReporter, ReporterCells
 from pykubelet.testing.kubeapi.fake import FakeApiServer
 from pykubelet.testing.kubeapi.fake_patch import Json
@@ -29,7 +29,7 @@ NODES, NODE = "/api/v1/nodes", "/api/v1/nodes/n"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n"
 WELL = RuntimeReady(checked=True, runtime_error="", name="containerd", version="2.0")
 SOON = NodePeriods(update=0.05, retry=0.02, retry_max=0.1, images=0.05, first_answer=0.3)
-ABOUT = Registration(
+ABOUT = NodeRegistration(
     "n", "host", {"kubernetes.io/hostname": "host", "given": "1"}, taints=(Taint(key="k", effect="NoSchedule"),)
 )
 
@@ -52,7 +52,7 @@ class Stand:
     """One reporter (and lease) on a fake API server."""
 
     def __init__(
-        self, server: FakeApiServer, about: Registration, periods: NodePeriods, lease_s: int, deadline_s: float
+        self, server: FakeApiServer, about: NodeRegistration, periods: NodePeriods, lease_s: int, deadline_s: float
     ) -> None:
         self.server = server
         view = NodeView("n", "host", ("10.0.0.1",), {"cpu": 1000, "memory": 1, "pods": 1, "ephemeral-storage": 1})

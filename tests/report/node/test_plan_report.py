@@ -8,11 +8,11 @@ import pytest
 
 from pykubelet.base.api.core import Node, NodeCondition, NodeStatus, ObjectMeta
 from pykubelet.base.kit.values import replace
-from pykubelet.report.node.model import Registration
+from pykubelet.report.node.model import NodeRegistration
 from pykubelet.report.node.plan_report import LastReport, NodePatch, is_newer, next_report_at, plan_patch
 from pykubelet.report.node.render_status import render_annotations
 
-ABOUT = Registration("n", "host", {"kubernetes.io/os": "linux", "topology.kubernetes.io/zone": "z1"})
+ABOUT = NodeRegistration("n", "host", {"kubernetes.io/os": "linux", "topology.kubernetes.io/zone": "z1"})
 NOW = 1000.0
 READY = NodeStatus(conditions=(NodeCondition(type="Ready", status="True", lastHeartbeatTime="2026-01-01T00:00:00Z"),))
 LATER = NodeStatus(conditions=(NodeCondition(type="Ready", status="True", lastHeartbeatTime="2026-01-01T00:05:00Z"),))

@@ -11,7 +11,7 @@ from pykubelet.base.api.core import Node, NodeAddress, NodeStatus, NodeSystemInf
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
 from pykubelet.base.model.pressure import NodePressure
-from pykubelet.report.node.model import NodeInputs, Registration
+from pykubelet.report.node.model import NodeInputs, NodeRegistration
 from pykubelet.report.node.plan_registration import first_node, label_patch, without_stale
 from pykubelet.report.node.render_status import (
     condition_events,
@@ -26,7 +26,7 @@ from pykubelet.testing.kubeapi.fake_patch import strategic
 NOW, LATER = "2026-01-02T03:04:05Z", "2026-01-02T03:05:05Z"
 MIB = 1 << 20
 INFO = NodeSystemInfo(architecture="amd64", bootID="b1", kubeletVersion="v1.36.2", operatingSystem="linux")
-ABOUT = Registration("n", "host", {"kubernetes.io/hostname": "host"}, info=INFO)
+ABOUT = NodeRegistration("n", "host", {"kubernetes.io/hostname": "host"}, info=INFO)
 VIEW = NodeView(
     "n",
     "host",
@@ -39,7 +39,7 @@ INPUTS = NodeInputs(VIEW, READY, NodePressure())
 
 
 def render(
-    about: Registration = ABOUT, inputs: NodeInputs = INPUTS, before: NodeStatus | None = None, now: str = NOW
+    about: NodeRegistration = ABOUT, inputs: NodeInputs = INPUTS, before: NodeStatus | None = None, now: str = NOW
 ) -> NodeStatus:
     return render_status(about, inputs, before or NodeStatus(), now)
 

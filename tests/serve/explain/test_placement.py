@@ -13,7 +13,7 @@ from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.claims import ClaimDevice, Claims, ContainerClaim, PodClaims
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.machine import Cpu, Machine, NumaNode
+from pykubelet.base.model.machine import Cpu, MachineTopology, NumaNode
 from pykubelet.base.model.placement import (
     AssignedDevices,
     ContainerPlacement,
@@ -33,7 +33,7 @@ A, B = PodUID("a-uid"), PodUID("b-uid")
 NAMES = {A: "default/a", B: "shop/b"}
 
 
-def machine(nodes: int, per_node: int) -> Machine:
+def machine(nodes: int, per_node: int) -> MachineTopology:
     """Half of the CPUs are second threads, with ids above those of all first ones."""
     cores = nodes * per_node // 2
     cpus = tuple(
@@ -41,7 +41,7 @@ def machine(nodes: int, per_node: int) -> Machine:
         for thread in range(2)
         for core in range(cores)
     )
-    return Machine(cpus, tuple(NumaNode(node, 32 * GI) for node in range(nodes)))
+    return MachineTopology(cpus, tuple(NumaNode(node, 32 * GI) for node in range(nodes)))
 
 
 TWO_NODES = Placements(

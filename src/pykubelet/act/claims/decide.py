@@ -114,7 +114,7 @@ class ClaimStep(StrEnum):
     RELEASE = "release"  # none of its containers runs or will
 
 
-def due_step(uid: PodUID, entry: RosterPod | None, life: PodLifecycle | None, now: Known) -> ClaimStep:
+def due_step(uid: PodUID, entry: RosterPod | None, life: PodLifecycle | None, now: ClaimFacts) -> ClaimStep:
     """The step that is due for a pod. `entry`, `life`: None if the roster has no such pod, or it has no pod worker."""
     if life is not None and life.stage is not Stage.SYNCING:
         has_ended = life.is_stopped or life.stage in ENDED_STAGES
@@ -128,7 +128,7 @@ def due_step(uid: PodUID, entry: RosterPod | None, life: PodLifecycle | None, no
     return ClaimStep.PREPARE
 
 
-class Known(Value):
+class ClaimFacts(Value):
     """The facts about all pods. `sources_ready`: a pod that the roster lacks is not desired."""
 
     sources_ready: bool

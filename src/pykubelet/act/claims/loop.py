@@ -16,8 +16,8 @@ from functools import partial
 from msgspec import Struct
 
 from pykubelet.act.claims.decide import (
+    ClaimFacts,
     ClaimStep,
-    Known,
     container_claims,
     container_resources,
     due_step,
@@ -153,12 +153,12 @@ class ClaimsLoop:
         roster, lives = self._inputs.roster.get(), self._inputs.lifecycles.get().pods
         changed = {*changed_keys(self._pods, roster.pods), *changed_keys(self._lives, lives), *self._undecided}
         self._pods, self._lives = roster.pods, lives
-        known = Known(roster.sources_ready, self._inputs.observed.get())
+        known = ClaimFacts(roster.sources_ready, self._inputs.observed.get())
         touched = [uid for uid in changed if self._decide(uid, known, tasks)]
         if touched:
             self._publish(touched)
 
-    def _decide(self, uid: PodUID, known: Known, tasks: Supervisor) -> bool:
+    def _decide(self, uid: PodUID, known: ClaimFacts, tasks: Supervisor) -> bool:
         """Begin or end the work on one pod. Returns whether anything is to be published about it."""
         entry, work = self._pods.get(uid), self._work.get(uid)
         holds = uid in self._undecided or work is not None

@@ -41,7 +41,7 @@ class Admitted(Value):
     facts: tuple[Fact, ...]
 
 
-class Rejection(Value):
+class PlacementRejection(Value):
     """The pod is rejected: the reason and message of its status, and what to count."""
 
     reason: str
@@ -56,7 +56,7 @@ def initial_facts(topology: Topology) -> tuple[Fact, ...]:
     return tuple(_aligned(metric, scope) for metric in (ALIGNED, ALIGNED_FAILURE) for scope in Scope)
 
 
-def admit(topology: Topology, providers: Sequence[Provider], pod: Pod) -> Admitted | Rejection | Question:
+def admit(topology: Topology, providers: Sequence[Provider], pod: Pod) -> Admitted | PlacementRejection | Question:
     """Allocate the pod's resources. The caller must first release what the providers hold for pods that are not active.
 
     A question means that the decision depends on a device plugin. The caller gives the answer to the provider and admits again.
@@ -83,7 +83,7 @@ class _Run:
         self.facts = [Fact(REQUESTS)]
         self.question: Question | None = None
 
-    def admit(self) -> Rejection | None:
+    def admit(self) -> PlacementRejection | None:
         if self.topology.policy is Policy.NONE:
             return self._without_hints()
         return self._by_pod() if self.topology.scope is Scope.POD else self._by_container()
@@ -92,14 +92,14 @@ class _Run:
         yield from self.pod.spec.initContainers
         yield from self.pod.spec.containers
 
-    def _without_hints(self) -> Rejection | None:
+    def _without_hints(self) -> PlacementRejection | None:
         for container in self._containers():
             error = self._allocate(container, NO_HINT)
             if error is not None:
                 return self._reject(error)
         return None
 
-    def _by_container(self) -> Rejection | None:
+    def _by_container(self) -> PlacementRejection | None:
         for container in self._containers():
             decision = merge(self.topology, [provider.hints(self.pod, container) for provider in self.providers])
             if not decision.admit:
@@ -110,7 +110,7 @@ class _Run:
             self._count_aligned(ALIGNED)
         return None
 
-    def _by_pod(self) -> Rejection | None:
+    def _by_pod(self) -> PlacementRejection | None:
         decision = merge(self.topology, [provider.pod_hints(self.pod) for provider in self.providers])
         if not decision.admit:
             return self._reject_affinity()
@@ -137,9 +137,9 @@ class _Run:
         if self.topology.policy is Policy.SINGLE_NUMA_NODE:
             self.facts.append(_aligned(metric, self.topology.scope))
 
-    def _reject_affinity(self) -> Rejection:
+    def _reject_affinity(self) -> PlacementRejection:
         self._count_aligned(ALIGNED_FAILURE)
-        return Rejection(TOPOLOGY_AFFINITY, AFFINITY_MESSAGE, (*self.facts, Fact(ERRORS)))
+        return PlacementRejection(TOPOLOGY_AFFINITY, AFFINITY_MESSAGE, (*self.facts, Fact(ERRORS)))
 
-    def _reject(self, error: AllocationError, *more: Fact) -> Rejection:
-        return Rejection(error.reason, error.message(), (*self.facts, *more))
+    def _reject(self, error: AllocationError, *more: Fact) -> PlacementRejection:
+        return PlacementRejection(error.reason, error.message(), (*self.facts, *more))

@@ -18,11 +18,11 @@ CORRUPT = "checkpoint is corrupted"
 _GO_ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
 
 
-class CheckpointError(ValueError):
+class StateFileError(ValueError):
     """The text is not a state file; the message states why."""
 
 
-class PolicyDiffers(CheckpointError):
+class PolicyDiffers(StateFileError):
     """The file is of another policy than the configured one."""
 
 
@@ -42,30 +42,30 @@ def read_json(text: str) -> Mapping[str, Any]:
         document = json.loads(text)
     except json.JSONDecodeError as error:
         rest = "" if error.msg.startswith("Unterminated string") else text[error.pos :].strip()
-        raise CheckpointError(f"invalid JSON: {error}" if rest else "unexpected end of JSON input") from None
+        raise StateFileError(f"invalid JSON: {error}" if rest else "unexpected end of JSON input") from None
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"invalid JSON: {error}") from None
+        raise StateFileError(f"invalid JSON: {error}") from None
     return as_object(document, "the file")
 
 
 def as_object(value: Any, name: str) -> Mapping[str, Any]:
     """A JSON object. Raises CheckpointError for anything else."""
     if not isinstance(value, dict):
-        raise CheckpointError(f"json: {name} must be an object")
+        raise StateFileError(f"json: {name} must be an object")
     return value
 
 
 def as_list(value: Any, name: str) -> list[Any]:
     """A JSON array. Raises CheckpointError for anything else."""
     if not isinstance(value, list):
-        raise CheckpointError(f"json: {name} must be an array")
+        raise StateFileError(f"json: {name} must be an array")
     return value
 
 
 def as_text(value: Any, name: str) -> str:
     """A JSON string; null stands for the empty one. Raises CheckpointError for anything else."""
     if value is not None and not isinstance(value, str):
-        raise CheckpointError(f"json: {name} must be a string")
+        raise StateFileError(f"json: {name} must be a string")
     return value or ""
 
 
@@ -74,7 +74,7 @@ def as_number(value: Any, name: str, low: int = 0, high: int = 2**64 - 1) -> int
     if value is None:
         return 0
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise CheckpointError(f"json: {name} must be an integer from {low} to {high}")
+        raise StateFileError(f"json: {name} must be an integer from {low} to {high}")
     return value
 
 

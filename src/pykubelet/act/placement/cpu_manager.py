@@ -18,7 +18,7 @@ from pykubelet.act.placement.cpu_policy import (
     pod_count,
 )
 from pykubelet.act.placement.cpu_topology import cpus_in, mask_of
-from pykubelet.act.placement.provider import Allocation, AllocationError, Fact, StartError
+from pykubelet.act.placement.provider import Allocation, AllocationError, Fact, ManagerStartError
 from pykubelet.act.placement.subsets import subset_hints, subset_sums, subsets
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.cpuset import format_cpuset
@@ -80,20 +80,22 @@ class CpuState(Value):
 # start
 
 
-def start(policy: StaticPolicy, state: CpuState) -> CpuState | StartError:
+def start(policy: StaticPolicy, state: CpuState) -> CpuState | ManagerStartError:
     """The state to begin with: the restored one if it fits policy and machine, the initial one if nothing was restored."""
     every = cpus_in(policy.topology.all)
     if policy.options.strict_reservation:
         every -= policy.reserved
     if not state.default:
-        return StartError("default cpuset cannot be empty") if state.assignments else replace(state, default=every)
+        return (
+            ManagerStartError("default cpuset cannot be empty") if state.assignments else replace(state, default=every)
+        )
     problem = _reservation_problem(policy, state) or _overlap(state)
     if problem is not None:
-        return StartError(problem)
+        return ManagerStartError(problem)
     known = state.default | state.assigned()
     if known != every:
         what = f'"{format_cpuset(every)}" doesn\'t match with CPUs in state "{format_cpuset(known)}"'
-        return StartError(f"current set of available CPUs {what}")
+        return ManagerStartError(f"current set of available CPUs {what}")
     return state
 
 

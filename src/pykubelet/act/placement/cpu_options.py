@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 
 from pykubelet.act.placement.cpu_topology import CpuTopology
-from pykubelet.act.placement.provider import StartError
+from pykubelet.act.placement.provider import ManagerStartError
 from pykubelet.act.placement.topology_options import OptionStage, Policy
 from pykubelet.base.kit.booleans import parse_bool
 from pykubelet.base.kit.values import Value
@@ -51,20 +51,20 @@ class CpuOptions(Value):
     prefer_uncore_cache: bool = False
 
 
-def read_cpu_options(given: Mapping[str, str], gates: FeatureGates) -> CpuOptions | StartError:
+def read_cpu_options(given: Mapping[str, str], gates: FeatureGates) -> CpuOptions | ManagerStartError:
     """The options of `cpuManagerPolicyOptions`; the first that is wrong, by name, is the error."""
     on: dict[str, bool] = {}
     for name, text in sorted(given.items()):
         problem = _problem(name, gates)
         if problem is not None:
-            return StartError(problem)
+            return ManagerStartError(problem)
         try:
             on[name] = parse_bool(text)
         except ValueError as error:
-            return StartError(f"bad value for option {quoted(name)}: {error}")
+            return ManagerStartError(f"bad value for option {quoted(name)}: {error}")
     for one, other in CONFLICTS:
         if on.get(one) and on.get(other):
-            return StartError(f"static policy options {one} and {other} can not be used at the same time")
+            return ManagerStartError(f"static policy options {one} and {other} can not be used at the same time")
     return CpuOptions(
         full_pcpus_only=on.get(FULL_PCPUS_ONLY, False),
         distribute_across_numa=on.get(DISTRIBUTE_ACROSS_NUMA, False),
@@ -84,15 +84,15 @@ def _problem(name: str, gates: FeatureGates) -> str | None:
     return None
 
 
-def check_cpu_options(options: CpuOptions, topology: CpuTopology, topology_policy: str) -> StartError | None:
+def check_cpu_options(options: CpuOptions, topology: CpuTopology, topology_policy: str) -> ManagerStartError | None:
     """Why the options do not suit the machine or the topology manager's policy; None if they do."""
     if not options.align_by_socket:
         return None
     if topology_policy == Policy.SINGLE_NUMA_NODE:
         policies = f"{Policy.SINGLE_NUMA_NODE} policy is incompatible with CPUManager {ALIGN_BY_SOCKET} policy option"
-        return StartError(f"Topolgy manager {policies}")  # the reference's spelling
+        return ManagerStartError(f"Topolgy manager {policies}")  # the reference's spelling
     if len(topology.sockets) > len(topology.nodes):
-        return StartError(
+        return ManagerStartError(
             "Align by socket is not compatible with hardware where number of sockets are more than number of NUMA"
         )
     return None

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from pykubelet.act.placement.cpu_options import CpuOptions, check_cpu_options, read_cpu_options
 from pykubelet.act.placement.cpu_pick import NotEnough, pick_cpus
 from pykubelet.act.placement.cpu_topology import CpuTopology, cpus_in, mask_of, topology_of
-from pykubelet.act.placement.provider import StartError
+from pykubelet.act.placement.provider import ManagerStartError
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.api.quantity import milli_value, value
 from pykubelet.base.api.resources import is_pod_level
 from pykubelet.base.kit.cpuset import format_cpuset
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.machine import Machine
+from pykubelet.base.model.machine import MachineTopology
 from pykubelet.base.model.qos import QOSClass, qos_class
 from pykubelet.config.gates import FeatureGates
 
@@ -58,30 +58,36 @@ class CpuConfig(Value):
     topology_policy: str = "none"
 
 
-def read_policy(config: CpuConfig, machine: Machine, gates: FeatureGates) -> StaticPolicy | StartError | None:
+def read_policy(
+    config: CpuConfig, machine: MachineTopology, gates: FeatureGates
+) -> StaticPolicy | ManagerStartError | None:
     """The policy of the configuration; None for the policy `none`, under which no CPUs are managed."""
     if config.policy == NONE:
         if not config.options:
             return None
         shown = " ".join(f"{name}:{text}" for name, text in sorted(config.options.items()))
-        return StartError(f"new none policy error: None policy: received unsupported options=map[{shown}]")
+        return ManagerStartError(f"new none policy error: None policy: received unsupported options=map[{shown}]")
     if config.policy != STATIC:
-        return StartError(f'unknown policy: "{config.policy}"')
+        return ManagerStartError(f'unknown policy: "{config.policy}"')
     if config.reserved_milli is None:
-        return StartError("[cpumanager] unable to determine reserved CPU resources for static policy")
+        return ManagerStartError("[cpumanager] unable to determine reserved CPU resources for static policy")
     if config.reserved_milli <= 0:
-        return StartError(
+        return ManagerStartError(
             "[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero"
         )
     policy = _static_policy(config, config.reserved_milli, topology_of(machine), gates)
-    return StartError(f"new static policy error: {policy.text}") if isinstance(policy, StartError) else policy
+    return (
+        ManagerStartError(f"new static policy error: {policy.text}")
+        if isinstance(policy, ManagerStartError)
+        else policy
+    )
 
 
 def _static_policy(
     config: CpuConfig, reserved_milli: int, topology: CpuTopology, gates: FeatureGates
-) -> StaticPolicy | StartError:
+) -> StaticPolicy | ManagerStartError:
     options = read_cpu_options(config.options, gates)
-    if isinstance(options, StartError):
+    if isinstance(options, ManagerStartError):
         return options
     problem = check_cpu_options(options, topology, config.topology_policy)
     if problem is not None:
@@ -93,11 +99,11 @@ def _static_policy(
         reserved = frozenset() if isinstance(picked, NotEnough) else cpus_in(picked)
     if len(reserved) != count:
         what = f"(size of {format_cpuset(reserved)} did not equal {count})"
-        return StartError(f"[cpumanager] unable to reserve the required amount of CPUs {what}")
+        return ManagerStartError(f"[cpumanager] unable to reserve the required amount of CPUs {what}")
     unknown = sorted(reserved - cpus_in(topology.all))
     if unknown:
         what = f"the reserved physical CPUs from the reserved set: unknown CPU ID: {unknown[0]}"
-        return StartError(f"[cpumanager] unable to build {what}")
+        return ManagerStartError(f"[cpumanager] unable to build {what}")
     return StaticPolicy(topology, reserved, options)
 
 

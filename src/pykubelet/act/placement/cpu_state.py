@@ -13,8 +13,8 @@ from typing import Any
 
 from pykubelet.act.placement.checkpoint import (
     CORRUPT,
-    CheckpointError,
     PolicyDiffers,
+    StateFileError,
     as_number,
     as_object,
     as_text,
@@ -68,7 +68,7 @@ def decode(text: str, policy: str, containers: ContainerIds) -> CpuState:
     return CpuState(pool, {uid: _read_pod(uid, pod or {}) for uid, pod in (entries or {}).items()})
 
 
-def restore_error(error: CheckpointError, path: str) -> str:
+def restore_error(error: StateFileError, path: str) -> str:
     """Why the CPU manager cannot start with the file at `path`."""
     how = f"please drain this node and delete the CPU manager checkpoint file {quoted(path)} before restarting Kubelet"
     return f"could not restore state from checkpoint: {error}, {how}"
@@ -86,9 +86,9 @@ def _checked_entries(given: Mapping[str, Any], policy: str, default: str, contai
         if found in (0, *(checksum(_dump(struct, policy, default, pods)) for struct in (_STRUCT, f"{_STRUCT}V2"))):
             return pods
     if listed and not by_id:
-        raise CheckpointError(CORRUPT)
+        raise StateFileError(CORRUPT)
     if found not in (0, checksum(_dump_first(policy, default, listed))):
-        raise CheckpointError(CORRUPT)
+        raise StateFileError(CORRUPT)
     return _by_pod(listed or {}, containers)
 
 
@@ -98,7 +98,7 @@ def _by_pod(entries: Mapping[str, str], containers: ContainerIds) -> dict[str, d
     for container_id, cpus in entries.items():
         if container_id not in containers:
             what = f"containerID '{container_id}' not found in initial containers list"
-            raise CheckpointError(f"{FIRST_FORMAT}: {what}")
+            raise StateFileError(f"{FIRST_FORMAT}: {what}")
         uid, name = containers[container_id]
         pods.setdefault(uid, {})[name] = cpus
     return pods
@@ -122,7 +122,7 @@ def _cpus(text: str, problem: str) -> frozenset[int]:
     try:
         return parse_cpuset(text)
     except ValueError as error:
-        raise CheckpointError(f"{problem}: {error}") from None
+        raise StateFileError(f"{problem}: {error}") from None
 
 
 # The dump under the checksum

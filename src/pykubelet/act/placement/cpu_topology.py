@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.machine import Cpu, Machine
+from pykubelet.base.model.machine import Cpu, MachineTopology
 
 
 class CpuTopology(Value):
@@ -68,7 +68,7 @@ class CpuTopology(Value):
         return not cpus or any(cpus & mask == cpus for mask in self.caches.values())
 
 
-def topology_of(machine: Machine) -> CpuTopology:
+def topology_of(machine: MachineTopology) -> CpuTopology:
     """The topology of the machine's CPUs."""
     return CpuTopology(
         all=mask_of(cpu.id for cpu in machine.cpus),

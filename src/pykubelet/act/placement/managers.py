@@ -19,7 +19,7 @@ from pykubelet.act.placement.topology_options import Policy, Scope, Topology
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.machine import Machine
+from pykubelet.base.model.machine import MachineTopology
 from pykubelet.base.model.placement import (
     NO_CPUS,
     AssignedDevices,
@@ -34,7 +34,7 @@ from pykubelet.base.model.waits import Wait
 _UNALIGNED = Topology(Policy.NONE, Scope.CONTAINER, ())
 
 
-class AllocateCall(Protocol):
+class PluginCall(Protocol):
     """A call of a device plugin's `Allocate`: one resource of one container."""
 
     @property
@@ -69,7 +69,7 @@ class DeviceProvider(Provider, Protocol):
         """The provider that knows which devices the plugin prefers."""
 
     def unanswered(self, pod_uid: str) -> tuple[Any, ...]:
-        """The `AllocateCall`s that are still to be made for the pod, in the order of allocation."""
+        """The `PluginCall`s that are still to be made for the pod, in the order of allocation."""
 
     def with_response(self, pod_uid: str, call: Any, response: bytes) -> Self:
         """The provider after a plugin's `Allocate`."""
@@ -99,7 +99,7 @@ class Managers(Value):
     memory: MemoryManager = MemoryManager(MemoryPolicy.NONE, MemoryState())
     devices: DeviceProvider | None = None
     no_quota_gate: bool = True
-    machine: Machine | None = None
+    machine: MachineTopology | None = None
     is_new: bool = False
     is_memory_new: bool = False
 

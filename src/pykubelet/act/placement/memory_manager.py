@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 
-from pykubelet.act.placement.checkpoint import CheckpointError, PolicyDiffers
+from pykubelet.act.placement.checkpoint import PolicyDiffers, StateFileError
 from pykubelet.act.placement.memory_hints import (
     Reusable,
     Sizes,
@@ -30,7 +30,7 @@ from pykubelet.act.placement.memory_reserved import (
     unused_machine,
 )
 from pykubelet.act.placement.memory_state import Entries, MemoryState, MemoryTable, NodeMemory, decode
-from pykubelet.act.placement.provider import Allocation, AllocationError, Fact, StartError
+from pykubelet.act.placement.provider import Allocation, AllocationError, Fact, ManagerStartError
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.api.quantity import NANO, Amount, parse
 from pykubelet.base.api.resources import is_pod_level
@@ -208,30 +208,30 @@ def start_memory_manager(
     reservation: Mapping[str, Amount],
     reserved_memory: Sequence[MemoryReservation],
     file: tuple[str, str | None],
-) -> MemoryManager | StartError:
+) -> MemoryManager | ManagerStartError:
     """The manager of the configuration's policy on this machine.
 
     `reservation`: what Node Allocatable keeps back, by resource. `file`: the path of the state file, which errors name, and its
     text; None if there is no file.
     """
     if policy == "BestEffort":
-        return StartError('policy "BestEffort" is not available for platform "linux"')
+        return ManagerStartError('policy "BestEffort" is not available for platform "linux"')
     if policy not in list(MemoryPolicy):
-        return StartError(f'unknown policy: "{policy}"')
+        return ManagerStartError(f'unknown policy: "{policy}"')
     reserved: ReservedMemory = {}
     if policy == MemoryPolicy.STATIC:
         read = read_reserved_memory(nodes, reservation, reserved_memory)
-        if isinstance(read, StartError):
+        if isinstance(read, ManagerStartError):
             return read
         reserved = read
     path, text = file
     try:
         state = MemoryState() if text is None else decode(text, policy)
-    except CheckpointError as error:
+    except StateFileError as error:
         if policy == MemoryPolicy.NONE and not isinstance(error, PolicyDiffers):
             return MemoryManager(MemoryPolicy.NONE, MemoryState())  # it holds nothing, and is written anew
         what = f'delete the memory manager checkpoint file "{path}" before restarting Kubelet'
-        return StartError(f"could not restore state from checkpoint: {error}, please drain this node and {what}")
+        return ManagerStartError(f"could not restore state from checkpoint: {error}, please drain this node and {what}")
     if policy == MemoryPolicy.NONE:
         return MemoryManager(MemoryPolicy.NONE, state)
     unused = unused_machine(nodes, reserved)
@@ -239,7 +239,7 @@ def start_memory_manager(
         state = MemoryState(unused)
     problem = _state_problem(state, unused)
     if problem is not None:
-        return StartError(_PREFIX + problem)
+        return ManagerStartError(_PREFIX + problem)
     return MemoryManager(MemoryPolicy.STATIC, state, tuple(_allocatable(state.machine)))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pykubelet.act.placement.memory_state import MemoryTable, NodeMemory
-from pykubelet.act.placement.provider import StartError
+from pykubelet.act.placement.provider import ManagerStartError
 from pykubelet.base.api.huge_pages import HUGE_PAGES, page_resource
 from pykubelet.base.api.quantity import NANO, Amount, parse_text
 from pykubelet.base.model.machine import NumaNode
@@ -28,7 +28,7 @@ def is_memory_type(resource: str) -> bool:
 
 def read_reserved_memory(
     nodes: Sequence[NumaNode], reservation: Mapping[str, Amount], given: Sequence[MemoryReservation]
-) -> ReservedMemory | StartError:
+) -> ReservedMemory | ManagerStartError:
     """The configuration's `reservedMemory`, checked for policy `Static`.
 
     `reservation`: what Node Allocatable keeps back, by resource: systemReserved, kubeReserved and hard eviction. For each memory
@@ -39,7 +39,7 @@ def read_reserved_memory(
     for entry in given:
         if entry.numaNode not in reserved:
             what = f"references a NUMA node {entry.numaNode} that does not exist on this machine"
-            return StartError(f"the reserved memory configuration {what}")
+            return ManagerStartError(f"the reserved memory configuration {what}")
         for name, text in entry.limits.items():
             amount = parse_text(text)
             totals[name] = amount + totals.get(name, Amount(0))
@@ -50,23 +50,23 @@ def read_reserved_memory(
         for name, text in entry.limits.items():
             amount = parse_text(text)
             if amount.nano % NANO:
-                return StartError("could not covert a variable of type Quantity to int64")
+                return ManagerStartError("could not covert a variable of type Quantity to int64")
             if amount.nano < 0:
-                return StartError(
+                return ManagerStartError(
                     f'the reserved memory of type "{name}" on NUMA node {entry.numaNode} is negative: {text}'
                 )
             reserved[entry.numaNode][name] = amount.value()
     if not any(types.get(MEMORY, 0) for types in reserved.values()):
-        return StartError("[memorymanager] you should specify the system reserved memory")
+        return ManagerStartError("[memorymanager] you should specify the system reserved memory")
     return reserved
 
 
-def _sum_problem(totals: Mapping[str, Amount], reservation: Mapping[str, Amount]) -> StartError | None:
+def _sum_problem(totals: Mapping[str, Amount], reservation: Mapping[str, Amount]) -> ManagerStartError | None:
     for name in sorted({*totals, *filter(is_memory_type, reservation)}):
         total, wanted = totals.get(name, Amount(0)), reservation.get(name, Amount(0))
         if total.nano != wanted.nano:
             what = f'"{total}" of type "{name}" is not equal to the value "{wanted}"'
-            return StartError(f"the total amount {what} determined by Node Allocatable feature")
+            return ManagerStartError(f"the total amount {what} determined by Node Allocatable feature")
     return None
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from pykubelet.act.placement.checkpoint import (
     CORRUPT,
-    CheckpointError,
     PolicyDiffers,
+    StateFileError,
     as_list,
     as_number,
     as_object,
@@ -120,7 +120,7 @@ def decode(text: str, policy: str) -> MemoryState:
     found = as_number(member(given, "checksum"), "checksum")
     # Files of old versions have the checksum 0. Some versions took it over a struct with the version in its name.
     if found and found not in (checksum(_dump(document, _STRUCT)), checksum(_dump(document, f"{_STRUCT}V1"))):
-        raise CheckpointError(CORRUPT)
+        raise StateFileError(CORRUPT)
     if document["policyName"] != policy:
         text = f'configured policy "{policy}" differs from state checkpoint policy "{document["policyName"]}"'
         raise PolicyDiffers(f"[memorymanager] {text}")
@@ -162,7 +162,7 @@ def _normalize(given: Mapping[str, Any]) -> dict[str, Any]:
     nodes = _map_of(machine, "machineState", _node)
     for number in nodes or ():
         if not _NUMBER.fullmatch(number):
-            raise CheckpointError(f'json: machineState: "{number}" is not the id of a NUMA node')
+            raise StateFileError(f'json: machineState: "{number}" is not the id of a NUMA node')
     return {
         "policyName": as_text(member(given, "policyName"), "policyName"),
         "machineState": None if nodes is None else {str(int(number)): node for number, node in nodes.items()},

@@ -26,7 +26,7 @@ class Fact(Value):
     labels: tuple[tuple[str, str], ...] = ()
 
 
-class StartError(Value):
+class ManagerStartError(Value):
     """Why a manager cannot start with this configuration, machine or state file. The agent ends with this text."""
 
     text: str

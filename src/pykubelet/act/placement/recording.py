@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from pykubelet.act.placement.admission import Admitted, Rejection, admit
+from pykubelet.act.placement.admission import Admitted, PlacementRejection, admit
 from pykubelet.act.placement.cpu_manager import CpuManager, CpuState
 from pykubelet.act.placement.cpu_options import CpuOptions
 from pykubelet.act.placement.cpu_policy import StaticPolicy
@@ -30,7 +30,7 @@ from pykubelet.act.placement.topology_options import Topology
 from pykubelet.base.api import core
 from pykubelet.base.kit.cpuset import format_cpuset
 from pykubelet.base.kit.values import Value, field, replace
-from pykubelet.base.model.machine import Machine
+from pykubelet.base.model.machine import MachineTopology
 from pykubelet.base.model.placement import DeviceResource, MemoryBlock, group_by_nodes
 from pykubelet.base.model.steps import StepLog, WorkerStep
 
@@ -45,7 +45,7 @@ KEPT_DEVICES = 20_000
 Document = dict[str, Any]
 
 
-class RecordingError(ValueError):
+class PlacementRecordingError(ValueError):
     """The document is not a recording of this version. The text names the wrong field."""
 
 
@@ -128,7 +128,7 @@ class RecordedRules(Value):
     """The machine and the policies. `options` None: the CPU manager's policy is `none`."""
 
     topology: Topology
-    machine: Machine | None
+    machine: MachineTopology | None
     reserved: frozenset[int]
     options: CpuOptions | None
     memory_policy: MemoryPolicy
@@ -163,7 +163,7 @@ class RecordedResource(Value):
     prefers: bool
 
 
-class Given(Value):
+class GivenState(Value):
     """What is taken before a step, as far as it does not follow from the step before."""
 
     cpus: CpuState | None = None
@@ -172,11 +172,11 @@ class Given(Value):
     resources: Mapping[str, RecordedResource] | None = None
 
 
-class RecordedStep(Value):
+class RecordedPlacementStep(Value):
     """One step: monotonic seconds, the pod to admit or the UIDs of those that have gone, and the result."""
 
     at: float
-    given: Given
+    given: GivenState
     pod: core.Pod | None
     released: tuple[str, ...]
     result: Document
@@ -189,13 +189,13 @@ class PlacementRecording(Value):
     kind: str
     agent: str
     rules: RecordedRules
-    steps: tuple[RecordedStep, ...]
+    steps: tuple[RecordedPlacementStep, ...]
 
 
 class ReplayedPlacement(Value):
     """One replayed step: the result now, and one line for each difference from the recorded one."""
 
-    step: RecordedStep
+    step: RecordedPlacementStep
     result: Document
     differences: tuple[str, ...]
 
@@ -204,8 +204,8 @@ def record_placement(steps: Sequence[WorkerStep], agent: str) -> Document | None
     """The recording of these steps, as plain objects for JSON; None without steps. `agent`: the version of this agent."""
     if not steps:
         return None
-    recorded: list[RecordedStep] = []
-    before: Given | None = None
+    recorded: list[RecordedPlacementStep] = []
+    before: GivenState | None = None
     for one in steps:
         assert isinstance(one.state, Managers)
         assert isinstance(one.after, Managers)
@@ -213,7 +213,7 @@ def record_placement(steps: Sequence[WorkerStep], agent: str) -> Document | None
         pod = event.pod if isinstance(event, AdmitPod) else None
         uids = event.uids if isinstance(event, ReleasePods) else ()
         result = _result(one.after, pod, one.commands[0] if one.commands else None)
-        recorded.append(RecordedStep(one.at, _changed(before, now), pod, uids, _plain(result)))
+        recorded.append(RecordedPlacementStep(one.at, _changed(before, now), pod, uids, _plain(result)))
         before = _given(one.after)
     managers = steps[0].state
     assert isinstance(managers, Managers)
@@ -226,11 +226,11 @@ def record_placement(steps: Sequence[WorkerStep], agent: str) -> Document | None
 def parse_placement(head: Document) -> PlacementRecording:
     """The recording in a decoded JSON document. RecordingError names the wrong field."""
     if head.get("version") != VERSION:
-        raise RecordingError(f"version: {head.get('version')!r} is not supported, only {VERSION}")
+        raise PlacementRecordingError(f"version: {head.get('version')!r} is not supported, only {VERSION}")
     try:
         return msgspec.convert(head, PlacementRecording, str_keys=True)
     except msgspec.ValidationError as error:
-        raise RecordingError(str(error)) from error
+        raise PlacementRecordingError(str(error)) from error
 
 
 def replay_placement(recording: PlacementRecording) -> tuple[ReplayedPlacement, ...]:
@@ -259,7 +259,7 @@ def replay_placement(recording: PlacementRecording) -> tuple[ReplayedPlacement, 
 def _result(after: Managers, pod: core.Pod | None, outcome: Value | None) -> Document:
     """What came out of a step: the shared pool, and what the pod got or why it got nothing."""
     result: Document = {"shared": format_cpuset(after.cpu_state.default)}
-    if isinstance(outcome, Rejection):
+    if isinstance(outcome, PlacementRejection):
         result |= {"reason": outcome.reason, "message": outcome.message}
     elif isinstance(outcome, Question):
         result |= {"asks": f"{outcome.resource} for {outcome.container}", "choices": sorted(outcome.available)}
@@ -301,11 +301,11 @@ def _rules(managers: Managers) -> RecordedRules:
     )
 
 
-def _given(managers: Managers) -> Given:
+def _given(managers: Managers) -> GivenState:
     memory = managers.memory
     devices: object = managers.devices
     reusable = tuple((nodes, type_, size) for (nodes, type_), size in memory.reusable.items())
-    given = Given(
+    given = GivenState(
         cpus=managers.cpu_state,
         memory=RecordedMemory(memory.state, memory.reusable_pod, reusable),
     )
@@ -333,11 +333,11 @@ def _given(managers: Managers) -> Given:
     return replace(given, devices=own, resources=resources)
 
 
-def _changed(before: Given | None, now: Given) -> Given:
+def _changed(before: GivenState | None, now: GivenState) -> GivenState:
     """The parts of `now` that are not the same in `before`."""
     if before is None:
         return now
-    return Given(
+    return GivenState(
         *(part if (part := getattr(now, name)) != getattr(before, name) else None for name in now.__struct_fields__)
     )
 
@@ -354,7 +354,7 @@ def _managers(rules: RecordedRules) -> Managers:
     return Managers(rules.topology, cpus, memory, None, machine=rules.machine)
 
 
-def _with(managers: Managers, given: Given) -> Managers:
+def _with(managers: Managers, given: GivenState) -> Managers:
     cpus, memory = managers.cpus, managers.memory
     if cpus is not None and given.cpus is not None:
         cpus = replace(cpus, state=given.cpus)

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.act.placement import cpu_manager
-from pykubelet.act.placement.checkpoint import CheckpointError, PolicyDiffers
+from pykubelet.act.placement.checkpoint import PolicyDiffers, StateFileError
 from pykubelet.act.placement.cpu_manager import CpuManager, CpuState
 from pykubelet.act.placement.cpu_policy import NONE, CpuConfig, read_policy
 from pykubelet.act.placement.cpu_state import ContainerIds, decode, restore_error
 from pykubelet.act.placement.managers import DeviceProvider, Managers
 from pykubelet.act.placement.memory_manager import MemoryManager, MemoryPolicy, start_memory_manager
-from pykubelet.act.placement.provider import StartError
+from pykubelet.act.placement.provider import ManagerStartError
 from pykubelet.act.placement.topology_options import read_topology
 from pykubelet.base.api.quantity import NANO, Amount, Format
 from pykubelet.base.kit.values import Value, field
-from pykubelet.base.model.machine import Machine
+from pykubelet.base.model.machine import MachineTopology
 from pykubelet.config.settings import Settings
 
 CPU_PREFIX, MEMORY_PREFIX = "start cpu manager error: ", "start memory manager error: "
@@ -40,11 +40,11 @@ class StateTexts(Value):
 
 def start_managers(
     settings: Settings,
-    machine: Machine,
+    machine: MachineTopology,
     eviction_reserved: Mapping[str, int],
     texts: StateTexts,
     devices: DeviceProvider | None = None,
-) -> Managers | StartError:
+) -> Managers | ManagerStartError:
     """The managers of the configuration on this machine, with their state. `eviction_reserved`: what hard eviction keeps free, in bytes."""
     config = settings.config
     topology = read_topology(
@@ -54,13 +54,13 @@ def start_managers(
         machine.nodes,
         settings.gates,
     )
-    if isinstance(topology, StartError):
+    if isinstance(topology, ManagerStartError):
         return topology
     cpus = _cpu_manager(settings, machine, texts)
-    if isinstance(cpus, StartError):
+    if isinstance(cpus, ManagerStartError):
         return cpus
     memory = _memory_manager(settings, machine, eviction_reserved, texts)
-    if isinstance(memory, StartError):
+    if isinstance(memory, ManagerStartError):
         return memory
     return Managers(
         topology=topology,
@@ -74,23 +74,25 @@ def start_managers(
     )
 
 
-def _cpu_manager(settings: Settings, machine: Machine, texts: StateTexts) -> CpuManager | StartError | None:
+def _cpu_manager(
+    settings: Settings, machine: MachineTopology, texts: StateTexts
+) -> CpuManager | ManagerStartError | None:
     policy = read_policy(cpu_config(settings), machine, settings.gates)
-    if isinstance(policy, StartError):
+    if isinstance(policy, ManagerStartError):
         return policy
     name = settings.config.cpuManagerPolicy if policy is not None else NONE
     try:
         state = CpuState() if texts.cpu is None else decode(texts.cpu, name, texts.containers)
-    except CheckpointError as error:
+    except StateFileError as error:
         if policy is None and not isinstance(error, PolicyDiffers):
             return None  # it holds nothing, and is written anew
-        return StartError(CPU_PREFIX + restore_error(error, texts.cpu_path))
+        return ManagerStartError(CPU_PREFIX + restore_error(error, texts.cpu_path))
     if policy is None:
         return None
     started = cpu_manager.start(policy, state)
-    if isinstance(started, StartError):
+    if isinstance(started, ManagerStartError):
         how = f'please drain this node and delete the CPU manager checkpoint file "{texts.cpu_path}" before restarting Kubelet'
-        return StartError(f"{CPU_PREFIX}{started.text}, {how}")
+        return ManagerStartError(f"{CPU_PREFIX}{started.text}, {how}")
     return CpuManager(policy, started)
 
 
@@ -108,8 +110,8 @@ def cpu_config(settings: Settings) -> CpuConfig:
 
 
 def _memory_manager(
-    settings: Settings, machine: Machine, eviction_reserved: Mapping[str, int], texts: StateTexts
-) -> MemoryManager | StartError:
+    settings: Settings, machine: MachineTopology, eviction_reserved: Mapping[str, int], texts: StateTexts
+) -> MemoryManager | ManagerStartError:
     config, reserved = settings.config, settings.reserved
     kept = {name: Amount(size * NANO, Format.BINARY_SI) for name, size in eviction_reserved.items()}
     for listed in (reserved.kube, reserved.system):
@@ -117,10 +119,10 @@ def _memory_manager(
             kept[name] = kept[name] + amount if name in kept else amount
     given = (config.memoryManagerPolicy, machine.nodes, kept, config.reservedMemory)
     empty = start_memory_manager(*given, (texts.memory_path, None))
-    if isinstance(empty, StartError) or texts.memory is None:
+    if isinstance(empty, ManagerStartError) or texts.memory is None:
         return empty
     started = start_memory_manager(*given, (texts.memory_path, texts.memory))
-    if not isinstance(started, StartError):
+    if not isinstance(started, ManagerStartError):
         return started
     how = f'please drain this node and delete the memory manager checkpoint file "{texts.memory_path}" before restarting Kubelet'
-    return StartError(MEMORY_PREFIX + (started.text if how in started.text else f"{started.text}, {how}"))
+    return ManagerStartError(MEMORY_PREFIX + (started.text if how in started.text else f"{started.text}, {how}"))

@@ -32,7 +32,7 @@ _TABLE_BITS = 14
 _LANE = 64
 
 
-class Decision(Value):
+class PolicyDecision(Value):
     """The merged hint, and whether the policy admits it."""
 
     hint: TopologyHint
@@ -48,11 +48,11 @@ class _Resource(Value):
     any_preferred: bool
 
 
-def merge(topology: Topology, providers: Iterable[ResourceHints]) -> Decision:
+def merge(topology: Topology, providers: Iterable[ResourceHints]) -> PolicyDecision:
     """Merge the hints of all providers, in any order. Policy `none` ignores the hints and admits everything."""
     policy = topology.policy
     if policy is Policy.NONE:
-        return Decision(TopologyHint(None, False), True)
+        return PolicyDecision(TopologyHint(None, False), True)
     listed = _listed(providers)
     if policy is Policy.SINGLE_NUMA_NODE:
         listed = [tuple(hint for hint in hints if _is_single(hint)) for hints in listed]
@@ -68,7 +68,7 @@ def merge(topology: Topology, providers: Iterable[ResourceHints]) -> Decision:
         hint = TopologyHint(None, preferred)
     else:
         hint = TopologyHint(_nodes(best), preferred)
-    return Decision(hint, preferred or policy is Policy.BEST_EFFORT)
+    return PolicyDecision(hint, preferred or policy is Policy.BEST_EFFORT)
 
 
 def _listed(providers: Iterable[ResourceHints]) -> list[Sequence[TopologyHint]]:

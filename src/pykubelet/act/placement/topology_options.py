@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from pykubelet.act.placement.provider import StartError
+from pykubelet.act.placement.provider import ManagerStartError
 from pykubelet.base.kit.booleans import parse_bool
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.machine import NumaNode
@@ -80,25 +80,25 @@ def option_problem(name: str, gates: FeatureGates, stages: Mapping[str, OptionSt
     return None
 
 
-def read_options(given: Mapping[str, str], gates: FeatureGates) -> TopologyOptions | StartError:
+def read_options(given: Mapping[str, str], gates: FeatureGates) -> TopologyOptions | ManagerStartError:
     """The options of `topologyManagerPolicyOptions`; the first that is wrong is the error."""
     prefer_closest, max_nodes = False, DEFAULT_MAX_NODES
     for name, text in given.items():
         problem = option_problem(name, gates)
         if problem is not None:
-            return StartError(problem)
+            return ManagerStartError(problem)
         if name == PREFER_CLOSEST:
             try:
                 prefer_closest = parse_bool(text)
             except ValueError as error:
-                return StartError(f'bad value for option "{name}": {error}')
+                return ManagerStartError(f'bad value for option "{name}": {error}')
         else:
             try:
                 max_nodes = _parse_integer(text)
             except ValueError as error:
-                return StartError(f'unable to convert policy option to integer "{name}": {error}')
+                return ManagerStartError(f'unable to convert policy option to integer "{name}": {error}')
             if max_nodes < DEFAULT_MAX_NODES:
-                return StartError(f'the minimum value of "{name}" should not be less than {DEFAULT_MAX_NODES}')
+                return ManagerStartError(f'the minimum value of "{name}" should not be less than {DEFAULT_MAX_NODES}')
     return TopologyOptions(prefer_closest, max_nodes)
 
 
@@ -114,7 +114,7 @@ def _parse_integer(text: str) -> int:
 
 def read_topology(
     policy: str, scope: str, options: Mapping[str, str], nodes: Sequence[NumaNode], gates: FeatureGates
-) -> Topology | StartError:
+) -> Topology | ManagerStartError:
     """The settings of the configuration's fields `topologyManager*` on a machine with these NUMA nodes.
 
     With policy `none`, scope and options are ignored.
@@ -123,15 +123,15 @@ def read_topology(
     if policy == Policy.NONE:
         return Topology(Policy.NONE, Scope.CONTAINER, ids)
     read = read_options(options, gates)
-    if isinstance(read, StartError):
+    if isinstance(read, ManagerStartError):
         return read
     if read.prefer_closest and not all(other in node.distances for node in nodes for other in ids):
-        return StartError("cannot discover NUMA topology: error getting NUMA distances from cadvisor")
+        return ManagerStartError("cannot discover NUMA topology: error getting NUMA distances from cadvisor")
     if len(ids) > read.max_nodes:
-        return StartError(f"unsupported on machines with more than {read.max_nodes} NUMA Nodes")
+        return ManagerStartError(f"unsupported on machines with more than {read.max_nodes} NUMA Nodes")
     if policy not in list(Policy):
-        return StartError(f'unknown policy: "{policy}"')
+        return ManagerStartError(f'unknown policy: "{policy}"')
     if scope not in list(Scope):
-        return StartError(f'unknown scope: "{scope}"')
+        return ManagerStartError(f'unknown scope: "{scope}"')
     distances = {node.id: node.distances for node in nodes} if read.prefer_closest else {}
     return Topology(Policy(policy), Scope(scope), ids, distances)

@@ -100,7 +100,7 @@ class StartDelay(Value):
         return max(self.free_at, self.paused_until or 0.0)
 
 
-class Starts(Value):
+class PlannedStarts(Value):
     """The decision about the starts of a plan. `plan`: without the starts that wait; `wakes`: when those are to be decided again.
 
     `errors`: why containers wait in back-off, by name. `reports`: the containers whose back-off is to be reported by an Event.
@@ -158,7 +158,7 @@ class CrashBackOffs(Value):
             return own
         return max(self.whole_pod.free_at, own or 0.0)
 
-    def decide(self, plan: PodPlan, ref: PodRef, inputs: BackOffInputs, now: float) -> Starts:
+    def decide(self, plan: PodPlan, ref: PodRef, inputs: BackOffInputs, now: float) -> PlannedStarts:
         """Take the starts that wait out of a plan, and raise the back-off of the other restarts. Kills never wait."""
         back_offs, wakes, reports = self, list[float](), list[str]()
         errors, waiting, pending, reported = (
@@ -196,7 +196,7 @@ class CrashBackOffs(Value):
             )
             reported &= {c.id for c in inputs.view.containers} if inputs.view is not None else set()
         back_offs = replace(back_offs, pending=pending, reported=frozenset(reported))
-        return Starts(back_offs, plan, tuple(wakes), errors, tuple(reports))
+        return PlannedStarts(back_offs, plan, tuple(wakes), errors, tuple(reports))
 
     def _raised(self, delay: StartDelay, inputs: BackOffInputs, now: float) -> CrashEntry:
         assert delay.ended is not None

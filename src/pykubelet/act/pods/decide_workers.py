@@ -154,7 +154,7 @@ class ForgetPod(Value):
 Action = StartWorker | UpdateWorker | RequestKill | RequestEviction | SendView | RequestRead | ForgetPod
 
 
-class Decision(Value):
+class WorkerDecisions(Value):
     """The result of one pass. `shown`: changed lifecycles of pods without a worker; None removes the pod's lifecycle. `waiting`: what
     each desired pod without a worker waits for."""
 
@@ -169,7 +169,7 @@ def decide_workers(
     waiting: Mapping[PodUID, Wait],
     before: PodsSnapshot,
     now: PodsSnapshot,
-) -> Decision:
+) -> WorkerDecisions:
     """One pass over all pods. `shown`: the published lifecycles; `waiting`, `before`: that of the previous pass, and its snapshot.
 
     A pod that did not change costs only its part of the C loops in `base/kit/changes.py`.
@@ -184,7 +184,7 @@ def decide_workers(
         this.evict()
         this.send_views()
         this.forget_pods()
-    return Decision(tuple(this.actions), this.changed_lifecycles(shown), this.waiting(waiting))
+    return WorkerDecisions(tuple(this.actions), this.changed_lifecycles(shown), this.waiting(waiting))
 
 
 class _Pass(Generic[W]):

@@ -1,4 +1,4 @@
-"""Decides whether a pod cannot start because no more volumes can be attached to the node: reads and changes a `Work`. Pure.
+"""Decides whether a pod cannot start because no more volumes can be attached to the node: reads and changes a `VolumesStep`. Pure.
 
 When a pod has waited for its volumes for as long as a sync of the reference kubelet does, the VolumeAttachments of those
 that are not attached are read. If one of them reports that the node is at its limit, the node rejects the pod, so that it is
@@ -15,7 +15,7 @@ from pykubelet.act.volumes.csi.objects import driver_key
 from pykubelet.act.volumes.kind import RefusedPlan, ResolvedVolume
 from pykubelet.act.volumes.model import AttachmentsRead, PodVolumes, ReadAttachments
 from pykubelet.act.volumes.project import is_ready
-from pykubelet.act.volumes.work import Work, wants
+from pykubelet.act.volumes.work import VolumesStep, wants
 from pykubelet.base.api.storage import CSIDriver, VolumeAttachment
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.attachments import attachment_name
@@ -27,7 +27,7 @@ TIMED_OUT = "context deadline exceeded"
 _EXHAUSTED = 8
 
 
-def ask_for_attachments(work: Work, pod: PodVolumes) -> None:
+def ask_for_attachments(work: VolumesStep, pod: PodVolumes) -> None:
     """Have the VolumeAttachments read of those of the pod's volumes that may have met a limit."""
     drivers = _drivers(work, pod)
     if drivers:
@@ -40,7 +40,7 @@ def is_at_limit(attachment: VolumeAttachment) -> bool:
     return error is not None and error.errorCode == _EXHAUSTED
 
 
-def attachments_read(work: Work, event: AttachmentsRead) -> None:
+def attachments_read(work: VolumesStep, event: AttachmentsRead) -> None:
     """Note that the pod cannot start, if a limit is the reason and it still waits."""
     pod = work.pods.get(event.uid)
     if pod is None or not event.at_limit or not wants(pod) or is_ready(pod, work.view(event.uid)):
@@ -52,7 +52,7 @@ def attachments_read(work: Work, event: AttachmentsRead) -> None:
     work.touched.add(event.uid)
 
 
-def _drivers(work: Work, pod: PodVolumes) -> Mapping[str, str]:
+def _drivers(work: VolumesStep, pod: PodVolumes) -> Mapping[str, str]:
     """The CSI drivers of the pod's volumes that are not attached and whose limit may change, by the name of the attachment."""
     found: dict[str, str] = {}
     if pod.pod is None:

@@ -41,8 +41,8 @@ from pykubelet.act.volumes.model import (
     Moment,
     Noted,
     PodDirectory,
-    PodView,
     PodVolumes,
+    PodVolumesView,
     RecordEvent,
     Result,
     Resumed,
@@ -52,10 +52,10 @@ from pykubelet.act.volumes.model import (
     SetUpEnded,
     State,
     TearDownEnded,
-    TimerFired,
     VolumeExpanded,
     VolumeNeed,
     VolumePlanned,
+    VolumesTimerFired,
 )
 from pykubelet.act.volumes.needs import (
     affected,
@@ -66,7 +66,7 @@ from pykubelet.act.volumes.needs import (
     served,
 )
 from pykubelet.act.volumes.project import is_ready, project_pod
-from pykubelet.act.volumes.work import Work, is_due, next_failure, wants
+from pykubelet.act.volumes.work import VolumesStep, is_due, next_failure, wants
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
 from pykubelet.base.model.content import ContentKey
@@ -94,7 +94,7 @@ def step_all(state: State, events: Sequence[Event], now: Moment, paths: Paths) -
         state, events = replace(state, inputs=first.inputs), events[1:]
     if not events:
         return state, []
-    work = Work(state, now, paths)
+    work = VolumesStep(state, now, paths)
     for event in events:
         _take(work, event)
     decide_mounts.advance_due(work)
@@ -104,7 +104,7 @@ def step_all(state: State, events: Sequence[Event], now: Moment, paths: Paths) -
     return _end(work), work.commands
 
 
-def _take(work: Work, event: Event) -> None:
+def _take(work: VolumesStep, event: Event) -> None:
     """Take one event. Pods that it concerns are due then, or already decided about."""
     match event:
         case InputsChanged():
@@ -131,7 +131,7 @@ def _take(work: Work, event: Event) -> None:
         case ScanFailed():
             work.scan = next_failure(work.state.scan, event.error, work.now)
             work.scanning = False
-        case TimerFired():
+        case VolumesTimerFired():
             _timer_fired(work, event.scan)
         case AttachmentsRead():
             attachments_read(work, event)
@@ -146,7 +146,7 @@ def _take(work: Work, event: Event) -> None:
 
 
 def next_timer(state: State, now: Moment) -> float | None:
-    """When `TimerFired` is next due, in monotonic seconds after `now`; None when nothing waits for a time.
+    """When `VolumesTimerFired` is next due, in monotonic seconds after `now`; None when nothing waits for a time.
 
     A retry that is overdue is left out: it waits for something else, such as the end of running containers.
     """
@@ -172,7 +172,7 @@ def _concerns_devices(old: Inputs, new: Inputs) -> bool:
     return changed or old.roster.sources_ready != new.roster.sources_ready
 
 
-def _inputs_changed(work: Work, new: Inputs) -> None:
+def _inputs_changed(work: VolumesStep, new: Inputs) -> None:
     state = work.state
     changed = changed_pods(state, new)
     work.inputs = new
@@ -191,7 +191,9 @@ def _inputs_changed(work: Work, new: Inputs) -> None:
         work.touched_devices.update(work.devices)
 
 
-def _with_new_content(work: Work, affected_keys: Mapping[PodUID, Collection[ContentKey]]) -> dict[PodUID, list[str]]:
+def _with_new_content(
+    work: VolumesStep, affected_keys: Mapping[PodUID, Collection[ContentKey]]
+) -> dict[PodUID, list[str]]:
     """The volumes that are made from content that has changed, by pod. What further content they are made from is noted."""
     parts: dict[PodUID, list[str]] = {}
     for uid, changed in affected_keys.items():
@@ -203,7 +205,7 @@ def _with_new_content(work: Work, affected_keys: Mapping[PodUID, Collection[Cont
     return parts
 
 
-def _timer_fired(work: Work, scan: bool) -> None:
+def _timer_fired(work: VolumesStep, scan: bool) -> None:
     scan_due = work.scan is not None and is_due(work.scan, work.now)
     if (scan or scan_due) and not work.scanning:
         work.scanning = True
@@ -216,7 +218,7 @@ def _timer_fired(work: Work, scan: bool) -> None:
             work.look(uid, "retry", due)
 
 
-def _scanned(work: Work, event: Scanned) -> None:
+def _scanned(work: VolumesStep, event: Scanned) -> None:
     first = not work.reconstructed
     work.reconstructed, work.scan, work.scanning = True, None, False
     if first:
@@ -224,7 +226,7 @@ def _scanned(work: Work, event: Scanned) -> None:
     decide_mounts.found_on_disk(work, event.found, first=first)
 
 
-def _directory_made(work: Work, event: DirectoryMade) -> None:
+def _directory_made(work: VolumesStep, event: DirectoryMade) -> None:
     pod = work.pod_with_directory(event.uid, PodDirectory.MAKING)
     if event.result is Result.DONE:
         pod = replace(pod, directory=PodDirectory.MADE, directory_failure=None)
@@ -238,7 +240,7 @@ def _directory_made(work: Work, event: DirectoryMade) -> None:
     work.look(event.uid, "directory made")
 
 
-def _directory_removed(work: Work, event: DirectoryRemoved) -> None:
+def _directory_removed(work: VolumesStep, event: DirectoryRemoved) -> None:
     pod = work.pod_with_directory(event.uid, PodDirectory.REMOVING)
     if event.result is Result.DONE and not event.left:
         if pod.need is VolumeNeed.ORPHANED:
@@ -256,7 +258,7 @@ def _directory_removed(work: Work, event: DirectoryRemoved) -> None:
     work.look(event.uid, "directory removed", None)
 
 
-def _make_failures_due(work: Work, uid: PodUID) -> None:
+def _make_failures_due(work: VolumesStep, uid: PodUID) -> None:
     """Let the pod's volumes be tried again now, because a driver has come."""
     for key, state in work.pods[uid].volumes.items():
         if state.failure is not None and state.failure.retry_at is not None:
@@ -266,7 +268,7 @@ def _make_failures_due(work: Work, uid: PodUID) -> None:
 # The end of a step
 
 
-def _end(work: Work) -> State:
+def _end(work: VolumesStep) -> State:
     for name in work.touched_devices:
         for uid, key in work.index.of_device(name):
             work.change(uid, key)
@@ -295,7 +297,7 @@ def _end(work: Work) -> State:
     )
 
 
-def _views(work: Work, before: Mapping[PodUID, PodMounts]) -> Mapping[PodUID, PodMounts]:
+def _views(work: VolumesStep, before: Mapping[PodUID, PodMounts]) -> Mapping[PodUID, PodMounts]:
     """The published state of all pods; `before` itself if nothing has changed."""
     changed: dict[PodUID, PodMounts | None] = {}
     for uid in work.touched:
@@ -308,7 +310,7 @@ def _views(work: Work, before: Mapping[PodUID, PodMounts]) -> Mapping[PodUID, Po
     return {uid: view for uid, view in {**before, **changed}.items() if view is not None}
 
 
-def _at_limit(work: Work, before: Mapping[PodUID, AttachLimit]) -> Mapping[PodUID, AttachLimit]:
+def _at_limit(work: VolumesStep, before: Mapping[PodUID, AttachLimit]) -> Mapping[PodUID, AttachLimit]:
     """The pods that cannot start because of a limit of volumes; `before` itself if nothing has changed."""
     now = {uid: pod.at_limit for uid in work.touched if (pod := work.pods.get(uid)) and pod.at_limit is not None}
     if not now and before.keys().isdisjoint(work.touched):
@@ -317,7 +319,7 @@ def _at_limit(work: Work, before: Mapping[PodUID, AttachLimit]) -> Mapping[PodUI
     return before if now == before else now
 
 
-def _with_reminder(work: Work, uid: PodUID) -> PodVolumes | None:
+def _with_reminder(work: VolumesStep, uid: PodUID) -> PodVolumes | None:
     """Look for the reason if the pod has waited for long; return the pod with the time when that is done next."""
     pod = work.pods.get(uid)
     if pod is None:
@@ -337,7 +339,7 @@ def _with_reminder(work: Work, uid: PodUID) -> PodVolumes | None:
     return pod
 
 
-def _timed(work: Work) -> Mapping[PodUID, tuple[float, ...]]:
+def _timed(work: VolumesStep) -> Mapping[PodUID, tuple[float, ...]]:
     before = work.state.timed
     pods = ((uid, work.pods.get(uid)) for uid in work.touched)
     due = {uid: times for uid, pod in pods if pod is not None and (times := _times(pod, work.view(uid)))}
@@ -346,7 +348,7 @@ def _timed(work: Work) -> Mapping[PodUID, tuple[float, ...]]:
     return {uid: times for uid, times in before.items() if uid not in work.touched} | due
 
 
-def _times(pod: PodVolumes, view: PodView) -> tuple[float, ...]:
+def _times(pod: PodVolumes, view: PodVolumesView) -> tuple[float, ...]:
     """When the pod's retries, its repeated set-ups and the next look for the reason of its wait are due, in monotonic seconds."""
     of_directory = pod.directory_failure.retry_at if pod.directory_failure is not None else None
     of_pod = (time for time in (pod.remind_at, of_directory) if time is not None)

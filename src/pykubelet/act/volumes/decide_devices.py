@@ -1,4 +1,4 @@
-"""Decides when devices are staged and unstaged: reads and changes the `Work` of a step. Pure.
+"""Decides when devices are staged and unstaged: reads and changes the `VolumesStep` of a step. Pure.
 
 Rules:
  1. A device is staged for the first pod that needs it, before that pod's volume is set up. All pods share it.
@@ -25,7 +25,7 @@ from pykubelet.act.volumes.model import (
     StageDevice,
     UnstageDevice,
 )
-from pykubelet.act.volumes.work import Work, is_due, next_failure, wants
+from pykubelet.act.volumes.work import VolumesStep, is_due, next_failure, wants
 from pykubelet.base.api.storage import PersistentVolume
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import ContentKind, ObjectKey, Present
@@ -33,7 +33,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import EventObject, EventType, KubeEvent
 
 
-def found_on_disk(work: Work, found: tuple[FoundDevice, ...], pods: tuple[FoundPod, ...]) -> None:
+def found_on_disk(work: VolumesStep, found: tuple[FoundDevice, ...], pods: tuple[FoundPod, ...]) -> None:
     """Take over the devices that an earlier agent has left. Only the first scan counts: later the state knows better.
 
     A pod may have wanted such a device before the scan has ended.
@@ -50,7 +50,7 @@ def found_on_disk(work: Work, found: tuple[FoundDevice, ...], pods: tuple[FoundP
         work.touch_device(one.name)
 
 
-def staged(work: Work, event: DeviceStaged) -> None:
+def staged(work: VolumesStep, event: DeviceStaged) -> None:
     """Take the end of a staging. A failure is recorded at each pod that waits for the device."""
     device = _running(work, event.name, DevicePhase.STAGING)
     match event.result:
@@ -73,7 +73,7 @@ def staged(work: Work, event: DeviceStaged) -> None:
     work.free_device(event.name)
 
 
-def _record_at_volumes(work: Work, event: DeviceStaged) -> None:
+def _record_at_volumes(work: VolumesStep, event: DeviceStaged) -> None:
     """Record the failure at the PersistentVolumes behind the device."""
     users = {volume.name: pod.ref for pod, volume in work.users(event.name) if volume.is_claimed}
     for name, pod in sorted(users.items()):
@@ -86,7 +86,7 @@ def _record_at_volumes(work: Work, event: DeviceStaged) -> None:
         work.commands.append(RecordEvent(KubeEvent(EventType.WARNING, event.volume_reason, text, pod, about=about)))
 
 
-def unstaged(work: Work, event: DeviceUnstaged) -> None:
+def unstaged(work: VolumesStep, event: DeviceUnstaged) -> None:
     """Take the end of an unstaging."""
     device = _running(work, event.name, DevicePhase.UNSTAGING)
     if event.result is Result.DONE:
@@ -98,7 +98,7 @@ def unstaged(work: Work, event: DeviceUnstaged) -> None:
     work.free_device(event.name)
 
 
-def release(work: Work, name: str, uid: PodUID) -> None:
+def release(work: VolumesStep, name: str, uid: PodUID) -> None:
     """Note that the pod's volume with this device was torn down."""
     device = work.devices.get(name)
     if device is not None and uid in device.holders:
@@ -106,7 +106,7 @@ def release(work: Work, name: str, uid: PodUID) -> None:
     work.touch_device(name)
 
 
-def settle(work: Work) -> None:
+def settle(work: VolumesStep) -> None:
     """Decide about all devices that the step has touched."""
     for name in sorted(work.touched_devices):
         device = work.devices.get(name)
@@ -114,21 +114,21 @@ def settle(work: Work) -> None:
             _advance(work, device)
 
 
-def retry(work: Work) -> None:
+def retry(work: VolumesStep) -> None:
     """Decide about the devices whose operation has failed, because a time has come."""
     for name, device in work.devices.items():
         if device.failure is not None:
             work.touch_device(name)
 
 
-def retry_now(work: Work) -> None:
+def retry_now(work: VolumesStep) -> None:
     """Try the operations that have failed again without a delay, because a driver may have come."""
     for name, device in list(work.devices.items()):
         if device.failure is not None:
             work.devices[name] = replace(device, failure=replace(device.failure, retry_at=work.now.mono))
 
 
-def volumes_in_use(work: Work) -> tuple[str, ...] | None:
+def volumes_in_use(work: VolumesStep) -> tuple[str, ...] | None:
     """The unique names of attachable devices for the Node's status; None until the disk and the Node were read.
 
     It is not known of a device from the disk whether it is attachable: one that the Node lists as attached is.
@@ -145,14 +145,14 @@ def volumes_in_use(work: Work) -> tuple[str, ...] | None:
     )
 
 
-def _running(work: Work, name: str, phase: DevicePhase) -> DeviceState:
+def _running(work: VolumesStep, name: str, phase: DevicePhase) -> DeviceState:
     device = work.devices.get(name)
     if device is None or device.phase is not phase:
         raise RuntimeError(f"an operation ended that was not begun: device {name}, now {device}")
     return device
 
 
-def _advance(work: Work, device: DeviceState) -> None:
+def _advance(work: VolumesStep, device: DeviceState) -> None:
     name, users = device.found.name, work.users(device.found.name)
     if device.phase in (DevicePhase.STAGING, DevicePhase.UNSTAGING):
         return
@@ -174,14 +174,14 @@ def _advance(work: Work, device: DeviceState) -> None:
         work.devices[name] = replace(_begun(work, device, DevicePhase.STAGING), plan=plan, context=plan.context)
 
 
-def _give_up(work: Work, device: DeviceState) -> None:
+def _give_up(work: VolumesStep, device: DeviceState) -> None:
     if device.phase is DevicePhase.WANTED:
         del work.devices[device.found.name]
     else:
         _unstage(work, device, "no pod uses it")
 
 
-def _unstage(work: Work, device: DeviceState, cause: str) -> None:
+def _unstage(work: VolumesStep, device: DeviceState, cause: str) -> None:
     if work.reconstructed and work.inputs.roster.sources_ready and _is_due(work, device, DevicePhase.UNSTAGING):
         attached = work.inputs.node_volumes.attached.get(device.found.name, "")
         path = device.plan.device_path if device.plan is not None else attached
@@ -189,11 +189,11 @@ def _unstage(work: Work, device: DeviceState, cause: str) -> None:
         work.devices[device.found.name] = _begun(work, device, DevicePhase.UNSTAGING)
 
 
-def _is_due(work: Work, device: DeviceState, operation: DevicePhase) -> bool:
+def _is_due(work: VolumesStep, device: DeviceState, operation: DevicePhase) -> bool:
     """Whether the operation may begin. Only its own failure delays it."""
     return device.last is not operation or is_due(device.failure, work.now)
 
 
-def _begun(work: Work, device: DeviceState, operation: DevicePhase) -> DeviceState:
+def _begun(work: VolumesStep, device: DeviceState, operation: DevicePhase) -> DeviceState:
     failure = device.failure if device.last is operation else None
     return replace(device, phase=operation, since=work.now.wall, before=device.phase, last=operation, failure=failure)

@@ -1,4 +1,4 @@
-"""Decides when a pod's volume is expanded: reads and changes the `Work` of a step. Pure. `expansion.py` has the rules.
+"""Decides when a pod's volume is expanded: reads and changes the `VolumesStep` of a step. Pure. `expansion.py` has the rules.
 
 A volume that is set up is expanded by the same operation, before it counts as mounted. A mounted one is expanded by an operation
 of its own, when its PersistentVolume has grown: `Content` reads that again about once a minute. The same claim and volume are
@@ -21,7 +21,7 @@ from pykubelet.act.volumes.model import (
 )
 from pykubelet.act.volumes.registry import kind_named
 from pykubelet.act.volumes.users import is_directory_busy
-from pykubelet.act.volumes.work import Work, is_due, next_failure
+from pykubelet.act.volumes.work import VolumesStep, is_due, next_failure
 from pykubelet.base.api.core import Volume
 from pykubelet.base.api.quantity import canonical
 from pykubelet.base.kit.values import replace
@@ -31,7 +31,7 @@ from pykubelet.base.model.kube_events import warning
 
 
 def first_expansion(
-    work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState
+    work: VolumesStep, pod: PodVolumes, wanted: Volume, state: VolumeState
 ) -> tuple[VolumeState, Expansion | None]:
     """The volume that is about to be set up, with its size as far as it is known, and how it is expanded then; None: not at all."""
     resolved = _resolved(work, pod, wanted, state)
@@ -41,7 +41,7 @@ def first_expansion(
     return state, _expansion(pod, resolved, state.size)
 
 
-def expand_mounted(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState) -> VolumeState:
+def expand_mounted(work: VolumesStep, pod: PodVolumes, wanted: Volume, state: VolumeState) -> VolumeState:
     """Begin to expand a mounted volume if it has grown. Otherwise the state is returned, without a failure that no longer matters."""
     resolved = _resolved(work, pod, wanted, state)
     expansion = _expansion(pod, resolved, state.size) if resolved is not None else None
@@ -60,7 +60,7 @@ def expand_mounted(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeSta
     return replace(state, phase=MountPhase.EXPANDING, looked_at=version)
 
 
-def expanded(work: Work, event: VolumeExpanded) -> None:
+def expanded(work: VolumesStep, event: VolumeExpanded) -> None:
     """Take the end of the expansion of a mounted volume, which stays mounted in any case."""
     pod, volume = work.busy_volume(event.uid, event.key, (MountPhase.EXPANDING,))
     volume = replace(volume, phase=MountPhase.MOUNTED)
@@ -75,7 +75,7 @@ def expanded(work: Work, event: VolumeExpanded) -> None:
     work.look(event.uid, "expanded", (event.key,))
 
 
-def _resolved(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState) -> ResolvedVolume | None:
+def _resolved(work: VolumesStep, pod: PodVolumes, wanted: Volume, state: VolumeState) -> ResolvedVolume | None:
     """The persistent volume behind the pod's volume, if its kind can be expanded."""
     if pod.pod is None or not isinstance(state.plan, VolumePlan) or kind_named(state.plan.kind).expand is None:
         return None

@@ -1,4 +1,4 @@
-"""Decides about the volumes of one pod: reads and changes the `Work` of a step. Pure. `decide.py` has the rules."""
+"""Decides about the volumes of one pod: reads and changes the `VolumesStep` of a step. Pure. `decide.py` has the rules."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from pykubelet.act.volumes.needs import is_alive, is_running, is_same_pod, need_
 from pykubelet.act.volumes.registry import directory_of, is_heavy, kind_named, kind_of_persistent
 from pykubelet.act.volumes.selinux import MULTIPLE, short_mode
 from pykubelet.act.volumes.users import IN_USE, is_directory_busy, is_same_volume
-from pykubelet.act.volumes.work import MAX_RUNNING, Look, Work, as_left, identity, is_due, next_failure, wants
+from pykubelet.act.volumes.work import MAX_RUNNING, PodLook, VolumesStep, as_left, identity, is_due, next_failure, wants
 from pykubelet.base.api.core import Volume
 from pykubelet.base.kit.values import replace
 from pykubelet.base.kit.work import WORK
@@ -46,7 +46,7 @@ from pykubelet.base.model.needs import volume_uses
 from pykubelet.base.model.roster import pod_ref
 
 
-def advance_due(work: Work) -> None:
+def advance_due(work: VolumesStep) -> None:
     """Decide about all pods that are due, and about those that become due by that."""
     while work.due:
         uid = next(iter(work.due))
@@ -54,7 +54,7 @@ def advance_due(work: Work) -> None:
             _advance(work, uid, work.due.pop(uid))
 
 
-def _advance(work: Work, uid: PodUID, look: Look) -> None:
+def _advance(work: VolumesStep, uid: PodUID, look: PodLook) -> None:
     """Bring one pod closer to its need."""
     need = need_of(uid, work.inputs)
     known = work.pods.get(uid)
@@ -83,7 +83,7 @@ def _advance(work: Work, uid: PodUID, look: Look) -> None:
         _wake_waiting(work, uid)
 
 
-def _look_at(work: Work, uid: PodUID, look: Look) -> None:
+def _look_at(work: VolumesStep, uid: PodUID, look: PodLook) -> None:
     """Look at the pod's volumes, as many as one step may, and at its directory."""
     pod, need = work.pods[uid], work.pods[uid].need
     if need is VolumeNeed.KEPT:
@@ -102,7 +102,7 @@ def _look_at(work: Work, uid: PodUID, look: Look) -> None:
     (work.unfinished.add if todo.keys and not waits else work.unfinished.discard)(uid)
 
 
-def found_on_disk(work: Work, found: tuple[FoundPod, ...], *, first: bool) -> None:
+def found_on_disk(work: VolumesStep, found: tuple[FoundPod, ...], *, first: bool) -> None:
     """Take over the pods and volumes that a scan has found. `first`: it is the first scan since the start."""
     for one in found:
         pod = work.pods.get(one.uid)
@@ -117,7 +117,7 @@ def found_on_disk(work: Work, found: tuple[FoundPod, ...], *, first: bool) -> No
             work.look(uid, "the disk was read", None)
 
 
-def set_up_ended(work: Work, event: SetUpEnded) -> None:
+def set_up_ended(work: VolumesStep, event: SetUpEnded) -> None:
     """Take the end of a set-up or refresh."""
     pod, volume = work.busy_volume(event.uid, event.key, (MountPhase.SETTING_UP, MountPhase.REFRESHING))
     refreshing, is_late = volume.phase is MountPhase.REFRESHING, volume.is_late
@@ -144,7 +144,7 @@ def set_up_ended(work: Work, event: SetUpEnded) -> None:
     work.look(event.uid, "set up", _with_same_directory(work, event.uid, event.key), afresh=is_late)
 
 
-def tear_down_ended(work: Work, event: TearDownEnded) -> None:
+def tear_down_ended(work: VolumesStep, event: TearDownEnded) -> None:
     """Take the end of a tear-down."""
     pod, volume = work.busy_volume(event.uid, event.key, (MountPhase.TEARING_DOWN,))
     keys = _with_same_directory(work, event.uid, event.key)
@@ -160,13 +160,13 @@ def tear_down_ended(work: Work, event: TearDownEnded) -> None:
     work.look(event.uid, "torn down", keys)
 
 
-def _with_same_directory(work: Work, uid: PodUID, key: str) -> tuple[str, ...]:
+def _with_same_directory(work: VolumesStep, uid: PodUID, key: str) -> tuple[str, ...]:
     """The volume, and the pod's other volumes with its directory, which may have waited for the end of an operation on it."""
     same = work.index.of_directory(work.pods[uid].volumes[key])
     return key, *(other for owner, other in same if owner == uid and other != key)
 
 
-def use_devices(work: Work) -> None:
+def use_devices(work: VolumesStep) -> None:
     """Set up the volumes whose device is staged and idle, and tear down those that waited for an operation on it."""
     for name in sorted(work.freed_devices):
         for uid, key in work.index.of_device(name):
@@ -185,7 +185,7 @@ def _phase_after(result: Result, volume: VolumeState) -> MountPhase:
     return MountPhase.FAILED if result is Result.FAILED and not volume.is_left else MountPhase.UNCERTAIN
 
 
-def _wake_waiting(work: Work, uid: PodUID) -> None:
+def _wake_waiting(work: VolumesStep, uid: PodUID) -> None:
     """Try the pods again that were refused a volume because the pod `uid` had it, if that holds no more."""
     for other, key in list(work.index.waiting):
         pod = work.pods[other]
@@ -201,7 +201,7 @@ def _wake_waiting(work: Work, uid: PodUID) -> None:
 # Set-up
 
 
-def _provide(work: Work, uid: PodUID, todo: Pass) -> Pass:
+def _provide(work: VolumesStep, uid: PodUID, todo: Pass) -> Pass:
     """Look at volumes that the pod needs, and return what is left to look at."""
     pod = work.pods[uid]
     if pod.directory is PodDirectory.REMOVING or pod.pod is None:
@@ -227,7 +227,7 @@ def _provide(work: Work, uid: PodUID, todo: Pass) -> Pass:
     return replace(todo, keys=todo.keys[done:])
 
 
-def _drop_found(work: Work, uid: PodUID, key: str) -> None:
+def _drop_found(work: VolumesStep, uid: PodUID, key: str) -> None:
     """Forget a volume that was only known from the disk, because it is now known to be the pod's volume `key`."""
     pod = work.pods[uid]
     known = pod.volumes[key]
@@ -240,7 +240,7 @@ def _drop_found(work: Work, uid: PodUID, key: str) -> None:
         work.put(uid, key, as_left(known))
 
 
-def planned(work: Work, event: VolumePlanned) -> None:
+def planned(work: VolumesStep, event: VolumePlanned) -> None:
     """Take a plan that was made in a thread. It counts even if something that it depends on has changed meanwhile: then it is made
     again after it was carried out."""
     pod = work.pods.get(event.uid)
@@ -259,7 +259,7 @@ def planned(work: Work, event: VolumePlanned) -> None:
 
 
 def _provide_volume(
-    work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState, cause: str, afresh: bool
+    work: VolumesStep, pod: PodVolumes, wanted: Volume, state: VolumeState, cause: str, afresh: bool
 ) -> VolumeState:
     assert pod.pod is not None
     if state.phase in BUSY or state.planning is not None:
@@ -283,7 +283,9 @@ def _provide_volume(
     return _use_plan(work, pod, wanted, state, work.plan(pod.pod, wanted), cause)
 
 
-def _use_plan(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState, plan: Plan, cause: str) -> VolumeState:
+def _use_plan(
+    work: VolumesStep, pod: PodVolumes, wanted: Volume, state: VolumeState, plan: Plan, cause: str
+) -> VolumeState:
     if state.phase is MountPhase.MOUNTED:
         return _refresh_volume(work, pod, wanted, state, plan)
     match plan:
@@ -301,7 +303,7 @@ def _waits_for_change(state: VolumeState) -> bool:
     return state.failure is not None and state.failure.retry_at is None
 
 
-def _count_context(work: Work, pod: PodVolumes, wanted: Volume, outcome: ContextOutcome) -> None:
+def _count_context(work: VolumesStep, pod: PodVolumes, wanted: Volume, outcome: ContextOutcome) -> None:
     """Count a decision about the SELinux context of a persistent volume."""
     assert pod.pod is not None
     resolved = resolve(pod.pod, wanted, work.inputs.content)
@@ -314,7 +316,7 @@ def _count_context(work: Work, pod: PodVolumes, wanted: Volume, outcome: Context
     work.commands.append(CountContext(outcome, plugin, short_mode(spec.accessModes)))
 
 
-def _planned(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState, plan: VolumePlan) -> VolumeState:
+def _planned(work: VolumesStep, pod: PodVolumes, wanted: Volume, state: VolumeState, plan: VolumePlan) -> VolumeState:
     """The state of a volume that can be set up. Its device is wanted."""
     work.touch_device(state.device)
     if plan.device is not None and plan.device.context and not isinstance(state.plan, VolumePlan):
@@ -334,7 +336,7 @@ def _planned(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState, pl
 
 
 def _begin_set_up(
-    work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState, plan: VolumePlan, cause: str
+    work: VolumesStep, pod: PodVolumes, wanted: Volume, state: VolumeState, plan: VolumePlan, cause: str
 ) -> VolumeState:
     """Begin to set the volume up, unless it has to wait for an operation, its device, or another pod."""
     if is_directory_busy(pod, wanted.name, state):
@@ -358,7 +360,7 @@ def _begin_set_up(
     return replace(state, phase=MountPhase.SETTING_UP, before=state.phase)
 
 
-def _is_in_use(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState) -> bool:
+def _is_in_use(work: VolumesStep, pod: PodVolumes, wanted: Volume, state: VolumeState) -> bool:
     """Whether another pod may have the persistent volume mounted, or runs and had it when the agent was started."""
     assert pod.pod is not None
     claim = claim_of(pod.pod, wanted)
@@ -366,7 +368,7 @@ def _is_in_use(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState) 
     return _is_used_by_other(work, pod.uid, state) or any(is_running(one.uid, work.inputs) for one in others)
 
 
-def _is_used_by_other(work: Work, uid: PodUID, volume: VolumeState) -> bool:
+def _is_used_by_other(work: VolumesStep, uid: PodUID, volume: VolumeState) -> bool:
     """Whether another pod may have the persistent volume `volume` mounted."""
     places = (place for place in work.index.of_directory(volume) if place[0] != uid)
     others = (work.pods[owner].volumes[key] for owner, key in places)
@@ -382,7 +384,7 @@ def _is_refreshed(state: VolumeState) -> bool:
     return isinstance(state.plan, VolumePlan) and state.plan.is_refreshed
 
 
-def _refresh_volume(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState, plan: Plan) -> VolumeState:
+def _refresh_volume(work: VolumesStep, pod: PodVolumes, wanted: Volume, state: VolumeState, plan: Plan) -> VolumeState:
     """Set a mounted volume up again if its kind asks for that. A refused plan leaves the volume mounted as it is (rule 6)."""
     match plan:
         case RefusedPlan(until=until) if until or not _is_refreshed(state):
@@ -401,7 +403,9 @@ def _refresh_volume(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeSt
     return state
 
 
-def _refused(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState, plan: RefusedPlan) -> VolumeFailure:
+def _refused(
+    work: VolumesStep, pod: PodVolumes, wanted: Volume, state: VolumeState, plan: RefusedPlan
+) -> VolumeFailure:
     """The failure of a refused volume. Repeated refusals with the same error record one Event."""
     if state.failure is not None and state.failure.error == plan.error and state.failure.retry_at is None:
         return state.failure
@@ -417,7 +421,7 @@ def _refused(work: Work, pod: PodVolumes, wanted: Volume, state: VolumeState, pl
 # Tear-down
 
 
-def _give_up(work: Work, uid: PodUID, todo: Pass) -> Pass:
+def _give_up(work: VolumesStep, uid: PodUID, todo: Pass) -> Pass:
     """Look at volumes that the pod does not need any more, and return what is left to look at. Nothing while containers run."""
     if is_running(uid, work.inputs):
         return Pass()
@@ -441,7 +445,7 @@ def _give_up(work: Work, uid: PodUID, todo: Pass) -> Pass:
     return replace(todo, keys=todo.keys[done:])
 
 
-def _give_up_volume(work: Work, pod: PodVolumes, key: str, state: VolumeState, cause: str) -> None:
+def _give_up_volume(work: VolumesStep, pod: PodVolumes, key: str, state: VolumeState, cause: str) -> None:
     if state.phase is MountPhase.NEW or not _needs_tear_down(pod, key, state):
         work.touch_device(state.device)
         work.put(pod.uid, key, None)
@@ -451,7 +455,7 @@ def _give_up_volume(work: Work, pod: PodVolumes, key: str, state: VolumeState, c
         work.put(pod.uid, key, replace(state, phase=MountPhase.TEARING_DOWN, mounted=None, since=since))
 
 
-def _abandoned(work: Work, pod: PodVolumes, key: str, state: VolumeState) -> VolumeState:
+def _abandoned(work: VolumesStep, pod: PodVolumes, key: str, state: VolumeState) -> VolumeState:
     """The volume with its running set-up abandoned, which may take long if the volume has many files."""
     if state.phase is not MountPhase.SETTING_UP or state.is_abandoned:
         return state
@@ -459,7 +463,7 @@ def _abandoned(work: Work, pod: PodVolumes, key: str, state: VolumeState) -> Vol
     return replace(state, is_abandoned=True)
 
 
-def _may_tear_down(work: Work, pod: PodVolumes, key: str, state: VolumeState) -> bool:
+def _may_tear_down(work: VolumesStep, pod: PodVolumes, key: str, state: VolumeState) -> bool:
     """Whether no other operation runs on the volume's directory or device, and no back-off delays the tear-down."""
     if not is_due(state.failure, work.now) or is_directory_busy(pod, key, state):
         return False

@@ -38,7 +38,7 @@ log = Log("act.volumes")
 CONFLICTS = 5
 
 
-class Claims(Protocol):
+class ClaimRequests(Protocol):
     """The requests about PersistentVolumeClaims. Both raise ApiError."""
 
     async def get(self, namespace: str, name: str) -> PersistentVolumeClaim:
@@ -86,7 +86,7 @@ def _path(namespace: str, name: str) -> str:
 class Expander:
     """Expands volumes. `node`: the node's name, for Events. Without `claims` the node has no API server and expands nothing."""
 
-    def __init__(self, claims: Claims | None, node: str, clock: Clock, events: Post[KubeEvent]) -> None:
+    def __init__(self, claims: ClaimRequests | None, node: str, clock: Clock, events: Post[KubeEvent]) -> None:
         self._claims = claims
         self._node = node
         self._clock = clock
@@ -116,7 +116,7 @@ class Expander:
         raise VolumesError(f"the claim {'/'.join(expansion.claim)} is changed too often")
 
     async def _begin(
-        self, claims: Claims, claim: PersistentVolumeClaim, decided: Expand
+        self, claims: ClaimRequests, claim: PersistentVolumeClaim, decided: Expand
     ) -> PersistentVolumeClaim | None:
         """The claim that reports the expansion as begun; None if it has changed meanwhile."""
         if not decided.is_recovery or decided.is_already or resize_state(claim) == IN_PROGRESS:
@@ -130,7 +130,7 @@ class Expander:
 
     async def _grow(
         self,
-        claims: Claims,
+        claims: ClaimRequests,
         claim: PersistentVolumeClaim,
         decided: Expand,
         expansion: Expansion,
@@ -156,7 +156,7 @@ class Expander:
         return decided.size
 
     async def _report_failure(
-        self, claims: Claims, claim: PersistentVolumeClaim, decided: Expand, error: ExpandError
+        self, claims: ClaimRequests, claim: PersistentVolumeClaim, decided: Expand, error: ExpandError
     ) -> None:
         """Set the condition of the claim. If that fails too, the next try reports it."""
         try:

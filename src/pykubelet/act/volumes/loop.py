@@ -25,7 +25,7 @@ from pykubelet.act.volumes.model import (
     SetUpEnded,
     State,
     TearDownEnded,
-    TimerFired,
+    VolumesTimerFired,
 )
 from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
 from pykubelet.base.kit.clock import Clock
@@ -131,7 +131,7 @@ class Volumes:
 
     async def _scan_again(self) -> None:
         while True:
-            self._mailbox.post(TimerFired(scan=True))
+            self._mailbox.post(VolumesTimerFired(scan=True))
             await asyncio.sleep(SCAN_PERIOD_S)
 
     async def _run_steps(self, executor: Executor) -> None:
@@ -151,7 +151,7 @@ class Volumes:
             batch.insert(0, InputsChanged(inputs))
         if self._timer_at is not None and now.mono >= self._timer_at:
             self._timer_at = None
-            batch.append(TimerFired())
+            batch.append(VolumesTimerFired())
         before = self._state
         for event in batch:
             _log_change(event, before)
@@ -176,7 +176,7 @@ class Volumes:
 
     def _on_timer(self) -> None:
         self._timer_at = None
-        self._mailbox.post(TimerFired())
+        self._mailbox.post(VolumesTimerFired())
 
 
 def _count_change(event: Event, before: State, now: Moment) -> None:

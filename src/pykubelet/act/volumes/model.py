@@ -228,7 +228,7 @@ class VolumeView(Value):
     is_mounting: bool
 
 
-class PodView(Value):
+class PodVolumesView(Value):
     """What is published of a pod's volumes, with the numbers of those for which `is_ready` and `is_mounting` hold.
 
     `times`: those of the volumes that have any.
@@ -301,7 +301,7 @@ class State(Value):
     scan: VolumeFailure | None = None
     scanning: bool = False
     timed: Mapping[PodUID, tuple[float, ...]] = field(default_factory=dict)
-    views: Mapping[PodUID, PodView] = field(default_factory=dict)
+    views: Mapping[PodUID, PodVolumesView] = field(default_factory=dict)
     users: Users = Users()
     unfinished: frozenset[PodUID] = frozenset()
 
@@ -434,7 +434,7 @@ class ScanFailed(Value):
     error: str
 
 
-class TimerFired(Value):
+class VolumesTimerFired(Value):
     """A time returned by `next_timer` has come. `scan`: the periodic scan of the disk is due."""
 
     scan: bool = False
@@ -464,7 +464,7 @@ Event = (
     | DirectoryRemoved
     | Scanned
     | ScanFailed
-    | TimerFired
+    | VolumesTimerFired
     | Resumed
     | Noted
 )

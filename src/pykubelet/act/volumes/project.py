@@ -12,8 +12,8 @@ from pykubelet.act.volumes.model import (
     DeviceState,
     MountPhase,
     PodDirectory,
-    PodView,
     PodVolumes,
+    PodVolumesView,
     VolumeFailure,
     VolumeNeed,
     VolumeState,
@@ -37,14 +37,17 @@ def missing_volumes(pod: PodVolumes) -> Iterator[str]:
 
 
 def view_pod(
-    before: PodView, pod: PodVolumes, changed: Iterable[str] | None, devices: Mapping[str, DeviceState] = NO_DEVICES
-) -> PodView:
+    before: PodVolumesView,
+    pod: PodVolumes,
+    changed: Iterable[str] | None,
+    devices: Mapping[str, DeviceState] = NO_DEVICES,
+) -> PodVolumesView:
     """The view of the pod. `before`: that of an earlier state. `changed`: the volumes that may have changed since; None: all.
 
     `devices`: by unique name.
     """
     if changed is None:
-        before, changed = PodView(), pod.volumes
+        before, changed = PodVolumesView(), pod.volumes
     volumes, times = dict(before.volumes), dict(before.times)
     ready, mounting = before.ready, before.mounting
     for key in changed:
@@ -60,7 +63,7 @@ def view_pod(
         volumes[key] = new
         if new.times:
             times[key] = new.times
-    return PodView(volumes, times, ready, mounting)
+    return PodVolumesView(volumes, times, ready, mounting)
 
 
 def _is(view: VolumeView | None, flag: str) -> bool:
@@ -80,12 +83,12 @@ def _view_volume(pod: PodVolumes, key: str, state: VolumeState, device: DeviceSt
     )
 
 
-def is_ready(pod: PodVolumes, view: PodView) -> bool:
+def is_ready(pod: PodVolumes, view: PodVolumesView) -> bool:
     """Whether all volumes are mounted, and the pod's directory is neither being removed nor impossible to make."""
     return _has_directory(pod) and view.ready == len(pod.used)
 
 
-def is_mounting(pod: PodVolumes, view: PodView) -> bool:
+def is_mounting(pod: PodVolumes, view: PodVolumesView) -> bool:
     """Whether the sandbox may be made before all volumes are mounted.
 
     True if every missing volume only waits for a requested token, or is being set up and does not hold the sandbox
@@ -110,7 +113,7 @@ def _is_mounting(volume: VolumeState) -> bool:
             return False
 
 
-def project_pod(pod: PodVolumes, view: PodView, now_wall: float) -> PodMounts | None:
+def project_pod(pod: PodVolumes, view: PodVolumesView, now_wall: float) -> PodMounts | None:
     """The published state of the pod's volumes; None for a pod that has given up all of them."""
     gives_up = pod.need is VolumeNeed.RELEASED or pod.need is VolumeNeed.ORPHANED
     if gives_up and not pod.volumes:

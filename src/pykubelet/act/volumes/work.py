@@ -32,8 +32,8 @@ from pykubelet.act.volumes.model import (
     Moment,
     MountPhase,
     PodDirectory,
-    PodView,
     PodVolumes,
+    PodVolumesView,
     RecordEvent,
     State,
     VolumeFailure,
@@ -84,20 +84,20 @@ MAX_RUNNING = 64
 MAX_NAMED = 50
 
 
-class Look(Value):
+class PodLook(Value):
     """A pod to be decided about. `keys`: the volumes that may have to be changed; None: all. Others as in `Pass`."""
 
     cause: str
     keys: tuple[str, ...] | None = ()
     afresh: bool = False
 
-    def joined(self, other: Look) -> Look:
+    def joined(self, other: PodLook) -> PodLook:
         """Both in one."""
         keys = None if self.keys is None or other.keys is None else (*self.keys, *other.keys)
-        return Look(self.cause, keys, self.afresh or other.afresh)
+        return PodLook(self.cause, keys, self.afresh or other.afresh)
 
 
-class Work:
+class VolumesStep:
     """One step. `touched`, `touched_devices`: the pods and devices that may have changed. `freed_devices`: those on which, or on
     a volume with which, an operation has ended. `due`: the pods to be decided about. `plans_left`, `looks_left`: how many volumes
     the step may still plan and look at. `unfinished`: as in `State`.
@@ -116,7 +116,7 @@ class Work:
         self.touched: set[PodUID] = set()
         self.touched_devices: set[str] = set()
         self.freed_devices: set[str] = set()
-        self.due: dict[PodUID, Look] = {}
+        self.due: dict[PodUID, PodLook] = {}
         self.plans_left = PLANS_AT_ONCE
         self.looks_left = LOOKS_AT_ONCE
         self.unfinished = set(state.unfinished)
@@ -127,13 +127,13 @@ class Work:
         self._drafts: dict[PodUID, _Draft] = {}
         self._changed: dict[PodUID, set[str]] = {}
         self._remade: set[PodUID] = set()
-        self._views: dict[PodUID, PodView] = {}
+        self._views: dict[PodUID, PodVolumesView] = {}
 
     # Pods
 
     def look(self, uid: PodUID, cause: str, keys: Iterable[str] | None = (), *, afresh: bool = False) -> None:
         """Note that the pod is to be decided about. `keys`: the volumes that are to be looked at; None: all."""
-        wanted = Look(cause, None if keys is None else tuple(keys), afresh)
+        wanted = PodLook(cause, None if keys is None else tuple(keys), afresh)
         before = self.due.get(uid)
         self.due[uid] = wanted if before is None else before.joined(wanted)
 
@@ -188,19 +188,19 @@ class Work:
         self._changed.setdefault(uid, set()).add(key)
         self.touched.add(uid)
 
-    def view(self, uid: PodUID) -> PodView:
+    def view(self, uid: PodUID) -> PodVolumesView:
         """What is published of the pod, as it is now."""
         before = self._views.get(uid) or self.state.views.get(uid)
         changed = self._changed.pop(uid, set())
         if uid in self._remade or before is None:
             self._remade.discard(uid)
-            before = view_pod(PodView(), self.pods[uid], None, self.devices)
+            before = view_pod(PodVolumesView(), self.pods[uid], None, self.devices)
         elif changed:
             before = view_pod(before, self.pods[uid], changed, self.devices)
         self._views[uid] = before
         return before
 
-    def views(self) -> Mapping[PodUID, PodView]:
+    def views(self) -> Mapping[PodUID, PodVolumesView]:
         """What is published of all pods."""
         every = {**self.state.views, **self._views}
         return {uid: view for uid, view in every.items() if uid in self.pods}

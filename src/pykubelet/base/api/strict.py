@@ -36,7 +36,7 @@ def _inner(hint: Any) -> type[msgspec.Struct] | None:
     return None
 
 
-class Unknown(NamedTuple):
+class UnknownMember(NamedTuple):
     """A member that a struct does not have. `path`: such as `spec.containers[0].imagez`; `kind`: the struct; `name`: of the member."""
 
     path: str
@@ -54,17 +54,17 @@ class Unknown(NamedTuple):
         return _fields_of(self.kind).keys()
 
 
-def unknown_fields(kind: type[msgspec.Struct], value: object, path: str = "") -> list[Unknown]:
+def unknown_fields(kind: type[msgspec.Struct], value: object, path: str = "") -> list[UnknownMember]:
     """The members of `value` that `kind` does not have, in document order."""
     if not isinstance(value, dict):
         return []
     fields = _fields_of(kind)
-    found: list[Unknown] = []
+    found: list[UnknownMember] = []
     for name, item in value.items():
         at = f"{path}.{name}" if path else str(name)
         if name not in fields:
             if name not in _DROPPED:
-                found.append(Unknown(at, kind, name))
+                found.append(UnknownMember(at, kind, name))
             continue
         inner = fields[name]
         if inner is None:

@@ -33,7 +33,7 @@ class NumaNode(Value):
     distances: Mapping[int, int] = field(default_factory=dict)
 
 
-class Machine(Value):
+class MachineTopology(Value):
     """All CPUs by ascending id, and all NUMA nodes by ascending id. Ids may have gaps."""
 
     cpus: tuple[Cpu, ...]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pykubelet.base.kit.cpuset import format_cpuset
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.machine import Machine
+from pykubelet.base.model.machine import MachineTopology
 from pykubelet.base.model.roster import Rejection
 from pykubelet.base.model.waits import Wait
 
@@ -146,7 +146,7 @@ class Placements(Value):
     """
 
     pods: Mapping[PodUID, PodPlacement] = field(default_factory=dict)
-    machine: Machine | None = None
+    machine: MachineTopology | None = None
     reserved: frozenset[int] = NO_CPUS
     shared: frozenset[int] | None = None
     allocatable_cpus: frozenset[int] = NO_CPUS

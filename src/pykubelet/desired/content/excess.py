@@ -21,7 +21,7 @@ MAX_KEYS, MANY, REQUESTS_OF_MANY = 2000, 100, 4
 TOO_MANY = f"not read, because the pod refers to more than {MAX_KEYS} objects and tokens"
 
 
-class Excess:
+class ExcessKeys:
     """The keys of pods that refer to many."""
 
     def __init__(self, most: int = MAX_KEYS) -> None:

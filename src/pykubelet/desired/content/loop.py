@@ -37,7 +37,7 @@ from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.desired.content.bundles import TrustBundles
-from pykubelet.desired.content.excess import MANY, TOO_MANY, Excess
+from pykubelet.desired.content.excess import MANY, TOO_MANY, ExcessKeys
 from pykubelet.desired.content.model import Answered, ContentSettings, Event, Lapsed, ServicesListed
 from pykubelet.desired.content.objects import ObjectKeeper
 from pykubelet.desired.content.services import keep_services
@@ -87,7 +87,7 @@ class ContentLoop:
         self._users: Counter[ContentKey] = Counter()
         self._objects: dict[ObjectKey, tuple[ObjectKeeper, asyncio.Task[None]]] = {}
         self._to_start: dict[ContentKey, None] = {}
-        self._excess = Excess()
+        self._excess = ExcessKeys()
         self._tokens: dict[TokenKey, tuple[TokenKeeper, asyncio.Task[None]]] = {}
         self._lingering: dict[ObjectKey, asyncio.TimerHandle] = {}
         self._services_wanted = False

@@ -28,7 +28,7 @@ log = Log("content")
 FILE_DEADLINE_S = 10.0
 
 
-class ManifestContent:
+class StandaloneContent:
     """Keeps `Content`. `run` never returns. `path`: the file. `needs`: what a pod refers to, as far as it is known."""
 
     def __init__(

@@ -15,7 +15,7 @@ from pykubelet.base.api import codec, core
 from pykubelet.base.api.defaults import default_pod
 from pykubelet.base.api.document import DocumentError
 from pykubelet.base.api.documents import read_document
-from pykubelet.base.api.strict import Unknown, huge_numbers, unknown_fields, without_unknown
+from pykubelet.base.api.strict import UnknownMember, huge_numbers, unknown_fields, without_unknown
 from pykubelet.base.api.texts import unusable_text
 from pykubelet.base.api.validation import validate_pod
 from pykubelet.base.api.warnings import pod_warnings
@@ -180,7 +180,7 @@ def _decode_list(
 def _decode_item(manifest: dict[str, object], origin: Origin, rules: ManifestRules, prefix: str) -> Decoded:
     """One pod or object, or its problems, and the remarks about it."""
     kind = KINDS.get(str(manifest.get("kind")))
-    unknown: list[Unknown] = []
+    unknown: list[UnknownMember] = []
     uid = ""
     try:
         struct = core.Pod if kind is None else kind.type
@@ -199,7 +199,7 @@ def _decode_item(manifest: dict[str, object], origin: Origin, rules: ManifestRul
     return (*found, *_remarks(unknown, origin, prefix, uid))
 
 
-def _remarks(unknown: Sequence[Unknown], origin: Origin, prefix: str = "", uid: str = "") -> list[Remark]:
+def _remarks(unknown: Sequence[UnknownMember], origin: Origin, prefix: str = "", uid: str = "") -> list[Remark]:
     return [unknown_field(origin.shown, prefix + one.path, one.near, one.known, uid) for one in unknown[:MAX_PROBLEMS]]
 
 

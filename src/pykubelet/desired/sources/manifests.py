@@ -43,7 +43,7 @@ DISK_DEADLINE_S = 10.0
 READ_AT_ONCE = 1 << 20
 
 
-class ManifestContent(Value):
+class ReadManifest(Value):
     """The content of a file when it was last read. `key`: equal while the file has not changed."""
 
     key: tuple[int, int, int, int]
@@ -96,7 +96,7 @@ class _Look(Value):
     """
 
     path: str
-    known: Mapping[str, ManifestContent]
+    known: Mapping[str, ReadManifest]
     young: Set[str]
     closed: Set[str]
     settle: bool
@@ -158,7 +158,7 @@ class Manifests:
         self._flight = flight
         self._clock = clock
         self._renames: dict[str, _Rename] = {}
-        self._known: dict[str, ManifestContent] = {}
+        self._known: dict[str, ReadManifest] = {}
         self._young: set[str] = set()
         self._removed: Set[str] = frozenset()
         self._gone: set[str] = set()  # names that are gone by an event
@@ -248,7 +248,7 @@ class Manifests:
         before = self._known.get(self._path)
         is_incomplete = look.may_be_incomplete(self._path, stat)
         if before is not None and not look.is_to_be_read(self._path, stat):
-            content: ManifestContent | None = before
+            content: ReadManifest | None = before
         else:
             content = await self._read(self._path, stat, None)
         if content is None:
@@ -306,12 +306,12 @@ class Manifests:
             remarks=tuple(remark for content in known.values() for remark in content.remarks),
         )
 
-    def _renamed(self, present: Iterable[str]) -> dict[str, ManifestContent]:
+    def _renamed(self, present: Iterable[str]) -> dict[str, ReadManifest]:
         """The contents of files that were renamed and are not there again."""
         away = self._renames.keys() - set(present)
         return {path: self._known[path] for name in away if (path := os.path.join(self._path, name)) in self._known}
 
-    def _unexplained(self, present: Set[str], settle: bool) -> dict[str, ManifestContent]:
+    def _unexplained(self, present: Set[str], settle: bool) -> dict[str, ReadManifest]:
         """The contents of files that are missing, but for which there was no event yet. Notes until when they count."""
         now, names = self._clock.monotonic(), {os.path.basename(path): path for path in self._known}
         self._gone &= names.keys() - present
@@ -320,21 +320,21 @@ class Manifests:
         self._missing = {name: at for name, at in until.items() if now < at}
         return {names[name]: self._known[names[name]] for name in self._missing}
 
-    async def _read(self, path: str, stat: FileStat, found: bytes | HostError | None) -> ManifestContent | None:
+    async def _read(self, path: str, stat: FileStat, found: bytes | HostError | None) -> ReadManifest | None:
         """The content of a regular file; None if it has vanished meanwhile. `found`: its bytes, if they are read already."""
         key, origin = _key(stat), file_origin(path)
         if stat.size > MAX_BYTES:
-            return ManifestContent(key, (), (too_large(origin),))
+            return ReadManifest(key, (), (too_large(origin),))
         data = found if found is not None else await self.on_disk(lambda: _bytes_of(path))
         if isinstance(data, HostError):
             if data.is_not_found:
                 return None
             wrong = too_large(origin) if data.is_too_large else problem(origin, "", str(data))
-            return ManifestContent(_UNREAD, (), (wrong,))
+            return ReadManifest(_UNREAD, (), (wrong,))
         if reason := self._rules.refused(path, data):
-            return ManifestContent(_UNREAD, (), (problem(origin, "", reason),))
+            return ReadManifest(_UNREAD, (), (problem(origin, "", reason),))
         result = await read_manifest(data, origin, self._rules, self._flight)
-        return ManifestContent(
+        return ReadManifest(
             key,
             tuple(item for item in result if isinstance(item, Pod)),
             tuple(item for item in result if isinstance(item, ManifestProblem)),

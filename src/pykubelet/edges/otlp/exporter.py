@@ -19,7 +19,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.metrics import Counter
 from pykubelet.base.kit.tracing import FinishedSpan
 from pykubelet.base.kit.values import Value
-from pykubelet.config.trace_target import Target
+from pykubelet.config.trace_target import TraceTarget
 from pykubelet.edges.otlp import otlp_pb2 as pb
 from pykubelet.edges.otlp.encode import encode_spans
 from pykubelet.net.grpc.channel import Channel, tcp_dial, unix_dial
@@ -61,7 +61,7 @@ class SpanExporter:
     """Exports the spans that are posted to it. Create it inside the running event loop."""
 
     def __init__(
-        self, target: Target, resource: Mapping[str, str], version: str, times: ExportTimes | None = None
+        self, target: TraceTarget, resource: Mapping[str, str], version: str, times: ExportTimes | None = None
     ) -> None:
         self._times = times or ExportTimes()
         self._target = target

@@ -34,7 +34,7 @@ DEVICE_LIMITS = Http2Limits(
 R = TypeVar("R", bound=PluginMessage)
 
 
-class Registration(Value):
+class DevicePluginRegistration(Value):
     """What a plugin registers with. `endpoint`: the name of its socket beside the agent's."""
 
     version: str
@@ -49,13 +49,13 @@ class PluginOptions(Value):
     prefers: bool = False
 
 
-def read_registration(data: bytes) -> Registration:
+def read_registration(data: bytes) -> DevicePluginRegistration:
     """The request of `Register`. Raises RpcError."""
     try:
         request = pb.RegisterRequest.FromString(data)
     except DecodeError as error:
         raise RpcError(Code.INTERNAL, f"grpc: error unmarshalling request: {error}") from None
-    return Registration(request.version, request.endpoint, request.resource_name)
+    return DevicePluginRegistration(request.version, request.endpoint, request.resource_name)
 
 
 def registered() -> bytes:

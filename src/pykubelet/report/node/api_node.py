@@ -26,7 +26,7 @@ from pykubelet.base.model.node import ApiNode, NodeWanted
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.listwatch import Listed, WatchPeriods, follow
-from pykubelet.report.node.model import Registration
+from pykubelet.report.node.model import NodeRegistration
 from pykubelet.report.node.plan_report import is_newer
 from pykubelet.report.node.pod_cidr import PodCidr
 from pykubelet.report.node.render_status import api_node
@@ -52,7 +52,7 @@ class NodeCopy:
 
     def __init__(
         self,
-        about: Registration,
+        about: NodeRegistration,
         clients: ReporterClients,
         cell: CellWriter[ApiNode],
         events: Post[KubeEvent],

@@ -17,7 +17,7 @@ PROVIDED_NODE_IP = "alpha.kubernetes.io/provided-node-ip"
 UNINITIALIZED = Taint(key="node.cloudprovider.kubernetes.io/uninitialized", value="true", effect="NoSchedule")
 
 
-class Registration(Value):
+class NodeRegistration(Value):
     """The facts of the node's registration, which do not change while the agent runs.
 
     `labels`: the node's own and the given ones. `node_ips`: of `--node-ip`. `info`: without the runtime's version. `features`:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pykubelet.base.api.core import Node, NodeSpec, NodeStatus, ObjectMeta
 from pykubelet.base.kit.values import replace
-from pykubelet.report.node.model import UNINITIALIZED, Registration
+from pykubelet.report.node.model import UNINITIALIZED, NodeRegistration
 from pykubelet.report.node.render_status import is_extended, render_annotations
 
 RECONCILED_LABELS = (
@@ -34,7 +34,7 @@ RECONCILED_LABELS = (
 ALWAYS_OURS = ("kubernetes.io/os", "kubernetes.io/arch")
 
 
-def first_node(about: Registration, status: NodeStatus) -> Node:
+def first_node(about: NodeRegistration, status: NodeStatus) -> Node:
     """The Node to create."""
     taints = about.taints
     if about.external_cloud and UNINITIALIZED not in taints:
@@ -48,7 +48,7 @@ def first_node(about: Registration, status: NodeStatus) -> Node:
     )
 
 
-def label_patch(about: Registration, node: Node, *, first: bool) -> dict[str, Any]:
+def label_patch(about: NodeRegistration, node: Node, *, first: bool) -> dict[str, Any]:
     """The label changes of an existing Node; None removes a label.
 
     `first`: this agent registers the node, and has not patched that Node yet.
@@ -62,7 +62,7 @@ def label_patch(about: Registration, node: Node, *, first: bool) -> dict[str, An
     return patch
 
 
-def without_stale(about: Registration, status: NodeStatus, own: Container[str]) -> NodeStatus:
+def without_stale(about: NodeRegistration, status: NodeStatus, own: Container[str]) -> NodeStatus:
     """The status with 0 for extended resources without a plugin (`reset_extended`), and without huge page sizes that the kernel
     no longer has. `own`: the resources of this machine."""
     amounts = [

@@ -15,7 +15,7 @@ from typing import Any
 from pykubelet.base.api.core import Node, NodeStatus
 from pykubelet.base.api.versions import compare_versions
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.report.node.model import Registration
+from pykubelet.report.node.model import NodeRegistration
 from pykubelet.report.node.plan_registration import label_patch, without_stale
 from pykubelet.report.node.render_status import render_annotations, same_but_heartbeats, status_patch
 
@@ -52,7 +52,7 @@ class NodePatch(Value):
 
 
 def plan_patch(
-    about: Registration, node: Node, rendered: NodeStatus, capacity: Mapping[str, int], last: LastReport, now: float
+    about: NodeRegistration, node: Node, rendered: NodeStatus, capacity: Mapping[str, int], last: LastReport, now: float
 ) -> NodePatch | None:
     """The patch that is due now; None: none is. `rendered`: the status of this node. `capacity`: the machine's resources."""
     is_first = node.metadata.uid != last.uid

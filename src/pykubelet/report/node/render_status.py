@@ -42,7 +42,7 @@ from pykubelet.report.node.model import (
     OBJECT_TTL,
     PROVIDED_NODE_IP,
     NodeInputs,
-    Registration,
+    NodeRegistration,
 )
 
 MAX_NAMES_PER_IMAGE = 5
@@ -76,7 +76,7 @@ _EVENTS = {
 }
 
 
-def render_status(about: Registration, inputs: NodeInputs, before: NodeStatus, now: str) -> NodeStatus:
+def render_status(about: NodeRegistration, inputs: NodeInputs, before: NodeStatus, now: str) -> NodeStatus:
     """The status of the node. `before`: the API server's copy. `now`: the time of the conditions."""
     view, runtime = inputs.view, inputs.runtime
     not_theirs = {*view.capacity, *(() if about.local_storage else ("ephemeral-storage",))}
@@ -99,7 +99,7 @@ def render_status(about: Registration, inputs: NodeInputs, before: NodeStatus, n
     )
 
 
-def render_annotations(about: Registration, before: Mapping[str, str]) -> dict[str, str]:
+def render_annotations(about: NodeRegistration, before: Mapping[str, str]) -> dict[str, str]:
     """The annotations, with the agent's own set to their required values."""
     found = {key: text for key, text in before.items() if key not in (CONTROLLER_ATTACH, PROVIDED_NODE_IP)}
     if about.controller_attach:
@@ -224,7 +224,9 @@ def _without_heartbeats(status: NodeStatus) -> NodeStatus:
     return replace(status, conditions=tuple(conditions[kind] for kind in sorted(conditions)))
 
 
-def _addresses(about: Registration, ips: tuple[str, ...], before: tuple[NodeAddress, ...]) -> tuple[NodeAddress, ...]:
+def _addresses(
+    about: NodeRegistration, ips: tuple[str, ...], before: tuple[NodeAddress, ...]
+) -> tuple[NodeAddress, ...]:
     hostname = NodeAddress(type="Hostname", address=about.hostname)
     if about.external_cloud:
         if before:
@@ -250,7 +252,7 @@ def _images(found: Iterable[ContainerImage], at_most: int) -> tuple[ContainerIma
     return tuple(images if at_most < 0 else images[:at_most])
 
 
-def _node_info(about: Registration, runtime: RuntimeReady, before: NodeSystemInfo | None) -> NodeSystemInfo:
+def _node_info(about: NodeRegistration, runtime: RuntimeReady, before: NodeSystemInfo | None) -> NodeSystemInfo:
     version = f"{runtime.name}://{_runtime_version(runtime.version)}" if runtime.name else ""
     if not version and before is not None:
         version = before.containerRuntimeVersion

@@ -43,7 +43,7 @@ from pykubelet.edges.kubeapi.client import PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.report.node.api_node import NODES, NodeCopy, ReporterClients
 from pykubelet.report.node.metrics import NodeStartTimer
-from pykubelet.report.node.model import NodeInputs, NodePeriods, Registration
+from pykubelet.report.node.model import NodeInputs, NodePeriods, NodeRegistration
 from pykubelet.report.node.plan_registration import first_node
 from pykubelet.report.node.plan_report import LastReport, next_report_at, plan_patch
 from pykubelet.report.node.pod_cidr import CidrRuntime, PodCidr
@@ -83,7 +83,7 @@ class NodeReporter:
 
     def __init__(
         self,
-        about: Registration,
+        about: NodeRegistration,
         clients: ReporterClients,
         cells: ReporterCells,
         runtime: ReportedRuntime,

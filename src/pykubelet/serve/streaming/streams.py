@@ -58,7 +58,7 @@ class StreamingRuntime(Protocol):
         ...
 
 
-class Target(Value):
+class StreamTarget(Value):
     """The target in a path: `/<verb>/<namespace>/<pod>[/<uid>]/<container>`, or without a container."""
 
     namespace: str
@@ -67,18 +67,18 @@ class Target(Value):
     container: str = ""
 
 
-def container_target(path: str) -> Target | None:
+def container_target(path: str) -> StreamTarget | None:
     """Parse a path with a container at its end; None for other paths."""
     parts = path.strip("/").split("/")[1:]
     if len(parts) == 3:
-        return Target(parts[0], parts[1], "", parts[2])
-    return Target(*parts) if len(parts) == 4 else None
+        return StreamTarget(parts[0], parts[1], "", parts[2])
+    return StreamTarget(*parts) if len(parts) == 4 else None
 
 
-def pod_target(path: str) -> Target | None:
+def pod_target(path: str) -> StreamTarget | None:
     """Parse `/<endpoint>/<namespace>/<pod>[/<uid>]`; None for other paths."""
     parts = path.strip("/").split("/")[1:]
-    return Target(*parts) if len(parts) in (2, 3) else None
+    return StreamTarget(*parts) if len(parts) in (2, 3) else None
 
 
 def _is_set(request: Request, name: str) -> bool:
@@ -220,14 +220,14 @@ class Streams:
         WEBSOCKETS.inc(kind)
         return await serve_websocket(request, url, bridge, self._idle_s)
 
-    def _find(self, target: Target | None) -> Pod | None:
+    def _find(self, target: StreamTarget | None) -> Pod | None:
         return self._pods.find(target.namespace, target.pod) if target is not None else None
 
-    def _meant(self, target: Target) -> Pod | None:
+    def _meant(self, target: StreamTarget) -> Pod | None:
         """The pod of the target, with its UID if one is given."""
         return self._pods.find(target.namespace, target.pod, target.uid)
 
-    def _running(self, target: Target) -> ContainerView | None:
+    def _running(self, target: StreamTarget) -> ContainerView | None:
         pod = self._meant(target)
         return self._pods.running(pod, target.container) if pod is not None else None
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from pykubelet.act.placement.checkpoint import CheckpointError
+from pykubelet.act.placement.checkpoint import StateFileError
 from pykubelet.act.placement.devices.device_checkpoint import DeviceFile, decode, encode
 from pykubelet.act.placement.devices.device_files import DeviceFiles
 from pykubelet.act.placement.devices.device_manager import DeviceManager
-from pykubelet.act.placement.devices.device_state import DeviceEntry, DeviceState, state_of
+from pykubelet.act.placement.devices.device_state import DeviceAllocations, DeviceEntry, state_of
 from pykubelet.base.kit.flight import SingleFlight
 
 RESOURCE = "example.com/r"
@@ -38,8 +38,8 @@ def test_the_test_values() -> None:
     assert encode(STATE, {RESOURCE: frozenset({"d1"})}) == json.dumps(FILE, separators=(",", ":"))
     assert decode(json.dumps(FILE, indent=1)) == DeviceFile(STATE, frozenset({RESOURCE}))
     empty = '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":3467439661}'
-    assert encode(DeviceState(), {}) == empty
-    assert decode(empty) == DeviceFile(DeviceState(), frozenset())
+    assert encode(DeviceAllocations(), {}) == empty
+    assert decode(empty) == DeviceFile(DeviceAllocations(), frozenset())
 
 
 def test_everything_survives_but_what_no_plugin_has_answered() -> None:
@@ -53,7 +53,7 @@ def test_everything_survives_but_what_no_plugin_has_answered() -> None:
 def test_the_order_of_ids_in_the_file_counts() -> None:
     text = encode(state_of({"u": {"c": {RESOURCE: DeviceEntry({-1: frozenset({"a", "b"})}, b"x")}}}), {})
     assert '"DeviceIDs":{"-1":["a","b"]},"AllocResp":"eA=="' in text
-    with pytest.raises(CheckpointError, match="checkpoint is corrupted"):
+    with pytest.raises(StateFileError, match="checkpoint is corrupted"):
         decode(text.replace('"a","b"', '"b","a"'))
 
 
@@ -73,7 +73,7 @@ async def test_a_file_that_could_not_be_written_is_written_by_the_next_save(tmp_
     away.rename(root)
     assert files.read() == DeviceFile(STATE, frozenset())
     assert await files.save(DeviceManager())
-    assert files.read() == DeviceFile(DeviceState(), frozenset())
+    assert files.read() == DeviceFile(DeviceAllocations(), frozenset())
 
 
 def changed(**changes: Any) -> str:
@@ -101,6 +101,6 @@ def changed(**changes: Any) -> str:
     ],
 )
 def test_refused_files(text: str, problem: str) -> None:
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises(StateFileError) as caught:
         decode(text)
     assert str(caught.value).startswith(problem)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cost import check_cost
 
-from pykubelet.act.placement.admission import Admitted, Rejection, admit
+from pykubelet.act.placement.admission import Admitted, PlacementRejection, admit
 from pykubelet.act.placement.devices.device_hints import device_hints
 from pykubelet.act.placement.devices.device_manager import AllocateCall, DeviceManager
 from pykubelet.act.placement.devices.device_state import DeviceEntry, state_of
@@ -55,7 +55,7 @@ def make_pod(uid: str, *containers: dict[str, Any], init: Sequence[dict[str, Any
     return msgspec.convert({"metadata": {"uid": uid, "name": uid}, "spec": spec}, Pod)
 
 
-def place(before: DeviceManager, pod: Pod, topology: Topology = NONE) -> DeviceManager | Rejection | Question:
+def place(before: DeviceManager, pod: Pod, topology: Topology = NONE) -> DeviceManager | PlacementRejection | Question:
     """The manager after the pod's admission, with answers of the plugins to `Allocate`."""
     result = admit(topology, [before], pod)
     if not isinstance(result, Admitted):
@@ -92,7 +92,7 @@ def test_containers_get_free_healthy_devices_and_release_gives_them_back() -> No
     assert ids(second, "2") == "c"
     full = place(second, make_pod("3", container("app", r=1)))
     text = f"requested number of devices unavailable for {R}. Requested: 1, Available: 0"
-    assert isinstance(full, Rejection)
+    assert isinstance(full, PlacementRejection)
     assert (full.reason, full.message) == ("UnexpectedAdmissionError", rejection(text))
     assert ids(placed(second.release(["1"]), make_pod("3", container("app", r=1))), "3") == "a"
 
@@ -122,7 +122,7 @@ def test_refusals_of_a_pod_that_had_devices(known: DeviceResource | None, text: 
     before = DeviceManager((0,), {} if known is None else {R: known}, had)
     count = 2 if "changed" in text else 1
     result = place(before, make_pod("1", container("app", r=count)))
-    assert isinstance(result, Rejection)
+    assert isinstance(result, PlacementRejection)
     assert result.message == rejection(text)
     # a container that was running when the agent started keeps what it has
     running = replace(before, running=frozenset({("1", "app")}))
@@ -195,8 +195,10 @@ def test_a_pod_that_runs_keeps_the_devices_of_its_completed_init_containers() ->
     pod = make_pod("1", container("app"), init=[container("i", r=1), container("side", "Always", r=1)])
     had = placed(manager(r=resource(flat("a", "b"))), pod)
     restarted = replace(had, resources={R: DeviceResource(is_stopped=True)})
-    assert isinstance(place(replace(restarted, running=frozenset()), pod), Rejection)
-    assert isinstance(place(replace(restarted, running=frozenset({("1", "app")})), pod), Rejection), "the sidecar"
+    assert isinstance(place(replace(restarted, running=frozenset()), pod), PlacementRejection)
+    assert isinstance(place(replace(restarted, running=frozenset({("1", "app")})), pod), PlacementRejection), (
+        "the sidecar"
+    )
     running = frozenset({("1", "app"), ("1", "side")})
     assert placed(replace(restarted, running=running), pod).state == had.state
     assert placed(replace(restarted, running=None), pod).state == had.state, "what runs is not known yet"
@@ -296,7 +298,7 @@ def test_single_numa_node_keeps_a_pod_together() -> None:
     after = placed(before, make_pod("2", container("app", r=1), container("log", r=1)), topology)
     assert (ids(after, "2", "app"), ids(after, "2", "log")) == ("c1", "d1")
     refused = place(before, make_pod("3", container("app", r=3)), topology)
-    assert isinstance(refused, Rejection)
+    assert isinstance(refused, PlacementRejection)
     assert refused.reason == "TopologyAffinityError"
 
 

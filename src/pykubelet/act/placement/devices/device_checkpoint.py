@@ -15,7 +15,7 @@ from typing import Any
 
 from pykubelet.act.placement.checkpoint import (
     CORRUPT,
-    CheckpointError,
+    StateFileError,
     as_list,
     as_number,
     as_object,
@@ -25,7 +25,7 @@ from pykubelet.act.placement.checkpoint import (
     read_json,
     write_json,
 )
-from pykubelet.act.placement.devices.device_state import DeviceEntry, DeviceState, each, state_of
+from pykubelet.act.placement.devices.device_state import DeviceAllocations, DeviceEntry, each, state_of
 from pykubelet.base.kit.values import Value
 
 FILE_NAME = "kubelet_internal_checkpoint"
@@ -40,11 +40,11 @@ _Row = tuple[str, str, str, Mapping[int, list[str] | None] | None, bytes]
 class DeviceFile(Value):
     """The content of the file: the allocations, and the names of the resources that were registered."""
 
-    state: DeviceState
+    state: DeviceAllocations
     resources: frozenset[str]
 
 
-def encode(state: DeviceState, registered: Mapping[str, frozenset[str]]) -> str:
+def encode(state: DeviceAllocations, registered: Mapping[str, frozenset[str]]) -> str:
     """The file's text. `registered`: the ids of the healthy devices by resource. Entries that no plugin answered are left out.
 
     Of a resource with more than MAX_LISTED healthy devices, none is listed: nothing reads them, and the checksum takes time.
@@ -83,7 +83,7 @@ def decode(text: str) -> DeviceFile:
             name: _texts(ids, "RegisteredDevices") for name, ids in as_object(devices, "RegisteredDevices").items()
         }
     if found != checksum(_dump(rows, listed)):
-        raise CheckpointError(CORRUPT)
+        raise StateFileError(CORRUPT)
     entries: dict[str, dict[str, dict[str, DeviceEntry]]] = {}
     for uid, name, resource, by_node, response in rows or ():
         nodes = {node: frozenset(ids or ()) for node, ids in (by_node or {}).items()}
@@ -100,12 +100,12 @@ def _read_row(row: Any) -> _Row:
         by_node = {}
         for node, ids in as_object(devices, "DeviceIDs").items():
             if not _NUMBER.fullmatch(node) or not _MIN_NODE <= int(node) <= _MAX_NODE:
-                raise CheckpointError(f'json: DeviceIDs: "{node}" is not the id of a NUMA node')
+                raise StateFileError(f'json: DeviceIDs: "{node}" is not the id of a NUMA node')
             by_node[int(node)] = _texts(ids, "DeviceIDs")
     try:
         response = base64.b64decode(as_text(member(fields, "AllocResp"), "AllocResp"), validate=True)
     except binascii.Error as error:
-        raise CheckpointError(f"json: AllocResp: {error}") from None
+        raise StateFileError(f"json: AllocResp: {error}") from None
     return uid, name, resource, by_node, response
 
 

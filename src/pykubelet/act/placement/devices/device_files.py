@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykubelet.act.placement.checkpoint import CheckpointError
+from pykubelet.act.placement.checkpoint import StateFileError
 from pykubelet.act.placement.devices.device_checkpoint import FILE_NAME, DeviceFile, decode, encode
 from pykubelet.act.placement.devices.device_manager import DeviceManager
 from pykubelet.base.kit.flight import Done, SingleFlight
@@ -44,7 +44,7 @@ class DeviceFiles:
             if error.is_not_found:
                 return None
             why = str(error)
-        except CheckpointError as error:
+        except StateFileError as error:
             why = str(error)
         then = "pods that have devices may lose them or share them with others: drain this node, or restart these pods"
         log.error("the file of device allocations cannot be used", path=self.path, error=why, consequence=then)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from heapq import nsmallest
 
 from pykubelet.act.placement.devices.device_hints import device_hints, far, near
-from pykubelet.act.placement.devices.device_state import NO_DEVICES, DeviceEntry, DeviceState
+from pykubelet.act.placement.devices.device_state import NO_DEVICES, DeviceAllocations, DeviceEntry
 from pykubelet.act.placement.provider import Allocation, AllocationError, Question, Undecided
 from pykubelet.base.api.core import Container, Pod, PodSpec, ResourceRequirements
 from pykubelet.base.api.quantity import value
@@ -45,7 +45,7 @@ class DeviceManager(Value):
 
     nodes: tuple[int, ...] = ()
     resources: Mapping[str, DeviceResource] = field(default_factory=dict)
-    state: DeviceState = DeviceState()
+    state: DeviceAllocations = DeviceAllocations()
     removed: frozenset[str] = frozenset()
     running: frozenset[tuple[str, str]] | None = frozenset()
     reusable_pod: str = ""

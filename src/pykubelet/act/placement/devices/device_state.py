@@ -32,7 +32,7 @@ class DeviceEntry(Value):
 Entries = Mapping[str, Mapping[str, Mapping[str, DeviceEntry]]]
 
 
-class DeviceState(Value):
+class DeviceAllocations(Value):
     """All entries, and the ids in use by resource, which follow from them."""
 
     entries: Entries = field(default_factory=dict)
@@ -56,25 +56,25 @@ class DeviceState(Value):
         entries = self.container(pod_uid, container)
         return tuple(AssignedDevices(resource, entry.by_node) for resource, entry in sorted(entries.items()))
 
-    def with_entry(self, pod_uid: str, container: str, resource: str, entry: DeviceEntry) -> DeviceState:
+    def with_entry(self, pod_uid: str, container: str, resource: str, entry: DeviceEntry) -> DeviceAllocations:
         """The state in which the container has this entry."""
         pod = self.entries.get(pod_uid, {})
         changed = {**pod, container: {**pod.get(container, {}), resource: entry}}
         in_use = {**self.in_use, resource: self.in_use.get(resource, NO_DEVICES) | entry.ids}
         return replace(self, entries={**self.entries, pod_uid: changed}, in_use=in_use)
 
-    def without_pods(self, pod_uids: frozenset[str]) -> DeviceState:
+    def without_pods(self, pod_uids: frozenset[str]) -> DeviceAllocations:
         """The state without the pods' entries."""
         gone = pod_uids & self.entries.keys()
         return state_of({uid: pod for uid, pod in self.entries.items() if uid not in gone}) if gone else self
 
 
-def state_of(entries: Entries) -> DeviceState:
+def state_of(entries: Entries) -> DeviceAllocations:
     """The state with these entries."""
     in_use: dict[str, set[str]] = {}
     for _, _, resource, entry in each(entries):
         in_use.setdefault(resource, set()).update(entry.ids)
-    return DeviceState(entries, {resource: frozenset(ids) for resource, ids in in_use.items()})
+    return DeviceAllocations(entries, {resource: frozenset(ids) for resource, ids in in_use.items()})
 
 
 def each(entries: Entries) -> Iterator[tuple[str, str, str, DeviceEntry]]:

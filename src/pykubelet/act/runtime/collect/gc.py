@@ -21,7 +21,7 @@ from pykubelet.act.runtime.collect.gc_files import (
     remove_container_log,
     remove_dangling_link,
 )
-from pykubelet.act.runtime.collect.gc_plan import GcPolicy, Known, PodGarbage, plan_ended, plan_gc, unknown_pod_dirs
+from pykubelet.act.runtime.collect.gc_plan import GcFacts, GcPolicy, PodGarbage, plan_ended, plan_gc, unknown_pod_dirs
 from pykubelet.act.runtime.lifecycle.removal import remove_container, remove_sandbox
 from pykubelet.base.kit.bulkhead import Bulkhead
 from pykubelet.base.kit.cells import Cell, CellWriter
@@ -66,9 +66,9 @@ class GcInputs(Value):
     lifecycles: Cell[Lifecycles]
     roster: Cell[Roster]
 
-    def known(self) -> Known:
+    def known(self) -> GcFacts:
         """The pods that the agent knows: current life cycles and the roster."""
-        return Known(self.lifecycles.get(), self.roster.get())
+        return GcFacts(self.lifecycles.get(), self.roster.get())
 
     @property
     def ready(self) -> bool:

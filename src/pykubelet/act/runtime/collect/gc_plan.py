@@ -59,7 +59,7 @@ class PodGarbage(Value):
     sandboxes: tuple[SandboxID, ...] = ()
 
 
-class Known(Value):
+class GcFacts(Value):
     """The pods that the agent knows."""
 
     lifecycles: Lifecycles
@@ -94,7 +94,7 @@ class _Group(Struct):
 
 
 def plan_gc(
-    observed: Observed, known: Known, policy: GcPolicy, wall: float, *, with_ended: bool = False
+    observed: Observed, known: GcFacts, policy: GcPolicy, wall: float, *, with_ended: bool = False
 ) -> tuple[PodGarbage, ...]:
     """The removals of one round. `wall`: seconds since the epoch. `with_ended`: also remove all of pods that have ended."""
     going: dict[PodUID, list[ContainerView]] = {}
@@ -191,7 +191,7 @@ def _dead_sandboxes(view: PodView, going: Iterable[ContainerView], *, keep_newes
 
 
 def unknown_pod_dirs(
-    names: Iterable[str], known: Known, observed: Mapping[PodUID, PodView]
+    names: Iterable[str], known: GcFacts, observed: Mapping[PodUID, PodView]
 ) -> list[tuple[str, PodUID]]:
     """The directories `<namespace>_<name>_<uid>` of unknown pods, each with the UID."""
     found = []

@@ -17,7 +17,7 @@ from pykubelet.act.volumes.disks.disk_plan import MAPS, DiskPlan, is_map
 from pykubelet.act.volumes.kind import Reports, VolumesError
 from pykubelet.act.volumes.ownership import GroupChange, change_group
 from pykubelet.base.model.paths import Beneath
-from pykubelet.edges.host.devices.scsi import Machine, multipath_of
+from pykubelet.edges.host.devices.scsi import ScsiPaths, multipath_of
 from pykubelet.edges.host.fs import beneath, mounts
 from pykubelet.edges.host.fs.beneath import list_directories
 from pykubelet.edges.host.fs.errors import HostError
@@ -119,7 +119,7 @@ def disk_of(dirs: VolumeDirs, top: str) -> str:
     return next(shown, "")
 
 
-def disk_path(machine: Machine, paths: Sequence[str]) -> str:
+def disk_path(machine: ScsiPaths, paths: Sequence[str]) -> str:
     """The multipath device over the paths to a disk, or else the first path; "" if there is none."""
     return next((over for one in paths if (over := multipath_of(machine, one))), paths[0] if paths else "")
 

@@ -33,7 +33,7 @@ from pykubelet.act.volumes.kind import (
 from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.edges.host.devices.disk_formats import FilesystemMismatchError, format_and_mount
 from pykubelet.edges.host.devices.scsi import (
-    Machine,
+    ScsiPaths,
     disks_by_id,
     disks_by_path,
     remove_disks,
@@ -49,7 +49,7 @@ RESCAN_S = 10.0
 UNSTAGE_S = 180.0
 
 
-def find_disks(machine: Machine, disk: FcDisk) -> list[str]:
+def find_disks(machine: ScsiPaths, disk: FcDisk) -> list[str]:
     """The paths to the disk that the node has now."""
     found: list[str] = []
     for wwn in disk.wwns:
@@ -61,10 +61,10 @@ def find_disks(machine: Machine, disk: FcDisk) -> list[str]:
 
 async def stage(plan: FcDevice, context: CallContext) -> None:
     """Find the disk and mount it, unless it is mounted. In block mode it is only found."""
-    await context.blocking(lambda: mount_disk(plan, Machine()), STAGE_S)
+    await context.blocking(lambda: mount_disk(plan, ScsiPaths()), STAGE_S)
 
 
-def mount_disk(plan: FcDevice, machine: Machine) -> None:
+def mount_disk(plan: FcDevice, machine: ScsiPaths) -> None:
     """Find the disk, after a rescan if need be, and mount it. VolumesError if there is none; UncertainError after that."""
     if mounts.is_mount_point(plan.directory):
         return
@@ -88,10 +88,10 @@ def mount_disk(plan: FcDevice, machine: Machine) -> None:
 
 async def unstage(found: FoundDevice, context: CallContext) -> None:
     """Unmount the disk, or undo its map, and take it off the node."""
-    await context.blocking(lambda: unmount(found.directory, found.name, Machine()), UNSTAGE_S)
+    await context.blocking(lambda: unmount(found.directory, found.name, ScsiPaths()), UNSTAGE_S)
 
 
-def unmount(directory: Beneath, name: str, machine: Machine) -> None:
+def unmount(directory: Beneath, name: str, machine: ScsiPaths) -> None:
     """As `unstage`. VolumesError as long as the disk is mounted elsewhere too, or mapped."""
     unmount_disk(directory, name, PLUGIN)
     disk = disk_from(name)
@@ -121,7 +121,7 @@ def _maps(dirs: VolumeDirs) -> list[Beneath]:
 def set_up(plan: DiskPlan, context: SetUpContext) -> None:
     """Bind the disk's mount, or map the disk, for the pod."""
     assert isinstance(plan.staged, FcDevice)
-    machine, staged = Machine(), plan.staged
+    machine, staged = ScsiPaths(), plan.staged
     disk_mount.set_up(plan, disk_path(machine, find_disks(machine, staged.disk)) if staged.is_block else "", context)
 
 

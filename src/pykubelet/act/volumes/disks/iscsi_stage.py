@@ -44,7 +44,7 @@ from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.edges.host.devices.disk_formats import FilesystemMismatchError, format_and_mount
 from pykubelet.edges.host.devices.iscsi import find_disks, locked_target, log_in, log_out
 from pykubelet.edges.host.devices.iscsi_target import IscsiTarget
-from pykubelet.edges.host.devices.scsi import Machine, multipath_of, remove_disks, wait_for
+from pykubelet.edges.host.devices.scsi import ScsiPaths, multipath_of, remove_disks, wait_for
 from pykubelet.edges.host.fs import beneath, mounts
 from pykubelet.edges.host.fs.beneath import list_directories
 from pykubelet.edges.host.fs.errors import HostError
@@ -58,10 +58,10 @@ UNSTAGE_S = 300.0
 
 async def stage(plan: IscsiDevice, context: CallContext) -> None:
     """Log in and mount the disk, unless it is mounted. In block mode the node only logs in."""
-    await context.blocking(lambda: mount_disk(plan, Machine()), STAGE_S + UNSTAGE_S)
+    await context.blocking(lambda: mount_disk(plan, ScsiPaths()), STAGE_S + UNSTAGE_S)
 
 
-def mount_disk(plan: IscsiDevice, machine: Machine) -> None:
+def mount_disk(plan: IscsiDevice, machine: ScsiPaths) -> None:
     """As `stage`. UncertainError: there may be a session, so it must be undone. VolumesError if there is no iscsiadm.
 
     MismatchError: see there; the node is logged out then.
@@ -93,7 +93,7 @@ def mount_disk(plan: IscsiDevice, machine: Machine) -> None:
         raise UncertainError(error.message, MOUNT_DEVICE) from error
 
 
-def _log_in(plan: IscsiDevice, machine: Machine) -> str:
+def _log_in(plan: IscsiDevice, machine: ScsiPaths) -> str:
     """The disk, or the multipath device over several."""
     target = plan.target
     errors = log_in(machine, target, plan.chap)
@@ -111,10 +111,10 @@ def _log_in(plan: IscsiDevice, machine: Machine) -> str:
 
 async def unstage(found: FoundDevice, context: CallContext) -> None:
     """Unmount the disk, or undo its map, take it off the node, and log out unless other disks of the target are used."""
-    await context.blocking(lambda: unmount(found.directory, found.name, Machine()), UNSTAGE_S)
+    await context.blocking(lambda: unmount(found.directory, found.name, ScsiPaths()), UNSTAGE_S)
 
 
-def unmount(directory: Beneath, name: str, machine: Machine) -> None:
+def unmount(directory: Beneath, name: str, machine: ScsiPaths) -> None:
     """As `unstage`. VolumesError as long as the disk is mounted elsewhere too, or mapped."""
     unmount_disk(directory, name, PLUGIN)
     if (target := _read(directory)) is not None:
@@ -169,7 +169,7 @@ def _maps(dirs: VolumeDirs) -> list[Beneath]:
 def set_up(plan: DiskPlan, context: SetUpContext) -> None:
     """Bind the disk's mount, or map the disk, for the pod."""
     assert isinstance(plan.staged, IscsiDevice)
-    machine, staged = Machine(), plan.staged
+    machine, staged = ScsiPaths(), plan.staged
     disk_mount.set_up(plan, disk_path(machine, find_disks(machine, staged.target)) if staged.is_block else "", context)
 
 

@@ -15,7 +15,7 @@ from ipaddress import ip_address
 
 from pykubelet.edges.host.devices.iscsi_records import write_discovery_secret, write_session_secret
 from pykubelet.edges.host.devices.iscsi_target import Chap, IscsiTarget
-from pykubelet.edges.host.devices.scsi import PROGRAM_S, Machine, disks_by_path, scan_host
+from pykubelet.edges.host.devices.scsi import PROGRAM_S, ScsiPaths, disks_by_path, scan_host
 from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.programs import run_program
@@ -41,7 +41,7 @@ def locked_target(iqn: str) -> Iterator[None]:
         lock.release()
 
 
-def log_in(machine: Machine, target: IscsiTarget, chap: Chap) -> list[HostError]:
+def log_in(machine: ScsiPaths, target: IscsiTarget, chap: Chap) -> list[HostError]:
     """Log in to the target at all portals, unless there is a session, and let the sessions look for the logical unit.
 
     Returns why it was not possible at some portals. HostError when not even iscsiadm can be used.
@@ -62,7 +62,7 @@ def log_in(machine: Machine, target: IscsiTarget, chap: Chap) -> list[HostError]
     return errors
 
 
-def find_disks(machine: Machine, target: IscsiTarget) -> list[str]:
+def find_disks(machine: ScsiPaths, target: IscsiTarget) -> list[str]:
     """The disks of the logical unit, one for each portal at most."""
     found: list[str] = []
     for portal in target.portals:
@@ -81,7 +81,7 @@ def _plain(portal: str) -> str:
     return f"{host}:{port}"
 
 
-def sessions(machine: Machine, iqn: str) -> dict[str, int]:
+def sessions(machine: ScsiPaths, iqn: str) -> dict[str, int]:
     """The number of the SCSI host by portal, which is in the form of `_plain`, for each session with the target."""
     found: dict[str, int] = {}
     for path in sorted(glob.glob(f"{machine.sys}/class/iscsi_session/session*")):
@@ -107,7 +107,7 @@ def log_out(target: IscsiTarget) -> None:
         _iscsiadm("-m", "iface", "-I", target.interface, "-o", "delete", fine=(_NO_SESSION, _NO_RECORDS))
 
 
-def _log_in(machine: Machine, target: IscsiTarget, portal: str, chap: Chap) -> None:
+def _log_in(machine: ScsiPaths, target: IscsiTarget, portal: str, chap: Chap) -> None:
     found = ("-m", "discoverydb", "-t", "sendtargets", "-p", portal, "-I", target.interface)
     _iscsiadm(*found, "-o", "new")
     if chap.discovery:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from pykubelet.edges.host.devices.iscsi_target import IscsiTarget
-from pykubelet.edges.host.devices.scsi import Machine
+from pykubelet.edges.host.devices.scsi import ScsiPaths
 from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.errors import HostError
 
@@ -17,18 +17,18 @@ _LIMIT, _MODE = 1 << 16, 0o600
 _END = "# END RECORD"
 
 
-def write_session_secret(machine: Machine, target: IscsiTarget, portal: str, values: Mapping[str, str]) -> bool:
+def write_session_secret(machine: ScsiPaths, target: IscsiTarget, portal: str, values: Mapping[str, str]) -> bool:
     """Set fields of the record of a target at a portal. False if there is no such record. HostError."""
     return _write(_session_records(machine, target, portal), values)
 
 
-def write_discovery_secret(machine: Machine, portal: str, values: Mapping[str, str]) -> bool:
+def write_discovery_secret(machine: ScsiPaths, portal: str, values: Mapping[str, str]) -> bool:
     """Set fields of the record for the discovery at a portal. False if there is no such record. HostError."""
     address, port = _split(portal)
     return _write((f"{root}/send_targets/{address},{port}/st_config" for root in machine.iscsi), values)
 
 
-def _session_records(machine: Machine, target: IscsiTarget, portal: str) -> Iterator[str]:
+def _session_records(machine: ScsiPaths, target: IscsiTarget, portal: str) -> Iterator[str]:
     """A record is `<address>,<port>`, or `<address>,<port>,<group>/<interface>`."""
     address, port = _split(portal)
     for root in machine.iscsi:

@@ -1,6 +1,6 @@
 """SCSI disks that the node reaches over a network: their links below /dev/disk, rescans of hosts, multipath, and removal.
 
-Blocks; a disk whose target is gone may hang: use `base.kit.flight`. `Machine` holds where /dev and /sys are, for tests.
+Blocks; a disk whose target is gone may hang: use `base.kit.flight`. `ScsiPaths` holds where /dev and /sys are, for tests.
 Source: the kernel's "SCSI Interfaces Guide"; udev(7) (persistent links); multipath(8).
 """
 
@@ -25,7 +25,7 @@ PROGRAM_S = 30.0
 BUSY_S = 10.0
 
 
-class Machine(Value):
+class ScsiPaths(Value):
     """Where the devices are. `iscsi`: where the records of iscsiadm may be."""
 
     dev: str = "/dev"
@@ -41,12 +41,12 @@ def wait_for(find: Callable[[], Sequence[str]], wanted: int, deadline_s: float) 
     return found
 
 
-def disks_by_path(machine: Machine, pattern: str) -> list[str]:
+def disks_by_path(machine: ScsiPaths, pattern: str) -> list[str]:
     """The disks, such as `/dev/sdb`, whose links in `disk/by-path` fit the pattern of glob(3), without repetitions."""
     return _disks(f"{machine.dev}/disk/by-path/{pattern}")
 
 
-def disks_by_id(machine: Machine, name: str) -> list[str]:
+def disks_by_id(machine: ScsiPaths, name: str) -> list[str]:
     """The disks with this link in `disk/by-id`."""
     return _disks(f"{machine.dev}/disk/by-id/{glob.escape(name)}")
 
@@ -56,7 +56,7 @@ def _disks(pattern: str) -> list[str]:
     return list(dict.fromkeys(disk for disk in found if files.stat_file(disk) is not None))
 
 
-def multipath_of(machine: Machine, disk: str) -> str:
+def multipath_of(machine: ScsiPaths, disk: str) -> str:
     """The device mapper's device over this disk, such as `/dev/dm-0`; "" if there is none."""
     name = posixpath.basename(disk)
     for slave in sorted(glob.glob(f"{machine.sys}/block/dm-*/slaves/{glob.escape(name)}")):
@@ -64,12 +64,12 @@ def multipath_of(machine: Machine, disk: str) -> str:
     return ""
 
 
-def scan_host(machine: Machine, host: int, lun: int | None = None) -> None:
+def scan_host(machine: ScsiPaths, host: int, lun: int | None = None) -> None:
     """Let a SCSI host look for one logical unit, or for everything."""
     files.write_value(f"{machine.sys}/class/scsi_host/host{host}/scan", "- - -" if lun is None else f"0 0 {lun}")
 
 
-def scan_all_hosts(machine: Machine) -> None:
+def scan_all_hosts(machine: ScsiPaths) -> None:
     """Let every SCSI host look for new disks. A host that refuses is skipped."""
     for path in sorted(glob.glob(f"{machine.sys}/class/scsi_host/host*/scan")):
         try:
@@ -78,7 +78,7 @@ def scan_all_hosts(machine: Machine) -> None:
             continue
 
 
-def remove_disks(machine: Machine, disks: Sequence[str], *, flush: bool = False) -> None:
+def remove_disks(machine: ScsiPaths, disks: Sequence[str], *, flush: bool = False) -> None:
     """Take the disks off the node, after they were unmounted: the multipath device over them first. One that is gone is no error.
 
     `flush`: write what the kernel still has for them, first, as far as they take it. HostError if they are in use.

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from pykubelet.base.kit.cpuset import parse_cpuset
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.machine import Cpu, Machine, NumaNode
+from pykubelet.base.model.machine import Cpu, MachineTopology, NumaNode
 from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.errors import HostError
 
@@ -34,7 +34,7 @@ class _Place(Value):
     core: int
 
 
-def read_topology(root: str = "/") -> Machine:
+def read_topology(root: str = "/") -> MachineTopology:
     """The machine as placement sees it. `root`: a directory with a tree `sys/devices/system`.
 
     Raises HostError, which names the file, if there is no online CPU or a file has unexpected content.
@@ -52,7 +52,7 @@ def read_topology(root: str = "/") -> Machine:
     cpus = [cpu for node, ids in members.items() for cpu in _cpus_of(f"{base}/cpu", node, ids, places)]
     if not cpus:
         raise HostError("read", f"{base}/node", "", "no NUMA node has an online CPU")
-    return Machine(tuple(sorted(cpus, key=lambda cpu: cpu.id)), nodes)
+    return MachineTopology(tuple(sorted(cpus, key=lambda cpu: cpu.id)), nodes)
 
 
 def _numbered(directory: str, shape: re.Pattern[str]) -> list[int]:
