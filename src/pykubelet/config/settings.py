@@ -269,7 +269,7 @@ class Settings(Value):
 
     @property
     def has_placement_policy(self) -> bool:
-        """Whether the CPU, Memory or Topology Manager has a policy, so that every pod is placed."""
+        """Whether the CPU, Memory or Topology Manager has a policy, so that Guaranteed pods are placed."""
         config = self.config
         policies = (config.cpuManagerPolicy, config.memoryManagerPolicy, config.topologyManagerPolicy)
         return policies != ("none", "None", "none")

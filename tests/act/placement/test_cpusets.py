@@ -134,6 +134,19 @@ async def test_an_admitted_pod_without_a_placement_follows_the_shared_pool(tmp_p
         await running.until("c1", "0-1")
 
 
+async def test_a_guaranteed_pod_that_leaves_keeps_its_cpus(tmp_path: Path) -> None:
+    """It is admitted without a placement, because nothing of it is started any more."""
+    amounts = {"cpu": "1", "memory": "64Mi"}
+    own = pod(container("c0", resources={"requests": amounts, "limits": amounts}, **LONG))
+    leaves = replace(own, metadata=replace(own.metadata, deletionTimestamp="2026-01-01T00:00:00Z"))
+    nothing = Placements(shared=parse_cpuset("0-1"))
+    async with two_containers(tmp_path, nothing) as running:
+        running.roster.publish(Roster({UID: RosterPod(leaves, "api", 0.0)}))
+        running.observe(c0="2", c1="3")
+        await asyncio.sleep(60)
+        assert running.updates() == 0
+
+
 async def test_a_failed_update_is_tried_again(tmp_path: Path) -> None:
     async with two_containers(tmp_path, placed("0-2"), period_s=0.05) as running:
         running.h.fake.inject(RuntimeFault("UpdateContainerResources", code=CriCode.UNKNOWN, message="busy", times=1))

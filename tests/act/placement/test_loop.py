@@ -207,6 +207,17 @@ async def test_cpus_that_only_looked_exclusive_are_given_back(tmp_path: Path) ->
         await stand.shared("0-3")
 
 
+async def test_without_a_state_file_all_pods_are_placed_if_one_has_cpus_of_its_own(tmp_path: Path) -> None:
+    """Until it is known what runs, and as long as what was found may be wrong."""
+    pod = make_pod("own", "1")
+    for running, is_after in (({}, False), ({PodUID("own"): view(pod, {"c0": "3"})}, True)):
+        async with placing(cpu_managers(FOUR, is_new=True), tmp_path) as stand:
+            assert stand.placements.get().places_all
+            stand.observed.publish(Observed(running, 1.0))
+            await asyncio.wait_for(stand.placements.wait_for(lambda now: now.places_all is is_after), 30)  # noqa: B023
+            await stand.shared("0-2" if running else "0-3")
+
+
 async def test_single_numa_node_refuses_what_fits_on_no_node(tmp_path: Path) -> None:
     async with placing(cpu_managers(TWO_NODES, topology=single_numa(TWO_NODES)), tmp_path) as stand:
         wide, fits = make_pod("wide", "3"), make_pod("fits", "2")

@@ -14,6 +14,7 @@ from pykubelet.act.images.model import ImageRequest
 from pykubelet.act.pods.needs.images import AT_ONCE
 from pykubelet.act.pods.worker import PodWorker
 from pykubelet.base.api.core import ConfigMap
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Absent, Content, ContentKind, ObjectKey, Present
 
 pytestmark = pytest.mark.virtual_time
@@ -41,6 +42,22 @@ async def test_the_images_of_a_pod_are_asked_for_a_few_at_a_time(tmp_path: Path)
         await n.wait_running("many", *(f"c{number}" for number in range(MANY)), within_s=60)
         assert most == AT_ONCE
         assert sorted(n.images.asked) == sorted(f"image-{number}:1" for number in range(MANY))  # each once
+
+
+async def test_images_of_later_containers_are_asked_for_after_an_interruption(tmp_path: Path) -> None:
+    """The pulls of the sync before go on, and do not keep a new one from beginning."""
+    waits = asyncio.Event()
+    three = named(pod(*(container(f"c{n}", image=f"image-{n}:1") for n in range(3))), "web")
+    containers = (*three.spec.containers[:2], replace(three.spec.containers[2], image="image-new:1"))
+    changed = replace(three, spec=replace(three.spec, containers=containers))
+    async with node(tmp_path) as n:
+        n.images.hook = lambda _: waits.wait()
+        n.want(three)
+        await n.wait_for(lambda: len(n.images.asked) == 3)
+        n.want(changed)
+        await n.wait_for(lambda: "image-new:1" in n.images.asked)
+        waits.set()
+        await n.wait_running("web", "c0", "c1", "c2")
 
 
 async def test_images_that_cannot_be_pulled_do_not_keep_others_waiting(tmp_path: Path) -> None:

@@ -86,6 +86,11 @@ def test_with_a_policy_only_guaranteed_pods_are_placed() -> None:
     assert not is_held(desk, "web-1") and not is_held(desk, "burst-1")
 
 
+def test_every_pod_is_placed_while_it_is_not_known_what_containers_run_on() -> None:
+    desk = Desk()
+    assert desk.send(make_pod("web"), at=placing(Placements(places_all=True))).unplaced == ("web-1",)
+
+
 def test_devices_are_counted_by_their_placement_alone() -> None:
     """A node that knows no device yet, because the agent has just started, refuses no pod for that."""
     limits = {GPU: "3"}

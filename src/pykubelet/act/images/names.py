@@ -186,9 +186,8 @@ def matches_key(key: KeyParts, repository: KeyParts) -> bool:
     """Whether a credential key matches: same port, each host label matches as a glob, and the path is a prefix."""
     if key.shape != repository.shape or not repository.path.startswith(key.path):
         return False
-    pairs = zip(
-        reversed(key.labels), reversed(repository.labels), strict=True
-    )  # wildcards are mostly in the first label
+    # from the last label to the first, which is most often the one with wildcards
+    pairs = zip(reversed(key.labels), reversed(repository.labels), strict=True)
     return all(glob_matches(glob, label) for glob, label in pairs)
 
 

@@ -20,7 +20,8 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.observed import ContainerView, Observed
 from pykubelet.base.model.placement import NO_CPUS, Placements
-from pykubelet.base.model.roster import Roster
+from pykubelet.base.model.qos import QOSClass, qos_class
+from pykubelet.base.model.roster import Roster, has_ended_in_api
 from pykubelet.edges.cri import cri_pb2
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
@@ -96,11 +97,15 @@ class CpusetLoop:
                 self._supervisor.start_root(f"cpuset-{update.id}", self._update(update))
 
     def _is_admitted(self, uid: PodUID, placements: Placements) -> bool:
-        """Whether it is decided what the pod has. One that needs nothing of its own has no placement."""
+        """Whether it is decided what the pod has. One that needs nothing of its own has no placement, and one that leaves gets none:
+        if it is Guaranteed, it keeps the CPUs that it has."""
         if (placement := placements.pods.get(uid)) is not None:
             return placement.rejection is None
         item = self._roster.get().pods.get(uid)
-        return item is not None and item.rejection is None and item.held is None
+        if item is None or item.rejection is not None or item.held is not None:
+            return False
+        is_leaving = item.pod.metadata.deletionTimestamp or has_ended_in_api(item.pod)
+        return not is_leaving or qos_class(item.pod) is not QOSClass.GUARANTEED
 
     async def _update(self, update: CpusetUpdate) -> None:
         cpus = format_cpuset(update.cpus)

@@ -130,6 +130,8 @@ class PlacementLoop:
         self._save_timer: asyncio.TimerHandle | None = None
         self._is_save_due = False
         self._done: Mailbox[_Answered | _Allocated] = Mailbox("placement", self._wakeup)
+        #: Without a state file, until it is known that no running container has CPUs of its own.
+        self._places_all = managers.is_new
         self._decided: Mapping[PodUID, PodPlacement] = {}
         self._waits: Mapping[PodUID, Wait] = {}
         self._working: dict[PodUID, tuple[RosterPod, asyncio.Task[None]]] = {}
@@ -154,7 +156,9 @@ class PlacementLoop:
         is_new = self._managers.is_new
         if is_new or self._managers.is_memory_new or (devices is not None and devices.holders):
             observed = await inputs.observed.wait_for(lambda now: now.listed_at is not None)
-            self._managers = rebuilt(self._managers, observed) if is_new else self._managers
+            if is_new:
+                self._managers = rebuilt(self._managers, observed)
+                self._places_all = bool(self._managers.holders())
         show_gauges(self._managers)
         await self._save()
         self._publish()
@@ -405,7 +409,7 @@ class PlacementLoop:
         self._wakeup.set()
 
     def _publish(self) -> None:
-        now = self._managers.publish(self._decided, self._waits)
+        now = self._managers.publish(self._decided, self._waits, places_all=self._places_all)
         if now != self._placements.get():
             self._placements.publish(now)
 

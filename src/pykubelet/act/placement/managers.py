@@ -187,7 +187,9 @@ class Managers(Value):
         without = without_quota(self.cpu_state, pod, gate=self.no_quota_gate).containers
         return PodPlacement(containers, seen_at, no_quota=without)
 
-    def publish(self, pods: Mapping[PodUID, PodPlacement], waits: Mapping[PodUID, Wait]) -> Placements:
+    def publish(
+        self, pods: Mapping[PodUID, PodPlacement], waits: Mapping[PodUID, Wait], *, places_all: bool = False
+    ) -> Placements:
         """The snapshot for other components."""
         cpus, devices = self.cpus, self.devices
         return Placements(
@@ -201,4 +203,5 @@ class Managers(Value):
             held_devices=devices.held if devices is not None else frozenset(),
             removed_devices=devices.removed if devices is not None else frozenset(),
             waits=waits,
+            places_all=places_all,
         )

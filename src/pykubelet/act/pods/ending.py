@@ -1,7 +1,7 @@
 """Ends one pod: stops its containers and sandboxes, waits until their exits are reported, and releases its resources.
 
-Owns: the order of these steps, and the list of sandboxes that are left to remove. Reads: `Mounts`, `Observed`,
-`RuntimeReady`, `Statuses`. Every step may be repeated: what is already gone is no error.
+Owns: the order of these steps, and the list of sandboxes that are left to remove. Reads: `Observed`, `RuntimeReady`,
+`Statuses`. Every step may be repeated: what is already gone is no error.
 """
 
 from __future__ import annotations

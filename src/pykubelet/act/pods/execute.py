@@ -1,7 +1,7 @@
 """Carries out the commands of the pod state machine: does all I/O for one pod through the other packages of `act`.
 
-Owns: the order of the steps of one sync. The steps of a pod's end are in `ending.py`. Reads: `Mounts`, `Observed`, `NodeView`,
-`RuntimeReady`, `Content`, `Placements`.
+Owns: the order of the steps of one sync. The steps of a pod's end are in `ending.py`, and what a pod needs is in `needs/`. Reads:
+`Observed`, `RuntimeReady`, `Placements`.
 Every step may be repeated: what already exists is adopted, and what is already gone is no error.
 """
 
@@ -25,7 +25,13 @@ from pykubelet.act.pods.sandbox_loss import may_have_ended_with
 from pykubelet.act.pods.tools import ASK_AGAIN, PodTools, pod_ip, runtime_wait
 from pykubelet.act.pods.waitbook import ENDING, LifecycleChanged, WaitBook
 from pykubelet.act.runtime.collect.gc_files import remove_container_log
-from pykubelet.act.runtime.lifecycle.metrics import IMAGE_VOLUMES_ERRORS, IMAGE_VOLUMES_MOUNTED, STARTED_USERNS_ERRORS
+from pykubelet.act.runtime.lifecycle.metrics import (
+    IMAGE_VOLUMES_ERRORS,
+    IMAGE_VOLUMES_MOUNTED,
+    STARTED_CONTAINERS,
+    STARTED_USERNS_ERRORS,
+    container_kind,
+)
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.act.runtime.lifecycle.start import SandboxEnded
 from pykubelet.act.runtime.lifecycle.stop import ContainerStop, StopTarget, restart_grace
@@ -154,7 +160,7 @@ class PodExecution:
         except Interrupted:
             return SyncEnded(unfinished=True, cause="interrupted by a newer event")
         except ContainerStartError as error:
-            self._cancel_needs()
+            self._cancel_needs()  # the next attempt may be a long time off
             return SyncEnded(pod_error=error.value)
         except BaseException:
             self._cancel_needs()
@@ -361,8 +367,9 @@ class PodExecution:
         """The steps of one container's start."""
         if self._is_outdated or self._has_ended(run.command.plan.sandbox):
             raise Interrupted
+        STARTED_CONTAINERS.inc(container_kind(run.pod, container))
         # 1. What the container needs is there, and in its context.
-        ctx = self._context(run, container, sandbox)
+        ctx = ContainerContext(sandbox=sandbox.context, pod_ips=sandbox.ips)
         for need in self._needs:
             ctx = await need.before_container(run, container, ctx)
         # 2. Its files: the termination message, /etc/hosts, the log directory.
@@ -374,21 +381,6 @@ class PodExecution:
         await self._run_hook(run, container, instance, sandbox.id, ctx.pod_ips[0] if ctx.pod_ips else "")
         return instance
 
-    def _context(self, run: SyncRun, container: AnyContainer, sandbox: Sandbox) -> ContainerContext:
-        """What the container gets of its pod and sandbox. Its needs add the rest."""
-        target = _target(run.command, container)
-        if target is None:
-            raise ContainerStartError(
-                f"unable to find target container {getattr(container, 'targetContainerName', '')}"
-            )
-        node = self._tools.cells.node.get()
-        return ContainerContext(
-            sandbox=sandbox.context,
-            pod_ips=node.host_ips if run.pod.spec.hostNetwork else sandbox.ips,
-            host_ips=node.host_ips,
-            target_container_id=target,
-        )
-
     async def _with_files(
         self,
         run: SyncRun,
@@ -397,14 +389,20 @@ class PodExecution:
         ctx: ContainerContext,
         ips: tuple[str, ...],
     ) -> ContainerContext:
-        """Make the files of the next instance, and find its number."""
+        """Make the files of the next instance, and find its number and the container whose processes it shares."""
         command, name = run.command, container.name
+        target = _target(command, container)
+        if target is None:
+            raise ContainerStartError(
+                f"unable to find target container {getattr(container, 'targetContainerName', '')}"
+            )
         repeated = max((c.restart_count for c in command.uncounted if c.name == name), default=0)
         instances = command.view.instances(name)
         files = await self._tools.starter.prepare(run.pod, container, instances, settings, ips, least_count=repeated)
         return replace(
             ctx,
             restart_count=files.restart_count,
+            target_container_id=target,
             termination_log_host_path=files.termination_log,
             etc_hosts_host_path=files.etc_hosts,
         )

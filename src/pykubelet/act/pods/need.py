@@ -55,10 +55,10 @@ class PodNeed:
     """
 
     def begin(self, run: SyncRun) -> None:
-        """Begin what takes long, without waiting for it. It may continue after an interruption, until `cancel`."""
+        """Begin what takes long, without waiting for it. It may continue after an interruption, into the next `begin`, until `cancel`."""
 
     async def before_sandbox(self, run: SyncRun) -> None:
-        """Wait for what the sandbox needs."""
+        """Wait for what the sandbox needs, whether it is made or adopted."""
 
     async def before_containers(self, run: SyncRun) -> None:
         """Wait for what every container needs."""
@@ -76,7 +76,10 @@ class PodNeed:
         return False
 
     async def after_stop(self, waits: WaitBook) -> None:
-        """Wait for what must be given back before the pod counts as terminated. Its containers have ended."""
+        """Wait for what must be given back before the pod counts as terminated. Its containers have ended.
+
+        Not called for a pod that the agent does not know any more.
+        """
 
     async def release(self, waits: WaitBook) -> str:
         """Give the rest back. Returns the error, or an empty string."""

@@ -24,7 +24,7 @@ class Post(Protocol[P]):
 class Mailbox(Generic[T]):
     """A queue of typed events with one reader.
 
-    `wakeup`: an `asyncio.Event` that the reader awaits itself; such a reader calls only `take_all`.
+    `wakeup`: an `asyncio.Event` that the reader awaits itself, with other things that set it.
     """
 
     def __init__(self, name: str, wakeup: asyncio.Event | None = None) -> None:

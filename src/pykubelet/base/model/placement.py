@@ -142,7 +142,7 @@ class Placements(Value):
     `allocatable_cpus`, `allocatable_memory`: all that pods can get exclusively, taken or not. `devices`: by resource name.
     `held_devices`: resources that pods have devices of, even if no plugin has offered them since the agent started.
     `removed_devices`: resources that the Node had and that no plugin offers any more. `waits`: of pods whose placement is not
-    decided yet.
+    decided yet. `places_all`: every pod is to be placed, because there was no state file: it shows what its containers run on.
     """
 
     pods: Mapping[PodUID, PodPlacement] = field(default_factory=dict)
@@ -155,6 +155,7 @@ class Placements(Value):
     held_devices: frozenset[str] = frozenset()
     removed_devices: frozenset[str] = frozenset()
     waits: Mapping[PodUID, Wait] = field(default_factory=dict)
+    places_all: bool = False
 
     @property
     def placed_resources(self) -> frozenset[str]:

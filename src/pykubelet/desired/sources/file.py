@@ -201,8 +201,6 @@ class FileSource:
         except NoAnswerError as error:
             self._log_unwatched(self._path, error)
             return
-        if watcher is not self._watcher:
-            return  # it was lost meanwhile
         for path, watch in found.items():
             if isinstance(watch, int):
                 watcher.note(path, watch)

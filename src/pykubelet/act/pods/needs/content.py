@@ -1,4 +1,5 @@
-"""The API objects that a pod refers to: its RuntimeClass before its sandbox, those of its environment before each container.
+"""What a pod refers to of the API server and the node: its RuntimeClass before its sandbox, and before each container the objects
+and services of its environment, and the node's addresses, which may come while an image is being pulled.
 
 `desired/content` reads them as soon as the pod is desired; `act/runtime` decides what an answer means for a container or sandbox.
 """
@@ -34,6 +35,7 @@ class ContentNeed(PodNeed):
 
     def __init__(self, tools: PodTools, ref: PodRef) -> None:
         self._cell = tools.cells.content
+        self._node = tools.cells.node
 
     async def before_sandbox(self, run: SyncRun) -> None:
         """Wait for an answer about the RuntimeClass of a new sandbox."""
@@ -46,8 +48,14 @@ class ContentNeed(PodNeed):
         await run.until(self._cell, lambda now: SERVICES if waits_for_services(run.pod, now) else None)
         await wait_answered(self._cell, dict.fromkeys(environment_keys(run.pod, container)), run.until)
         content = self._cell.get()
-        services = service_environment(run.pod, content)
-        return replace(ctx, services=services, api_objects=environment_objects(run.pod, container, content))
+        host_ips = self._node.get().host_ips
+        return replace(
+            ctx,
+            host_ips=host_ips,
+            pod_ips=host_ips if run.pod.spec.hostNetwork else ctx.pod_ips,
+            services=service_environment(run.pod, content),
+            api_objects=environment_objects(run.pod, container, content),
+        )
 
 
 async def wait_answered(cell: Cell[Content], keys: Collection[ObjectKey], until: Until) -> None:

@@ -96,6 +96,8 @@ class ImagesNeed(PodNeed):
             task.add_done_callback(self._ended)
             self._running += 1
             self._pulls[key] = task
+        else:
+            self._go_on()
         return self._pulls[key]
 
     async def before_container(self, run: SyncRun, container: AnyContainer, ctx: ContainerContext) -> ContainerContext:

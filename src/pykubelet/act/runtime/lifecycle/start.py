@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import assert_never
 
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_words, words_for_log
-from pykubelet.act.runtime.lifecycle.metrics import STARTED_CONTAINERS, STARTED_CONTAINERS_ERRORS, container_kind
+from pykubelet.act.runtime.lifecycle.metrics import STARTED_CONTAINERS_ERRORS, container_kind
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper, StopTarget, restart_grace
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderSettings
@@ -132,7 +132,6 @@ class ContainerStarter:
 
         `least_count`: the restart count is not lower, whatever the instances and logs show.
         """
-        STARTED_CONTAINERS.inc(container_kind(pod, container))
         key = f"files:{pod.metadata.uid}:{container.name}"
         outcome = await self._flight.run_next(
             key, lambda: _make_files(pod, container, instances, settings, pod_ips), FILES_DEADLINE_S
