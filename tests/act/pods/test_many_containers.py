@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Awaitable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TypeVar, cast
 
 import pytest
-from act.pods.node import named, node
-from act.pods.scenes import container, pod
+from act.pods.node import Groups, Images, named, node
+from act.pods.scenes import REF, container, pod
+from support.virtual_time import virtual_clock
 
 from pykubelet.act.images.model import ImageRequest
-from pykubelet.act.pods.needs.images import AT_ONCE
+from pykubelet.act.pods.metrics import PullTime
+from pykubelet.act.pods.model import Sync
+from pykubelet.act.pods.need import SyncRun
+from pykubelet.act.pods.needs.images import AT_ONCE, ImagesNeed
+from pykubelet.act.pods.tools import PodTools
+from pykubelet.act.pods.waitbook import WaitBook
 from pykubelet.act.pods.worker import PodWorker
 from pykubelet.base.api.core import ConfigMap
-from pykubelet.base.kit.values import replace
+from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.content import Absent, Content, ContentKind, ObjectKey, Present
+from pykubelet.base.model.kube_events import KubeEvent
 
 pytestmark = pytest.mark.virtual_time
 
 MANY = 3 * AT_ONCE
+T = TypeVar("T")
 
 
 async def test_the_images_of_a_pod_are_asked_for_a_few_at_a_time(tmp_path: Path) -> None:
@@ -44,20 +57,28 @@ async def test_the_images_of_a_pod_are_asked_for_a_few_at_a_time(tmp_path: Path)
         assert sorted(n.images.asked) == sorted(f"image-{number}:1" for number in range(MANY))  # each once
 
 
-async def test_images_of_later_containers_are_asked_for_after_an_interruption(tmp_path: Path) -> None:
-    """The pulls of the sync before go on, and do not keep a new one from beginning."""
-    waits = asyncio.Event()
-    three = named(pod(*(container(f"c{n}", image=f"image-{n}:1") for n in range(3))), "web")
-    containers = (*three.spec.containers[:2], replace(three.spec.containers[2], image="image-new:1"))
-    changed = replace(three, spec=replace(three.spec, containers=containers))
-    async with node(tmp_path) as n:
-        n.images.hook = lambda _: waits.wait()
-        n.want(three)
-        await n.wait_for(lambda: len(n.images.asked) == 3)
-        n.want(changed)
-        await n.wait_for(lambda: "image-new:1" in n.images.asked)
-        waits.set()
-        await n.wait_running("web", "c0", "c1", "c2")
+async def test_the_images_of_later_containers_are_asked_for_after_an_interruption() -> None:
+    """The pulls of the sync before go on, and do not keep others from beginning."""
+    images, waits = Images(), asyncio.Event()
+    images.hook = lambda _: waits.wait()
+    async with Supervisor("test") as supervisor:
+        cells = SimpleNamespace(content=make_cell("content", Content())[0])
+        tools = SimpleNamespace(
+            images=images, cgroups=Groups(), supervisor=supervisor, recorder=Sink[KubeEvent](), cells=cells
+        )
+        need = ImagesNeed(cast(PodTools, tools), REF)
+        for image in ("old", "new"):
+            begun = pod(container("c0", image="image-0:1"), container("c1", image=f"image-{image}:1"))
+            plan = SimpleNamespace(starts=("c0", "c1"), create_sandbox=False)
+            command = cast(Sync, SimpleNamespace(pod=begun, plan=plan))
+            need.begin(SyncRun(command, WaitBook(virtual_clock(), Sink()), _uninterrupted, PullTime()))
+            await asyncio.sleep(1)
+        assert images.asked == ["image-0:1", "image-old:1", "image-new:1"]
+        need.cancel()
+
+
+async def _uninterrupted(work: Awaitable[T]) -> T:
+    return await work
 
 
 async def test_images_that_cannot_be_pulled_do_not_keep_others_waiting(tmp_path: Path) -> None:
