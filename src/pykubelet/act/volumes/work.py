@@ -76,7 +76,7 @@ def is_due(failure: VolumeFailure | None, now: Moment) -> bool:
 
 
 #: So many volumes are planned in one step, and so many are looked at; then other tasks of the agent go on.
-PLANS_AT_ONCE = 16
+PLANS_AT_ONCE = 32
 LOOKS_AT_ONCE = 2000
 #: So many operations on volumes of one pod run at once.
 MAX_RUNNING = 64
