@@ -200,6 +200,11 @@ def _by_nodes(found: DeviceResource, by_node: Mapping[int, frozenset[str]]) -> d
     groups: dict[_Nodes, set[str]] = {}
     for node, ids in by_node.items():
         allocated_for = () if node == NO_NODE else (node,)
+        every = set(map(found.nodes.get, ids))
+        if len(every) == 1:  # a plugin that has very many devices rarely gives each other nodes
+            (nodes,) = every
+            groups.setdefault(allocated_for if nodes is None else nodes, set()).update(ids)
+            continue
         for id_ in ids:
             groups.setdefault(found.nodes.get(id_, allocated_for), set()).add(id_)
     return groups
