@@ -16,7 +16,7 @@ from hostile.specs.structs import IMAGE, Json
 from pykubelet.base.api import core
 
 #: As many as a pod may have.
-CONTAINERS, VOLUMES, CLAIMS, SUB_PATHS = 490, 3_090, 990, 1_990
+CONTAINERS, VOLUMES, CLAIMS, SUB_PATHS = 490, 3_990, 990, 1_990
 Spec = Callable[[float], Case]
 PRODUCTS: dict[str, Spec] = {}
 CONTAINER = f'{{"name":"c%d","image":"{IMAGE}"%s}}'

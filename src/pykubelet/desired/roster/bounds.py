@@ -70,7 +70,7 @@ BOUNDS: dict[str, tuple[Callable[[Pod], int], int]] = {
         _of_containers(lambda c: sum(bool(mount.subPath or mount.subPathExpr) for mount in c.volumeMounts)),
         2000,
     ),
-    "volumes": (lambda pod: len(pod.spec.volumes), 3100),
+    "volumes": (lambda pod: len(pod.spec.volumes), 4000),
     "volumes of PersistentVolumeClaims": (_claims, 1000),
     "imagePullSecrets": (lambda pod: len(pod.spec.imagePullSecrets), 1000),
     "sources of projected volumes": (_sources, 10_000),
