@@ -245,7 +245,6 @@ def wire_act(
     swap = can_limit_swap(m.cgroups.version)
     render = render_settings(settings, node.get(), cgroup_v2=v2, swap_controller=swap, machine=m.machine)
     render = replace(render, selinux_enabled=selinux.is_enabled)
-    supervisor = Supervisor("pod-work")
     userns = UserNamespaceManager(m.cri, m.flight, paths, settings.user_namespace_ids_per_pod)
     hooks = HookRunner(m.cri, m.recorder)
     stopper = ContainerStopper(m.cri, hooks, m.clock, m.recorder, m.touched)
@@ -265,7 +264,7 @@ def wire_act(
         images=puller,
         subpaths=Subpaths(mounts, paths, m.flight),
         cgroups=pod_cgroups,
-        supervisor=supervisor,
+        supervisor=Supervisor("pod-work"),
         starts=cells.starts.writer,
         recorder=m.recorder,
         hook_records=hook_records,

@@ -155,6 +155,7 @@ class PodExecution:
             waits.forget_notes()
 
     async def _outcome(self, run: SyncRun) -> SyncEnded:
+        """Carry out the steps, and return their failure as a value."""
         try:
             return await self._sync(run)
         except Interrupted:
@@ -181,7 +182,7 @@ class PodExecution:
         # 4. What takes long begins: image pulls.
         for need in self._needs:
             need.begin(run)
-        # 5. What the sandbox needs is there: the cgroup, its RuntimeClass, prepared claims.
+        # 5. What the sandbox needs is there: the cgroup, its RuntimeClass, prepared claims, volumes that are at least being mounted.
         for need in self._needs:
             await need.before_sandbox(run)
         # 6. The sandbox, with its network.

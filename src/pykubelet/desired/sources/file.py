@@ -127,7 +127,8 @@ class FileSource:
                 await self._watch(self._watcher)
 
     async def _changes(self, seconds: float) -> list[FileEvent]:
-        """Wait for events that may concern the path. None after so many seconds, or when the watch was lost or begun again."""
+        """Wait for events that may concern the path. Returns an empty list after so many seconds, or when the watch was lost or begun
+        again: everything is to be scanned then."""
         loop = asyncio.get_running_loop()
         due = loop.time() + seconds
         while self._watcher is not None:

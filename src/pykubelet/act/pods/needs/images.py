@@ -67,7 +67,7 @@ class ImagesNeed(PodNeed):
         """Begin to pull the images of the containers that are to start: a few at a time, one in an iteration of the event loop."""
         pause_s = BEHIND_SANDBOX_S if run.command.plan.create_sandbox else 0.0
         containers = [find_container(run.pod, name) for name in run.command.plan.starts]
-        self._later = {(one.name, one.image): partial(self._begin, run, one) for one in containers}
+        self._later = {(c.name, c.image): partial(self._begin, run, c) for c in containers}
         if containers:
             self._begin(run, containers[0], pause_s)
 
