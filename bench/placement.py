@@ -13,10 +13,10 @@ from bench.runtime import BenchError
 from bench.scenarios import Bench
 from bench.stats import percentile, spread
 from bench.table import Figure
-from pykubelet.act.placement import cpu_state, memory_state
-from pykubelet.act.placement.admission import Admitted, admit
-from pykubelet.act.placement.managers import Managers
 from pykubelet.app.simulate_input import read_machine, read_settings, start_simulation
+from pykubelet.provide.placement import cpu_state, memory_state
+from pykubelet.provide.placement.managers import Managers
+from pykubelet.provide.placement.topology_scopes import Admitted, admit
 from pykubelet.testing.random_pods import random_pod
 
 FOLDER = Path(__file__).parent

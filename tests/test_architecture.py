@@ -29,7 +29,7 @@ NAME = re.compile(r"decide.*|.*plan.*|render_.*")
 def claims_purity(path: Path, tree: ast.Module) -> bool:
     """A module is pure by its name, by its place, or because its docstring contains "Pure."."""
     in_model = path.is_relative_to(SRC / "base" / "model")
-    is_kind = path.is_relative_to(SRC / "act" / "volumes" / "kinds")  # a kind plans; its effects go through edges
+    is_kind = path.is_relative_to(SRC / "provide" / "volumes" / "kinds")  # a kind plans; its effects go through edges
     return in_model or is_kind or NAME.fullmatch(path.stem) is not None or "Pure." in (ast.get_docstring(tree) or "")
 
 
@@ -83,7 +83,7 @@ def cells_of_page() -> dict[str, list[str]]:
 def readers() -> dict[str, set[str]]:
     """By type of cell, the packages that take one, written as in the table. app only connects cells, so it is left out."""
     found: dict[str, set[str]] = defaultdict(set)
-    for layer in ("desired", "act", "observe", "report", "edges", "serve"):
+    for layer in ("desired", "provide", "act", "observe", "report", "edges", "serve"):
         for path in (SRC / layer).rglob("*.py"):
             package = "/".join(path.relative_to(SRC).parts[:2])
             for kind in re.findall(r"\b(?:Lazy)?Cell\[(\w+)\]", path.read_text()):

@@ -18,13 +18,13 @@ JOINS = {
     "edges/host/cgroups/": "the kernel's cgroups; groups are named after UIDs of pods, which are plain names",
     "edges/host/devices/": "the kernel's devices; words of volumes are matched with a pattern before",
     "edges/host/proc/": "the kernel's files about processes and itself",
-    "act/resources/system_cgroup": "processes, by number",
+    "provide/cgroups/system_cgroup": "processes, by number",
     # the helper itself and its parts
     "edges/host/fs/": "the functions on files themselves",
     # files that the agent names itself
-    "act/images/record_store": "pull records, named after digests that the agent computes",
+    "provide/images/record_store": "pull records, named after digests that the agent computes",
     "csi_local/store": "volumes of the driver, whose ids are matched with a pattern by `VolumeStore.path`",
-    "act/volumes/kinds/local": "the directory `pods`, in which nothing but the mount table is looked at",
+    "provide/volumes/kinds/local": "the directory `pods`, in which nothing but the mount table is looked at",
     "app/": "the agent's own directories, settings and packages",
     "act/pods/hooks": "a state file",
     "desired/roster/holders": "a state file",
@@ -40,23 +40,23 @@ JOINS = {
     "edges/plugins/sockets": "sockets in the directory of plugins, by their names there",
 }
 #: Packages that work with what pods, plugins and images name. They use `beneath`.
-FOR_PODS = ("act/", "observe/", "report/", "serve/", "desired/", "edges/cri/", "edges/csi/", "edges/probing/")
+FOR_PODS = ("act/", "provide/", "observe/", "report/", "serve/", "desired/", "edges/cri/", "edges/csi/", "edges/probing/")
 #: Their modules that use functions for any path all the same, by what the path is.
 ANY_PATHS = {
-    "act/volumes/kinds/host_path": "of the host, which the pod names as such",
-    "act/volumes/kinds/local": "of the host, which the PersistentVolume names as such",
-    "act/volumes/ownership": "of a local volume",
-    "act/volumes/disks/block_map": "of a device",
-    "act/volumes/subpath": "of a volume, which may be one of the host",
+    "provide/volumes/kinds/host_path": "of the host, which the pod names as such",
+    "provide/volumes/kinds/local": "of the host, which the PersistentVolume names as such",
+    "provide/volumes/ownership": "of a local volume",
+    "provide/volumes/disks/block_map": "of a device",
+    "provide/volumes/subpath": "of a volume, which may be one of the host",
     "act/runtime/lifecycle/sandbox": "of the resolver file, a setting",
     "act/runtime/lifecycle/start": "of the host's hosts file",
     "act/pods/ending": "of the directory of links to logs, a setting",
     "act/pods/hooks": "of a state file, and of the directory of all pods",
-    "act/resources/system_cgroup": "of processes",
-    "act/images/record_store": "of pull records",
-    "act/placement/store": "of state files",
-    "act/placement/devices/device_files": "of the device plugins' directory and state file",
-    "act/claims/store": "of a state file",
+    "provide/cgroups/system_cgroup": "of processes",
+    "provide/images/record_store": "of pull records",
+    "provide/placement/store": "of state files",
+    "provide/placement/devices/device_files": "of the device plugins' directory and state file",
+    "provide/claims/store": "of a state file",
     "observe/node/runtime": "of the runtime's socket, a setting",
     "observe/eviction/read": "of settings",
     "observe/shutdown/record": "of a state file",

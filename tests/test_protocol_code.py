@@ -39,7 +39,7 @@ GROUPS = (
         "on httptools",
     ),
     Group("HTTP server", 700, ("net/http/server.py", "net/http/staged_reader.py", "serve/listen.py"), "aiohttp.web"),
-    Group("admission of connections", 350, ("net/http/admission.py", "net/http/decide_admission.py"), "none"),
+    Group("admission of connections", 350, ("net/http/accept.py", "net/http/decide_accept.py"), "none"),
     Group("ClientHello", 90, ("net/http/client_hello.py",), "none"),
     Group("HTTP client", 680, ("net/http/dial.py", "net/http/hops.py", "edges/kubeapi/connection.py"), "aiohttp"),
     Group("SOCKS", 120, ("net/http/socks.py",), "python-socks"),

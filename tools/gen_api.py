@@ -2,7 +2,7 @@
 
 Owns the shape of the generated modules: one frozen ``msgspec.Struct`` per definition, attribute names exactly as in
 JSON (a trailing underscore where Python keeps the name for itself).
-Does not own defaulting or validation (``base/api/defaults.py`` and ``base/api/validation``).
+Does not own defaulting or validation (``base/manifests/defaults.py`` and ``base/manifests/validation``).
 
 Shape:
 

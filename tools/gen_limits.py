@@ -53,7 +53,7 @@ class Limit:
 
     @property
     def package(self) -> str:
-        """The package of a layer, such as `act/volumes`."""
+        """The package of a layer, such as `provide/volumes`."""
         return "/".join(self.module.split("/")[:-1][:2])
 
 

@@ -15,18 +15,6 @@ from typing import Any
 import msgspec
 
 from pykubelet import __version__
-from pykubelet.act.claims.model import ClaimInfo, ClaimKey
-from pykubelet.act.claims.state import decode_state, encode_state
-from pykubelet.act.claims.store import STATE_FILE
-from pykubelet.act.images.record_store import RecordStore
-from pykubelet.act.images.records import ImageAccess, ImageIdentity
-from pykubelet.act.placement import cpu_state, memory_state
-from pykubelet.act.placement.cpu_manager import CpuState
-from pykubelet.act.placement.devices.device_checkpoint import FILE_NAME as DEVICES
-from pykubelet.act.placement.devices.device_checkpoint import encode as encode_devices
-from pykubelet.act.placement.devices.device_files import DeviceFiles
-from pykubelet.act.placement.devices.device_state import DeviceEntry, state_of
-from pykubelet.act.placement.memory_state import MemoryState, MemoryTable, NodeMemory
 from pykubelet.act.pods.hooks import HookRecords
 from pykubelet.act.runtime.lifecycle.decide_userns import format_mapping, namespace_at, parse_mapping
 from pykubelet.base.api.codec import decode, encode
@@ -38,7 +26,6 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.placement import MemoryBlock
 from pykubelet.base.model.roster import NameHolder
 from pykubelet.base.model.sizing import PodSize
-from pykubelet.desired.content.binding import Bindings
 from pykubelet.desired.roster.holders import HolderMemory
 from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.size_memory import SizeMemory
@@ -47,6 +34,19 @@ from pykubelet.edges.host.fs.checkpoint import Checkpoint
 from pykubelet.observe.shutdown.metrics import END_TIME, START_TIME
 from pykubelet.observe.shutdown.record import NAME as SHUTDOWN
 from pykubelet.observe.shutdown.record import ShutdownRecord
+from pykubelet.provide.claims.model import ClaimInfo, ClaimKey
+from pykubelet.provide.claims.state import decode_state, encode_state
+from pykubelet.provide.claims.store import STATE_FILE
+from pykubelet.provide.images.record_store import RecordStore
+from pykubelet.provide.images.records import ImageAccess, ImageIdentity
+from pykubelet.provide.objects.binding import Bindings
+from pykubelet.provide.placement import cpu_state, memory_state
+from pykubelet.provide.placement.cpu_manager import CpuState
+from pykubelet.provide.placement.devices.device_checkpoint import FILE_NAME as DEVICES
+from pykubelet.provide.placement.devices.device_checkpoint import encode as encode_devices
+from pykubelet.provide.placement.devices.device_files import DeviceFiles
+from pykubelet.provide.placement.devices.device_state import DeviceEntry, state_of
+from pykubelet.provide.placement.memory_state import MemoryState, MemoryTable, NodeMemory
 from pykubelet.report.status.memory import StatusMemory
 
 FOLDER = Path(__file__).parents[1] / "tests/support/states"

@@ -12,26 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from act.runtime.rendering import SETTINGS
-from act.volumes.samples import CONTEXT, NODE
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from provide.volumes.samples import CONTEXT, NODE
 
 from pykubelet.act.runtime.collect.gc_files import dangling_links, remove_container_log, remove_dangling_link
 from pykubelet.act.runtime.lifecycle.start import _make_files
-from pykubelet.act.volumes import disk
-from pykubelet.act.volumes.csi.data import DevicePaths
-from pykubelet.act.volumes.csi.files import remove_around, write_data
-from pykubelet.act.volumes.directories import VolumeDirs, make_empty_volume_dir, make_volume_dir
-from pykubelet.act.volumes.disks.block_map import remove_link
-from pykubelet.act.volumes.disks.block_paths import map_of
-from pykubelet.act.volumes.disks.disk_mount import make_disk_directory, remove_disk_directory
-from pykubelet.act.volumes.kind import DirectoryPlan, VolumePlan, VolumesError
-from pykubelet.act.volumes.kinds import empty_dir
-from pykubelet.act.volumes.kinds.empty_dir import EmptyDirPlan
-from pykubelet.act.volumes.model import Inputs
-from pykubelet.act.volumes.payloads import payload_kind
-from pykubelet.act.volumes.payloads.payload import PayloadPlan
-from pykubelet.act.volumes.plan import plan_volume
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import ConfigMap, Pod, Secret
 from pykubelet.base.kit.values import replace
@@ -43,6 +29,20 @@ from pykubelet.base.model.roster import pod_ref
 from pykubelet.edges.cri.logs import read_log_tail
 from pykubelet.edges.host.fs import beneath, subpaths
 from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.provide.volumes import disk
+from pykubelet.provide.volumes.csi.data import DevicePaths
+from pykubelet.provide.volumes.csi.files import remove_around, write_data
+from pykubelet.provide.volumes.directories import VolumeDirs, make_empty_volume_dir, make_volume_dir
+from pykubelet.provide.volumes.disks.block_map import remove_link
+from pykubelet.provide.volumes.disks.block_paths import map_of
+from pykubelet.provide.volumes.disks.disk_mount import make_disk_directory, remove_disk_directory
+from pykubelet.provide.volumes.kind import DirectoryPlan, VolumePlan, VolumesError
+from pykubelet.provide.volumes.kinds import empty_dir
+from pykubelet.provide.volumes.kinds.empty_dir import EmptyDirPlan
+from pykubelet.provide.volumes.model import Inputs
+from pykubelet.provide.volumes.payloads import payload_kind
+from pykubelet.provide.volumes.payloads.payload import PayloadPlan
+from pykubelet.provide.volumes.plan import plan_volume
 
 UID = PodUID("u1")
 NAMES = (

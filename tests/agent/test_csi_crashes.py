@@ -34,7 +34,7 @@ LIVES = 400
 HANDLE = "pvc-1"
 NAMES = ("one", "other")
 #: The modules of CSI volumes, and those of the volume manager.
-CSI_MODULES, MANAGER = "volumes/csi/", "act/volumes/"
+CSI_MODULES, MANAGER = "volumes/csi/", "provide/volumes/"
 #: In one wait there may be many kills, each of which costs a start.
 LONG_S = 8 * WAIT_S
 EXPAND = "NodeExpandVolume"

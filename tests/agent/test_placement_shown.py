@@ -9,9 +9,9 @@ from typing import Any
 
 import grpc
 import pytest
-from act.claims.samples import GPU as DRIVER
 from agent.conftest import MakeAgent
 from agent.test_resource_claims import run_with_claim
+from provide.claims.samples import GPU as DRIVER
 from support.agent import Agent, Json, make_container, make_pod
 from support.device_plugins import Device, device_plugin
 from support.drivers import dra_driver

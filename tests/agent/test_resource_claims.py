@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from act.claims.samples import GPU, claim_body
+from provide.claims.samples import GPU, claim_body
 from support.agent import Agent, make_container, make_pod
 from support.drivers import dra_driver
 from support.world import World

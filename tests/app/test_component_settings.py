@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from pykubelet.act.images.model import VerificationPolicy, image_settings
-from pykubelet.act.resources.model import CgroupDriver, MemoryProtection, resource_settings
 from pykubelet.act.runtime.render.context import render_settings
 from pykubelet.app.wiring import node_facts
 from pykubelet.base.model.node import NodeView
 from pykubelet.config.combine import File, FlagInput, combine
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupVersion
 from pykubelet.edges.host.proc.machine import read_machine
+from pykubelet.provide.cgroups.model import CgroupDriver, MemoryProtection, resource_settings
+from pykubelet.provide.images.model import VerificationPolicy, image_settings
 
 HEADER = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from act.placement.test_placement_recording import busy_node, recorded
+from provide.placement.test_placement_recording import busy_node, recorded
 
 from pykubelet.app import cli
 

@@ -8,10 +8,6 @@ from typing import Any
 
 import pytest
 
-from pykubelet.act.claims.state import decode_state as decode_claims
-from pykubelet.act.placement import cpu_state, memory_state
-from pykubelet.act.resources.model import CgroupDriver
-from pykubelet.act.volumes.registry import DIRECTORIES
 from pykubelet.app import takeover
 from pykubelet.app.decide_takeover import (
     Desired,
@@ -30,6 +26,10 @@ from pykubelet.base.model.container_hash import container_hash
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_SOURCE
 from pykubelet.desired.roster import allocation_state
+from pykubelet.provide.cgroups.model import CgroupDriver
+from pykubelet.provide.claims.state import decode_state as decode_claims
+from pykubelet.provide.placement import cpu_state, memory_state
+from pykubelet.provide.volumes.registry import DIRECTORIES
 
 REFERENCE_STATE = Path(__file__).parents[1] / "support" / "reference_state"
 WEB = Container(name="web", image="example.com/web:1")

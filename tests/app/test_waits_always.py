@@ -22,10 +22,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
 from support.virtual_time import VirtualLoop
 
-from pykubelet.act.images.model import ImageError
 from pykubelet.act.pods.model import REMOVING, PodWorkerState
 from pykubelet.act.pods.waitbook import SHOW_AFTER_S, general_wait, waits_of
-from pykubelet.act.resources.model import CgroupError
 from pykubelet.base.api.core import Container, Pod, PodStatus
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
@@ -35,6 +33,8 @@ from pykubelet.base.model.probes import ProbeKind, ProbeResults
 from pykubelet.base.model.restart import is_sidecar, should_restart
 from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.edges.cri.errors import CriCode
+from pykubelet.provide.cgroups.model import CgroupError
+from pykubelet.provide.images.model import ImageError
 from pykubelet.report.status.model import StatusFacts
 from pykubelet.report.status.project import project_status
 from pykubelet.serve.explain.waits import pod_waits

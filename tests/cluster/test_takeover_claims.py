@@ -10,8 +10,8 @@ import os
 from collections.abc import AsyncIterator
 
 import pytest
-from act.claims.samples import GPU
 from cluster.conftest import MakeEitherAgent
+from provide.claims.samples import GPU
 from support.agent import Json, make_container, make_pod
 from support.cluster import Cluster
 from support.drivers import DriverProcess, dra_driver

@@ -16,7 +16,7 @@ from support.cost import check_cost
 
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.edges.identity.keys import make_self_signed
-from pykubelet.net.http.admission import AdmissionLimits, keep_open
+from pykubelet.net.http.accept import AdmissionLimits, keep_open
 from pykubelet.net.http.server import Answer, HttpServer, Request, ServedConnection, ServerLimits, text
 from pykubelet.serve.listen import open_port
 

@@ -26,8 +26,8 @@ from pykubelet.app.load import load
 from pykubelet.app.wiring import Agent
 from pykubelet.base.api.codec import from_object, to_object
 from pykubelet.base.api.core import ContainerState, Pod, PodStatus
-from pykubelet.base.api.defaults import default_pod
 from pykubelet.base.kit.values import replace
+from pykubelet.base.manifests.defaults import default_pod
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.paths import Paths
 from pykubelet.config.settings import Settings

@@ -15,8 +15,8 @@ from support.memory_api import MemoryApiServer
 
 from pykubelet.base.api.codec import from_object, to_object
 from pykubelet.base.api.core import Pod
-from pykubelet.base.api.defaults import default_pod
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.manifests.defaults import default_pod
 from pykubelet.net.grpc.server import RpcServer
 from pykubelet.testing.kubeapi.fake_store import ResourcePath
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from longlife.machine import Lines, Node
 from support.reachable import container_sizes, open_descriptors, resident_bytes
 
-from pykubelet.act.placement.recording import KEPT_STEPS
 from pykubelet.act.pods.worker import HISTORY_LINES
 from pykubelet.base.model.steps import StepLog
+from pykubelet.provide.placement.recording import KEPT_STEPS
 from pykubelet.report.events import correlate, loop, send
 
 #: Containers that fill up once and then stay: their limits, by owner.

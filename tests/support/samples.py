@@ -22,16 +22,11 @@ from typing import Any
 from act.pods.node import named, node
 from act.pods.playbook import Playbook
 from act.pods.scenes import box, exited, pod
-from act.volumes.samples import CONTEXT, NODE, make_pod
+from provide.volumes.samples import CONTEXT, NODE, make_pod
 from support.virtual_time import VirtualLoop
 
-from pykubelet.act.placement.provider import Provider
 from pykubelet.act.pods.backoff import CrashBackOffs
 from pykubelet.act.runtime.render.dns import Resolver
-from pykubelet.act.volumes import plan as volume_plan
-from pykubelet.act.volumes.directories import VolumeDirs
-from pykubelet.act.volumes.kind import VolumeKind, VolumesError
-from pykubelet.act.volumes.model import Inputs
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.cells import make_cell
@@ -45,6 +40,11 @@ from pykubelet.base.model.statuses import Statuses
 from pykubelet.edges.host.fs import mounts
 from pykubelet.edges.host.fs.mounts import is_mount_point
 from pykubelet.edges.probing.outcome import Outcome
+from pykubelet.provide.placement.provider import Provider
+from pykubelet.provide.volumes import plan as volume_plan
+from pykubelet.provide.volumes.directories import VolumeDirs
+from pykubelet.provide.volumes.kind import VolumeKind, VolumesError
+from pykubelet.provide.volumes.model import Inputs
 from pykubelet.serve.endpoints.known_pods import KnownPods
 
 SRC = Path(__file__).parents[2] / "src/pykubelet"

@@ -13,7 +13,7 @@ from support.agent import NODE_NAME, WAIT_S, Agent, Json, RuntimeView, condition
 
 from pykubelet.base.api.codec import from_object, to_object
 from pykubelet.base.api.core import Pod
-from pykubelet.base.api.defaults import default_pod
+from pykubelet.base.manifests.defaults import default_pod
 from pykubelet.testing.kubeapi.fake import FakeApiServer, Sent
 
 PODS = "/api/v1/namespaces/default/pods"

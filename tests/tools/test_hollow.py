@@ -22,7 +22,7 @@ from testbed.certificates import make_authority
 from pykubelet.app.wiring import Agent
 from pykubelet.base.api.codec import from_object, to_object
 from pykubelet.base.api.core import Pod
-from pykubelet.base.api.defaults import default_pod
+from pykubelet.base.manifests.defaults import default_pod
 from pykubelet.testing.kubeapi.fake import FakeApiServer
 from pykubelet.testing.kubeapi.fake_patch import Json
 

@@ -56,12 +56,12 @@ def test_the_causal_path_has_what_the_start_needs_and_nothing_else(report: dict[
     needed = {
         "desired/sources/file.py",
         "desired/roster/loop.py",
-        "act/volumes/kinds/empty_dir.py",
+        "provide/volumes/kinds/empty_dir.py",
         "act/pods/worker.py",
-        "act/images/execute.py",
+        "provide/images/execute.py",
         "edges/cri/client.py",
     }
     assert needed <= files.keys()
-    assert "act/placement/loop.py" not in files  # the pod gets nothing of its own
+    assert "provide/placement/loop.py" not in files  # the pod gets nothing of its own
     assert "report/status/loop.py" in whole.keys() - files.keys()  # a container starts before the status is reported
     assert not [file for file in files if not (ROOT / "src/pykubelet" / file).is_file()]

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from act.volumes.csi_samples import HANDLE, a_pod, begin
-from act.volumes.samples import roster
-from act.volumes.test_csi_expand import MI, Store, in_mi
-from act.volumes.test_loop import started, until
+from provide.volumes.csi_samples import HANDLE, a_pod, begin
+from provide.volumes.samples import roster
+from provide.volumes.test_csi_expand import MI, Store, in_mi
+from provide.volumes.test_loop import started, until
 from support.block import file_system_size, written
 from support.csi import csi_driver, csi_folder
 from support.quotas import quota_disk

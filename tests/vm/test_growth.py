@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from act.volumes.samples import running
-from act.volumes.test_expansion import Cluster
-from act.volumes.test_local_devices import MOUNTS, content, events, make_pod
-from act.volumes.test_loop import Agent, set_roster, started, until
+from provide.volumes.samples import running
+from provide.volumes.test_expansion import Cluster
+from provide.volumes.test_local_devices import MOUNTS, content, events, make_pod
+from provide.volumes.test_loop import Agent, set_roster, started, until
 from support.block import clean_folder, file_system_size, written
 
 from pykubelet.base.api.codec import from_object

@@ -14,15 +14,15 @@ from support.storage_servers import IscsiTarget, multipathd, silenced
 from support.unit import LONG_S, UnitAgent
 from vm.hung_storage import Record, others_end, others_run, timed
 
-from pykubelet.act.volumes.disks import iscsi_stage
-from pykubelet.act.volumes.disks.iscsi_plan import IscsiDevice, disk_directory, disks
-from pykubelet.act.volumes.kind import UncertainError
 from pykubelet.base.kit.values import replace
 from pykubelet.edges.host.devices.iscsi import find_disks
 from pykubelet.edges.host.devices.iscsi_target import Chap
 from pykubelet.edges.host.devices.iscsi_target import IscsiTarget as Address
 from pykubelet.edges.host.devices.scsi import ScsiPaths, multipath_of, wait_for
 from pykubelet.edges.host.fs import mounts
+from pykubelet.provide.volumes.disks import iscsi_stage
+from pykubelet.provide.volumes.disks.iscsi_plan import IscsiDevice, disk_directory, disks
+from pykubelet.provide.volumes.kind import UncertainError
 
 pytestmark = pytest.mark.vm
 

@@ -24,7 +24,7 @@ DEFAULT = (INSTALLED, "trixie", "forky")
 TESTS = (
     "tests/edges/cri/test_contract.py",
     "tests/tools/test_containerd.py",
-    "tests/act/images/test_registry.py",
+    "tests/provide/images/test_registry.py",
     "tests/act/runtime/test_log_rotation.py",
     "tests/act/runtime/test_removal.py",
     "tests/act/runtime/test_rendered_for_real.py",

@@ -11,7 +11,7 @@ REBOOT = "reboot"
 PARTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "life": (("tests/vm/test_life.py",),),
     "groups": (("tests/vm/test_groups.py",),),
-    "tests": (("tests/edges/host", "tests/act/resources", "tests/agent/test_resize.py"),),
+    "tests": (("tests/edges/host", "tests/provide/cgroups", "tests/agent/test_resize.py"),),
     "dbus": (("tests/edges/host/test_systemd_for_real.py", "tests/vm/test_reload.py"),),
     "shutdown": (("tests/vm/test_shutdown.py",),),
     "watchdog": (("tests/vm/test_watchdog.py",),),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 
-from pykubelet.act.resources.model import CgroupDriver
 from pykubelet.act.runtime.render.context import AnyContainer
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.container_hash import container_hash
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.roster import is_static
+from pykubelet.provide.cgroups.model import CgroupDriver
 
 _IN_TREE = "kubernetes.io~"  # others belong to drivers of flexVolume
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 
-from pykubelet.act.resources.model import CgroupDriver
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
@@ -17,6 +16,7 @@ from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.cri.metrics import LOSING_SUPPORT
 from pykubelet.edges.host.cgroups.cgroup_detect import detect_cgroups
 from pykubelet.edges.host.cgroups.cgroups import Cgroups
+from pykubelet.provide.cgroups.model import CgroupDriver
 
 log = Log("app")
 CRI_DRIVERS = {pb.SYSTEMD: CgroupDriver.SYSTEMD, pb.CGROUPFS: CgroupDriver.CGROUPFS}

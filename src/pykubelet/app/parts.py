@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Generic, TypeVar
 
-from pykubelet.act.resources.model import CgroupDriver
 from pykubelet.base.kit.cells import Cell, CellWriter, LazyCell, LazyCellWriter, make_cell, make_lazy_cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
@@ -45,6 +44,7 @@ from pykubelet.edges.plugins.credential_config import Providers
 from pykubelet.observe.eviction.model import EvictionPeriods
 from pykubelet.observe.node.runtime import RuntimePeriods
 from pykubelet.observe.pleg.decide import RelistPeriods
+from pykubelet.provide.cgroups.model import CgroupDriver
 
 T = TypeVar("T")
 
@@ -77,13 +77,13 @@ class Cells:
         self.starts = Slot("starts", Starts(), "act/pods")
         self.pod_diagnostics = LazySlot("pod-diagnostics", Diagnostics(), "act/pods")
         self.observed = Slot("observed", Observed(), "observe/pleg")
-        self.mounts = Slot("mounts", Mounts(), "act/volumes")
-        self.placements = Slot("placements", Placements(), "act/placement")
-        self.placement_diagnostics = LazySlot("placement-diagnostics", Diagnostics(), "act/placement")
-        self.claims = Slot("claims", Claims(), "act/claims")
+        self.mounts = Slot("mounts", Mounts(), "provide/volumes")
+        self.placements = Slot("placements", Placements(), "provide/placement")
+        self.placement_diagnostics = LazySlot("placement-diagnostics", Diagnostics(), "provide/placement")
+        self.claims = Slot("claims", Claims(), "provide/claims")
         self.plugins = Slot("plugins", Plugins(), "observe/plugins")
-        self.content = Slot("content", Content(), "desired/content")
-        self.image_diagnostics = LazySlot("image-diagnostics", Diagnostics(), "act/images")
+        self.content = Slot("content", Content(), "provide/objects")
+        self.image_diagnostics = LazySlot("image-diagnostics", Diagnostics(), "provide/images")
         self.probes = Slot("probes", ProbeResults(), "observe/probes")
         self.probe_diagnostics = LazySlot("probe-diagnostics", Diagnostics(), "observe/probes")
         self.statuses = Slot("statuses", Statuses(), "report/status")
@@ -97,7 +97,7 @@ class Cells:
         self.pressure = Slot("pressure", NodePressure(), "observe/eviction")
         self.evictions = Slot("evictions", Evictions(), "observe/eviction")
         self.signals = Slot("signals", SignalStates(), "observe/eviction")
-        self.images_reclaimed = Slot("images-reclaimed", Reclaimed(), "act/images")
+        self.images_reclaimed = Slot("images-reclaimed", Reclaimed(), "provide/images")
         self.containers_reclaimed = Slot("containers-reclaimed", Reclaimed(), "act/runtime")
         self.shutdown = Slot("shutdown", NodeShutdown(), "observe/shutdown")
         self.roster_heartbeat = Slot("roster-heartbeat", Heartbeat(), "desired/roster")

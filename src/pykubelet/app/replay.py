@@ -15,17 +15,17 @@ from typing import Any
 
 import msgspec
 
-from pykubelet.act.placement.recording import (
+from pykubelet.act.pods.recording import Recording, RecordingError, ReplayedStep, parse, replay
+from pykubelet.app.replay_placement import placement_lines
+from pykubelet.base.kit.terminal import escape_controls
+from pykubelet.base.model.container_hash import container_hash
+from pykubelet.provide.placement.recording import (
     KIND,
     PlacementRecording,
     PlacementRecordingError,
     parse_placement,
     replay_placement,
 )
-from pykubelet.act.pods.recording import Recording, RecordingError, ReplayedStep, parse, replay
-from pykubelet.app.replay_placement import placement_lines
-from pykubelet.base.kit.terminal import escape_controls
-from pykubelet.base.model.container_hash import container_hash
 
 DIFFERENT = 3
 MAX_FILE_BYTES = 64 * 1024 * 1024

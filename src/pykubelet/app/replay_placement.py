@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pykubelet.act.placement.explanation import pod_name
-from pykubelet.act.placement.recording import PlacementRecording, RecordedPlacementStep, ReplayedPlacement
 from pykubelet.app.placement_map import list_nodes
+from pykubelet.provide.placement.explanation import pod_name
+from pykubelet.provide.placement.recording import PlacementRecording, RecordedPlacementStep, ReplayedPlacement
 
 
 def placement_lines(recording: PlacementRecording, steps: Sequence[ReplayedPlacement]) -> Iterator[str]:

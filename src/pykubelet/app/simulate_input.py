@@ -8,19 +8,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from pykubelet.act.placement.devices.device_manager import DeviceManager
-from pykubelet.act.placement.provider import ManagerStartError
-from pykubelet.act.placement.simulation import Simulation
-from pykubelet.act.placement.start import StateTexts, start_managers
 from pykubelet.app.flags import parse_command_line
 from pykubelet.app.flags_parse import read_flags
 from pykubelet.base.api.codec import DecodeError, from_object
 from pykubelet.base.api.core import Container, Pod
-from pykubelet.base.api.defaults import default_pod
 from pykubelet.base.api.document import DocumentError
 from pykubelet.base.api.documents import load_document
 from pykubelet.base.api.quantity import QuantityError, parse, value
 from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.manifests.defaults import default_pod
 from pykubelet.base.model.machine import Cpu, MachineTopology, NumaNode
 from pykubelet.base.model.placement import DeviceResource, group_by_nodes
 from pykubelet.config.combine import File, combine
@@ -28,6 +24,10 @@ from pykubelet.config.errors import ConfigError
 from pykubelet.config.settings import Settings
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.topology import read_topology as read_sysfs
+from pykubelet.provide.placement.devices.device_manager import DeviceManager
+from pykubelet.provide.placement.provider import ManagerStartError
+from pykubelet.provide.placement.simulation import Simulation
+from pykubelet.provide.placement.start import StateTexts, start_managers
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 MAX_CPUS = 4096

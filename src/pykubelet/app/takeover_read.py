@@ -9,18 +9,6 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from pykubelet.act.claims.state import StateError, decode_state
-from pykubelet.act.claims.store import STATE_FILE as CLAIMS
-from pykubelet.act.placement.checkpoint import StateFileError
-from pykubelet.act.placement.cpu_state import FILE_NAME as CPUS
-from pykubelet.act.placement.devices.device_checkpoint import FILE_NAME as DEVICES
-from pykubelet.act.placement.devices.device_checkpoint import decode as decode_devices
-from pykubelet.act.placement.memory_state import FILE_NAME as MEMORY
-from pykubelet.act.placement.provider import ManagerStartError
-from pykubelet.act.placement.start import StateTexts, start_managers
-from pykubelet.act.resources.model import CgroupDriver, resource_settings
-from pykubelet.act.resources.names import cgroup_parent
-from pykubelet.act.volumes.registry import DIRECTORIES
 from pykubelet.app.decide_takeover import (
     Desired,
     Finding,
@@ -55,6 +43,18 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.machine import read_machine
 from pykubelet.edges.host.proc.procfs import read_hostname
 from pykubelet.edges.host.proc.topology import read_topology
+from pykubelet.provide.cgroups.model import CgroupDriver, resource_settings
+from pykubelet.provide.cgroups.names import cgroup_parent
+from pykubelet.provide.claims.state import StateError, decode_state
+from pykubelet.provide.claims.store import STATE_FILE as CLAIMS
+from pykubelet.provide.placement.checkpoint import StateFileError
+from pykubelet.provide.placement.cpu_state import FILE_NAME as CPUS
+from pykubelet.provide.placement.devices.device_checkpoint import FILE_NAME as DEVICES
+from pykubelet.provide.placement.devices.device_checkpoint import decode as decode_devices
+from pykubelet.provide.placement.memory_state import FILE_NAME as MEMORY
+from pykubelet.provide.placement.provider import ManagerStartError
+from pykubelet.provide.placement.start import StateTexts, start_managers
+from pykubelet.provide.volumes.registry import DIRECTORIES
 
 _LIMIT = 64 << 20
 #: Where the kubelet has device plugins and their checkpoint.

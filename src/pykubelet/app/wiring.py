@@ -11,25 +11,12 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pykubelet.act.images.credentials import PullCredentials
-from pykubelet.act.images.execute import ImagePuller
-from pykubelet.act.images.gc import ImageCollector
-from pykubelet.act.images.model import image_settings
-from pykubelet.act.images.providers import CredentialProviders, TokenSource
-from pykubelet.act.images.record_store import RecordStore
 from pykubelet.act.network.loop import HostChains
-from pykubelet.act.placement.devices.device_plugins import NodeDevicePlugins
 from pykubelet.act.pods.decide import Rules
 from pykubelet.act.pods.hooks import HookRecords
 from pykubelet.act.pods.loop import PodInputs, PodOutputs, PodsLoop
 from pykubelet.act.pods.needs.registry import NEEDS
 from pykubelet.act.pods.tools import PodCells, PodTools
-from pykubelet.act.resources.decide import node_allocatable
-from pykubelet.act.resources.execute import PodCgroups
-from pykubelet.act.resources.kubelet_cgroup import KubeletCgroup
-from pykubelet.act.resources.loop import ResourceInputs, ResourcesLoop
-from pykubelet.act.resources.model import CgroupDriver, NodeResources, ResourcesError, resource_settings
-from pykubelet.act.resources.system_cgroup import SystemCgroup
 from pykubelet.act.runtime.collect.gc import ContainerCollector, GcInputs, gc_settings
 from pykubelet.act.runtime.collect.log_rotation import LogRotation, rotation_settings
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner
@@ -39,10 +26,6 @@ from pykubelet.act.runtime.lifecycle.start import ContainerStarter
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
 from pykubelet.act.runtime.lifecycle.userns import UserNamespaceManager
 from pykubelet.act.runtime.render.context import render_settings
-from pykubelet.act.volumes.execute import VolumeEdges
-from pykubelet.act.volumes.expand import ApiAttachments, ApiClaims, Expander
-from pykubelet.act.volumes.loop import VolumeInputs, Volumes
-from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.app.advice import advice, read_circumstances
 from pykubelet.app.driver import ask_driver, cgroups_of, insist_on_driver
 from pykubelet.app.parts import Cells, Loops, Machinery, Periods, Runtime
@@ -97,6 +80,23 @@ from pykubelet.observe.probes.decide import earlier_results
 from pykubelet.observe.probes.execute import ContainerProber
 from pykubelet.observe.probes.limiter import ProbeLimits
 from pykubelet.observe.probes.loop import ProbeInputs, ProbesLoop
+from pykubelet.provide.cgroups.decide import node_allocatable
+from pykubelet.provide.cgroups.execute import PodCgroups
+from pykubelet.provide.cgroups.kubelet_cgroup import KubeletCgroup
+from pykubelet.provide.cgroups.loop import ResourceInputs, ResourcesLoop
+from pykubelet.provide.cgroups.model import CgroupDriver, NodeResources, ResourcesError, resource_settings
+from pykubelet.provide.cgroups.system_cgroup import SystemCgroup
+from pykubelet.provide.images.credentials import PullCredentials
+from pykubelet.provide.images.execute import ImagePuller
+from pykubelet.provide.images.gc import ImageCollector
+from pykubelet.provide.images.model import image_settings
+from pykubelet.provide.images.providers import CredentialProviders, TokenSource
+from pykubelet.provide.images.record_store import RecordStore
+from pykubelet.provide.placement.devices.device_plugins import NodeDevicePlugins
+from pykubelet.provide.volumes.execute import VolumeEdges
+from pykubelet.provide.volumes.expand import ApiAttachments, ApiClaims, Expander
+from pykubelet.provide.volumes.loop import VolumeInputs, Volumes
+from pykubelet.provide.volumes.subpath import Subpaths
 from pykubelet.report.events.loop import EventsLoop
 from pykubelet.report.status.loop import StatusInputs, StatusLoop
 from pykubelet.report.status.memory import StatusMemory
@@ -207,7 +207,7 @@ def wire_observe(m: Machinery, cells: Cells, earlier: Mapping[PodUID, PodStatus]
 
 
 def wire_images(m: Machinery, cells: Cells, tokens: TokenSource | None) -> tuple[ImagePuller, ImageCollector]:
-    """act/images: the puller pulls images; the collector removes unused ones."""
+    """provide/images: the puller pulls images; the collector removes unused ones."""
     settings = image_settings(m.settings)
     records = RecordStore(settings.records_dir, m.clock)
     records.load()
@@ -294,7 +294,7 @@ def wire_act(
 
 
 def make_pod_cgroups(m: Machinery, facts: NodeFacts) -> PodCgroups:
-    """act/resources: the cgroups of the node, the QoS classes and the pods."""
+    """provide/cgroups: the cgroups of the node, the QoS classes and the pods."""
     v2 = m.cgroups.version is CgroupVersion.V2
     resources = resource_settings(m.settings, facts.capacity, m.driver, cgroup_v2=v2)
     amounts = NodeResources(facts.capacity, facts.page_sizes, m.machine.cpus)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykubelet.act.claims.drivers import Drivers
-from pykubelet.act.claims.health import HealthReports
-from pykubelet.act.claims.loop import ClaimInputs, ClaimsLoop
-from pykubelet.act.claims.model import Cache
-from pykubelet.act.claims.operations import ClaimOperations
-from pykubelet.act.claims.slices import SliceCleaner
-from pykubelet.act.claims.state import StateError
-from pykubelet.act.claims.store import STATE_FILE, ClaimStore
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import AgentStartError
+from pykubelet.provide.claims.drivers import Drivers
+from pykubelet.provide.claims.health import HealthReports
+from pykubelet.provide.claims.loop import ClaimInputs, ClaimsLoop
+from pykubelet.provide.claims.model import Cache
+from pykubelet.provide.claims.operations import ClaimOperations
+from pykubelet.provide.claims.slices import SliceCleaner
+from pykubelet.provide.claims.state import StateError
+from pykubelet.provide.claims.store import STATE_FILE, ClaimStore
 
 if TYPE_CHECKING:  # a node that stands alone does not need it
     from pykubelet.edges.kubeapi.client import ApiClient
@@ -29,7 +29,7 @@ def load_claims(m: Machinery) -> tuple[ClaimStore, Cache]:
 
 
 def wire_claims(m: Machinery, cells: Cells, loaded: tuple[ClaimStore, Cache], client: ApiClient | None) -> Loops:
-    """act/claims: writes Claims. `client`: None without an API server."""
+    """provide/claims: writes Claims. `client`: None without an API server."""
     store, cache = loaded
     enabled = m.settings.enabled
     reports = None

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from pykubelet.act.placement.devices.device_checkpoint import FILE_NAME
-from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import AgentStartError
 from pykubelet.app.version import FULL, user_agent
@@ -22,8 +20,6 @@ from pykubelet.base.model.kube_events import normal
 from pykubelet.base.model.needs import pod_needs
 from pykubelet.base.model.reasons import EVENT_STARTING
 from pykubelet.config.settings import Settings
-from pykubelet.desired.content.loop import ContentLoop
-from pykubelet.desired.content.model import ContentSettings, Strategy
 from pykubelet.desired.sources.api import PODS_PATH, ApiSource, pods_of_node
 from pykubelet.edges.host.fs.files import stat_file
 from pykubelet.edges.host.proc.machine import Machine
@@ -35,6 +31,10 @@ from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.edges.kubeapi.kubeconfig import KubeconfigError, Pem
 from pykubelet.edges.kubeapi.listwatch import follow
 from pykubelet.edges.plugins.pull_identity import PullIdentity
+from pykubelet.provide.objects.loop import ContentLoop
+from pykubelet.provide.objects.model import ContentSettings, Strategy
+from pykubelet.provide.placement.devices.device_checkpoint import FILE_NAME
+from pykubelet.provide.volumes.registry import volume_keys
 from pykubelet.report.events.send import EventPeriods, EventSender
 from pykubelet.report.mirrors.loop import MirrorInputs, MirrorPeriods, MirrorsLoop
 from pykubelet.report.node.api_node import ReporterClients
@@ -145,7 +145,7 @@ class Cluster(Value):
         return [("node-report", reporter.run()), ("lease", lease.run()), ("csi-node", csi_node.run())]
 
     def wire_content(self, m: Machinery, cells: Cells) -> Loops:
-        """desired/content: the API objects that pods refer to; writes Content."""
+        """provide/objects: the API objects that pods refer to; writes Content."""
         config, writer = m.settings.config, cells.content.writer
         strategy = Strategy(config.configMapAndSecretChangeDetectionStrategy)
         settings = ContentSettings(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pykubelet.act.resources.model import resource_settings
-from pykubelet.act.resources.names import driver_path, node_group
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.flight import SingleFlight
@@ -24,6 +22,8 @@ from pykubelet.observe.stats.files import FileSettings
 from pykubelet.observe.stats.loop import StatsInputs, StatsLoop
 from pykubelet.observe.stats.own_usage import log_own_usage
 from pykubelet.observe.stats.tree import UsageSources
+from pykubelet.provide.cgroups.model import resource_settings
+from pykubelet.provide.cgroups.names import driver_path, node_group
 
 
 def wire_own_usage(m: Machinery) -> Loops:

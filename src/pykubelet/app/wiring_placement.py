@@ -1,17 +1,7 @@
-"""The wiring of placement: reads the machine and the state files, and creates the loops of act/placement."""
+"""The wiring of placement: reads the machine and the state files, and creates the loops of provide/placement."""
 
 from __future__ import annotations
 
-from pykubelet.act.placement.cpu_state import FIRST_FORMAT, ContainerIds
-from pykubelet.act.placement.cpusets import CpusetLoop
-from pykubelet.act.placement.devices.device_files import DeviceFiles
-from pykubelet.act.placement.devices.device_plugins import DeviceInputs, NodeDevicePlugins
-from pykubelet.act.placement.loop import PlacementInputs, PlacementLoop
-from pykubelet.act.placement.managers import Managers
-from pykubelet.act.placement.metrics import show_initial
-from pykubelet.act.placement.provider import ManagerStartError
-from pykubelet.act.placement.start import StateTexts, start_managers
-from pykubelet.act.placement.store import StateFiles
 from pykubelet.app.parts import Cells, Loops, Machinery
 from pykubelet.app.prepare import AgentStartError
 from pykubelet.base.kit.flight import SingleFlight
@@ -23,13 +13,23 @@ from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.topology import read_topology
 from pykubelet.net.grpc.server import RpcServer
+from pykubelet.provide.placement.cpu_state import FIRST_FORMAT, ContainerIds
+from pykubelet.provide.placement.cpusets import CpusetLoop
+from pykubelet.provide.placement.devices.device_files import DeviceFiles
+from pykubelet.provide.placement.devices.device_plugins import DeviceInputs, NodeDevicePlugins
+from pykubelet.provide.placement.loop import PlacementInputs, PlacementLoop
+from pykubelet.provide.placement.managers import Managers
+from pykubelet.provide.placement.metrics import show_initial
+from pykubelet.provide.placement.provider import ManagerStartError
+from pykubelet.provide.placement.start import StateTexts, start_managers
+from pykubelet.provide.placement.store import StateFiles
 from pykubelet.serve.listen import serve_rpc_socket
 
 log = Log("app")
 
 
 async def wire_placement(m: Machinery, cells: Cells) -> tuple[Loops, NodeDevicePlugins]:
-    """act/placement: writes Placements, applies cpusets, and serves device plugins. Raises AgentStartError."""
+    """provide/placement: writes Placements, applies cpusets, and serves device plugins. Raises AgentStartError."""
     files = StateFiles(m.settings.root_dir, SingleFlight("placement", workers=1))
     flight, directory = SingleFlight("device-plugins", workers=4), m.settings.paths.device_plugins
     inputs_of_devices = DeviceInputs(cells.plugins.cell, cells.observed.cell)

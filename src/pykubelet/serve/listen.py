@@ -20,7 +20,7 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import FileKind, change_mode, make_dirs, remove_file, stat_file
 from pykubelet.edges.host.proc.dead_sockets import peer_is_dying, release_port
 from pykubelet.net.grpc.server import RpcServer
-from pykubelet.net.http.admission import HANDSHAKE_S, keep_alive, keep_open
+from pykubelet.net.http.accept import HANDSHAKE_S, keep_alive, keep_open
 from pykubelet.net.http.client_hello import ContextsByGroup
 from pykubelet.net.http.server import HEAD_BYTES, Handler, HttpServer, ServerLimits
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pykubelet.act.resources.model import CgroupDriver
 from pykubelet.app.parts import Periods, Runtime
 from pykubelet.app.wiring import Agent, make_machinery, node_facts
 from pykubelet.app.wiring_cluster import join_cluster
@@ -10,6 +9,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.config.settings import Settings
 from pykubelet.edges.host.fs.files import make_dirs
 from pykubelet.edges.host.proc.machine import Machine, read_machine
+from pykubelet.provide.cgroups.model import CgroupDriver
 from pykubelet.testing.cri.in_memory import MemoryRuntime
 from pykubelet.testing.host import MemoryCgroups
 

@@ -16,15 +16,11 @@ from typing import Any, cast
 from act.pods.scenes import IMAGE, pod
 from support.virtual_time import virtual_clock
 
-from pykubelet.act.images.execute import ImagePuller
-from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest
 from pykubelet.act.pods.decide import Rules
 from pykubelet.act.pods.hooks import HookRecords
 from pykubelet.act.pods.loop import PodInputs, PodOutputs, PodsLoop
 from pykubelet.act.pods.needs.registry import NEEDS
 from pykubelet.act.pods.tools import MakeNeed, PodCells, PodTools
-from pykubelet.act.resources.execute import PodCgroups
-from pykubelet.act.resources.model import CgroupError
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner
 from pykubelet.act.runtime.lifecycle.resize import ContainerResizer
 from pykubelet.act.runtime.lifecycle.sandbox import SandboxCells, Sandboxes
@@ -32,7 +28,6 @@ from pykubelet.act.runtime.lifecycle.start import ContainerStarter
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
 from pykubelet.act.runtime.lifecycle.userns import UserNamespaceManager
 from pykubelet.act.runtime.render.context import RenderSettings
-from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell, CellWriter, LazyCell, make_cell, make_lazy_cell, set_on_change
@@ -64,6 +59,11 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.host.fs.files import make_dirs
 from pykubelet.observe.pleg.decide import RelistPeriods
 from pykubelet.observe.pleg.loop import Pleg, PlegCells
+from pykubelet.provide.cgroups.execute import PodCgroups
+from pykubelet.provide.cgroups.model import CgroupError
+from pykubelet.provide.images.execute import ImagePuller
+from pykubelet.provide.images.model import ImageError, ImageReady, ImageRequest
+from pykubelet.provide.volumes.subpath import Subpaths
 from pykubelet.testing.cri.fake_state import FakeContainer
 from pykubelet.testing.cri.in_memory import MemoryRuntime
 

@@ -9,13 +9,13 @@ from act.pods.node import Node, named, node
 from act.pods.playbook import Playbook
 from act.pods.scenes import box, container, pod, running
 
-from pykubelet.act.images.keyring import PullSecret, SecretSource
-from pykubelet.act.images.model import PullAccount
 from pykubelet.act.pods.model import ContentChanged
 from pykubelet.base.api.core import ConfigMap, ObjectMeta, Pod, RuntimeClass, Secret
 from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.waits import Owner, Wait
+from pykubelet.provide.images.keyring import PullSecret, SecretSource
+from pykubelet.provide.images.model import PullAccount
 
 pytestmark = pytest.mark.virtual_time
 

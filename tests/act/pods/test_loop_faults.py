@@ -13,8 +13,6 @@ from act.pods.scenes import IMAGE, container, pod, sidecar
 from msgspec.structs import force_setattr
 from support.virtual_time import virtual_clock
 
-from pykubelet.act.images.model import ImageError, ImageRequest
-from pykubelet.act.resources.model import CgroupError
 from pykubelet.act.runtime.lifecycle.metrics import STARTED_USERNS, STARTED_USERNS_ERRORS
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.values import replace
@@ -26,6 +24,8 @@ from pykubelet.base.model.observed import BeingStopped, PodTouched
 from pykubelet.base.model.waits import Owner
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.observe.pleg.decide import RelistPeriods
+from pykubelet.provide.cgroups.model import CgroupError
+from pykubelet.provide.images.model import ImageError, ImageRequest
 from pykubelet.testing.cri.fake_answers import FakeFeatures
 from pykubelet.testing.cri.fake_handles import RuntimeFault
 from pykubelet.testing.cri.in_memory import MemoryRuntime

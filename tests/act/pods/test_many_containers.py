@@ -14,7 +14,6 @@ from act.pods.node import Groups, Images, named, node
 from act.pods.scenes import REF, container, pod
 from support.virtual_time import virtual_clock
 
-from pykubelet.act.images.model import ImageRequest
 from pykubelet.act.pods.metrics import PullTime
 from pykubelet.act.pods.model import Sync
 from pykubelet.act.pods.need import SyncRun
@@ -28,6 +27,7 @@ from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.content import Absent, Content, ContentKind, ObjectKey, Present
 from pykubelet.base.model.kube_events import KubeEvent
+from pykubelet.provide.images.model import ImageRequest
 
 pytestmark = pytest.mark.virtual_time
 

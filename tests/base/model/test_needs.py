@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pykubelet.act.volumes.registry import volume_keys
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import LabelSelector, Pod
 from pykubelet.base.model.content import (
@@ -19,6 +18,7 @@ from pykubelet.base.model.content import (
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import pod_needs, read_signer_name, signer_name
 from pykubelet.base.model.waits import Owner
+from pykubelet.provide.volumes.registry import volume_keys
 
 EVERYTHING = from_object(
     Pod,

@@ -1,4 +1,4 @@
-"""Pods whose CPUs, memory or devices act/placement must find before they are admitted."""
+"""Pods whose CPUs, memory or devices provide/placement must find before they are admitted."""
 
 from __future__ import annotations
 

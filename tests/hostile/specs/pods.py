@@ -13,7 +13,7 @@ from hostile.specs.structs import IMAGE, MINIMAL, NAME, Json
 from pykubelet.base.api import core, storage
 from pykubelet.base.api.codec import decode
 from pykubelet.base.api.core import Pod
-from pykubelet.base.api.defaults import default_pod
+from pykubelet.base.manifests.defaults import default_pod
 
 #: The largest object that an API server takes is 1.5 MiB. This leaves a part for what it adds itself.
 WHOLE = 1_450_000

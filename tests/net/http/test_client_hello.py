@@ -16,7 +16,7 @@ from net.http.test_admission import KNOWN, admission_port, say
 
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.edges.identity.server_tls import ServerTls, TlsFiles, TlsRules
-from pykubelet.net.http.admission import AdmissionLimits
+from pykubelet.net.http.accept import AdmissionLimits
 from pykubelet.net.http.client_hello import ContextsByGroup, offered_groups
 
 NAMES = {23: "P-256", 24: "P-384", 25: "P-521", 29: "X25519"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from report.samples import entry, lifecycle, make_pod
 from serve.metrics.test_golden import everything_used
 
-from pykubelet.act.volumes.registry import PLUGINS
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Volume
 from pykubelet.base.kit.values import replace
@@ -17,6 +16,7 @@ from pykubelet.base.model.roster import Roster, pod_ref
 from pykubelet.base.model.sizing import PendingResize, ResizeProgress
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.usage import FileSystemUse, VolumeUse
+from pykubelet.provide.volumes.registry import PLUGINS
 from pykubelet.serve.metrics.kubelet import MetricsInputs, kubelet_families
 
 VOLUMES = tuple(

@@ -6,7 +6,6 @@ Owns: this order, so that a container never has a larger limit than its pod. Oth
 from __future__ import annotations
 
 from pykubelet.act.pods.model import Sync
-from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.runtime.lifecycle.resize import ContainerResizer
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.act.runtime.plan.plan_resize import Applied
@@ -17,6 +16,7 @@ from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.requests import is_limited, pod_limits
 from pykubelet.base.model.sizing import PodSize, resizable, size_of, with_size
+from pykubelet.provide.cgroups.execute import PodCgroups
 
 
 async def resize_pod(

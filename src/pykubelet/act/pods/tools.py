@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pykubelet.act.images.execute import ImagePuller
-from pykubelet.act.placement.devices.device_plugins import NodeDevicePlugins
 from pykubelet.act.pods.hooks import HookRecords
 from pykubelet.act.pods.need import PodNeed
-from pykubelet.act.resources.execute import PodCgroups
 from pykubelet.act.runtime.lifecycle.resize import ContainerResizer
 from pykubelet.act.runtime.lifecycle.sandbox import Sandboxes
 from pykubelet.act.runtime.lifecycle.start import ContainerStarter
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper
-from pykubelet.act.volumes.subpath import Subpaths
 from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
@@ -31,6 +27,10 @@ from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.waits import Owner, Wait
+from pykubelet.provide.cgroups.execute import PodCgroups
+from pykubelet.provide.images.execute import ImagePuller
+from pykubelet.provide.placement.devices.device_plugins import NodeDevicePlugins
+from pykubelet.provide.volumes.subpath import Subpaths
 
 ASK_AGAIN = "ask the runtime again"
 

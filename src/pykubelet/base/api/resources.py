@@ -11,11 +11,25 @@ from collections.abc import Callable, Mapping
 
 from pykubelet.base.api.core import Container, PodSpec, Quantity
 from pykubelet.base.api.huge_pages import HUGE_PAGES
+from pykubelet.base.api.labels import qualified_name_errors
 from pykubelet.base.api.quantity import MILLI_IN_NANO, NANO, Amount, Format, parse
 
+_QUOTA_PREFIX = "requests."
 POD_LEVEL = frozenset({"cpu", "memory"})
 _ZERO = Amount(0)
 _DECIMAL = frozenset({"cpu", "pods", "pid"})
+
+
+def is_native(name: str) -> bool:
+    """Whether Kubernetes itself defines the resource: its name has no domain, or that of kubernetes.io."""
+    return "/" not in name or "kubernetes.io/" in name
+
+
+def is_extended(name: str) -> bool:
+    """Whether it is an extended resource: its name has a domain of its own."""
+    if is_native(name) or name.startswith(_QUOTA_PREFIX):
+        return False
+    return not qualified_name_errors(_QUOTA_PREFIX + name)
 
 
 def is_pod_level(resource: str) -> bool:

@@ -1,4 +1,4 @@
-"""The resource claims that are prepared on this node. `Claims` is written by act/claims alone.
+"""The resource claims that are prepared on this node. `Claims` is written by provide/claims alone.
 
 Source: the Kubernetes documentation "Dynamic Resource Allocation"; KEP-4381.
 """
@@ -72,7 +72,7 @@ class PodClaims(Value):
 
 
 class Claims(Value):
-    """The prepared claims by pod. A pod without an entry has none, and act/claims holds nothing of it.
+    """The prepared claims by pod. A pod without an entry has none, and provide/claims holds nothing of it.
 
     `in_use`: the number of claims by driver; `ANY_DRIVER` for all. `health`: of the devices of claims whose driver reports it.
     """

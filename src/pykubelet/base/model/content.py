@@ -1,4 +1,4 @@
-"""The known API objects that pods refer to. `Content` is written by desired/content alone."""
+"""The known API objects that pods refer to. `Content` is written by provide/objects alone."""
 
 from __future__ import annotations
 

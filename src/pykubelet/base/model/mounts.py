@@ -1,4 +1,4 @@
-"""The mounted volumes of each pod. `Mounts` is written by act/volumes alone."""
+"""The mounted volumes of each pod. `Mounts` is written by provide/volumes alone."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class AttachLimit(Value):
 
 
 class Mounts(Value):
-    """The volumes by pod. A pod without an entry has nothing mounted, and act/volumes has nothing of it left on disk.
+    """The volumes by pod. A pod without an entry has nothing mounted, and provide/volumes has nothing of it left on disk.
 
     `reconstructed`: the volumes that an earlier agent has left are known. `in_use`: the unique names of the attachable volumes
     that pods want or that may be mounted, sorted; None until that is known. `at_limit`: the pods that cannot start here because

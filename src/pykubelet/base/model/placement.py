@@ -1,4 +1,4 @@
-"""What each container has of the machine: CPUs, memory, devices. `Placements` is written by act/placement alone.
+"""What each container has of the machine: CPUs, memory, devices. `Placements` is written by provide/placement alone.
 
 Source: the Kubernetes documentation "Control CPU Management Policies on the Node", "Utilizing the NUMA-aware Memory Manager"
 and "Device Plugins".

@@ -81,7 +81,7 @@ class Roster(Value):
 
     `mirrors`: the API server's mirror pods by the full name (`name_namespace`) of their static pod, even if that static pod
     is gone. They are shown, never run. None: the API server has not listed its pods yet.
-    `unplaced`: pods that are admitted but for their placement, which act/placement decides, in the order of admission.
+    `unplaced`: pods that are admitted but for their placement, which provide/placement decides, in the order of admission.
     `unfit`: those of them that are rejected in any case, so that nothing may be kept for them: only a reason of the placement comes
     before theirs.
     `missing`: the sources whose set of pods is not known yet. `silent`: those of them that have not reported a reason in

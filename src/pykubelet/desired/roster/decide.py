@@ -11,7 +11,7 @@ Rules:
 - Until the runtime was listed, it is not known which pods run. If not all pods fit, all are held until then.
 - A critical pod that does not fit preempts others, which are rejected as `Preempting`. It is held until they have ended,
   for at most 1.5 times their longest grace period (at least `MIN_PREEMPTION_WAIT_S`).
-- Placement: a pod that may get CPUs, memory or devices of its own is held until act/placement has found them, and is rejected if
+- Placement: a pod that may get CPUs, memory or devices of its own is held until provide/placement has found them, and is rejected if
   there are none. Pods that run already are placed too, which confirms what they have. A pod that does not fit for another reason
   is placed all the same: the answer of the resource managers has precedence.
 - The watch of pods may be ahead of the agent's view of the Node. A pod that does not match the Node's labels or taints is

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
 from pykubelet.base.api import codec, core
-from pykubelet.base.api.defaults import default_pod
 from pykubelet.base.api.document import DocumentError
 from pykubelet.base.api.documents import read_document
-from pykubelet.base.api.strict import UnknownMember, huge_numbers, unknown_fields, without_unknown
 from pykubelet.base.api.texts import unusable_text
-from pykubelet.base.api.validation import validate_pod
-from pykubelet.base.api.warnings import pod_warnings
 from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.manifests.defaults import default_pod
+from pykubelet.base.manifests.strict import UnknownMember, huge_numbers, unknown_fields, without_unknown
+from pykubelet.base.manifests.validation import validate_pod
+from pykubelet.base.manifests.warnings import pod_warnings
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.ids import is_pod_uid
 from pykubelet.base.model.remarks import Remark, cut, document_remarks, unknown_field

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.api.validation.errors import ErrorKind, Errors, FieldError, show
+from pykubelet.base.manifests.validation.errors import ErrorKind, Errors, FieldError, show
 
 _REQUESTS = ".resources.requests["
 _STEP = re.compile(r"([^.\[\]]+)|\[([0-9]+)\]")

@@ -1,7 +1,7 @@
 """Makes a static pod of this node from a pod of a manifest. Pure.
 
 The UID is the reference kubelet's, so that either agent keeps the static pods of the other running: 32 hex digits of FNV-1a (128 bits)
-over the pod as it is in memory with its defaults (`base/api/internal_dump.py`), then `host:<node>` and `file:<path>`, or `url:<url>`.
+over the pod as it is in memory with its defaults (`base/manifests/internal_dump.py`), then `host:<node>` and `file:<path>`, or `url:<url>`.
 Comments, key order, spacing and restarts do not change it; a new field of the Kubernetes API does. A UID in the manifest is used
 instead. Pods that are too large for a dump have the hash of their manifest.
 """
@@ -14,10 +14,10 @@ from collections.abc import Iterator
 
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import without_nulls
-from pykubelet.base.api.internal_dump import TooLong, dump_pod
 from pykubelet.base.api.quantity import QuantityError
 from pykubelet.base.kit.fnv import fnv1a_128
 from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.manifests.internal_dump import TooLong, dump_pod
 from pykubelet.base.model import labels
 
 _OWN_ANNOTATIONS = (labels.CONFIG_MIRROR, labels.CONFIG_SOURCE, labels.CONFIG_HASH, labels.CONFIG_SEEN)

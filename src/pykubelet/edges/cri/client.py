@@ -1,7 +1,7 @@
 """The client of the container runtime: a typed method with a deadline for every call that the agent makes.
 
 Owns: `CriClient`. Requests and responses are the messages of `cri_pb2`; every failure is a `CriError`. It does not retry or
-cache; its users are act/runtime, act/images, observe/pleg and observe/stats. Deadlines follow the reference:
+cache; its users are act/runtime, provide/images, observe/pleg and observe/stats. Deadlines follow the reference:
 `runtimeRequestTimeout` for a call, twice that to start a sandbox, none for pulls and execs without a time-out.
 
 Source: the CRI API page of the Kubernetes documentation and `runtimeRequestTimeout` of KubeletConfiguration v1beta1.

@@ -1,7 +1,7 @@
 """Runs credential provider plugins: one program, one request on its standard input, one answer on its output.
 
 Owns: the exec protocol (`CredentialProviderRequest`, `CredentialProviderResponse` of v1, v1beta1 and v1alpha1) and its
-limits: one minute, one MiB. Caching, matching and selection are done in act/images. The standard output of a plugin never
+limits: one minute, one MiB. Caching, matching and selection are done in provide/images. The standard output of a plugin never
 becomes part of an error, because it may contain a password.
 
 Source: the Kubernetes documentation "Kubelet CredentialProvider (v1)" and KEP-2133.

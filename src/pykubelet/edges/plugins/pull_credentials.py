@@ -1,7 +1,7 @@
 """Reads the node's docker config files.
 
 Owns: the search order of the reference (`config.json`: root directory, working directory, `$HOME/.docker`, `/.docker`;
-then `.dockercfg`: root directory, working directory, `$HOME`, `/`). act/images parses them, because it tries the next path if
+then `.dockercfg`: root directory, working directory, `$HOME`, `/`). provide/images parses them, because it tries the next path if
 a file cannot be used.
 
 Source: the Kubernetes documentation "Images", section "Configuring nodes to authenticate to a private registry".

@@ -1,7 +1,7 @@
 """The service account data for credential providers: a pod's ServiceAccount, and a token for the plugin's audience.
 
 Owns: those tokens, which are bound to the pod and kept for most of their lifetime. ServiceAccounts are read for each request,
-because a plugin may depend on their annotations. Used by act/images, only if a plugin's configuration asks for it.
+because a plugin may depend on their annotations. Used by provide/images, only if a plugin's configuration asks for it.
 Source: KEP-4412 (projected service account tokens for kubelet image credential providers).
 """
 

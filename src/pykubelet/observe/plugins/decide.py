@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping
 
-from pykubelet.base.api.validation.resources import is_extended
+from pykubelet.base.api.resources import is_extended
 from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.plugins import (

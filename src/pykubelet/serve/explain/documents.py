@@ -14,7 +14,6 @@ from typing import Any
 from msgspec.structs import asdict
 
 from pykubelet import __version__
-from pykubelet.act.placement.recording import record_placement
 from pykubelet.act.pods.recording import record
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import encode
@@ -45,6 +44,7 @@ from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.usage import Usage, UsageWanted
 from pykubelet.base.model.waits import MODULES, Wait
 from pykubelet.net.http.server import JSON, Request, Response, text
+from pykubelet.provide.placement.recording import record_placement
 from pykubelet.serve.explain.claims import claim_documents
 from pykubelet.serve.explain.cluster import api_document, certificates_document, cluster_waits
 from pykubelet.serve.explain.columns import columns_of

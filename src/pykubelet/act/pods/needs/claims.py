@@ -1,11 +1,10 @@
 """The resource claims of a pod: prepared before its sandbox, unprepared after its containers have ended.
 
-`act/claims` prepares them; admission has reserved their devices.
+`provide/claims` prepares them; admission has reserved their devices.
 """
 
 from __future__ import annotations
 
-from pykubelet.act.claims.decide import has_claims
 from pykubelet.act.pods.need import PodNeed, SyncRun
 from pykubelet.act.pods.tools import PodTools
 from pykubelet.act.pods.waitbook import WaitBook
@@ -14,6 +13,7 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.claims import Claims, PodClaims
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.waits import CLAIMS_PREPARED, CLAIMS_UNPREPARED, Owner, Wait
+from pykubelet.provide.claims.decide import has_claims
 
 
 class ClaimsNeed(PodNeed):

@@ -1,7 +1,7 @@
 """What a pod refers to of the API server and the node: its RuntimeClass before its sandbox, and before each container the objects
 and services of its environment, and the node's addresses, which may come while an image is being pulled.
 
-`desired/content` reads them as soon as the pod is desired; `act/runtime` decides what an answer means for a container or sandbox.
+`provide/objects` reads them as soon as the pod is desired; `act/runtime` decides what an answer means for a container or sandbox.
 """
 
 from __future__ import annotations

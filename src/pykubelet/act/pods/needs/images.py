@@ -2,7 +2,7 @@
 
 Owns: the running pulls of one pod, which go on while other steps of its sync run, and the Event about missing pull secrets, recorded
 once for the same secrets. A failed pull is published at once, before the sync needs the image; that an image was present is recorded
-when its container is to be made, after the pod's volumes are mounted. `act/images` pulls.
+when its container is to be made, after the pod's volumes are mounted. `provide/images` pulls.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from collections.abc import Callable
 from functools import partial
 from operator import is_
 
-from pykubelet.act.images.keyring import PullSecret, SecretSource
-from pykubelet.act.images.model import ImageError, ImageReady, ImageRequest, PullAccount
 from pykubelet.act.pods.decide import find_container
 from pykubelet.act.pods.need import PodNeed, SyncRun
 from pykubelet.act.pods.needs.content import wait_answered
@@ -39,6 +37,8 @@ from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.needs import pull_secret_keys
 from pykubelet.base.model.reasons import EVENT_FAILED_TO_RETRIEVE_IMAGE_PULL_SECRET
 from pykubelet.base.model.waits import Owner, Wait
+from pykubelet.provide.images.keyring import PullSecret, SecretSource
+from pykubelet.provide.images.model import ImageError, ImageReady, ImageRequest, PullAccount
 
 START_IT = "start the container"
 #: Seconds that pulls wait when a sandbox must be made too. The sandbox takes longest, so it is requested first.

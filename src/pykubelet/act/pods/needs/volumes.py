@@ -1,6 +1,6 @@
 """The volumes of a pod: mounted before its containers, unmounted after them.
 
-`act/volumes` mounts and unmounts them. A sandbox is made while they are being mounted.
+`provide/volumes` mounts and unmounts them. A sandbox is made while they are being mounted.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pykubelet.act.pods.waitbook import WaitBook
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext
 from pykubelet.act.runtime.render.render_mounts import relative_sub_paths
 from pykubelet.act.runtime.start_error import ContainerStartError
-from pykubelet.act.volumes.subpath import SubPathError
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.waits import Owner, Wait
+from pykubelet.provide.volumes.subpath import SubPathError
 
 
 class VolumesNeed(PodNeed):

@@ -1,7 +1,7 @@
 """Changes CPU and memory of running containers and their sandbox.
 
 Owns: the requests to the runtime, and the check of the used memory before a memory limit is lowered, because the kernel
-would refuse the limit or kill a process. `plan_resize` decides what to change; `act/resources` changes the pod's cgroup.
+would refuse the limit or kill a process. `plan_resize` decides what to change; `provide/cgroups` changes the pod's cgroup.
 Source: KEP-1287 (in-place update of pod resources), "Atomic resizes" and "Memory limit decreases".
 """
 

@@ -1,7 +1,7 @@
 """CPU, memory, huge pages, swap and the OOM score of containers and sandboxes, in the form of the CRI. Pure.
 
 Source: Kubernetes docs, "Resource Management for Pods and Containers", "Node-pressure Eviction" (oom_score_adj), "Swap memory
-management"; KEP-2837 (pod-level resources), KEP-753 (sidecars), KEP-2570 (memory QoS). `act/resources` limits the cgroup of
+management"; KEP-2837 (pod-level resources), KEP-753 (sidecars), KEP-2570 (memory QoS). `provide/cgroups` limits the cgroup of
 the pod itself.
 """
 

@@ -1,6 +1,6 @@
 """Pod fields and container resources as text, for environment variables. Pure.
 
-Source: Kubernetes docs, "Downward API". `act/volumes` writes the files of downwardAPI volumes, which support fewer
+Source: Kubernetes docs, "Downward API". `provide/volumes` writes the files of downwardAPI volumes, which support fewer
 fields.
 """
 

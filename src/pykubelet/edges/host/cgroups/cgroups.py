@@ -1,7 +1,7 @@
 """The interface of cgroup drivers, and what the drivers for version 1, version 2 and systemd share.
 
 Owns: the driver's interface, removal, and the steps that are the same in both versions. Paths of cgroups are relative to the
-mount (`/kubepods/burstable/pod1`). Not here: names and amounts (act/resources decides them), detection (`cgroup_detect.py`).
+mount (`/kubepods/burstable/pod1`). Not here: names and amounts (provide/cgroups decides them), detection (`cgroup_detect.py`).
 Source: the kernel's cgroup-v1 and cgroup-v2 documents, cgroups(7).
 """
 

@@ -1,7 +1,7 @@
 """Mount points: reading the mount table, mounting, bind mounting, unmounting, and the usage of a file system.
 
 Owns: mount(2) and its flags, /proc/self/mountinfo. The only program it starts is mount(8), for file systems that need a
-helper. Not here: when to mount (act/volumes), and opening paths inside volumes safely (`subpaths`). Every function may hang
+helper. Not here: when to mount (provide/volumes), and opening paths inside volumes safely (`subpaths`). Every function may hang
 on a dead file system: use `base.kit.flight`.
 Source: mount(2), proc_pid_mountinfo(5), the kernel's "Shared Subtrees".
 """

@@ -1,6 +1,6 @@
 """The machine's size and identity, read at start and again for the node's status.
 
-Owns: `Machine`. Not here: how much of it pods may use (act/resources), and how it is reported (report/node).
+Owns: `Machine`. Not here: how much of it pods may use (provide/cgroups), and how it is reported (report/node).
 """
 
 from __future__ import annotations

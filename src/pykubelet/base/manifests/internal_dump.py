@@ -1,0 +1,172 @@
+"""The dump of a pod as the reference has it in memory after reading a manifest: the text under the hash that is a static pod's UID. Pure.
+
+A value is `(type)value`, a struct `{Name:value ...}` with all fields; elements of lists and maps have no types, and `<nil>` stands for
+what is not there. Lists and maps that are given empty differ from those that are left out, and quantities appear as they are written,
+so the manifest is read beside the pod. Not reproduced are `metadata.creationTimestamp` (it depends on the time zone of the machine),
+the contents of `status`, and amounts of `spec.resources` that are sums of those of the containers.
+Source: the Go library `spew`, with the settings of `k8s.io/utils/dump`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pykubelet.base.api.codec import to_object
+from pykubelet.base.api.core import Pod
+from pykubelet.base.manifests.internal_quantity import MILLI, dump_quantity, zero_quantity
+from pykubelet.base.manifests.internal_structs import internal_structs
+
+#: The longest dump, in characters: that of a pod with some forty containers.
+MAX_LENGTH = 160 << 10
+
+_QUANTITY = "resource.Quantity"
+_TIME = "{Time:(time.Time){wall:(uint64)0 ext:(int64)0 loc:(*time.Location)<nil>}}"
+_RESOURCE_LIST = "core.ResourceList"
+_IN_POD_SECURITY = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
+#: Defaults that change nothing, and which pods do not have here.
+_DEFAULTS = {
+    ("core.HostPathVolumeSource", "type"): "",
+    ("core.GRPCAction", "service"): "",
+    ("core.FileKeySelector", "optional"): False,
+}
+_NUMBERS = frozenset({"int32", "int64"})
+Object = Mapping[str, Any]
+
+
+class TooLong(Exception):
+    """The dump has more than MAX_LENGTH characters."""
+
+
+def dump_pod(pod: Pod, manifest: Object) -> str:
+    """The dump of `pod`, which has its defaults, and was read from `manifest`. Raises TooLong, and QuantityError for no quantity."""
+    given, found = _internal(manifest), _internal(to_object(pod))
+    _share_limits(given["spec"])
+    dump = _Dump()
+    dump.add("(*core.Pod){TypeMeta:(v1.TypeMeta){Kind:(string) APIVersion:(string)} ObjectMeta:(v1.ObjectMeta)")
+    dump.struct("v1.ObjectMeta", found.get("metadata") or {}, given.get("metadata") or {})
+    dump.add(" Spec:(core.PodSpec)")
+    dump.struct("core.PodSpec", found["spec"], given.get("spec") or {})
+    dump.add(" Status:(core.PodStatus)")
+    dump.struct("core.PodStatus", {}, {})
+    dump.add("}")
+    return "".join(dump.parts)
+
+
+def _share_limits(spec: dict[str, Any]) -> None:
+    """Give the containers of a manifest the requests that are set to their limits, as these are written."""
+    for name in ("containers", "initContainers"):
+        containers = [dict(container) for container in spec.get(name) or ()]
+        for container in containers:
+            resources = container.get("resources") or {}
+            if resources.get("limits") is not None:
+                requests = {**resources["limits"], **(resources.get("requests") or {})}
+                container["resources"] = {**resources, "requests": requests}
+        if containers:
+            spec[name] = containers
+
+
+def _internal(pod: Object) -> dict[str, Any]:
+    """The pod with its fields where the internal version has them."""
+    spec = dict(pod.get("spec") or {})
+    spec["securityContext"] = {
+        **(spec.get("securityContext") or {}),
+        **{name: spec[name] for name in _IN_POD_SECURITY if name in spec},
+    }
+    spec["serviceAccountName"] = spec.get("serviceAccountName") or spec.get("serviceAccount") or ""
+    return {**pod, "spec": spec}
+
+
+class _Dump:
+    """The parts of a text under construction. `found` is a value with defaults, `given` the same in the manifest."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self._length = 0
+
+    def add(self, text: str) -> None:
+        self._length += len(text)
+        if self._length > MAX_LENGTH:
+            raise TooLong
+        self.parts.append(text)
+
+    def typed(self, kind: str, found: Any, given: Any) -> None:
+        """A value after its type, as the field of a struct has it."""
+        self.add(f"({kind})")
+        if kind.startswith("*"):
+            kind = kind[1:]
+            if found is None and given is None:
+                self.add("<nil>")
+                return
+        self.untyped(kind, found, given)
+
+    def untyped(self, kind: str, found: Any, given: Any) -> None:
+        if kind.startswith("[]"):
+            self._list(kind[2:], found, given)
+        elif kind.startswith("map["):
+            self._map(found, given, str)
+        elif kind == _RESOURCE_LIST:
+            self._resource_list(found, given)
+        elif kind == _QUANTITY:
+            text = _written(found if given is None else given)
+            self.add(dump_quantity(text) if text else zero_quantity())
+        elif kind == "intstr.IntOrString":
+            text = found if isinstance(found, str) else ""
+            number = 0 if isinstance(found, str) else found or 0
+            self.add(
+                f"{{Type:(intstr.Type){int(isinstance(found, str))} IntVal:(int32){number} StrVal:(string){text}}}"
+            )
+        elif kind == "v1.Time":
+            self.add(_TIME)
+        elif kind in internal_structs():
+            self.struct(kind, found or {}, given or {})
+        elif kind == "bool":
+            self.add("true" if found else "false")
+        elif kind in _NUMBERS:
+            self.add(str(found or 0))
+        else:
+            self.add(found or "")
+
+    def struct(self, kind: str, found: Object, given: Object) -> None:
+        before = "{"
+        for field in internal_structs()[kind]:
+            self.add(f"{before}{field.name}:")
+            before = " "
+            if field.json:
+                value = found.get(field.json)
+                value = _DEFAULTS.get((kind, field.json)) if value is None else value
+                self.typed(field.type, value, given.get(field.json))
+            else:
+                self.typed(field.type, found, given)
+        self.add("}")
+
+    def _list(self, kind: str, found: Sequence[Any] | None, given: Any) -> None:
+        if not found:
+            self.add("<nil>" if given is None else "[]")
+            return
+        listed = given if isinstance(given, list) and len(given) == len(found) else [None] * len(found)
+        self.add("[")
+        for number, item in enumerate(found):
+            if number:
+                self.add(" ")
+            self.untyped(kind, item, listed[number])
+        self.add("]")
+
+    def _map(self, found: Object | None, given: Any, dump: Callable[[Any], str]) -> None:
+        if not found:
+            self.add("<nil>" if given is None else "map[]")
+            return
+        self.add(f"map[{' '.join(f'{key}:{dump(found[key])}' for key in sorted(found, key=str.encode))}]")
+
+    def _resource_list(self, found: Object | None, given: Any) -> None:
+        written = {**(found or {}), **(given if isinstance(given, dict) else {})}
+        self._map(written, given, lambda quantity: dump_quantity(_written(quantity), MILLI))
+
+
+def _written(quantity: Any) -> str:
+    """The text of a quantity in a manifest; empty if there is none."""
+    if quantity is None:
+        return ""
+    if isinstance(quantity, float) and quantity.is_integer():
+        quantity = int(quantity)  # a number like 1e3 in YAML
+    return quantity if isinstance(quantity, str) else repr(quantity)

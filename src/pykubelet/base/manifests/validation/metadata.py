@@ -1,0 +1,134 @@
+"""Validates object metadata, and the annotations of pods that have their own rules. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pykubelet.base.api import labels as names
+from pykubelet.base.api.core import ObjectMeta, OwnerReference, PodSpec
+from pykubelet.base.manifests.validation.errors import (
+    Errors,
+    forbidden,
+    invalid,
+    invalids,
+    nonnegative,
+    required,
+    too_long,
+)
+
+ANNOTATIONS_LIMIT = 256 * 1024
+STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
+MIRROR = "kubernetes.io/config.mirror"
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_DELETION_COST = re.compile(r"0|-?[1-9]\d{0,9}", re.ASCII)
+
+
+def validate_labels(labels: Mapping[str, str], path: str) -> Errors:
+    """Keys and values of a label map."""
+    errors: Errors = []
+    for key, value in sorted(labels.items()):
+        errors += invalids(path, key, names.qualified_name_errors(key))
+        errors += invalids(path, value, names.label_value_errors(value))
+    return errors
+
+
+def validate_annotations(annotations: Mapping[str, str], path: str) -> Errors:
+    """Keys (upper or lower case) and the total size."""
+    errors: Errors = []
+    size = 0
+    for key, value in sorted(annotations.items()):
+        errors += invalids(path, key, names.qualified_name_errors(key.lower()))
+        size += len(key.encode()) + len(value.encode())
+    if size > ANNOTATIONS_LIMIT:
+        errors.append(too_long(path, ANNOTATIONS_LIMIT))
+    return errors
+
+
+def validate_metadata(meta: ObjectMeta, path: str, *, is_namespaced: bool = True) -> Errors:
+    """Metadata of an object whose name is a DNS subdomain."""
+    errors: Errors = []
+    if meta.generateName:
+        prefix = meta.generateName
+        masked = prefix[:-1] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
+        errors += invalids(f"{path}.generateName", prefix, names.dns_subdomain_errors(masked))
+    if not meta.name:
+        errors.append(required(f"{path}.name", "name or generateName is required"))
+    else:
+        errors += invalids(f"{path}.name", meta.name, names.dns_subdomain_errors(meta.name))
+    if not is_namespaced:
+        if meta.namespace:
+            errors.append(forbidden(f"{path}.namespace", "not allowed on this type"))
+    elif not meta.namespace:
+        errors.append(required(f"{path}.namespace"))
+    else:
+        errors += invalids(f"{path}.namespace", meta.namespace, names.dns_label_errors(meta.namespace))
+    errors += nonnegative(f"{path}.generation", meta.generation)
+    errors += validate_labels(meta.labels, f"{path}.labels")
+    errors += validate_annotations(meta.annotations, f"{path}.annotations")
+    errors += _validate_owners(meta.ownerReferences, f"{path}.ownerReferences")
+    errors += _validate_finalizers(meta.finalizers, f"{path}.finalizers")
+    return errors
+
+
+def _validate_owners(owners: tuple[OwnerReference, ...], path: str) -> Errors:
+    errors: Errors = []
+    controller = ""
+    for i, owner in enumerate(owners):
+        at = f"{path}[{i}]"
+        if not owner.apiVersion:
+            errors.append(invalid(f"{at}.apiVersion", owner.apiVersion, "version must not be empty"))
+        for field in ("kind", "name", "uid"):
+            if not getattr(owner, field):
+                errors.append(invalid(f"{at}.{field}", "", f"{field} must not be empty"))
+        if owner.controller:
+            if controller:
+                errors.append(
+                    invalid(
+                        path,
+                        [controller, owner.name],
+                        "Only one reference can have Controller set to true. "
+                        f'Found "true" in references for {controller} and {owner.name}',
+                    )
+                )
+            controller = owner.name
+    return errors
+
+
+def _validate_finalizers(finalizers: tuple[str, ...], path: str) -> Errors:
+    errors: Errors = []
+    for i, name in enumerate(finalizers):
+        errors += invalids(f"{path}[{i}]", name, names.qualified_name_errors(name))
+        if "/" not in name and name not in STANDARD_FINALIZERS:
+            detail = "name is neither a standard finalizer name nor is it fully qualified"
+            errors.append(invalid(f"{path}[{i}]", name, detail))
+    if {"orphan", "foregroundDeletion"} <= set(finalizers):
+        detail = "finalizer orphan and foregroundDeletion cannot be both set"
+        errors.append(invalid(path, finalizers, detail))
+    return errors
+
+
+def validate_pod_annotations(annotations: Mapping[str, str], spec: PodSpec, path: str) -> Errors:
+    """Annotations of a pod that the node or controllers interpret."""
+    errors: Errors = []
+    if MIRROR in annotations and not spec.nodeName:
+        detail = "must set spec.nodeName if mirror pod annotation is set"
+        errors.append(invalid(f"{path}[{MIRROR}]", annotations[MIRROR], detail))
+    if DELETION_COST in annotations:
+        cost = annotations[DELETION_COST]
+        if not _DELETION_COST.fullmatch(cost) or not -(1 << 31) <= int(cost) < 1 << 31:
+            errors.append(invalid(f"{path}[{DELETION_COST}]", cost, "must be a 32bit integer"))
+    return errors
+
+
+def validate_template_metadata(meta: ObjectMeta, path: str) -> Errors:
+    """Metadata of an embedded template: labels and annotations, nothing else."""
+    errors = validate_annotations(meta.annotations, f"{path}.annotations")
+    errors += validate_labels(meta.labels, f"{path}.labels")
+    for field in meta.__struct_fields__:
+        if field not in ("labels", "annotations") and getattr(meta, field) != getattr(_EMPTY, field):
+            errors.append(forbidden(f"{path}.{field}", "cannot be set"))
+    return errors
+
+
+_EMPTY = ObjectMeta()

@@ -1,0 +1,125 @@
+"""Validates a whole pod at its creation: metadata, spec, and rules across its parts. Pure.
+
+The order of errors is the reference's (`ValidatePodCreate`), except that entries of maps come sorted.
+"""
+
+from __future__ import annotations
+
+from pykubelet.base.api import labels as names
+from pykubelet.base.api.core import Pod, PodSpec, ResourceRequirements
+from pykubelet.base.manifests.validation.containers import (
+    PodFacts,
+    validate_containers,
+    validate_ephemeral_containers,
+    validate_init_containers,
+)
+from pykubelet.base.manifests.validation.dns import validate_dns_config, validate_dns_policy, validate_host_names
+from pykubelet.base.manifests.validation.errors import (
+    Errors,
+    forbidden,
+    invalid,
+    invalids,
+    not_supported,
+    one_of,
+    required,
+)
+from pykubelet.base.manifests.validation.metadata import validate_labels, validate_metadata, validate_pod_annotations
+from pykubelet.base.manifests.validation.resources import (
+    validate_pod_claims,
+    validate_pod_resources,
+    validate_requirements,
+)
+from pykubelet.base.manifests.validation.scheduling import (
+    validate_affinity,
+    validate_gates,
+    validate_tolerations,
+    validate_topology_spread,
+)
+from pykubelet.base.manifests.validation.security import validate_host_users, validate_os, validate_pod_security
+from pykubelet.base.manifests.validation.volumes import validate_volumes
+
+RESTART_POLICIES = ("Always", "OnFailure", "Never")
+PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
+MAX_INT32 = (1 << 31) - 1
+
+
+def validate_pod(pod: Pod, *, comparisons: bool = False) -> Errors:
+    """All errors of a defaulted pod at its creation. An empty list means that the API server would accept it.
+
+    `comparisons`: tolerations may compare numbers (the gate TaintTolerationComparisonOperators).
+    """
+    spec = pod.spec
+    errors = validate_metadata(pod.metadata, "metadata")
+    errors += validate_pod_annotations(pod.metadata.annotations, spec, "metadata.annotations")
+    errors += _validate_spec(pod)
+    errors += validate_tolerations(spec.tolerations, "spec.tolerations", comparisons=comparisons)
+    if not spec.serviceAccountName:
+        for i, volume in enumerate(spec.volumes):
+            for j, source in enumerate(volume.projected.sources if volume.projected else ()):
+                if source.serviceAccountToken is not None:
+                    at = f"spec.volumes[{i}].projected.sources[{j}].serviceAccountToken"
+                    errors.append(forbidden(at, "must not be specified when serviceAccountName is not set"))
+    if spec.ephemeralContainers:
+        errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+    return errors
+
+
+def _validate_spec(pod: Pod) -> Errors:
+    spec, path = pod.spec, "spec"
+    errors: Errors = []
+    if spec.terminationGracePeriodSeconds is None:
+        errors.append(required(f"{path}.terminationGracePeriodSeconds"))
+    volumes, volume_errors = validate_volumes(spec.volumes, pod.metadata, f"{path}.volumes")
+    errors += volume_errors
+    errors += validate_pod_claims(spec.resourceClaims, f"{path}.resourceClaims")
+    facts = PodFacts(spec, volumes, {claim.name for claim in spec.resourceClaims if claim.name})
+    errors += validate_containers(facts, f"{path}.containers")
+    errors += validate_init_containers(facts, f"{path}.initContainers")
+    errors += validate_ephemeral_containers(facts, f"{path}.ephemeralContainers")
+    errors += validate_pod_resources(spec, facts.claims, f"{path}.resources")
+    errors += _validate_host_ports(spec, path)
+    errors += one_of(f"{path}.restartPolicy", spec.restartPolicy, RESTART_POLICIES)
+    errors += validate_dns_policy(spec, path)
+    errors += validate_labels(spec.nodeSelector, f"{path}.nodeSelector")
+    errors += validate_pod_security(spec, path)
+    errors += validate_affinity(spec.affinity, f"{path}.affinity")
+    errors += validate_dns_config(spec, path)
+    errors += validate_gates(spec, path)
+    errors += validate_topology_spread(spec.topologySpreadConstraints, f"{path}.topologySpreadConstraints")
+    errors += validate_host_users(spec, path)
+    errors += _validate_names(spec, path)
+    errors += _validate_deadline(spec, path)
+    errors += validate_host_names(spec, path)
+    if spec.preemptionPolicy and spec.preemptionPolicy not in PREEMPTION_POLICIES:
+        errors.append(not_supported(f"{path}.preemptionPolicy", spec.preemptionPolicy, PREEMPTION_POLICIES))
+    if spec.overhead:
+        overhead = ResourceRequirements(limits=spec.overhead)
+        errors += validate_requirements(overhead, frozenset(), f"{path}.overhead")
+    return errors + validate_os(spec, path)
+
+
+def _validate_host_ports(spec: PodSpec, path: str) -> Errors:
+    if not spec.hostNetwork:
+        return []
+    detail = "must match `containerPort` when `hostNetwork` is true"
+    return [
+        invalid(f"{path}.containers[{i}].ports[{j}].hostPort", port.hostPort or 0, detail)
+        for i, container in enumerate(spec.containers)
+        for j, port in enumerate(container.ports)
+        if (port.hostPort or 0) != port.containerPort
+    ]
+
+
+def _validate_names(spec: PodSpec, path: str) -> Errors:
+    errors: Errors = []
+    for field in ("serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName"):
+        if name := getattr(spec, field):
+            errors += invalids(f"{path}.{field}", name, names.dns_subdomain_errors(name))
+    return errors
+
+
+def _validate_deadline(spec: PodSpec, path: str) -> Errors:
+    deadline = spec.activeDeadlineSeconds
+    if deadline is None or 1 <= deadline <= MAX_INT32:
+        return []
+    return [invalid(f"{path}.activeDeadlineSeconds", deadline, names.range_error(1, MAX_INT32))]

@@ -1,0 +1,218 @@
+"""Computes allocatable resources and the limits of each cgroup. Pure.
+
+Rules:
+- Allocatable = capacity - systemReserved - kubeReserved - hard eviction reservation, never below 0. Huge pages are
+  subtracted from memory too.
+- The group of all pods has all CPUs that are online, and no limit on huge pages: each pod has its own.
+- The group of all pods is limited to capacity - systemReserved - kubeReserved. The hard eviction reservation is not
+  subtracted, so that eviction acts before the kernel's OOM killer. If `pods` is not enforced, the group gets the CPU
+  shares and memory of the whole machine.
+- A pod gets CPU shares by its CPU requests (BestEffort: the minimum); a quota and a memory limit if every container has
+  one (Guaranteed: always); a limit on every huge page size, 0 for those not requested; and the configured number of pids.
+  Pod-level resources replace the sums; overhead is added.
+- The Burstable group gets CPU shares by the sum of its pods' CPU requests, the BestEffort group the minimum.
+- Memory protection (MemoryQoS with TieredReservation): the memory request is the `memory.min` of a Guaranteed pod and the
+  `memory.low` of a Burstable pod. The Burstable group gets the sum for its pods as `memory.low`, and the group of all pods
+  gets the sum for both classes as `memory.min`, because the kernel protects a group no better than its parents.
+Source: KEP "Pod level resource management" (cgroups), the documentation "Reserve Compute Resources for System Daemons",
+"Pod Overhead", KEP-2837 (pod-level resources), KEP-2570 (memory QoS).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.api.huge_pages import HUGE_PAGES, page_size, page_size_name
+from pykubelet.base.api.resources import format_units, in_units
+from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.cpu import MIN_SHARES, cpu_quota_us, cpu_shares
+from pykubelet.base.model.qos import QOSClass, qos_class
+from pykubelet.base.model.requests import is_limited, pod_limits, pod_requests
+from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits
+from pykubelet.provide.cgroups.model import Enforce, MemoryProtection, NodeResources, ResourceSettings
+
+ALL_HUGE_PAGES = 1 << 62
+MEMORY_MIN, MEMORY_LOW = "memory.min", "memory.low"
+
+# The node
+
+
+def reservation(settings: ResourceSettings, *, eviction: bool = True) -> dict[str, int]:
+    """The amounts that are reserved and not available to pods, by resource name."""
+    total: dict[str, int] = {}
+    parts = [settings.system_reserved, settings.kube_reserved]
+    if eviction:
+        parts.append(settings.eviction_reserved)
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def node_allocatable(capacity: Mapping[str, int], settings: ResourceSettings) -> dict[str, int]:
+    """The node's allocatable resources, as in its status. `capacity` as in `NodeView`; `pid` is left out."""
+    kept = reservation(settings)
+    allocatable = {name: max(0, amount - kept.get(name, 0)) for name, amount in capacity.items() if name != "pid"}
+    if "memory" in allocatable:
+        huge = sum(amount for name, amount in capacity.items() if name.startswith(HUGE_PAGES))
+        allocatable["memory"] = max(0, allocatable["memory"] - huge)
+    return allocatable
+
+
+def allocatable_problem(capacity: Mapping[str, int], settings: ResourceSettings) -> str | None:
+    """The reference kubelet's error text if reservations exceed the capacity; None if they do not."""
+    kept = reservation(settings)
+    wrong = [
+        f'Resource "{name}" has a reservation of {format_units(name, kept[name])} but capacity of '
+        f"{format_units(name, amount)}. Expected capacity >= reservation."
+        for name, amount in sorted(capacity.items())
+        if kept.get(name, 0) > amount
+    ]
+    return f"invalid Node Allocatable configuration. {' '.join(wrong)}" if wrong else None
+
+
+def node_limits(node: NodeResources, settings: ResourceSettings) -> CgroupLimits:
+    """The limits of the group of all pods."""
+    amounts = dict(node.capacity)
+    if Enforce.PODS in settings.enforce and settings.cgroups_per_qos:
+        kept = reservation(settings, eviction=False)
+        amounts = {name: max(0, amount - kept.get(name, 0)) for name, amount in amounts.items()}
+    limits = group_limits(amounts)
+    return replace(limits, huge_pages=_unbounded(node.page_sizes), cpus=node.cpus)
+
+
+def _unbounded(page_sizes: tuple[int, ...]) -> dict[str, int]:
+    return {page_size_name(size): ALL_HUGE_PAGES for size in page_sizes}
+
+
+def reserved_limits(
+    amounts: Mapping[str, int], node: NodeResources, settings: ResourceSettings, *, compressible: bool
+) -> CgroupLimits:
+    """Limits of a group of the node's own daemons, for which `amounts` are reserved. They get no huge pages, because these
+    cannot be reserved for daemons."""
+    limits = replace(group_limits(amounts, compressible=compressible), cpus=node.cpus)
+    if not compressible:
+        limits = replace(limits, huge_pages={page_size_name(size): 0 for size in node.page_sizes})
+    if settings.memory_protection is not MemoryProtection.OFF and limits.memory_bytes is not None:
+        limits = replace(limits, unified={MEMORY_MIN: str(limits.memory_bytes)})
+    return limits
+
+
+def group_limits(amounts: Mapping[str, int], *, compressible: bool = False) -> CgroupLimits:
+    """Limits from amounts by resource name. `compressible`: only CPU shares."""
+    shares = cpu_shares(amounts["cpu"]) if "cpu" in amounts else None
+    if compressible:
+        return CgroupLimits(cpu_shares=shares)
+    return CgroupLimits(cpu_shares=shares, memory_bytes=amounts.get("memory"), pids=amounts.get("pid"))
+
+
+# QoS groups
+
+
+class Share(Value):
+    """What one pod adds to the group of its QoS class: millicores and bytes."""
+
+    qos: QOSClass
+    cpu: int
+    memory: int
+
+
+def share_of(pod: Pod) -> Share:
+    """The pod's requests as its QoS group counts them."""
+    requests = in_units(pod_requests(pod))
+    return Share(qos_class(pod), requests.get("cpu", 0), requests.get("memory", 0))
+
+
+def qos_limits(
+    shares: Iterable[Share], node: NodeResources, settings: ResourceSettings
+) -> dict[QOSClass, CgroupLimits]:
+    """The limits of the QoS groups while pods with these shares are active.
+
+    With memory protection, GUARANTEED has the `memory.min` of the group of all pods, which contains the Guaranteed pods.
+    """
+    burstable_cpu = 0
+    memory = {QOSClass.GUARANTEED: 0, QOSClass.BURSTABLE: 0, QOSClass.BEST_EFFORT: 0}
+    for share in shares:
+        memory[share.qos] += share.memory
+        if share.qos is QOSClass.BURSTABLE:
+            burstable_cpu += share.cpu
+    unbounded = _unbounded(node.page_sizes)
+    burstable = CgroupLimits(cpu_shares=cpu_shares(burstable_cpu), huge_pages=unbounded)
+    best_effort = CgroupLimits(cpu_shares=MIN_SHARES, huge_pages=unbounded)
+    if settings.qos_reserved_memory is not None:
+        percent = settings.qos_reserved_memory
+        capacity = max(0, node.capacity.get("memory", 0) - reservation(settings, eviction=False).get("memory", 0))
+        for_burstable = capacity - memory[QOSClass.GUARANTEED] * percent // 100
+        for_best_effort = for_burstable - memory[QOSClass.BURSTABLE] * percent // 100
+        burstable = replace(burstable, memory_bytes=max(0, for_burstable))
+        best_effort = replace(best_effort, memory_bytes=max(0, for_best_effort))
+    found = {QOSClass.BURSTABLE: burstable, QOSClass.BEST_EFFORT: best_effort}
+    if settings.memory_protection is not MemoryProtection.OFF:
+        tiered = settings.memory_protection is MemoryProtection.TIERED
+        low = memory[QOSClass.BURSTABLE] if tiered else 0
+        least = low + memory[QOSClass.GUARANTEED] if tiered else 0
+        found[QOSClass.BURSTABLE] = replace(burstable, unified={MEMORY_LOW: str(low)})
+        found[QOSClass.GUARANTEED] = CgroupLimits(unified={MEMORY_MIN: str(least)})
+    return found
+
+
+# Pods
+
+
+def pod_cgroup_limits(
+    pod: Pod, settings: ResourceSettings, page_sizes: tuple[int, ...] = (), *, exclusive_cpus: bool = False
+) -> CgroupLimits:
+    """The limits of a pod's group. `exclusive_cpus`: the pod has CPUs of its own, so it gets no quota."""
+    pids = settings.pod_pids_limit if settings.pod_pids_limit and settings.pod_pids_limit > 0 else None
+    requests, limits = in_units(pod_requests(pod)), in_units(pod_limits(pod))
+    asked = {size: amount for name, amount in requests.items() if (size := page_size(name)) is not None}
+    huge = {page_size_name(size): asked.get(size, 0) for size in page_sizes}
+    qos = qos_class(pod)
+    if qos is QOSClass.BEST_EFFORT:
+        return CgroupLimits(cpu_shares=MIN_SHARES, pids=pids, huge_pages=huge)
+    quota: int | None = None
+    period: int | None = None
+    if qos is QOSClass.GUARANTEED or is_limited(pod, "cpu"):
+        period = settings.cpu_cfs_quota_period_us
+        quota = cpu_quota_us(limits.get("cpu", 0), period)
+        if not settings.cpu_cfs_quota or exclusive_cpus:
+            quota = UNLIMITED
+    memory: int | None = None
+    if qos is QOSClass.GUARANTEED or is_limited(pod, "memory"):
+        memory = limits.get("memory", 0)
+    return CgroupLimits(
+        cpu_shares=cpu_shares(requests.get("cpu", 0)),
+        cpu_quota_us=quota,
+        cpu_period_us=period,
+        memory_bytes=memory,
+        pids=pids,
+        huge_pages=huge,
+        unified=_protection(qos, requests.get("memory", 0), settings),
+    )
+
+
+def _protection(qos: QOSClass, request: int, settings: ResourceSettings) -> dict[str, str]:
+    if settings.memory_protection is not MemoryProtection.TIERED or not request:
+        return {}
+    return {MEMORY_MIN if qos is QOSClass.GUARANTEED else MEMORY_LOW: str(request)}
+
+
+def wider(one: CgroupLimits, other: CgroupLimits) -> CgroupLimits:
+    """The limits of a pod's group while its containers are resized from one size to the other: the larger of each limit.
+
+    A limit that only one of them has is not changed in the group.
+    """
+
+    def larger(a: int | None, b: int | None) -> int | None:
+        if a is None or b is None:
+            return None
+        return UNLIMITED if UNLIMITED in (a, b) else max(a, b)
+
+    quota = larger(one.cpu_quota_us, other.cpu_quota_us)
+    return CgroupLimits(
+        cpu_shares=larger(one.cpu_shares, other.cpu_shares),
+        cpu_quota_us=quota,
+        cpu_period_us=other.cpu_period_us if quota is not None else None,
+        memory_bytes=larger(one.memory_bytes, other.memory_bytes),
+    )

@@ -1,0 +1,257 @@
+"""Provides images to containers: `ImagePuller.ensure` returns a usable image or a waiting reason.
+
+Owns: the sequence (name, presence, access, back-off, credentials, pull), the back-off of each pod and image, the Events of
+pulls and failures, and the `Diagnostics` of running pulls. `decide.py` makes the decisions, `pulls.py` runs the pulls. `act/pods`
+calls `ensure` once for each container start, and again at the `retry_at` of an error.
+
+On the hot path (image present, default policies) it costs one ImageStatus call.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
+from pykubelet.base.kit.cells import LazyCellWriter
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.diagnostics import Diagnostics, of_waits
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.kube_events import KubeEvent
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.errors import CriError
+from pykubelet.provide.images import decide
+from pykubelet.provide.images.credentials import PullCredentials
+from pykubelet.provide.images.decide import AccessDecision, Failure
+from pykubelet.provide.images.keyring import Credential, CredentialError
+from pykubelet.provide.images.metrics import ACCESS_CHECKS, count_ensured
+from pykubelet.provide.images.model import (
+    ImageError,
+    ImageReady,
+    ImageRequest,
+    ImageSettings,
+    PullPolicy,
+    WaitingPod,
+    pull_waits,
+)
+from pykubelet.provide.images.names import InvalidImage, parse_image, with_default_tag
+from pykubelet.provide.images.pulls import ImageService, PullDone, PullFailed, PullOrder, PullRunner
+from pykubelet.provide.images.record_store import RecordStore
+from pykubelet.provide.images.records import ImageIdentity, identity_of
+
+
+class _Asked(Value):
+    """When a request came: its sequence number and the wall time in seconds."""
+
+    arrival: int
+    at: float
+
+
+class _BackingOff(Value):
+    entry: Backoff
+    last: Failure
+
+
+class ImagePuller:
+    """Provides images. Use as `async with`; leaving it cancels all pulls. `records` must be loaded."""
+
+    def __init__(
+        self,
+        images: ImageService,
+        credentials: PullCredentials,
+        records: RecordStore,
+        clock: Clock,
+        settings: ImageSettings,
+        diagnostics: LazyCellWriter[Diagnostics],
+        recorder: Post[KubeEvent],
+    ) -> None:
+        self._images = images
+        self._credentials = credentials
+        self._records = records
+        self._clock = clock
+        self._settings = settings
+        self._recorder = recorder
+        self._runner = PullRunner(images, records, clock, settings)
+        diagnostics.answer_with(lambda: of_waits(pull_waits(self._runner.active())))
+        self._policy = BackoffPolicy(settings.back_off_initial_s, settings.back_off_max_s)
+        self._back_offs: dict[str, _BackingOff] = {}
+        self._arrivals = itertools.count(1)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Cancel all pulls and running plugins."""
+        await self._runner.stop()
+        await self._credentials.stop()
+
+    def forget(self, uid: PodUID) -> None:
+        """Forget the back-offs of a finished pod."""
+        for key in [key for key in self._back_offs if key.startswith(f"{uid}_")]:
+            del self._back_offs[key]
+
+    async def ensure(self, request: ImageRequest) -> ImageReady | ImageError:
+        """Make the image usable for this container. Problems with the image are returned, not raised.
+
+        May take as long as the registry takes. Cancelling the call ends this container's wait; the pull is cancelled when no
+        request waits for it.
+        """
+        outcome = await self._ensure(request, _Asked(next(self._arrivals), self._clock.wall()))
+        if isinstance(outcome, ImageError):
+            self._recorder.post(decide.error_event(request, outcome.reason))
+        else:
+            self._records.hand_out(outcome.image_id)
+        return outcome
+
+    async def _ensure(self, request: ImageRequest, asked: _Asked) -> ImageReady | ImageError:
+        try:
+            spec_image = with_default_tag(request.image)
+        except InvalidImage as error:
+            return self._image_error(*decide.invalid_name_failure(request, str(error)), None)
+        policy = decide.pull_policy(request.policy)
+        spec = _spec(request, spec_image)
+        status: pb.Image | None = None
+        if policy is not PullPolicy.ALWAYS:
+            try:
+                status = await self._images.image_status(spec)
+            except CriError as error:
+                count_ensured(policy, is_present=None, must_pull=None)
+                failure = decide.inspect_failure(request, spec_image, str(error))
+                return self._image_error(*failure, self._in(decide.INSPECT_RETRY_S))
+        return await self._use_or_pull(request, asked, policy, spec, status)
+
+    async def _use_or_pull(
+        self, request: ImageRequest, asked: _Asked, policy: PullPolicy, spec: pb.ImageSpec, status: pb.Image | None
+    ) -> ImageReady | ImageError:
+        access = AccessDecision.MUST_PULL
+        if status is not None:
+            access = self._judge(spec.image, identity_of(status))
+            if access is AccessDecision.GRANTED:
+                count_ensured(policy, is_present=True, must_pull=False)
+                return self._present(request, spec.image, status)
+        elif policy is PullPolicy.NEVER:
+            count_ensured(policy, is_present=False, must_pull=None)
+            return self._image_error(*decide.never_pull_failure(request), self._in(decide.NEVER_PULL_RETRY_S))
+        elif (held := self._held_back(request, spec.image)) is not None:
+            return held
+        try:
+            credentials = await self._credentials.lookup(request, parse_image(spec.image).repository)
+        except CredentialError as error:
+            return self._failed(request, spec.image, str(error), self._policy)
+        if status is not None:
+            if access is AccessDecision.ASK_CREDENTIALS and await self._opens(
+                spec.image, identity_of(status), credentials
+            ):
+                count_ensured(policy, is_present=True, must_pull=False)
+                return self._present(request, spec.image, status)
+            if policy is PullPolicy.NEVER:
+                return self._image_error(*decide.never_pull_failure(request), self._in(decide.NEVER_PULL_RETRY_S))
+            if (held := self._held_back(request, spec.image)) is not None:
+                return held
+        is_present = None if policy is PullPolicy.ALWAYS else status is not None
+        count_ensured(policy, is_present=is_present, must_pull=True)
+        return await self._pull(request, asked, spec, credentials)
+
+    def _judge(self, spec_image: str, image: ImageIdentity) -> AccessDecision:
+        begun = self._records.is_pulling(spec_image) or self._records.is_unknown(image)
+        record = self._records.record(image)
+        access = decide.judge_access(self._settings, spec_image, record, begun)
+        if self._settings.ensure_secret_pulled and access is not AccessDecision.ASK_CREDENTIALS:
+            ACCESS_CHECKS.inc(decide.check_result(self._settings, spec_image, access, record is not None or begun))
+        return access
+
+    async def _opens(self, spec_image: str, image: ImageIdentity, credentials: tuple[Credential, ...]) -> bool:
+        """Whether the image was pulled with one of the pod's credentials; records newly proven access."""
+        record = self._records.record(image)
+        known = decide.recorded_access(record, spec_image)
+        granted = decide.match_credentials(known, credentials) if known is not None else None
+        if granted is not None and granted.learn is not None:
+            await self._records.learn(spec_image, image, granted.learn)
+        ACCESS_CHECKS.inc("credentialRecordFound" if granted is not None else "mustAuthenticate")
+        return granted is not None
+
+    async def _pull(
+        self, request: ImageRequest, asked: _Asked, spec: pb.ImageSpec, credentials: tuple[Credential, ...]
+    ) -> ImageReady | ImageError:
+        begun = self._clock.monotonic()
+        self._recorder.post(decide.pulling_event(request))
+        auths = tuple(credential.auth for credential in credentials)
+        order = PullOrder(spec, auths, asked.arrival, request.sandbox_config)
+        waiting = WaitingPod(request.pod, request.container, asked.at)
+        result = await self._runner.run(order, waiting, credentials)
+        if isinstance(result, PullFailed):
+            self._recorder.post(decide.pull_failed_event(request, result.error))
+            policy = decide.RUNTIME_AWAY if result.runtime_away else self._policy
+            return self._failed(request, spec.image, result.error, policy)
+        return self._pulled(request, spec.image, result, self._clock.monotonic() - begun)
+
+    def _pulled(
+        self, request: ImageRequest, spec_image: str, result: PullDone, waited_s: float
+    ) -> ImageReady | ImageError:
+        size = result.image.size if result.image is not None else 0
+        self._recorder.post(decide.pulled_event(request, min(result.pull_s, waited_s), waited_s, size))
+        self._forget_expired()
+        if result.image is None:
+            error = "the image was pulled, but the runtime cannot find it"
+            failure = decide.inspect_failure(request, spec_image, error)
+            return self._image_error(*failure, self._in(decide.INSPECT_RETRY_S))
+        return _ready(result.image_ref, spec_image, result.image)
+
+    def _present(self, request: ImageRequest, spec_image: str, status: pb.Image) -> ImageReady:
+        event = decide.present_event(request, self._settings)
+        return replace(_ready(status.id, spec_image, status), present=event)
+
+    # Back-off
+
+    def _held_back(self, request: ImageRequest, spec_image: str) -> ImageError | None:
+        held = self._back_offs.get(decide.back_off_key(request, spec_image))
+        if held is None:
+            return None
+        remaining_s = held.entry.updated_at + held.entry.delay_s - self._clock.monotonic()
+        if remaining_s <= 0:
+            return None
+        self._recorder.post(decide.back_off_event(request))
+        failure = decide.backing_off(request.image, held.last)
+        return ImageError(failure.reason, failure.message, self._in(remaining_s))
+
+    def _failed(self, request: ImageRequest, spec_image: str, error: str, policy: BackoffPolicy) -> ImageError:
+        failure = decide.pull_failure(spec_image, error)
+        key = decide.back_off_key(request, spec_image)
+        held = self._back_offs.get(key)
+        self._forget_expired()
+        now = self._clock.monotonic()
+        entry = policy.raised(held.entry if held is not None else None, now, now)
+        self._back_offs[key] = _BackingOff(entry, failure)
+        return ImageError(failure.reason, failure.message, self._in(min(decide.RECHECK_S, entry.delay_s)))
+
+    def _forget_expired(self) -> None:
+        now = self._clock.monotonic()
+        self._back_offs = {
+            k: held for k, held in self._back_offs.items() if not self._policy.is_expired(held.entry, now)
+        }
+
+    def _image_error(self, failure: Failure, event: KubeEvent, retry_at: float | None) -> ImageError:
+        self._recorder.post(event)
+        return ImageError(failure.reason, failure.message, retry_at)
+
+    def _in(self, seconds: float) -> float:
+        return self._clock.monotonic() + seconds
+
+
+def _spec(request: ImageRequest, spec_image: str) -> pb.ImageSpec:
+    annotations: Mapping[str, str] = request.annotations
+    return pb.ImageSpec(image=spec_image, annotations=annotations, runtime_handler=request.runtime_handler)
+
+
+def _ready(image_ref: str, spec_image: str, status: pb.Image) -> ImageReady:
+    uid = status.uid.value if status.HasField("uid") else None
+    return ImageReady(image_ref, spec_image, status.id, status.size, uid, "" if uid is not None else status.username)

@@ -1,0 +1,182 @@
+"""The requests, answers and snapshots of image pulls. Pure values.
+
+Owns: the request and the answers of `ImagePuller.ensure`, the settings of this package, and the waits for running pulls. Times
+named `at` or `since` are wall seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.ids import PodRef, PodUID
+from pykubelet.base.model.kube_events import KubeEvent
+from pykubelet.base.model.waits import Owner, Wait
+from pykubelet.config.settings import Settings
+from pykubelet.edges.cri.cri_pb2 import PodSandboxConfig
+from pykubelet.provide.images.keyring import PullSecret
+
+
+class PullPolicy(StrEnum):
+    """imagePullPolicy of a container."""
+
+    ALWAYS = "Always"
+    IF_NOT_PRESENT = "IfNotPresent"
+    NEVER = "Never"
+
+
+class VerificationPolicy(StrEnum):
+    """imagePullCredentialsVerificationPolicy: for which present images a pod must prove its access."""
+
+    NEVER_VERIFY = "NeverVerify"
+    PRELOADED = "NeverVerifyPreloadedImages"
+    ALLOWLISTED = "NeverVerifyAllowlistedImages"
+    ALWAYS_VERIFY = "AlwaysVerify"
+
+
+class PullAccount(Value):
+    """The pod's service account, for plugins that take its token."""
+
+    namespace: str
+    name: str
+
+
+class ImageRequest(Value):
+    """A request for the image of one container of one pod.
+
+    `image`: as in the pod. `policy`: imagePullPolicy (empty counts as IfNotPresent). `field_path`: for the Events.
+    `sandbox_config`: what the runtime gets about the pod with the pull. `annotations`: the pod's.
+    """
+
+    pod: PodRef
+    container: str
+    field_path: str
+    image: str
+    policy: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[PullSecret, ...] = ()
+    account: PullAccount | None = None
+    sandbox_config: PodSandboxConfig | None = None
+    runtime_handler: str = ""
+
+
+class ImageReady(Value):
+    """The image is present and the pod may use it.
+
+    `image_ref` goes into CRI `ImageSpec.image`, `spec_image` (the name with its tag) into `user_specified_image`.
+    `uid` and `username`: the image's user, for runAsNonRoot. At most one is set; if none is set, the user is root.
+    `present`: the Event of an image that was not pulled. The caller records it when it uses the image.
+    """
+
+    image_ref: str
+    spec_image: str
+    image_id: str
+    size_bytes: int = 0
+    uid: int | None = None
+    username: str = ""
+    present: KubeEvent | None = None
+
+
+class ImageError(Value):
+    """The container cannot start: a waiting reason and its message.
+
+    `retry_at`: when to call `ensure` again (monotonic seconds). After a failed pull that is soon: the next call returns
+    ImagePullBackOff with the time of the next attempt. None: a retry cannot help unless the image name changes.
+    """
+
+    reason: str
+    message: str
+    retry_at: float | None
+
+
+class PullStage(StrEnum):
+    """Whether a pull waits in the queue or the runtime is pulling."""
+
+    QUEUED = "queued"
+    PULLING = "pulling"
+
+
+class WaitingPod(Value):
+    """A container that waits for an image; `since`: wall seconds."""
+
+    pod: PodRef
+    container: str
+    since: float
+
+
+class ActivePull(Value):
+    """One pull and the containers that wait for it. `position`: 0 while pulling, else its place in the queue, from 1.
+
+    `since`: when it was requested. `started_at`: when it was admitted to the runtime; None while queued.
+    """
+
+    image: str
+    stage: PullStage
+    position: int
+    since: float
+    started_at: float | None
+    pods: tuple[WaitingPod, ...]
+
+
+def pull_waits(pulls: Iterable[ActivePull]) -> dict[PodUID, tuple[Wait, ...]]:
+    """The waits of containers for images, by pod, with the place in the queue."""
+    waits: dict[PodUID, tuple[Wait, ...]] = {}
+    what, step = "image pull", "start the container"
+    for pull in pulls:
+        detail = f"{pull.stage} {pull.image}" + (f", number {pull.position} in the queue" if pull.position else "")
+        for one in pull.pods:
+            wait = Wait(what, Owner.IMAGE_MANAGER, one.since, one.container, "Pulling", detail, step)
+            waits[one.pod.uid] = (*waits.get(one.pod.uid, ()), wait)
+    return waits
+
+
+class ImageSettings(Value):
+    """The values of the configuration that this package needs.
+
+    `qps` 0: no limit. `max_parallel` None: no limit; `serialize` overrides it. Durations in seconds, `max_age_s` 0: off;
+    thresholds in percent. `allowlist`: preloadedImagesVerificationAllowlist. `ensure_secret_pulled`: the gate
+    KubeletEnsureSecretPulledImages. `protected`: image names never collected, beside pinned ones and the sandbox image.
+    `records_dir`: where pull records are kept.
+    """
+
+    records_dir: str
+    serialize: bool = True
+    max_parallel: int | None = None
+    qps: float = 5.0
+    burst: int = 10
+    back_off_initial_s: float = 10.0
+    back_off_max_s: float = 300.0
+    verification: VerificationPolicy = VerificationPolicy.PRELOADED
+    allowlist: frozenset[str] = frozenset()
+    ensure_secret_pulled: bool = True
+    min_age_s: float = 120.0
+    max_age_s: float = 0.0
+    high_percent: int = 85
+    low_percent: int = 80
+    gc_period_s: float = 300.0
+    protected: frozenset[str] = frozenset()
+
+
+def image_settings(settings: Settings) -> ImageSettings:
+    """The settings of this package from the configuration."""
+    config = settings.config
+    return ImageSettings(
+        records_dir=f"{settings.root_dir}/image_manager",
+        serialize=config.serializeImagePulls,
+        max_parallel=config.maxParallelImagePulls,
+        qps=float(config.registryPullQPS),
+        burst=config.registryBurst,
+        verification=_verification(config.imagePullCredentialsVerificationPolicy),
+        allowlist=frozenset(config.preloadedImagesVerificationAllowlist),
+        ensure_secret_pulled=settings.enabled("KubeletEnsureSecretPulledImages"),
+        min_age_s=settings.image_minimum_gc_age_s,
+        max_age_s=settings.image_maximum_gc_age_s,
+        high_percent=config.imageGCHighThresholdPercent,
+        low_percent=config.imageGCLowThresholdPercent,
+    )
+
+
+def _verification(policy: str) -> VerificationPolicy:
+    """The policy as a value. It is empty while the gate KubeletEnsureSecretPulledImages is off; then nothing is verified."""
+    return VerificationPolicy(policy) if policy else VerificationPolicy.NEVER_VERIFY

@@ -1,0 +1,244 @@
+"""The Memory Manager's state, and its file `memory_manager_state`. Pure.
+
+The format is the reference's, so that either can take over the other's file. Files of the gate PodLevelResourceManagers have
+other checksums and are refused, as by the reference without that gate.
+Source: KEP-1769 (Memory Manager), "State file".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.model.placement import MemoryBlock
+from pykubelet.provide.placement.checkpoint import (
+    CORRUPT,
+    PolicyDiffers,
+    StateFileError,
+    as_list,
+    as_number,
+    as_object,
+    as_text,
+    checksum,
+    member,
+    read_json,
+    write_json,
+)
+
+FILE_NAME = "memory_manager_state"
+
+_STRUCT = "MemoryManagerCheckpoint"
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+_TABLE = (
+    ("total", "TotalMemSize"),
+    ("systemReserved", "SystemReserved"),
+    ("allocatable", "Allocatable"),
+    ("reserved", "Reserved"),
+    ("free", "Free"),
+)
+
+
+class MemoryTable(Value):
+    """Memory of one type on one NUMA node, in bytes. `total` of type `memory` includes all huge pages."""
+
+    total: int
+    system_reserved: int
+    allocatable: int
+    reserved: int
+    free: int
+
+
+class NodeMemory(Value):
+    """One NUMA node. `assignments`: its blocks. `tables`: by memory type. `cells`: the group of nodes it is used with."""
+
+    assignments: int
+    tables: Mapping[str, MemoryTable]
+    cells: tuple[int, ...]
+
+
+#: Blocks by pod UID and container name.
+Entries = Mapping[str, Mapping[str, tuple[MemoryBlock, ...]]]
+
+
+class MemoryState(Value):
+    """What is on the nodes, by id, and who has it."""
+
+    machine: Mapping[int, NodeMemory] = field(default_factory=dict)
+    entries: Entries = field(default_factory=dict)
+
+    def blocks(self, pod: str, container: str) -> tuple[MemoryBlock, ...] | None:
+        """The container's blocks; None if it has no entry."""
+        return self.entries.get(pod, {}).get(container)
+
+    def with_blocks(self, pod: str, container: str, blocks: tuple[MemoryBlock, ...]) -> MemoryState:
+        """The state in which the container's entry is `blocks`."""
+        return replace(self, entries={**self.entries, pod: {**self.entries.get(pod, {}), container: blocks}})
+
+    def without(self, pod: str, container: str) -> MemoryState:
+        """The state without the container's entry."""
+        left = {name: blocks for name, blocks in self.entries.get(pod, {}).items() if name != container}
+        others = {uid: containers for uid, containers in self.entries.items() if uid != pod}
+        return replace(self, entries={**others, pod: left} if left else others)
+
+
+def encode(policy: str, state: MemoryState) -> str:
+    """The file's text."""
+    machine = {
+        str(number): {
+            "numberOfAssignments": node.assignments,
+            "memoryMap": {
+                name: {
+                    key: getattr(table, attribute)
+                    for (key, _), attribute in zip(_TABLE, table.__struct_fields__, strict=True)
+                }
+                for name, table in sorted(node.tables.items())
+            },
+            "cells": list(node.cells),
+        }
+        for number, node in sorted(state.machine.items(), key=lambda item: str(item[0]))
+    }
+    entries = {
+        pod: {
+            name: [{"numaAffinity": list(block.nodes), "type": block.type, "size": block.size} for block in blocks]
+            for name, blocks in sorted(containers.items())
+        }
+        for pod, containers in sorted(state.entries.items())
+    }
+    document: dict[str, Any] = {"policyName": policy, "machineState": machine}
+    value = checksum(_dump({**document, "entries": entries}, _STRUCT))
+    if entries:
+        document["entries"] = entries
+    return write_json({**document, "checksum": value})
+
+
+def decode(text: str, policy: str) -> MemoryState:
+    """The state in a file's text. Raises CheckpointError: no such file, a wrong checksum, or another policy."""
+    given = read_json(text)
+    document = _normalize(given)
+    found = as_number(member(given, "checksum"), "checksum")
+    # Files of old versions have the checksum 0. Some versions took it over a struct with the version in its name.
+    if found and found not in (checksum(_dump(document, _STRUCT)), checksum(_dump(document, f"{_STRUCT}V1"))):
+        raise StateFileError(CORRUPT)
+    if document["policyName"] != policy:
+        text = f'configured policy "{policy}" differs from state checkpoint policy "{document["policyName"]}"'
+        raise PolicyDiffers(f"[memorymanager] {text}")
+    machine = {int(number): _read_node(node) for number, node in (document["machineState"] or {}).items()}
+    entries = {
+        pod: {name: tuple(map(_read_block, blocks or ())) for name, blocks in (containers or {}).items()}
+        for pod, containers in (document["entries"] or {}).items()
+    }
+    return MemoryState(machine, entries)
+
+
+def _read_node(node: Mapping[str, Any]) -> NodeMemory:
+    tables = {name: MemoryTable(*table.values()) for name, table in (node["memoryMap"] or {}).items()}
+    return NodeMemory(node["numberOfAssignments"], tables, tuple(node["cells"] or ()))
+
+
+def _read_block(block: Mapping[str, Any]) -> MemoryBlock:
+    return MemoryBlock(tuple(block["numaAffinity"] or ()), block["type"], block["size"])
+
+
+# The document with all keys in their order. Null maps and lists are kept: in the checksum they differ from empty ones.
+# Null nodes and tables are refused: no kubelet writes them, and the reference cannot use them.
+
+_Reader = Callable[[Any, str], Any]
+
+
+def _map_of(value: Any, name: str, read: _Reader) -> dict[str, Any] | None:
+    return None if value is None else {key: read(item, f"{name}.{key}") for key, item in as_object(value, name).items()}
+
+
+def _list_of(value: Any, name: str, read: _Reader) -> list[Any] | None:
+    return None if value is None else [read(item, name) for item in as_list(value, name)]
+
+
+def _normalize(given: Mapping[str, Any]) -> dict[str, Any]:
+    names = {key.lower() for key in given}
+    machine = member(given, "machineState") if "machinestate" in names else {}
+    entries = member(given, "entries") if "entries" in names else {}
+    nodes = _map_of(machine, "machineState", _node)
+    for number in nodes or ():
+        if not _NUMBER.fullmatch(number):
+            raise StateFileError(f'json: machineState: "{number}" is not the id of a NUMA node')
+    return {
+        "policyName": as_text(member(given, "policyName"), "policyName"),
+        "machineState": None if nodes is None else {str(int(number)): node for number, node in nodes.items()},
+        "entries": _map_of(entries, "entries", lambda pod, name: _map_of(pod, name, _blocks)),
+    }
+
+
+def _node(value: Any, name: str) -> dict[str, Any]:
+    given = as_object(value, name)
+    return {
+        "numberOfAssignments": _integer(member(given, "numberOfAssignments"), name),
+        "memoryMap": _map_of(member(given, "memoryMap"), name, _table),
+        "cells": _list_of(member(given, "cells"), name, _integer),
+    }
+
+
+def _table(value: Any, name: str) -> dict[str, int]:
+    given = as_object(value, name)
+    return {key: as_number(member(given, key), f"{name}.{key}") for key, _ in _TABLE}
+
+
+def _blocks(value: Any, name: str) -> list[Any] | None:
+    return _list_of(value, name, _block)
+
+
+def _block(value: Any, name: str) -> dict[str, Any]:
+    given = as_object({} if value is None else value, name)
+    return {
+        "numaAffinity": _list_of(member(given, "numaAffinity"), name, _integer),
+        "type": as_text(member(given, "type"), name),
+        "size": as_number(member(given, "size"), name),
+    }
+
+
+def _integer(value: Any, name: str) -> int:
+    return as_number(value, name, -(2**63), 2**63 - 1)
+
+
+# The dump under the checksum
+
+
+def _dump(document: Mapping[str, Any], struct: str) -> str:
+    machine = document["machineState"]
+    if machine is not None:
+        machine = {number: machine[number] for number in sorted(machine, key=int)}
+    entries = _dump_map(document["entries"], lambda pod: _dump_map(pod, lambda blocks: _dump_list(blocks, _dump_block)))
+    return (
+        f"(*state.{struct}){{PolicyName:(string){document['policyName']}"
+        f" MachineState:(state.NUMANodeMap){_dump_map(machine, _dump_node, ordered=True)}"
+        f" Entries:(state.ContainerMemoryAssignments){entries} Checksum:(checksum.Checksum)0}}"
+    )
+
+
+def _dump_map(value: Mapping[str, Any] | None, dump: Callable[[Any], str], ordered: bool = False) -> str:
+    if value is None:
+        return "<nil>"
+    keys = value if ordered else sorted(value)
+    return f"map[{' '.join(f'{key}:{dump(value[key])}' for key in keys)}]"
+
+
+def _dump_list(value: list[Any] | None, dump: Callable[[Any], str]) -> str:
+    return "<nil>" if value is None else f"[{' '.join(map(dump, value))}]"
+
+
+def _dump_node(node: Mapping[str, Any]) -> str:
+    tables = _dump_map(node["memoryMap"], _dump_table)
+    return (
+        f"<*>{{NumberOfAssignments:(int){node['numberOfAssignments']}"
+        f" MemoryMap:(map[v1.ResourceName]*state.MemoryTable){tables} Cells:([]int){_dump_list(node['cells'], str)}}}"
+    )
+
+
+def _dump_table(table: Mapping[str, int]) -> str:
+    return f"<*>{{{' '.join(f'{name}:(uint64){table[key]}' for key, name in _TABLE)}}}"
+
+
+def _dump_block(block: Mapping[str, Any]) -> str:
+    nodes = _dump_list(block["numaAffinity"], str)
+    return f"{{NUMAAffinity:([]int){nodes} Type:(v1.ResourceName){block['type']} Size:(uint64){block['size']}}}"

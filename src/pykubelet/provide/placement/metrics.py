@@ -1,0 +1,79 @@
+"""Metrics of the CPU, Memory and Topology Manager."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pykubelet.base.kit.metrics import Counter, Gauge, Histogram
+from pykubelet.provide.placement import admission, cpu_manager, memory_manager
+from pykubelet.provide.placement.managers import Managers
+from pykubelet.provide.placement.provider import Fact
+
+_BOUNDARY = ("scope", "boundary")
+_COUNTERS = {
+    counter.name: counter
+    for counter in (
+        Counter(cpu_manager.REQUESTS, "The number of cpu core allocations which required pinning."),
+        Counter(cpu_manager.ERRORS, "The number of cpu core allocations which required pinning failed."),
+        Counter(memory_manager.REQUESTS, "The number of memory pages allocations which required pinning."),
+        Counter(memory_manager.ERRORS, "The number of memory pages allocations which required pinning that failed."),
+        Counter(admission.REQUESTS, "The number of admission requests where resources have to be aligned."),
+        Counter(admission.ERRORS, "The number of admission request failures where resources could not be aligned."),
+        Counter(
+            cpu_manager.ALIGNED,
+            "Cumulative number of aligned compute resources allocated to containers by alignment type.",
+            _BOUNDARY,
+        ),
+        Counter(
+            cpu_manager.ALIGNED_FAILURE,
+            "Cumulative number of failures to allocate aligned compute resources to containers by alignment type.",
+            _BOUNDARY,
+        ),
+    )
+}
+DURATION = Histogram(
+    "kubelet_topology_manager_admission_duration_ms",
+    "Duration in milliseconds to serve a pod admission request.",
+    bounds=(0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2),
+)
+SHARED_POOL = Gauge(
+    "kubelet_cpu_manager_shared_pool_size_millicores",
+    "The size of the shared CPU pool for non-guaranteed QoS pods, in millicores.",
+)
+EXCLUSIVE = Gauge(
+    "kubelet_cpu_manager_exclusive_cpu_allocation_count",
+    "The total number of CPUs exclusively allocated to containers running on this node",
+)
+PER_NODE = Gauge("kubelet_cpu_manager_allocation_per_numa", "Number of CPUs allocated per NUMA node", ("numa_node",))
+
+
+def count_facts(facts: Iterable[Fact]) -> None:
+    """Count what has happened in an admission."""
+    for fact in facts:
+        _COUNTERS[fact.metric].inc(*(label for _, label in fact.labels))
+
+
+def show_initial(managers: Managers) -> None:
+    """Show the series that exist from the start, with the value 0."""
+    facts = cpu_manager.INITIAL_FACTS if managers.cpus is not None else ()
+    for fact in (*facts, *admission.initial_facts(managers.topology)):
+        _COUNTERS[fact.metric].inc(*(label for _, label in fact.labels), by=0.0)
+    SHARED_POOL.set(0)
+    EXCLUSIVE.set(0)
+    show_gauges(managers)
+
+
+def show_gauges(managers: Managers) -> None:
+    """Show how many CPUs are shared and how many exclusive."""
+    if managers.cpus is None:
+        return
+    now = cpu_manager.gauges(managers.cpus.policy, managers.cpus.state)
+    SHARED_POOL.set(now.shared_pool_millicores)
+    EXCLUSIVE.set(now.exclusive)
+    for node, count in now.per_node.items():
+        PER_NODE.set(count, str(node))
+
+
+def time_admission(seconds: float) -> None:
+    """Note how long an admission took, with the answers of device plugins."""
+    DURATION.observe(seconds * 1000)

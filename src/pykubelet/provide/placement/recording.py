@@ -1,0 +1,383 @@
+"""Records the newest decisions of placement as a JSON document, and replays them. Pure.
+
+Who gets what is a function of the machine, the policies, what is taken, and the pod. A recording has all of these: the rules, which
+stay the same, and for each step the pod to admit or the pods that have gone, and the result. What is taken before a step follows
+from the steps before it; where it does not (the first step, new devices, a plugin's answers), the step has it.
+
+`replay` runs the steps through `admit` again and compares. On the version that made the recording nothing differs. A recording has
+names and resources of pods, and no other part of their specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from pykubelet.base.api import core
+from pykubelet.base.kit.cpuset import format_cpuset
+from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.model.machine import MachineTopology
+from pykubelet.base.model.placement import DeviceResource, MemoryBlock, group_by_nodes
+from pykubelet.base.model.steps import StepLog, WorkerStep
+from pykubelet.provide.placement.cpu_manager import CpuManager, CpuState
+from pykubelet.provide.placement.cpu_options import CpuOptions
+from pykubelet.provide.placement.cpu_policy import StaticPolicy
+from pykubelet.provide.placement.cpu_topology import topology_of
+from pykubelet.provide.placement.devices.device_manager import DeviceManager
+from pykubelet.provide.placement.devices.device_state import Entries, state_of
+from pykubelet.provide.placement.managers import Managers
+from pykubelet.provide.placement.memory_manager import MemoryManager, MemoryPolicy
+from pykubelet.provide.placement.memory_state import MemoryState
+from pykubelet.provide.placement.provider import Question
+from pykubelet.provide.placement.topology_options import Topology
+from pykubelet.provide.placement.topology_scopes import Admitted, PlacementRejection, admit
+
+#: The version of the document. Other versions are refused.
+VERSION = 1
+KIND = "placement"
+#: Steps that are kept.
+KEPT_STEPS = 256
+#: The most devices of plugins in all kept steps; above, older steps are dropped. A node with more devices records nothing.
+KEPT_DEVICES = 20_000
+
+Document = dict[str, Any]
+
+
+class PlacementRecordingError(ValueError):
+    """The document is not a recording of this version. The text names the wrong field."""
+
+
+class AdmitPod(Value):
+    """A pod is admitted or rejected."""
+
+    pod: core.Pod
+
+
+class ReleasePods(Value):
+    """Pods are gone for good."""
+
+    uids: tuple[str, ...]
+
+
+class NoRules(Value):
+    """The rules of placement are part of its state."""
+
+
+# the log
+
+
+def make_log() -> StepLog:
+    """A log for the steps of placement."""
+    return StepLog(KEPT_STEPS)
+
+
+def add_admission(log: StepLog, at: float, before: Managers, pod: core.Pod, result: Value) -> None:
+    """Add an admission. `at`: monotonic seconds. `result`: that of `admit`."""
+    after = before.with_providers(result.providers) if isinstance(result, Admitted) else before
+    _add(log, WorkerStep(at, before, AdmitPod(_requests_of(pod)), NoRules(), after, (result,)))
+
+
+def add_release(log: StepLog, at: float, before: Managers, uids: Sequence[str], after: Managers) -> None:
+    """Add the release of what pods had."""
+    _add(log, WorkerStep(at, before, ReleasePods(tuple(uids)), NoRules(), after, ()))
+
+
+def _add(log: StepLog, step: WorkerStep) -> None:
+    before = log.snapshot()
+    log.add(step)
+    if before and _resources(before[-1].state) is _resources(step.state):
+        return
+    if _devices_in(log) > KEPT_DEVICES:
+        log.clear()
+        log.add(step)
+        if _devices_in(log) > KEPT_DEVICES:
+            log.clear()
+
+
+def _devices_in(log: StepLog) -> int:
+    kept = {id(found): found for one in log.snapshot() if (found := _resources(one.state)) is not None}
+    return sum(len(one.healthy) + len(one.unhealthy) for found in kept.values() for one in found.values())
+
+
+def _resources(managers: Value) -> Mapping[str, DeviceResource] | None:
+    assert isinstance(managers, Managers)
+    return managers.devices.resources if managers.devices is not None else None
+
+
+def _requests_of(pod: core.Pod) -> core.Pod:
+    """The pod's names and resources."""
+    spec = core.PodSpec(
+        initContainers=tuple(map(_container, pod.spec.initContainers)),
+        containers=tuple(map(_container, pod.spec.containers)),
+        resources=pod.spec.resources,
+    )
+    metadata = core.ObjectMeta(name=pod.metadata.name, namespace=pod.metadata.namespace, uid=pod.metadata.uid)
+    return core.Pod(metadata=metadata, spec=spec)
+
+
+def _container(container: core.Container) -> core.Container:
+    return core.Container(name=container.name, resources=container.resources, restartPolicy=container.restartPolicy)
+
+
+# the document
+
+
+class RecordedRules(Value):
+    """The machine and the policies. `options` None: the CPU manager's policy is `none`."""
+
+    topology: Topology
+    machine: MachineTopology | None
+    reserved: frozenset[int]
+    options: CpuOptions | None
+    memory_policy: MemoryPolicy
+    allocatable_memory: tuple[MemoryBlock, ...]
+
+
+class RecordedMemory(Value):
+    """The memory manager's state. `reusable`: nodes, memory type, bytes."""
+
+    state: MemoryState
+    reusable_pod: str = ""
+    reusable: tuple[tuple[frozenset[int], str, int], ...] = ()
+
+
+class RecordedDevices(Value):
+    """The device manager's state without its resources."""
+
+    nodes: tuple[int, ...] = ()
+    entries: Entries = field(default_factory=dict)
+    running: frozenset[tuple[str, str]] | None = None
+    reusable_pod: str = ""
+    reusable: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    answers: tuple[tuple[Question, frozenset[str]], ...] = ()
+
+
+class RecordedResource(Value):
+    """One resource of a device plugin, as far as decisions depend on it."""
+
+    healthy: frozenset[str]
+    unhealthy: frozenset[str]
+    nodes: Mapping[str, tuple[int, ...]]
+    prefers: bool
+
+
+class GivenState(Value):
+    """What is taken before a step, as far as it does not follow from the step before."""
+
+    cpus: CpuState | None = None
+    memory: RecordedMemory | None = None
+    devices: RecordedDevices | None = None
+    resources: Mapping[str, RecordedResource] | None = None
+
+
+class RecordedPlacementStep(Value):
+    """One step: monotonic seconds, the pod to admit or the UIDs of those that have gone, and the result."""
+
+    at: float
+    given: GivenState
+    pod: core.Pod | None
+    released: tuple[str, ...]
+    result: Document
+
+
+class PlacementRecording(Value):
+    """The document."""
+
+    version: int
+    kind: str
+    agent: str
+    rules: RecordedRules
+    steps: tuple[RecordedPlacementStep, ...]
+
+
+class ReplayedPlacement(Value):
+    """One replayed step: the result now, and one line for each difference from the recorded one."""
+
+    step: RecordedPlacementStep
+    result: Document
+    differences: tuple[str, ...]
+
+
+def record_placement(steps: Sequence[WorkerStep], agent: str) -> Document | None:
+    """The recording of these steps, as plain objects for JSON; None without steps. `agent`: the version of this agent."""
+    if not steps:
+        return None
+    recorded: list[RecordedPlacementStep] = []
+    before: GivenState | None = None
+    for one in steps:
+        assert isinstance(one.state, Managers)
+        assert isinstance(one.after, Managers)
+        now, event = _given(one.state), one.event
+        pod = event.pod if isinstance(event, AdmitPod) else None
+        uids = event.uids if isinstance(event, ReleasePods) else ()
+        result = _result(one.after, pod, one.commands[0] if one.commands else None)
+        recorded.append(RecordedPlacementStep(one.at, _changed(before, now), pod, uids, _plain(result)))
+        before = _given(one.after)
+    managers = steps[0].state
+    assert isinstance(managers, Managers)
+    made = PlacementRecording(VERSION, KIND, agent, _rules(managers), tuple(recorded))
+    plain = msgspec.to_builtins(made, str_keys=True)
+    assert isinstance(plain, dict)
+    return plain
+
+
+def parse_placement(head: Document) -> PlacementRecording:
+    """The recording in a decoded JSON document. RecordingError names the wrong field."""
+    if head.get("version") != VERSION:
+        raise PlacementRecordingError(f"version: {head.get('version')!r} is not supported, only {VERSION}")
+    try:
+        return msgspec.convert(head, PlacementRecording, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise PlacementRecordingError(str(error)) from error
+
+
+def replay_placement(recording: PlacementRecording) -> tuple[ReplayedPlacement, ...]:
+    """Run the recorded steps again, each on what the one before has left."""
+    managers, done = _managers(recording.rules), []
+    for one in recording.steps:
+        managers = _with(managers, one.given)
+        outcome: Value | None = None
+        if one.pod is not None:
+            outcome = admit(managers.topology, managers.providers, one.pod)
+            if isinstance(outcome, Admitted):
+                managers = managers.with_providers(outcome.providers)
+        if one.released:
+            managers = managers.release(one.released)
+        result = _plain(_result(managers, one.pod, outcome))
+        names = sorted({*one.result, *result})
+        differences = tuple(
+            f"{name}: recorded {_short(one.result.get(name))}, now {_short(result.get(name))}"
+            for name in names
+            if one.result.get(name) != result.get(name)
+        )
+        done.append(ReplayedPlacement(one, result, differences))
+    return tuple(done)
+
+
+def _result(after: Managers, pod: core.Pod | None, outcome: Value | None) -> Document:
+    """What came out of a step: the shared pool, and what the pod got or why it got nothing."""
+    result: Document = {"shared": format_cpuset(after.cpu_state.default)}
+    if isinstance(outcome, PlacementRejection):
+        result |= {"reason": outcome.reason, "message": outcome.message}
+    elif isinstance(outcome, Question):
+        result |= {"asks": f"{outcome.resource} for {outcome.container}", "choices": sorted(outcome.available)}
+    elif pod is not None:
+        result |= {
+            name: {
+                "cpus": format_cpuset(has.cpus),
+                "memory": [[list(block.nodes), block.type, block.size] for block in has.memory],
+                "devices": {one.resource: sorted(one.ids) for one in has.devices},
+            }
+            for name, has in after.placement(pod, 0.0).containers.items()
+        }
+    return result
+
+
+def _plain(result: Document) -> Document:
+    plain = msgspec.to_builtins(result, str_keys=True)
+    assert isinstance(plain, dict)
+    return plain
+
+
+def _short(value: object) -> str:
+    text = "nothing" if value is None else msgspec.json.encode(value).decode()
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+# managers into the document
+
+
+def _rules(managers: Managers) -> RecordedRules:
+    cpus, memory = managers.cpus, managers.memory
+    return RecordedRules(
+        managers.topology,
+        managers.machine,
+        cpus.policy.reserved if cpus is not None else frozenset(),
+        cpus.policy.options if cpus is not None else None,
+        memory.policy,
+        memory.allocatable,
+    )
+
+
+def _given(managers: Managers) -> GivenState:
+    memory = managers.memory
+    devices: object = managers.devices
+    reusable = tuple((nodes, type_, size) for (nodes, type_), size in memory.reusable.items())
+    given = GivenState(
+        cpus=managers.cpu_state,
+        memory=RecordedMemory(memory.state, memory.reusable_pod, reusable),
+    )
+    if not isinstance(devices, DeviceManager):
+        return given
+    entries = {
+        uid: {
+            name: {resource: replace(entry, response=entry.response and b"") for resource, entry in has.items()}
+            for name, has in pod.items()
+        }
+        for uid, pod in devices.state.entries.items()
+    }
+    own = RecordedDevices(
+        devices.nodes,
+        entries,
+        devices.running,
+        devices.reusable_pod,
+        devices.reusable,
+        tuple(devices.answers.items()),
+    )
+    resources = {
+        name: RecordedResource(one.healthy, one.unhealthy, one.nodes, one.prefers)
+        for name, one in devices.resources.items()
+    }
+    return replace(given, devices=own, resources=resources)
+
+
+def _changed(before: GivenState | None, now: GivenState) -> GivenState:
+    """The parts of `now` that are not the same in `before`."""
+    if before is None:
+        return now
+    return GivenState(
+        *(part if (part := getattr(now, name)) != getattr(before, name) else None for name in now.__struct_fields__)
+    )
+
+
+# managers out of the document
+
+
+def _managers(rules: RecordedRules) -> Managers:
+    cpus = None
+    if rules.options is not None and rules.machine is not None:
+        policy = StaticPolicy(topology_of(rules.machine), rules.reserved, rules.options)
+        cpus = CpuManager(policy, CpuState())
+    memory = MemoryManager(rules.memory_policy, MemoryState(), rules.allocatable_memory)
+    return Managers(rules.topology, cpus, memory, None, machine=rules.machine)
+
+
+def _with(managers: Managers, given: GivenState) -> Managers:
+    cpus, memory = managers.cpus, managers.memory
+    if cpus is not None and given.cpus is not None:
+        cpus = replace(cpus, state=given.cpus)
+    if given.memory is not None:
+        reusable = {(nodes, type_): size for nodes, type_, size in given.memory.reusable}
+        memory = replace(memory, state=given.memory.state, reusable_pod=given.memory.reusable_pod, reusable=reusable)
+    known: object = managers.devices
+    devices = known if isinstance(known, DeviceManager) else None
+    if given.devices is not None:
+        own = given.devices
+        devices = DeviceManager(
+            nodes=own.nodes,
+            resources=devices.resources if devices is not None else {},
+            state=state_of(own.entries),
+            running=own.running,
+            reusable_pod=own.reusable_pod,
+            reusable=own.reusable,
+            answers=dict(own.answers),
+        )
+    if devices is not None and given.resources is not None:
+        resources = {
+            name: DeviceResource(one.healthy, one.unhealthy, one.nodes, group_by_nodes(one.nodes), prefers=one.prefers)
+            for name, one in given.resources.items()
+        }
+        devices = replace(devices, resources=resources)
+    return replace(managers, cpus=cpus, memory=memory, devices=devices)

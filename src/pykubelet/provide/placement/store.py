@@ -1,0 +1,66 @@
+"""The state files of the CPU and Memory Manager below the root directory: read at the start, replaced at each change."""
+
+from __future__ import annotations
+
+from pykubelet.base.kit.flight import Done, SingleFlight
+from pykubelet.base.kit.log import Log
+from pykubelet.edges.host.fs import files
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.provide.placement import cpu_state, memory_state
+from pykubelet.provide.placement.managers import Managers
+
+log = Log("placement")
+_LIMIT = 64 << 20
+#: As long as this, a disk that hangs delays the placement of pods once. What could not be written is written later.
+DEADLINE_S = 5.0
+
+
+class StateFiles:
+    """The two files. `save` writes only what has changed since the last time."""
+
+    def __init__(self, root_dir: str, flight: SingleFlight) -> None:
+        self.cpu_path = f"{root_dir}/{cpu_state.FILE_NAME}"
+        self.memory_path = f"{root_dir}/{memory_state.FILE_NAME}"
+        self._flight = flight
+        self._written: dict[str, str | None] = {}
+
+    def read(self) -> tuple[str | None, str | None]:
+        """The texts of the files; None for one that does not exist. Raises HostError."""
+        for path in (self.cpu_path, self.memory_path):
+            try:
+                self._written[path] = files.read_bytes(path, _LIMIT).decode("utf-8", "replace")
+            except HostError as error:
+                if not error.is_not_found:
+                    raise
+                self._written[path] = None
+        return self._written[self.cpu_path], self._written[self.memory_path]
+
+    def is_saved(self, managers: Managers) -> bool:
+        """Whether the files have the state."""
+        return not self._unsaved(managers)
+
+    async def save(self, managers: Managers) -> bool:
+        """Write the state, if it has changed. Returns whether the files have it; an error is logged, and the caller tries again."""
+        if not (changed := self._unsaved(managers)):
+            return True
+
+        def write() -> None:
+            for path, text in changed.items():
+                files.write_atomic(path, text.encode(), 0o600, durable=True)
+
+        outcome = await self._flight.run_next("placement", write, DEADLINE_S)
+        if isinstance(outcome, Done):
+            self._written.update(changed)
+            return True
+        for path in changed:
+            self._written.pop(path, None)  # what is in the file now is not known
+        log.warning("the state of the resource managers cannot be written", files=", ".join(changed), error=outcome)
+        return False
+
+    def _unsaved(self, managers: Managers) -> dict[str, str]:
+        """The new texts of the files that have another one, by path."""
+        texts = {
+            self.cpu_path: cpu_state.encode(managers.cpu_policy, managers.cpu_state),
+            self.memory_path: memory_state.encode(managers.memory.policy, managers.memory.state),
+        }
+        return {path: text for path, text in texts.items() if self._written.get(path) != text}

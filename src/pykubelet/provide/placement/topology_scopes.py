@@ -1,0 +1,145 @@
+"""Allocates all resources of a pod that belong together, or rejects the pod: the Topology Manager's scopes. Pure.
+
+Init containers come first, then regular ones, each in the order of the spec. For each container, providers allocate in the
+order they are given in: devices, CPUs, memory. With policy `none` they get no hint. With scope `container`, the hints of a
+container are merged after everything before it is allocated; with scope `pod`, one merged hint serves all containers.
+
+A rejected pod leaves no trace: the result has no new providers. (The reference keeps what the pod got until its next
+clean-up of pods that are not active, which precedes each use.) Not here: pod-level resources (gate PodLevelResourceManagers),
+and how long admission takes, which the caller measures.
+Source: KEP-693 (Topology Manager), "Topology Manager Scopes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from pykubelet.base.api.core import Container, Pod
+from pykubelet.base.kit.values import Value
+from pykubelet.base.model.hints import TopologyHint
+from pykubelet.base.model.reasons import TOPOLOGY_AFFINITY
+from pykubelet.provide.placement.provider import AllocationError, Fact, Provider, Question, Undecided
+from pykubelet.provide.placement.topology_manager import merge
+from pykubelet.provide.placement.topology_options import Policy, Scope, Topology
+
+AFFINITY_MESSAGE = "Resources cannot be allocated with Topology locality"
+
+REQUESTS = "kubelet_topology_manager_admission_requests_total"
+ERRORS = "kubelet_topology_manager_admission_errors_total"
+ALIGNED = "kubelet_container_aligned_compute_resources_count"
+ALIGNED_FAILURE = "kubelet_container_aligned_compute_resources_failure_count"
+
+#: The hint with which providers allocate under policy `none`.
+NO_HINT = TopologyHint(None, False)
+
+
+class Admitted(Value):
+    """The pod has its resources. `providers`: after the allocations, in the order given. `hints`: by container name."""
+
+    providers: tuple[Provider, ...]
+    hints: Mapping[str, TopologyHint]
+    facts: tuple[Fact, ...]
+
+
+class PlacementRejection(Value):
+    """The pod is rejected: the reason and message of its status, and what to count."""
+
+    reason: str
+    message: str
+    facts: tuple[Fact, ...]
+
+
+def initial_facts(topology: Topology) -> tuple[Fact, ...]:
+    """The counters with labels that exist from the start, with value 0."""
+    if topology.policy is Policy.NONE:
+        return ()
+    return tuple(_aligned(metric, scope) for metric in (ALIGNED, ALIGNED_FAILURE) for scope in Scope)
+
+
+def admit(topology: Topology, providers: Sequence[Provider], pod: Pod) -> Admitted | PlacementRejection | Question:
+    """Allocate the pod's resources. The caller must first release what the providers hold for pods that are not active.
+
+    A question means that the decision depends on a device plugin. The caller gives the answer to the provider and admits again.
+    """
+    run = _Run(topology, tuple(providers), pod)
+    rejection = run.admit()
+    if run.question is not None:
+        return run.question
+    if rejection is not None:
+        return rejection
+    return Admitted(run.providers, run.hints, tuple(run.facts))
+
+
+def _aligned(metric: str, scope: Scope) -> Fact:
+    return Fact(metric, (("scope", scope), ("boundary", "numa_node")))
+
+
+class _Run:
+    """One run of `admit`. `providers`: after the allocations so far."""
+
+    def __init__(self, topology: Topology, providers: tuple[Provider, ...], pod: Pod) -> None:
+        self.topology, self.providers, self.pod = topology, providers, pod
+        self.hints: dict[str, TopologyHint] = {}
+        self.facts = [Fact(REQUESTS)]
+        self.question: Question | None = None
+
+    def admit(self) -> PlacementRejection | None:
+        if self.topology.policy is Policy.NONE:
+            return self._without_hints()
+        return self._by_pod() if self.topology.scope is Scope.POD else self._by_container()
+
+    def _containers(self) -> Iterator[Container]:
+        yield from self.pod.spec.initContainers
+        yield from self.pod.spec.containers
+
+    def _without_hints(self) -> PlacementRejection | None:
+        for container in self._containers():
+            error = self._allocate(container, NO_HINT)
+            if error is not None:
+                return self._reject(error)
+        return None
+
+    def _by_container(self) -> PlacementRejection | None:
+        for container in self._containers():
+            decision = merge(self.topology, [provider.hints(self.pod, container) for provider in self.providers])
+            if not decision.admit:
+                return self._reject_affinity()
+            error = self._allocate(container, decision.hint)
+            if error is not None:
+                return self._reject(error, Fact(ERRORS))
+            self._count_aligned(ALIGNED)
+        return None
+
+    def _by_pod(self) -> PlacementRejection | None:
+        decision = merge(self.topology, [provider.pod_hints(self.pod) for provider in self.providers])
+        if not decision.admit:
+            return self._reject_affinity()
+        for container in self._containers():
+            error = self._allocate(container, decision.hint)
+            if error is not None:
+                return self._reject(error, Fact(ERRORS))
+        self._count_aligned(ALIGNED)
+        return None
+
+    def _allocate(self, container: Container, hint: TopologyHint) -> AllocationError | None:
+        self.hints[container.name] = hint
+        for number, provider in enumerate(self.providers):
+            allocation = provider.allocate(self.pod, container, hint)
+            self.facts.extend(allocation.facts)
+            if isinstance(allocation.after, AllocationError):
+                self.question = allocation.after.question if isinstance(allocation.after, Undecided) else None
+                return allocation.after
+            self.providers = (*self.providers[:number], allocation.after, *self.providers[number + 1 :])
+        return None
+
+    def _count_aligned(self, metric: str) -> None:
+        """Only single-numa-node guarantees that resources are aligned."""
+        if self.topology.policy is Policy.SINGLE_NUMA_NODE:
+            self.facts.append(_aligned(metric, self.topology.scope))
+
+    def _reject_affinity(self) -> PlacementRejection:
+        self._count_aligned(ALIGNED_FAILURE)
+        return PlacementRejection(TOPOLOGY_AFFINITY, AFFINITY_MESSAGE, (*self.facts, Fact(ERRORS)))
+
+    def _reject(self, error: AllocationError, *more: Fact) -> PlacementRejection:
+        return PlacementRejection(error.reason, error.message(), (*self.facts, *more))

@@ -1,0 +1,216 @@
+"""Projects the state of a pod's volumes to the published `PodMounts`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, assert_never
+
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model import reasons
+from pykubelet.base.model.content import TokenKey, wait_for_key
+from pykubelet.base.model.mounts import PodMounts
+from pykubelet.base.model.waits import Owner, Wait
+from pykubelet.provide.volumes.kind import UndecidedPlan, VolumePlan
+from pykubelet.provide.volumes.model import (
+    BUSY,
+    DevicePhase,
+    DeviceState,
+    MountPhase,
+    PodDirectory,
+    PodVolumes,
+    PodVolumesView,
+    VolumeFailure,
+    VolumeNeed,
+    VolumeState,
+    VolumeView,
+)
+from pykubelet.provide.volumes.registry import kind_named
+from pykubelet.provide.volumes.standing import NOTHING_BY_ITSELF, next_step_of, volume_standing
+
+NO_DEVICES: Final[Mapping[str, DeviceState]] = {}
+
+
+def missing_volumes(pod: PodVolumes) -> Iterator[str]:
+    """Names of the volumes that the pod's containers need and that are not mounted."""
+    present = pod.volumes
+    return (name for name in pod.used if name not in present or present[name].mounted is None)
+
+
+def view_pod(
+    before: PodVolumesView,
+    pod: PodVolumes,
+    changed: Iterable[str] | None,
+    devices: Mapping[str, DeviceState] = NO_DEVICES,
+) -> PodVolumesView:
+    """The view of the pod. `before`: that of an earlier state. `changed`: the volumes that may have changed since; None: all.
+
+    `devices`: by unique name.
+    """
+    if changed is None:
+        before, changed = PodVolumesView(), pod.volumes
+    volumes, times = dict(before.volumes), dict(before.times)
+    ready, mounting = before.ready, before.mounting
+    for key in changed:
+        state = pod.volumes.get(key)
+        old = volumes.get(key)
+        new = _view_volume(pod, key, state, devices.get(state.device)) if state is not None else None
+        ready += _is(new, "is_ready") - _is(old, "is_ready")
+        mounting += _is(new, "is_mounting") - _is(old, "is_mounting")
+        times.pop(key, None)
+        if new is None:
+            volumes.pop(key, None)
+            continue
+        volumes[key] = new
+        if new.times:
+            times[key] = new.times
+    return PodVolumesView(volumes, times, ready, mounting)
+
+
+def _is(view: VolumeView | None, flag: str) -> bool:
+    return view is not None and bool(getattr(view, flag))
+
+
+def _view_volume(pod: PodVolumes, key: str, state: VolumeState, device: DeviceState | None) -> VolumeView:
+    is_used = key in pod.used
+    failures = (failure for failure in (state.failure, state.expand_failure) if failure is not None)
+    return VolumeView(
+        tuple(_waits_for(pod, state, device)),
+        volume_standing(pod, state, key, device),
+        state.mounted,
+        tuple(time for time in (state.again_at, *(one.retry_at for one in failures)) if time is not None),
+        is_used and state.mounted is not None,
+        is_used and state.mounted is None and _is_mounting(state),
+    )
+
+
+def is_ready(pod: PodVolumes, view: PodVolumesView) -> bool:
+    """Whether all volumes are mounted, and the pod's directory is neither being removed nor impossible to make."""
+    return _has_directory(pod) and view.ready == len(pod.used)
+
+
+def is_mounting(pod: PodVolumes, view: PodVolumesView) -> bool:
+    """Whether the sandbox may be made before all volumes are mounted.
+
+    True if every missing volume only waits for a requested token, or is being set up and does not hold the sandbox
+    (`VolumeKind.delays_sandbox`). The sandbox waits for everything else, as users expect of a pod whose volumes fail.
+    """
+    return _has_directory(pod) and view.ready + view.mounting == len(pod.used)
+
+
+def _has_directory(pod: PodVolumes) -> bool:
+    return pod.pod is not None and pod.directory is not PodDirectory.REMOVING and pod.directory_failure is None
+
+
+def _is_mounting(volume: VolumeState) -> bool:
+    if volume.failure is not None:
+        return False
+    match volume.plan:
+        case VolumePlan(kind=kind):
+            return volume.phase is MountPhase.SETTING_UP and not kind_named(kind).delays_sandbox
+        case UndecidedPlan(awaited=awaited):
+            return bool(awaited) and all(isinstance(key, TokenKey) for key in awaited)
+        case _:
+            return False
+
+
+def project_pod(pod: PodVolumes, view: PodVolumesView, now_wall: float) -> PodMounts | None:
+    """The published state of the pod's volumes; None for a pod that has given up all of them."""
+    gives_up = pod.need is VolumeNeed.RELEASED or pod.need is VolumeNeed.ORPHANED
+    if gives_up and not pod.volumes:
+        return None
+    waits = [wait for volume in view.volumes.values() for wait in volume.waits]
+    waits.extend(_directory_waits(pod, now_wall))
+    mounted = {one.mounted.name: one.mounted for one in view.volumes.values() if one.mounted is not None}
+    ready = not gives_up and is_ready(pod, view)
+    mounting = not gives_up and not ready and is_mounting(pod, view)
+    return PodMounts(mounted, ready, tuple(waits), mounting, tuple(one.standing for one in view.volumes.values()))
+
+
+def _directory_waits(pod: PodVolumes, now_wall: float) -> list[Wait]:
+    failure = pod.directory_failure
+    if failure is not None:
+        return [_failure_wait("pod directory", "", reasons.EVENT_FAILED, failure, "try again")]
+    if pod.directory is PodDirectory.REMOVING and pod.need is VolumeNeed.NEEDED:
+        detail = "the directory of the pod before is being removed"
+        return [Wait("pod directory", Owner.VOLUME_MANAGER, now_wall, detail=detail, next_step="make it afresh")]
+    return []
+
+
+def _failure_wait(what: str, subject: str, reason: str, failure: VolumeFailure, next_step: str) -> Wait:
+    next_at = failure.retry_wall
+    step = next_step if next_at else NOTHING_BY_ITSELF
+    return Wait(what, Owner.VOLUME_MANAGER, failure.since, subject, reason, failure.error, step, next_at)
+
+
+def _waits_for(pod: PodVolumes, state: VolumeState, device: DeviceState | None) -> list[Wait]:
+    """The waits for content that the volume is made from and that is not known yet; else for its device or the volume."""
+    if state.failure is None and pod.need is VolumeNeed.NEEDED and state.mounted is None and state.phase not in BUSY:
+        awaited = state.plan.awaited if isinstance(state.plan, UndecidedPlan) else ()
+        if awaited:
+            return [wait_for_key(key, state.since, f'volume "{state.name}"') for key in awaited]
+        if device is not None and (wait := _device_wait(state, device)) is not None:
+            return [wait]
+    wait = _wait_for(pod, state)
+    return [wait] if wait is not None else []
+
+
+def _device_wait(state: VolumeState, device: DeviceState) -> Wait | None:
+    """The wait of a volume whose device is not staged."""
+    if device.failure is not None and device.last is DevicePhase.STAGING:
+        return _failure_wait("volume", state.name, reasons.EVENT_FAILED_MOUNT, device.failure, "try again")
+    match device.phase:
+        case DevicePhase.STAGING:
+            detail = device.plan.progress if device.plan is not None else ""
+            return Wait(
+                "volume",
+                Owner.VOLUME_MANAGER,
+                device.since,
+                state.name,
+                detail=detail,
+                next_step="set it up for the pod",
+            )
+        case DevicePhase.UNSTAGING:
+            detail = "its device is being unmounted, because no pod used it"
+            return Wait(
+                "volume",
+                Owner.VOLUME_MANAGER,
+                device.since,
+                state.name,
+                detail=detail,
+                next_step="mount the device again",
+            )
+    return None
+
+
+def _wait_for(pod: PodVolumes, state: VolumeState) -> Wait | None:
+    if state.failure is not None:
+        if pod.need is VolumeNeed.NEEDED:
+            wait = _failure_wait("volume", state.name, reasons.EVENT_FAILED_MOUNT, state.failure, "")
+            return replace(wait, next_step=next_step_of(state, state.failure, "try again"))
+        if pod.need is VolumeNeed.KEPT:
+            return None
+        return _failure_wait("volume", state.name, "", state.failure, "try to unmount again")
+    if state.planning is not None and state.mounted is None:
+        detail = "being planned"
+        return Wait("volume", Owner.VOLUME_MANAGER, state.since, state.name, detail=detail, next_step="set it up")
+    match state.phase:
+        case MountPhase.MOUNTED | MountPhase.REFRESHING | MountPhase.EXPANDING:
+            return None
+        case MountPhase.NEW | MountPhase.FAILED | MountPhase.UNCERTAIN:
+            if pod.need is not VolumeNeed.NEEDED or state.plan is None:
+                return None  # found on disk, and no container uses it
+            detail = state.plan.missing if isinstance(state.plan, UndecidedPlan) else ""
+            return Wait("volume", Owner.VOLUME_MANAGER, state.since, state.name, detail=detail, next_step="set it up")
+        case MountPhase.SETTING_UP:
+            return Wait(
+                "volume",
+                Owner.VOLUME_MANAGER,
+                state.since,
+                state.name,
+                detail=state.plan.progress if isinstance(state.plan, VolumePlan) else "being set up",
+                next_step="start the pod",
+            )
+        case MountPhase.TEARING_DOWN:
+            detail = "being unmounted and removed"
+            return Wait("volume", Owner.VOLUME_MANAGER, state.since, state.name, detail=detail, next_step="end the pod")
+    assert_never(state.phase)

@@ -1,0 +1,214 @@
+"""Admission at the authenticated port: unauthenticated clients in crowds, and what they cannot take from those who were let in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from pykubelet.base.kit.clock import ManualClock
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.edges.identity.keys import make_self_signed
+from pykubelet.edges.identity.server_tls import ServerTls, TlsFiles, TlsRules
+from pykubelet.net.http.accept import AdmissionLimits, keep_open, source_of
+from pykubelet.net.http.client_hello import ContextsByGroup
+from pykubelet.net.http.server import Answer, HttpServer, Request, ServedConnection, ServerLimits, text
+from pykubelet.serve.listen import open_port
+
+Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+ASK, KNOWN = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /known HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def answer(request: Request, connection: ServedConnection) -> Answer:
+    """Whoever asks for /known is."""
+    if request.path == "/known":
+        await connection.admit()
+    return text(200, f"{len(request.target)} letters\n")
+
+
+@pytest.fixture
+async def server_tls(tmp_path: Path) -> ssl.SSLContext:
+    made = await make_self_signed("node", ("node",), ("127.0.0.1",))
+    files = tmp_path / "crt", tmp_path / "key"
+    files[0].write_text(made.certificate)
+    files[1].write_text(made.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*files)
+    return context
+
+
+@asynccontextmanager
+async def admission_port(tls: ssl.SSLContext | ContextsByGroup, limits: AdmissionLimits) -> AsyncIterator[int]:
+    server = HttpServer(answer, limits=ServerLimits(connections=100))
+    with open_port("127.0.0.1", 0) as listening:
+        async with Supervisor("test") as supervisor, asyncio.timeout(90):
+            supervisor.start_root("port", keep_open(listening, tls, server, limits))
+            yield listening.getsockname()[1]
+
+
+async def connect(port: int, address: str = "127.0.0.1") -> Ends:
+    tls = ssl._create_unverified_context()
+    return await asyncio.open_connection("127.0.0.1", port, ssl=tls, local_addr=(address, 0))
+
+
+async def say(ends: Ends, words: bytes) -> bytes:
+    """The first line of the answer, all of it read; empty at the end of the connection."""
+    reader, writer = ends
+    try:
+        writer.write(words)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length:"))
+        await reader.readexactly(length)
+    except (OSError, asyncio.IncompleteReadError):
+        return b""
+    return head.partition(b"\r\n")[0]
+
+
+def leave(*all_ends: Ends) -> None:
+    for _, writer in all_ends:
+        writer.transport.abort()
+
+
+async def test_many_unauthenticated_clients_keep_no_client_out_and_close_no_authenticated_connection(
+    server_tls: ssl.SSLContext,
+) -> None:
+    async with admission_port(server_tls, AdmissionLimits(places=3, handshakes=1, grace_s=0.1)) as port:
+        known = await connect(port)
+        assert await say(known, KNOWN) == b"HTTP/1.1 200 OK"
+        crowd = [await connect(port) for _ in range(6)]
+        late = await connect(port)
+        assert await say(late, ASK) == b"HTTP/1.1 200 OK"
+        assert await say(known, ASK) == b"HTTP/1.1 200 OK"
+        assert [await say(ends, ASK) for ends in crowd[:4]] == [b""] * 4
+        leave(known, late, *crowd)
+
+
+async def test_who_comes_from_elsewhere_loses_nothing_to_a_crowd(server_tls: ssl.SSLContext) -> None:
+    """The crowd, of which many have come and gone, has all other places; half of it still waits for its TLS handshake."""
+    async with admission_port(server_tls, AdmissionLimits(places=5, handshakes=1, grace_s=0.1)) as port:
+        first = await connect(port, "127.0.0.2")
+        crowd = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(40)]
+        for end in crowd:
+            end.sendall(b"\x16")
+        loop = asyncio.get_running_loop()
+        for end in crowd[-10:]:  # they came in first
+            with contextlib.suppress(ConnectionResetError):
+                assert await loop.run_in_executor(None, end.recv, 1) == b""
+        second = await connect(port, "127.0.0.2")
+        assert await say(second, KNOWN) == b"HTTP/1.1 200 OK"
+        assert await say(first, ASK) == b"HTTP/1.1 200 OK"
+        leave(first, second)
+        for end in crowd:
+            end.close()
+
+
+async def test_where_too_many_wait_the_first_is_cut_off(server_tls: ssl.SSLContext) -> None:
+    async with admission_port(server_tls, AdmissionLimits(places=2, handshakes=1, grace_s=3600, waiting=3)) as port:
+        inside = await connect(port)
+        crowd = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(4)]
+        loop = asyncio.get_running_loop()
+        for end in crowd:
+            with contextlib.suppress(OSError):
+                await loop.run_in_executor(None, end.sendall, b"\x16")
+        with contextlib.suppress(ConnectionResetError):  # what it sent before it was cut off decides how it looks
+            assert await loop.run_in_executor(None, crowd[0].recv, 1) == b""
+        assert await say(inside, ASK) == b"HTTP/1.1 200 OK"
+        leave(inside)
+        for end in crowd:
+            end.close()
+
+
+@pytest.mark.parametrize(
+    ("peer", "source"),
+    [
+        (("10.1.2.3", 4), "10.1.2.3"),
+        (("::ffff:10.1.2.3", 4, 0, 0), "10.1.2.3"),
+        (("fd00:1:2:3:4:5:6:7", 4, 0, 0), "fd00:1:2:3::/64"),
+        (("fe80::1%eth0", 4, 0, 2), "fe80::/64"),
+    ],
+)
+def test_whose_a_connection_is(peer: tuple[object, ...], source: str) -> None:
+    assert source_of(peer) == source
+
+
+@pytest.mark.parametrize("word", [b"", b"\x16"])
+async def test_a_client_without_a_handshake_counts_as_unauthenticated(server_tls: ssl.SSLContext, word: bytes) -> None:
+    async with admission_port(server_tls, AdmissionLimits(places=4, handshakes=1, grace_s=1)) as port:
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(5)]
+        for end in silent:
+            end.sendall(word)
+        late = await connect(port)
+        assert await say(late, ASK) == b"HTTP/1.1 200 OK"
+        leave(late)
+        for end in silent:
+            end.close()
+
+
+async def test_unauthenticated_clients_may_have_few_large_heads_and_authenticated_ones_have_their_own(
+    server_tls: ssl.SSLContext,
+) -> None:
+    limits = AdmissionLimits(head=2000, large_head=50_000, large_heads=1, known_head=100_000)
+    large = b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + b"x" * 40_000 + b"\r\n\r\n"
+    async with admission_port(server_tls, limits) as port:
+        first, second, known = [await connect(port) for _ in range(3)]
+        assert await say(known, KNOWN) == b"HTTP/1.1 200 OK"
+        first[1].write(large[:30_000])
+        while await say(again := await connect(port), large) != (
+            refused := b"HTTP/1.1 431 Request Header Fields Too Large"
+        ):
+            leave(again)  # the first one's has not come yet
+        assert await say(second, large) == refused
+        assert await say(known, large.replace(b"Bearer", b"Bearer " + b"x" * 40_000)) == b"HTTP/1.1 200 OK"
+        assert await say(first, large[30_000:]) == b"HTTP/1.1 200 OK"
+        leave(first, second, known, again)
+
+
+async def test_the_connection_of_a_client_that_is_refused_is_closed(server_tls: ssl.SSLContext) -> None:
+    """Every attempt takes a handshake, of which there are so many a second; requests sent in advance get no answer."""
+    async with admission_port(server_tls, AdmissionLimits()) as port:
+        reader, writer = ends = await connect(port)
+        writer.write(ASK * 100)
+        answers = await reader.read()
+        assert answers.count(b"HTTP/1.1 200 OK") == answers.count(b"Connection: close") == 1
+        known = await connect(port)
+        known[1].write(KNOWN + ASK * 100)
+        for _ in range(101):
+            assert await say(known, b"") == b"HTTP/1.1 200 OK"
+        leave(ends, known)
+
+
+async def test_a_connection_outlives_the_certificate_that_it_began_with(tmp_path: Path) -> None:
+    files, clock = TlsFiles(str(tmp_path / "crt"), str(tmp_path / "key")), ManualClock()
+
+    async def issue(name: str) -> str:
+        made = await make_self_signed(name, (name,), ("127.0.0.1",))
+        Path(files.key).write_text(made.key)
+        Path(files.certificate).write_text(made.certificate)
+        return made.certificate
+
+    first = await issue("first")
+    tls = ServerTls(files, TlsRules(), clock)
+    async with admission_port(tls.context, AdmissionLimits()) as port:
+        old = await connect(port)
+        assert await say(old, KNOWN) == b"HTTP/1.1 200 OK"
+        second = await issue("second")
+        clock.advance(2)
+        new = await connect(port)
+        assert await say(old, ASK) == await say(new, ASK) == b"HTTP/1.1 200 OK"
+        shown = [ssl.DER_cert_to_PEM_cert(w.get_extra_info("ssl_object").getpeercert(True)) for _, w in (old, new)]
+        assert shown == [first, second]
+        leave(old, new)
+
+
+async def test_connections_are_looked_after(server_tls: ssl.SSLContext) -> None:
+    with open_port("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()) as client:
+        client.sendall(b"\x16")
+        end, _ = listening.accept()
+        with end:
+            assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

@@ -1,0 +1,218 @@
+"""How much each group gets, by the rules at the head of `decide`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.qos import QOSClass
+from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits
+from pykubelet.provide.cgroups import decide
+from pykubelet.provide.cgroups.model import Enforce, MemoryProtection, NodeResources, ResourceSettings
+
+GI, MI = 1 << 30, 1 << 20
+SETTINGS = ResourceSettings()
+
+
+def resources(requests: dict[str, Any] | None = None, limits: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"resources": {"requests": requests or {}, "limits": limits or {}}}
+
+
+def pod(*containers: dict[str, Any], init: tuple[dict[str, Any], ...] = (), **spec: Any) -> Pod:
+    spec["containers"] = [{"name": f"c{n}", **c} for n, c in enumerate(containers)]
+    spec["initContainers"] = [{"name": f"i{n}", **c} for n, c in enumerate(init)]
+    return msgspec.convert({"metadata": {"uid": "u1"}, "spec": spec}, Pod)
+
+
+def both(cpu: str, memory: str) -> dict[str, Any]:
+    return resources({"cpu": cpu, "memory": memory}, {"cpu": cpu, "memory": memory})
+
+
+# Pods
+
+
+def test_guaranteed_has_shares_quota_and_memory() -> None:
+    assert decide.pod_cgroup_limits(pod(both("500m", "64Mi"), both("1", "1Gi")), SETTINGS) == CgroupLimits(
+        cpu_shares=1536, cpu_quota_us=150_000, cpu_period_us=100_000, memory_bytes=GI + 64 * MI
+    )
+
+
+def test_burstable_is_limited_only_where_every_container_is() -> None:
+    free = decide.pod_cgroup_limits(pod(both("500m", "64Mi"), resources({"cpu": "250m"})), SETTINGS)
+    assert free == CgroupLimits(cpu_shares=768)
+    memory = pod(resources({"cpu": "1"}, {"memory": "1Gi"}), resources({}, {"memory": "1Gi", "cpu": "2"}))
+    assert decide.pod_cgroup_limits(memory, SETTINGS) == CgroupLimits(cpu_shares=1024, memory_bytes=2 * GI)
+    init = pod(both("1", "1Gi"), init=(resources({"cpu": "2"}),))
+    assert decide.pod_cgroup_limits(init, SETTINGS) == CgroupLimits(cpu_shares=2048)
+
+
+def test_best_effort_has_the_least_shares_alone() -> None:
+    assert decide.pod_cgroup_limits(pod({}, {}), SETTINGS) == CgroupLimits(cpu_shares=2)
+
+
+def test_init_containers_and_sidecars_count_as_they_run() -> None:
+    sidecar = {**resources({"cpu": "100m"}), "restartPolicy": "Always"}
+    found = pod(resources({"cpu": "300m"}), init=(sidecar, resources({"cpu": "1"})))
+    assert decide.pod_cgroup_limits(found, SETTINGS).cpu_shares == 1126
+    large = pod(resources({"cpu": "2"}), init=(sidecar, resources({"cpu": "1"})))
+    assert decide.pod_cgroup_limits(large, SETTINGS).cpu_shares == 2150
+
+
+def test_overhead_comes_on_top() -> None:
+    found = decide.pod_cgroup_limits(pod(both("1", "1Gi"), overhead={"cpu": "250m", "memory": "100Mi"}), SETTINGS)
+    assert found.cpu_shares == 1280
+    assert found.cpu_quota_us == 125_000
+    assert found.memory_bytes == GI + 100 * MI
+
+
+def test_resources_of_the_whole_pod_take_the_place_of_sums() -> None:
+    whole = pod(
+        resources({"cpu": "100m"}), {}, **resources({"cpu": "1", "memory": "1Gi"}, {"cpu": "2", "memory": "2Gi"})
+    )
+    assert decide.pod_cgroup_limits(whole, SETTINGS) == CgroupLimits(
+        cpu_shares=1024, cpu_quota_us=200_000, cpu_period_us=100_000, memory_bytes=2 * GI
+    )
+
+
+@pytest.mark.parametrize(("cpu", "quota"), [("1m", 1000), ("5m", 1000), ("20m", 2000), ("3", 300_000)])
+def test_quota_has_a_least_value(cpu: str, quota: int) -> None:
+    assert decide.pod_cgroup_limits(pod(both(cpu, "1Gi")), SETTINGS).cpu_quota_us == quota
+
+
+def test_quota_can_be_turned_off() -> None:
+    limits = decide.pod_cgroup_limits(pod(both("1", "1Gi")), ResourceSettings(cpu_cfs_quota=False))
+    assert (limits.cpu_quota_us, limits.cpu_period_us) == (UNLIMITED, 100_000)
+    exclusive = decide.pod_cgroup_limits(pod(both("1", "1Gi")), SETTINGS, exclusive_cpus=True)
+    assert exclusive.cpu_quota_us == UNLIMITED
+    custom = decide.pod_cgroup_limits(pod(both("1", "1Gi")), ResourceSettings(cpu_cfs_quota_period_us=20_000))
+    assert (custom.cpu_quota_us, custom.cpu_period_us) == (20_000, 20_000)
+
+
+@pytest.mark.parametrize(("limit", "pids"), [(None, None), (-1, None), (0, None), (50, 50)])
+def test_pids(limit: int | None, pids: int | None) -> None:
+    assert decide.pod_cgroup_limits(pod({}), ResourceSettings(pod_pids_limit=limit)).pids == pids
+
+
+def test_every_huge_page_size_is_limited() -> None:
+    asking = pod(resources({"hugepages-2Mi": "8Mi", "cpu": "1"}, {"hugepages-2Mi": "8Mi"}))
+    sizes = (2 * MI, GI)
+    assert decide.pod_cgroup_limits(asking, SETTINGS, sizes).huge_pages == {"2MB": 8 * MI, "1GB": 0}
+    assert decide.pod_cgroup_limits(pod({}), SETTINGS, sizes).huge_pages == {"2MB": 0, "1GB": 0}
+
+
+# QoS groups
+
+
+def test_qos_groups_follow_their_pods() -> None:
+    node = NodeResources({"memory": 8 * GI}, (2 * MI,))
+    pods = (pod(resources({"cpu": "500m"})), pod(resources({"cpu": "1"})), pod(both("4", "1Gi")), pod({}))
+    found = decide.qos_limits(map(decide.share_of, pods), node, SETTINGS)
+    assert found[QOSClass.BURSTABLE] == CgroupLimits(cpu_shares=1536, huge_pages={"2MB": 1 << 62})
+    assert found[QOSClass.BEST_EFFORT] == CgroupLimits(cpu_shares=2, huge_pages={"2MB": 1 << 62})
+    assert decide.qos_limits((), node, SETTINGS)[QOSClass.BURSTABLE].cpu_shares == 2
+
+
+TIERED = ResourceSettings(memory_protection=MemoryProtection.TIERED)
+
+
+def test_memory_protection_of_pods_and_of_all_groups_above_them() -> None:
+    """The values of the reference kubelet for the same seven pods."""
+    guaranteed = pod(both("200m", "48Mi")), pod(both("100m", "64Mi"))
+    burstable = [pod(resources({"memory": amount})) for amount in ("120Mi", "64Mi", "64Mi", "96Mi")]
+    found = [dict(decide.pod_cgroup_limits(one, TIERED).unified) for one in (guaranteed[0], burstable[0], pod({}))]
+    assert found == [{"memory.min": "50331648"}, {"memory.low": "125829120"}, {}]
+    shares = [decide.share_of(one) for one in (*guaranteed, *burstable, pod({}))]
+    limits = decide.qos_limits(shares, NodeResources({"memory": 8 * GI}), TIERED)
+    assert dict(limits[QOSClass.GUARANTEED].unified) == {"memory.min": "478150656"}
+    assert dict(limits[QOSClass.BURSTABLE].unified) == {"memory.low": "360710144"}
+    assert not limits[QOSClass.BEST_EFFORT].unified
+
+
+def test_memory_protection_ends_with_the_policy_none_and_is_left_alone_without_the_gate() -> None:
+    shares = [decide.share_of(pod(both("1", "1Gi"))), decide.share_of(pod(resources({"memory": "1Gi"})))]
+    node = NodeResources({"memory": 8 * GI})
+    limits = decide.qos_limits(shares, node, ResourceSettings(memory_protection=MemoryProtection.NONE))
+    assert dict(limits[QOSClass.GUARANTEED].unified) == {"memory.min": "0"}
+    assert dict(limits[QOSClass.BURSTABLE].unified) == {"memory.low": "0"}
+    assert not decide.pod_cgroup_limits(pod(both("1", "1Gi")), ResourceSettings()).unified
+    off = decide.qos_limits(shares, node, ResourceSettings())
+    assert QOSClass.GUARANTEED not in off and not off[QOSClass.BURSTABLE].unified
+
+
+def test_reserved_memory_is_protected_too() -> None:
+    found = decide.reserved_limits(
+        {"cpu": 500, "memory": GI}, NodeResources({}, cpus="0-3"), TIERED, compressible=False
+    )
+    assert found == CgroupLimits(cpu_shares=512, memory_bytes=GI, cpus="0-3", unified={"memory.min": str(GI)})
+    node = NodeResources({}, (2 * MI, GI))
+    huge = decide.reserved_limits({"memory": GI}, node, SETTINGS, compressible=False).huge_pages
+    assert huge == {"2MB": 0, "1GB": 0}
+    compressible = decide.reserved_limits({"cpu": 500, "memory": GI}, NodeResources({}), TIERED, compressible=True)
+    assert compressible == CgroupLimits(cpu_shares=512)
+
+
+def test_qos_reserved_memory_keeps_memory_for_better_classes() -> None:
+    node = NodeResources({"memory": 8 * GI})
+    pods = (pod(both("1", "2Gi")), pod(resources({"memory": "2Gi"})))
+    found = decide.qos_limits(map(decide.share_of, pods), node, ResourceSettings(qos_reserved_memory=50))
+    assert found[QOSClass.BURSTABLE].memory_bytes == 7 * GI
+    assert found[QOSClass.BEST_EFFORT].memory_bytes == 6 * GI
+    kept = ResourceSettings(
+        qos_reserved_memory=50, system_reserved={"memory": GI}, eviction_reserved={"memory": 100 * MI}
+    )
+    # what eviction keeps free is not taken off, as from the limit of all pods
+    assert decide.qos_limits((), node, kept)[QOSClass.BURSTABLE].memory_bytes == 7 * GI
+
+
+# The node
+
+CAPACITY = {"cpu": 4000, "memory": 8 * GI, "ephemeral-storage": 100 * GI, "hugepages-2Mi": GI, "pods": 110, "pid": 1000}
+RESERVED = ResourceSettings(
+    system_reserved={"cpu": 500, "memory": GI, "pid": 100},
+    kube_reserved={"cpu": 500, "ephemeral-storage": 10 * GI},
+    eviction_reserved={"memory": 100 * MI, "ephemeral-storage": 10 * GI},
+)
+
+
+def test_allocatable() -> None:
+    assert decide.node_allocatable(CAPACITY, RESERVED) == {
+        "cpu": 3000,
+        "memory": 8 * GI - GI - 100 * MI - GI,
+        "ephemeral-storage": 80 * GI,
+        "hugepages-2Mi": GI,
+        "pods": 110,
+    }
+    assert decide.node_allocatable({"cpu": 100}, RESERVED) == {"cpu": 0}
+
+
+def test_node_limits_leave_the_eviction_part_in() -> None:
+    found = decide.node_limits(NodeResources(CAPACITY, (2 * MI, GI)), RESERVED)
+    assert found == CgroupLimits(
+        cpu_shares=3072, memory_bytes=7 * GI, pids=900, huge_pages=dict.fromkeys(("2MB", "1GB"), 1 << 62)
+    )
+    assert decide.node_limits(NodeResources(CAPACITY, cpus="0-3"), RESERVED).cpus == "0-3"
+
+
+def test_node_limits_not_enforced_are_the_machine() -> None:
+    for settings in (ResourceSettings(enforce=frozenset({Enforce.NONE}), system_reserved={"cpu": 500}),):
+        found = decide.node_limits(NodeResources(CAPACITY), settings)
+        assert (found.cpu_shares, found.memory_bytes, found.pids) == (4096, 8 * GI, 1000)
+
+
+def test_compressible_is_cpu_alone() -> None:
+    amounts = {"cpu": 500, "memory": GI, "pid": 10}
+    assert decide.group_limits(amounts, compressible=True) == CgroupLimits(cpu_shares=512)
+    assert decide.group_limits(amounts) == CgroupLimits(cpu_shares=512, memory_bytes=GI, pids=10)
+
+
+def test_while_a_pod_is_resized_its_group_holds_both_sizes() -> None:
+    before = CgroupLimits(cpu_shares=100, cpu_quota_us=20_000, cpu_period_us=100_000, memory_bytes=64)
+    after = CgroupLimits(cpu_shares=200, cpu_quota_us=10_000, cpu_period_us=100_000, memory_bytes=128)
+    both = CgroupLimits(cpu_shares=200, cpu_quota_us=20_000, cpu_period_us=100_000, memory_bytes=128)
+    assert decide.wider(before, after) == both
+    free = replace(before, cpu_quota_us=UNLIMITED, memory_bytes=None)
+    assert decide.wider(free, after) == replace(both, cpu_quota_us=UNLIMITED, memory_bytes=None)

@@ -1,0 +1,132 @@
+"""The answers from manifests follow the roster, and what was bound survives a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from provide.objects.test_binding import claim, volume
+
+from pykubelet.app.parts import Slot
+from pykubelet.base.api.codec import from_object
+from pykubelet.base.api.core import ObjectMeta, Pod, RuntimeClass, Volume
+from pykubelet.base.api.storage import CSIDriver, PersistentVolumeClaim
+from pykubelet.base.kit.flight import SingleFlight
+from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.content import Absent, Content, ContentKind, ManifestObject, ObjectKey, Present
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.needs import pod_needs
+from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.roster import Roster, RosterPod
+from pykubelet.provide.objects.manifests import StandaloneContent
+from pykubelet.provide.volumes.registry import volume_keys
+
+pytestmark = pytest.mark.virtual_time
+
+KEY = ObjectKey(ContentKind.VOLUME_CLAIM, "default", "x")
+
+
+class Stand:
+    def __init__(self, folder: Path) -> None:
+        self.roster = Slot("roster", Roster(), "test")
+        self.content = Slot("content", Content(), "test")
+        node = Slot("node", NodeView("n", "n"), "test")
+        needs = partial(pod_needs, volume_keys=volume_keys)
+        flight = SingleFlight("test", 1)
+        path = str(folder / "root" / "volume_bindings")
+        self.loop = StandaloneContent(path, self.roster.cell, node.cell, self.content.writer, flight, needs)
+
+    def put(self, *objects: ManifestObject, pods: tuple[RosterPod, ...] = (), ready: bool = True) -> None:
+        ordered = tuple(sorted(objects, key=lambda one: (one.key, one.origin)))
+        by_uid = {PodUID(one.pod.metadata.uid): one for one in pods}
+        self.roster.writer.publish(Roster(by_uid, ready, objects=ordered))
+
+    async def bound_to(self) -> str:
+        """The volume of the claim `x` as soon as the content is that of the roster."""
+        async with asyncio.timeout(10):
+            now = await self.content.cell.wait_for(lambda content: content.made_from == self.roster.cell.get().objects)
+        found = now.find(KEY)
+        assert isinstance(found, Present), found
+        assert isinstance(found.value, PersistentVolumeClaim)
+        return found.value.spec.volumeName
+
+
+def using(volume: Volume) -> Pod:
+    """A pod whose container mounts the volume."""
+    mounts = [{"name": volume.name, "mountPath": "/v"}]
+    spec = {"containers": [{"name": "main", "image": "x", "volumeMounts": mounts}]}
+    metadata = {"name": f"web-{volume.name}", "namespace": "default", "uid": f"u-{volume.name}"}
+    pod = from_object(Pod, {"metadata": metadata, "spec": spec})
+    return replace(pod, spec=replace(pod.spec, volumes=(volume,)))
+
+
+@asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[Stand]:
+    stand = Stand(folder)
+    async with Supervisor("test") as tasks:
+        tasks.start_root("content", stand.loop.run())
+        try:
+            yield stand
+        finally:
+            await tasks.stop()
+
+
+async def test_a_runtime_class_is_answered_with_and_without_its_manifest(tmp_path: Path) -> None:
+    key = ObjectKey(ContentKind.RUNTIME_CLASS, "", "sealed")
+    sealed = ManifestObject(key, RuntimeClass(metadata=ObjectMeta(name="sealed"), handler="kata"), "/m/class.yaml")
+    spec = {"runtimeClassName": "sealed", "containers": [{"name": "main", "image": "x"}]}
+    pod = from_object(Pod, {"metadata": {"name": "web", "namespace": "default", "uid": "u"}, "spec": spec})
+    async with running(tmp_path) as stand, asyncio.timeout(10):
+        stand.put(pods=(RosterPod(pod, "file", 0.0),))
+        now = await stand.content.cell.wait_for(lambda content: key in content.objects)
+        assert now.find(key) == Absent('no manifest has the RuntimeClass "sealed"')
+        stand.put(sealed, pods=(RosterPod(pod, "file", 0.0),))
+        await stand.content.cell.wait_for(lambda content: content.find(key) == Present(sealed.value))
+
+
+async def test_a_claim_has_the_same_volume_after_a_restart(tmp_path: Path) -> None:
+    async with running(tmp_path) as stand:
+        stand.put(volume("b", "9Gi"), claim("x"))
+        assert await stand.bound_to() == "b"
+    async with running(tmp_path) as stand:
+        stand.put(volume("a", "2Gi"), volume("b", "9Gi"), claim("x"))
+        assert await stand.bound_to() == "b"
+
+
+async def test_a_damaged_file_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "volume_bindings").write_bytes(b"\xff{")
+    async with running(tmp_path) as stand:
+        stand.put(volume("a"), claim("x"))
+        assert await stand.bound_to() == "a"
+
+
+async def test_an_unwritable_file_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "root").write_text("not a directory")
+    async with running(tmp_path) as stand:
+        stand.put(volume("a"), claim("x"))
+        assert await stand.bound_to() == "a"
+
+
+async def test_what_pods_refer_to_without_a_manifest_is_answered_when_all_manifests_are_known(tmp_path: Path) -> None:
+    wanted = from_object(Volume, {"name": "v", "persistentVolumeClaim": {"claimName": "x"}})
+    inline = from_object(Volume, {"name": "w", "csi": {"driver": "d.example.com"}})
+    pods = tuple(RosterPod(using(one), "file", 0.0) for one in (wanted, inline))
+    async with running(tmp_path) as stand:
+        stand.put(pods=pods, ready=False)
+        await asyncio.sleep(0.05)
+        assert stand.content.cell.get().find(KEY) is None
+        assert stand.content.cell.get().may_answer(KEY)
+        stand.put(pods=pods)
+        async with asyncio.timeout(10):
+            now = await stand.content.cell.wait_for(lambda content: bool(content.objects))
+        found = now.find(KEY)
+        assert isinstance(found, Absent)
+        driver = now.find(ObjectKey(ContentKind.CSI_DRIVER, "", "d.example.com"))
+        assert isinstance(driver, Present) and isinstance(driver.value, CSIDriver)
+        assert driver.value.spec.attachRequired is False

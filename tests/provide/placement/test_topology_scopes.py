@@ -1,0 +1,166 @@
+"""The order in which a pod's resources are allocated, and what a rejected pod is reported with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import pytest
+
+from pykubelet.base.api.core import Container, Pod
+from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.model.hints import ResourceHints, TopologyHint
+from pykubelet.provide.placement.provider import Allocation, AllocationError, Fact, Provider, Question, Undecided
+from pykubelet.provide.placement.topology_options import Policy, Scope, Topology
+from pykubelet.provide.placement.topology_scopes import Admitted, PlacementRejection, initial_facts
+from pykubelet.provide.placement.topology_scopes import admit as admit_or_ask
+
+POD = msgspec.convert(
+    {
+        "metadata": {"uid": "u"},
+        "spec": {
+            "initContainers": [{"name": "setup"}, {"name": "sidecar", "restartPolicy": "Always"}],
+            "containers": [{"name": "app"}, {"name": "log"}],
+        },
+    },
+    Pod,
+)
+ORDER = ["setup", "sidecar", "app", "log"]
+REQUEST = Fact("kubelet_topology_manager_admission_requests_total")
+ERROR = Fact("kubelet_topology_manager_admission_errors_total")
+NODE0, BOTH = TopologyHint(frozenset({0}), True), TopologyHint(frozenset({0, 1}), True)
+
+
+class Recorder(Value):
+    """A provider whose state is what it was asked for. `failures`: by container."""
+
+    name: str
+    by_container: Mapping[str, ResourceHints] = field(default_factory=dict)
+    by_pod: ResourceHints = field(default_factory=dict)
+    failures: Mapping[str, AllocationError] = field(default_factory=dict)
+    calls: tuple[tuple[str, TopologyHint], ...] = ()
+
+    def hints(self, pod: Pod, container: Container) -> ResourceHints:
+        assert [name for name, _ in self.calls] == ORDER[: ORDER.index(container.name)]
+        return self.by_container.get(container.name, {})
+
+    def pod_hints(self, pod: Pod) -> ResourceHints:
+        assert not self.calls
+        return self.by_pod
+
+    def allocate(self, pod: Pod, container: Container, hint: TopologyHint) -> Allocation[Recorder]:
+        facts = (Fact(f"{self.name}_requests", (("container", container.name),)),)
+        if container.name in self.failures:
+            return Allocation(self.failures[container.name], facts)
+        return Allocation(replace(self, calls=(*self.calls, (container.name, hint))), facts)
+
+
+def topology(policy: Policy, scope: Scope = Scope.CONTAINER) -> Topology:
+    return Topology(policy, scope, (0, 1))
+
+
+def admit(topology: Topology, providers: Sequence[Provider], pod: Pod) -> Admitted | PlacementRejection:
+    result = admit_or_ask(topology, providers, pod)
+    assert not isinstance(result, Question)
+    return result
+
+
+def calls(result: Admitted | PlacementRejection) -> list[tuple[tuple[str, TopologyHint], ...]]:
+    assert isinstance(result, Admitted), result
+    return [provider.calls for provider in result.providers if isinstance(provider, Recorder)]
+
+
+def asked(*names: str, containers: list[str] = ORDER) -> list[Fact]:
+    return [Fact(f"{name}_requests", (("container", container),)) for container in containers for name in names]
+
+
+def aligned(which: str, scope: str) -> Fact:
+    metric = f"kubelet_container_aligned_compute_resources_{which}"
+    return Fact(metric, (("scope", scope), ("boundary", "numa_node")))
+
+
+def test_none_allocates_init_containers_first_and_gives_no_hint() -> None:
+    result = admit(topology(Policy.NONE), [Recorder("device"), Recorder("cpu")], POD)
+    expected = tuple((name, TopologyHint(None, False)) for name in ORDER)
+    assert calls(result) == [expected, expected]
+    assert result.facts == (REQUEST, *asked("device", "cpu"))
+
+
+def test_container_scope_merges_for_each_container() -> None:
+    cpu = Recorder("cpu", {"setup": {"cpu": [NODE0]}, "app": {"cpu": [BOTH]}})
+    result = admit(topology(Policy.RESTRICTED), [cpu], POD)
+    assert calls(result) == [(("setup", NODE0), ("sidecar", BOTH), ("app", BOTH), ("log", BOTH))]
+    assert isinstance(result, Admitted)
+    assert result.hints == {"setup": NODE0, "sidecar": BOTH, "app": BOTH, "log": BOTH}
+
+
+def test_pod_scope_gives_every_container_the_same_hint() -> None:
+    providers: list[Provider] = [
+        Recorder("cpu", by_pod={"cpu": [NODE0, BOTH]}),
+        Recorder("memory", by_pod={"memory": [NODE0]}),
+    ]
+    result = admit(topology(Policy.SINGLE_NUMA_NODE, Scope.POD), providers, POD)
+    assert calls(result) == [tuple((name, NODE0) for name in ORDER)] * 2
+    assert result.facts == (REQUEST, *asked("cpu", "memory"), aligned("count", "pod"))
+
+
+def test_single_numa_node_counts_aligned_containers() -> None:
+    result = admit(topology(Policy.SINGLE_NUMA_NODE), [Recorder("cpu")], POD)
+    count = aligned("count", "container")
+    assert [fact for fact in result.facts if fact == count] == [count] * 4
+
+
+@pytest.mark.parametrize("policy", [Policy.RESTRICTED, Policy.SINGLE_NUMA_NODE])
+@pytest.mark.parametrize("scope", list(Scope))
+def test_hints_that_are_not_preferred_reject_the_pod(policy: Policy, scope: Scope) -> None:
+    bad: ResourceHints = {"cpu": []}
+    cpu = Recorder("cpu", {"sidecar": bad}, bad)
+    result = admit(topology(policy, scope), [cpu], POD)
+    facts = [REQUEST]
+    if scope is Scope.CONTAINER:
+        facts += asked("cpu", containers=["setup"])
+        facts += [aligned("count", "container")] if policy is Policy.SINGLE_NUMA_NODE else []
+    facts += [aligned("failure_count", scope)] if policy is Policy.SINGLE_NUMA_NODE else []
+    text = "Resources cannot be allocated with Topology locality"
+    assert result == PlacementRejection("TopologyAffinityError", text, (*facts, ERROR))
+    assert isinstance(admit(topology(Policy.BEST_EFFORT, scope), [cpu], POD), Admitted)
+
+
+@pytest.mark.parametrize(
+    ("topology", "counted"),
+    [
+        (topology(Policy.NONE), ()),
+        (topology(Policy.BEST_EFFORT, Scope.CONTAINER), (ERROR,)),
+        (topology(Policy.RESTRICTED, Scope.POD), (ERROR,)),
+    ],
+)
+def test_an_allocation_that_fails_rejects_the_pod(topology: Topology, counted: tuple[Fact, ...]) -> None:
+    device, memory = Recorder("device"), Recorder("memory")
+    plain = Recorder("cpu", failures={"app": AllocationError("not enough cpus")})
+    own = Recorder("cpu", failures={"app": AllocationError("SMT Alignment Error: 3", "SMTAlignmentError")})
+    facts = (
+        REQUEST,
+        *asked("device", "cpu", "memory", containers=["setup", "sidecar"]),
+        *asked("device", "cpu", containers=["app"]),
+        *counted,
+    )
+    text = "Allocate failed due to not enough cpus, which is unexpected"
+    assert admit(topology, [device, plain, memory], POD) == PlacementRejection("UnexpectedAdmissionError", text, facts)
+    assert admit(topology, [device, own, memory], POD) == PlacementRejection(
+        "SMTAlignmentError", "SMT Alignment Error: 3", facts
+    )
+
+
+def test_counters_that_exist_from_the_start() -> None:
+    assert initial_facts(topology(Policy.NONE)) == ()
+    assert set(initial_facts(topology(Policy.BEST_EFFORT))) == {
+        aligned(which, scope) for which in ("count", "failure_count") for scope in ("container", "pod")
+    }
+
+
+@pytest.mark.parametrize("scope", list(Scope))
+def test_a_question_to_a_device_plugin_is_returned_instead_of_a_decision(scope: Scope) -> None:
+    question = Question("u", "app", "example.com/r", frozenset({"a", "b"}), frozenset(), 1)
+    device = Recorder("device", failures={"app": Undecided("unanswered", question=question)})
+    for policy in (Policy.NONE, Policy.RESTRICTED):
+        assert admit_or_ask(topology(policy, scope), [device, Recorder("cpu")], POD) == question

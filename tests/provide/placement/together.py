@@ -1,0 +1,203 @@
+"""A node with all resource managers, which is filled, restarted and drained, for tests of all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+
+from provide.placement.cpu_pods import make_manager
+from support.machines import Shape
+
+from pykubelet.base.api.core import ObjectMeta, Pod
+from pykubelet.base.api.quantity import parse
+from pykubelet.base.api.resource_claims import ApiClaim
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.claims import ClaimDevice
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.machine import MachineTopology
+from pykubelet.base.model.placement import DeviceResource, group_by_nodes
+from pykubelet.base.model.restart import is_sidecar
+from pykubelet.config.gates import FeatureGates
+from pykubelet.config.kubelet import MemoryReservation
+from pykubelet.provide.claims.decide import take_claim
+from pykubelet.provide.claims.model import Cache, ClaimKey, PodClaimRef, claims_of, with_info, without_pod
+from pykubelet.provide.claims.state import decode_state, encode_state
+from pykubelet.provide.placement import cpu_manager, cpu_state, memory_state
+from pykubelet.provide.placement.devices import device_checkpoint
+from pykubelet.provide.placement.devices.device_manager import DeviceManager
+from pykubelet.provide.placement.managers import Managers
+from pykubelet.provide.placement.memory_manager import MemoryManager, MemoryPolicy, start_memory_manager
+from pykubelet.provide.placement.provider import Question
+from pykubelet.provide.placement.recording import add_admission, add_release, make_log
+from pykubelet.provide.placement.topology_options import Topology, read_topology
+from pykubelet.provide.placement.topology_scopes import Admitted, PlacementRejection, admit
+
+GPU, NIC = "example.com/gpu", "example.com/nic"
+RESERVED_MI = 512
+
+
+def make_devices(nodes: int) -> Mapping[str, DeviceResource]:
+    """Four GPUs on each node, whose plugin wants to choose; NICs, the last of which is on two nodes; disks without a node."""
+    gpus = {f"gpu-{number}": (number % nodes,) for number in range(4 * nodes)}
+    nics = {f"nic-{number}": (number,) for number in range(nodes)} | {"nic-wide": tuple(range(min(nodes, 2)))}
+    return {
+        GPU: DeviceResource(frozenset(gpus), nodes=gpus, groups=group_by_nodes(gpus), prefers=True),
+        NIC: DeviceResource(frozenset(nics), nodes=nics, groups=group_by_nodes(nics)),
+    }
+
+
+def make_managers(shape: Shape, policy: str, scope: str, options: tuple[str, ...] = ()) -> Managers:
+    """All managers on an unused machine. CPU 0 and some memory are reserved."""
+    machine = shape.machine
+    topology = read_topology(policy, scope, {}, machine.nodes, FeatureGates({}))
+    assert isinstance(topology, Topology)
+    return Managers(
+        topology=topology,
+        cpus=make_manager(shape, options),
+        memory=start_memory(machine, None),
+        devices=DeviceManager(tuple(node.id for node in machine.nodes), make_devices(len(machine.nodes))),
+        machine=machine,
+    )
+
+
+def start_memory(machine: MachineTopology, text: str | None) -> MemoryManager:
+    reservation = [MemoryReservation(numaNode=0, limits={"memory": f"{RESERVED_MI}Mi"})]
+    started = start_memory_manager(
+        MemoryPolicy.STATIC, machine.nodes, {"memory": parse(f"{RESERVED_MI}Mi")}, reservation, ("memory", text)
+    )
+    assert isinstance(started, MemoryManager)
+    return started
+
+
+class FilledNode:
+    """A node on which pods are admitted and released, as the agent does it. All steps are logged."""
+
+    def __init__(self, managers: Managers) -> None:
+        self.managers = managers
+        self.pods: dict[str, Pod] = {}
+        self.claims: Cache = {}
+        self.log = make_log()
+        self.rejections: list[str] = []
+        #: The managers that the last rejected pod was rejected by.
+        self.rejected_by = managers
+
+    @property
+    def devices(self) -> DeviceManager:
+        found: object = self.managers.devices
+        assert isinstance(found, DeviceManager)
+        return found
+
+    def claim(self, pod: Pod, names: Sequence[str]) -> None:
+        """The pod uses claims with these names, which other pods may use too; their driver prepares them."""
+        uid = PodUID(pod.metadata.uid)
+        for name in names:
+            ref = PodClaimRef(name, ClaimKey("default", name))
+            claim = ApiClaim(metadata=ObjectMeta(name=name, namespace="default", uid=f"{name}-uid"))
+            info = take_claim(self.claims, ref, claim, ("tpu.example.com",), uid)
+            device = ClaimDevice(
+                "tpu.example.com", "pool", f"{name}-device", ("request",), (f"example.com/tpu={name}",)
+            )
+            prepared = replace(info, drivers={"tpu.example.com": (device,)}, is_prepared=True)
+            self.claims = with_info(self.claims, prepared)
+
+    def _with_devices(self, devices: DeviceManager) -> None:
+        self.managers = replace(self.managers, devices=devices)
+
+    def admit(self, pod: Pod, *, fails: bool = False) -> bool:
+        """Admit a pod; its plugins answer. `fails`: the last plugin fails, so that the pod is rejected after all."""
+        uid = pod.metadata.uid
+        while True:
+            before = self.managers
+            result = admit(before.topology, before.providers, pod)
+            add_admission(self.log, 1.0, before, pod, result)
+            if not isinstance(result, Question):
+                break
+            self._with_devices(self.devices.with_answer(result, sorted(result.available)[-result.size :]))
+        if isinstance(result, PlacementRejection):
+            assert self.managers is before, "a rejected pod leaves nothing"
+            self.rejected_by = before
+            self._with_devices(self.devices.settled(uid))
+            self.rejections.append(result.reason)
+            return False
+        assert isinstance(result, Admitted)
+        self.managers = self.managers.with_providers(result.providers)
+        self.pods[uid] = pod
+        if fails:
+            self.release([uid])
+            return False
+        for call in self.devices.unanswered(uid):
+            self._with_devices(self.devices.with_response(uid, call, b"\x08"))
+        self._with_devices(self.devices.settled(uid))
+        return True
+
+    def release(self, uids: Sequence[str]) -> None:
+        """The pods are gone for good."""
+        before = self.managers
+        self.managers = before.release(uids)
+        add_release(self.log, 2.0, before, uids, self.managers)
+        for uid in uids:
+            del self.pods[uid]
+            held = [info.key for info in claims_of(self.claims, PodUID(uid))]
+            self.claims = without_pod(self.claims, PodUID(uid), held)
+
+    def restart(self) -> None:
+        """Write the state files, start again from them, and admit every pod again, as a restarted agent does."""
+        managers, machine = self.managers, self.managers.machine
+        assert managers.cpus is not None
+        assert machine is not None
+        cpus = cpu_state.decode(cpu_state.encode("static", managers.cpus.state), "static", {})
+        started = cpu_manager.start(managers.cpus.policy, cpus)
+        assert isinstance(started, cpu_manager.CpuState), started
+        memory = start_memory(machine, memory_state.encode(MemoryPolicy.STATIC, managers.memory.state))
+        healthy = {name: resource.healthy for name, resource in self.devices.resources.items()}
+        file = device_checkpoint.decode(device_checkpoint.encode(self.devices.state, healthy))
+        assert file.resources == healthy.keys()
+        devices = DeviceManager(self.devices.nodes, self.devices.resources, file.state)
+        self.managers = replace(managers, cpus=replace(managers.cpus, state=started), memory=memory, devices=devices)
+        restored = decode_state(encode_state(self.claims))
+        assert restored == {key: replace(info, is_prepared=False) for key, info in self.claims.items()}
+        self.claims = restored
+        for pod in list(self.pods.values()):
+            before = {name: self.managers.placement(pod, 0.0).containers.get(name) for name in names_of(pod)}
+            result = admit(self.managers.topology, self.managers.providers, pod)
+            if isinstance(result, Admitted):
+                self.managers = self.managers.with_providers(result.providers)
+            else:  # a pod that has all it needs stays, as in the agent
+                assert self.managers.has_all(pod), result
+            after = {name: self.managers.placement(pod, 0.0).containers.get(name) for name in names_of(pod)}
+            assert after == before, "a restart changes nothing"
+
+    def check(self) -> None:
+        """Nothing is given to two pods, and nothing is neither taken nor free."""
+        cpus, memory = self.managers.cpus, self.managers.memory
+        assert cpus is not None
+        own = [frozenset[int]().union(*pod.values()) for pod in cpus.state.assignments.values()]
+        check_disjoint([*own, cpus.state.default])
+        assert frozenset[int]().union(*own, cpus.state.default) == cpus.policy.allocatable | cpus.policy.reserved
+        for uid, pod in self.pods.items():
+            init, regular = pod.spec.initContainers, pod.spec.containers
+            staying = [c.name for c in (*init, *regular) if c in regular or is_sidecar(c)]
+            check_disjoint(cpus.state.exclusive(uid, name) for name in staying)
+            for resource in (GPU, NIC):
+                entries = [self.devices.state.entry(uid, name, resource) for name in staying]
+                check_disjoint(entry.ids for entry in entries if entry is not None)
+        blocks = [block for held in memory.state.entries.values() for has in held.values() for block in has]
+        tables = [node.tables["memory"] for node in memory.state.machine.values()]
+        assert sum(table.reserved for table in tables) == sum(block.size for block in blocks)
+        assert all(table.reserved + table.free == table.allocatable for table in tables)
+        for resource in (GPU, NIC):
+            ids = [self.devices.state.pod_ids(uid, resource) for uid in self.pods]
+            check_disjoint(ids)
+            assert frozenset[str]().union(*ids) == self.devices.state.in_use.get(resource, frozenset())
+        assert all(info.pods and info.pods <= self.pods.keys() for info in self.claims.values())
+        for held in (cpus.state.assignments, memory.state.entries, self.devices.state.entries):
+            assert held.keys() <= self.pods.keys()
+
+
+def check_disjoint(sets: Iterable[frozenset[int]] | Iterable[frozenset[str]]) -> None:
+    listed: list[frozenset[int] | frozenset[str]] = [one for one in sets if one]
+    assert not any(one & other for one, other in combinations(listed, 2))
+
+
+def names_of(pod: Pod) -> Iterator[str]:
+    return (c.name for c in (*pod.spec.initContainers, *pod.spec.containers))

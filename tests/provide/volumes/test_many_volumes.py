@@ -1,0 +1,233 @@
+"""Pods with very many volumes: what one step does has a bound, and the cost of all steps grows with the number of volumes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import cache
+
+import pytest
+from provide.volumes.samples import check_indices, claimed, empty_dir, inputs, lifecycles, make_pod, moment, roster
+from support.cost import count_instructions
+
+from pykubelet.base.api.core import HostPathVolumeSource, Pod, Volume
+from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.content import Content
+from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.lifecycle import Stage
+from pykubelet.base.model.paths import Paths
+from pykubelet.base.model.roster import Roster
+from pykubelet.provide.volumes.decide import step_all
+from pykubelet.provide.volumes.model import (
+    Command,
+    DirectoryMade,
+    DirectoryRemoved,
+    Event,
+    FoundPod,
+    FoundVolume,
+    Inputs,
+    InputsChanged,
+    MakePodDirectory,
+    MountPhase,
+    RecordEvent,
+    RemovePodDirectory,
+    Result,
+    Resumed,
+    Scanned,
+    SetUp,
+    SetUpEnded,
+    State,
+    TearDown,
+    TearDownEnded,
+)
+from pykubelet.provide.volumes.results import COLLECTED_S, MANY, Results
+from pykubelet.provide.volumes.work import MAX_NAMED, MAX_RUNNING, PLANS_AT_ONCE
+
+pytestmark = pytest.mark.virtual_time
+
+UID = PodUID("u1")
+PATHS = Paths("/k", "/logs")
+#: Of one step: they take about 30 ms.
+INSTRUCTIONS = 4_000_000
+
+
+class Node:
+    """The volume manager with operations that take no time. `longest`, `total`: the instructions of steps, if `count`."""
+
+    def __init__(self, *, check: bool = False, count: bool = False) -> None:
+        self.state = State()
+        self.under_way: list[Command] = []
+        self.most = 0
+        self.longest = self.total = 0
+        self.commands: list[Command] = []
+        self._check, self._count = check, count
+
+    def see(self, *events: Event) -> None:
+        if self._count:
+            spent = count_instructions(lambda: self._step(events))
+            self.longest, self.total = max(self.longest, spent), self.total + spent
+        else:
+            self._step(events)
+
+    def _step(self, events: tuple[Event, ...]) -> None:
+        self.state, commands = step_all(self.state, events, moment(), PATHS)
+        self.commands += commands
+        self.under_way += [one for one in commands if not isinstance(one, RecordEvent)]
+        self.most = max(self.most, len(self.under_way))
+        if self._check:
+            check_indices(self.state)
+            assert sum(isinstance(one, SetUp) for one in commands) <= PLANS_AT_ONCE
+
+    def end(self, commands: Iterable[Command], result: Result = Result.DONE) -> None:
+        events: list[Event] = []
+        for command in list(commands):
+            self.under_way.remove(command)
+            match command:
+                case SetUp(uid, key):
+                    events.append(SetUpEnded(uid, key, result, "" if result is Result.DONE else "broken"))
+                case TearDown(uid, key):
+                    events.append(TearDownEnded(uid, key, result))
+                case MakePodDirectory(uid):
+                    events.append(DirectoryMade(uid, result))
+                case RemovePodDirectory(uid):
+                    events.append(DirectoryRemoved(uid, result))
+        self.see(*events)
+
+    def settle(self, at_once: int = MANY) -> None:
+        while self.under_way or self.state.unfinished:
+            if self.state.unfinished:
+                self.see(Resumed())
+            if self.under_way:
+                self.end(self.under_way[:at_once])
+
+    def run(self, now: Inputs, **options: int) -> None:
+        self.see(InputsChanged(now))
+        self.settle(**options)
+
+
+def big_pod(number: int) -> Pod:
+    return make_pod(*(empty_dir(f"v{n}") for n in range(number)))
+
+
+@pytest.mark.parametrize("at_once", [1, MANY, 10_000])
+def test_many_volumes_are_mounted_and_unmounted_a_few_at_a_time(at_once: int) -> None:
+    node, pod = Node(check=True), big_pod(300)
+    node.run(inputs(roster(pod)), at_once=at_once)
+    assert node.state.mounts.pods[UID].ready
+    assert len(node.state.mounts.pods[UID].volumes) == 300
+    assert node.most == MAX_RUNNING
+    node.see(Scanned(()))
+    node.run(inputs(Roster({}, True), lifecycles((pod, Stage.TERMINATED))), at_once=at_once)
+    assert UID not in node.state.mounts.pods
+    assert node.most == MAX_RUNNING
+    node.run(inputs(Roster({}, True)))
+    assert not node.state.pods
+
+
+def test_volumes_left_by_an_earlier_agent_are_taken_over() -> None:
+    node, pod = Node(check=True), big_pod(300)
+    found = tuple(FoundVolume("kubernetes.io~empty-dir", f"v{n}") for n in range(0, 600, 2))
+    node.see(Scanned((FoundPod(UID, found),)))
+    node.run(inputs(roster(pod)))
+    assert node.state.mounts.pods[UID].ready
+    assert len(node.state.pods[UID].volumes) == 450
+    node.run(inputs(Roster({}, True)))
+    assert not node.state.pods
+    assert len([one for one in node.commands if isinstance(one, TearDown)]) == 450
+
+
+def test_claims_of_one_volume_share_its_directory_one_operation_at_a_time() -> None:
+    volume, content = claimed(hostPath={"path": "/data"})
+    pod = make_pod(*(replace(volume, name=f"v{n}") for n in range(100)))
+    node = Node(check=True)
+    node.see(Scanned(()))
+    node.run(replace(inputs(roster(pod)), content=content))
+    assert node.state.mounts.pods[UID].ready
+
+
+def mount_and_unmount(number: int, *, count: bool = False) -> Node:
+    node, pod = Node(count=count), big_pod(number)
+    node.see(Scanned(()))
+    node.run(inputs(roster(pod)))
+    node.run(inputs(Roster({}, True)))
+    assert not node.state.pods
+    return node
+
+
+@cache
+def counted(number: int) -> Node:
+    """A node on which so many volumes were mounted and unmounted, with the instructions counted."""
+    return mount_and_unmount(number, count=True)
+
+
+def test_no_step_takes_long() -> None:
+    """Nor does one of 4,000 volumes, which takes at most eight times as many instructions as one of 500."""
+    assert counted(500).longest < 2 * counted(250).longest
+    assert 8 * counted(500).longest < INSTRUCTIONS
+
+
+def test_the_cost_of_all_steps_grows_with_the_number_of_volumes() -> None:
+    assert counted(500).total < 2.3 * counted(250).total
+
+
+def test_an_event_names_a_few_of_many_missing_volumes() -> None:
+    bad = Volume(name="bad", hostPath=HostPathVolumeSource(path="relative/../../x"))
+    node = Node()
+    node.run(inputs(roster(make_pod(bad, *(replace(bad, name=f"bad{n:05}") for n in range(3000))))))
+    texts = [one.kube_event.message for one in node.commands if isinstance(one, RecordEvent)]
+    assert len(texts) > 3000
+    assert max(map(len, texts)) < 20 * MAX_NAMED
+
+
+def test_content_that_comes_piece_by_piece_costs_what_depends_on_it() -> None:
+    volumes = [replace(claimed(claim_name=f"c{n}")[0], name=f"v{n}") for n in range(400)]
+    node, pod = Node(count=True), make_pod(*volumes)
+    known = Content(True)
+    node.run(replace(inputs(roster(pod)), content=known))
+    for n in range(400):
+        _, more = claimed(claim_name=f"c{n}", hostPath={"path": "/data"})
+        renamed = {
+            key if key.name != "pv" else replace(key, name=f"pv{n}"): found for key, found in more.objects.items()
+        }
+        known = replace(known, objects={**known.objects, **renamed})
+        before = node.total
+        node.run(replace(inputs(roster(pod)), content=known))
+        assert node.total - before < INSTRUCTIONS / 40
+    assert {one.phase for one in node.state.pods[UID].volumes.values()} <= {MountPhase.NEW, MountPhase.MOUNTED}
+
+
+# What is posted
+
+
+@pytest.mark.looptime
+async def test_results_of_few_operations_are_posted_at_once() -> None:
+    sink: Sink[Event] = Sink()
+    results = Results(sink)
+    for _ in range(MANY):
+        results.begun(UID)
+    for number in range(MANY):
+        results.ended(UID, TearDownEnded(UID, str(number), Result.DONE))
+        assert len(sink.events) == number + 1
+
+
+@pytest.mark.looptime
+async def test_results_of_many_operations_are_posted_together_and_soon() -> None:
+    sink: Sink[Event] = Sink()
+    results, other = Results(sink), PodUID("u2")
+    for _ in range(100):
+        results.begun(UID)
+    results.begun(other)
+    ends = [TearDownEnded(UID, str(number), Result.DONE) for number in range(100)]
+    results.ended(UID, ends[0])
+    assert not sink.events
+    results.ended(other, TearDownEnded(other, "", Result.DONE))
+    assert len(sink.events) == 1
+    await asyncio.sleep(2 * COLLECTED_S)
+    assert sink.events[1:] == ends[:1]
+    for end in ends[1:]:
+        results.ended(UID, end)
+    assert sink.events[1:] == ends
+    results.begun(UID)
+    results.ended(UID, ends[0])
+    assert sink.events[-1] == ends[0]
