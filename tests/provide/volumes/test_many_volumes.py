@@ -197,6 +197,16 @@ def test_content_that_comes_piece_by_piece_costs_what_depends_on_it() -> None:
     assert {one.phase for one in node.state.pods[UID].volumes.values()} <= {MountPhase.NEW, MountPhase.MOUNTED}
 
 
+def test_content_of_very_many_volumes_is_looked_at_a_few_volumes_at_a_time() -> None:
+    volume, content = claimed(hostPath={"path": "/data"})
+    node = Node(count=True)
+    before = inputs(roster(make_pod(*(replace(volume, name=f"v{n}") for n in range(500)))))
+    node.run(before)
+    node.longest = 0
+    node.run(replace(before, content=content))
+    assert node.longest < INSTRUCTIONS / 16
+
+
 # What is posted
 
 

@@ -194,14 +194,11 @@ def _inputs_changed(work: VolumesStep, new: Inputs) -> None:
 def _with_new_content(
     work: VolumesStep, affected_keys: Mapping[PodUID, Collection[ContentKey]]
 ) -> dict[PodUID, list[str]]:
-    """The volumes that are made from content that has changed, by pod. What further content they are made from is noted."""
+    """The volumes that are made from content that has changed, by pod."""
     parts: dict[PodUID, list[str]] = {}
     for uid, changed in affected_keys.items():
         pod = work.pods[uid]
-        names = dict.fromkeys(name for key in changed for name in pod.keys[key] if name in pod.used)
-        for name in names:
-            work.add_keys(uid, pod.used[name])
-        parts[uid] = list(names)
+        parts[uid] = list(dict.fromkeys(name for key in changed for name in pod.keys[key] if name in pod.used))
     return parts
 
 
