@@ -40,7 +40,17 @@ JOINS = {
     "edges/plugins/sockets": "sockets in the directory of plugins, by their names there",
 }
 #: Packages that work with what pods, plugins and images name. They use `beneath`.
-FOR_PODS = ("act/", "provide/", "observe/", "report/", "serve/", "desired/", "edges/cri/", "edges/csi/", "edges/probing/")
+FOR_PODS = (
+    "act/",
+    "provide/",
+    "observe/",
+    "report/",
+    "serve/",
+    "desired/",
+    "edges/cri/",
+    "edges/csi/",
+    "edges/probing/",
+)
 #: Their modules that use functions for any path all the same, by what the path is.
 ANY_PATHS = {
     "provide/volumes/kinds/host_path": "of the host, which the pod names as such",

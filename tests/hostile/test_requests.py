@@ -16,7 +16,7 @@ from support.cost import check_cost
 
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.edges.identity.keys import make_self_signed
-from pykubelet.net.http.accept import AdmissionLimits, keep_open
+from pykubelet.net.http.accept import AdmissionLimits, serve_connections
 from pykubelet.net.http.server import Answer, HttpServer, Request, ServedConnection, ServerLimits, text
 from pykubelet.serve.listen import open_port
 
@@ -80,7 +80,7 @@ class Port:
         server = HttpServer(answer, limits=ServerLimits(connections=100))
         with open_port("127.0.0.1", 0) as listening:
             async with Supervisor("test") as supervisor:
-                task = supervisor.start_root("port", keep_open(listening, self.tls, server, AdmissionLimits()))
+                task = supervisor.start_root("port", serve_connections(listening, self.tls, server, AdmissionLimits()))
                 yield listening.getsockname()[1]
                 task.cancel()
 

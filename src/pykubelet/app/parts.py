@@ -21,7 +21,7 @@ from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles, Starts
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import ApiNode, NodeView, NodeWanted, RuntimeReady
-from pykubelet.base.model.observed import BeingStopped, Observed, PodTouched
+from pykubelet.base.model.observed import Observed, PodReadWanted, StopInProgress
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.pressure import NodePressure
@@ -140,7 +140,7 @@ class Periods(Value):
     event_retry_max_s: float = 10.0
 
 
-class Machinery(Value):
+class SharedParts(Value):
     """The objects that several components share. `driver_is_known`: False if the runtime did not report its cgroup driver yet.
 
     `pod_updates`: where sources post; `sources`: where the roster reads these events. In between, pods in `quarantine` are replaced by
@@ -159,7 +159,7 @@ class Machinery(Value):
     driver_is_known: bool
     providers: Providers | None
     recorder: Mailbox[KubeEvent]
-    touched: Mailbox[PodTouched | BeingStopped]
+    touched: Mailbox[PodReadWanted | StopInProgress]
     sources: Mailbox[SourceChanged]
     pod_updates: Post[SourceChanged]
     quarantine: Quarantine

@@ -28,7 +28,7 @@ from pykubelet.act.runtime.lifecycle.userns import UserNamespaceManager
 from pykubelet.act.runtime.render.context import render_settings
 from pykubelet.app.advice import advice, read_circumstances
 from pykubelet.app.driver import ask_driver, cgroups_of, insist_on_driver
-from pykubelet.app.parts import Cells, Loops, Machinery, Periods, Runtime
+from pykubelet.app.parts import Cells, Loops, Periods, Runtime, SharedParts
 from pykubelet.app.prepare import AgentStartError, app_armor_enabled, forget_outdated, kernel_version, prepare_machine
 from pykubelet.app.wiring_claims import load_claims, wire_claims
 from pykubelet.app.wiring_observe import wire_eviction, wire_oom, wire_own_usage, wire_shutdown, wire_stats
@@ -93,7 +93,7 @@ from pykubelet.provide.images.model import image_settings
 from pykubelet.provide.images.providers import CredentialProviders, TokenSource
 from pykubelet.provide.images.record_store import RecordStore
 from pykubelet.provide.placement.devices.device_plugins import NodeDevicePlugins
-from pykubelet.provide.volumes.execute import VolumeEdges
+from pykubelet.provide.volumes.execute import VolumeAdapters
 from pykubelet.provide.volumes.expand import ApiAttachments, ApiClaims, Expander
 from pykubelet.provide.volumes.loop import VolumeInputs, Volumes
 from pykubelet.provide.volumes.subpath import Subpaths
@@ -113,7 +113,7 @@ VOLUME_THREADS = 2
 CPU_LIMITS_MISSING = "CPU hardcapping unsupported"
 
 
-def wire_sources(m: Machinery, node_name: str) -> tuple[Loops, frozenset[str]]:
+def wire_sources(m: SharedParts, node_name: str) -> tuple[Loops, frozenset[str]]:
     """desired/sources: each posts to the roster. Returns the loops and the names of the sources to wait for."""
     settings, config = m.settings, m.settings.config
     m.quarantine.load()
@@ -133,7 +133,7 @@ def wire_sources(m: Machinery, node_name: str) -> tuple[Loops, frozenset[str]]:
     return loops, frozenset(names)
 
 
-def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
+def wire_roster(m: SharedParts, cells: Cells, expected: frozenset[str]) -> Loops:
     """desired/roster: writes Roster. `expected`: the sources that must deliver their pods before Roster is ready."""
     rules = admission_rules(m.settings, kernel_version(m.machine), app_armor=app_armor_enabled())
     sizes = SizeMemory(m.settings.root_dir, m.flight)
@@ -161,28 +161,28 @@ def wire_roster(m: Machinery, cells: Cells, expected: frozenset[str]) -> Loops:
     ]
 
 
-def status_memory(m: Machinery) -> StatusMemory:
+def status_memory(m: SharedParts) -> StatusMemory:
     """The statuses on disk. They have their own thread, so that they do not wait for blocking work on volumes."""
     return StatusMemory(f"{m.settings.root_dir}/pod_statuses", SingleFlight("statuses", workers=1))
 
 
-def wire_pleg(m: Machinery, cells: Cells) -> Pleg:
+def wire_pleg(m: SharedParts, cells: Cells) -> Pleg:
     """observe/pleg: writes Observed. No pod is acted on before the first relist."""
     pleg_cells = PlegCells(cells.observed.writer, cells.runtime.cell)
     return Pleg(m.cri, m.clock, pleg_cells, m.touched, m.periods.relist, m.recorder)
 
 
-def earlier_statuses(m: Machinery) -> dict[PodUID, PodStatus]:
+def earlier_statuses(m: SharedParts) -> dict[PodUID, PodStatus]:
     """The statuses that the agent published before its restart; empty if a restart resets the results of probes."""
     return {} if forgets_probes(m) else status_memory(m).load()
 
 
-def forgets_probes(m: Machinery) -> bool:
+def forgets_probes(m: SharedParts) -> bool:
     """Whether containers count as not started after a restart of the agent, until they are probed again."""
     return m.settings.enabled("ChangeContainerStatusOnKubeletRestart")
 
 
-def wire_observe(m: Machinery, cells: Cells, earlier: Mapping[PodUID, PodStatus]) -> Loops:
+def wire_observe(m: SharedParts, cells: Cells, earlier: Mapping[PodUID, PodStatus]) -> Loops:
     """The rest of observe: the probes write ProbeResults, the plugin watcher writes Plugins."""
     had, keeps = earlier_results(earlier.values()), not forgets_probes(m)
     inputs = ProbeInputs(cells.lifecycles.cell, cells.observed.cell, cells.node.cell, cells.starts.cell, had, keeps)
@@ -206,7 +206,7 @@ def wire_observe(m: Machinery, cells: Cells, earlier: Mapping[PodUID, PodStatus]
     ]
 
 
-def wire_images(m: Machinery, cells: Cells, tokens: TokenSource | None) -> tuple[ImagePuller, ImageCollector]:
+def wire_images(m: SharedParts, cells: Cells, tokens: TokenSource | None) -> tuple[ImagePuller, ImageCollector]:
     """provide/images: the puller pulls images; the collector removes unused ones."""
     settings = image_settings(m.settings)
     records = RecordStore(settings.records_dir, m.clock)
@@ -221,7 +221,7 @@ def wire_images(m: Machinery, cells: Cells, tokens: TokenSource | None) -> tuple
 
 
 def wire_act(
-    m: Machinery,
+    m: SharedParts,
     cells: Cells,
     puller: ImagePuller,
     pod_cgroups: PodCgroups,
@@ -239,7 +239,7 @@ def wire_act(
     inputs = VolumeInputs(roster, lifecycles, observed, node, content, plugins, api_node, selinux, by_controller)
     expander = Expander(ApiClaims(client) if client is not None else None, node.get().name, m.clock, m.recorder)
     attachments = ApiAttachments(client) if client is not None else None
-    edges = VolumeEdges(m.quotas, m.volume_flight, expander, attachments)
+    edges = VolumeAdapters(m.quotas, m.volume_flight, expander, attachments)
     volumes = Volumes(paths, inputs, cells.mounts.writer, edges, m.clock, m.recorder)
     v2 = m.cgroups.version is CgroupVersion.V2
     swap = can_limit_swap(m.cgroups.version)
@@ -293,7 +293,7 @@ def wire_act(
     ]
 
 
-def make_pod_cgroups(m: Machinery, facts: NodeFacts) -> PodCgroups:
+def make_pod_cgroups(m: SharedParts, facts: NodeFacts) -> PodCgroups:
     """provide/cgroups: the cgroups of the node, the QoS classes and the pods."""
     v2 = m.cgroups.version is CgroupVersion.V2
     resources = resource_settings(m.settings, facts.capacity, m.driver, cgroup_v2=v2)
@@ -309,7 +309,7 @@ async def ensure_root(pod_cgroups: PodCgroups) -> None:
         raise AgentStartError(str(error)) from error
 
 
-def wire_home(m: Machinery) -> Loops:
+def wire_home(m: SharedParts) -> Loops:
     """The agent's own cgroup, which it enters first, and that of the system's processes. Raises AgentStartError."""
     config = m.settings.config
     home = KubeletCgroup(m.cgroups, config.kubeletCgroups, config.oomScoreAdj)
@@ -324,7 +324,7 @@ def wire_home(m: Machinery) -> Loops:
     return loops
 
 
-def wire_report(m: Machinery, cells: Cells, facts: NodeFacts, reviewers: Reviewers | None) -> Loops:
+def wire_report(m: SharedParts, cells: Cells, facts: NodeFacts, reviewers: Reviewers | None) -> Loops:
     """report: statuses, node, events, and the ports that serve them."""
     roster, lifecycles, observed = cells.roster.cell, cells.lifecycles.cell, cells.observed.cell
     node, runtime, probes = cells.node.cell, cells.runtime.cell, cells.probes.cell
@@ -367,7 +367,7 @@ class Agent:
     `outdated`: set if the runtime reports another cgroup driver than the agent was built with; it must be built again.
     """
 
-    def __init__(self, m: Machinery, facts: NodeFacts, cluster: Cluster | None = None) -> None:
+    def __init__(self, m: SharedParts, facts: NodeFacts, cluster: Cluster | None = None) -> None:
         self.cells = Cells(first_node_view(facts))
         self.supervisor = Supervisor("agent")
         self.outdated = asyncio.Event()
@@ -518,13 +518,13 @@ def make_machinery(
     runtime: Runtime,
     providers: Providers | None = None,
     periods: Periods | None = None,
-) -> Machinery:
+) -> SharedParts:
     """Create the shared objects, with new mailboxes and threads."""
     sources: Mailbox[SourceChanged] = Mailbox("sources")
     gates = field_gates(settings)
     flight = SingleFlight("work")
     quarantine = Quarantine(settings.root_dir, clock, flight)
-    return Machinery(
+    return SharedParts(
         settings=settings,
         clock=clock,
         machine=machine,

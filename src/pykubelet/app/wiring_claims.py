@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykubelet.app.parts import Cells, Loops, Machinery
+from pykubelet.app.parts import Cells, Loops, SharedParts
 from pykubelet.app.prepare import AgentStartError
 from pykubelet.provide.claims.drivers import Drivers
 from pykubelet.provide.claims.health import HealthReports
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # a node that stands alone does not need it
     from pykubelet.edges.kubeapi.client import ApiClient
 
 
-def load_claims(m: Machinery) -> tuple[ClaimStore, Cache]:
+def load_claims(m: SharedParts) -> tuple[ClaimStore, Cache]:
     """The claims of an earlier run of the agent. Raises AgentStartError for a bad state file."""
     store = ClaimStore(f"{m.settings.root_dir}/{STATE_FILE}", m.flight)
     try:
@@ -28,7 +28,7 @@ def load_claims(m: Machinery) -> tuple[ClaimStore, Cache]:
         raise AgentStartError(str(error)) from error
 
 
-def wire_claims(m: Machinery, cells: Cells, loaded: tuple[ClaimStore, Cache], client: ApiClient | None) -> Loops:
+def wire_claims(m: SharedParts, cells: Cells, loaded: tuple[ClaimStore, Cache], client: ApiClient | None) -> Loops:
     """provide/claims: writes Claims. `client`: None without an API server."""
     store, cache = loaded
     enabled = m.settings.enabled

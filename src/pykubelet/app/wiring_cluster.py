@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from pykubelet.app.parts import Cells, Loops, Machinery
+from pykubelet.app.parts import Cells, Loops, SharedParts
 from pykubelet.app.prepare import AgentStartError
 from pykubelet.app.version import FULL, user_agent
 from pykubelet.app.wiring_server import serving_choice
@@ -76,11 +76,11 @@ class Cluster(Value):
         """The clients for reviews. Unauthenticated clients can send many tokens, so TokenReviews have their own rate limit."""
         return Reviewers(self.token_reviews, self.access_reviews)
 
-    def pull_identity(self, m: Machinery) -> PullIdentity:
+    def pull_identity(self, m: SharedParts) -> PullIdentity:
         """The service account data that credential providers get about a pod (KEP-4412)."""
         return PullIdentity(self.client, m.clock)
 
-    def wire_identity(self, m: Machinery, cells: Cells) -> Loops:
+    def wire_identity(self, m: SharedParts, cells: Cells) -> Loops:
         """edges/identity: the certificates that the agent requests from the API server; writes Credentials."""
         settings, access = m.settings, self.access
         name = cells.node.cell.get().name
@@ -116,7 +116,7 @@ class Cluster(Value):
             loops.append(("serving-certificate", server.run()))
         return loops
 
-    def wire_node(self, m: Machinery, cells: Cells) -> Loops:
+    def wire_node(self, m: SharedParts, cells: Cells) -> Loops:
         """report/node: registration, node status and Lease; writes ApiNode and ApiState."""
         config = m.settings.config
         cells.api_state.writer.publish(ApiState(self.client.access.server))
@@ -144,7 +144,7 @@ class Cluster(Value):
         )
         return [("node-report", reporter.run()), ("lease", lease.run()), ("csi-node", csi_node.run())]
 
-    def wire_content(self, m: Machinery, cells: Cells) -> Loops:
+    def wire_content(self, m: SharedParts, cells: Cells) -> Loops:
         """provide/objects: the API objects that pods refer to; writes Content."""
         config, writer = m.settings.config, cells.content.writer
         strategy = Strategy(config.configMapAndSecretChangeDetectionStrategy)
@@ -161,7 +161,7 @@ class Cluster(Value):
         )
         return [("content", content.run())]
 
-    def wire_api_source(self, m: Machinery, cells: Cells) -> Loops:
+    def wire_api_source(self, m: SharedParts, cells: Cells) -> Loops:
         """desired/sources: the pods bound to this node; writes ApiPods and posts to the roster."""
         node = cells.node.cell
         selector = pods_of_node(node.get().name)
@@ -169,7 +169,7 @@ class Cluster(Value):
         source = ApiSource(listed, node, m.pod_updates, cells.api_pods.writer, m.clock)
         return [("api-pods", source.run())]
 
-    def wire_report(self, m: Machinery, cells: Cells) -> Loops:
+    def wire_report(self, m: SharedParts, cells: Cells) -> Loops:
         """report: sends statuses, final deletions and Events to the API server, and keeps mirror pods."""
         roster, lifecycles, api = cells.roster.cell, cells.lifecycles.cell, cells.api_state.cell
         node, away_s = cells.node.cell, m.periods.status_retry_max_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykubelet.app.parts import Cells, Loops, Machinery
+from pykubelet.app.parts import Cells, Loops, SharedParts
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Post
@@ -26,18 +26,18 @@ from pykubelet.provide.cgroups.model import resource_settings
 from pykubelet.provide.cgroups.names import driver_path, node_group
 
 
-def wire_own_usage(m: Machinery) -> Loops:
+def wire_own_usage(m: SharedParts) -> Loops:
     """The agent's own usage in the log, if `--log-cadvisor-usage` is given."""
     flags = m.settings.flags
     return [("own-usage", log_own_usage(flags.housekeeping_interval_s))] if flags.log_cadvisor_usage else []
 
 
-def wire_oom(m: Machinery) -> Loops:
+def wire_oom(m: SharedParts) -> Loops:
     """observe/oom: posts Events of the node."""
     return [("oom", OomLoop(m.kernel_log, m.recorder).run())] if m.kernel_log is not None else []
 
 
-def wire_shutdown(m: Machinery, cells: Cells) -> Loops:
+def wire_shutdown(m: SharedParts, cells: Cells) -> Loops:
     """observe/shutdown: writes NodeShutdown if graceful node shutdown is configured."""
     groups = shutdown_groups(m.settings)
     if not groups:
@@ -49,7 +49,7 @@ def wire_shutdown(m: Machinery, cells: Cells) -> Loops:
     return [("shutdown", shutdown.run())]
 
 
-def wire_stats(m: Machinery, cells: Cells) -> StatsLoop:
+def wire_stats(m: SharedParts, cells: Cells) -> StatsLoop:
     """observe/stats: writes Usage when it is requested."""
     settings, flags = m.settings, m.settings.flags
     resources = resource_settings(settings, m.machine.capacity(), m.driver)
@@ -68,7 +68,7 @@ def wire_stats(m: Machinery, cells: Cells) -> StatsLoop:
     return StatsLoop(inputs, cells.usage.writer, usage_sources, files, m.cri, SingleFlight("stats"), m.clock)
 
 
-def wire_eviction(m: Machinery, cells: Cells) -> EvictionLoop:
+def wire_eviction(m: SharedParts, cells: Cells) -> EvictionLoop:
     """observe/eviction: writes NodePressure, Evictions and SignalStates."""
     settings = m.settings
     resources = resource_settings(settings, m.machine.capacity(), m.driver)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykubelet.app.parts import Cells, Loops, Machinery
+from pykubelet.app.parts import Cells, Loops, SharedParts
 from pykubelet.app.prepare import AgentStartError
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
@@ -28,7 +28,7 @@ from pykubelet.serve.listen import serve_rpc_socket
 log = Log("app")
 
 
-async def wire_placement(m: Machinery, cells: Cells) -> tuple[Loops, NodeDevicePlugins]:
+async def wire_placement(m: SharedParts, cells: Cells) -> tuple[Loops, NodeDevicePlugins]:
     """provide/placement: writes Placements, applies cpusets, and serves device plugins. Raises AgentStartError."""
     files = StateFiles(m.settings.root_dir, SingleFlight("placement", workers=1))
     flight, directory = SingleFlight("device-plugins", workers=4), m.settings.paths.device_plugins
@@ -48,7 +48,7 @@ async def wire_placement(m: Machinery, cells: Cells) -> tuple[Loops, NodeDeviceP
     return loops, plugins
 
 
-async def _managers(m: Machinery, files: StateFiles, plugins: NodeDevicePlugins) -> Managers:
+async def _managers(m: SharedParts, files: StateFiles, plugins: NodeDevicePlugins) -> Managers:
     machine: MachineTopology | None = None
     try:
         machine = read_topology()
@@ -75,7 +75,7 @@ async def _managers(m: Machinery, files: StateFiles, plugins: NodeDevicePlugins)
     return replace(managers, machine=machine)
 
 
-async def _containers(m: Machinery) -> ContainerIds:
+async def _containers(m: SharedParts) -> ContainerIds:
     """Pod UID and name of the runtime's containers by id."""
     try:
         containers = await m.cri.list_containers()

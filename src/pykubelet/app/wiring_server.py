@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from functools import partial
 
-from pykubelet.app.parts import Cells, Loops, Machinery
+from pykubelet.app.parts import Cells, Loops, SharedParts
 from pykubelet.app.prepare import AgentStartError
 from pykubelet.app.version import FULL, KUBERNETES, build_labels
 from pykubelet.base.api.codec import encode
@@ -77,7 +77,7 @@ def serving_choice(settings: Settings) -> ServingChoice:
     )
 
 
-def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops:
+def wire_ports(m: SharedParts, cells: Cells, reviewers: Reviewers | None) -> Loops:
     """The health port, the read-only port, the authenticated port, and the root-only socket for users on the machine.
 
     `reviewers`: clients of the API server; None without one. Raises AgentStartError if a required port cannot be opened.
@@ -124,14 +124,14 @@ def wire_ports(m: Machinery, cells: Cells, reviewers: Reviewers | None) -> Loops
     return loops
 
 
-def resource_cells(m: Machinery, cells: Cells) -> ResourceCells:
+def resource_cells(m: SharedParts, cells: Cells) -> ResourceCells:
     """What the pod resources API reads."""
     active_only = m.settings.enabled("KubeletPodResourcesListUseActivePods")
     return ResourceCells(cells.placements.cell, cells.claims.cell, active_only)
 
 
 def endpoint_inputs(
-    m: Machinery, cells: Cells, pods: KnownPods, checks: Mapping[str, Check], explained: ExplainRoute, page: NodePage
+    m: SharedParts, cells: Cells, pods: KnownPods, checks: Mapping[str, Check], explained: ExplainRoute, page: NodePage
 ) -> EndpointInputs:
     """The inputs of the handlers in the endpoint table."""
     started_at, gates = m.clock.wall(), m.settings.gates.all()
@@ -159,7 +159,7 @@ def usage_rules(settings: Settings) -> UsageRules:
     return UsageRules(settings.usage_max_age_s, with_hidden=bool(settings.config.showHiddenMetricsForVersion))
 
 
-def health_checks(m: Machinery, cells: Cells) -> dict[str, Check]:
+def health_checks(m: SharedParts, cells: Cells) -> dict[str, Check]:
     """The checks of `/healthz`, by name."""
     heartbeats = (cells.roster_heartbeat.cell, cells.pods_heartbeat.cell)
     inputs = SyncLoopInputs(heartbeats, cells.observed.cell, m.settings.sync_frequency_s)
@@ -187,7 +187,7 @@ def socket_handler(explained: ExplainRoute, loopback_page: LoopbackPage | None) 
     return handle
 
 
-def explain_inputs(m: Machinery, cells: Cells) -> AskInputs:
+def explain_inputs(m: SharedParts, cells: Cells) -> AskInputs:
     """The cells behind the answers of `pykubelet explain`."""
     return AskInputs(
         roster=cells.roster.cell,
@@ -213,7 +213,7 @@ def explain_inputs(m: Machinery, cells: Cells) -> AskInputs:
     )
 
 
-def metrics_inputs(m: Machinery, cells: Cells, gates: Mapping[str, tuple[bool, str]]) -> MetricsInputs:
+def metrics_inputs(m: SharedParts, cells: Cells, gates: Mapping[str, tuple[bool, str]]) -> MetricsInputs:
     """The values of the cells at the time of the scrape."""
     return MetricsInputs(
         roster=cells.roster.cell.get(),
@@ -276,7 +276,7 @@ def check_given_files(settings: Settings) -> None:
             raise AgentStartError(problem)
 
 
-def wire_server(m: Machinery, node: NodeView, handler: Handler, listening: socket.socket) -> Loops:
+def wire_server(m: SharedParts, node: NodeView, handler: Handler, listening: socket.socket) -> Loops:
     """The authenticated port and its certificate."""
     config = m.settings.config
     choice = serving_choice(m.settings)

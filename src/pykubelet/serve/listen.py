@@ -20,7 +20,7 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import FileKind, change_mode, make_dirs, remove_file, stat_file
 from pykubelet.edges.host.proc.dead_sockets import peer_is_dying, release_port
 from pykubelet.net.grpc.server import RpcServer
-from pykubelet.net.http.accept import HANDSHAKE_S, keep_alive, keep_open
+from pykubelet.net.http.accept import HANDSHAKE_S, keep_alive, serve_connections
 from pykubelet.net.http.client_hello import ContextsByGroup
 from pykubelet.net.http.server import HEAD_BYTES, Handler, HttpServer, ServerLimits
 
@@ -88,7 +88,7 @@ async def serve_tls(
         server = HttpServer(handler, limits=ServerLimits(connections=API_CONNECTIONS, stream_idle_s=stream_idle_s))
         address, port = listening.getsockname()[:2]
         log.info("serving the API", address=address, port=port)
-        await keep_open(listening, tls, server)
+        await serve_connections(listening, tls, server)
 
 
 def open_required_port(setting: str, address: str, port: int) -> socket.socket:

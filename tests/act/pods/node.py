@@ -45,9 +45,9 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, normal
 from pykubelet.base.model.labels import CONFIG_SOURCE
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage, Starts
-from pykubelet.base.model.mounts import Mounts, PodMounts, VolumeStanding
+from pykubelet.base.model.mounts import Mounts, PodMounts, VolumeStatus
 from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
-from pykubelet.base.model.observed import BeingStopped, Observed, PodTouched
+from pykubelet.base.model.observed import Observed, PodReadWanted, StopInProgress
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.reasons import EVENT_PULLED
@@ -152,7 +152,7 @@ class Volumes:
                 mounting=life.ref.name in self.mounting,
                 waits=self.failures if life.ref.name in self.stuck else (),
                 standings=tuple(
-                    VolumeStanding(
+                    VolumeStatus(
                         v.name, v.name, "mounted", directory="" if v.hostPath is not None else f"volumes/x/{v.name}"
                     )
                     for v in life.pod.spec.volumes
@@ -325,7 +325,7 @@ async def node(
     sources_ready: bool = True,
     wanted: Iterable[Pod] = (),
     clock: Clock | None = None,
-    touched: Mailbox[PodTouched | BeingStopped] | None = None,
+    touched: Mailbox[PodReadWanted | StopInProgress] | None = None,
     periods: RelistPeriods | None = None,
     needs: tuple[MakeNeed, ...] = NEEDS,
 ) -> AsyncIterator[Node]:

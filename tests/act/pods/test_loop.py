@@ -21,7 +21,7 @@ from pykubelet.base.model.evictions import Evictions, PodEviction
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.lifecycle import KillReason, Stage
-from pykubelet.base.model.observed import BeingStopped, PodTouched
+from pykubelet.base.model.observed import PodReadWanted, StopInProgress
 from pykubelet.base.model.roster import Rejection, pod_ref
 from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.edges.cri.errors import CriCode
@@ -164,7 +164,7 @@ async def test_a_pod_that_is_wanted_again_while_it_ends_is_restarted(tmp_path: P
         await n.wait_gone("web")
 
 
-class Touches(Mailbox[PodTouched | BeingStopped]):
+class Touches(Mailbox[PodReadWanted | StopInProgress]):
     """Notes with each request to read a pod how many pods were restarted before, and the calls that the runtime had got."""
 
     def __init__(self, runtime: MemoryRuntime) -> None:
@@ -172,8 +172,8 @@ class Touches(Mailbox[PodTouched | BeingStopped]):
         self._runtime = runtime
         self.noted: list[tuple[float, int]] = []
 
-    def post(self, item: PodTouched | BeingStopped) -> None:
-        if isinstance(item, PodTouched):
+    def post(self, item: PodReadWanted | StopInProgress) -> None:
+        if isinstance(item, PodReadWanted):
             self.noted.append((RESTARTED.value(""), len(self._runtime.called("RunPodSandbox"))))
         super().post(item)
 

@@ -20,7 +20,7 @@ from pykubelet.base.model.diagnostics import PodDiagnostics
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.node import HandlerFeatures, RuntimeReady
-from pykubelet.base.model.observed import BeingStopped, PodTouched
+from pykubelet.base.model.observed import PodReadWanted, StopInProgress
 from pykubelet.base.model.waits import Owner
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.observe.pleg.decide import RelistPeriods
@@ -167,15 +167,15 @@ async def test_a_stop_that_hangs_for_one_pod_delays_no_other(tmp_path: Path) -> 
         assert fault.met == 1
 
 
-class _Forgetful(Mailbox[PodTouched | BeingStopped]):
+class _Forgetful(Mailbox[PodReadWanted | StopInProgress]):
     """Loses the first touch."""
 
     def __init__(self) -> None:
         super().__init__("pleg")
         self.lost = 0
 
-    def post(self, event: PodTouched | BeingStopped) -> None:
-        if isinstance(event, PodTouched) and not self.lost:
+    def post(self, event: PodReadWanted | StopInProgress) -> None:
+        if isinstance(event, PodReadWanted) and not self.lost:
             self.lost += 1
         else:
             super().post(event)

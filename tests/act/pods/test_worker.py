@@ -34,7 +34,7 @@ from pykubelet.base.kit.mailbox import Post, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
-from pykubelet.base.model.observed import PodTouched
+from pykubelet.base.model.observed import PodReadWanted
 
 pytestmark = pytest.mark.virtual_time
 REMOVED = KillReason.REMOVED
@@ -92,7 +92,7 @@ class Work:
 
 @asynccontextmanager
 async def worker(
-    work: Work, of: Pod | None = None, since: float = 0.0, touched: Sink[PodTouched] | None = None
+    work: Work, of: Pod | None = None, since: float = 0.0, touched: Sink[PodReadWanted] | None = None
 ) -> AsyncIterator[PodWorker]:
     lifecycles: Sink[PodLifecycle | WorkerCrashed] = Sink()
     touched = touched if touched is not None else Sink()
@@ -130,7 +130,7 @@ async def test_a_pod_that_is_killed_in_the_moment_it_is_taken_up_is_stopped() ->
 @pytest.mark.parametrize("is_held", [True, False])
 async def test_a_removed_pod_is_read_when_it_has_stopped_only_if_volumes_wait_for_that(is_held: bool) -> None:
     """Volumes are unmounted once the pod's view shows that nothing runs."""
-    work, touched = Work(is_held=is_held), Sink[PodTouched]()
+    work, touched = Work(is_held=is_held), Sink[PodReadWanted]()
     async with worker(work, touched=touched) as it:
         it.mailbox.post(KillRequested(REMOVED, "removed"))
         await settle()

@@ -17,7 +17,7 @@ from pykubelet.base.model import labels
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
-from pykubelet.base.model.observed import Observed, PodTouched, PodView
+from pykubelet.base.model.observed import Observed, PodReadWanted, PodView
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -68,7 +68,7 @@ class Stand:
     image: str = BUSYBOX
     cgroup: str = ""
     clock: Clock = field(default_factory=clock_of_loop)
-    touched: Sink[PodTouched] = field(default_factory=Sink)
+    touched: Sink[PodReadWanted] = field(default_factory=Sink)
     recorder: Sink[KubeEvent] = field(default_factory=Sink)
     observed: CellWriter[Observed] = field(default_factory=lambda: make_cell("observed", Observed())[1])
     lifecycles: CellWriter[Lifecycles] = field(default_factory=lambda: make_cell("lifecycles", Lifecycles())[1])

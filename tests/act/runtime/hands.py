@@ -28,7 +28,7 @@ from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import StartError
 from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
-from pykubelet.base.model.observed import BeingStopped, ContainerView
+from pykubelet.base.model.observed import ContainerView, StopInProgress
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.host.fs.files import make_dirs, write_in_place
 from pykubelet.testing.cri.in_memory import MemoryRuntime
@@ -113,7 +113,7 @@ async def _hands_on(
     runtime, _ = make_cell("runtime", RuntimeReady(True, "", handlers={"": HandlerFeatures()}))
     content, _ = make_cell("content", Content())
     recorder: Sink[KubeEvent] = Sink()
-    stopped: Sink[BeingStopped] = Sink()
+    stopped: Sink[StopInProgress] = Sink()
     mounts = mounts or make_cell("mounts", Mounts())[0]
     cells = SandboxCells(node, runtime, content, mounts=mounts)
     hooks, flight = HookRunner(client, recorder), SingleFlight("test")

@@ -19,7 +19,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import KillReason, Stage
-from pykubelet.base.model.observed import Observed, ObservedState, PodTouched
+from pykubelet.base.model.observed import Observed, ObservedState, PodReadWanted
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.roster import Roster
 from pykubelet.edges.cri.errors import CriCode
@@ -77,7 +77,7 @@ async def test_a_round_removes_what_is_too_old_with_its_logs(stand: Stand) -> No
     assert await stand.left() == ({dead[2], runs}, {old, newest})
     assert names_in(f"{logs}/main") == ["0.logger", "2.log"]
     assert targets_in(stand.paths.log_links) == {f"{logs}/main/2.log", f"{logs}/side/0.log"}
-    assert stand.touched.events == [PodTouched(ref_of("web"), "garbage collected")]
+    assert stand.touched.events == [PodReadWanted(ref_of("web"), "garbage collected")]
     assert stand.recorder.events == []
 
 

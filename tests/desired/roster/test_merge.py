@@ -15,7 +15,7 @@ from pykubelet.base.model.labels import CONFIG_SEEN
 from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.roster import ManifestProblem, NameHolder, Roster, SourceChanged
 from pykubelet.desired.roster.holders import HolderMemory
-from pykubelet.desired.roster.merge import roster_of, take
+from pykubelet.desired.roster.merge import apply_source, roster_of
 from pykubelet.desired.roster.model import RosterState
 
 
@@ -246,8 +246,8 @@ def test_a_uid_stands_for_one_pod_that_keeps_its_name() -> None:
 def test_problems_of_all_sources_are_there() -> None:
     bad = ManifestProblem("/m/x.yaml", "spec", "no containers")
     worse = ManifestProblem("http://x", "", "not YAML")
-    state, _ = take(RosterState(), SourceChanged("file", (make_pod("a"),), (bad,)), WALL)
-    state, _ = take(state, SourceChanged("http", (), (worse,)), WALL)
+    state, _ = apply_source(RosterState(), SourceChanged("file", (make_pod("a"),), (bad,)), WALL)
+    state, _ = apply_source(state, SourceChanged("http", (), (worse,)), WALL)
     assert roster_of(state, frozenset({"file"}), Desk().roster).problems == (bad, worse)
 
 

@@ -30,8 +30,8 @@ def placed(uid: str, rejection: Rejection | None = None, *, seen_at: float = WAL
     return Placements({PodUID(uid): PodPlacement(seen_at=seen_at, rejection=rejection)})
 
 
-def unplaced(desk: Desk) -> list[str]:
-    return [str(uid) for uid in desk.roster.unplaced]
+def awaiting_placement(desk: Desk) -> list[str]:
+    return [str(uid) for uid in desk.roster.awaiting_placement]
 
 
 def is_held(desk: Desk, uid: str) -> bool:
@@ -41,12 +41,12 @@ def is_held(desk: Desk, uid: str) -> bool:
 def test_an_admitted_pod_is_held_until_it_is_placed() -> None:
     desk = Desk()
     roster = desk.send(make_guaranteed("web"), at=placing())
-    assert roster.unplaced == ("web-1",)
+    assert roster.awaiting_placement == ("web-1",)
     held = roster.pods[PodUID("web-1")].held
     assert held is not None
     assert (held.what, held.owner, held.since) == ("placement", Owner.TOPOLOGY_MANAGER, WALL)
     roster = desk.settle_again(placing(placed("web-1")))
-    assert (roster.unplaced, is_held(desk, "web-1"), desk.reason("web-1")) == ((), False, None)
+    assert (roster.awaiting_placement, is_held(desk, "web-1"), desk.reason("web-1")) == ((), False, None)
 
 
 def test_a_pod_that_cannot_be_placed_is_rejected_with_an_event() -> None:
@@ -74,7 +74,7 @@ def test_without_policies_only_pods_that_request_devices_are_placed() -> None:
     container = replace(gpu.spec.containers[0], resources=replace(_resources(gpu), requests=limits, limits=limits))
     gpu = replace(gpu, spec=replace(gpu.spec, containers=(container,)))
     roster = desk.send(make_pod("web"), gpu, at=offered)
-    assert roster.unplaced == ("gpu-1",)
+    assert roster.awaiting_placement == ("gpu-1",)
     assert not is_held(desk, "web-1")
 
 
@@ -82,13 +82,13 @@ def test_with_a_policy_only_guaranteed_pods_are_placed() -> None:
     """No other pod gets CPUs or memory of its own."""
     desk = Desk()
     roster = desk.send(make_pod("web"), make_pod("burst", cpu="1"), make_guaranteed("own"), at=placing())
-    assert roster.unplaced == ("own-1",)
+    assert roster.awaiting_placement == ("own-1",)
     assert not is_held(desk, "web-1") and not is_held(desk, "burst-1")
 
 
 def test_every_pod_is_placed_while_it_is_not_known_what_containers_run_on() -> None:
     desk = Desk()
-    assert desk.send(make_pod("web"), at=placing(Placements(places_all=True))).unplaced == ("web-1",)
+    assert desk.send(make_pod("web"), at=placing(Placements(places_all=True))).awaiting_placement == ("web-1",)
 
 
 def test_devices_are_counted_by_their_placement_alone() -> None:
@@ -100,7 +100,7 @@ def test_devices_are_counted_by_their_placement_alone() -> None:
     offered = facts(placements=Placements(devices={GPU: DeviceResource()}))
     offered = replace(offered, node=replace(offered.node, allocatable={**offered.node.allocatable, GPU: 0}))
     desk = Desk()
-    assert desk.send(pod, at=offered).unplaced == ("gpu-1",)
+    assert desk.send(pod, at=offered).awaiting_placement == ("gpu-1",)
     # a resource whose plugin is gone for good is counted like any other
     desk = Desk()
     desk.send(pod, at=replace(offered, placements=Placements(removed_devices=frozenset({GPU}))))
@@ -120,7 +120,7 @@ def test_after_a_restart_a_pod_keeps_devices_that_no_plugin_offers_any_more() ->
     held = Placements(held_devices=frozenset({GPU}))
     for view in (running(pod), running(pod, ObservedState.EXITED, exit_code=1)):
         desk = Desk()
-        assert desk.send(pod, at=facts(placements=held, observed=observe(view))).unplaced == ("gpu-1",)
+        assert desk.send(pod, at=facts(placements=held, observed=observe(view))).awaiting_placement == ("gpu-1",)
         found = replace(placed("gpu-1"), held_devices=frozenset({GPU}))
         desk.settle_again(facts(placements=found, observed=observe(view)))
         assert (is_held(desk, "gpu-1"), desk.reason("gpu-1")) == (False, None)
@@ -134,9 +134,9 @@ def test_pods_are_listed_in_the_order_of_their_admission() -> None:
     desk = Desk()
     at = placing(observed=observe(running(running_one)))
     desk.send(make_guaranteed("new"), old, running_one, at=at)
-    assert unplaced(desk) == ["runs-1", "old-1", "new-1"]
+    assert awaiting_placement(desk) == ["runs-1", "old-1", "new-1"]
     desk.send(make_guaranteed("new"), old, running_one, make_guaranteed("a-later-one"), at=at)
-    assert unplaced(desk) == ["runs-1", "old-1", "new-1", "a-later-one-1"]
+    assert awaiting_placement(desk) == ["runs-1", "old-1", "new-1", "a-later-one-1"]
 
 
 def test_a_pod_that_is_being_placed_counts() -> None:
@@ -151,10 +151,10 @@ def test_the_answer_of_the_resource_managers_precedes_the_lack_of_resources() ->
     """As in the reference, whose metrics count the failed allocation of a pod that does not fit anyway."""
     desk = Desk()
     desk.send(make_guaranteed("huge", cpu="600"), at=placing())
-    assert unplaced(desk) == ["huge-1"]
+    assert awaiting_placement(desk) == ["huge-1"]
     roster = desk.send(make_guaranteed("huge", cpu="600"), make_guaranteed("small", cpu="600m"), at=placing())
-    assert roster.unplaced == ("huge-1", "small-1")
-    assert roster.unfit == {"huge-1"}
+    assert roster.awaiting_placement == ("huge-1", "small-1")
+    assert roster.rejected_anyway == {"huge-1"}
     both = {
         PodUID("huge-1"): placed("huge-1", NO_CPUS).pods[PodUID("huge-1")],
         PodUID("small-1"): PodPlacement(seen_at=WALL),
@@ -171,7 +171,7 @@ def test_pods_that_have_ended_are_not_placed() -> None:
     observed = observe(running(over, ObservedState.EXITED))
     desk = Desk(("api",))
     desk.send(over, leaving, failed, source="api", at=placing(observed=observed))
-    assert unplaced(desk) == []
+    assert awaiting_placement(desk) == []
     assert not any(is_held(desk, uid) for uid in ("over-1", "leaving-1", "failed-1"))
 
 
@@ -180,11 +180,11 @@ def test_a_pod_that_leaves_while_it_is_being_placed_is_not_held() -> None:
     leaving, failed = make_guaranteed("leaving"), make_guaranteed("failed")
     desk = Desk(("api",))
     desk.send(leaving, failed, source="api", at=placing())
-    assert unplaced(desk) == ["leaving-1", "failed-1"]
+    assert awaiting_placement(desk) == ["leaving-1", "failed-1"]
     leaving = make_guaranteed("leaving", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
     failed = replace(failed, status=replace(failed.status, phase="Failed"))
     desk.send(leaving, failed, source="api", at=placing())
-    assert unplaced(desk) == []
+    assert awaiting_placement(desk) == []
     assert not any(is_held(desk, uid) or desk.reason(uid) for uid in ("leaving-1", "failed-1"))
 
 
@@ -194,10 +194,10 @@ def test_preemption_comes_before_placement() -> None:
     desk.send(small, source="api", at=facts())
     critical = make_guaranteed("critical", cpu="800m", priority=CRITICAL)
     desk.send(small, critical, source="api", at=placing())
-    assert unplaced(desk) == []
+    assert awaiting_placement(desk) == []
     ended = stage(small, Stage.TERMINATED)
     desk.settle_again(placing(lifecycles=ended))
-    assert unplaced(desk) == ["critical-1"]
+    assert awaiting_placement(desk) == ["critical-1"]
     desk.settle_again(placing(placed("critical-1"), lifecycles=ended))
     assert (is_held(desk, "critical-1"), desk.reason("critical-1")) == (False, None)
 
@@ -208,7 +208,7 @@ def test_a_pod_that_is_being_placed_can_be_preempted() -> None:
     desk.send(small, source="api", at=placing())
     desk.send(small, make_pod("critical", cpu="800m", priority=CRITICAL), source="api", at=placing())
     assert desk.reason("small-1") == "Preempting"
-    assert unplaced(desk) == []
+    assert awaiting_placement(desk) == []
 
 
 def test_a_static_pod_that_came_back_is_placed_anew() -> None:
@@ -225,7 +225,7 @@ def test_a_static_pod_that_came_back_is_placed_anew() -> None:
     desk.settle_again(placing(earlier))
     assert desk.reason("web-1") == NO_CPUS.reason
     desk.send(again, at=placing(earlier))
-    assert unplaced(desk) == ["web-1"]
+    assert awaiting_placement(desk) == ["web-1"]
     desk.settle_again(placing(earlier))
     assert desk.reason("web-1") is None
     desk.settle_again(placing(placed("web-1", seen_at=seen_at + 9)))

@@ -179,7 +179,7 @@ def test_a_pod_is_placed_again_when_another_has_left_its_place() -> None:
         assert desk.reason("web-1") == NO_CPUS.reason
     assert len(desk.events) == 1
     desk.settle_again(placing(placements(WALL), lifecycles=ended(pod)), now=1.0, wall=LATER)
-    assert desk.roster.unplaced == ("web-1",)
+    assert desk.roster.awaiting_placement == ("web-1",)
     desk.settle_again(placing(Placements({PodUID("web-1"): PodPlacement(seen_at=LATER)}), lifecycles=ended(pod)))
     assert is_admitted(desk, "web-1")
 
@@ -190,7 +190,7 @@ def test_placing_again_is_done_with_back_off() -> None:
     desk.send(pod, at=placing())
     now, wall, tries = 0.0, WALL, 0
     while now < 100:
-        tries += bool(desk.roster.unplaced)
+        tries += bool(desk.roster.awaiting_placement)
         seen_at = desk.roster.pods[PodUID("web-1")].seen_at
         changing = replace(placements(seen_at), devices={"example.com/gpu": DeviceResource()})  # a new list each time
         desk.settle_again(placing(changing, lifecycles=ended(pod)), now=now, wall=wall)
@@ -207,4 +207,4 @@ def test_a_pod_is_placed_again_when_there_are_other_devices() -> None:
     assert desk.reason("web-1") == NO_CPUS.reason
     new = replace(placements(WALL), devices={"example.com/gpu": DeviceResource(frozenset({"a"}))})
     desk.settle_again(placing(new, lifecycles=ended(pod)), wall=LATER)
-    assert desk.roster.unplaced == ("web-1",)
+    assert desk.roster.awaiting_placement == ("web-1",)

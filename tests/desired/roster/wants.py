@@ -17,7 +17,7 @@ from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.roster import NameHolder, Roster, SourceChanged, pod_ref
 from pykubelet.desired.roster.decide import settle
-from pykubelet.desired.roster.merge import apply_quarantine, roster_of, take
+from pykubelet.desired.roster.merge import apply_quarantine, apply_source, roster_of
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, RosterState
 from pykubelet.desired.roster.readmission import readmit
 from pykubelet.desired.roster.resize import settle_sizes
@@ -109,7 +109,7 @@ class Desk:
     def take(
         self, event: SourceChanged, at: AdmissionFacts | None = None, now: float = 0.0, wall: float = WALL
     ) -> Roster:
-        self.state, recorder = take(self.state, event, wall)
+        self.state, recorder = apply_source(self.state, event, wall)
         self._note(recorder)
         self.state, recorder = apply_quarantine(self.state)
         self._note(recorder)

@@ -16,7 +16,7 @@ from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.edges.identity.keys import make_self_signed
 from pykubelet.edges.identity.server_tls import ServerTls, TlsFiles, TlsRules
-from pykubelet.net.http.accept import AdmissionLimits, keep_open, source_of
+from pykubelet.net.http.accept import AdmissionLimits, serve_connections, source_of
 from pykubelet.net.http.client_hello import ContextsByGroup
 from pykubelet.net.http.server import Answer, HttpServer, Request, ServedConnection, ServerLimits, text
 from pykubelet.serve.listen import open_port
@@ -48,7 +48,7 @@ async def admission_port(tls: ssl.SSLContext | ContextsByGroup, limits: Admissio
     server = HttpServer(answer, limits=ServerLimits(connections=100))
     with open_port("127.0.0.1", 0) as listening:
         async with Supervisor("test") as supervisor, asyncio.timeout(90):
-            supervisor.start_root("port", keep_open(listening, tls, server, limits))
+            supervisor.start_root("port", serve_connections(listening, tls, server, limits))
             yield listening.getsockname()[1]
 
 

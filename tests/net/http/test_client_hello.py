@@ -12,7 +12,7 @@ import pytest
 import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
-from net.http.test_admission import KNOWN, admission_port, say
+from net.http.test_accept import KNOWN, admission_port, say
 
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.edges.identity.server_tls import ServerTls, TlsFiles, TlsRules

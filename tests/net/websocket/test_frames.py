@@ -23,7 +23,7 @@ def joined(received: list[frames.ReceivedFrames]) -> list[bytes]:
 def test_the_examples_of_the_standard() -> None:
     reader = frames.WebSocketReader()
     hello = reader.feed(bytes.fromhex("818537fa213d7f9f4d5158"))
-    assert joined([hello]) == [b"Hello"] and not hello.pong and not hello.goodbye
+    assert joined([hello]) == [b"Hello"] and not hello.pong and not hello.close_frame
     assert reader.feed(bytes.fromhex("898537fa213d7f9f4d5158")).pong == b"\x8a\x05Hello"
     assert frames.head(frames.BINARY, 256) == bytes.fromhex("827e0100")
     assert frames.head(frames.BINARY, 65536) == bytes.fromhex("827f0000000000010000")
@@ -44,7 +44,7 @@ def test_messages_arrive_whole_however_they_are_cut(output: list[list[bytes]], m
     reader = frames.WebSocketReader()
     received = [reader.feed(piece) for piece in cut(sent, places)]
     assert joined(received) == [b"".join(fragments) for fragments in output]
-    assert not any(each.goodbye for each in received)
+    assert not any(each.close_frame for each in received)
     assert {each.pong for each in received} <= {b"", b"\x8a\x04ping"}
 
 
@@ -81,7 +81,7 @@ def test_of_many_pings_the_last_is_answered() -> None:
 def test_a_flood_of_pings_is_the_end() -> None:
     reader = frames.WebSocketReader()
     received = reader.feed(masked(9, b"") * 10_000)
-    assert messages(received.goodbye) == [(0x88, b"\x03\xf0too many pings")]
+    assert messages(received.close_frame) == [(0x88, b"\x03\xf0too many pings")]
     assert reader.feed(masked(2, b"more")) == frames.ReceivedFrames()
 
 
@@ -100,7 +100,7 @@ def test_a_flood_of_pings_is_the_end() -> None:
 def test_a_goodbye_is_answered_and_nothing_is_heard_after_it(payload: bytes, answer: bytes) -> None:
     reader = frames.WebSocketReader()
     received = reader.feed(masked(8, payload) + masked(2, b"unheard"))
-    assert messages(received.goodbye) == [(0x88, answer)]
+    assert messages(received.close_frame) == [(0x88, answer)]
     assert not received.pieces
 
 
@@ -133,11 +133,11 @@ PROTOCOL_ERROR, TOO_BIG = b"\x03\xea", b"\x03\xf1"
 def test_what_is_not_allowed_ends_the_connection(sent: bytes, why: bytes) -> None:
     received = frames.WebSocketReader().feed(masked(2, b"before") + sent)
     assert joined([received])[0] == b"before"
-    assert messages(received.goodbye) == [(0x88, why)]
+    assert messages(received.close_frame) == [(0x88, why)]
 
 
 @given(st.lists(st.binary(max_size=200), max_size=20))
 def test_garbage_never_breaks_more_than_its_connection(garbage: list[bytes]) -> None:
     reader = frames.WebSocketReader()
-    ends = [bool(reader.feed(piece).goodbye) for piece in garbage]
+    ends = [bool(reader.feed(piece).close_frame) for piece in garbage]
     assert ends.count(True) <= 1

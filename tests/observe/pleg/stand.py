@@ -18,7 +18,7 @@ from pykubelet.base.model import labels
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.node import RuntimeReady
-from pykubelet.base.model.observed import BeingStopped, ContainerEnd, Observed, ObservedState, PodTouched, PodView
+from pykubelet.base.model.observed import ContainerEnd, Observed, ObservedState, PodReadWanted, PodView, StopInProgress
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode, CriError
@@ -45,7 +45,7 @@ class Stand:
     client: CriClient
     clock: Clock
     cell: Cell[Observed]
-    mailbox: Mailbox[PodTouched | BeingStopped]
+    mailbox: Mailbox[PodReadWanted | StopInProgress]
     published: list[Observed] = field(default_factory=list)
     recorder: Sink[KubeEvent] = field(default_factory=Sink)
     runtime: CellWriter[RuntimeReady] = field(default_factory=lambda: make_cell("runtime", RuntimeReady())[1])
@@ -111,7 +111,7 @@ class Stand:
         return self.cell.get().pods.get(ref(pod).uid)
 
     def touch(self, pod: str, *changed: str) -> None:
-        self.mailbox.post(PodTouched(ref(pod), "test", frozenset(ContainerID(name) for name in changed)))
+        self.mailbox.post(PodReadWanted(ref(pod), "test", frozenset(ContainerID(name) for name in changed)))
 
 
 def pods(stand: Stand, *names: str) -> None:

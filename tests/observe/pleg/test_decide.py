@@ -12,7 +12,7 @@ from pykubelet.base.model.observed import (
     ContainerEnd,
     ContainerView,
     ObservedState,
-    PodTouched,
+    PodReadWanted,
     PodView,
     Removed,
     SandboxView,
@@ -190,7 +190,7 @@ def test_the_exit_of_one_container_leaves_the_others() -> None:
 def test_which_answers_of_the_runtime_spare_a_read(
     answer: Started | Stopped | Removed | None, shown: PodView | None, state: ReadState, expected: PodView | None
 ) -> None:
-    touch = PodTouched(REF, "test", answer=answer)
+    touch = PodReadWanted(REF, "test", answer=answer)
     assert view_from_answer(touch, shown, ReadRecord(REF, state)) == expected
 
 

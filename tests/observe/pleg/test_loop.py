@@ -10,13 +10,13 @@ from observe.pleg.stand import EXITED, NO_EVENTS, RUNNING, FedHints, Stand, pods
 
 from pykubelet.base.model.ids import ContainerID, SandboxID
 from pykubelet.base.model.observed import (
-    BeingStopped,
     ContainerEnd,
     ObservedState,
-    PodTouched,
+    PodReadWanted,
     PodView,
     Removed,
     Started,
+    StopInProgress,
     Stopped,
 )
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -194,14 +194,14 @@ async def test_what_is_being_stopped_is_read_once_when_the_runtime_has_answered(
         await stand.listed()
         container = stand.fake.container("app")
         before = len(stand.fake.calls)
-        stand.mailbox.post(BeingStopped(ref("web"), container.id))
+        stand.mailbox.post(StopInProgress(ref("web"), container.id))
         await asyncio.sleep(0)
         hints.say(HintKind.STOPPED, container.id)
         hints.say(HintKind.REAPED, container.id)
         await asyncio.sleep(0.2)
         assert len(stand.fake.calls) == before
         stand.fake.state.end(container, 1)
-        stand.mailbox.post(BeingStopped(ref("web"), container.id, is_over=True))
+        stand.mailbox.post(StopInProgress(ref("web"), container.id, is_over=True))
         await stand.wait_state("web", "app", EXITED)
         await asyncio.sleep(0.2)
         assert len(stand.fake.calls) == before + 1
@@ -213,12 +213,12 @@ async def test_the_exit_is_not_read_when_the_container_is_removed_next(tmp_path:
         await stand.listed()
         container = stand.fake.container("app")
         calls = len(stand.fake.called("ContainerStatus"))
-        stand.mailbox.post(BeingStopped(ref("web"), container.id))
+        stand.mailbox.post(StopInProgress(ref("web"), container.id))
         stand.fake.state.end(container, 0)
-        stand.mailbox.post(BeingStopped(ref("web"), container.id, is_over=True, for_good=True))
+        stand.mailbox.post(StopInProgress(ref("web"), container.id, is_over=True, for_good=True))
         await asyncio.sleep(0.1)
         assert len(stand.fake.called("ContainerStatus")) == calls
-        stand.mailbox.post(PodTouched(ref("web"), "removed", answer=Removed(stand.clock.monotonic())))
+        stand.mailbox.post(PodReadWanted(ref("web"), "removed", answer=Removed(stand.clock.monotonic())))
         await stand.wait(lambda now: now.pods[ref("web").uid].is_gone)
 
 
@@ -228,7 +228,7 @@ async def test_the_end_of_what_is_being_stopped_is_seen_also_when_that_call_hang
     async with run_pleg(tmp_path, hints=hints, periods=periods, before=lambda stand: pods(stand, "web")) as stand:
         await stand.listed()
         container = stand.fake.container("app")
-        stand.mailbox.post(BeingStopped(ref("web"), container.id))
+        stand.mailbox.post(StopInProgress(ref("web"), container.id))
         await asyncio.sleep(0)
         hints.say(HintKind.STOPPED, container.id)
         stand.fake.state.end(container, 1)
@@ -457,12 +457,12 @@ async def test_what_was_started_is_asked_for_by_id(tmp_path: Path) -> None:
         sandbox = stand.make_pod("web", "init")
         first = stand.fake.container("init")
         stand.mailbox.post(
-            PodTouched(ref("web"), "test", answer=Started(SandboxID(sandbox.id), (ContainerID(first.id),)))
+            PodReadWanted(ref("web"), "test", answer=Started(SandboxID(sandbox.id), (ContainerID(first.id),)))
         )
         before = await stand.wait_state("web", "init", ObservedState.RUNNING)
         second = stand.start(sandbox, "app")
         stand.mailbox.post(
-            PodTouched(ref("web"), "test", answer=Started(SandboxID(sandbox.id), (ContainerID(second.id),)))
+            PodReadWanted(ref("web"), "test", answer=Started(SandboxID(sandbox.id), (ContainerID(second.id),)))
         )
         view = await stand.wait_state("web", "app", ObservedState.RUNNING)
         assert len(stand.fake.called("ListContainers")) == len(stand.fake.called("PodSandboxStatus")) == 1
@@ -482,7 +482,7 @@ async def test_what_was_started_and_is_gone_already_is_not_shown(tmp_path: Path)
         stand.fake.state.remove(gone)
         touched_at = stand.clock.monotonic()
         stand.mailbox.post(
-            PodTouched(ref("web"), "test", answer=Started(SandboxID(sandbox.id), (ContainerID(gone.id),)))
+            PodReadWanted(ref("web"), "test", answer=Started(SandboxID(sandbox.id), (ContainerID(gone.id),)))
         )
         observed = await stand.wait(lambda now: now.pods[ref("web").uid].read_at >= touched_at)
         assert [c.name for c in observed.pods[ref("web").uid].containers] == ["app"]
@@ -493,11 +493,11 @@ async def test_a_stopped_pod_is_read_only_when_its_exits_are_not_known(tmp_path:
         await stand.listed()
         app = stand.fake.container("app")
         stand.fake.state.end(app, 0)
-        stand.mailbox.post(PodTouched(ref("web"), "stopped", answer=Stopped(stand.clock.monotonic())))
+        stand.mailbox.post(PodReadWanted(ref("web"), "stopped", answer=Stopped(stand.clock.monotonic())))
         view = await stand.wait_state("web", "app", ObservedState.EXITED)
         assert view.sandboxes[0].ready
         lists = len(stand.fake.called("ListContainers"))
-        stand.mailbox.post(PodTouched(ref("web"), "stopped", answer=Stopped(stand.clock.monotonic())))
+        stand.mailbox.post(PodReadWanted(ref("web"), "stopped", answer=Stopped(stand.clock.monotonic())))
         await stand.wait(lambda now: not now.pods[ref("web").uid].sandboxes[0].ready)
         assert len(stand.fake.called("ListContainers")) == lists
 
@@ -513,7 +513,7 @@ async def test_a_removed_pod_is_gone_without_a_read_and_an_older_read_does_not_b
         await stand.until("reading", lambda: [len(stand.fake.called(method)) for method in lists] == [2, 2])
         assert slow.met
         calls = len(stand.fake.calls)
-        stand.mailbox.post(PodTouched(ref("web"), "removed", answer=Removed(stand.clock.monotonic())))
+        stand.mailbox.post(PodReadWanted(ref("web"), "removed", answer=Removed(stand.clock.monotonic())))
         await stand.wait(lambda now: now.pods[ref("web").uid].is_gone)
         await asyncio.sleep(0.3)
         view = stand.view("web")

@@ -13,7 +13,7 @@ from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
 from pykubelet.edges.probing.outcome import Outcome, ProbeVerdict, errored, failed, passed
 from pykubelet.observe.probes import metrics
-from pykubelet.observe.probes.decide import CALM_GRID_S, EarlierResults
+from pykubelet.observe.probes.decide import IDLE_TICK_S, EarlierResults
 from pykubelet.observe.probes.execute import ProbeRequest
 from pykubelet.observe.probes.limiter import ProbeLimits
 
@@ -103,7 +103,7 @@ async def test_startup_goes_before_liveness_and_readiness() -> None:
         assert node.result(container, STARTUP) is SUCCESS
         assert node.result(container, READINESS) is SUCCESS
         assert prober.times("app") == pytest.approx([30, 30], abs=TICK), "startup, then readiness"
-        await asyncio.sleep(10 + 2 * CALM_GRID_S)
+        await asyncio.sleep(10 + 2 * IDLE_TICK_S)
         assert len(prober.times("app")) == 4  # liveness has joined
 
 
@@ -600,4 +600,4 @@ async def test_a_wall_clock_that_jumps_as_a_container_starts_moves_no_probe(jump
         node.run(uid, "app")
         node.clock.jump_s += jump
         await asyncio.sleep(9.5)
-    assert prober.times("app")[:2] == pytest.approx([27.0, 28.0], abs=CALM_GRID_S + TICK)
+    assert prober.times("app")[:2] == pytest.approx([27.0, 28.0], abs=IDLE_TICK_S + TICK)

@@ -17,7 +17,7 @@ from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits, CgroupVersi
 from pykubelet.edges.host.cgroups.cgroups import Cgroups
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.provide.cgroups.execute import (
-    DEFAULT_PATIENCE,
+    DEFAULT_RETRY_LIMITS,
     PodCgroups,
 )
 from pykubelet.provide.cgroups.model import (
@@ -119,6 +119,6 @@ Make = Callable[..., PodCgroups]
 
 @pytest.fixture
 def make(fake: FakeCgroups, recorder: Sink[KubeEvent]) -> Make:
-    return lambda patience=DEFAULT_PATIENCE, **settings: PodCgroups(
+    return lambda patience=DEFAULT_RETRY_LIMITS, **settings: PodCgroups(
         ResourceSettings(**settings), NODE, cast(Cgroups, fake), SingleFlight("test"), recorder, patience
     )

@@ -28,7 +28,13 @@ from pykubelet.base.model.roster import Rejection, Roster, RosterPod, pod_ref
 from pykubelet.provide.placement.cpu_manager import CpuManager, CpuState, start
 from pykubelet.provide.placement.loop import PlacementInputs, PlacementLoop
 from pykubelet.provide.placement.managers import Managers
-from pykubelet.provide.placement.provider import Allocation, AllocationError, ManagerStartError, Question, Undecided
+from pykubelet.provide.placement.provider import (
+    Allocation,
+    AllocationError,
+    ManagerStartError,
+    NeedsPluginAnswer,
+    PreferredAllocationRequest,
+)
 from pykubelet.provide.placement.store import StateFiles
 from pykubelet.provide.placement.topology_options import Policy, Scope, Topology
 
@@ -64,14 +70,24 @@ class PlacementStand:
         self.loop = PlacementLoop(managers, inputs, (writer, diagnostics), self.files, clock_of_loop(), plugins)
 
     def desire(
-        self, *pods: Pod, unplaced: bool = True, ready: bool = True, seen_at: float = 1.0, unfit: tuple[str, ...] = ()
+        self,
+        *pods: Pod,
+        awaiting_placement: bool = True,
+        ready: bool = True,
+        seen_at: float = 1.0,
+        rejected_anyway: tuple[str, ...] = (),
     ) -> None:
         """These pods are desired now, and none else. Those that are not placed yet wait for it."""
         items = {PodUID(pod.metadata.uid): RosterPod(pod, "api", seen_at) for pod in pods}
         known = self.placements.get().pods
         waiting = (uid for uid in items if uid not in known or known[uid].seen_at != seen_at)
         self.roster.publish(
-            Roster(items, ready, unplaced=tuple(waiting) if unplaced else (), unfit=frozenset(map(PodUID, unfit)))
+            Roster(
+                items,
+                ready,
+                awaiting_placement=tuple(waiting) if awaiting_placement else (),
+                rejected_anyway=frozenset(map(PodUID, rejected_anyway)),
+            )
         )
 
     def end(self, pod: Pod, stage: Stage = Stage.TERMINATED, reason: KillReason | None = None) -> None:
@@ -148,7 +164,7 @@ class FakeDevices(Value):
     """One resource; a container that requests one asks its plugin for a preference and then for `Allocate`."""
 
     free: frozenset[str] = frozenset({"a", "b"})
-    answers: Mapping[Question, frozenset[str]] = field(default_factory=dict)
+    answers: Mapping[PreferredAllocationRequest, frozenset[str]] = field(default_factory=dict)
     taken: Mapping[str, str] = field(default_factory=dict)
     responses: Mapping[str, bytes] = field(default_factory=dict)
     removed: frozenset[str] = frozenset()
@@ -177,13 +193,13 @@ class FakeDevices(Value):
             return Allocation(self)
         if not self.free:
             return Allocation(AllocationError("requested number of devices unavailable"))
-        question = Question(uid, container.name, GPU, self.free, frozenset(), 1)
+        question = PreferredAllocationRequest(uid, container.name, GPU, self.free, frozenset(), 1)
         if question not in self.answers:
-            return Allocation(Undecided("", question=question))
+            return Allocation(NeedsPluginAnswer("", question=question))
         chosen = min(self.answers[question] or self.free)
         return Allocation(replace(self, free=self.free - {chosen}, taken={**self.taken, uid: chosen}))
 
-    def with_answer(self, question: Question, ids: Collection[str]) -> FakeDevices:
+    def with_answer(self, question: PreferredAllocationRequest, ids: Collection[str]) -> FakeDevices:
         return replace(self, answers={**self.answers, question: frozenset(ids)})
 
     def unanswered(self, pod_uid: str) -> tuple[Call, ...]:
@@ -222,7 +238,7 @@ class FakePlugins:
     def refresh(self, devices: FakeDevices) -> FakeDevices:
         return devices
 
-    async def prefer(self, question: Question) -> Collection[str]:
+    async def prefer(self, question: PreferredAllocationRequest) -> Collection[str]:
         self.asked.append(question.pod_uid)
         await self._let_go(question.pod_uid)
         return {max(question.available)}

@@ -15,7 +15,7 @@ from pykubelet.base.kit.cpuset import parse_cpuset
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.hints import ResourceHints, TopologyHint
 from pykubelet.provide.placement.cpu_manager import (
-    INITIAL_FACTS,
+    INITIAL_INCREMENTS,
     CpuGauges,
     CpuManager,
     CpusetUpdate,
@@ -29,19 +29,19 @@ from pykubelet.provide.placement.cpu_manager import (
     start,
     without_quota,
 )
-from pykubelet.provide.placement.provider import AllocationError, Fact, ManagerStartError
+from pykubelet.provide.placement.provider import AllocationError, ManagerStartError, MetricIncrement
 
 SINGLE = Shape()
 DUAL = Shape(sockets=2, cores_per_node=3)  # node 0: 0-2,6-8; node 1: 3-5,9-11
 FOUR_NODES = Shape(sockets=2, nodes_per_socket=2, cores_per_node=2)
 FULL, STRICT, SOCKET = "full-pcpus-only", "strict-cpu-reservation", "align-by-socket"
-REQUEST = Fact("kubelet_cpu_manager_pinning_requests_total")
-ERROR = Fact("kubelet_cpu_manager_pinning_errors_total")
+REQUEST = MetricIncrement("kubelet_cpu_manager_pinning_requests_total")
+ERROR = MetricIncrement("kubelet_cpu_manager_pinning_errors_total")
 
 
-def aligned(boundary: str, what: str = "count") -> Fact:
+def aligned(boundary: str, what: str = "count") -> MetricIncrement:
     labels = (("scope", "container"), ("boundary", boundary))
-    return Fact(f"kubelet_container_aligned_compute_resources_{what}", labels)
+    return MetricIncrement(f"kubelet_container_aligned_compute_resources_{what}", labels)
 
 
 def nodes(*ids: int, preferred: bool = True) -> TopologyHint:
@@ -222,7 +222,7 @@ def test_align_by_socket_takes_from_the_sockets_of_the_nodes(
 def test_a_container_without_exclusive_cpus_changes_nothing() -> None:
     manager, pod = make_manager(SINGLE), make_pod("u", "500m")
     allocation = manager.allocate(pod, pod.spec.containers[0], nodes(0))
-    assert (allocation.after, allocation.facts) == (manager, ())
+    assert (allocation.after, allocation.increments) == (manager, ())
 
 
 def test_too_few_cpus() -> None:
@@ -231,7 +231,7 @@ def test_too_few_cpus() -> None:
     assert isinstance(allocation.after, AllocationError)
     text = "not enough cpus available to satisfy request: requested=1, available=0"
     assert allocation.after.message() == f"Allocate failed due to {text}, which is unexpected"
-    assert allocation.facts == (REQUEST, ERROR)
+    assert allocation.increments == (REQUEST, ERROR)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_full_pcpus_only_rejects_parts_of_cores(count: str, reserved: str, text:
     manager, pod = make_manager(SINGLE, (FULL,), reserved=reserved), make_pod("u", count)
     allocation = manager.allocate(pod, pod.spec.containers[0], nodes(0))
     assert allocation.after == AllocationError(text, "SMTAlignmentError")
-    assert allocation.facts == (REQUEST, ERROR, aligned("physical_cpu", "failure_count"))
+    assert allocation.increments == (REQUEST, ERROR, aligned("physical_cpu", "failure_count"))
 
 
 def test_a_pod_that_is_admitted_again_keeps_its_cpus() -> None:
@@ -270,15 +270,19 @@ def test_full_pcpus_only_checks_an_allocated_container_too() -> None:
 def test_facts_of_an_allocation() -> None:
     pod = make_pod("u", "2")
     plain = make_manager(DUAL).allocate(pod, pod.spec.containers[0], nodes(0))
-    assert plain.facts == (REQUEST, aligned("uncore_cache"))
+    assert plain.increments == (REQUEST, aligned("uncore_cache"))
     full = make_manager(DUAL, (FULL,)).allocate(pod, pod.spec.containers[0], nodes(0))
-    assert full.facts == (REQUEST, aligned("uncore_cache"), aligned("physical_cpu"))
+    assert full.increments == (REQUEST, aligned("uncore_cache"), aligned("physical_cpu"))
     again = full.after
     assert isinstance(again, CpuManager)
-    assert again.allocate(pod, pod.spec.containers[0], nodes(0)).facts == (REQUEST, aligned("physical_cpu"))
+    assert again.allocate(pod, pod.spec.containers[0], nodes(0)).increments == (REQUEST, aligned("physical_cpu"))
     wide = make_pod("v", "10")
-    assert make_manager(DUAL).allocate(wide, wide.spec.containers[0], nodes(0, 1)).facts == (REQUEST,)
-    assert (aligned("physical_cpu", "failure_count"), aligned("physical_cpu"), aligned("uncore_cache")) == INITIAL_FACTS
+    assert make_manager(DUAL).allocate(wide, wide.spec.containers[0], nodes(0, 1)).increments == (REQUEST,)
+    assert (
+        aligned("physical_cpu", "failure_count"),
+        aligned("physical_cpu"),
+        aligned("uncore_cache"),
+    ) == INITIAL_INCREMENTS
 
 
 def test_init_containers_hand_their_cpus_on() -> None:

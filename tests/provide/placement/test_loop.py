@@ -71,7 +71,7 @@ async def test_a_pod_that_is_rejected_in_any_case_takes_nothing_from_others(tmp_
     """The reason of the placement comes before the other one, as in the reference."""
     async with placing(cpu_managers(FOUR), tmp_path) as stand:
         large, huge, b = make_pod("large", "3"), make_pod("huge", "4"), make_pod("b", "3")
-        stand.desire(large, huge, b, unfit=("large", "huge"))
+        stand.desire(large, huge, b, rejected_anyway=("large", "huge"))
         assert (await stand.placed(large)).rejection is None
         assert (await stand.rejected(huge)).reason == "UnexpectedAdmissionError"
         assert await stand.cpus(b) == {"c0": "1-3"}
@@ -94,7 +94,7 @@ async def test_cpus_of_a_pod_that_has_ended_return_to_the_shared_pool(tmp_path: 
         stand.desire(a)
         await stand.shared("0,3")
         stand.end(a, Stage.TERMINATING)
-        stand.desire(unplaced=False)
+        stand.desire(awaiting_placement=False)
         b = make_pod("b", "2")
         stand.desire(b)
         assert (await stand.rejected(b)).reason == "UnexpectedAdmissionError", "a still runs"
@@ -445,7 +445,7 @@ async def test_a_pod_that_is_deleted_while_its_plugin_is_asked_gives_back_what_i
         pod = gpu_pod("a")
         stand.desire(pod)
         await stand.shared("0,2-3")
-        stand.desire(pod, unplaced=False)
+        stand.desire(pod, awaiting_placement=False)
         await stand.shared("0-3")
         assert not stand.placements.get().waits
 
@@ -458,7 +458,7 @@ async def test_a_pod_that_runs_and_is_deleted_while_its_plugin_is_asked_keeps_wh
         stand.observed.publish(Observed({PodUID("a"): view(pod, {"c0": "1"})}, 1.0))
         stand.desire(pod)
         await stand.shared("0,2-3")
-        stand.desire(pod, unplaced=False)
+        stand.desire(pod, awaiting_placement=False)
         await asyncio.wait_for(stand.placements.wait_for(lambda p: not p.waits), LIMIT_S)
         await stand.shared("0,2-3")
         stand.end(pod)

@@ -21,15 +21,15 @@ from pykubelet.config.kubelet import MemoryReservation
 from pykubelet.provide.placement.memory_hints import memory_hints
 from pykubelet.provide.placement.memory_manager import MemoryManager, MemoryPolicy, start_memory_manager
 from pykubelet.provide.placement.memory_state import MemoryState, MemoryTable, NodeMemory, encode
-from pykubelet.provide.placement.provider import Allocation, AllocationError, Fact, ManagerStartError
+from pykubelet.provide.placement.provider import Allocation, AllocationError, ManagerStartError, MetricIncrement
 from pykubelet.provide.placement.topology_options import Policy, Scope, Topology
 from pykubelet.provide.placement.topology_scopes import Admitted, PlacementRejection, admit
 
 MI, GI = 1 << 20, 1 << 30
 PATH = "/var/lib/kubelet/memory_manager_state"
 REQUEST, ERROR = (
-    Fact("kubelet_memory_manager_pinning_requests_total"),
-    Fact("kubelet_memory_manager_pinning_errors_total"),
+    MetricIncrement("kubelet_memory_manager_pinning_requests_total"),
+    MetricIncrement("kubelet_memory_manager_pinning_errors_total"),
 )
 NO_HINT = TopologyHint(None, False)
 
@@ -345,11 +345,11 @@ def test_what_is_counted() -> None:
     small, large = (make_pod([container("app", memory=size)]) for size in ("1Gi", "64Gi"))
     best_effort = msgspec.convert({"metadata": {"uid": "b"}, "spec": {"containers": [{"name": "app"}]}}, Pod)
     app = small.spec.containers[0]
-    assert manager.allocate(best_effort, best_effort.spec.containers[0], NO_HINT).facts == ()
+    assert manager.allocate(best_effort, best_effort.spec.containers[0], NO_HINT).increments == ()
     first = manager.allocate(small, app, NO_HINT)
-    assert first.facts == (REQUEST,)
+    assert first.increments == (REQUEST,)
     assert isinstance(first.after, MemoryManager)
-    assert first.after.allocate(small, app, NO_HINT).facts == (REQUEST,)
+    assert first.after.allocate(small, app, NO_HINT).increments == (REQUEST,)
     text = "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
     failed = manager.allocate(large, large.spec.containers[0], NO_HINT)
     assert failed == Allocation(AllocationError(text), (REQUEST, ERROR))

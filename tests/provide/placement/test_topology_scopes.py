@@ -10,9 +10,16 @@ import pytest
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.hints import ResourceHints, TopologyHint
-from pykubelet.provide.placement.provider import Allocation, AllocationError, Fact, Provider, Question, Undecided
+from pykubelet.provide.placement.provider import (
+    Allocation,
+    AllocationError,
+    MetricIncrement,
+    NeedsPluginAnswer,
+    PreferredAllocationRequest,
+    Provider,
+)
 from pykubelet.provide.placement.topology_options import Policy, Scope, Topology
-from pykubelet.provide.placement.topology_scopes import Admitted, PlacementRejection, initial_facts
+from pykubelet.provide.placement.topology_scopes import Admitted, PlacementRejection, initial_increments
 from pykubelet.provide.placement.topology_scopes import admit as admit_or_ask
 
 POD = msgspec.convert(
@@ -26,8 +33,8 @@ POD = msgspec.convert(
     Pod,
 )
 ORDER = ["setup", "sidecar", "app", "log"]
-REQUEST = Fact("kubelet_topology_manager_admission_requests_total")
-ERROR = Fact("kubelet_topology_manager_admission_errors_total")
+REQUEST = MetricIncrement("kubelet_topology_manager_admission_requests_total")
+ERROR = MetricIncrement("kubelet_topology_manager_admission_errors_total")
 NODE0, BOTH = TopologyHint(frozenset({0}), True), TopologyHint(frozenset({0, 1}), True)
 
 
@@ -49,10 +56,10 @@ class Recorder(Value):
         return self.by_pod
 
     def allocate(self, pod: Pod, container: Container, hint: TopologyHint) -> Allocation[Recorder]:
-        facts = (Fact(f"{self.name}_requests", (("container", container.name),)),)
+        increments = (MetricIncrement(f"{self.name}_requests", (("container", container.name),)),)
         if container.name in self.failures:
-            return Allocation(self.failures[container.name], facts)
-        return Allocation(replace(self, calls=(*self.calls, (container.name, hint))), facts)
+            return Allocation(self.failures[container.name], increments)
+        return Allocation(replace(self, calls=(*self.calls, (container.name, hint))), increments)
 
 
 def topology(policy: Policy, scope: Scope = Scope.CONTAINER) -> Topology:
@@ -61,7 +68,7 @@ def topology(policy: Policy, scope: Scope = Scope.CONTAINER) -> Topology:
 
 def admit(topology: Topology, providers: Sequence[Provider], pod: Pod) -> Admitted | PlacementRejection:
     result = admit_or_ask(topology, providers, pod)
-    assert not isinstance(result, Question)
+    assert not isinstance(result, PreferredAllocationRequest)
     return result
 
 
@@ -70,20 +77,22 @@ def calls(result: Admitted | PlacementRejection) -> list[tuple[tuple[str, Topolo
     return [provider.calls for provider in result.providers if isinstance(provider, Recorder)]
 
 
-def asked(*names: str, containers: list[str] = ORDER) -> list[Fact]:
-    return [Fact(f"{name}_requests", (("container", container),)) for container in containers for name in names]
+def asked(*names: str, containers: list[str] = ORDER) -> list[MetricIncrement]:
+    return [
+        MetricIncrement(f"{name}_requests", (("container", container),)) for container in containers for name in names
+    ]
 
 
-def aligned(which: str, scope: str) -> Fact:
+def aligned(which: str, scope: str) -> MetricIncrement:
     metric = f"kubelet_container_aligned_compute_resources_{which}"
-    return Fact(metric, (("scope", scope), ("boundary", "numa_node")))
+    return MetricIncrement(metric, (("scope", scope), ("boundary", "numa_node")))
 
 
 def test_none_allocates_init_containers_first_and_gives_no_hint() -> None:
     result = admit(topology(Policy.NONE), [Recorder("device"), Recorder("cpu")], POD)
     expected = tuple((name, TopologyHint(None, False)) for name in ORDER)
     assert calls(result) == [expected, expected]
-    assert result.facts == (REQUEST, *asked("device", "cpu"))
+    assert result.increments == (REQUEST, *asked("device", "cpu"))
 
 
 def test_container_scope_merges_for_each_container() -> None:
@@ -101,13 +110,13 @@ def test_pod_scope_gives_every_container_the_same_hint() -> None:
     ]
     result = admit(topology(Policy.SINGLE_NUMA_NODE, Scope.POD), providers, POD)
     assert calls(result) == [tuple((name, NODE0) for name in ORDER)] * 2
-    assert result.facts == (REQUEST, *asked("cpu", "memory"), aligned("count", "pod"))
+    assert result.increments == (REQUEST, *asked("cpu", "memory"), aligned("count", "pod"))
 
 
 def test_single_numa_node_counts_aligned_containers() -> None:
     result = admit(topology(Policy.SINGLE_NUMA_NODE), [Recorder("cpu")], POD)
     count = aligned("count", "container")
-    assert [fact for fact in result.facts if fact == count] == [count] * 4
+    assert [increment for increment in result.increments if increment == count] == [count] * 4
 
 
 @pytest.mark.parametrize("policy", [Policy.RESTRICTED, Policy.SINGLE_NUMA_NODE])
@@ -116,13 +125,13 @@ def test_hints_that_are_not_preferred_reject_the_pod(policy: Policy, scope: Scop
     bad: ResourceHints = {"cpu": []}
     cpu = Recorder("cpu", {"sidecar": bad}, bad)
     result = admit(topology(policy, scope), [cpu], POD)
-    facts = [REQUEST]
+    increments = [REQUEST]
     if scope is Scope.CONTAINER:
-        facts += asked("cpu", containers=["setup"])
-        facts += [aligned("count", "container")] if policy is Policy.SINGLE_NUMA_NODE else []
-    facts += [aligned("failure_count", scope)] if policy is Policy.SINGLE_NUMA_NODE else []
+        increments += asked("cpu", containers=["setup"])
+        increments += [aligned("count", "container")] if policy is Policy.SINGLE_NUMA_NODE else []
+    increments += [aligned("failure_count", scope)] if policy is Policy.SINGLE_NUMA_NODE else []
     text = "Resources cannot be allocated with Topology locality"
-    assert result == PlacementRejection("TopologyAffinityError", text, (*facts, ERROR))
+    assert result == PlacementRejection("TopologyAffinityError", text, (*increments, ERROR))
     assert isinstance(admit(topology(Policy.BEST_EFFORT, scope), [cpu], POD), Admitted)
 
 
@@ -134,33 +143,35 @@ def test_hints_that_are_not_preferred_reject_the_pod(policy: Policy, scope: Scop
         (topology(Policy.RESTRICTED, Scope.POD), (ERROR,)),
     ],
 )
-def test_an_allocation_that_fails_rejects_the_pod(topology: Topology, counted: tuple[Fact, ...]) -> None:
+def test_an_allocation_that_fails_rejects_the_pod(topology: Topology, counted: tuple[MetricIncrement, ...]) -> None:
     device, memory = Recorder("device"), Recorder("memory")
     plain = Recorder("cpu", failures={"app": AllocationError("not enough cpus")})
     own = Recorder("cpu", failures={"app": AllocationError("SMT Alignment Error: 3", "SMTAlignmentError")})
-    facts = (
+    increments = (
         REQUEST,
         *asked("device", "cpu", "memory", containers=["setup", "sidecar"]),
         *asked("device", "cpu", containers=["app"]),
         *counted,
     )
     text = "Allocate failed due to not enough cpus, which is unexpected"
-    assert admit(topology, [device, plain, memory], POD) == PlacementRejection("UnexpectedAdmissionError", text, facts)
+    assert admit(topology, [device, plain, memory], POD) == PlacementRejection(
+        "UnexpectedAdmissionError", text, increments
+    )
     assert admit(topology, [device, own, memory], POD) == PlacementRejection(
-        "SMTAlignmentError", "SMT Alignment Error: 3", facts
+        "SMTAlignmentError", "SMT Alignment Error: 3", increments
     )
 
 
 def test_counters_that_exist_from_the_start() -> None:
-    assert initial_facts(topology(Policy.NONE)) == ()
-    assert set(initial_facts(topology(Policy.BEST_EFFORT))) == {
+    assert initial_increments(topology(Policy.NONE)) == ()
+    assert set(initial_increments(topology(Policy.BEST_EFFORT))) == {
         aligned(which, scope) for which in ("count", "failure_count") for scope in ("container", "pod")
     }
 
 
 @pytest.mark.parametrize("scope", list(Scope))
 def test_a_question_to_a_device_plugin_is_returned_instead_of_a_decision(scope: Scope) -> None:
-    question = Question("u", "app", "example.com/r", frozenset({"a", "b"}), frozenset(), 1)
-    device = Recorder("device", failures={"app": Undecided("unanswered", question=question)})
+    question = PreferredAllocationRequest("u", "app", "example.com/r", frozenset({"a", "b"}), frozenset(), 1)
+    device = Recorder("device", failures={"app": NeedsPluginAnswer("unanswered", question=question)})
     for policy in (Policy.NONE, Policy.RESTRICTED):
         assert admit_or_ask(topology(policy, scope), [device, Recorder("cpu")], POD) == question

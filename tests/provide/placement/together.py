@@ -27,7 +27,7 @@ from pykubelet.provide.placement.devices import device_checkpoint
 from pykubelet.provide.placement.devices.device_manager import DeviceManager
 from pykubelet.provide.placement.managers import Managers
 from pykubelet.provide.placement.memory_manager import MemoryManager, MemoryPolicy, start_memory_manager
-from pykubelet.provide.placement.provider import Question
+from pykubelet.provide.placement.provider import PreferredAllocationRequest
 from pykubelet.provide.placement.recording import add_admission, add_release, make_log
 from pykubelet.provide.placement.topology_options import Topology, read_topology
 from pykubelet.provide.placement.topology_scopes import Admitted, PlacementRejection, admit
@@ -110,7 +110,7 @@ class FilledNode:
             before = self.managers
             result = admit(before.topology, before.providers, pod)
             add_admission(self.log, 1.0, before, pod, result)
-            if not isinstance(result, Question):
+            if not isinstance(result, PreferredAllocationRequest):
                 break
             self._with_devices(self.devices.with_answer(result, sorted(result.available)[-result.size :]))
         if isinstance(result, PlacementRejection):

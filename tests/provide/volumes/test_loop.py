@@ -43,7 +43,7 @@ from pykubelet.edges.host.fs import mounts as mount_table
 from pykubelet.edges.host.fs.project_files import read_projects
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.observe.stats.sizes import read_volume_sizes
-from pykubelet.provide.volumes.execute import VolumeEdges
+from pykubelet.provide.volumes.execute import VolumeAdapters
 from pykubelet.provide.volumes.expand import ClaimRequests, Expander
 from pykubelet.provide.volumes.loop import VolumeInputs, Volumes
 from pykubelet.provide.volumes.subpath import Subpaths
@@ -108,7 +108,7 @@ class Agent:
             api_node_cell,
         )
         clock = clock_of_loop()
-        edges = VolumeEdges(quotas, flight, Expander(claims, "n1", clock, self.recorded))
+        edges = VolumeAdapters(quotas, flight, Expander(claims, "n1", clock, self.recorded))
         self.loop = Volumes(self.paths, inputs, writer, edges, clock, self.recorded)
 
     async def wait(self, condition: Callable[[Mounts], bool], limit_s: float = LIMIT_S) -> Mounts:

@@ -41,8 +41,8 @@ def output(step: Step) -> bytes:
     return b"".join(step.onward)
 
 
-def farewell(command: RemoteCommand, trouble: str = "") -> dict[str, object]:
-    result, end = messages(command.farewell(trouble))
+def close_message(command: RemoteCommand, error: str = "") -> dict[str, object]:
+    result, end = messages(command.close_message(error))
     assert end == CLOSED
     assert result[0] == 0x82 and result[1][:1] == b"\x03"
     return dict(json.loads(result[1][1:]))
@@ -116,21 +116,21 @@ def test_output_errors_and_the_exit_code() -> None:
     assert (output(step), step.ended) == (b"", False)
     step = command.from_runtime(data(STDOUT, b"late", last=True) + data(STDERR, b"", last=True))
     assert messages(output(step)) == [(0x82, b"\1late")] and step.ended
-    assert farewell(command) == json.loads(EXITED)
+    assert close_message(command) == json.loads(EXITED)
 
 
 def test_no_words_at_the_end_are_a_success() -> None:
     command = running()
     ends = b"".join(data(stream, b"", last=True) for stream in (RESULT, STDOUT, STDERR))
     assert command.from_runtime(ends).ended
-    assert farewell(command) == {"metadata": {}, "status": "Success"}
+    assert close_message(command) == {"metadata": {}, "status": "Success"}
 
 
 def test_a_result_counts_though_the_rest_is_cut_off() -> None:
     command = running()
     command.from_runtime(data(RESULT, EXITED))
     assert command.from_runtime(reset(RESULT) + reset(STDOUT) + reset(STDERR) + reset(STDIN)).ended
-    assert farewell(command, "the runtime has ended the connection") == json.loads(EXITED)
+    assert close_message(command, "the runtime has ended the connection") == json.loads(EXITED)
 
 
 def test_input_that_the_runtime_does_not_want_is_dropped() -> None:
@@ -152,7 +152,7 @@ def test_a_runtime_that_fails_is_a_failure(from_runtime: bytes, why: str) -> Non
     command = running()
     ended = command.from_runtime(from_runtime).ended
     assert ended == bool(from_runtime)
-    status = farewell(command, "" if ended else "the runtime has ended the connection")
+    status = close_message(command, "" if ended else "the runtime has ended the connection")
     assert (status["status"], status["reason"], status["code"]) == ("Failure", "InternalError", 500)
     assert status["message"] == f"Internal error occurred: {why}"
 
@@ -161,7 +161,7 @@ def test_a_stream_that_the_runtime_refuses_is_a_failure() -> None:
     command = RemoteCommand(stdin=True, stdout=True, stderr=False, tty=False)
     command.start()
     assert command.from_runtime(reply(RESULT) + reset(STDIN)).ended
-    assert farewell(command)["message"] == "Internal error occurred: the runtime refuses the stream stdin"
+    assert close_message(command)["message"] == "Internal error occurred: the runtime refuses the stream stdin"
 
 
 def test_pings_of_both_sides_are_answered() -> None:
@@ -174,4 +174,4 @@ def test_pings_of_both_sides_are_answered() -> None:
 def test_a_client_that_closes_gets_a_close_frame_and_nothing_else() -> None:
     command = running()
     assert command.from_client(masked(8, b"\x03\xe8")).ended
-    assert messages(command.farewell("")) == [CLOSED]
+    assert messages(command.close_message("")) == [CLOSED]

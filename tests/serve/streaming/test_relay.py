@@ -15,7 +15,7 @@ from pykubelet.net.http.server import Request, Response, ServedConnection
 from pykubelet.serve.streaming import relay as carrying
 from pykubelet.serve.streaming.command import PROTOCOL, RemoteCommand
 from pykubelet.serve.streaming.relay import ANSWERS, OPEN_DEADLINE_S, PIECE, carry, serve_websocket
-from pykubelet.serve.streaming.websocket import agreement, offered
+from pykubelet.serve.streaming.websocket import offered, upgrade_response
 
 RESULT, STDIN, STDOUT = 1, 3, 5
 IDLE_S = 600.0
@@ -282,7 +282,7 @@ def asked(**more: str) -> Request:
 def test_the_handshake_of_the_standard() -> None:
     assert offered(asked()) == [PROTOCOL, "v4.channel.k8s.io"]
     assert offered(asked(upgrade="SPDY/3.1")) == []
-    head = agreement(asked(), PROTOCOL)
+    head = upgrade_response(asked(), PROTOCOL)
     assert isinstance(head, bytes)
     assert head.startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
     assert b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n" in head
@@ -291,7 +291,7 @@ def test_the_handshake_of_the_standard() -> None:
 
 @pytest.mark.parametrize("wrong", [{"sec_websocket_version": "8"}, {"sec_websocket_key": ""}])
 def test_a_handshake_that_is_none(wrong: dict[str, str]) -> None:
-    answer = agreement(asked(**wrong), PROTOCOL)
+    answer = upgrade_response(asked(**wrong), PROTOCOL)
     assert isinstance(answer, Response) and answer.status == 400
 
 

@@ -33,7 +33,7 @@ def test_bytes_go_both_ways() -> None:
     assert b"".join(step.onward) == b"abcdef"
     assert messages(step.back) == [(0x8A, b"?")]
     assert messages(b"".join(tunnel.from_runtime(b"xyz").onward)) == [(0x82, b"xyz")]
-    assert messages(tunnel.farewell("")) == [(0x88, b"\x03\xe8")]
-    assert messages(tunnel.farewell("why")) == [(0x88, b"\x03\xe9why")]
+    assert messages(tunnel.close_message("")) == [(0x88, b"\x03\xe8")]
+    assert messages(tunnel.close_message("why")) == [(0x88, b"\x03\xe9why")]
     assert tunnel.from_client(masked(8, b"\x0f\xa0")).ended
-    assert messages(tunnel.farewell("")) == [(0x88, b"\x0f\xa0")]
+    assert messages(tunnel.close_message("")) == [(0x88, b"\x0f\xa0")]

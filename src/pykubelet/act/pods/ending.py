@@ -13,7 +13,7 @@ from pykubelet.act.pods.model import CleanEnded, CleanUp, StopPod
 from pykubelet.act.pods.need import PodNeed
 from pykubelet.act.pods.tools import PodTools, pod_ip, runtime_wait
 from pykubelet.act.pods.waitbook import ENDING, WaitBook
-from pykubelet.act.runtime.lifecycle.stop import PodRemains
+from pykubelet.act.runtime.lifecycle.stop import PodLeftovers
 from pykubelet.base.api.core import PodStatus
 from pykubelet.base.kit.flight import Done
 from pykubelet.base.kit.log import Log
@@ -42,7 +42,7 @@ class PodEnding:
         self._tools = tools
         self._ref = ref
         self._needs = needs
-        self._remains: PodRemains | None = None
+        self._remains: PodLeftovers | None = None
         self._acted_at = 0.0
         #: All containers have ended, and none will be started any more.
         self.is_stopped = False

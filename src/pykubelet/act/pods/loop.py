@@ -47,7 +47,7 @@ from pykubelet.base.model.evictions import Evictions
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import warning
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle
-from pykubelet.base.model.observed import Observed, PodTouched
+from pykubelet.base.model.observed import Observed, PodReadWanted
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.reasons import EVENT_FAILED_SYNC
 from pykubelet.base.model.roster import Roster, is_static
@@ -85,7 +85,7 @@ class PodsLoop:
         outputs: PodOutputs,
         tools: PodTools,
         rules: Rules,
-        touched: Post[PodTouched],
+        touched: Post[PodReadWanted],
     ) -> None:
         self._inputs = inputs
         self._lifecycles = outputs.lifecycles
@@ -228,7 +228,7 @@ class PodsLoop:
                 self._send(uid, action.event)
             case RequestRead():
                 self._touched.post(
-                    PodTouched(action.ref, "its worker waits for a view that the last relist did not bring")
+                    PodReadWanted(action.ref, "its worker waits for a view that the last relist did not bring")
                 )
             case ForgetPod():
                 del self._records[action.uid]
@@ -269,7 +269,7 @@ class PodsLoop:
             gone_at is None
         ):  # only a read that begins from now on shows what is left: a relist in which nothing changes reads nothing
             record.removed_at = self._tools.clock.monotonic()
-            self._touched.post(PodTouched(worker.ref, "its worker has ended"))
+            self._touched.post(PodReadWanted(worker.ref, "its worker has ended"))
 
     def _pause_crashed(self, record: WorkerRecord[PodWorker], worker: PodWorker, crash: WorkerCrashed) -> None:
         """Report a bug with the pod's history; after a pause a new worker starts from what is observed."""

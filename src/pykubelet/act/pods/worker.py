@@ -46,7 +46,7 @@ from pykubelet.base.model.fieldpath import container_field_path
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage, StartError, StatusOverride
-from pykubelet.base.model.observed import PodTouched, Removed, Stopped
+from pykubelet.base.model.observed import PodReadWanted, Removed, Stopped
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.reasons import (
     DEADLINE_EXCEEDED,
@@ -83,7 +83,7 @@ class PodWorker:
         rules: Callable[[], Rules],
         execution: PodExecution,
         lifecycles: Post[PodLifecycle | WorkerCrashed],
-        touched: Post[PodTouched],
+        touched: Post[PodReadWanted],
         supervisor: Supervisor,
     ) -> None:
         self.state = state
@@ -210,7 +210,7 @@ class PodWorker:
     def _sync_ended(self, ended: SyncEnded) -> None:
         self.mailbox.post(replace(ended, unhooked=self._execution.post_starting))
         changed = frozenset(ended.resized.containers) if ended.resized is not None else frozenset()
-        self._touched.post(PodTouched(self.ref, ended.cause, changed, ended.made))
+        self._touched.post(PodReadWanted(self.ref, ended.cause, changed, ended.made))
 
     @property
     def _is_removed_at_once(self) -> bool:
@@ -228,7 +228,7 @@ class PodWorker:
         if error or not self._is_removed_at_once or self._execution.is_held:
             is_sure = not (error or self._abandoned)
             answer = Stopped(self._clock.monotonic()) if is_sure else None
-            self._touched.post(PodTouched(self.ref, "stopped", answer=answer))
+            self._touched.post(PodReadWanted(self.ref, "stopped", answer=answer))
         if not error and not self._is_removed_at_once:
             await self._execution.wait_ends_reported(self._waits)
         if not error and not (self.state.kill is not None and self.state.kill.reason is KillReason.ORPHANED):
@@ -248,7 +248,7 @@ class PodWorker:
         self.mailbox.post(ended)
         if command.remove:
             answer = Removed(ended.gone_at) if ended.gone_at is not None else None
-            self._touched.post(PodTouched(self.ref, "removed", answer=answer))
+            self._touched.post(PodReadWanted(self.ref, "removed", answer=answer))
 
     def _report_bug(self, what: str, error: Exception) -> StartError:
         lines = [f"{line.at:.3f} {line.what} ({line.cause})" for line in self._history]

@@ -51,7 +51,7 @@ class MountedVolume(Value):
     host_type: str = ""
 
 
-class DeviceStanding(Value):
+class DeviceStatus(Value):
     """Where the device of a volume stands, which all its pods share. `name`: its unique name. `directory`: where it is mounted.
 
     `state`: in words. `since`: wall seconds. `is_attachable`: the Node's `volumesAttached` must list it. `is_leaving`: it is
@@ -69,7 +69,7 @@ class DeviceStanding(Value):
     is_busy: bool = False
 
 
-class VolumeStanding(Value):
+class VolumeStatus(Value):
     """Where one volume of a pod stands, for explanations.
 
     `name`: that in the pod; `spec_name`: that of its directory. `kind`: as in `MountedVolume`; "" if it is only known from the
@@ -88,7 +88,7 @@ class VolumeStanding(Value):
     driver: str = ""
     error: str = ""
     is_leaving: bool = False
-    device: DeviceStanding | None = None
+    device: DeviceStatus | None = None
     claim: str = ""
     is_busy: bool = False
     next_step: str = ""
@@ -106,7 +106,7 @@ class PodMounts(Value):
     ready: bool = False
     waits: tuple[Wait, ...] = ()
     mounting: bool = False
-    standings: tuple[VolumeStanding, ...] = ()
+    standings: tuple[VolumeStatus, ...] = ()
 
     @property
     def groups(self) -> tuple[int, ...]:

@@ -269,7 +269,7 @@ class Removed(Value):
     at: float
 
 
-class PodTouched(Value):
+class PodReadWanted(Value):
     """Posted to observe/pleg by the component that has just changed a pod: read it now, before the next relist.
 
     `changed`: containers whose status changed in another way than by a start or exit. `answer`: the runtime's answer to the
@@ -282,7 +282,7 @@ class PodTouched(Value):
     answer: Started | Stopped | Removed | None = None
 
 
-class BeingStopped(Value):
+class StopInProgress(Value):
     """Posted to observe/pleg before and after (`is_over`) a call that stops a container or a sandbox.
 
     Between the two, hints that the id has ended are ignored: the call returns once the runtime's status shows the exit.

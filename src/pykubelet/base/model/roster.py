@@ -81,9 +81,9 @@ class Roster(Value):
 
     `mirrors`: the API server's mirror pods by the full name (`name_namespace`) of their static pod, even if that static pod
     is gone. They are shown, never run. None: the API server has not listed its pods yet.
-    `unplaced`: pods that are admitted but for their placement, which provide/placement decides, in the order of admission.
-    `unfit`: those of them that are rejected in any case, so that nothing may be kept for them: only a reason of the placement comes
-    before theirs.
+    `awaiting_placement`: pods that are admitted but for their placement, which provide/placement decides, in the order of admission.
+    `rejected_anyway`: those of them that admission rejects, whatever placement answers; nothing is kept for them. A reason of the
+    placement comes before theirs.
     `missing`: the sources whose set of pods is not known yet. `silent`: those of them that have not reported a reason in
     `problems` either; None before the first publication.
     `objects`: those of all manifests, sorted by key and origin. Several may have the same key.
@@ -97,8 +97,8 @@ class Roster(Value):
     mirrors: Mapping[str, Pod] | None = None
     missing: tuple[str, ...] = ()
     silent: tuple[str, ...] | None = None
-    unplaced: tuple[PodUID, ...] = ()
-    unfit: frozenset[PodUID] = frozenset()
+    awaiting_placement: tuple[PodUID, ...] = ()
+    rejected_anyway: frozenset[PodUID] = frozenset()
     objects: tuple[ManifestObject, ...] = ()
     remarks: tuple[Remark, ...] = ()
     holders: Mapping[str, NameHolder] = field(default_factory=dict)

@@ -83,7 +83,7 @@ UNLISTED = Wait(
 UNPLACED = Wait("placement", Owner.TOPOLOGY_MANAGER, 0.0, detail="CPUs, memory and devices", next_step=ADMIT)
 
 
-class Trace(IntEnum):
+class Presence(IntEnum):
     """What the runtime has of a pod, in the order of admission: alive, ended for good, dead (may start again), nothing."""
 
     ALIVE = 0
@@ -96,31 +96,31 @@ class _Admit(Value):
     pass
 
 
-class _Place(Value):
+class _NeedPlacement(Value):
     """Have the pod placed, then admit it; or reject it with `refusal` if its placement succeeds."""
 
     refusal: Rejection | None = None
 
 
-class _Refuse(Value):
+class _Reject(Value):
     """Reject the pod. `firm`: even if the pod already runs."""
 
     rejection: Rejection
     firm: bool = False
 
 
-class _Lacks(Value):
+class _Lack(Value):
     shortages: tuple[Shortage, ...]
 
 
-class _Hold(Value):
-    """Hold the pod. `asks`: request that the Node is read again."""
+class _Postpone(Value):
+    """Decide later. `asks`: request that the Node is read again."""
 
     wait: Wait
     asks: bool = False
 
 
-_Judgement = _Admit | _Place | _Refuse | _Lacks | _Hold
+_Decision = _Admit | _NeedPlacement | _Reject | _Lack | _Postpone
 Entries = dict[PodUID, Entry]
 
 
@@ -131,34 +131,34 @@ def settle(
     unsure = [entry for entry in state.entries.values() if entry.verdict in _UNSURE]
     if not unsure:
         return state, ()
-    entries, recorder = _end_preemptions(state.entries, facts, now, wall)
-    recorder.extend(_end_placements(entries, facts.placements, wall))
+    entries, events = _end_preemptions(state.entries, facts, now, wall)
+    events.extend(_end_placements(entries, facts.placements, wall))
     undecided = [entry for entry in unsure if entry.verdict is AdmissionVerdict.OPEN]
     if not undecided:
-        return replace(state, entries=entries), tuple(recorder)
+        return replace(state, entries=entries), tuple(events)
     if not facts.node.allocatable:
-        return replace(state, entries=_hold_all(entries, undecided, NODE_UNKNOWN, wall)), tuple(recorder)
+        return replace(state, entries=_hold_all(entries, undecided, NODE_UNKNOWN, wall)), tuple(events)
     counted = counted_now(state.counted, entries, facts)
     if facts.observed.listed_at is None and not _all_fit(counted.load, undecided, facts):
         held = _hold_all(entries, undecided, UNLISTED, wall)
-        return replace(state, entries=held, counted=counted), tuple(recorder)
+        return replace(state, entries=held, counted=counted), tuple(events)
     for entry in sorted(undecided, key=lambda entry: _rank(entry, facts.observed)):
-        trace = trace_of(entry.item.pod, entry.ref.uid, facts.observed)
-        judgement = _judge(entry, trace, counted.load, facts)
-        if isinstance(judgement, _Lacks):
-            recorder.extend(_preempt(entries, entry, judgement.shortages, facts, (now, wall)))
+        presence = presence_of(entry.item.pod, entry.ref.uid, facts.observed)
+        decision = _decide(entry, presence, counted.load, facts)
+        if isinstance(decision, _Lack):
+            events.extend(_preempt(entries, entry, decision.shortages, facts, (now, wall)))
             counted = counted_now(counted, entries, facts)
         else:
-            if isinstance(judgement, _Place):
-                placing = replace(entry, refusal=judgement.refusal)
+            if isinstance(decision, _NeedPlacement):
+                placing = replace(entry, refusal=decision.refusal)
                 entries[entry.ref.uid] = _placing(entries, placing, facts.placements, wall)
             else:
-                recorder.extend(_note(entries, entry, judgement, trace, wall))
-            if isinstance(judgement, _Hold) and judgement.asks:
+                events.extend(_note(entries, entry, decision, presence, wall))
+            if isinstance(decision, _Postpone) and decision.asks:
                 entries[entry.ref.uid] = replace(entries[entry.ref.uid], asked_at=now)
             if counts(entries[entry.ref.uid], facts):
                 counted = counted.plus(entry.ref.uid, entry.demand)
-    return replace(state, entries=entries, counted=counted), tuple(recorder)
+    return replace(state, entries=entries, counted=counted), tuple(events)
 
 
 def _end_preemptions(
@@ -271,16 +271,16 @@ def reject_at_limit(
 # Order and capacity
 
 
-def trace_of(pod: Pod, uid: PodUID, observed: Observed) -> Trace:
-    """The trace of a pod in the runtime. A pod that could not be read yet counts as alive."""
+def presence_of(pod: Pod, uid: PodUID, observed: Observed) -> Presence:
+    """The presence of a pod in the runtime. A pod that could not be read yet counts as alive."""
     view = observed.pods.get(uid)
     if view is None and observed.is_unread(uid):
-        return Trace.ALIVE  # it exists in the runtime, so it must not be rejected only because it could not be read
+        return Presence.ALIVE  # it exists in the runtime, so it must not be rejected only because it could not be read
     if view is None or view.is_gone:
-        return Trace.NONE
+        return Presence.NONE
     if view.is_alive:
-        return Trace.ALIVE
-    return Trace.OVER if pod_phase(pod, view, {}, ended=False).is_terminal else Trace.DEAD
+        return Presence.ALIVE
+    return Presence.OVER if pod_phase(pod, view, {}, ended=False).is_terminal else Presence.DEAD
 
 
 def _rank(entry: Entry, observed: Observed) -> tuple[int, float, int]:
@@ -288,7 +288,7 @@ def _rank(entry: Entry, observed: Observed) -> tuple[int, float, int]:
         created = parse_time(entry.item.pod.metadata.creationTimestamp)
     except ValueError:
         created = entry.item.seen_at
-    return trace_of(entry.item.pod, entry.ref.uid, observed), created, entry.order
+    return presence_of(entry.item.pod, entry.ref.uid, observed), created, entry.order
 
 
 def counts(entry: Entry, facts: AdmissionFacts) -> bool:
@@ -315,12 +315,12 @@ def counted_now(before: CountedPods, entries: Mapping[PodUID, Entry], facts: Adm
 def _all_fit(load: Load, undecided: list[Entry], facts: AdmissionFacts) -> bool:
     """Whether all undecided pods fit, so that their order does not matter."""
     for entry in undecided:
-        judgement = _judge(entry, Trace.NONE, load, facts)
-        if isinstance(judgement, _Lacks) or (isinstance(judgement, _Refuse) and not judgement.firm):
+        decision = _decide(entry, Presence.NONE, load, facts)
+        if isinstance(decision, _Lack) or (isinstance(decision, _Reject) and not decision.firm):
             return False
-        if isinstance(judgement, _Place) and judgement.refusal is not None:
+        if isinstance(decision, _NeedPlacement) and decision.refusal is not None:
             return False
-        if isinstance(judgement, (_Admit, _Place)):
+        if isinstance(decision, (_Admit, _NeedPlacement)):
             load = load.plus(entry.demand)
     return True
 
@@ -330,47 +330,47 @@ def _all_fit(load: Load, undecided: list[Entry], facts: AdmissionFacts) -> bool:
 
 def would_admit(entry: Entry, load: Load, facts: AdmissionFacts) -> bool:
     """Whether a pod of which nothing runs would be admitted now without preemption, if it can be placed."""
-    judgement = _judge(entry, Trace.NONE, load, facts)
-    return isinstance(judgement, _Admit) or (isinstance(judgement, _Place) and judgement.refusal is None)
+    decision = _decide(entry, Presence.NONE, load, facts)
+    return isinstance(decision, _Admit) or (isinstance(decision, _NeedPlacement) and decision.refusal is None)
 
 
-def _judge(entry: Entry, trace: Trace, load: Load, facts: AdmissionFacts) -> _Judgement:
+def _decide(entry: Entry, presence: Presence, load: Load, facts: AdmissionFacts) -> _Decision:
     pod, rules = entry.item.pod, facts.rules
     if _is_leaving(entry):
         return _Admit()
-    needs_placement = trace is not Trace.OVER and _needs_placement(entry, facts)
-    is_here = trace in (Trace.ALIVE, Trace.OVER)
+    needs_placement = presence is not Presence.OVER and _needs_placement(entry, facts)
+    is_here = presence in (Presence.ALIVE, Presence.OVER)
     refusal = None if is_here else admission.refuse_under_pressure(pod, facts.pressure)
     if refusal is not None:
-        return _Refuse(refusal)
+        return _Reject(refusal)
     unusable = Rejection(INVALID_POD_SPEC, entry.unusable) if entry.unusable and not is_here else None
     refusal = unusable or admission.refuse_sysctls(pod, rules) or admission.refuse_os(pod)
     if refusal is not None:
-        return _Refuse(refusal, firm=True)
-    judgement = _Admit() if is_here else _judge_fit(entry, load, facts)
-    match judgement:
+        return _Reject(refusal, firm=True)
+    decision = _Admit() if is_here else _decide_fit(entry, load, facts)
+    match decision:
         case _Admit() if needs_placement:
-            return _Place()
-        case _Refuse(rejection) if needs_placement:
-            return _Place(rejection)  # what the resource managers answer comes first
-    return judgement
+            return _NeedPlacement()
+        case _Reject(rejection) if needs_placement:
+            return _NeedPlacement(rejection)  # what the resource managers answer comes first
+    return decision
 
 
-def _judge_fit(entry: Entry, load: Load, facts: AdmissionFacts) -> _Judgement:
+def _decide_fit(entry: Entry, load: Load, facts: AdmissionFacts) -> _Decision:
     """The checks against the node and its other pods, for a pod that does not run here."""
     pod, rules = entry.item.pod, facts.rules
     if admission.needs_strict_groups(pod) and not facts.runtime.checked:
-        return _Hold(RUNTIME_UNKNOWN)
+        return _Postpone(RUNTIME_UNKNOWN)
     refusal = admission.refuse_groups_policy(pod, facts.runtime)
     if refusal is not None:
-        return _Refuse(refusal)
+        return _Reject(refusal)
     placed = facts.placements.placed_resources
     shortages = admission.find_shortages(entry.demand, load, facts.node, rules.max_pods, placed)
     if shortages and not is_critical(pod):
-        return _Refuse(shortages[0].rejection)
+        return _Reject(shortages[0].rejection)
     refusal = admission.refuse_placement(pod, entry.demand, load, facts.node, rules)
     if refusal is not None and refusal.reason in admission.OF_THE_NODE and facts.node.registered:
-        return _judge_by_newest(entry, refusal, facts.node)
+        return _decide_by_newest(entry, refusal, facts.node)
     refusal = (
         refusal
         or admission.refuse_app_armor(pod, rules)
@@ -378,34 +378,36 @@ def _judge_fit(entry: Entry, load: Load, facts: AdmissionFacts) -> _Judgement:
         or admission.refuse_at_shutdown(shutting_down=facts.shutting_down)
     )
     if refusal is not None:
-        return _Refuse(refusal)
-    return _Lacks(shortages) if shortages else _Admit()
+        return _Reject(refusal)
+    return _Lack(shortages) if shortages else _Admit()
 
 
-def _judge_by_newest(entry: Entry, refusal: Rejection, node: NodeView) -> _Refuse | _Hold:
+def _decide_by_newest(entry: Entry, refusal: Rejection, node: NodeView) -> _Reject | _Postpone:
     """Reject a pod that does not match the Node only if the Node was read again since; hold it until then."""
     if entry.asked_at is None or node.read_at is None or node.read_at < entry.asked_at:
-        return _Hold(replace(NODE_TO_BE_READ, reason=refusal.reason), asks=entry.asked_at is None)
-    return _Refuse(Rejection(INVALID_NODE_INFO, NO_NODE_INFO) if node.read_error else refusal)
+        return _Postpone(replace(NODE_TO_BE_READ, reason=refusal.reason), asks=entry.asked_at is None)
+    return _Reject(Rejection(INVALID_NODE_INFO, NO_NODE_INFO) if node.read_error else refusal)
 
 
 def _note(
-    entries: Entries, entry: Entry, judgement: _Admit | _Refuse | _Hold, trace: Trace, wall: float
+    entries: Entries, entry: Entry, decision: _Admit | _Reject | _Postpone, presence: Presence, wall: float
 ) -> list[KubeEvent]:
-    """Apply a judgement to `entries`. Returns the Events."""
+    """Apply a decision to `entries`. Returns the Events."""
     uid = entry.ref.uid
-    match judgement:
+    match decision:
         case _Admit():
-            entries[uid] = replace(_admitted(entry), was_over=trace is Trace.OVER or has_ended_in_api(entry.item.pod))
+            entries[uid] = replace(
+                _admitted(entry), was_over=presence is Presence.OVER or has_ended_in_api(entry.item.pod)
+            )
             return []
-        case _Hold(wait):
+        case _Postpone(wait):
             entries[uid] = _held(entry, wait, wall)
             return []
-        case _Refuse(rejection):
+        case _Reject(rejection):
             entries[uid] = rejected(entry, rejection)
             return [warning(rejection.reason, rejection.message, entry.ref)]
         case _:
-            assert_never(judgement)
+            assert_never(decision)
 
 
 def _preempt(
@@ -422,15 +424,15 @@ def _preempt(
         victims = choose_victims(entry.item.pod, here, shortages)
     except NoVictims as error:
         rejection = Rejection(UNEXPECTED_ADMISSION_ERROR, f"{_NO_RECOVERY}{_NO_VICTIMS}{error}")
-        return _note(entries, entry, _Refuse(rejection), Trace.NONE, wall)
-    recorder = []
+        return _note(entries, entry, _Reject(rejection), Presence.NONE, wall)
+    events = []
     grace = 0
     for uid in victims:
         victim = entries[uid]
         own = victim.item.pod.spec.terminationGracePeriodSeconds
         grace = max(grace, DEFAULT_GRACE_S if own is None else own)
         entries[uid] = rejected(victim, Rejection(PREEMPTING, PREEMPTED))
-        recorder.append(warning(EVENT_PREEMPTING, PREEMPTED, victim.ref))
+        events.append(warning(EVENT_PREEMPTING, PREEMPTED, victim.ref))
     names = ", ".join(str(entries[uid].ref) for uid in victims)
     wait = Wait(
         "capacity", Owner.POD_ADMISSION, 0.0, detail=f"these pods are preempted for it: {names}", next_step=ADMIT
@@ -441,4 +443,4 @@ def _preempt(
     entries[entry.ref.uid] = replace(
         held, verdict=AdmissionVerdict.PREEMPTING, victims=frozenset(victims), until=until, short_of=short_of
     )
-    return recorder
+    return events

@@ -32,7 +32,7 @@ from pykubelet.base.model.roster import NameHolder, Roster, SourceChanged, pod_r
 from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.desired.roster.decide import reject_at_limit, settle
 from pykubelet.desired.roster.kept_size import KeptSize
-from pykubelet.desired.roster.merge import apply_quarantine, roster_of, take
+from pykubelet.desired.roster.merge import apply_quarantine, apply_source, roster_of
 from pykubelet.desired.roster.metrics import count_preemptions, count_rejection, count_resizes
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, AdmissionVerdict, RosterState
 from pykubelet.desired.roster.readmission import free_at, is_readmissible, readmit
@@ -142,22 +142,22 @@ class RosterLoop:
         state = self._state
         kube_events: list[KubeEvent] = []
         for event in events:
-            state, recorder = take(state, event, wall)
-            kube_events.extend(recorder)
-        state, recorder = apply_quarantine(state)
-        kube_events.extend(recorder)
-        state, recorder = reject_at_limit(state, self._inputs.mounts.get().at_limit)
-        kube_events.extend(recorder)
+            state, more = apply_source(state, event, wall)
+            kube_events.extend(more)
+        state, more = apply_quarantine(state)
+        kube_events.extend(more)
+        state, more = reject_at_limit(state, self._inputs.mounts.get().at_limit)
+        kube_events.extend(more)
         facts = self._facts()
         state = readmit(state, facts, self._clock.monotonic(), wall)
-        state, recorder = settle(state, facts, self._clock.monotonic(), wall)
-        kube_events.extend(recorder)
-        if any(kube_event.reason == EVENT_PREEMPTING for kube_event in recorder):
+        state, more = settle(state, facts, self._clock.monotonic(), wall)
+        kube_events.extend(more)
+        if any(kube_event.reason == EVENT_PREEMPTING for kube_event in more):
             count_preemptions(self._state.entries, state.entries)
         if facts.node.allocatable:
-            entries, counted, recorder = settle_sizes(state.entries, state.counted, facts, wall)
-            kube_events.extend(recorder)
-            if recorder:
+            entries, counted, more = settle_sizes(state.entries, state.counted, facts, wall)
+            kube_events.extend(more)
+            if more:
                 count_resizes(state.entries, entries)
             state = state if entries is state.entries else replace(state, entries=entries, counted=counted)
         self._state = state

@@ -72,7 +72,7 @@ class _Wanted(Value):
         return NameHolder(self.source, self.origin)
 
 
-def take(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterState, tuple[KubeEvent, ...]]:
+def apply_source(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterState, tuple[KubeEvent, ...]]:
     """The state after a source has posted its set, and the resulting Events. `wall`: seconds since the epoch."""
     if event.source == SOURCE_API:
         event, mirrors = _without_mirrors(event)
@@ -94,14 +94,14 @@ def take(state: RosterState, event: SourceChanged, wall: float) -> tuple[RosterS
             chosen[uid], holders[name] = wanted, wanted.holder
         else:
             clashes[wanted.source, wanted.stated] = _clash(wanted, "metadata.name", wanted.stated.name, holders[name])
-    recorder = tuple(
+    events = tuple(
         warning(EVENT_FAILED_VALIDATION, problem.reason, key[1])
         for key, problem in clashes.items()
         if key not in state.clashes
     )
     unknown = {name: held for name, held in state.holders.items() if not _is_known(state, held.source)}
     state = replace(state, holders={**unknown, **holders}, clashes=clashes)
-    return _with_entries(state, chosen, wall), recorder
+    return _with_entries(state, chosen, wall), events
 
 
 def _with_api_pods(state: RosterState, pods: tuple[Pod, ...], wall: float) -> RosterState | None:
@@ -254,8 +254,8 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
     problems = (*reported, *clashes, *left_out)
     remarks = tuple(remark for source in state.sources.values() for remark in source.remarks)
     placing = {uid: e for uid, e in state.entries.items() if e.verdict is AdmissionVerdict.PLACING}
-    unplaced = tuple(sorted(placing, key=lambda uid: placing[uid].placing_number))
-    unfit = frozenset(uid for uid, e in placing.items() if e.refusal is not None)
+    awaiting_placement = tuple(sorted(placing, key=lambda uid: placing[uid].placing_number))
+    rejected_anyway = frozenset(uid for uid, e in placing.items() if e.refusal is not None)
     withheld = _withheld(state)
     holders = before.holders if before.holders == state.holders else state.holders
     mirrors = state.mirrors
@@ -263,7 +263,7 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
         mirrors = before.mirrors
     if (
         pods is before.pods
-        and (missing, silent, unplaced) == (before.missing, before.silent, before.unplaced)
+        and (missing, silent, awaiting_placement) == (before.missing, before.silent, before.awaiting_placement)
         and (problems, remarks) == (before.problems, before.remarks)
         and mirrors is before.mirrors
         and objects is before.objects
@@ -272,7 +272,18 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
     ):
         return before
     return Roster(
-        pods, not missing, problems, mirrors, missing, silent, unplaced, unfit, objects, remarks, holders, withheld
+        pods,
+        not missing,
+        problems,
+        mirrors,
+        missing,
+        silent,
+        awaiting_placement,
+        rejected_anyway,
+        objects,
+        remarks,
+        holders,
+        withheld,
     )
 
 

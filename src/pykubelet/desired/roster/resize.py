@@ -57,7 +57,7 @@ def settle_sizes(
     if not any(_is_of_interest(entry) for entry in before.values()):
         return before, counted, ()
     entries = dict(before)
-    recorder: list[KubeEvent] = []
+    events: list[KubeEvent] = []
     waiting: list[tuple[Entry, Demand]] = []
     for uid, entry in before.items():
         entry = entries[uid] = _followed_up(entry, facts)
@@ -67,10 +67,10 @@ def settle_sizes(
             entries[uid] = replace(entry, item=replace(entry.item, pending=None))
     for entry, wanted in sorted(waiting, key=_rank):
         counted = counted_now(counted, entries, facts)
-        entry, events = _decided(entry, wanted, counted.load_without(entry.ref.uid), facts, wall)
+        entry, more = _decided(entry, wanted, counted.load_without(entry.ref.uid), facts, wall)
         entries[entry.ref.uid] = entry
-        recorder.extend(events)
-    return entries, counted_now(counted, entries, facts), tuple(recorder)
+        events.extend(more)
+    return entries, counted_now(counted, entries, facts), tuple(events)
 
 
 def _is_of_interest(entry: Entry) -> bool:

@@ -228,7 +228,7 @@ def source_of(peer: tuple[object, ...]) -> str:
     return f"{ipaddress.IPv6Address(int(packed) >> 64 << 64)}/64"
 
 
-async def keep_open(
+async def serve_connections(
     listening: socket.socket,
     tls: ssl.SSLContext | ContextsByGroup,
     server: HttpServer,

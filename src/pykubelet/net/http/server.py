@@ -329,7 +329,7 @@ async def _write_stream(
 async def _send_stream(connection: ServedConnection, stream: StreamedResponse, idle_s: float) -> tuple[bool, bytes]:
     reader, heard = connection.reader, b""
 
-    async def hear_out() -> None:
+    async def drain_body() -> None:
         nonlocal heard
         with contextlib.suppress(asyncio.LimitOverrunError):
             heard = await reader.readuntil(HEAD_END)  # consumes nothing until the head is complete
@@ -338,7 +338,7 @@ async def _send_stream(connection: ServedConnection, stream: StreamedResponse, i
 
     async with Supervisor("answer") as supervisor:
         sending = supervisor.start_child("answer-send", _send_chunks(connection.writer, stream.chunks, idle_s))
-        leaving = supervisor.start_child("answer-left", hear_out())
+        leaving = supervisor.start_child("answer-left", drain_body())
         await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
         if is_sent := sending.done():
             await sending

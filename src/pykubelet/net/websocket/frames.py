@@ -47,7 +47,7 @@ def _head(first: int, size: int, masked: int = 0) -> bytes:
     return bytes((first, masked | 127)) + size.to_bytes(8, "big")
 
 
-def goodbye(code: int, reason: str = "") -> bytes:
+def close_frame(code: int, reason: str = "") -> bytes:
     """The close frame, which is the last one."""
     payload = code.to_bytes(2, "big") + reason.encode()[: _MAX_CONTROL - 2]
     return head(CLOSE, len(payload)) + payload
@@ -68,7 +68,7 @@ class ReceivedFrames(Value):
 
     pieces: list[Piece] = field(default_factory=list)
     pong: bytes = b""
-    goodbye: bytes = b""
+    close_frame: bytes = b""
 
 
 class WebSocketReader:
@@ -96,14 +96,14 @@ class WebSocketReader:
                 pieces.append(Piece(bytes(frame.data), frame.opcode != _CONTINUATION))
         if pings > MAX_PINGS:
             self._protocol.fail(POLICY, "too many pings")
-        pong = farewell = b""
+        pong = close_message = b""
         for answer in self._protocol.data_to_send():
             if answer[:1] == _PONG_HEAD:
                 pong = answer
             else:
-                farewell += answer
-        self._ended = bool(farewell)
-        return ReceivedFrames(pieces, pong, farewell)
+                close_message += answer
+        self._ended = bool(close_message)
+        return ReceivedFrames(pieces, pong, close_message)
 
 
 class _Fragmenter:

@@ -23,7 +23,7 @@ from pykubelet.base.model.observed import (
     ContainerEnd,
     ContainerView,
     ObservedState,
-    PodTouched,
+    PodReadWanted,
     PodView,
     Removed,
     Stopped,
@@ -173,7 +173,7 @@ def with_exit(view: PodView, exited: ContainerView) -> PodView:
 # Views
 
 
-def view_from_answer(touch: PodTouched, view: PodView | None, record: ReadRecord) -> PodView | None:
+def view_from_answer(touch: PodReadWanted, view: PodView | None, record: ReadRecord) -> PodView | None:
     """The pod's view, if the runtime's answer to a call determines it; None: the pod must be read."""
     answer = touch.answer
     if isinstance(answer, Removed):

@@ -16,7 +16,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.observed import BeingStopped, ObservedState, PodTouched, PodView
+from pykubelet.base.model.observed import ObservedState, PodReadWanted, PodView, StopInProgress
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.cri.events import HintKind, RuntimeEventSource, RuntimeHint
@@ -54,7 +54,7 @@ class ExitReader:
         cache: PodCache,
         supervisor: Supervisor,
         stopper_s: float,
-        touched: Post[PodTouched],
+        touched: Post[PodReadWanted],
     ) -> None:
         self._cri = cri
         self._clock = clock
@@ -81,7 +81,7 @@ class ExitReader:
                 self._cache.update(pending)
         self.follow(uid, hint.id, hint.source)
 
-    def follow_stop(self, stop: BeingStopped) -> None:
+    def follow_stop(self, stop: StopInProgress) -> None:
         """Note that the agent's call to stop a container or sandbox has begun or ended."""
         record = self._record(stop.id)
         record.is_being_stopped = not stop.is_over
@@ -169,6 +169,6 @@ class ExitReader:
             container = None
         view = self._cache.view(before.ref.uid)
         if container is None or view is None:
-            self._touched.post(PodTouched(before.ref, "exit hinted"))
+            self._touched.post(PodReadWanted(before.ref, "exit hinted"))
         elif container.state is ObservedState.EXITED:
             self._cache.update(with_exit(view, container))

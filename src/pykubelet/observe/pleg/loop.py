@@ -1,8 +1,8 @@
 """The loop of the PLEG: keeps `Observed` up to date by events, with relists as the safety net.
 
-Owns: the cell `Observed`. Reads: the runtime and its event stream; `RuntimeReady`. Takes `PodTouched` and `BeingStopped`.
+Owns: the cell `Observed`. Reads: the runtime and its event stream; `RuntimeReady`. Takes `PodReadWanted` and `StopInProgress`.
 
-A hint from the runtime, or a `PodTouched` from a component that has just changed a pod, marks that pod. Marked pods are
+A hint from the runtime, or a `PodReadWanted` from a component that has just changed a pod, marks that pod. Marked pods are
 read concurrently, so that a runtime that hangs for one pod delays no other. A relist runs when the event stream is opened and
 a moment later, for IDs that stay unknown, and periodically. Containers that the agent has started are read by ID. For what it has stopped
 or removed, the runtime's answer is enough. While the runtime is away, it is called seldom.
@@ -25,7 +25,7 @@ from pykubelet.base.kit.yields import Yields
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.node import RuntimeReady
-from pykubelet.base.model.observed import BeingStopped, Observed, PodTouched, PodView, Started
+from pykubelet.base.model.observed import Observed, PodReadWanted, PodView, Started, StopInProgress
 from pykubelet.base.model.reasons import EVENT_FAILED_SYNC
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
@@ -95,7 +95,7 @@ class Pleg:
         cri: CriClient,
         clock: Clock,
         cells: PlegCells,
-        mailbox: Mailbox[PodTouched | BeingStopped],
+        mailbox: Mailbox[PodReadWanted | StopInProgress],
         periods: RelistPeriods,
         recorder: Post[KubeEvent],
         hints: Hints = watch_runtime,
@@ -118,7 +118,7 @@ class Pleg:
         self._exits = ExitReader(cri, clock, self._cache, self._supervisor, periods.stopper_s, mailbox)
 
     async def run(self) -> None:
-        """Follow hints and `PodTouched` events, and relist. Never returns."""
+        """Follow hints and `PodReadWanted` events, and relist. Never returns."""
         async with self._supervisor as supervisor:
             supervisor.start_root("pleg-hints", self._follow_hints())
             supervisor.start_root("pleg-relist", self._relist_when_due())
@@ -131,13 +131,13 @@ class Pleg:
         yields = Yields(AT_ONCE)
         while True:
             for event in await self._mailbox.get_all():
-                if isinstance(event, BeingStopped):
+                if isinstance(event, StopInProgress):
                     self._exits.follow_stop(event)
                 else:
                     self._follow_touch(event)
                 await yields.done()
 
-    def _follow_touch(self, touch: PodTouched) -> None:
+    def _follow_touch(self, touch: PodReadWanted) -> None:
         record = self._record(touch.ref)
         record.stale |= touch.changed
         view = view_from_answer(touch, self._cache.view(touch.ref.uid), record)

@@ -43,7 +43,7 @@ from pykubelet.edges.probing.outcome import Outcome, ProbeVerdict
 #: Timers may fire this much too early.
 EARLY_S = 0.002
 #: Probes due within this time share one wake-up. Both divide every period: a tick is delayed once, not each time.
-GRID_S, CALM_GRID_S = 0.1, 0.5
+TICK_S, IDLE_TICK_S = 0.1, 0.5
 #: The least waits between extra probes: over the network, of commands, and after a container was ready.
 FIRST_EXTRA_S, FIRST_EXTRA_EXEC_S, EXTRA_AFTER_READY_S = 0.1, 1.0, 1.0
 #: An agent that notices a time-out later than this was slow itself.
@@ -79,7 +79,7 @@ class StartState(StrEnum):
     YES = "yes"
 
 
-class Terms(Value):
+class ProbeSettings(Value):
     """The fields of one probe, with the API's defaults filled in. Seconds and counts.
 
     `extra_s`: the least wait before an extra probe, and the least time from its beginning to the next probe of the period.
@@ -145,7 +145,7 @@ class Worker(Value):
     """
 
     kind: ProbeKind
-    terms: Terms
+    terms: ProbeSettings
     tick: float
     phase: WorkerPhase = WorkerPhase.ABSENT
     container: ContainerID | None = None
@@ -178,10 +178,10 @@ class Worker(Value):
         return self.result is ProbeResult.SUCCESS and self.last is not ProbeResult.FAILURE and not self.message
 
 
-def terms_of(probe: Probe) -> Terms:
+def settings_of(probe: Probe) -> ProbeSettings:
     """A probe's fields with the API's defaults."""
     timeout_s = float(max(1, probe.timeoutSeconds or 1))
-    return Terms(
+    return ProbeSettings(
         period_s=float(max(1, probe.periodSeconds or 10)),
         timeout_s=timeout_s,
         initial_delay_s=float(probe.initialDelaySeconds or 0),
@@ -191,7 +191,7 @@ def terms_of(probe: Probe) -> Terms:
     )
 
 
-def make_worker(kind: ProbeKind, terms: Terms, now: float, agent_age_s: float, fraction: float) -> Worker:
+def make_worker(kind: ProbeKind, terms: ProbeSettings, now: float, agent_age_s: float, fraction: float) -> Worker:
     """A new worker. `fraction`: a random number in [0, 1) for rule 1."""
     delay = fraction * terms.period_s if agent_age_s < terms.period_s else 0.0
     return Worker(kind, terms, now + delay)
@@ -275,7 +275,7 @@ def _takes_extra(worker: Worker) -> bool:
     return is_pending and worker.kind is not ProbeKind.LIVENESS
 
 
-def next_tick(worker: Worker, at: float, grid_s: float = GRID_S) -> float:
+def next_tick(worker: Worker, at: float, grid_s: float = TICK_S) -> float:
     """The first tick at or after `at`, delayed to the grid."""
     periods = math.ceil((at - worker.tick) / worker.terms.period_s - 1e-6)
     tick = worker.tick + max(0, periods) * worker.terms.period_s
@@ -338,7 +338,7 @@ def _with_period(worker: Worker, outcome: Outcome, now: float) -> Worker:
         if is_ignored(worker, outcome):
             return worker
         worker = replace(worker, tick=due)
-    grid_s = CALM_GRID_S if is_pass(outcome) else GRID_S
+    grid_s = IDLE_TICK_S if is_pass(outcome) else TICK_S
     return replace(worker, period_at=max(now, next_tick(worker, due + worker.terms.period_s / 2, grid_s)))
 
 

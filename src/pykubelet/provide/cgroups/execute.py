@@ -74,7 +74,7 @@ class _UnusableGroup(HostError):
         return self.message
 
 
-class Patience(Value):
+class RetryLimits(Value):
     """How long to wait for the kernel or systemd. `deadline_s`: for one step. `start_s`: for making the groups at the start;
     it is retried until then. `uncertain_s`: for an earlier step that is still running. `removals`: tries to remove a busy
     group."""
@@ -85,7 +85,7 @@ class Patience(Value):
     removals: int = 12
 
 
-DEFAULT_PATIENCE = Patience()
+DEFAULT_RETRY_LIMITS = RetryLimits()
 
 
 class PodCgroups:
@@ -99,7 +99,7 @@ class PodCgroups:
         cgroups: Cgroups,
         flight: SingleFlight,
         recorder: Post[KubeEvent],
-        patience: Patience = DEFAULT_PATIENCE,
+        patience: RetryLimits = DEFAULT_RETRY_LIMITS,
     ) -> None:
         self._settings = settings
         self._node = node

@@ -39,8 +39,8 @@ from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.provide.objects.bundles import TrustBundles
 from pykubelet.provide.objects.excess import MANY, TOO_MANY, ExcessKeys
-from pykubelet.provide.objects.model import Answered, ContentSettings, Event, Lapsed, ServicesListed
-from pykubelet.provide.objects.objects import ObjectKeeper
+from pykubelet.provide.objects.model import Answered, ContentSettings, Event, ReferenceExpired, ServicesListed
+from pykubelet.provide.objects.objects import ObjectWatcher
 from pykubelet.provide.objects.services import keep_services
 from pykubelet.provide.objects.tokens import TokenKeeper
 
@@ -85,7 +85,7 @@ class ContentLoop:
         self._seen: Mapping[PodUID, RosterPod] = {}
         self._needs: dict[PodUID, tuple[Pod, Needs]] = {}
         self._users: Counter[ContentKey] = Counter()
-        self._objects: dict[ObjectKey, tuple[ObjectKeeper, asyncio.Task[None]]] = {}
+        self._objects: dict[ObjectKey, tuple[ObjectWatcher, asyncio.Task[None]]] = {}
         self._to_start: dict[ContentKey, None] = {}
         self._excess = ExcessKeys()
         self._tokens: dict[TokenKey, tuple[TokenKeeper, asyncio.Task[None]]] = {}
@@ -135,7 +135,7 @@ class ContentLoop:
                         draft.put(key, found)
                 case ServicesListed(services):
                     draft.services = services
-                case Lapsed(key):
+                case ReferenceExpired(key):
                     self._lapse(key, draft)
         self._follow_leads(draft)
         if draft.differs:
@@ -245,7 +245,7 @@ class ContentLoop:
                 self._tokens[key] = token, self._start(key, token.run())
             else:
                 settings = self._excess.settings(key, self._settings)
-                keeper = ObjectKeeper(key, self._client, self._clock, settings, self._mailbox, self._node, slot)
+                keeper = ObjectWatcher(key, self._client, self._clock, settings, self._mailbox, self._node, slot)
                 self._objects[key] = keeper, self._start(key, keeper.run())
             await yields.done()
 
@@ -258,7 +258,7 @@ class ContentLoop:
             keeper, task = self._objects[key]
             if key.kind in _LINGERING and keeper.is_current and self._settings.linger_s > 0:
                 later = asyncio.get_running_loop().call_later
-                self._lingering[key] = later(self._settings.linger_s, self._mailbox.post, Lapsed(key))
+                self._lingering[key] = later(self._settings.linger_s, self._mailbox.post, ReferenceExpired(key))
                 return
             del self._objects[key]
             task.cancel()

@@ -49,13 +49,13 @@ class ServicesListed(Value):
     services: tuple[Service, ...]
 
 
-class Lapsed(Value):
+class ReferenceExpired(Value):
     """No pod has referred to the key for `linger_s`."""
 
     key: ContentKey
 
 
-Event = Answered | ServicesListed | Lapsed
+Event = Answered | ServicesListed | ReferenceExpired
 
 ApiObject = ConfigMap | Secret | RuntimeClass | CSIDriver | PersistentVolumeClaim | PersistentVolume | VolumeAttachment
 

@@ -45,7 +45,7 @@ UNSETTLED_CAP_S = 15.0
 TIMED_OUT = "timed out waiting for the condition"
 
 
-class ObjectKeeper:
+class ObjectWatcher:
     """Keeps one object. `run` posts every new answer, and returns when the answer cannot change any more.
 
     `slot`: entered for each read.

@@ -23,7 +23,7 @@ from pykubelet.provide.placement.cpu_policy import (
     pod_count,
 )
 from pykubelet.provide.placement.cpu_topology import cpus_in, mask_of
-from pykubelet.provide.placement.provider import Allocation, AllocationError, Fact, ManagerStartError
+from pykubelet.provide.placement.provider import Allocation, AllocationError, ManagerStartError, MetricIncrement
 from pykubelet.provide.placement.subsets import subset_hints, subset_sums, subsets
 
 SMT_REASON = "SMTAlignmentError"
@@ -37,12 +37,12 @@ ALIGNED_FAILURE = "kubelet_container_aligned_compute_resources_failure_count"
 Assignments = Mapping[str, Mapping[str, frozenset[int]]]
 
 
-def _aligned(metric: str, boundary: str) -> Fact:
-    return Fact(metric, (("scope", "container"), ("boundary", boundary)))
+def _aligned(metric: str, boundary: str) -> MetricIncrement:
+    return MetricIncrement(metric, (("scope", "container"), ("boundary", boundary)))
 
 
 #: The counters with labels that exist from the start, with value 0.
-INITIAL_FACTS = (
+INITIAL_INCREMENTS = (
     _aligned(ALIGNED_FAILURE, "physical_cpu"),
     _aligned(ALIGNED, "physical_cpu"),
     _aligned(ALIGNED, "uncore_cache"),
@@ -194,15 +194,15 @@ class CpuManager(Value):
         cpus = self._allocated(pod.metadata.uid, container.name, count, hint.nodes)
         if isinstance(cpus, AllocationError):
             failure = (_aligned(ALIGNED_FAILURE, "physical_cpu"),) if full_cores else ()
-            return Allocation(cpus, (Fact(REQUESTS), Fact(ERRORS), *failure))
-        facts = [Fact(REQUESTS)]
+            return Allocation(cpus, (MetricIncrement(REQUESTS), MetricIncrement(ERRORS), *failure))
+        increments = [MetricIncrement(REQUESTS)]
         if not self.state.exclusive(pod.metadata.uid, container.name) and self.policy.topology.share_a_cache(
             mask_of(cpus)
         ):
-            facts.append(_aligned(ALIGNED, "uncore_cache"))
+            increments.append(_aligned(ALIGNED, "uncore_cache"))
         if full_cores:
-            facts.append(_aligned(ALIGNED, "physical_cpu"))
-        return Allocation(replace(self, state=_with_cpus(self.state, pod, container, cpus)), tuple(facts))
+            increments.append(_aligned(ALIGNED, "physical_cpu"))
+        return Allocation(replace(self, state=_with_cpus(self.state, pod, container, cpus)), tuple(increments))
 
     def _allocated(
         self, uid: str, name: str, count: int, nodes: frozenset[int] | None

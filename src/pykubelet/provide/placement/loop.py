@@ -31,8 +31,8 @@ from pykubelet.base.model.roster import Rejection, Roster, RosterPod
 from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.provide.placement.explanation import explain_rejection, pod_name
 from pykubelet.provide.placement.managers import Managers
-from pykubelet.provide.placement.metrics import count_facts, show_gauges, time_admission
-from pykubelet.provide.placement.provider import UNEXPECTED, AllocationError, Question
+from pykubelet.provide.placement.metrics import count_increments, show_gauges, time_admission
+from pykubelet.provide.placement.provider import UNEXPECTED, AllocationError, PreferredAllocationRequest
 from pykubelet.provide.placement.rebuild import as_running, rebuilt
 from pykubelet.provide.placement.recording import add_admission, add_release, make_log
 from pykubelet.provide.placement.store import StateFiles
@@ -65,7 +65,7 @@ class DevicePlugins(Protocol):
     def refresh(self, devices: Any) -> Any:
         """The provider with all that plugins have reported since the last call; the same object if nothing has changed."""
 
-    async def prefer(self, question: Question) -> Collection[str] | AllocationError:
+    async def prefer(self, question: PreferredAllocationRequest) -> Collection[str] | AllocationError:
         """The devices that the plugin prefers; none if it does not care."""
 
     async def allocate(self, pod_uid: str, call: Any) -> bytes | AllocationError:
@@ -93,7 +93,7 @@ class _Answered(Value):
     """A plugin has answered which devices it prefers, or failed to."""
 
     uid: PodUID
-    question: Question
+    question: PreferredAllocationRequest
     answer: Collection[str] | AllocationError
 
 
@@ -193,7 +193,7 @@ class PlacementLoop:
         self._release(roster)
         for event in self._done.take_all():
             self._take(event)
-        undecided = [uid for uid in roster.unplaced if self._is_undecided(uid, roster.pods[uid])]
+        undecided = [uid for uid in roster.awaiting_placement if self._is_undecided(uid, roster.pods[uid])]
         for uid in undecided[:PLACED_AT_ONCE]:
             self._place(uid, roster.pods[uid])
         return len(undecided) > PLACED_AT_ONCE
@@ -211,7 +211,7 @@ class PlacementLoop:
         for uid, (item, task) in list(self._working.items()):
             now = roster.pods.get(uid)
             is_changed = now is None or now.rejection is not None or now.seen_at != item.seen_at
-            if is_changed or uid not in roster.unplaced:
+            if is_changed or uid not in roster.awaiting_placement:
                 task.cancel()
                 self._end_work(uid)
                 self._settle(uid)
@@ -221,8 +221,8 @@ class PlacementLoop:
         if any(uid not in roster.pods for uid in self._decided):
             kept = self._managers.holders().union(roster.pods)
             self._decided = {uid: one for uid, one in self._decided.items() if uid in kept}
-        if any(uid not in roster.unplaced for uid in self._waits):
-            self._waits = {uid: wait for uid, wait in self._waits.items() if uid in roster.unplaced}
+        if any(uid not in roster.awaiting_placement for uid in self._waits):
+            self._waits = {uid: wait for uid, wait in self._waits.items() if uid in roster.awaiting_placement}
 
     def _is_idle(self, uid: PodUID) -> bool:
         """Whether it is certain that nothing of the pod runs."""
@@ -273,17 +273,19 @@ class PlacementLoop:
         self._managers = as_running(self._managers, item.pod, self._inputs.observed.get().pods.get(uid))
         managers = self._managers
         result = admit(managers.topology, managers.providers, item.pod)
-        if uid in self._inputs.roster.get().unfit and isinstance(result, (Admitted, Question)):
-            count_facts(result.facts if isinstance(result, Admitted) else ())
+        if uid in self._inputs.roster.get().rejected_anyway and isinstance(
+            result, (Admitted, PreferredAllocationRequest)
+        ):
+            count_increments(result.increments if isinstance(result, Admitted) else ())
             self._admit(uid, item)  # it could have been placed; it is rejected for another reason
             return
         add_admission(self._steps, self._clock.monotonic(), managers, item.pod, result)
-        if isinstance(result, Question) and asked < MAX_QUESTIONS:
+        if isinstance(result, PreferredAllocationRequest) and asked < MAX_QUESTIONS:
             self._start(uid, item, result.resource, "GetPreferredAllocation", self._ask(uid, result))
-        elif isinstance(result, Question):
+        elif isinstance(result, PreferredAllocationRequest):
             self._reject(uid, item, Rejection(UNEXPECTED, f"the devices of {result.resource} change too often"))
         elif isinstance(result, Admitted):
-            count_facts(result.facts)
+            count_increments(result.increments)
             self._managers = managers.with_providers(result.providers)
             self._allocate(uid, item)
         elif managers.has_all(item.pod):
@@ -294,7 +296,7 @@ class PlacementLoop:
             self._postponed.add(uid)
             self._waits = {**self._waits, uid: replace(UNKNOWN_HOLDERS, since=self._clock.wall())}
         else:
-            count_facts(result.facts)
+            count_increments(result.increments)
             names = {str(one): pod_name(two.pod) for one, two in self._inputs.roster.get().pods.items()}
             why = explain_rejection(managers.topology, managers.providers, item.pod, names)
             self._reject(uid, item, Rejection(result.reason, result.message), why)
@@ -348,7 +350,7 @@ class PlacementLoop:
     def _crashed(self, uid: PodUID, error: BaseException) -> None:
         self._done.post(_Allocated(uid, (), AllocationError(f"an internal error: {error!r}")))
 
-    async def _ask(self, uid: PodUID, question: Question) -> None:
+    async def _ask(self, uid: PodUID, question: PreferredAllocationRequest) -> None:
         assert self._plugins is not None
         self._done.post(_Answered(uid, question, await self._plugins.prefer(question)))
 

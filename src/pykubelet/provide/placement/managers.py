@@ -27,7 +27,7 @@ from pykubelet.provide.placement.cpu_manager import CpuManager, CpuState, withou
 from pykubelet.provide.placement.cpu_policy import NONE, STATIC, exclusive_counts
 from pykubelet.provide.placement.memory_manager import MemoryManager, MemoryPolicy
 from pykubelet.provide.placement.memory_state import MemoryState
-from pykubelet.provide.placement.provider import Provider, Question
+from pykubelet.provide.placement.provider import PreferredAllocationRequest, Provider
 from pykubelet.provide.placement.topology_options import Policy, Scope, Topology
 from pykubelet.provide.placement.topology_scopes import Admitted, admit
 
@@ -65,7 +65,7 @@ class DeviceProvider(Provider, Protocol):
     def removed(self) -> frozenset[str]:
         """Resources that the Node had and that no plugin offers any more."""
 
-    def with_answer(self, question: Question, ids: Collection[str]) -> Self:
+    def with_answer(self, question: PreferredAllocationRequest, ids: Collection[str]) -> Self:
         """The provider that knows which devices the plugin prefers."""
 
     def unanswered(self, pod_uid: str) -> tuple[Any, ...]:

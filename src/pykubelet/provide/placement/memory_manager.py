@@ -40,7 +40,7 @@ from pykubelet.provide.placement.memory_reserved import (
     unused_machine,
 )
 from pykubelet.provide.placement.memory_state import Entries, MemoryState, MemoryTable, NodeMemory, decode
-from pykubelet.provide.placement.provider import Allocation, AllocationError, Fact, ManagerStartError
+from pykubelet.provide.placement.provider import Allocation, AllocationError, ManagerStartError, MetricIncrement
 
 REQUESTS = "kubelet_memory_manager_pinning_requests_total"
 ERRORS = "kubelet_memory_manager_pinning_errors_total"
@@ -93,11 +93,11 @@ class MemoryManager(Value):
             return Allocation(self)
         blocks = self.state.blocks(pod.metadata.uid, container.name)
         if blocks is not None:
-            return Allocation(self._with_reusable(pod, container, blocks), (Fact(REQUESTS),))
+            return Allocation(self._with_reusable(pod, container, blocks), (MetricIncrement(REQUESTS),))
         after = self._book(pod, container, hint)
         if isinstance(after, str):
-            return Allocation(AllocationError(_PREFIX + after), (Fact(REQUESTS), Fact(ERRORS)))
-        return Allocation(after, (Fact(REQUESTS),))
+            return Allocation(AllocationError(_PREFIX + after), (MetricIncrement(REQUESTS), MetricIncrement(ERRORS)))
+        return Allocation(after, (MetricIncrement(REQUESTS),))
 
     def release(self, pod_uid: str, container: str) -> MemoryManager:
         """The container is gone for good: its memory is free again."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykubelet.base.kit.metrics import Counter, Gauge, Histogram
-from pykubelet.provide.placement import admission, cpu_manager, memory_manager
+from pykubelet.provide.placement import cpu_manager, memory_manager, topology_scopes
 from pykubelet.provide.placement.managers import Managers
-from pykubelet.provide.placement.provider import Fact
+from pykubelet.provide.placement.provider import MetricIncrement
 
 _BOUNDARY = ("scope", "boundary")
 _COUNTERS = {
@@ -17,8 +17,10 @@ _COUNTERS = {
         Counter(cpu_manager.ERRORS, "The number of cpu core allocations which required pinning failed."),
         Counter(memory_manager.REQUESTS, "The number of memory pages allocations which required pinning."),
         Counter(memory_manager.ERRORS, "The number of memory pages allocations which required pinning that failed."),
-        Counter(admission.REQUESTS, "The number of admission requests where resources have to be aligned."),
-        Counter(admission.ERRORS, "The number of admission request failures where resources could not be aligned."),
+        Counter(topology_scopes.REQUESTS, "The number of admission requests where resources have to be aligned."),
+        Counter(
+            topology_scopes.ERRORS, "The number of admission request failures where resources could not be aligned."
+        ),
         Counter(
             cpu_manager.ALIGNED,
             "Cumulative number of aligned compute resources allocated to containers by alignment type.",
@@ -47,17 +49,17 @@ EXCLUSIVE = Gauge(
 PER_NODE = Gauge("kubelet_cpu_manager_allocation_per_numa", "Number of CPUs allocated per NUMA node", ("numa_node",))
 
 
-def count_facts(facts: Iterable[Fact]) -> None:
-    """Count what has happened in an admission."""
-    for fact in facts:
-        _COUNTERS[fact.metric].inc(*(label for _, label in fact.labels))
+def count_increments(increments: Iterable[MetricIncrement]) -> None:
+    """Count what has happened in an topology_scopes."""
+    for increment in increments:
+        _COUNTERS[increment.metric].inc(*(label for _, label in increment.labels))
 
 
 def show_initial(managers: Managers) -> None:
     """Show the series that exist from the start, with the value 0."""
-    facts = cpu_manager.INITIAL_FACTS if managers.cpus is not None else ()
-    for fact in (*facts, *admission.initial_facts(managers.topology)):
-        _COUNTERS[fact.metric].inc(*(label for _, label in fact.labels), by=0.0)
+    increments = cpu_manager.INITIAL_INCREMENTS if managers.cpus is not None else ()
+    for increment in (*increments, *topology_scopes.initial_increments(managers.topology)):
+        _COUNTERS[increment.metric].inc(*(label for _, label in increment.labels), by=0.0)
     SHARED_POOL.set(0)
     EXCLUSIVE.set(0)
     show_gauges(managers)

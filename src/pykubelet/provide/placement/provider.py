@@ -19,7 +19,7 @@ T_co = TypeVar("T_co", covariant=True)
 UNEXPECTED = "UnexpectedAdmissionError"
 
 
-class Fact(Value):
+class MetricIncrement(Value):
     """One increment of a counter: the metric's name, and its labels as pairs."""
 
     metric: str
@@ -45,7 +45,7 @@ class AllocationError(Value):
         return f"Allocate failed due to {self.text}, which is unexpected" if self.reason == UNEXPECTED else self.text
 
 
-class Question(Value):
+class PreferredAllocationRequest(Value):
     """Which devices a container should get, if its device plugin may choose: `size` of `available`, with all of `must_include`."""
 
     pod_uid: str
@@ -56,17 +56,17 @@ class Question(Value):
     size: int
 
 
-class Undecided(AllocationError, kw_only=True):
+class NeedsPluginAnswer(AllocationError, kw_only=True):
     """Not a failure: the allocation depends on a device plugin's answer. The pod is admitted again once it is there."""
 
-    question: Question
+    question: PreferredAllocationRequest
 
 
 class Allocation(Value, Generic[T_co]):
     """The result of an allocation: the provider after it, or the error, and what to count."""
 
     after: T_co | AllocationError
-    facts: tuple[Fact, ...] = ()
+    increments: tuple[MetricIncrement, ...] = ()
 
 
 class Provider(Protocol):

@@ -30,7 +30,7 @@ from pykubelet.provide.placement.devices.device_state import Entries, state_of
 from pykubelet.provide.placement.managers import Managers
 from pykubelet.provide.placement.memory_manager import MemoryManager, MemoryPolicy
 from pykubelet.provide.placement.memory_state import MemoryState
-from pykubelet.provide.placement.provider import Question
+from pykubelet.provide.placement.provider import PreferredAllocationRequest
 from pykubelet.provide.placement.topology_options import Topology
 from pykubelet.provide.placement.topology_scopes import Admitted, PlacementRejection, admit
 
@@ -151,7 +151,7 @@ class RecordedDevices(Value):
     running: frozenset[tuple[str, str]] | None = None
     reusable_pod: str = ""
     reusable: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    answers: tuple[tuple[Question, frozenset[str]], ...] = ()
+    answers: tuple[tuple[PreferredAllocationRequest, frozenset[str]], ...] = ()
 
 
 class RecordedResource(Value):
@@ -261,7 +261,7 @@ def _result(after: Managers, pod: core.Pod | None, outcome: Value | None) -> Doc
     result: Document = {"shared": format_cpuset(after.cpu_state.default)}
     if isinstance(outcome, PlacementRejection):
         result |= {"reason": outcome.reason, "message": outcome.message}
-    elif isinstance(outcome, Question):
+    elif isinstance(outcome, PreferredAllocationRequest):
         result |= {"asks": f"{outcome.resource} for {outcome.container}", "choices": sorted(outcome.available)}
     elif pod is not None:
         result |= {

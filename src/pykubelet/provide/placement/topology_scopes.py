@@ -18,7 +18,13 @@ from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.hints import TopologyHint
 from pykubelet.base.model.reasons import TOPOLOGY_AFFINITY
-from pykubelet.provide.placement.provider import AllocationError, Fact, Provider, Question, Undecided
+from pykubelet.provide.placement.provider import (
+    AllocationError,
+    MetricIncrement,
+    NeedsPluginAnswer,
+    PreferredAllocationRequest,
+    Provider,
+)
 from pykubelet.provide.placement.topology_manager import merge
 from pykubelet.provide.placement.topology_options import Policy, Scope, Topology
 
@@ -38,7 +44,7 @@ class Admitted(Value):
 
     providers: tuple[Provider, ...]
     hints: Mapping[str, TopologyHint]
-    facts: tuple[Fact, ...]
+    increments: tuple[MetricIncrement, ...]
 
 
 class PlacementRejection(Value):
@@ -46,17 +52,19 @@ class PlacementRejection(Value):
 
     reason: str
     message: str
-    facts: tuple[Fact, ...]
+    increments: tuple[MetricIncrement, ...]
 
 
-def initial_facts(topology: Topology) -> tuple[Fact, ...]:
+def initial_increments(topology: Topology) -> tuple[MetricIncrement, ...]:
     """The counters with labels that exist from the start, with value 0."""
     if topology.policy is Policy.NONE:
         return ()
     return tuple(_aligned(metric, scope) for metric in (ALIGNED, ALIGNED_FAILURE) for scope in Scope)
 
 
-def admit(topology: Topology, providers: Sequence[Provider], pod: Pod) -> Admitted | PlacementRejection | Question:
+def admit(
+    topology: Topology, providers: Sequence[Provider], pod: Pod
+) -> Admitted | PlacementRejection | PreferredAllocationRequest:
     """Allocate the pod's resources. The caller must first release what the providers hold for pods that are not active.
 
     A question means that the decision depends on a device plugin. The caller gives the answer to the provider and admits again.
@@ -67,11 +75,11 @@ def admit(topology: Topology, providers: Sequence[Provider], pod: Pod) -> Admitt
         return run.question
     if rejection is not None:
         return rejection
-    return Admitted(run.providers, run.hints, tuple(run.facts))
+    return Admitted(run.providers, run.hints, tuple(run.increments))
 
 
-def _aligned(metric: str, scope: Scope) -> Fact:
-    return Fact(metric, (("scope", scope), ("boundary", "numa_node")))
+def _aligned(metric: str, scope: Scope) -> MetricIncrement:
+    return MetricIncrement(metric, (("scope", scope), ("boundary", "numa_node")))
 
 
 class _Run:
@@ -80,8 +88,8 @@ class _Run:
     def __init__(self, topology: Topology, providers: tuple[Provider, ...], pod: Pod) -> None:
         self.topology, self.providers, self.pod = topology, providers, pod
         self.hints: dict[str, TopologyHint] = {}
-        self.facts = [Fact(REQUESTS)]
-        self.question: Question | None = None
+        self.increments = [MetricIncrement(REQUESTS)]
+        self.question: PreferredAllocationRequest | None = None
 
     def admit(self) -> PlacementRejection | None:
         if self.topology.policy is Policy.NONE:
@@ -106,7 +114,7 @@ class _Run:
                 return self._reject_affinity()
             error = self._allocate(container, decision.hint)
             if error is not None:
-                return self._reject(error, Fact(ERRORS))
+                return self._reject(error, MetricIncrement(ERRORS))
             self._count_aligned(ALIGNED)
         return None
 
@@ -117,7 +125,7 @@ class _Run:
         for container in self._containers():
             error = self._allocate(container, decision.hint)
             if error is not None:
-                return self._reject(error, Fact(ERRORS))
+                return self._reject(error, MetricIncrement(ERRORS))
         self._count_aligned(ALIGNED)
         return None
 
@@ -125,9 +133,9 @@ class _Run:
         self.hints[container.name] = hint
         for number, provider in enumerate(self.providers):
             allocation = provider.allocate(self.pod, container, hint)
-            self.facts.extend(allocation.facts)
+            self.increments.extend(allocation.increments)
             if isinstance(allocation.after, AllocationError):
-                self.question = allocation.after.question if isinstance(allocation.after, Undecided) else None
+                self.question = allocation.after.question if isinstance(allocation.after, NeedsPluginAnswer) else None
                 return allocation.after
             self.providers = (*self.providers[:number], allocation.after, *self.providers[number + 1 :])
         return None
@@ -135,11 +143,11 @@ class _Run:
     def _count_aligned(self, metric: str) -> None:
         """Only single-numa-node guarantees that resources are aligned."""
         if self.topology.policy is Policy.SINGLE_NUMA_NODE:
-            self.facts.append(_aligned(metric, self.topology.scope))
+            self.increments.append(_aligned(metric, self.topology.scope))
 
     def _reject_affinity(self) -> PlacementRejection:
         self._count_aligned(ALIGNED_FAILURE)
-        return PlacementRejection(TOPOLOGY_AFFINITY, AFFINITY_MESSAGE, (*self.facts, Fact(ERRORS)))
+        return PlacementRejection(TOPOLOGY_AFFINITY, AFFINITY_MESSAGE, (*self.increments, MetricIncrement(ERRORS)))
 
-    def _reject(self, error: AllocationError, *more: Fact) -> PlacementRejection:
-        return PlacementRejection(error.reason, error.message(), (*self.facts, *more))
+    def _reject(self, error: AllocationError, *more: MetricIncrement) -> PlacementRejection:
+        return PlacementRejection(error.reason, error.message(), (*self.increments, *more))

@@ -109,7 +109,7 @@ def _result_of(error: Exception) -> Result:
     return Result.UNCERTAIN
 
 
-class VolumeEdges(Value):
+class VolumeAdapters(Value):
     """What work on volumes uses besides the host. `flight`: runs it in threads. `attachments`: None without an API server."""
 
     quotas: VolumeQuotas
@@ -141,7 +141,7 @@ class Executor:
     def __init__(
         self,
         paths: Paths,
-        edges: VolumeEdges,
+        edges: VolumeAdapters,
         clock: Clock,
         tasks: Supervisor,
         ended: Post[Event],

@@ -24,7 +24,7 @@ from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.selinux import SelinuxHost
 from pykubelet.provide.volumes.decide import next_timer, step_all
-from pykubelet.provide.volumes.execute import Executor, VolumeEdges
+from pykubelet.provide.volumes.execute import Executor, VolumeAdapters
 from pykubelet.provide.volumes.metrics import count_mounted, count_orphans
 from pykubelet.provide.volumes.model import (
     DeviceStaged,
@@ -90,7 +90,7 @@ class Volumes:
         paths: Paths,
         inputs: VolumeInputs,
         mounts: CellWriter[Mounts],
-        edges: VolumeEdges,
+        edges: VolumeAdapters,
         clock: Clock,
         recorder: Post[KubeEvent],
     ) -> None:

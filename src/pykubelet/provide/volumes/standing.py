@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykubelet.base.model.mounts import DeviceStanding, VolumeStanding
+from pykubelet.base.model.mounts import DeviceStatus, VolumeStatus
 from pykubelet.provide.volumes.claims import claim_of
 from pykubelet.provide.volumes.kind import RefusedPlan, UndecidedPlan, VolumePlan
 from pykubelet.provide.volumes.model import (
@@ -38,7 +38,7 @@ NOTHING_BY_ITSELF = "nothing until the pod or the node is changed"
 _IN_USE = (MountPhase.MOUNTED, MountPhase.REFRESHING, MountPhase.EXPANDING)
 
 
-def volume_standing(pod: PodVolumes, state: VolumeState, key: str, device: DeviceState | None) -> VolumeStanding:
+def volume_status(pod: PodVolumes, state: VolumeState, key: str, device: DeviceState | None) -> VolumeStatus:
     """Where a volume stands. `key`: its name in the pod, or that of its directory."""
     is_given_up = pod.need in (VolumeNeed.RELEASED, VolumeNeed.ORPHANED)
     words = _VOLUME[state.phase]
@@ -54,7 +54,7 @@ def volume_standing(pod: PodVolumes, state: VolumeState, key: str, device: Devic
         words = "mounted, not expanded"
     plan = state.plan if isinstance(state.plan, VolumePlan) else None
     parent = "volumeDevices" if state.is_block else "volumes"
-    return VolumeStanding(
+    return VolumeStatus(
         key,
         state.name,
         words,
@@ -95,14 +95,14 @@ def _claim(pod: PodVolumes, key: str) -> str:
     return f"{found.namespace}/{found.name}" if found is not None else ""
 
 
-def _device_standing(state: VolumeState, device: DeviceState | None) -> DeviceStanding | None:
+def _device_standing(state: VolumeState, device: DeviceState | None) -> DeviceStatus | None:
     if device is None:
         plan = state.plan.device if isinstance(state.plan, UndecidedPlan | VolumePlan) else None
         if plan is None:
             return None
-        return DeviceStanding(plan.name, "not mounted", state.since, str(plan.directory), plan.is_attachable)
+        return DeviceStatus(plan.name, "not mounted", state.since, str(plan.directory), plan.is_attachable)
     failure = device.failure
-    return DeviceStanding(
+    return DeviceStatus(
         device.found.name,
         _DEVICE[device.phase],
         failure.since if failure is not None else device.since,

@@ -45,5 +45,5 @@ class Bridge(Protocol):
         """Translate bytes of the runtime."""
         ...
 
-    def farewell(self, trouble: str) -> bytes:
-        """The last bytes for the client. `trouble`: why the stream ends early; "" if it does not."""
+    def close_message(self, error: str) -> bytes:
+        """The last bytes for the client. `error`: why the stream ends early; "" if it does not."""

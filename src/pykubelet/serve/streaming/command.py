@@ -36,14 +36,14 @@ class RemoteCommand:
         self._channels = {2 * place + 1: channel for place, channel in enumerate(channels)}
         streams = {channel: stream for stream, channel in self._channels.items()}
         self._unanswered = set(self._channels)
-        self._listened = {channel: streams[channel] for channel in (STDIN, RESIZE) if channel in streams}
-        self._spoken = {streams[channel] for channel in (RESULT, STDOUT, STDERR) if channel in streams}
+        self._inputs = {channel: streams[channel] for channel in (STDIN, RESIZE) if channel in streams}
+        self._outputs = {streams[channel] for channel in (RESULT, STDOUT, STDERR) if channel in streams}
         self._from_client = frames.WebSocketReader()
         self._from_runtime = spdy.SpdyFrameReader()
         self._channel: int | None = None
         self._result = bytearray()
-        self._trouble = ""
-        self._goodbye = b""
+        self._error = ""
+        self._close_frame = b""
 
     @property
     def is_open(self) -> bool:
@@ -54,7 +54,7 @@ class RemoteCommand:
         """An empty message of the first output channel for the client, and the frames that open all streams."""
         opener = spdy.StreamOpener()
         opened = [opener.open(stream, {"streamtype": _NAMES[channel]}) for stream, channel in self._channels.items()]
-        first = min(self._channels[stream] for stream in self._spoken)
+        first = min(self._channels[stream] for stream in self._outputs)
         return frames.head(frames.BINARY, 1) + bytes((first,)), b"".join(opened)
 
     def from_client(self, data: bytes) -> Step:
@@ -71,14 +71,14 @@ class RemoteCommand:
                 self._channel, content = content[0], content[1:]
             if self._channel == END:
                 onward += self._end_channels(content)
-            elif content and (stream := self._listened.get(self._channel)) is not None:
+            elif content and (stream := self._inputs.get(self._channel)) is not None:
                 onward += (spdy.data_head(stream, len(content)), content)
-        self._goodbye = self._goodbye or received.goodbye
-        return Step(onward, received.pong, bool(self._goodbye))
+        self._close_frame = self._close_frame or received.close_frame
+        return Step(onward, received.pong, bool(self._close_frame))
 
     def _end_channels(self, names: bytes) -> Iterator[bytes]:
         for channel in names[:1]:
-            stream = self._listened.pop(channel, None)
+            stream = self._inputs.pop(channel, None)
             if stream is not None:
                 yield spdy.data_head(stream, 0, last=True)
 
@@ -89,23 +89,23 @@ class RemoteCommand:
         for frame in self._from_runtime.feed(data):
             match frame:
                 case spdy.Data():
-                    onward += self._hear(frame)
+                    onward += self._take_input(frame)
                 case spdy.Replied():
                     self._unanswered.discard(frame.stream)
                 case spdy.StreamFinished():
-                    self._spoken.discard(frame.stream)
+                    self._outputs.discard(frame.stream)
                 case spdy.Reset():
                     self._forget(frame.stream)
                 case spdy.Ping():
                     if frame.number % 2 == 0:
                         back = spdy.pong(frame.number)
                 case spdy.Broken():
-                    self._trouble = f"the runtime does not speak SPDY/3.1: {frame.reason}"
-        return Step(onward, back, not self._spoken or bool(self._trouble))
+                    self._error = f"the runtime does not speak SPDY/3.1: {frame.reason}"
+        return Step(onward, back, not self._outputs or bool(self._error))
 
-    def _hear(self, frame: spdy.Data) -> tuple[bytes, ...]:
+    def _take_input(self, frame: spdy.Data) -> tuple[bytes, ...]:
         """The result for the client."""
-        if frame.stream not in self._spoken:
+        if frame.stream not in self._outputs:
             return ()
         channel = self._channels[frame.stream]
         if channel != RESULT:
@@ -113,7 +113,7 @@ class RemoteCommand:
         self._result += frame.data
         if len(self._result) > MAX_RESULT:
             self._result.clear()
-            self._trouble = "the runtime's result is too long"
+            self._error = "the runtime's result is too long"
         return ()
 
     def _forget(self, stream: int) -> None:
@@ -121,29 +121,29 @@ class RemoteCommand:
         if channel is None:
             return
         if stream in self._unanswered:
-            self._trouble = f"the runtime refuses the stream {_NAMES[channel]}"
-        elif channel == RESULT and stream in self._spoken and not self._result:
-            self._trouble = "the runtime ends without a result"
-        self._spoken.discard(stream)
-        self._listened.pop(channel, None)
+            self._error = f"the runtime refuses the stream {_NAMES[channel]}"
+        elif channel == RESULT and stream in self._outputs and not self._result:
+            self._error = "the runtime ends without a result"
+        self._outputs.discard(stream)
+        self._inputs.pop(channel, None)
 
-    def farewell(self, trouble: str) -> bytes:
+    def close_message(self, error: str) -> bytes:
         """The result and the Close frame; only the Close frame if the client has sent one."""
-        if self._goodbye:
-            return self._goodbye
-        has_result = not any(self._channels[stream] == RESULT for stream in self._spoken)
-        trouble = self._trouble or ("" if has_result else trouble)
-        result = bytes(self._result) or encode(_failure(trouble) if trouble else _SUCCESS)
+        if self._close_frame:
+            return self._close_frame
+        has_result = not any(self._channels[stream] == RESULT for stream in self._outputs)
+        error = self._error or ("" if has_result else error)
+        result = bytes(self._result) or encode(_failure(error) if error else _SUCCESS)
         message = frames.head(frames.BINARY, len(result) + 1) + bytes((RESULT,)) + result
-        return message + frames.goodbye(frames.NORMAL)
+        return message + frames.close_frame(frames.NORMAL)
 
 
-def _failure(trouble: str) -> dict[str, object]:
+def _failure(error: str) -> dict[str, object]:
     return {
         "metadata": {},
         "status": "Failure",
-        "message": f"Internal error occurred: {trouble}",
+        "message": f"Internal error occurred: {error}",
         "reason": "InternalError",
-        "details": {"causes": [{"message": trouble}]},
+        "details": {"causes": [{"message": error}]},
         "code": 500,
     }

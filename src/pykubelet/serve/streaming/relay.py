@@ -15,7 +15,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.net.http.proxy import Backend, open_backend
 from pykubelet.net.http.server import Answer, Request, Response, ServedConnection, Takeover
 from pykubelet.serve.streaming.bridge import Bridge, Step
-from pykubelet.serve.streaming.websocket import agreement
+from pykubelet.serve.streaming.websocket import upgrade_response
 
 #: The most seconds until the runtime has accepted all streams, and until the client has answered the Close frame.
 OPEN_DEADLINE_S = 30.0
@@ -34,7 +34,7 @@ async def serve_websocket(request: Request, url: str, bridge: Bridge, idle_s: fl
     `idle_s`: a stream without data for this long is ended; 0: never. If the stream cannot be opened, the answer is 500, or the
     answer of the runtime's server.
     """
-    head = agreement(request, bridge.protocol)
+    head = upgrade_response(request, bridge.protocol)
     if isinstance(head, Response):
         return head
     upgrade = {"Connection": "Upgrade", "Upgrade": "SPDY/3.1", "X-Stream-Protocol-Version": bridge.runtime_protocol}
@@ -54,10 +54,10 @@ async def serve_websocket(request: Request, url: str, bridge: Bridge, idle_s: fl
 async def carry(client: ServedConnection, backend: Backend, bridge: Bridge, idle_s: float) -> None:
     """Relay data until one side has ended, then send the Close frame. Closes only the connection to the runtime."""
     try:
-        trouble = await _converse(client, backend, bridge, idle_s)
+        error = await _converse(client, backend, bridge, idle_s)
     finally:
         backend.writer.transport.abort()
-    await _part(client, bridge, trouble, idle_s)
+    await _part(client, bridge, error, idle_s)
 
 
 async def _converse(client: ServedConnection, backend: Backend, bridge: Bridge, idle_s: float) -> str:
@@ -77,11 +77,11 @@ async def _converse(client: ServedConnection, backend: Backend, bridge: Bridge, 
 
             async def listen() -> _End:
                 await opened.wait()
-                speak = _gently(client.reader.read, CLIENT_PIECE)
+                speak = _read_slowly(client.reader.read, CLIENT_PIECE)
                 return await _pump(speak, backend.writer, client.writer, bridge.from_client, moved)
 
             moved()
-            answer = _gently(backend.read, RUNTIME_PIECE)
+            answer = _read_slowly(backend.read, RUNTIME_PIECE)
             up = supervisor.start_child("websocket-up", listen())
             answers = _pump(answer, client.writer, backend.writer, bridge.from_runtime, moved)
             down = supervisor.start_child("websocket-down", answers)
@@ -126,7 +126,7 @@ async def _pump(
     return _End.SOURCE
 
 
-def _gently(read: Callable[[int], Awaitable[bytes]], piece: int) -> Callable[[int], Awaitable[bytes]]:
+def _read_slowly(read: Callable[[int], Awaitable[bytes]], piece: int) -> Callable[[int], Awaitable[bytes]]:
     """Limit reads to `piece` bytes, and let other tasks run between two reads, even if more data is available."""
 
     async def read_piece(most: int) -> bytes:
@@ -143,17 +143,17 @@ async def _read(read: Callable[[int], Awaitable[bytes]]) -> bytes:
         return b""
 
 
-async def _part(client: ServedConnection, bridge: Bridge, trouble: str, idle_s: float) -> None:
+async def _part(client: ServedConnection, bridge: Bridge, error: str, idle_s: float) -> None:
     """Send the last bytes, and read until the client's Close frame.
 
     Closing with unread bytes would lose data that the client has not read yet.
     """
     with contextlib.suppress(OSError, TimeoutError):
-        client.writer.write(bridge.farewell(trouble))
+        client.writer.write(bridge.close_message(error))
         async with asyncio.timeout(idle_s or None):
             await client.writer.drain()
         data = b""
         async with asyncio.timeout(PARTING_S):
-            read = _gently(client.reader.read, CLIENT_PIECE)
+            read = _read_slowly(client.reader.read, CLIENT_PIECE)
             while not bridge.from_client(data).ended and (data := await read(PIECE)):
                 pass

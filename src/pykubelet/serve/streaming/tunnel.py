@@ -28,7 +28,7 @@ class Tunnel:
         self.protocol = protocol
         self.runtime_protocol = protocol.removeprefix(_PREFIX)
         self._frames = frames.WebSocketReader()
-        self._goodbye = b""
+        self._close_frame = b""
 
     def start(self) -> tuple[bytes, bytes]:
         """No bytes: nothing is sent before data."""
@@ -37,13 +37,13 @@ class Tunnel:
     def from_client(self, data: bytes) -> Step:
         """The content of the client's WebSocket messages, for the runtime."""
         received = self._frames.feed(data)
-        self._goodbye = self._goodbye or received.goodbye
-        return Step([piece.data for piece in received.pieces], received.pong, bool(self._goodbye))
+        self._close_frame = self._close_frame or received.close_frame
+        return Step([piece.data for piece in received.pieces], received.pong, bool(self._close_frame))
 
     def from_runtime(self, data: bytes) -> Step:
         """Bytes of the runtime as one binary WebSocket message."""
         return Step([frames.head(frames.BINARY, len(data)), data])
 
-    def farewell(self, trouble: str) -> bytes:
-        """The WebSocket Close frame; `trouble`: why the stream ended early, empty if it did not."""
-        return self._goodbye or frames.goodbye(frames.GOING_AWAY if trouble else frames.NORMAL, trouble)
+    def close_message(self, error: str) -> bytes:
+        """The WebSocket Close frame; `error`: why the stream ended early, empty if it did not."""
+        return self._close_frame or frames.close_frame(frames.GOING_AWAY if error else frames.NORMAL, error)

@@ -21,7 +21,7 @@ def offered(request: Request) -> list[str]:
     return [word.strip() for word in request.headers.get("sec-websocket-protocol", "").split(",")]
 
 
-def agreement(request: Request, protocol: str) -> bytes | Response:
+def upgrade_response(request: Request, protocol: str) -> bytes | Response:
     """The head of the answer that accepts `protocol`, or the answer that refuses the WebSocket."""
     if request.headers.get("sec-websocket-version", "").strip() != "13":
         return Response(400, b"unsupported WebSocket version", headers={"Sec-WebSocket-Version": "13"})

@@ -19,7 +19,7 @@ from pykubelet.base.model.placement import DeviceResource
 from pykubelet.provide.placement.devices.device_hints import device_hints
 from pykubelet.provide.placement.devices.device_manager import AllocateCall, DeviceManager
 from pykubelet.provide.placement.devices.device_state import DeviceEntry, state_of
-from pykubelet.provide.placement.provider import AllocationError, Question
+from pykubelet.provide.placement.provider import AllocationError, PreferredAllocationRequest
 from pykubelet.provide.placement.topology_options import Policy, Scope, Topology
 from pykubelet.provide.placement.topology_scopes import Admitted, PlacementRejection, admit
 
@@ -55,7 +55,9 @@ def make_pod(uid: str, *containers: dict[str, Any], init: Sequence[dict[str, Any
     return msgspec.convert({"metadata": {"uid": uid, "name": uid}, "spec": spec}, Pod)
 
 
-def place(before: DeviceManager, pod: Pod, topology: Topology = NONE) -> DeviceManager | PlacementRejection | Question:
+def place(
+    before: DeviceManager, pod: Pod, topology: Topology = NONE
+) -> DeviceManager | PlacementRejection | PreferredAllocationRequest:
     """The manager after the pod's admission, with answers of the plugins to `Allocate`."""
     result = admit(topology, [before], pod)
     if not isinstance(result, Admitted):
@@ -336,8 +338,8 @@ def test_hints_are_those_of_the_definition(data: st.DataObject) -> None:
 # plugins that choose
 
 
-def question(available: str, must: str, size: int) -> Question:
-    return Question("1", "app", R, frozenset(available.split()), frozenset(must.split()), size)
+def question(available: str, must: str, size: int) -> PreferredAllocationRequest:
+    return PreferredAllocationRequest("1", "app", R, frozenset(available.split()), frozenset(must.split()), size)
 
 
 @pytest.mark.parametrize(
@@ -354,7 +356,7 @@ def test_a_plugin_may_choose(answer: list[str], expected: str) -> None:
     before, pod = manager(r=resource(flat(*"abcd"), prefers=True)), make_pod("1", container("app", r=2))
     asked = place(before, pod)
     assert asked == question("a b c d", "", 2)
-    assert isinstance(asked, Question)
+    assert isinstance(asked, PreferredAllocationRequest)
     after = placed(before.with_answer(asked, answer), pod)
     assert ids(after, "1") == expected
     assert after.settled("1").answers == {}
@@ -380,12 +382,12 @@ def test_a_plugin_chooses_among_aligned_devices_or_beside_all_of_them() -> None:
 def test_reused_devices_must_be_included() -> None:
     before = manager(r=resource(flat(*"abc"), prefers=True))
     pod = make_pod("1", container("app", r=2), init=[container("i", r=1)])
-    first = Question("1", "i", R, frozenset("abc"), frozenset(), 1)
+    first = PreferredAllocationRequest("1", "i", R, frozenset("abc"), frozenset(), 1)
     assert place(before, pod) == first
     answered = before.with_answer(first, ["b"])
     second = place(answered, pod)
     assert second == question("a b c", "b", 2)
-    assert isinstance(second, Question)
+    assert isinstance(second, PreferredAllocationRequest)
     assert ids(placed(answered.with_answer(second, ["b", "c"]), pod), "1") == "b c"
 
 

@@ -27,7 +27,7 @@ from pykubelet.provide.placement.devices.device_plugins import DeviceInputs, Nod
 from pykubelet.provide.placement.devices.device_state import DeviceEntry, state_of
 from pykubelet.provide.placement.devices.metrics import ALLOCATIONS, REGISTRATIONS
 from pykubelet.provide.placement.managers import Managers
-from pykubelet.provide.placement.provider import AllocationError, Question
+from pykubelet.provide.placement.provider import AllocationError, PreferredAllocationRequest
 
 pytestmark = pytest.mark.virtual_time
 
@@ -121,7 +121,7 @@ async def test_what_is_asked_and_answered(tmp_path: Path) -> None:
         device_plugin(tmp_path, devices=healthy("a", "b"), response=response, options=options) as plugin,
     ):
         await agent.until_healthy("a", "b")
-        question = Question("u", "c", R, frozenset("ab"), frozenset(), 1)
+        question = PreferredAllocationRequest("u", "c", R, frozenset("ab"), frozenset(), 1)
         assert await agent.plugins.prefer(question) == frozenset("b")
         call, timed = AllocateCall("c", R, frozenset("b")), ALLOCATIONS.count(R)
         answer = await agent.plugins.allocate("u", call)
@@ -149,7 +149,10 @@ async def test_failures_of_calls(tmp_path: Path) -> None:
         device_plugin(tmp_path, devices=healthy("a", "b"), options=["--prefers", "--pre-start"]) as plugin,
     ):
         await agent.until_healthy("a", "b")
-        question, call = Question("u", "c", R, frozenset("ab"), frozenset(), 1), AllocateCall("c", R, frozenset("a"))
+        question, call = (
+            PreferredAllocationRequest("u", "c", R, frozenset("ab"), frozenset(), 1),
+            AllocateCall("c", R, frozenset("a")),
+        )
         assigned = (AssignedDevices(R, {-1: frozenset("a")}),)
         error = "rpc error: code = Internal desc = no"
         await plugin.misbehave(prefer="fail no", allocate="fail no", pre_start="fail no")

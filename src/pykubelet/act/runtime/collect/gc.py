@@ -37,7 +37,7 @@ from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.labels import POD_TERMINATION_GRACE_PERIOD
 from pykubelet.base.model.lifecycle import Lifecycles
-from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodTouched, PodView
+from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodReadWanted, PodView
 from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.base.model.reasons import EVENT_CONTAINER_GC_FAILED
 from pykubelet.base.model.reclaim import Reclaimed, ReclaimWanted
@@ -106,7 +106,7 @@ class ContainerCollector:
         flight: SingleFlight,
         inputs: GcInputs,
         settings: GcSettings,
-        touched: Post[PodTouched],
+        touched: Post[PodReadWanted],
         recorder: Post[KubeEvent],
     ) -> None:
         self._cri = cri
@@ -214,7 +214,7 @@ class ContainerCollector:
                     problems.extend(await self._remove_sandbox(ref, sandbox, cause))
         finally:
             self._busy.discard(ref.uid)
-            self._touched.post(PodTouched(ref, "garbage collected"))
+            self._touched.post(PodReadWanted(ref, "garbage collected"))
         return problems
 
     async def _remove_container(self, ref: PodRef, container: ContainerView, cause: str) -> list[str]:

@@ -25,7 +25,7 @@ from pykubelet.base.model.fieldpath import container_field_path, find_container
 from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.labels import CONTAINER_NAME
-from pykubelet.base.model.observed import BeingStopped, ObservedState, PodView
+from pykubelet.base.model.observed import ObservedState, PodView, StopInProgress
 from pykubelet.base.model.reasons import (
     EVENT_FAILED_PRE_STOP_HOOK,
     EVENT_KILLING,
@@ -50,7 +50,7 @@ _SANDBOX_WAIT = Wait(
 
 
 class StopTarget(Value):
-    """One container to stop. `pod_ip`: for HTTP hooks, empty when it is not known. `for_good`: as in `BeingStopped`."""
+    """One container to stop. `pod_ip`: for HTTP hooks, empty when it is not known. `for_good`: as in `StopInProgress`."""
 
     pod: Pod
     ref: PodRef
@@ -68,7 +68,7 @@ class ContainerStop(Value):
     message: str = ""
 
 
-class PodRemains(Value):
+class PodLeftovers(Value):
     """What a stopped pod leaves in the runtime. `strays`: containers whose sandbox is already gone."""
 
     sandboxes: tuple[SandboxID, ...] = ()
@@ -120,7 +120,7 @@ class ContainerStopper:
         hooks: HookRunner,
         clock: Clock,
         recorder: Post[KubeEvent],
-        stopped: Post[BeingStopped],
+        stopped: Post[StopInProgress],
     ) -> None:
         self._cri = cri
         self._hooks = hooks
@@ -220,7 +220,7 @@ class ContainerStopper:
         waits: Waits = UNRECORDED,
         *,
         for_good: bool = False,
-    ) -> PodRemains:
+    ) -> PodLeftovers:
         """Stop the pod's containers within `grace_s`, then its sandboxes. Returns what is left to remove.
 
         Raises NotStopped; the sandboxes are stopped even if a container cannot be stopped. `known`: a view of the pod that was
@@ -248,20 +248,20 @@ class ContainerStopper:
         _raise_what_failed(failed)
         ids = tuple(SandboxID(s.id) for s in sandboxes)
         strays = tuple(ContainerID(c.id) for c in containers if c.pod_sandbox_id not in ids)
-        return PodRemains(ids, strays)
+        return PodLeftovers(ids, strays)
 
     async def remove_container(self, container: ContainerID, waits: Waits = UNRECORDED) -> None:
         """Remove one container from the runtime."""
         await remove_container(self._cri, container, waits)
 
-    async def remove_pod(self, ref: PodRef, remains: PodRemains | None = None, waits: Waits = UNRECORDED) -> None:
+    async def remove_pod(self, ref: PodRef, remains: PodLeftovers | None = None, waits: Waits = UNRECORDED) -> None:
         """Remove the sandboxes with their containers, and strays. `remains` None: the runtime is queried."""
         if remains is None:
             containers, sandboxes = await asyncio.gather(
                 self._cri.list_containers(uid=ref.uid), self._cri.list_pod_sandboxes(uid=ref.uid)
             )
             ids = tuple(SandboxID(s.id) for s in sandboxes)
-            remains = PodRemains(ids, tuple(ContainerID(c.id) for c in containers if c.pod_sandbox_id not in ids))
+            remains = PodLeftovers(ids, tuple(ContainerID(c.id) for c in containers if c.pod_sandbox_id not in ids))
         await _all(remove_sandbox(self._cri, sandbox, waits) for sandbox in remains.sandboxes)
         await _all(self.remove_container(stray, waits) for stray in remains.strays)
 
@@ -272,14 +272,14 @@ class ContainerStopper:
     @contextmanager
     def _stopping(self, ref: PodRef, runtime_id: str, for_good: bool = False) -> Iterator[None]:
         """Wrap a call that stops a container or sandbox: report its begin and end. It is no error if it is already gone."""
-        self._stopped.post(BeingStopped(ref, runtime_id))
+        self._stopped.post(StopInProgress(ref, runtime_id))
         try:
             yield
         except CriError as error:
             if not error.is_not_found:
                 raise
         finally:
-            self._stopped.post(BeingStopped(ref, runtime_id, is_over=True, for_good=for_good))
+            self._stopped.post(StopInProgress(ref, runtime_id, is_over=True, for_good=for_good))
 
 
 def restart_grace(pod: Pod, probe: Probe | None = None) -> int:

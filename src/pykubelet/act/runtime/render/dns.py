@@ -75,13 +75,13 @@ def parse_resolv_conf(text: str) -> Resolver:
 def dns_config(pod: Pod, settings: RenderSettings) -> tuple[cri_pb2.DNSConfig, tuple[KubeEvent, ...]]:
     """The pod's resolver, and the Events about dropped or missing parts. ContainerStartError if the host's file is unusable."""
     ref = pod_ref(pod)
-    recorder: list[KubeEvent] = []
-    resolver = _base(pod, settings, ref, recorder)
+    events: list[KubeEvent] = []
+    resolver = _base(pod, settings, ref, events)
     if pod.spec.dnsConfig is not None:
         resolver = _with_pod_config(resolver, pod.spec.dnsConfig)
-    servers = _fitting_servers(resolver.servers, ref, recorder)
-    searches = _fitting_searches(resolver.searches, ref, recorder)
-    return cri_pb2.DNSConfig(servers=servers, searches=searches, options=resolver.options), tuple(recorder)
+    servers = _fitting_servers(resolver.servers, ref, events)
+    searches = _fitting_searches(resolver.searches, ref, events)
+    return cri_pb2.DNSConfig(servers=servers, searches=searches, options=resolver.options), tuple(events)
 
 
 def resolv_conf_warnings(path: str, text: str, cluster_domain: str) -> tuple[KubeEvent, ...]:
@@ -105,7 +105,7 @@ def resolv_conf_warnings(path: str, text: str, cluster_domain: str) -> tuple[Kub
     return (warning(EVENT_CHECK_LIMITS_FOR_RESOLV_CONF, problem),) if problem else ()
 
 
-def _base(pod: Pod, settings: RenderSettings, ref: PodRef, recorder: list[KubeEvent]) -> Resolver:
+def _base(pod: Pod, settings: RenderSettings, ref: PodRef, events: list[KubeEvent]) -> Resolver:
     """The resolver of the dnsPolicy, without dnsConfig."""
     if settings.resolv_conf_error:
         raise ContainerStartError(settings.resolv_conf_error, CREATE_POD_SANDBOX_ERROR)
@@ -121,8 +121,8 @@ def _base(pod: Pod, settings: RenderSettings, ref: PodRef, recorder: list[KubeEv
         if settings.cluster_dns:
             searches = _cluster_searches(pod.metadata.namespace, settings.cluster_domain, host.searches)
             return Resolver(settings.cluster_dns, searches, _CLUSTER_OPTIONS)
-        recorder.append(warning(EVENT_MISSING_CLUSTER_DNS, _MISSING_CLUSTER_DNS))
-        recorder.append(warning(EVENT_MISSING_CLUSTER_DNS, f'pod: "{ref}". {_MISSING_CLUSTER_DNS}', ref))
+        events.append(warning(EVENT_MISSING_CLUSTER_DNS, _MISSING_CLUSTER_DNS))
+        events.append(warning(EVENT_MISSING_CLUSTER_DNS, f'pod: "{ref}". {_MISSING_CLUSTER_DNS}', ref))
     if settings.resolv_conf is not None:
         return host
     # Without servers, a resolver queries the local machine. Stating it prevents the runtime's default, the host's file.
@@ -150,21 +150,21 @@ def _unique(items: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(items))
 
 
-def _fitting_servers(servers: tuple[str, ...], ref: PodRef, recorder: list[KubeEvent]) -> tuple[str, ...]:
+def _fitting_servers(servers: tuple[str, ...], ref: PodRef, events: list[KubeEvent]) -> tuple[str, ...]:
     if len(servers) <= MAX_NAMESERVERS:
         return servers
     kept = servers[:MAX_NAMESERVERS]
     text = "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: "
-    recorder.append(warning(EVENT_DNS_CONFIG_FORMING, text + " ".join(kept), ref))
+    events.append(warning(EVENT_DNS_CONFIG_FORMING, text + " ".join(kept), ref))
     return kept
 
 
-def _fitting_searches(searches: tuple[str, ...], ref: PodRef, recorder: list[KubeEvent]) -> tuple[str, ...]:
+def _fitting_searches(searches: tuple[str, ...], ref: PodRef, events: list[KubeEvent]) -> tuple[str, ...]:
     # glibc aborts on longer domains.
     kept = [domain for domain in searches[:MAX_SEARCH_PATHS] if len(domain) <= MAX_DOMAIN]
     while len(" ".join(kept)) > MAX_SEARCH_LINE:
         kept.pop()
     if len(kept) != len(searches):
         text = "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: "
-        recorder.append(warning(EVENT_DNS_CONFIG_FORMING, text + " ".join(kept), ref))
+        events.append(warning(EVENT_DNS_CONFIG_FORMING, text + " ".join(kept), ref))
     return tuple(kept)

@@ -23,7 +23,12 @@ from pykubelet.base.model.restart import is_sidecar
 from pykubelet.edges.plugins.device_messages import merged, read_allocation
 from pykubelet.provide.placement.devices.device_hints import device_hints, far, near
 from pykubelet.provide.placement.devices.device_state import NO_DEVICES, DeviceAllocations, DeviceEntry
-from pykubelet.provide.placement.provider import Allocation, AllocationError, Question, Undecided
+from pykubelet.provide.placement.provider import (
+    Allocation,
+    AllocationError,
+    NeedsPluginAnswer,
+    PreferredAllocationRequest,
+)
 
 
 class AllocateCall(Value):
@@ -50,7 +55,7 @@ class DeviceManager(Value):
     running: frozenset[tuple[str, str]] | None = frozenset()
     reusable_pod: str = ""
     reusable: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    answers: Mapping[Question, frozenset[str]] = field(default_factory=dict)
+    answers: Mapping[PreferredAllocationRequest, frozenset[str]] = field(default_factory=dict)
 
     # the interface to the Topology Manager
 
@@ -124,7 +129,7 @@ class DeviceManager(Value):
             if self.is_known(resource) and (container.name, resource) not in claimed
         }
 
-    def with_answer(self, question: Question, ids: Collection[str]) -> DeviceManager:
+    def with_answer(self, question: PreferredAllocationRequest, ids: Collection[str]) -> DeviceManager:
         """The manager that knows which devices the plugin prefers."""
         return replace(self, answers={**self.answers, question: frozenset(ids)})
 
@@ -240,10 +245,10 @@ class DeviceManager(Value):
         choices = aligned if is_enough else free
         taken = taken if is_enough else taken | aligned
         if len(taken) < count and known.prefers:
-            question = Question(pod_uid, container, resource, choices | taken, taken, count)
+            question = PreferredAllocationRequest(pod_uid, container, resource, choices | taken, taken, count)
             preferred = self.answers.get(question)
             if preferred is None:
-                return Undecided("the device plugin has not answered yet", question=question)
+                return NeedsPluginAnswer("the device plugin has not answered yet", question=question)
             taken |= _first((preferred & choices) - taken, count - len(taken))
         for rank in (choices,) if is_enough else (far(known, busy, hint), free):
             if len(taken) < count:

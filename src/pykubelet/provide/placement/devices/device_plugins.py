@@ -46,7 +46,7 @@ from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet.provide.placement.devices.device_files import DeviceFiles
 from pykubelet.provide.placement.devices.device_manager import AllocateCall, DeviceManager
 from pykubelet.provide.placement.devices.metrics import ALLOCATIONS, REGISTRATIONS
-from pykubelet.provide.placement.provider import AllocationError, Question
+from pykubelet.provide.placement.provider import AllocationError, PreferredAllocationRequest
 
 log = Log("device-plugins")
 VERSIONS = ("v1beta1",)
@@ -325,7 +325,7 @@ class NodeDevicePlugins:
         """Write the file of allocations, if they or the lists have changed. Returns whether the file has them."""
         return await self._files.save(devices)
 
-    async def prefer(self, question: Question) -> Collection[str] | AllocationError:
+    async def prefer(self, question: PreferredAllocationRequest) -> Collection[str] | AllocationError:
         """The devices that the plugin prefers."""
         endpoint = self._endpoints.get(question.resource)
         if endpoint is None or endpoint.is_stopped:
