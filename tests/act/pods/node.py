@@ -45,7 +45,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, normal
 from pykubelet.base.model.labels import CONFIG_SOURCE
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage, Starts
-from pykubelet.base.model.mounts import Mounts, PodMounts, VolumeStatus
+from pykubelet.base.model.mounts import Mounts, MountStatus, PodMounts
 from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodReadWanted, StopInProgress
 from pykubelet.base.model.paths import Paths
@@ -152,7 +152,7 @@ class Volumes:
                 mounting=life.ref.name in self.mounting,
                 waits=self.failures if life.ref.name in self.stuck else (),
                 standings=tuple(
-                    VolumeStatus(
+                    MountStatus(
                         v.name, v.name, "mounted", directory="" if v.hostPath is not None else f"volumes/x/{v.name}"
                     )
                     for v in life.pod.spec.volumes

@@ -29,7 +29,7 @@ from pykubelet.observe.probes.decide import (
     FIRST_EXTRA_S,
     ContainerObservation,
     EarlierResults,
-    ProbeSettings,
+    ProbeSchedule,
     StartState,
     Worker,
     WorkerPhase,
@@ -45,7 +45,7 @@ class Play:
     """A worker made at 1000.0 in an old agent; `at` is seconds after that."""
 
     kind: ProbeKind
-    terms: ProbeSettings = field(default_factory=ProbeSettings)
+    terms: ProbeSchedule = field(default_factory=ProbeSchedule)
     at: float = 0.0
     age_s: float = 3600.0
     fraction: float = 0.5
@@ -146,14 +146,14 @@ def test_the_first_tick_of_a_young_agent_is_put_off_at_random() -> None:
 
 
 def test_nothing_is_asked_within_the_initial_delay() -> None:
-    terms = ProbeSettings(period_s=5, initial_delay_s=12)
+    terms = ProbeSchedule(period_s=5, initial_delay_s=12)
     assert Play(LIVENESS, terms, at=1.0).sees(started_at=1.0).due == pytest.approx(15.0)
     assert Play(READINESS, terms, at=1.0).sees(started_at=1.0).due == pytest.approx(13.0)
     assert Play(READINESS, terms, at=60.0).sees(started_at=1.0).due == pytest.approx(60.0)
 
 
 def test_thresholds_count_equal_outcomes_in_a_row() -> None:
-    play = Play(READINESS, ProbeSettings(success_threshold=2, failure_threshold=3)).sees()
+    play = Play(READINESS, ProbeSchedule(success_threshold=2, failure_threshold=3)).sees()
     results = []
     for outcome in (GOOD, BAD, GOOD, GOOD, BAD, BAD, GOOD, BAD, BAD, BAD):
         results.append(play.probes(outcome).worker.result)
@@ -166,21 +166,21 @@ def test_a_warning_passes() -> None:
 
 def test_errors_are_no_outcomes() -> None:
     play = (
-        Play(LIVENESS, ProbeSettings(failure_threshold=2)).sees().probes(BAD, errored("runtime away"), errored("again"))
+        Play(LIVENESS, ProbeSchedule(failure_threshold=2)).sees().probes(BAD, errored("runtime away"), errored("again"))
     )
     assert play.worker.result is SUCCESS
     assert play.probes(BAD).worker.result is FAILURE
 
 
 def test_a_time_out_that_the_agent_noticed_late_is_no_outcome() -> None:
-    play = Play(LIVENESS, ProbeSettings(failure_threshold=1)).sees().probes(failed("timeout", late_s=0.9))
+    play = Play(LIVENESS, ProbeSchedule(failure_threshold=1)).sees().probes(failed("timeout", late_s=0.9))
     assert play.worker.result is SUCCESS
     assert "node was slow" in play.worker.message
     assert play.probes(failed("timeout", late_s=0.01)).worker.result is FAILURE
 
 
 def test_a_failed_liveness_holds_until_there_is_a_new_container() -> None:
-    play = Play(LIVENESS, ProbeSettings(failure_threshold=2)).sees().probes(BAD, BAD)
+    play = Play(LIVENESS, ProbeSchedule(failure_threshold=2)).sees().probes(BAD, BAD)
     assert (play.worker.result, play.worker.phase, play.due) == (FAILURE, WorkerPhase.ON_HOLD, None)
     assert play.sees().worker.phase is WorkerPhase.ON_HOLD
     play.sees(None)
@@ -191,13 +191,13 @@ def test_a_failed_liveness_holds_until_there_is_a_new_container() -> None:
 
 
 def test_failures_of_an_old_container_do_not_count_for_the_next() -> None:
-    play = Play(LIVENESS, ProbeSettings(failure_threshold=2)).sees().probes(BAD)
+    play = Play(LIVENESS, ProbeSchedule(failure_threshold=2)).sees().probes(BAD)
     play.sees(C2, started_at=play.at).probes(BAD)
     assert play.worker.result is SUCCESS
 
 
 def test_readiness_goes_on_after_failures() -> None:
-    play = Play(READINESS, ProbeSettings(failure_threshold=1)).sees().probes(GOOD, BAD)
+    play = Play(READINESS, ProbeSchedule(failure_threshold=1)).sees().probes(GOOD, BAD)
     assert play.worker.result is FAILURE
     assert play.probes(GOOD).worker.result is SUCCESS
 
@@ -219,22 +219,22 @@ def test_the_others_wait_for_the_startup_probe(kind: ProbeKind) -> None:
 
 @pytest.mark.parametrize("kind", [LIVENESS, STARTUP])
 def test_a_pod_that_is_ended_has_no_failing_liveness_or_startup(kind: ProbeKind) -> None:
-    play = Play(kind, ProbeSettings(failure_threshold=1)).sees().probes(BAD).sees(stopping=True)
+    play = Play(kind, ProbeSchedule(failure_threshold=1)).sees().probes(BAD).sees(stopping=True)
     assert (play.worker.result, play.worker.phase, play.due) == (SUCCESS, WorkerPhase.QUIET, None)
 
 
 def test_a_probe_under_way_when_the_pod_is_ended_counts_for_nothing() -> None:
-    play = Play(LIVENESS, ProbeSettings(failure_threshold=1)).sees().begins().sees(stopping=True).ends(BAD)
+    play = Play(LIVENESS, ProbeSchedule(failure_threshold=1)).sees().begins().sees(stopping=True).ends(BAD)
     assert (play.worker.result, play.worker.phase) == (SUCCESS, WorkerPhase.QUIET)
 
 
 def test_readiness_of_a_pod_that_is_ended_goes_on() -> None:
-    play = Play(READINESS, ProbeSettings(failure_threshold=1)).sees().probes(GOOD).sees(stopping=True).probes(BAD)
+    play = Play(READINESS, ProbeSchedule(failure_threshold=1)).sees().probes(GOOD).sees(stopping=True).probes(BAD)
     assert play.worker.result is FAILURE
 
 
 def test_the_outcome_for_a_container_that_is_gone_is_not_used() -> None:
-    play = Play(LIVENESS, ProbeSettings(failure_threshold=1)).sees().begins().sees(C2, started_at=20.0)
+    play = Play(LIVENESS, ProbeSchedule(failure_threshold=1)).sees().begins().sees(C2, started_at=20.0)
     play.ends(BAD, container=C1)
     assert play.worker.result is SUCCESS
     assert play.begins().ends(BAD, container=C1).worker.phase is WorkerPhase.PROBING
@@ -247,13 +247,13 @@ def test_a_result_ends_with_its_container() -> None:
 
 
 def test_a_tick_that_passed_during_a_probe_is_made_up_for_once() -> None:
-    play = Play(LIVENESS, ProbeSettings(period_s=1, timeout_s=5)).sees().begins().ends(GOOD, after_s=3.4)
+    play = Play(LIVENESS, ProbeSchedule(period_s=1, timeout_s=5)).sees().begins().ends(GOOD, after_s=3.4)
     assert play.due == pytest.approx(3.4)
     assert play.probes(GOOD).due == pytest.approx(4.0)
 
 
 def test_a_probe_as_long_as_its_period_does_not_drift() -> None:
-    play = Play(LIVENESS, ProbeSettings(period_s=1)).sees()
+    play = Play(LIVENESS, ProbeSchedule(period_s=1)).sees()
     for _ in range(1000):
         play.begins().ends(GOOD, after_s=0.9)
     assert play.due == pytest.approx(1000.0)
@@ -275,8 +275,8 @@ def test_looking_again_changes_nothing() -> None:
 
 # Extra probes of a container that is not ready
 
-NET = ProbeSettings()
-COMMAND = decide.settings_of(Probe(exec=ExecAction(command=("true",))))
+NET = ProbeSchedule()
+COMMAND = decide.schedule_of(Probe(exec=ExecAction(command=("true",))))
 
 
 @pytest.mark.parametrize(
@@ -284,13 +284,13 @@ COMMAND = decide.settings_of(Probe(exec=ExecAction(command=("true",))))
     [
         (READINESS, NET, [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 20, 30, 40]),
         (READINESS, COMMAND, [0, 1, 2, 4, 8, 10, 20, 30]),
-        (READINESS, ProbeSettings(period_s=1), [0, 0.1, 0.2, 0.4, 0.8, 1, 2, 3]),
-        (STARTUP, ProbeSettings(failure_threshold=9), [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 20, 30, 40]),
-        (LIVENESS, ProbeSettings(failure_threshold=9), [0, 10, 20, 30]),
+        (READINESS, ProbeSchedule(period_s=1), [0, 0.1, 0.2, 0.4, 0.8, 1, 2, 3]),
+        (STARTUP, ProbeSchedule(failure_threshold=9), [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 20, 30, 40]),
+        (LIVENESS, ProbeSchedule(failure_threshold=9), [0, 10, 20, 30]),
     ],
 )
 def test_a_container_that_is_not_ready_is_probed_again_after_growing_waits(
-    kind: ProbeKind, terms: ProbeSettings, begun: list[float]
+    kind: ProbeKind, terms: ProbeSchedule, begun: list[float]
 ) -> None:
     assert Play(kind, terms).sees().times(*[BAD] * len(begun)) == pytest.approx(begun)
 
@@ -303,13 +303,13 @@ def test_a_startup_probe_does_not_wait_for_its_period() -> None:
 
 def test_extra_probes_wait_for_the_initial_delay() -> None:
     for kind in (READINESS, STARTUP):
-        play = Play(kind, ProbeSettings(initial_delay_s=12), at=1.0).sees(started_at=1.0)
+        play = Play(kind, ProbeSchedule(initial_delay_s=12), at=1.0).sees(started_at=1.0)
         first = 13.0 if kind is READINESS else 13.1
         assert play.times(BAD, BAD)[0] == pytest.approx(first)
 
 
 def test_an_extra_probe_that_fails_does_not_count() -> None:
-    play = Play(STARTUP, ProbeSettings(failure_threshold=2), at=3.3).sees(started_at=3.3)
+    play = Play(STARTUP, ProbeSchedule(failure_threshold=2), at=3.3).sees(started_at=3.3)
     while play.worker.phase is WorkerPhase.ARMED:
         assert play.worker.result is UNKNOWN
         play.probes(BAD)
@@ -324,14 +324,14 @@ def test_an_extra_probe_that_cannot_be_run_does_not_count() -> None:
 
 
 def test_periods_begin_anew_with_an_extra_probe_that_passes() -> None:
-    play = Play(READINESS, ProbeSettings(success_threshold=3)).sees()
+    play = Play(READINESS, ProbeSchedule(success_threshold=3)).sees()
     begun = play.times(BAD, BAD, BAD, GOOD, GOOD, GOOD, GOOD)
     assert begun == pytest.approx([0, 0.1, 0.2, 0.4, 10.5, 20.5, 30.5]), "successes are a period apart"
     assert play.worker.result is SUCCESS
 
 
 def test_a_failure_between_successes_begins_the_count_anew() -> None:
-    play = Play(READINESS, ProbeSettings(success_threshold=2)).sees().probes(BAD, GOOD, BAD)
+    play = Play(READINESS, ProbeSchedule(success_threshold=2)).sees().probes(BAD, GOOD, BAD)
     assert (play.worker.result, play.worker.is_extra) == (FAILURE, False)
     assert play.probes(GOOD).worker.result is FAILURE
     assert play.probes(GOOD).worker.result is SUCCESS
@@ -353,12 +353,12 @@ def test_a_container_that_was_not_ready_long_before_the_agents_start_has_no_extr
 
 
 def test_an_extra_probe_ends_before_the_next_one_of_the_period() -> None:
-    play = Play(READINESS, ProbeSettings(period_s=1, timeout_s=1)).sees()
+    play = Play(READINESS, ProbeSchedule(period_s=1, timeout_s=1)).sees()
     assert play.worker.timeout_s == 1
     play.times(BAD, BAD, BAD)
     assert play.due == pytest.approx(0.4)
     assert play.worker.timeout_s == pytest.approx(0.6)
-    slow = decide.settings_of(Probe(exec=ExecAction(command=("true",)), timeoutSeconds=4))
+    slow = decide.schedule_of(Probe(exec=ExecAction(command=("true",)), timeoutSeconds=4))
     assert Play(READINESS, slow).sees().times(*[BAD] * 3) == [0, 4, 10], "a command has its whole time-out"
 
 
@@ -387,7 +387,7 @@ def test_extra_probes_are_few_and_move_no_probe_of_the_period(
 ) -> None:
     """With extra probes and without them, the same number of failures are counted until the same time."""
     probe = Probe(periodSeconds=period_s, timeoutSeconds=timeout_s, failureThreshold=threshold)
-    terms = decide.settings_of(replace(probe, exec=ExecAction()) if is_exec else probe)
+    terms = decide.schedule_of(replace(probe, exec=ExecAction()) if is_exec else probe)
     counted: list[list[float]] = []
     for extra_s in (terms.extra_s, inf):
         play = Play(kind, replace(terms, extra_s=extra_s), at=at).sees(started_at=at)
@@ -417,7 +417,7 @@ def unwell_s(play: Play) -> float:
 
 @pytest.mark.parametrize("kind", [READINESS, LIVENESS])
 def test_a_probe_that_passed_has_failed_since_its_first_failure(kind: ProbeKind) -> None:
-    play = Play(kind, ProbeSettings(success_threshold=2 if kind is READINESS else 1)).sees().probes(*[GOOD] * 8)
+    play = Play(kind, ProbeSchedule(success_threshold=2 if kind is READINESS else 1)).sees().probes(*[GOOD] * 8)
     assert play.worker.is_passing
     play.probes(BAD)
     assert unwell_s(play) == 0.0
@@ -481,7 +481,7 @@ def test_a_container_that_had_started_is_not_asked_again() -> None:
 
 
 def test_a_container_that_is_taken_for_started_is_asked_and_may_fail() -> None:
-    play = Play(STARTUP, ProbeSettings(failure_threshold=2)).sees(started_at=-60.0, old=True, earlier=ASSUMED)
+    play = Play(STARTUP, ProbeSchedule(failure_threshold=2)).sees(started_at=-60.0, old=True, earlier=ASSUMED)
     assert decide.started_by(play.worker, C1) is StartState.ASSUMED
     assert play.probes(BAD).worker.result is SUCCESS
     assert play.probes(BAD).worker.result is FAILURE

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pykubelet.base.model.probes import ProbeKind, ProbeResult
-from pykubelet.observe.probes.decide import ProbeSettings, Worker, WorkerPhase
+from pykubelet.observe.probes.decide import ProbeSchedule, Worker, WorkerPhase
 from pykubelet.observe.probes.messages import Lateness, probe_wait
 
 
 def test_a_probe_that_hangs_after_a_success_without_output() -> None:
     worker = Worker(
         ProbeKind.READINESS,
-        ProbeSettings(),
+        ProbeSchedule(),
         1000.0,
         WorkerPhase.PROBING,
         result=ProbeResult.SUCCESS,
@@ -29,7 +29,7 @@ def test_a_probe_that_hangs_after_a_success_without_output() -> None:
 def test_a_wait_begins_when_the_probe_stops_passing() -> None:
     worker = Worker(
         ProbeKind.READINESS,
-        ProbeSettings(),
+        ProbeSchedule(),
         1000.0,
         WorkerPhase.ARMED,
         started_at=900.0,

@@ -20,7 +20,7 @@ from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.mounts import DeviceStatus, Mounts, PodMounts, VolumeStatus
+from pykubelet.base.model.mounts import DeviceStatus, Mounts, MountStatus, PodMounts
 from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import Plugins
@@ -35,7 +35,7 @@ NAMES = {PodUID("a"): "default/a", PodUID("b"): "default/b"}
 
 def pod(state: str, *, is_busy: bool, is_leaving: bool = False) -> PodMounts:
     device = DeviceStatus("csi/d^1", "mounted for the node", 1.0, "/plugins/1")
-    volume = VolumeStatus("data", "disk", state, 1.0, is_busy=is_busy, is_leaving=is_leaving, device=device)
+    volume = MountStatus("data", "disk", state, 1.0, is_busy=is_busy, is_leaving=is_leaving, device=device)
     return PodMounts(standings=(volume,))
 
 
@@ -91,7 +91,7 @@ async def test_volumes_of_pods_that_are_gone_are_shown_with_the_node(tmp_path: P
     """After a restart, such a pod is known by its directory only."""
     world, paths = make_world(), Paths(str(tmp_path), str(tmp_path), str(tmp_path))
     (tmp_path / "pods/gone/volumes/kubernetes.io~csi/data/mount").mkdir(parents=True)
-    volume = VolumeStatus(
+    volume = MountStatus(
         "data",
         "data",
         "not unmounted",

@@ -69,7 +69,7 @@ class DeviceStatus(Value):
     is_busy: bool = False
 
 
-class VolumeStatus(Value):
+class MountStatus(Value):
     """Where one volume of a pod stands, for explanations.
 
     `name`: that in the pod; `spec_name`: that of its directory. `kind`: as in `MountedVolume`; "" if it is only known from the
@@ -106,7 +106,7 @@ class PodMounts(Value):
     ready: bool = False
     waits: tuple[Wait, ...] = ()
     mounting: bool = False
-    standings: tuple[VolumeStatus, ...] = ()
+    standings: tuple[MountStatus, ...] = ()
 
     @property
     def groups(self) -> tuple[int, ...]:

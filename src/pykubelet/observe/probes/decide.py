@@ -79,7 +79,7 @@ class StartState(StrEnum):
     YES = "yes"
 
 
-class ProbeSettings(Value):
+class ProbeSchedule(Value):
     """The fields of one probe, with the API's defaults filled in. Seconds and counts.
 
     `extra_s`: the least wait before an extra probe, and the least time from its beginning to the next probe of the period.
@@ -145,7 +145,7 @@ class Worker(Value):
     """
 
     kind: ProbeKind
-    terms: ProbeSettings
+    terms: ProbeSchedule
     tick: float
     phase: WorkerPhase = WorkerPhase.ABSENT
     container: ContainerID | None = None
@@ -178,10 +178,10 @@ class Worker(Value):
         return self.result is ProbeResult.SUCCESS and self.last is not ProbeResult.FAILURE and not self.message
 
 
-def settings_of(probe: Probe) -> ProbeSettings:
+def schedule_of(probe: Probe) -> ProbeSchedule:
     """A probe's fields with the API's defaults."""
     timeout_s = float(max(1, probe.timeoutSeconds or 1))
-    return ProbeSettings(
+    return ProbeSchedule(
         period_s=float(max(1, probe.periodSeconds or 10)),
         timeout_s=timeout_s,
         initial_delay_s=float(probe.initialDelaySeconds or 0),
@@ -191,7 +191,7 @@ def settings_of(probe: Probe) -> ProbeSettings:
     )
 
 
-def make_worker(kind: ProbeKind, terms: ProbeSettings, now: float, agent_age_s: float, fraction: float) -> Worker:
+def make_worker(kind: ProbeKind, terms: ProbeSchedule, now: float, agent_age_s: float, fraction: float) -> Worker:
     """A new worker. `fraction`: a random number in [0, 1) for rule 1."""
     delay = fraction * terms.period_s if agent_age_s < terms.period_s else 0.0
     return Worker(kind, terms, now + delay)

@@ -194,7 +194,7 @@ class ProbeWorkers:
     def _make_record(
         self, probe_id: ProbeId, pod: ProbedPod, container: Container, probe: Probe, now: float
     ) -> ProbeRecord:
-        terms, age_s = decide.settings_of(probe), now - self._started
+        terms, age_s = decide.schedule_of(probe), now - self._started
         worker = decide.make_worker(probe_id.kind, terms, now, age_s, self._fraction())
         metrics = ProbeMetrics(pod.lifecycle.ref, container.name, probe_id.kind)
         return ProbeRecord(probe_id, container, probe, worker, metrics)

@@ -14,7 +14,7 @@ from pykubelet.base.model.content import Content, ContentKey, ObjectKey
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
-from pykubelet.base.model.mounts import AttachLimit, MountedVolume, Mounts, VolumeStatus
+from pykubelet.base.model.mounts import AttachLimit, MountedVolume, Mounts, MountStatus
 from pykubelet.base.model.node import ApiNode, NodeView
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.plugins import Plugins
@@ -221,7 +221,7 @@ class VolumeView(Value):
     """
 
     waits: tuple[Wait, ...]
-    standing: VolumeStatus
+    standing: MountStatus
     mounted: MountedVolume | None
     times: tuple[float, ...]
     is_ready: bool

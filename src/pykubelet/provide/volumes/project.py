@@ -25,7 +25,7 @@ from pykubelet.provide.volumes.model import (
     VolumeView,
 )
 from pykubelet.provide.volumes.registry import kind_named
-from pykubelet.provide.volumes.standing import NOTHING_BY_ITSELF, next_step_of, volume_status
+from pykubelet.provide.volumes.standing import NOTHING_BY_ITSELF, next_step_of, mount_status
 
 NO_DEVICES: Final[Mapping[str, DeviceState]] = {}
 
@@ -75,7 +75,7 @@ def _view_volume(pod: PodVolumes, key: str, state: VolumeState, device: DeviceSt
     failures = (failure for failure in (state.failure, state.expand_failure) if failure is not None)
     return VolumeView(
         tuple(_waits_for(pod, state, device)),
-        volume_status(pod, state, key, device),
+        mount_status(pod, state, key, device),
         state.mounted,
         tuple(time for time in (state.again_at, *(one.retry_at for one in failures)) if time is not None),
         is_used and state.mounted is not None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykubelet.base.model.mounts import DeviceStatus, VolumeStatus
+from pykubelet.base.model.mounts import DeviceStatus, MountStatus
 from pykubelet.provide.volumes.claims import claim_of
 from pykubelet.provide.volumes.kind import RefusedPlan, UndecidedPlan, VolumePlan
 from pykubelet.provide.volumes.model import (
@@ -38,7 +38,7 @@ NOTHING_BY_ITSELF = "nothing until the pod or the node is changed"
 _IN_USE = (MountPhase.MOUNTED, MountPhase.REFRESHING, MountPhase.EXPANDING)
 
 
-def volume_status(pod: PodVolumes, state: VolumeState, key: str, device: DeviceState | None) -> VolumeStatus:
+def mount_status(pod: PodVolumes, state: VolumeState, key: str, device: DeviceState | None) -> MountStatus:
     """Where a volume stands. `key`: its name in the pod, or that of its directory."""
     is_given_up = pod.need in (VolumeNeed.RELEASED, VolumeNeed.ORPHANED)
     words = _VOLUME[state.phase]
@@ -54,7 +54,7 @@ def volume_status(pod: PodVolumes, state: VolumeState, key: str, device: DeviceS
         words = "mounted, not expanded"
     plan = state.plan if isinstance(state.plan, VolumePlan) else None
     parent = "volumeDevices" if state.is_block else "volumes"
-    return VolumeStatus(
+    return MountStatus(
         key,
         state.name,
         words,

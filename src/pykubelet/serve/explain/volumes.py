@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.mounts import DeviceStatus, PodMounts, VolumeStatus
+from pykubelet.base.model.mounts import DeviceStatus, MountStatus, PodMounts
 from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import Plugins, PluginType
@@ -86,7 +86,7 @@ class VolumeSearch:
             await self._flight.run(f"holders/{','.join(pods)}", lambda: _run_all(searches), ANSWER_S)
         return found
 
-    def _facts(self, uid: PodUID, standing: VolumeStatus) -> VolumeFacts:
+    def _facts(self, uid: PodUID, standing: MountStatus) -> VolumeFacts:
         """What is known without a search, and the search that is to be made."""
         device, key = standing.device, f"volume/{uid}/{standing.name}"
         directories = [f"{self._paths.pod(uid)}/{standing.directory}"] if standing.directory else []
@@ -103,7 +103,7 @@ class VolumeSearch:
         search = HolderSearch((*directories, *own)) if is_leaving and directories else None
         return VolumeFacts(program, search, self._calls(standing, directories), waits[0] if waits else "")
 
-    def _calls(self, standing: VolumeStatus, directories: list[str]) -> tuple[RunningCall, ...]:
+    def _calls(self, standing: MountStatus, directories: list[str]) -> tuple[RunningCall, ...]:
         """The calls about the volume: those with a path below its directories. Block volumes have paths of their own, with its name.
 
         While an operation runs, calls without a path, which ask what the driver can do, count too: they come first.
@@ -135,7 +135,7 @@ def volume_documents(mounts: PodMounts | None, context: VolumeContext) -> list[D
     return [_document(mounts, one, context.facts.get(one.name, VolumeFacts()), context) for one in standings]
 
 
-def _document(mounts: PodMounts | None, standing: VolumeStatus, facts: VolumeFacts, context: VolumeContext) -> Document:
+def _document(mounts: PodMounts | None, standing: MountStatus, facts: VolumeFacts, context: VolumeContext) -> Document:
     search = facts.search
     notes = [
         *_attachment_notes(standing.device, context),
@@ -176,7 +176,7 @@ def _call(call: RunningCall, mono: float) -> Document:
     return {"driver": call.driver, "name": call.name, "seconds": seconds, "left": left}
 
 
-def _other_pod_notes(mounts: PodMounts | None, standing: VolumeStatus, context: VolumeContext) -> list[str]:
+def _other_pod_notes(mounts: PodMounts | None, standing: MountStatus, context: VolumeContext) -> list[str]:
     """The operations for other pods that an operation on the same device has to wait for."""
     device = standing.device
     if device is None or standing.is_busy or device.is_busy or not (standing.is_leaving or standing.since):
@@ -210,7 +210,7 @@ def _attachment_notes(device: DeviceStatus | None, context: VolumeContext) -> li
     ]
 
 
-def _driver_notes(standing: VolumeStatus, facts: VolumeFacts, plugins: Plugins) -> list[str]:
+def _driver_notes(standing: MountStatus, facts: VolumeFacts, plugins: Plugins) -> list[str]:
     """Which drivers have registered, if the one that is needed has not; else its process, if it does not answer or has failed."""
     name = standing.driver or (facts.calls[0].driver if facts.calls else "")
     driver = plugins.csi_driver(name) if name else None
