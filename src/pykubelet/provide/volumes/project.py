@@ -25,7 +25,7 @@ from pykubelet.provide.volumes.model import (
     VolumeView,
 )
 from pykubelet.provide.volumes.registry import kind_named
-from pykubelet.provide.volumes.standing import NOTHING_BY_ITSELF, next_step_of, mount_status
+from pykubelet.provide.volumes.standing import NOTHING_BY_ITSELF, mount_status, next_step_of
 
 NO_DEVICES: Final[Mapping[str, DeviceState]] = {}
 
