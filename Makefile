@@ -86,7 +86,7 @@ unit: env ## The tests without containers (root for a few)
 # Coverage by branches; what decides and plans has to be covered nearly whole.
 DECISIONS := */decide*.py,*/*plan*.py,*/placement/*.py
 coverage: env ## Branch coverage of `make unit`; fails when decisions are covered below 95 %
-	$(PYTEST) -m "not integration and not cluster and not ten and not crash" --cov=pykubelet --cov-branch --cov-report=
+	$(PYTEST) -m "not integration and not cluster and not ten and not crash" --cov=src --cov-branch --cov-report=
 	$(VENV)/coverage report --sort=cover --skip-covered | tail -n 40
 	$(VENV)/coverage report --include="$(DECISIONS)" --fail-under=95
 

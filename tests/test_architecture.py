@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from enum import Enum
@@ -12,13 +13,16 @@ from pathlib import Path
 from typing import Any, NewType, TypeVar, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
+from support.product import AGENT as SRC
+from support.product import SRC as PACKAGES
+from support.product import companions, source_files
 
+from pykubelet.app.commands import GROUP
 from pykubelet.app.parts import Cells, LazySlot, Slot
 from pykubelet.base.model.lifecycle import PodLifecycle
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.steps import StepLog
 
-SRC = Path(__file__).parents[1] / "src" / "pykubelet"
 IMPURE = {
     "aiohttp", "asyncio", "ctypes", "grpc", "jeepney", "os", "pathlib", "random", "secrets", "select", "shutil",
     "signal", "socket", "ssl", "subprocess", "tempfile", "threading", "time", "uvloop",
@@ -51,8 +55,7 @@ def violations(path: Path, text: str) -> list[str] | None:
 
 
 def test_modules_that_are_pure_by_name_place_or_docstring_import_nothing_impure() -> None:
-    paths = (path for path in SRC.rglob("*.py") if not path.name.endswith("_pb2.py"))
-    pure = [found for path in paths if (found := violations(path, path.read_text())) is not None]
+    pure = [found for path in source_files().values() if (found := violations(path, path.read_text())) is not None]
     assert len(pure) > 150
     assert [found for each in pure for found in each] == []
 
@@ -62,6 +65,28 @@ def test_an_impure_import_in_a_pure_module_is_found() -> None:
         text = f'"""{docstring}"""\n\n\ndef f() -> None:\n    import os\n'
         assert violations(SRC / "act" / name, text) == [f"{SRC / 'act' / name}: imports os"]
     assert violations(SRC / "act" / "other.py", '"""Reads files."""\nimport os\n') is None
+
+
+def test_every_program_beside_the_agent_has_contracts_and_a_command() -> None:
+    project = tomllib.loads((PACKAGES.parent / "pyproject.toml").read_text())
+    linter, points = project["tool"]["importlinter"], project["project"]["entry-points"][GROUP]
+    assert linter["root_packages"] == ["pykubelet", *companions()]
+    assert {point.partition(".")[0] for point in points.values()} == {*companions()}
+    (of_agent,) = (one for one in linter["contracts"] if one["name"] == "the agent imports no program beside it")
+    assert (of_agent["source_modules"], of_agent["forbidden_modules"]) == (["pykubelet"], companions())
+    bound = {
+        name
+        for one in linter["contracts"]
+        if "pykubelet" in one.get("forbidden_modules", ())
+        for name in one["source_modules"]
+    }
+    assert bound == {*companions()}
+
+
+def test_the_agent_does_not_name_a_program_beside_it() -> None:
+    """Nor as a text, by which it could import one late."""
+    texts = {name: path.read_text() for name, path in source_files().items() if path.is_relative_to(SRC)}
+    assert [f"{name}: {one}" for name, text in texts.items() for one in companions() if one in text] == []
 
 
 def test_the_table_of_cells_names_the_one_writer_of_each() -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from support.close_errors import PRELOAD, REPORTS, compile_library
+from support.product import source_files
 
-SRC = Path(__file__).parents[1] / "src" / "pykubelet"
 #: uvloop closes the descriptor of a pipe, and then the file that it belongs to closes the same number.
 PIPES = ("connect_read_pipe", "connect_write_pipe")
 #: Until a connection of `sock` is made, both the loop and the caller close it: which of them has to depends on the loop.
@@ -94,7 +94,7 @@ def given_to_the_loop(tree: ast.AST) -> Iterator[str]:
 
 
 def test_no_module_gives_a_descriptor_to_the_event_loop() -> None:
-    found = {str(path): [*given_to_the_loop(ast.parse(path.read_text()))] for path in SRC.rglob("*.py")}
+    found = {name: [*given_to_the_loop(ast.parse(path.read_text()))] for name, path in source_files().items()}
     assert {path: lines for path, lines in found.items() if lines} == {}
 
 

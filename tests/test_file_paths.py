@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from support.product import source_files
 
 #: Modules and packages that join paths themselves, by what they join them of.
 JOINS = {
@@ -23,7 +23,7 @@ JOINS = {
     "edges/host/fs/": "the functions on files themselves",
     # files that the agent names itself
     "provide/images/record_store": "pull records, named after digests that the agent computes",
-    "csi_local/store": "volumes of the driver, whose ids are matched with a pattern by `VolumeStore.path`",
+    "pykubelet_csi_local/store": "volumes of the driver, whose ids are matched with a pattern by `VolumeStore.path`",
     "provide/volumes/kinds/local": "the directory `pods`, in which nothing but the mount table is looked at",
     "app/": "the agent's own directories, settings and packages",
     "act/pods/hooks": "a state file",
@@ -71,7 +71,6 @@ ANY_PATHS = {
     "observe/eviction/read": "of settings",
     "observe/shutdown/record": "of a state file",
     "report/status/memory": "of a state file",
-    "serve/listen": "of the agent's socket",
     "edges/cri/log_parts": "of an open descriptor",
     "edges/cri/wire": "of the runtime's socket, a setting",
     "serve/endpoints/debug": "of a directory of the agent",
@@ -79,7 +78,6 @@ ANY_PATHS = {
     "desired/sources/file": "of manifests, a setting",
     "desired/sources/manifests": "of manifests",
 }
-SRC = Path(__file__).parents[1] / "src" / "pykubelet"
 FS = "pykubelet.edges.host.fs"
 #: Functions of Python that work on a path, by module.
 CALLS = {
@@ -99,10 +97,9 @@ ANY_PATH = ("files", "trees", "mounts", "text_files", "checkpoint", "shown_tree"
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(SRC.rglob("*.py")):
-        name = str(path.relative_to(SRC).with_suffix(""))
-        if not name.startswith("testing/") and not name.endswith(("_pb2", "_pb2_grpc")):
-            yield name, ast.parse(path.read_text())
+    for name, path in source_files().items():
+        if not name.startswith("testing/"):
+            yield name.removesuffix(".py"), ast.parse(path.read_text())
 
 
 class Names(ast.NodeVisitor):

@@ -11,11 +11,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import pytest
+from support.product import source_files
 
-SRC = Path(__file__).parents[1] / "src" / "pykubelet"
 PAUSE = re.compile(r".*(pause|delay|backoff|back_off|retry_in).*|wait_s|interval_s")
 DURATION_NAME = re.compile(r"_?(parse|read|format|render|print|to|from)_(go_)?(durations?|timespan|timedelta|seconds)")
 GO_UNITS = {"h", "m", "s", "ms"}
@@ -202,11 +201,10 @@ def places() -> dict[str, list[tuple[str, int]]]:
     No syntax tree is kept: with a million objects more, each collection of garbage by a later test of this process takes a second.
     """
     found: dict[str, list[tuple[str, int]]] = {single.name: [] for single in SINGLES}
-    for path in SRC.rglob("*.py"):
-        if not path.name.endswith("_pb2.py"):
-            nodes, name = nodes_of(path.read_text()), path.relative_to(SRC).as_posix()
-            for single in SINGLES:
-                found[single.name] += [(name, line) for line in lines(single, nodes)]
+    for name, path in source_files().items():
+        nodes = nodes_of(path.read_text())
+        for single in SINGLES:
+            found[single.name] += [(name, line) for line in lines(single, nodes)]
     return found
 
 
@@ -283,10 +281,8 @@ def test_a_copy_is_found_and_nothing_else(single: Single) -> None:
 def test_a_public_class_name_exists_once() -> None:
     """A reader who meets a name knows the class, and a search finds it."""
     homes: dict[str, list[str]] = {}
-    for path in SRC.rglob("*.py"):
-        if path.name.endswith("_pb2.py"):
-            continue
+    for name, path in source_files().items():
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes.setdefault(node.name, []).append(str(path.relative_to(SRC)))
+                homes.setdefault(node.name, []).append(name)
     assert {name: found for name, found in homes.items() if len(found) > 1} == {}

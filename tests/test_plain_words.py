@@ -18,7 +18,7 @@ BANNED = {
 ALLOWED = re.compile(r"\bin turn\b|\bturns? (?:on|off)\b|\bnobody:[x/]|User nobody", re.IGNORECASE)
 #: Folders and documents that are held to this.
 CHECKED = (
-    "src/pykubelet", "tests", "bench", "tools", "debian", "docs", "examples", "Makefile",
+    "src", "tests", "bench", "tools", "debian", "docs", "examples", "Makefile",
     "README.md", "ARCHITECTURE.md", "SCOPE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md",
 )  # fmt: skip
 #: This module lists the words.

@@ -38,7 +38,11 @@ GROUPS = (
         ("net/http/request.py", "net/http/response.py", "net/http/wire.py", "net/http/tolerant.py"),
         "on httptools",
     ),
-    Group("HTTP server", 700, ("net/http/server.py", "net/http/staged_reader.py", "serve/listen.py"), "aiohttp.web"),
+    Group(
+        "HTTP server", 700,
+        ("net/http/server.py", "net/http/staged_reader.py", "serve/listen.py", "edges/host/services/unix_socket.py"),
+        "aiohttp.web",
+    ),
     Group("admission of connections", 350, ("net/http/accept.py", "net/http/decide_accept.py"), "none"),
     Group("ClientHello", 90, ("net/http/client_hello.py",), "none"),
     Group("HTTP client", 680, ("net/http/dial.py", "net/http/hops.py", "edges/kubeapi/connection.py"), "aiohttp"),

@@ -32,9 +32,9 @@ _NAME = re.compile(r"`([A-Za-z_]\w*_\w+|[A-Z][A-Z_]{2,}|[A-Z][a-z]+[A-Z]\w+)(?:\
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 def test_files_of_recipes_exist(page: Path) -> None:
-    """Paths begin at the checkout or at `src/pykubelet`."""
+    """Paths begin at the checkout, at `src` or at `src/pykubelet`."""
     named = set(_FILE.findall(page.read_text()))
-    roots = CHECKOUT, CHECKOUT / "src/pykubelet"
+    roots = CHECKOUT, CHECKOUT / "src", CHECKOUT / "src/pykubelet"
     assert sorted(name for name in named if not any((root / name).exists() for root in roots)) == []
 
 
@@ -71,7 +71,7 @@ def test_names_in_recipes_exist(page: Path) -> None:
 
 @cache
 def words_of_code() -> frozenset[str]:
-    roots = ("src/pykubelet", "tests", "bench", "tools")
+    roots = ("src", "tests", "bench", "tools")
     return frozenset[str]().union(
         *(words(path.read_text()) for root in roots for path in (CHECKOUT / root).rglob("*.py"))
     )

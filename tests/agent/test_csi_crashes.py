@@ -290,7 +290,7 @@ async def kill_driver_everywhere(testbed: Testbed, folder: Path, kind: Kind, **g
         async with csi_driver(world.agent.root, data) as driver:
             await lives.prepare(driver)
             await driver.stop()
-        variables = points(done, within="csi_local/", places=str(world.agent.folder), **given)
+        variables = points(done, within="pykubelet_csi_local/", places=str(world.agent.folder), **given)
         keeper = asyncio.get_running_loop().create_task(keep_driver_running(world.agent, data, variables))
         try:
             return await until_nothing_is_new(done, lives.live)

@@ -16,7 +16,7 @@ from testbed import host
 from testbed.fuse import HangingFileSystem
 from testbed.private_runtime import Testbed
 
-from pykubelet.app.ending import END_S
+from pykubelet.edges.host.services.ending import END_S
 
 pytestmark = pytest.mark.integration
 

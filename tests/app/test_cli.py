@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from support.logs import logging_restored
 
-from pykubelet.app import version
 from pykubelet.app.flags import parse_command_line
 from pykubelet.app.load import load, read_host, swap_on
 from pykubelet.app.run import flush_regularly
 from pykubelet.base.kit.log import Log, set_up_logging
+from pykubelet.base.model import version
 from pykubelet.config.errors import ConfigError
 
 HEADER = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -73,7 +73,18 @@ def test_other_forms_of_the_version() -> None:
 def test_a_node_that_stands_alone_starts_without_what_it_does_not_use() -> None:
     heavy = (
         {"aiohttp", "grpc", "cryptography", "prometheus_client", "http.client", "email", "urllib.request", "argparse"}
-        | {"gzip", "bz2", "lzma", "shutil", "html", "statistics", "yaml", "h2.connection", "websockets"}
+        | {
+            "importlib.metadata",
+            "gzip",
+            "bz2",
+            "lzma",
+            "shutil",
+            "html",
+            "statistics",
+            "yaml",
+            "h2.connection",
+            "websockets",
+        }
         | {
             "pykubelet.app.wiring_cluster",
             "pykubelet.edges.kubeapi.client",
@@ -104,7 +115,7 @@ def test_no_value_is_a_dataclass() -> None:
 def test_help_names_every_flag_and_imports_nothing_heavy() -> None:
     code = (
         "import sys; from pykubelet.app.cli import main; main(['--help']); main(['--version']);"
-        "heavy = {'msgspec', 'yaml', 'grpc', 'aiohttp', 'asyncio', 'argparse', 'json'} & set(sys.modules);"
+        "heavy = {'msgspec', 'yaml', 'grpc', 'aiohttp', 'asyncio', 'argparse'} & set(sys.modules);"
         "sys.exit(str(heavy) if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pykubelet.app.commands import COMMANDS
+from pykubelet.app.commands import all_commands
 from pykubelet.app.completion import SHELLS, render_bash, render_fish, render_zsh
 from pykubelet.app.flags_table import ALL
 from pykubelet.app.options import all_syntax
@@ -29,7 +29,7 @@ def ask_bash(*words: str) -> list[str]:
 
 
 def test_bash_completes_commands_and_flags() -> None:
-    assert ask_bash("pykubelet", "") == list(COMMANDS)
+    assert ask_bash("pykubelet", "") == list(all_commands())
     assert ask_bash("pykubelet", "exp") == ["explain"]
     assert ask_bash("pykubelet", "--config") == ["--config", "--config-dir"]
     assert set(ask_bash("pykubelet", "--")) == {f"--{name}" for name in ALL}
@@ -62,7 +62,7 @@ def test_fish_completes_the_same(tmp_path: Path) -> None:
         return {row.split("\t")[0] for row in done.stdout.splitlines()}
 
     (tmp_path / "it.fish").write_text(render_fish())
-    assert set(COMMANDS) <= ask("pykubelet ")
+    assert set(all_commands()) <= ask("pykubelet ")
     assert ask("pykubelet --config") == {"--config", "--config-dir"}
     assert ask("kubelet pods -o ") == {"table", "json"}
     assert ask("pykubelet simulate p") == {"placement"}
@@ -89,5 +89,5 @@ def test_the_command_prints_every_flag_and_option(shell: str) -> None:
 
 def test_every_command_has_words_for_what_it_does() -> None:
     texts = {one.words[0]: one.description for one in all_syntax()}
-    assert set(texts) == set(COMMANDS)
-    assert all(texts.values()) and all(command.help for command in COMMANDS.values())
+    assert set(texts) == set(all_commands())
+    assert all(texts.values()) and all(command.help for command in all_commands().values())

@@ -45,7 +45,7 @@ class Fragile:
     def __init__(self, top: Path) -> None:
         self.top = top
         self.done = top / "done"
-        names = {"done": str(self.done), "within": "csi_local/", "sites": "fine", "places": str(top)}
+        names = {"done": str(self.done), "within": "pykubelet_csi_local/", "sites": "fine", "places": str(top)}
         self._points = {f"PYKUBELET_CRASH_{name.upper()}": value for name, value in names.items()}
         self._stack = AsyncExitStack()
         self._driver: CsiProcess | None = None

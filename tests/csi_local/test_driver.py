@@ -17,7 +17,6 @@ import pytest
 from support.csi import CsiProcess, csi_driver, unmount_all
 from testbed import host
 
-from pykubelet.app.csi_local import main, run_until
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.documents import load_document
 from pykubelet.base.api.storage import CSIPersistentVolumeSource, PersistentVolume
@@ -30,6 +29,7 @@ from pykubelet.edges.host.services.process import run_program
 from pykubelet.edges.plugins.registration import PluginRegistration
 from pykubelet.edges.plugins.rpc import PluginCallError
 from pykubelet.net.grpc.status import Code
+from pykubelet_csi_local.driver import main, run_until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 MOUNT = pb.VolumeCapability(

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from support.csi import unmount_all
 from support.quotas import MemoryQuotas
 
-from pykubelet.csi_local.backing import Backing, LocalVolume
-from pykubelet.csi_local.ephemeral import EphemeralLimits, missing_bytes, read_ephemeral
-from pykubelet.csi_local.node import EPHEMERAL, NodeIdentity, NodeService
-from pykubelet.csi_local.volumes import LocalVolumes
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.host.fs.mounts import mounts_below, read_fs_usage
 from pykubelet.edges.host.fs.project_files import ProjectFiles
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.net.grpc.status import Code, RpcError
+from pykubelet_csi_local.backing import Backing, LocalVolume
+from pykubelet_csi_local.ephemeral import EphemeralLimits, missing_bytes, read_ephemeral
+from pykubelet_csi_local.node import EPHEMERAL, NodeIdentity, NodeService
+from pykubelet_csi_local.volumes import LocalVolumes
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 MIB, GIB = 1 << 20, 1 << 30

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from support.virtual_time import virtual_clock
 
-from pykubelet.app.csi_local import DriverOptions, build_services
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.csi_local.provisioner import CLASSES, VOLUMES, Provisioner
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.testing.kubeapi.fake import FakeApiServer
+from pykubelet_csi_local.driver import DriverOptions, build_services
+from pykubelet_csi_local.provisioner import CLASSES, VOLUMES, Provisioner
 
 pytestmark = pytest.mark.virtual_time
 

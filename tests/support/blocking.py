@@ -10,7 +10,7 @@ from pathlib import Path
 from support.agent import Agent
 from testbed import host
 
-from pykubelet.app.ending import END_S
+from pykubelet.edges.host.services.ending import END_S
 
 LAUNCHER = Path(__file__).with_name("blocking_agent.py")
 #: Conformance allows 15 s. A busy machine is late.

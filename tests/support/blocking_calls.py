@@ -18,9 +18,10 @@ from types import CodeType, FrameType
 from typing import Any, SupportsIndex
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = f"{ROOT}/src/pykubelet/"
+#: The agent and the programs beside it.
+PRODUCT = f"{ROOT}/src/"
 #: The doubles are a part of the tests.
-TESTS = (f"{PRODUCT}testing/", f"{ROOT}/tests/", f"{ROOT}/tools/", f"{ROOT}/bench/")
+TESTS = (f"{PRODUCT}pykubelet/testing/", f"{ROOT}/tests/", f"{ROOT}/tools/", f"{ROOT}/bench/")
 CALLS = frozenset(
     {
         *(
@@ -53,12 +54,12 @@ KERNEL = ("/proc/", "/sys/", "/dev/null/", "/dev/urandom/")
 #: Calls that wait for another process, which no reason makes right on the loop's thread of an agent that runs.
 WAITING = frozenset(one for one in CALLS if one.startswith(("socket.", "time.")))
 #: The only function that may wait for other processes.
-START = "app/wiring.py:start"
+START = "pykubelet/app/wiring.py:start"
 #: Functions of the product whose calls, direct or not, are allowed on the loop's thread, with the reason.
 ALLOWED = {
     START: "the start of the agent; nothing runs yet",
-    "edges/host/services/process.py:_start": "forks and executes; the program is on the disk of the agent's own program",
-    "serve/listen.py:_serve_socket": "makes the socket when the agent starts and removes it when it ends",
+    "pykubelet/edges/host/services/process.py:_start": "forks and executes; the program is on the disk of the agent's own program",
+    "pykubelet/edges/host/services/unix_socket.py:_serve_socket": "makes the socket when the agent starts and removes it when it ends",
 }
 _COROUTINE = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 

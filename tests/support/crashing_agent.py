@@ -48,7 +48,8 @@ _QUESTIONS = re.compile(
 )
 #: Functions of the call stack that distinguish coarse sites.
 _NEAR = 3
-_PACKAGE = f"{os.sep}pykubelet{os.sep}"
+#: A file of the agent, by its path in the package, or of a program beside it.
+_PRODUCT = re.compile(r".*/src/(?:pykubelet/|(?=pykubelet_))(.*)")
 _VARIABLE = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32,64}"), "<id>"),
     (re.compile(r"tmp-[0-9a-f]{8}"), "tmp-<hex>"),
@@ -139,9 +140,9 @@ def stack_of(frame: FrameType | None) -> tuple[str, ...]:
     functions: list[object] = []
     while frame is not None:
         code = frame.f_code
-        _, package, inner = code.co_filename.rpartition(_PACKAGE)
-        if package and code not in functions:
-            found.append(f"{inner}:{code.co_qualname}:{frame.f_lineno}")
+        product = _PRODUCT.fullmatch(code.co_filename)
+        if product is not None and code not in functions:
+            found.append(f"{product[1]}:{code.co_qualname}:{frame.f_lineno}")
             functions.append(code)
         frame = frame.f_back
     return tuple(reversed(found))

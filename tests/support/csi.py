@@ -14,12 +14,12 @@ from support import csi_driver as csi
 from support.drivers import DriverProcess, LocalDriver, child_driver, is_virtual
 from support.grpc_services import of_methods
 
-from pykubelet.app.csi_local import build_methods
-from pykubelet.csi_local.registration import RegistrationService
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import LIMITS
 from pykubelet.edges.host.fs.mounts import mounts_below, unmount
 from pykubelet.edges.plugins.rpc import PluginMessage, call_plugin, plugin_channel
+from pykubelet_csi_local.driver import build_methods
+from pykubelet_csi_local.registration import RegistrationService
 
 R = TypeVar("R", bound=PluginMessage)
 DRIVER = "local.csi.pykubelet"

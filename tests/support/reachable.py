@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+#: The agent; the packages of programs beside it begin with the same word.
 PACKAGE = "pykubelet"
 _INSIDE = "[]"
 _LEAVES = (str, bytes, int, float, bool, type(None), type, types.ModuleType, types.CodeType, types.BuiltinFunctionType)
@@ -93,7 +94,7 @@ class _Walk:
 
 def _roots() -> Iterator[tuple[str, object]]:
     for name, module in sys.modules.copy().items():  # at once, whatever is imported meanwhile
-        if name.split(".")[0] == PACKAGE and not name.endswith("_pb2"):
+        if name.split(".")[0].startswith(PACKAGE) and not name.endswith("_pb2"):
             for attribute, value in vars(module).copy().items():
                 if not attribute.startswith("__"):
                     yield f"{name.removeprefix(PACKAGE + '.')}.{attribute}", value

@@ -67,7 +67,9 @@ def run(page: Path) -> Names:
     """Run all samples of a page. Returns what they define."""
     defined: Names = {}
     for file, code in samples(page.read_text()):
-        name = f"pykubelet.{file.removesuffix('.py').replace('/', '.')}"
+        name = file.removesuffix(".py").replace("/", ".")
+        if not name.startswith("pykubelet_"):  # the package of a program beside the agent
+            name = f"pykubelet.{name}"
         module = ModuleType(name)
         if (SRC / file).exists():
             vars(module).update(vars(importlib.import_module(name)))

@@ -12,10 +12,11 @@ import pytest
 from packager import manpage, wheel
 from packager.deb import changelog
 from packager.versions import debian_version, project_version, set_version
+from support.product import companions
 from testbed.checkout import CHECKOUT
 
 import pykubelet
-from pykubelet.app.commands import COMMANDS
+from pykubelet.app.commands import all_commands
 from pykubelet.app.flags_table import ALL
 
 EPOCH_S = 1_700_000_000
@@ -50,7 +51,7 @@ def test_debian_sorts_versions_before_a_release_before_it(version: str) -> None:
     assert subprocess.run(words, check=False).returncode == 0
 
 
-def test_the_wheel_has_the_agent_both_programs_and_no_doubles(tmp_path: Path) -> None:
+def test_the_wheel_has_the_agent_the_programs_beside_it_and_no_doubles(tmp_path: Path) -> None:
     built = wheel.build_wheel(CHECKOUT, tmp_path, wheel.find_uv(CHECKOUT))
     assert [path.name for path in tmp_path.iterdir()] == [built.name]
     with zipfile.ZipFile(built) as archive:
@@ -58,11 +59,13 @@ def test_the_wheel_has_the_agent_both_programs_and_no_doubles(tmp_path: Path) ->
         entries = archive.read(f"pykubelet-{pykubelet.__version__}.dist-info/entry_points.txt").decode()
     for program in ("pykubelet", "kubelet"):
         assert f"{program} = pykubelet.app.cli:main" in entries
+    assert "csi-local = pykubelet_csi_local.command:CSI_LOCAL" in entries.partition("[pykubelet.commands]\n")[2]
     wanted = {
         str(path.relative_to(CHECKOUT / "src"))
-        for path in (CHECKOUT / "src/pykubelet").rglob("*")
+        for path in (CHECKOUT / "src").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and "testing" not in path.parts
     }
+    assert {name.partition("/")[0] for name in wanted} == {"pykubelet", *companions()}
     assert {name for name in names if ".dist-info/" not in name} == wanted
 
 
@@ -92,7 +95,7 @@ def test_the_manual_page_has_all_flags_and_commands() -> None:
     page = manpage.render(EPOCH_S)
     plain = page.replace("\\-", "-")
     assert [name for name in ALL if rf"\fB--{name}\fR" not in plain] == []
-    assert [name for name in COMMANDS if f".SS pykubelet {name}" not in plain] == []
+    assert [name for name in all_commands() if f".SS pykubelet {name}" not in plain] == []
     assert f'"2023-11-14" "pykubelet {pykubelet.__version__}"' in page
 
 

@@ -15,12 +15,12 @@ from support.block import file_system_size, written
 from support.csi import csi_driver, csi_folder
 from support.quotas import quota_disk
 
-from pykubelet.csi_local.ephemeral import EphemeralLimits
-from pykubelet.csi_local.node import EPHEMERAL, NodeIdentity, NodeService
-from pykubelet.csi_local.volumes import LocalVolumes
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.host.devices.loops import find_loops
 from pykubelet.edges.host.fs import mounts
+from pykubelet_csi_local.ephemeral import EphemeralLimits
+from pykubelet_csi_local.node import EPHEMERAL, NodeIdentity, NodeService
+from pykubelet_csi_local.volumes import LocalVolumes
 
 pytestmark = pytest.mark.vm
 

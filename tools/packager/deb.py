@@ -21,7 +21,7 @@ from packager import manpage
 from packager.versions import debian_version, project_version, set_version
 from packager.wheel import clean_environment, commit_time, compile_tree, find_uv, install_tree
 from pykubelet.app.completion import SHELLS
-from pykubelet.app.version import KUBERNETES
+from pykubelet.base.model.version import KUBERNETES
 
 #: The interpreter that the package uses: python3.11 on Debian 12, python3.13 on Debian 13. The bytecode in it is for this version.
 PYTHON = Path("/usr/bin/python3").resolve()

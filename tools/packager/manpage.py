@@ -9,7 +9,7 @@ from pykubelet import __version__
 from pykubelet.app.flags_table import CADVISOR, FIELDS, OWN, PROGRAM, SHORT, Flag
 from pykubelet.app.help_text import value_of
 from pykubelet.app.options import Option, Syntax, all_syntax
-from pykubelet.app.version import KUBERNETES
+from pykubelet.base.model.version import KUBERNETES
 
 _DESCRIPTION = """\
 .B pykubelet

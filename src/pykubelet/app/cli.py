@@ -13,14 +13,15 @@ import sys
 from collections.abc import Sequence
 
 from pykubelet.app import version
-from pykubelet.app.commands import COMMANDS
+from pykubelet.app.commands import find_command
 from pykubelet.app.flags import CommandLine, FlagError, parse_command_line
+from pykubelet.base.model.version import KUBERNETES
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program with `argv` (without the program's name; None: the process's own). Returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    command = COMMANDS.get(arguments[0]) if arguments else None
+    command = find_command(arguments[0]) if arguments else None
     if command is not None:
         return command.main(arguments[1:])
     try:
@@ -49,7 +50,7 @@ def _show_version(wanted: str) -> int:
     elif version.overridden_version(wanted):
         print(f"Kubernetes {wanted}")
     else:
-        allowed = f'must be true, false, raw or "{version.KUBERNETES}" with a suffix'
+        allowed = f'must be true, false, raw or "{KUBERNETES}" with a suffix'
         return _fail(f'failed to parse kubelet flag: invalid argument "{wanted}" for "--version" flag: {allowed}')
     return 0
 

@@ -1,40 +1,21 @@
-"""The commands beside the agent itself, `pykubelet NAME ...`: what they are called, what they do, where they are. Cheap to import.
+"""The commands beside the agent itself, `pykubelet NAME ...`. Cheap to import.
 
-`cli.py` runs them; `--help`, the shell completion and the manual page are made from this table and from the commands' parsers.
+Those of the agent are in the table below. Those of the programs beside it are entry points of the installed distribution, in the
+group `GROUP` of `pyproject.toml`: each names a `Command` in a package that the agent does not import. `cli.py` runs a command;
+`--help`, the shell completion and the manual page are made from all of them and from their parsers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from pykubelet.base.kit.commands import Command
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
+    from importlib.metadata import EntryPoints
 
-
-class Command(NamedTuple):
-    """One command. `run` and `parsers`: functions of `module`; `arguments`: as in a line of usage."""
-
-    name: str
-    arguments: str
-    help: str
-    module: str
-    run: str = "main"
-    parsers: tuple[str, ...] = ("build_parser",)
-
-    def main(self, argv: Sequence[str]) -> int:
-        """Run it with the arguments after its name; returns the exit code."""
-        code: int = getattr(import_module(self.module), self.run)(argv)
-        return code
-
-    def build_parsers(self) -> Iterator[ArgumentParser]:
-        """The parsers of its arguments: several where it has commands of its own beside its options."""
-        for name in self.parsers:
-            parser: ArgumentParser = getattr(import_module(self.module), name)()
-            yield parser
-
-
+DISTRIBUTION = "pykubelet"
+GROUP = "pykubelet.commands"
 _ASK = "pykubelet.app.ask"
 COMMANDS = {
     command.name: command
@@ -57,14 +38,30 @@ COMMANDS = {
             "pykubelet.app.takeover",
         ),
         Command(
-            "csi-local",
-            "[options]",
-            "a CSI driver for volumes on this machine",
-            "pykubelet.app.csi_local",
-            parsers=("build_parser", "build_volumes_parser"),
-        ),
-        Command(
             "completion", "bash|zsh|fish", "a script that completes commands and flags", "pykubelet.app.completion"
         ),
     )
 }
+
+
+def find_command(name: str) -> Command | None:
+    """The command of this name; None if there is none. Asks the distribution only for what may be a program beside the agent."""
+    command = COMMANDS.get(name)
+    if command is None and not name.startswith("-"):
+        command = next((point.load() for point in _companions() if point.name == name), None)
+    return command
+
+
+def all_commands() -> dict[str, Command]:
+    """The commands by name: those of the agent, then those of the programs beside it."""
+    return COMMANDS | {point.name: point.load() for point in sorted(_companions())}
+
+
+def _companions() -> EntryPoints:
+    """The entry points of this distribution alone, so that the commands are those of this version. None in a bare source tree."""
+    from importlib.metadata import EntryPoints, PackageNotFoundError, distribution
+
+    try:
+        return distribution(DISTRIBUTION).entry_points.select(group=GROUP)
+    except PackageNotFoundError:
+        return EntryPoints()

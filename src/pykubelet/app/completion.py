@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 
-from pykubelet.app.commands import COMMANDS
+from pykubelet.app.commands import all_commands
 from pykubelet.app.flags_table import ALL, SHORT, Flag
 from pykubelet.app.help_text import value_of
 from pykubelet.app.options import Option, Syntax, all_syntax
@@ -62,7 +62,7 @@ def render_bash() -> str:
         lines += ["            ;;"]
     flags = " ".join(flag for one in ALL.values() for flag in _flag_names(one))
     lines += [
-        f'        *) [[ $word == -* ]] && words={_quoted(flags)} || [[ $COMP_CWORD -gt 1 ]] || words="{" ".join(COMMANDS)}" ;;',
+        f'        *) [[ $word == -* ]] && words={_quoted(flags)} || [[ $COMP_CWORD -gt 1 ]] || words="{" ".join(all_commands())}" ;;',
         "        esac",
         "        ;;",
         "    esac",
@@ -82,7 +82,7 @@ def render_zsh() -> str:
         f"_pykubelet_pods() {{ compadd -- $({_POD_NAMES}) }}",
         "_pykubelet() {",
         "    local -a commands=(",
-        *(f"        {_quoted(f'{one.name}:{one.help}')}" for one in COMMANDS.values()),
+        *(f"        {_quoted(f'{one.name}:{one.help}')}" for one in all_commands().values()),
         "    )",
         "    if (( CURRENT == 2 )) && [[ $words[2] != -* ]]; then",
         "        _describe -t commands command commands",
@@ -110,7 +110,7 @@ def render_fish() -> str:
     """For fish: a file `pykubelet.fish` in a folder of completions."""
     lines = ["# fish completion for pykubelet, printed by `pykubelet completion fish`"]
     first = "__fish_use_subcommand"
-    for command in COMMANDS.values():
+    for command in all_commands().values():
         lines += [f"complete -c pykubelet -f -n {first} -a {command.name} -d {_fish(command.help)}"]
     for flag in ALL.values():
         lines += [f"complete -c pykubelet -n {first} {_fish_option(_as_option(flag))}"]
@@ -132,7 +132,7 @@ SHELLS: dict[str, Callable[[], str]] = {"bash": render_bash, "zsh": render_zsh, 
 
 def _commands() -> Iterator[Syntax]:
     """Each command once, with the names of its own commands as further words, and all that these take."""
-    for name in COMMANDS:
+    for name in all_commands():
         found = [one for one in all_syntax() if one.words[0] == name]
         yield Syntax(
             (name, *(word for one in found for word in one.words[1:])),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pykubelet.app.commands import COMMANDS, Command
+from pykubelet.app.commands import all_commands
 from pykubelet.app.flags_table import CADVISOR, FIELDS, OWN, PROGRAM, SHORT, Flag
+from pykubelet.base.kit.commands import Command
 
 _TYPES = {
     "bool": "",
@@ -34,7 +35,7 @@ def render(program: str) -> str:
             "",
             "Usage:",
             f"  {program} [flags]",
-            *(_command(program, command) for command in COMMANDS.values()),
+            *(_command(program, command) for command in all_commands().values()),
             "",
             "Flags:",
             *_rows((*PROGRAM, *OWN)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from pykubelet.app.commands import COMMANDS
+from pykubelet.app.commands import all_commands
 from pykubelet.base.kit.values import Value
 
 
@@ -31,7 +31,7 @@ def all_syntax() -> tuple[Syntax, ...]:
     """Of all commands. Imports all of them."""
     return tuple(
         one
-        for command in COMMANDS.values()
+        for command in all_commands().values()
         for parser in command.build_parsers()
         for one in _of((command.name,), parser)
     )

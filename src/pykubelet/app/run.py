@@ -15,21 +15,21 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from pykubelet.app.ending import Ending
 from pykubelet.app.last_run import begin_run
 from pykubelet.app.lock import stop_on_contention, take_lock
-from pykubelet.app.monitor import Monitor
 from pykubelet.app.once import OnceCells, run_once
 from pykubelet.app.prepare import AgentStartError
-from pykubelet.app.version import FULL
 from pykubelet.app.wiring import Agent, build_agent
 from pykubelet.app.wiring_server import watchdog_interval
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.log import Log, flush_log, matches, set_up_logging
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.work import noted_key
+from pykubelet.base.model.version import FULL
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.settings import Settings
+from pykubelet.edges.host.services.ending import Ending
+from pykubelet.edges.host.services.monitor import Monitor
 from pykubelet.edges.host.services.run_record import Blame, RunRecord
 
 log = Log("app")

@@ -1,4 +1,4 @@
-"""The version that the agent reports. Imports nothing heavy, because `--version` must answer at once.
+"""How the agent reports its version. Imports nothing heavy, because `--version` must answer at once.
 
 Programs parse the output of `kubelet --version`. kubeadm runs it and matches the whole output, trimmed, against
 `^\\s*Kubernetes v(MAJOR.MINOR.PATCH[-0-9a-zA-Z_.+]*)\\s*$`, then parses that as a semantic version; others take the second
@@ -11,10 +11,8 @@ from __future__ import annotations
 import os
 import sys
 
-from pykubelet import __version__
+from pykubelet.base.model.version import FULL, KUBERNETES
 
-KUBERNETES = "v1.36.2"
-FULL = f"{KUBERNETES}+pykubelet.{__version__}"
 MINOR = "1.36"
 _GO_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from pykubelet.app.parts import Cells, Loops, SharedParts
 from pykubelet.app.prepare import AgentStartError
-from pykubelet.app.version import FULL, user_agent
+from pykubelet.app.version import user_agent
 from pykubelet.app.wiring_server import serving_choice
 from pykubelet.base.api.core import NodeSwapStatus, NodeSystemInfo, Pod, Taint
 from pykubelet.base.kit.clock import Clock
@@ -19,6 +19,7 @@ from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.kube_events import normal
 from pykubelet.base.model.needs import pod_needs
 from pykubelet.base.model.reasons import EVENT_STARTING
+from pykubelet.base.model.version import FULL
 from pykubelet.config.settings import Settings
 from pykubelet.desired.sources.api import PODS_PATH, ApiSource, pods_of_node
 from pykubelet.edges.host.fs.files import stat_file

@@ -12,6 +12,7 @@ from pykubelet.base.model.machine import MachineTopology
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.topology import read_topology
+from pykubelet.edges.host.services.unix_socket import keep_serving_socket
 from pykubelet.net.grpc.server import RpcServer
 from pykubelet.provide.placement.cpu_state import FIRST_FORMAT, ContainerIds
 from pykubelet.provide.placement.cpusets import CpusetLoop
@@ -23,7 +24,6 @@ from pykubelet.provide.placement.metrics import show_initial
 from pykubelet.provide.placement.provider import ManagerStartError
 from pykubelet.provide.placement.start import StateTexts, start_managers
 from pykubelet.provide.placement.store import StateFiles
-from pykubelet.serve.listen import serve_rpc_socket
 
 log = Log("app")
 
@@ -39,7 +39,9 @@ async def wire_placement(m: SharedParts, cells: Cells) -> tuple[Loops, NodeDevic
     inputs = PlacementInputs(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell)
     outputs = (cells.placements.writer, cells.placement_diagnostics.writer)
     placement = PlacementLoop(managers, inputs, outputs, files, m.clock, plugins)
-    registration = serve_rpc_socket(RpcServer(plugins.methods()), f"{directory}/kubelet.sock", "device plugins")
+    registration = keep_serving_socket(
+        RpcServer(plugins.methods()).serve, f"{directory}/kubelet.sock", "device plugins"
+    )
     loops: Loops = [("placement", placement.run()), ("device-plugins", registration)]
     if managers.cpus is not None:
         period = m.settings.config.cpuManagerReconcilePeriod.s

@@ -8,14 +8,16 @@ from functools import partial
 
 from pykubelet.app.parts import Cells, Loops, SharedParts
 from pykubelet.app.prepare import AgentStartError
-from pykubelet.app.version import FULL, KUBERNETES, build_labels
+from pykubelet.app.version import build_labels
 from pykubelet.base.api.codec import encode
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.version import FULL, KUBERNETES
 from pykubelet.config.settings import Settings
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.machine import Machine
 from pykubelet.edges.host.services.notify import notify, watchdog_interval_s
+from pykubelet.edges.host.services.unix_socket import keep_serving_socket
 from pykubelet.edges.identity.server_tls import ServerTls, TlsRules, given_files_problem
 from pykubelet.edges.identity.serving import ServingChoice, ensure_self_signed, needs_self_signed, serving_files
 from pykubelet.net.grpc.server import RpcServer
@@ -50,7 +52,6 @@ from pykubelet.serve.listen import (
     keep_serving_port,
     open_required_port,
     serve_port,
-    serve_rpc_socket,
     serve_socket,
     serve_tls,
 )
@@ -104,7 +105,7 @@ def wire_ports(m: SharedParts, cells: Cells, reviewers: Reviewers | None) -> Loo
     pods = KnownPods(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell, cells.statuses.cell)
     resources = RpcServer(PodResources(pods, resource_cells(m, cells), m.clock).methods())
     path = f"{m.settings.root_dir}/pod-resources/kubelet.sock"
-    loops.append(("pod-resources", serve_rpc_socket(resources, path, "pod resources")))
+    loops.append(("pod-resources", keep_serving_socket(resources.serve, path, "pod resources")))
     loops.append(("service-manager", notify_service_manager(checks, watchdog_interval(m.settings), notify)))
     node, paths = cells.node.cell.get(), metric_labels(ENDPOINTS)
     inputs = endpoint_inputs(m, cells, pods, checks, explained, page)

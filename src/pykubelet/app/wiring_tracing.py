@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 from pykubelet.app.parts import Loops
-from pykubelet.app.version import FULL
 from pykubelet.base.kit.tracing import Tracer, set_tracer
+from pykubelet.base.model.version import FULL
 from pykubelet.config.settings import Settings
 from pykubelet.config.trace_target import DEFAULT, read_target
 

@@ -1,34 +1,30 @@
 """Listening: TCP ports and the root-only unix socket, each as a loop that never returns.
 
-Owns: binding, retries, and the socket file with its mode. The health port and the page's port are retried every 5 s. If the
-authenticated or the read-only port cannot be bound, the agent exits, as the reference does.
+Owns: binding of ports, and retries. The health port and the page's port are retried every 5 s. If the authenticated or the read-only
+port cannot be bound, the agent exits, as the reference does.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
 import socket
 import ssl
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.files import FileKind, change_mode, make_dirs, remove_file, stat_file
-from pykubelet.edges.host.proc.dead_sockets import peer_is_dying, release_port
-from pykubelet.net.grpc.server import RpcServer
+from pykubelet.edges.host.proc.dead_sockets import release_port
+from pykubelet.edges.host.services.unix_socket import RETRY_S, keep_serving_socket, until_the_end
 from pykubelet.net.http.accept import HANDSHAKE_S, keep_alive, serve_connections
 from pykubelet.net.http.client_hello import ContextsByGroup
 from pykubelet.net.http.server import HEAD_BYTES, Handler, HttpServer, ServerLimits
 
 log = Log("server")
-RETRY_S = 5.0
 API_CONNECTIONS = 4096
 BACKLOG = 4096
-SOCKET_MODE = 0o600
 #: The time for a request's head on ports without authentication, whose requests are small.
 OPEN_HEAD_S = 5.0
 _ADVICE = {
@@ -37,7 +33,6 @@ _ADVICE = {
     errno.EACCES: "the agent may not use this port: run it as root, or set another port",
 }
 _UCRED = struct.Struct("=iII")
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class ListenError(Exception):
@@ -64,7 +59,7 @@ async def serve_port(handler: Handler, listening: socket.socket, what: str) -> N
     server = HttpServer(handler, limits=ServerLimits(head_s=OPEN_HEAD_S))
     with listening:
         address, port = listening.getsockname()[:2]
-        listener = await asyncio.start_server(_until_the_end(server.serve), sock=listening, limit=HEAD_BYTES)
+        listener = await asyncio.start_server(until_the_end(server.serve), sock=listening, limit=HEAD_BYTES)
         log.info(f"serving {what}", address=address, port=port)
         await _until_cancelled(listener, server)
 
@@ -131,93 +126,8 @@ def _open_port(address: str, port: int) -> socket.socket:
 
 
 async def serve_socket(handler: Handler, path: str, retry_s: float = RETRY_S) -> None:
-    """Serve the root-only unix socket at `path`. Never returns; an error is logged once and retried.
-
-    A socket file of an agent that was killed is replaced. If a process still answers on it, it is not.
-    """
-    server = HttpServer(handler, is_root)
-    await _keep_serving(server.serve, path, "pykubelet pods and explain", retry_s)
-
-
-async def serve_rpc_socket(server: RpcServer, path: str, what: str) -> None:
-    """Serve a gRPC service on a root-only socket at `path`, as `serve_socket` does."""
-    await _keep_serving(server.serve, path, what)
-
-
-async def _keep_serving(serve: Serve, path: str, what: str, retry_s: float = RETRY_S) -> None:
-    logged = ""
-    while True:
-        try:
-            await _serve_socket(serve, path, what)
-        except (OSError, HostError) as error:
-            if str(error) != logged:
-                log.error(f"cannot listen for {what}, trying again", path=path, error=error)
-                logged = str(error)
-        await asyncio.sleep(retry_s)
-
-
-async def _serve_socket(serve: Serve, path: str, what: str) -> None:
-    make_dirs(os.path.dirname(path))
-    found = stat_file(path, follow=False)
-    if found is not None:
-        if found.kind is not FileKind.SOCKET:
-            raise HostError("listen", path, "EEXIST", f"is not a socket but a {found.kind}")
-        if _is_answered(path):
-            raise HostError("listen", path, "EADDRINUSE", "another agent uses this root directory")
-        remove_file(path)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listening.bind(path)
-        change_mode(path, SOCKET_MODE)  # in time, because no client can connect before listen()
-        listening.listen()
-        listening.setblocking(False)
-    except (OSError, HostError):
-        listening.close()
-        raise
-    made = stat_file(path, follow=False)
-    open_ends: set[asyncio.StreamWriter] = set()
-
-    async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        open_ends.add(writer)
-        try:
-            await serve(reader, writer)
-        finally:
-            open_ends.discard(writer)
-
-    listener = await asyncio.start_unix_server(_until_the_end(serve_one), sock=listening, limit=HEAD_BYTES)
-    log.info(f"serving {what}", path=path)
-    try:
-        await asyncio.get_running_loop().create_future()
-    finally:
-        listener.close()
-        for writer in tuple(open_ends):
-            writer.close()
-        now = stat_file(path, follow=False)
-        if now is not None and made is not None and now.inode == made.inode:
-            remove_file(path)
-
-
-def _is_answered(path: str) -> bool:
-    """Whether a process that is not dying listens on a socket file. Does not wait."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        try:
-            probe.connect(path)
-        except (ConnectionRefusedError, FileNotFoundError):
-            return False
-        except OSError:
-            return True  # a process listens, and has not accepted as many connections as the kernel keeps for it
-        return not peer_is_dying(probe)
-
-
-def _until_the_end(serve: Serve) -> Serve:
-    """A connection that is open when the agent ends is cancelled, which asyncio before 3.12 logs as an error."""
-
-    async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            await serve(reader, writer)
-
-    return serve_one
+    """Answer HTTP requests on the root-only unix socket at `path`, as `keep_serving_socket` does."""
+    await keep_serving_socket(HttpServer(handler, is_root).serve, path, "pykubelet pods and explain", retry_s)
 
 
 async def _until_cancelled(listener: asyncio.Server, server: HttpServer) -> None:

@@ -17,14 +17,13 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.tracing import NO_SPAN, SpanKind, span
 from pykubelet.edges.cri.errors import CriCode, CriError, translated
 from pykubelet.edges.cri.metrics import OPERATION_DURATIONS, OPERATION_ERRORS, OPERATIONS, operation_type
-from pykubelet.net.grpc.channel import Channel, ServerStream, unix_dial
+from pykubelet.net.grpc.channel import MAX_SOCKET_PATH, Channel, ServerStream, unix_dial
 from pykubelet.net.grpc.limits import Http2Limits
 from pykubelet.net.grpc.status import Code, RpcError, trace_field
 
 log = Log("cri")
 #: The verbosity that shows every call.
 CALLS = 10
-_MAX_SOCKET_PATH_BYTES = 107
 #: High limits, because the container runtime is trusted and sends large messages. The kubelet accepts up to 16 MiB from it.
 RUNTIME_LIMITS = Http2Limits(
     header_list=256 << 10, message=16 << 20, stream_window=17 << 20, connection_window=64 << 20
@@ -62,8 +61,8 @@ def socket_path(endpoint: str) -> str:
         path = endpoint
     if not path.startswith("/") or path == "/":
         raise CriError(CriCode.INVALID_ARGUMENT, f"only unix:///path endpoints are supported, not {endpoint!r}", "dial")
-    if len(os.fsencode(path)) > _MAX_SOCKET_PATH_BYTES:
-        problem = f"the socket path {path!r} is longer than {_MAX_SOCKET_PATH_BYTES} bytes"
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+        problem = f"the socket path {path!r} is longer than {MAX_SOCKET_PATH} bytes"
         raise CriError(CriCode.INVALID_ARGUMENT, problem, "dial")
     return path
 

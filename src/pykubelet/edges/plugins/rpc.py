@@ -12,12 +12,10 @@ from typing import Protocol, Self, TypeVar
 from google.protobuf.message import DecodeError
 
 from pykubelet.edges.cri.errors import translated
-from pykubelet.net.grpc.channel import Channel, unix_dial
+from pykubelet.net.grpc.channel import MAX_SOCKET_PATH, Channel, unix_dial
 from pykubelet.net.grpc.limits import Http2Limits
 from pykubelet.net.grpc.status import Code, RpcError
 
-#: Bytes of a socket's path that the kernel accepts.
-MAX_SOCKET_PATH = 107
 UNIX = "unix:"
 
 

@@ -29,6 +29,8 @@ CLOSE_S = 1.0
 #: last ping was answered. Immediate answers would wake both sides for each call, and the estimate has no use here. A server that
 #: pings to check whether the client is alive waits for seconds.
 PING_S = 0.5
+#: Bytes of a unix socket's path that the kernel accepts.
+MAX_SOCKET_PATH = 107
 
 
 class _Call(Protocol):

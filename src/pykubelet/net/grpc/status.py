@@ -61,6 +61,10 @@ class RpcError(Exception):
         self.message = message
         self.is_unprocessed = is_unprocessed
 
+    def __str__(self) -> str:
+        """As programs in Go show it: `rpc error: code = NotFound desc = ...`."""
+        return f"rpc error: code = {self.code.name.title().replace('_', '')} desc = {self.message}"
+
 
 _OF_RESET = {
     ErrorCodes.REFUSED_STREAM: Code.UNAVAILABLE,

@@ -16,12 +16,12 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import DeviceResource
 from pykubelet.base.model.plugins import Plugins
+from pykubelet.edges.host.services.unix_socket import keep_serving_socket
 from pykubelet.net.grpc.server import RpcServer
 from pykubelet.observe.plugins.loop import PluginsLoop
 from pykubelet.provide.placement.devices.device_files import DeviceFiles
 from pykubelet.provide.placement.devices.device_manager import AllocateCall, DeviceManager
 from pykubelet.provide.placement.devices.device_plugins import DeviceInputs, NodeDevicePlugins
-from pykubelet.serve.listen import serve_rpc_socket
 
 R = "example.com/device"
 NONE = DeviceResource()
@@ -64,7 +64,9 @@ async def node(root: Path, *, watches: bool = False) -> AsyncIterator[Node]:
     async with Supervisor("test") as tasks:
         tasks.start_root("plugins", plugins.run())
         server = RpcServer(plugins.methods())
-        tasks.start_root("socket", serve_rpc_socket(server, f"{root}/device-plugins/kubelet.sock", "device plugins"))
+        tasks.start_root(
+            "socket", keep_serving_socket(server.serve, f"{root}/device-plugins/kubelet.sock", "device plugins")
+        )
         if watches:
             watcher = PluginsLoop(f"{root}/plugins_registry", writer, flight, clock_of_loop())
             tasks.start_root("watcher", watcher.run())

@@ -18,13 +18,13 @@ from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.plugins import Plugins
+from pykubelet.edges.host.services.unix_socket import keep_serving_socket
 from pykubelet.net.grpc.server import RpcServer
 from pykubelet.provide.placement.devices.device_files import DeviceFiles
 from pykubelet.provide.placement.devices.device_manager import AllocateCall
 from pykubelet.provide.placement.devices.device_plugins import DeviceInputs, NodeDevicePlugins
 from pykubelet.provide.placement.managers import Managers
 from pykubelet.provide.placement.topology_options import Policy, Scope, Topology
-from pykubelet.serve.listen import serve_rpc_socket
 
 
 async def test_a_process_registers_lists_its_devices_and_allocates(tmp_path: Path) -> None:
@@ -60,7 +60,9 @@ def test_a_hundred_thousand_devices_do_not_hold_up_the_event_loop(tmp_path: Path
         managers = Managers(topology=topology, devices=plugins.start(tuple(range(8))))
         async with asyncio.timeout(120), placing(managers, root, plugins) as stand, Supervisor("test") as tasks:
             socket = f"{root}/device-plugins/kubelet.sock"
-            tasks.start_root("socket", serve_rpc_socket(RpcServer(plugins.methods()), socket, "device plugins"))
+            tasks.start_root(
+                "socket", keep_serving_socket(RpcServer(plugins.methods()).serve, socket, "device plugins")
+            )
             async with device_plugin(root, devices=healthy("a"), options=["--prefers"]) as plugin:
                 await stand.placements.wait_for(lambda now: R in now.devices)
                 loop = asyncio.get_running_loop()

@@ -11,15 +11,15 @@ import os
 import re
 from collections.abc import Collection
 
-from pykubelet.csi_local import ext4
-from pykubelet.csi_local.backing import BACKING, Backing, LocalVolume
-from pykubelet.csi_local.ephemeral import KEPT_FREE, missing_bytes
 from pykubelet.edges.host.devices.loops import find_loops, wait_let_go
 from pykubelet.edges.host.fs import files, trees
 from pykubelet.edges.host.fs.errors import HostError, translating
 from pykubelet.edges.host.fs.mounts import mounts_of, read_fs_usage, read_mounts
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.net.grpc.status import Code, RpcError
+from pykubelet_csi_local import ext4
+from pykubelet_csi_local.backing import BACKING, Backing, LocalVolume
+from pykubelet_csi_local.ephemeral import KEPT_FREE, missing_bytes
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 MAX_NOTES = 64 << 10

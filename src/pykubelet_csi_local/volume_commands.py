@@ -7,20 +7,27 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import re
 import sys
 from collections.abc import Sequence
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
 
 from pykubelet.base.api.quantity import Amount, Format, QuantityError, parse
 from pykubelet.edges.csi import csi_pb2 as pb
-from pykubelet.edges.csi.node import LIMITS
-from pykubelet.edges.plugins.rpc import PluginCallError, PluginMessage, R, call_plugin, plugin_channel
-from pykubelet.net.grpc.status import Code
+from pykubelet.net.grpc.channel import MAX_SOCKET_PATH, Channel, unix_dial
+from pykubelet.net.grpc.limits import Http2Limits
+from pykubelet.net.grpc.status import Code, RpcError
 
 COMMANDS = ("create", "list", "expand", "delete")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 _MODE = pb.VolumeCapability.AccessMode(mode="SINGLE_NODE_WRITER")
 CALL_S = 120.0
+#: The driver is trusted; a page of its list of volumes is far smaller.
+LIMITS = Http2Limits(header_list=16 << 10, message=1 << 20, stream_window=1 << 20, connection_window=1 << 20)
+R = TypeVar("R", bound=Message)
 
 
 def main(argv: Sequence[str], name: str, root_dir: str) -> int:
@@ -28,8 +35,8 @@ def main(argv: Sequence[str], name: str, root_dir: str) -> int:
     options = build_parser(name, root_dir).parse_args(argv)
     try:
         text = asyncio.run(_run(options))
-    except (PluginCallError, QuantityError, ValueError) as error:
-        is_away = isinstance(error, PluginCallError) and error.code is Code.UNAVAILABLE
+    except (RpcError, QuantityError, ValueError) as error:
+        is_away = isinstance(error, RpcError) and error.code is Code.UNAVAILABLE
         hint = ". Does the driver run? `pykubelet csi-local` starts it" if is_away else ""
         print(f"Error: {error}{hint}", file=sys.stderr)
         return 1
@@ -38,7 +45,12 @@ def main(argv: Sequence[str], name: str, root_dir: str) -> int:
 
 
 async def _run(options: argparse.Namespace) -> str:
-    driver = _Driver(f"{options.root_dir.rstrip('/')}/plugins/{options.driver_name}/csi.sock")
+    endpoint = f"{options.root_dir.rstrip('/')}/plugins/{options.driver_name}/csi.sock"
+    if not endpoint.startswith("/") or len(os.fsencode(endpoint)) > MAX_SOCKET_PATH:
+        raise ValueError(
+            f"--root-dir and --driver-name: {endpoint!r} is no absolute path of at most {MAX_SOCKET_PATH} bytes"
+        )
+    driver = _Driver(endpoint)
     match options.command:
         case "create":
             return await _create(driver, options)
@@ -61,11 +73,14 @@ class _Driver:
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
 
-    async def call(self, method: str, request: PluginMessage, answer: type[R]) -> R:
-        """Call a method once. PluginCallError."""
-        channel = plugin_channel(self._endpoint, LIMITS)
+    async def call(self, method: str, request: Message, answer: type[R]) -> R:
+        """Call a method once. Raises RpcError."""
+        channel = Channel(unix_dial(self._endpoint), LIMITS)
         try:
-            return await call_plugin(channel, f"/csi.v1.Controller/{method}", request, answer, CALL_S)
+            path = channel.method(f"/csi.v1.Controller/{method}")
+            return answer.FromString(await channel.unary(path, request.SerializeToString(), CALL_S))
+        except DecodeError as error:
+            raise RpcError(Code.INTERNAL, f"the received message cannot be decoded: {error}") from error
         finally:
             channel.close()
 

@@ -11,8 +11,14 @@ import asyncio
 import threading
 import time
 
-from pykubelet.app.blame import pod_in_work
-from pykubelet.app.decide_blocked import (
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.lag import watch_lag
+from pykubelet.base.kit.log import Log, flush_log
+from pykubelet.base.kit.stacks import all_stacks, stack_of_thread
+from pykubelet.base.kit.work import WORK
+from pykubelet.edges.host.proc.self_stats import anonymous_memory
+from pykubelet.edges.host.services.blame import pod_in_work
+from pykubelet.edges.host.services.decide_blocked import (
     DUMP_S,
     SUSPECT_S,
     BlameNone,
@@ -26,13 +32,7 @@ from pykubelet.app.decide_blocked import (
     Watched,
     look,
 )
-from pykubelet.app.ending import Ending
-from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.lag import watch_lag
-from pykubelet.base.kit.log import Log, flush_log
-from pykubelet.base.kit.stacks import all_stacks, stack_of_thread
-from pykubelet.base.kit.work import WORK
-from pykubelet.edges.host.proc.self_stats import anonymous_memory
+from pykubelet.edges.host.services.ending import Ending
 from pykubelet.edges.host.services.run_record import Blame, RunRecord
 from pykubelet.edges.host.services.signals import end_process
 

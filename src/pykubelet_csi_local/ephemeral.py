@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from pykubelet.base.api.quantity import QuantityError, parse
 from pykubelet.base.kit.values import Value
-from pykubelet.csi_local.backing import MAX_IMAGE_BYTES, MIN_IMAGE_BYTES, SIZE, Backing, LocalVolume, read_backing
 from pykubelet.net.grpc.status import Code, RpcError
+from pykubelet_csi_local.backing import MAX_IMAGE_BYTES, MIN_IMAGE_BYTES, SIZE, Backing, LocalVolume, read_backing
 
 #: The part of the file system that ephemeral volumes leave free. The agent's default eviction thresholds are 10% and 15%.
 KEPT_FREE = 0.15

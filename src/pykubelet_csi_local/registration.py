@@ -6,9 +6,9 @@ Source: KEP-595 (plugin watcher).
 from __future__ import annotations
 
 from pykubelet.base.kit.log import Log
-from pykubelet.csi_local.rpc import method
 from pykubelet.edges.plugins import pluginregistration_pb2 as pb
 from pykubelet.net.grpc.server import Method
+from pykubelet_csi_local.rpc import method
 
 log = Log("csi-local")
 TYPE = "CSIPlugin"

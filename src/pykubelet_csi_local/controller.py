@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from google.protobuf.wrappers_pb2 import BoolValue
 
 from pykubelet.base.kit.values import replace
-from pykubelet.csi_local.backing import BACKING, Backing, LocalVolume, read_persistent
-from pykubelet.csi_local.node import check_access
-from pykubelet.csi_local.rpc import method, required
-from pykubelet.csi_local.volumes import LocalVolumes
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.net.grpc.server import Method
 from pykubelet.net.grpc.status import Code, RpcError
+from pykubelet_csi_local.backing import BACKING, Backing, LocalVolume, read_persistent
+from pykubelet_csi_local.node import check_access
+from pykubelet_csi_local.rpc import method, required
+from pykubelet_csi_local.volumes import LocalVolumes
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}")
 _RPC = pb.ControllerServiceCapability.RPC

@@ -23,9 +23,15 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.claim_sizes import requested_size, volume_size
-from pykubelet.csi_local.controller import ControllerService
-from pykubelet.csi_local.provision import Provision, Remove, creation, persistent_volume, tasks
-from pykubelet.csi_local.resize import (
+from pykubelet.edges.csi import csi_pb2 as pb
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
+from pykubelet.edges.kubeapi.errors import ApiError
+from pykubelet.edges.kubeapi.listwatch import follow
+from pykubelet.net.grpc.status import RpcError
+from pykubelet_csi_local.controller import ControllerService
+from pykubelet_csi_local.provision import Provision, Remove, creation, persistent_volume, tasks
+from pykubelet_csi_local.resize import (
     INFEASIBLE_CODES,
     Resize,
     begun_patch,
@@ -35,13 +41,6 @@ from pykubelet.csi_local.resize import (
     resizes,
     volume_patch,
 )
-from pykubelet.edges.cri.errors import translated
-from pykubelet.edges.csi import csi_pb2 as pb
-from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
-from pykubelet.edges.kubeapi.errors import ApiError
-from pykubelet.edges.kubeapi.listwatch import follow
-from pykubelet.net.grpc.status import RpcError
 
 log = Log("csi-local")
 CLAIMS, VOLUMES = "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"
@@ -201,7 +200,7 @@ class Provisioner:
         return format_time(self._clock.wall())
 
     async def _failed(self, key: str, task: Task, failure: Exception) -> None:
-        before, error = self._failures.get(key), _text(failure)
+        before, error = self._failures.get(key), str(failure)
         count = before.count + 1 if before is not None else 1
         self._failures[key] = _Failure(error, count, self._clock.monotonic() + RETRY.delay_s(count))
         if before is not None and before.error == error:
@@ -272,11 +271,6 @@ def _key(task: Task) -> str:
         case Resize(claim):
             return f"{task.name} {requested_size(claim)}"
     assert_never(task)
-
-
-def _text(failure: Exception) -> str:
-    """The failure as users know those of drivers: `rpc error: code = InvalidArgument desc = ...`."""
-    return str(translated(failure.code, failure.message, "") if isinstance(failure, RpcError) else failure)
 
 
 def _is_infeasible(failure: Exception) -> bool:

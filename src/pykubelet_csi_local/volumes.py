@@ -9,15 +9,15 @@ from contextlib import asynccontextmanager
 
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.values import replace
-from pykubelet.csi_local.backing import Backing, LocalVolume, check_size
-from pykubelet.csi_local.rpc import blocking, run_tool
-from pykubelet.csi_local.store import VolumeStore
 from pykubelet.edges.host.devices.block_devices import device_size, is_block_device
 from pykubelet.edges.host.devices.loops import attach_loop, detach_loop, find_loops
 from pykubelet.edges.host.fs import files, mounts
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
 from pykubelet.net.grpc.status import Code, RpcError
+from pykubelet_csi_local.backing import Backing, LocalVolume, check_size
+from pykubelet_csi_local.rpc import blocking, run_tool
+from pykubelet_csi_local.store import VolumeStore
 
 #: A file system whose tables and journal take place when they are used; without this, one of 15 TiB takes 1.2 GiB at once.
 MAKE_EXT4 = ("mkfs.ext4", "-q", "-F", "-m0", "-E", "lazy_itable_init=1,lazy_journal_init=1")

@@ -5,26 +5,25 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.services.process import run_program
-from pykubelet.edges.plugins.rpc import PluginMessage
 from pykubelet.net.grpc.server import Method
 from pykubelet.net.grpc.status import Code, RpcError
 
 log = Log("csi-local")
 T = TypeVar("T")
-R = TypeVar("R", bound=PluginMessage)
+R = TypeVar("R", bound=Message)
 WORK_S = 100.0
 MAX_PATH = 4095
 #: Characters of an error's message.
 MAX_MESSAGE = 4096
 
 
-def method(request: type[R], handler: Callable[[R], Awaitable[PluginMessage]]) -> Method:
+def method(request: type[R], handler: Callable[[R], Awaitable[Message]]) -> Method:
     """A method of the server that decodes the request and encodes the answer. A refusal of the host becomes status INTERNAL."""
 
     async def call(data: bytes) -> bytes:

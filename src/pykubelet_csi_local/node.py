@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.base.kit.values import Value
-from pykubelet.csi_local.backing import KUBERNETES, LocalVolume
-from pykubelet.csi_local.ephemeral import EphemeralLimits, read_ephemeral
-from pykubelet.csi_local.rpc import method, path_of, required
-from pykubelet.csi_local.volumes import LocalVolumes
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.net.grpc.server import Method
 from pykubelet.net.grpc.status import Code, RpcError
+from pykubelet_csi_local.backing import KUBERNETES, LocalVolume
+from pykubelet_csi_local.ephemeral import EphemeralLimits, read_ephemeral
+from pykubelet_csi_local.rpc import method, path_of, required
+from pykubelet_csi_local.volumes import LocalVolumes
 
 EPHEMERAL = f"{KUBERNETES}ephemeral"
 _RPC = pb.NodeServiceCapability.RPC

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykubelet.app.decide_blocked import (
+from pykubelet.edges.host.services.decide_blocked import (
     BEAT_S,
     BLAME_S,
     DUMP_PAUSE_S,

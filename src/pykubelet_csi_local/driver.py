@@ -14,27 +14,27 @@ import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
-from pykubelet.app import csi_volumes
-from pykubelet.app.csi_volumes import format_size
-from pykubelet.app.ending import Ending
-from pykubelet.app.monitor import Monitor
-from pykubelet.app.version import FULL
 from pykubelet.base.api.quantity import QuantityError, parse
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.log import Log, set_up_logging
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
-from pykubelet.csi_local.controller import ControllerService
-from pykubelet.csi_local.ephemeral import EphemeralLimits
-from pykubelet.csi_local.node import NodeIdentity, NodeService
-from pykubelet.csi_local.provisioner import Provisioner
-from pykubelet.csi_local.registration import RegistrationService
-from pykubelet.csi_local.volumes import LocalVolumes
+from pykubelet.base.model.version import FULL
+from pykubelet.edges.host.services.ending import Ending
+from pykubelet.edges.host.services.monitor import Monitor
+from pykubelet.edges.host.services.unix_socket import keep_serving_socket
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, KubeconfigError, load_access
-from pykubelet.edges.plugins.rpc import MAX_SOCKET_PATH
+from pykubelet.net.grpc.channel import MAX_SOCKET_PATH
 from pykubelet.net.grpc.server import Method, RpcServer
-from pykubelet.serve.listen import serve_rpc_socket
+from pykubelet_csi_local import volume_commands
+from pykubelet_csi_local.controller import ControllerService
+from pykubelet_csi_local.ephemeral import EphemeralLimits
+from pykubelet_csi_local.node import NodeIdentity, NodeService
+from pykubelet_csi_local.provisioner import Provisioner
+from pykubelet_csi_local.registration import RegistrationService
+from pykubelet_csi_local.volume_commands import format_size
+from pykubelet_csi_local.volumes import LocalVolumes
 
 log = Log("csi-local")
 #: Connections to the driver. An agent may use one for each volume that it sets up or tears down at a time.
@@ -80,8 +80,8 @@ class DriverOptions(Value):
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    if argv and argv[0] in csi_volumes.COMMANDS:
-        return csi_volumes.main(argv, NAME, ROOT_DIR)
+    if argv and argv[0] in volume_commands.COMMANDS:
+        return volume_commands.main(argv, NAME, ROOT_DIR)
     parsed = build_parser().parse_args(argv)
     root, data = parsed.root_dir.rstrip("/"), parsed.data_dir.rstrip("/")
     limits = EphemeralLimits(parsed.max_ephemeral_size, parsed.default_ephemeral_size)
@@ -120,8 +120,10 @@ async def serve_driver(options: DriverOptions, methods: dict[str, Method]) -> No
     registration = RegistrationService(options.name, options.endpoint)
     async with Supervisor("csi-local") as tasks:
         server = RpcServer(methods, max_connections=MAX_CONNECTIONS)
-        driver = serve_rpc_socket(server, options.endpoint, "CSI")
-        registrar = serve_rpc_socket(RpcServer(registration.methods()), options.registration, "plugin registration")
+        driver = keep_serving_socket(server.serve, options.endpoint, "CSI")
+        registrar = keep_serving_socket(
+            RpcServer(registration.methods()).serve, options.registration, "plugin registration"
+        )
         tasks.start_root("csi", driver)
         tasks.start_root("registration", registrar)
         raise await tasks.wait_failed()
@@ -161,7 +163,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pykubelet csi-local",
         description="Run a CSI driver whose volumes are directories and image files on this machine. Needs root.",
-        epilog=f"Volumes of the running driver: pykubelet csi-local {'|'.join(csi_volumes.COMMANDS)} --help",
+        epilog=f"Volumes of the running driver: pykubelet csi-local {'|'.join(volume_commands.COMMANDS)} --help",
         allow_abbrev=False,
     )
     parser.add_argument("--driver-name", metavar="NAME", default=NAME, help=f"the driver's name (default {NAME})")
@@ -214,4 +216,4 @@ def _size(text: str) -> int:
 
 def build_volumes_parser() -> argparse.ArgumentParser:
     """The options of the commands on the volumes of the running driver."""
-    return csi_volumes.build_parser(NAME, ROOT_DIR)
+    return volume_commands.build_parser(NAME, ROOT_DIR)

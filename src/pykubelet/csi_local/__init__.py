@@ -1,1 +1,0 @@
-"""`pykubelet csi-local`: a CSI driver for volumes on one machine, a process of its own."""
