@@ -38,6 +38,7 @@ class World:
     mounts: CellWriter[Mounts]
     runtime: CellWriter[RuntimeReady]
     workers: LazyCellWriter[Diagnostics]
+    volumes: LazyCellWriter[Diagnostics]
     inputs: AskInputs
     clock: ManualClock = field(default_factory=lambda: ManualClock(wall=NOW))
 
@@ -113,6 +114,7 @@ def _world(
     mounts, mounts_end = make_cell("mounts", Mounts({PodUID("late-1"): late}))
     runtime, runtime_end = make_cell("runtime", WELL)
     workers, workers_end = make_lazy_cell("workers", known)
+    volumes, volumes_end = make_lazy_cell("volumes", Diagnostics())
     inputs = AskInputs(
         roster=roster,
         lifecycles=lifecycles,
@@ -125,8 +127,9 @@ def _world(
         diagnostics=DiagnosticCells(
             workers,
             make_lazy_cell("placement", Diagnostics())[0],
+            volumes,
             (make_lazy_cell("images", of_waits({PodUID("late-1"): (PULL,)}))[0],),
         ),
         remarks=(about_config,),
     )
-    return World(roster_end, lifecycles_end, mounts_end, runtime_end, workers_end, inputs)
+    return World(roster_end, lifecycles_end, mounts_end, runtime_end, workers_end, volumes_end, inputs)

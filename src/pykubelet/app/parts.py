@@ -78,6 +78,7 @@ class Cells:
         self.pod_diagnostics = LazySlot("pod-diagnostics", Diagnostics(), "act/pods")
         self.observed = Slot("observed", Observed(), "observe/pleg")
         self.mounts = Slot("mounts", Mounts(), "provide/volumes")
+        self.volume_diagnostics = LazySlot("volume-diagnostics", Diagnostics(), "provide/volumes")
         self.placements = Slot("placements", Placements(), "provide/placement")
         self.placement_diagnostics = LazySlot("placement-diagnostics", Diagnostics(), "provide/placement")
         self.claims = Slot("claims", Claims(), "provide/claims")

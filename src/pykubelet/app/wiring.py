@@ -240,7 +240,7 @@ def wire_act(
     expander = Expander(ApiClaims(client) if client is not None else None, node.get().name, m.clock, m.recorder)
     attachments = ApiAttachments(client) if client is not None else None
     edges = VolumeAdapters(m.quotas, m.volume_flight, expander, attachments)
-    volumes = Volumes(paths, inputs, cells.mounts.writer, edges, m.clock, m.recorder)
+    volumes = Volumes(paths, inputs, (cells.mounts.writer, cells.volume_diagnostics.writer), edges, m.clock, m.recorder)
     v2 = m.cgroups.version is CgroupVersion.V2
     swap = can_limit_swap(m.cgroups.version)
     render = render_settings(settings, node.get(), cgroup_v2=v2, swap_controller=swap, machine=m.machine)

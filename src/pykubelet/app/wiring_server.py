@@ -208,6 +208,7 @@ def explain_inputs(m: SharedParts, cells: Cells) -> AskInputs:
         diagnostics=DiagnosticCells(
             cells.pod_diagnostics.cell,
             cells.placement_diagnostics.cell,
+            cells.volume_diagnostics.cell,
             (cells.image_diagnostics.cell, cells.probe_diagnostics.cell, cells.status_diagnostics.cell),
         ),
         remarks=m.settings.remarks,

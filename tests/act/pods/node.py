@@ -45,7 +45,7 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, normal
 from pykubelet.base.model.labels import CONFIG_SOURCE
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage, Starts
-from pykubelet.base.model.mounts import Mounts, MountStatus, PodMounts
+from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodReadWanted, StopInProgress
 from pykubelet.base.model.paths import Paths
@@ -151,12 +151,7 @@ class Volumes:
                 ready=life.ref.name not in self.stuck | self.mounting,
                 mounting=life.ref.name in self.mounting,
                 waits=self.failures if life.ref.name in self.stuck else (),
-                standings=tuple(
-                    MountStatus(
-                        v.name, v.name, "mounted", directory="" if v.hostPath is not None else f"volumes/x/{v.name}"
-                    )
-                    for v in life.pod.spec.volumes
-                ),
+                holds=any(volume.hostPath is None for volume in life.pod.spec.volumes),
             )
             for uid, life in self._lifecycles.get().pods.items()
             if life.stage in (Stage.SYNCING, Stage.TERMINATING)

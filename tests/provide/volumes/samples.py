@@ -28,6 +28,7 @@ from pykubelet.base.model.observed import ContainerView, Observed, ObservedState
 from pykubelet.base.model.observed import PodView as ObservedPod
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod, pod_ref
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
+from pykubelet.provide.volumes.diagnose import diagnose
 from pykubelet.provide.volumes.kind import SetUpContext
 from pykubelet.provide.volumes.model import (
     BUSY,
@@ -142,7 +143,7 @@ def check_indices(state: State) -> None:
         published, wanted = state.mounts.pods.get(uid), project_pod(pod, view, 0.0)
         if pod.directory is not PodDirectory.REMOVING:  # the wait for that has the time
             assert _unordered(published) == _unordered(wanted)
-        encode(published.standings if published is not None else ())  # for `explain`
+        encode(diagnose(State({uid: pod}, state.devices)))  # for `explain`
         for key, volume in pod.volumes.items():
             draft.change((uid, key), None, volume)
     users, found = draft.done(), state.users
@@ -157,4 +158,4 @@ def check_indices(state: State) -> None:
 def _unordered(pod: PodMounts | None) -> tuple[object, ...]:
     if pod is None:
         return ()
-    return pod.volumes, pod.ready, pod.mounting, sorted(map(repr, pod.waits)), sorted(map(repr, pod.standings))
+    return pod.volumes, pod.ready, pod.mounting, pod.holds, sorted(map(repr, pod.waits))

@@ -146,8 +146,9 @@ async def test_a_failure_while_in_use_costs_the_pod_nothing_and_is_tried_again(t
         error = "Expander.NodeExpand failed to expand the volume : rpc error: code = Internal desc = broken"
         text = f'NodeExpandVolume.NodeExpandVolume failed for volume "pv" : {error}'
         assert events_of(agent, "VolumeResizeFailed") == [text] * 2 and not events_of(agent, "FailedMount")
-        (standing,) = (await agent.wait_ready()).standings
-        assert (standing.state, standing.error) == ("mounted, not expanded", error)
+        await agent.wait_ready()
+        ((status,),) = (known.volumes for known in agent.diagnostics.get().pods.values())
+        assert (status.state, status.error) == ("mounted, not expanded", error)
         await driver.behave(NodeExpandVolume="lie")
         await until(lambda: store.status["capacity"] == in_mi(16))
 

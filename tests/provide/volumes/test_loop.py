@@ -23,12 +23,13 @@ from pykubelet.base.api.core import (
     Pod,
     Volume,
 )
-from pykubelet.base.kit.cells import make_cell
+from pykubelet.base.kit.cells import make_cell, make_lazy_cell
 from pykubelet.base.kit.flight import Outcome, SingleFlight, T, Uncertain
 from pykubelet.base.kit.mailbox import Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content
+from pykubelet.base.model.diagnostics import Diagnostics
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles, Stage
@@ -94,6 +95,7 @@ class Agent:
         content_cell, self.content = make_cell("content", Content())
         api_node_cell, self.api_node = make_cell("api-node", ApiNode())
         self.mounts, writer = make_cell("mounts", Mounts())
+        self.diagnostics, diagnostics = make_lazy_cell("volume-diagnostics", Diagnostics())
         self.recorded: Sink[KubeEvent] = Sink()
         flight = flight or SingleFlight("test")
         self.subpaths = Subpaths(self.mounts, self.paths, flight)
@@ -109,7 +111,7 @@ class Agent:
         )
         clock = clock_of_loop()
         edges = VolumeAdapters(quotas, flight, Expander(claims, "n1", clock, self.recorded))
-        self.loop = Volumes(self.paths, inputs, writer, edges, clock, self.recorded)
+        self.loop = Volumes(self.paths, inputs, (writer, diagnostics), edges, clock, self.recorded)
 
     async def wait(self, condition: Callable[[Mounts], bool], limit_s: float = LIMIT_S) -> Mounts:
         async with asyncio.timeout(limit_s):
@@ -121,7 +123,9 @@ class Agent:
             return pod is not None and pod.ready
 
         found = (await self.wait(ready, limit_s)).pods[PodUID(uid)]
-        msgspec.json.encode(found)  # what is published can be shown: a path in it is plain text
+        msgspec.json.encode(
+            (found, self.diagnostics.get())
+        )  # what is published can be shown: a path in it is plain text
         return found
 
     async def wait_gone(self, path: str) -> None:

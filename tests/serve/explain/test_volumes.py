@@ -19,6 +19,7 @@ from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content
+from pykubelet.base.model.diagnostics import Diagnostics, PodDiagnostics
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.mounts import DeviceStatus, Mounts, MountStatus, PodMounts
 from pykubelet.base.model.node import ApiNode
@@ -33,19 +34,18 @@ from pykubelet.serve.explain.volumes import VolumeContext, VolumeSearch, volume_
 NAMES = {PodUID("a"): "default/a", PodUID("b"): "default/b"}
 
 
-def pod(state: str, *, is_busy: bool, is_leaving: bool = False) -> PodMounts:
+def statuses(state: str, *, is_busy: bool, is_leaving: bool = False) -> tuple[MountStatus, ...]:
     device = DeviceStatus("csi/d^1", "mounted for the node", 1.0, "/plugins/1")
-    volume = MountStatus("data", "disk", state, 1.0, is_busy=is_busy, is_leaving=is_leaving, device=device)
-    return PodMounts(standings=(volume,))
+    return (MountStatus("data", "disk", state, 1.0, is_busy=is_busy, is_leaving=is_leaving, device=device),)
 
 
 def test_the_operation_for_another_pod_that_a_volume_waits_for() -> None:
-    waits, works = pod("mounted, to be unmounted", is_busy=False, is_leaving=True), pod("being mounted", is_busy=True)
-    every = {PodUID("a"): waits, PodUID("b"): works}
-    context = VolumeContext(ApiNode(), Plugins(), NAMES, 0.0, all=every)
-    (document,) = volume_documents(waits, context)
+    waits = statuses("mounted, to be unmounted", is_busy=False, is_leaving=True)
+    every = {PodUID("a"): waits, PodUID("b"): statuses("being mounted", is_busy=True)}
+    context = VolumeContext(ApiNode(), Plugins(), NAMES, 0.0, statuses=every)
+    (document,) = volume_documents(PodUID("a"), context)
     assert document["notes"] == ["waits for an operation on the same volume, for pod default/b: being mounted"]
-    (document,) = volume_documents(works, context)
+    (document,) = volume_documents(PodUID("b"), context)
     assert document["notes"] == []
 
 
@@ -101,8 +101,9 @@ async def test_volumes_of_pods_that_are_gone_are_shown_with_the_node(tmp_path: P
         is_leaving=True,
         next_step="try to unmount again",
     )
-    pods = {**world.inputs.mounts.get().pods, PodUID("gone"): PodMounts(standings=(volume,))}
-    world.mounts.publish(Mounts(pods))
+    gone = PodUID("gone")
+    world.mounts.publish(Mounts({**world.inputs.mounts.get().pods, gone: PodMounts(holds=True)}))
+    world.volumes.answer_with(lambda: Diagnostics({gone: PodDiagnostics(volumes=(volume,))}))
     empty = make_cell("content", Content())[0]
     storage = StorageCells(make_cell("api-node", ApiNode())[0], empty, VolumeSearch(paths, SingleFlight("test")))
     holder = os.open(tmp_path / "pods/gone/volumes/kubernetes.io~csi/data/mount/file", os.O_CREAT)

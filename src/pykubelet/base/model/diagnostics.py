@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.mounts import MountStatus
 from pykubelet.base.model.steps import WorkerStep
 from pykubelet.base.model.waits import TimelineEntry, Wait
 
@@ -17,12 +18,13 @@ class PodDiagnostics(Value):
     """What one component knows of one pod.
 
     `waits`: everything that it waits for. `timeline`: the newest transitions, `steps`: the newest steps of the pod's state
-    machine, both oldest first.
+    machine, both oldest first. `volumes`: where each volume of the pod stands.
     """
 
     waits: tuple[Wait, ...] = ()
     timeline: tuple[TimelineEntry, ...] = ()
     steps: tuple[WorkerStep, ...] = ()
+    volumes: tuple[MountStatus, ...] = ()
 
 
 class Diagnostics(Value):

@@ -70,7 +70,7 @@ class DeviceStatus(Value):
 
 
 class MountStatus(Value):
-    """Where one volume of a pod stands, for explanations.
+    """Where one volume of a pod stands, for diagnostics.
 
     `name`: that in the pod; `spec_name`: that of its directory. `kind`: as in `MountedVolume`; "" if it is only known from the
     disk. `directory`: below the pod's own, "" if it has none. `state`: in words. `since`: wall seconds; 0 for one in use.
@@ -99,14 +99,14 @@ class PodMounts(Value):
     """A pod's volumes. `ready`: all that its containers need are mounted. `waits`: which are missing, and why.
 
     `mounting`: the missing ones are being mounted or are about to be, so the pod's sandbox need not wait for them.
-    `standings`: all volumes, for explanations.
+    `holds`: something of them is, or may be, mounted or below the pod's directory, or an operation runs on one.
     """
 
     volumes: Mapping[str, MountedVolume] = field(default_factory=dict)
     ready: bool = False
     waits: tuple[Wait, ...] = ()
     mounting: bool = False
-    standings: tuple[MountStatus, ...] = ()
+    holds: bool = False
 
     @property
     def groups(self) -> tuple[int, ...]:

@@ -1,19 +1,21 @@
-"""The loop of the volume manager: waits for events, calls `decide`, publishes `Mounts`, runs commands. Owns the cell `Mounts`.
+"""The loop of the volume manager: waits for events, calls `decide`, publishes `Mounts`, runs commands.
 
-Reads `Roster`, `Lifecycles`, `Observed`, `NodeView`, `Content`, `Plugins` and `ApiNode`. Makes no decisions and does not block.
+Owns: the cell `Mounts`, and the diagnostics of volumes. Reads: `Roster`, `Lifecycles`, `Observed`, `NodeView`,
+`Content`, `Plugins` and `ApiNode`. Makes no decisions and does not block.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
+from pykubelet.base.kit.cells import Cell, CellWriter, LazyCellWriter, set_on_change
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.content import Content
+from pykubelet.base.model.diagnostics import Diagnostics
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.mounts import Mounts
@@ -24,6 +26,7 @@ from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.selinux import SelinuxHost
 from pykubelet.provide.volumes.decide import next_timer, step_all
+from pykubelet.provide.volumes.diagnose import diagnose
 from pykubelet.provide.volumes.execute import Executor, VolumeAdapters
 from pykubelet.provide.volumes.metrics import count_mounted, count_orphans
 from pykubelet.provide.volumes.model import (
@@ -46,6 +49,8 @@ from pykubelet.provide.volumes.model import (
 
 log = Log("provide.volumes")
 SCAN_PERIOD_S = 120.0
+#: Times of retries this close together are handled in one step.
+TIMER_SLACK_S = 0.05
 
 
 _BEING_MADE = Content(has_manifests=True)
@@ -89,18 +94,19 @@ class Volumes:
         self,
         paths: Paths,
         inputs: VolumeInputs,
-        mounts: CellWriter[Mounts],
+        outputs: tuple[CellWriter[Mounts], LazyCellWriter[Diagnostics]],
         edges: VolumeAdapters,
         clock: Clock,
         recorder: Post[KubeEvent],
     ) -> None:
         self._paths = paths
         self._inputs = inputs
-        self._mounts = mounts
+        self._mounts, diagnostics = outputs
+        diagnostics.answer_with(lambda: diagnose(self._state))
         self._edges = edges
         self._clock = clock
         self._recorder = recorder
-        self._state = State(mounts=mounts.get())
+        self._state = State(mounts=self._mounts.get())
         self._wake = asyncio.Event()
         self._mailbox: Mailbox[Event] = Mailbox("volumes", self._wake)
         self._timer: asyncio.TimerHandle | None = None
@@ -172,7 +178,8 @@ class Volumes:
             self._timer.cancel()
         self._timer_at = at
         if at is not None:
-            self._timer = asyncio.get_running_loop().call_later(at - now.mono, self._on_timer)
+            delay_s = max(at - now.mono, TIMER_SLACK_S)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer_at = None

@@ -14,7 +14,7 @@ from pykubelet.base.model.content import Content, ContentKey, ObjectKey
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
-from pykubelet.base.model.mounts import AttachLimit, MountedVolume, Mounts, MountStatus
+from pykubelet.base.model.mounts import AttachLimit, MountedVolume, Mounts
 from pykubelet.base.model.node import ApiNode, NodeView
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.plugins import Plugins
@@ -218,18 +218,19 @@ class VolumeView(Value):
     """What is published of one volume. `times`: when it is looked at again (monotonic).
 
     `is_ready`: a container uses it, and it is mounted. `is_mounting`: a container uses it, and the sandbox need not wait for it.
+    `is_held`: it has a directory below the pod's own or a device, or an operation runs on it.
     """
 
     waits: tuple[Wait, ...]
-    standing: MountStatus
     mounted: MountedVolume | None
     times: tuple[float, ...]
     is_ready: bool
     is_mounting: bool
+    is_held: bool
 
 
 class PodVolumesView(Value):
-    """What is published of a pod's volumes, with the numbers of those for which `is_ready` and `is_mounting` hold.
+    """What is published of a pod's volumes, with the numbers of those for which `is_ready`, `is_mounting` and `is_held` are true.
 
     `times`: those of the volumes that have any.
     """
@@ -238,6 +239,7 @@ class PodVolumesView(Value):
     times: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     ready: int = 0
     mounting: int = 0
+    held: int = 0
 
 
 #: A volume of a pod: the pod, and the key of the volume.

@@ -10,6 +10,7 @@ from pykubelet.base.model import reasons
 from pykubelet.base.model.content import TokenKey, wait_for_key
 from pykubelet.base.model.mounts import PodMounts
 from pykubelet.base.model.waits import Owner, Wait
+from pykubelet.provide.volumes.diagnose import NOTHING_BY_ITSELF, device_plan, next_step_of
 from pykubelet.provide.volumes.kind import UndecidedPlan, VolumePlan
 from pykubelet.provide.volumes.model import (
     BUSY,
@@ -25,7 +26,6 @@ from pykubelet.provide.volumes.model import (
     VolumeView,
 )
 from pykubelet.provide.volumes.registry import kind_named
-from pykubelet.provide.volumes.standing import NOTHING_BY_ITSELF, mount_status, next_step_of
 
 NO_DEVICES: Final[Mapping[str, DeviceState]] = {}
 
@@ -49,13 +49,14 @@ def view_pod(
     if changed is None:
         before, changed = PodVolumesView(), pod.volumes
     volumes, times = dict(before.volumes), dict(before.times)
-    ready, mounting = before.ready, before.mounting
+    ready, mounting, held = before.ready, before.mounting, before.held
     for key in changed:
         state = pod.volumes.get(key)
         old = volumes.get(key)
         new = _view_volume(pod, key, state, devices.get(state.device)) if state is not None else None
         ready += _is(new, "is_ready") - _is(old, "is_ready")
         mounting += _is(new, "is_mounting") - _is(old, "is_mounting")
+        held += _is(new, "is_held") - _is(old, "is_held")
         times.pop(key, None)
         if new is None:
             volumes.pop(key, None)
@@ -63,7 +64,7 @@ def view_pod(
         volumes[key] = new
         if new.times:
             times[key] = new.times
-    return PodVolumesView(volumes, times, ready, mounting)
+    return PodVolumesView(volumes, times, ready, mounting, held)
 
 
 def _is(view: VolumeView | None, flag: str) -> bool:
@@ -75,11 +76,11 @@ def _view_volume(pod: PodVolumes, key: str, state: VolumeState, device: DeviceSt
     failures = (failure for failure in (state.failure, state.expand_failure) if failure is not None)
     return VolumeView(
         tuple(_waits_for(pod, state, device)),
-        mount_status(pod, state, key, device),
         state.mounted,
         tuple(time for time in (state.again_at, *(one.retry_at for one in failures)) if time is not None),
         is_used and state.mounted is not None,
         is_used and state.mounted is None and _is_mounting(state),
+        state.plugin != "" or device is not None or device_plan(state) is not None or state.phase in BUSY,
     )
 
 
@@ -123,7 +124,7 @@ def project_pod(pod: PodVolumes, view: PodVolumesView, now_wall: float) -> PodMo
     mounted = {one.mounted.name: one.mounted for one in view.volumes.values() if one.mounted is not None}
     ready = not gives_up and is_ready(pod, view)
     mounting = not gives_up and not ready and is_mounting(pod, view)
-    return PodMounts(mounted, ready, tuple(waits), mounting, tuple(one.standing for one in view.volumes.values()))
+    return PodMounts(mounted, ready, tuple(waits), mounting, view.held > 0)
 
 
 def _directory_waits(pod: PodVolumes, now_wall: float) -> list[Wait]:

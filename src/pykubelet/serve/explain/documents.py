@@ -88,10 +88,11 @@ class StorageCells(Value):
 
 
 class DiagnosticCells(Value):
-    """The diagnostics of the pod workers, of placement, and of the components whose waits are more detailed than the pod workers'."""
+    """The diagnostics of components. `detailed`: of those whose waits are more detailed than the pod workers'."""
 
     workers: LazyCell[Diagnostics]
     placement: LazyCell[Diagnostics]
+    volumes: LazyCell[Diagnostics]
     detailed: tuple[LazyCell[Diagnostics], ...] = ()
 
 
@@ -176,17 +177,20 @@ async def _placement(inputs: AskInputs) -> Document | None:
 
 async def _volumes(inputs: AskInputs, clock: Clock, uids: Iterable[PodUID]) -> dict[PodUID, list[Document]]:
     """The volumes of pods. Waits for the search of processes, at most `ANSWER_S` seconds."""
-    pods = {uid: found for uid in uids if (found := inputs.mounts.get().pods.get(uid)) is not None}
+    before = inputs.diagnostics.volumes.get().pods
+    pods = {uid: before[uid].volumes for uid in uids if uid in before}
     if inputs.storage is None or not pods:
         return {}
     every = await inputs.storage.search.find(pods)
-    mounts, plugins = inputs.mounts.get(), inputs.plugins.get() if inputs.plugins is not None else Plugins()
-    node, in_use = inputs.storage.api_node.get(), mounts.in_use or ()
+    now, plugins = (
+        inputs.diagnostics.volumes.get().pods,
+        inputs.plugins.get() if inputs.plugins is not None else Plugins(),
+    )
+    statuses = {uid: known.volumes for uid, known in now.items()}
+    node, in_use = inputs.storage.api_node.get(), inputs.mounts.get().in_use or ()
     names, mono = _names(inputs), clock.monotonic()
     return {
-        uid: volume_documents(
-            mounts.pods.get(uid), VolumeContext(node, plugins, names, mono, in_use, mounts.pods, facts)
-        )
+        uid: volume_documents(uid, VolumeContext(node, plugins, names, mono, in_use, statuses, facts))
         for uid, facts in every.items()
     }
 

@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.mounts import DeviceStatus, MountStatus, PodMounts
+from pykubelet.base.model.mounts import DeviceStatus, MountStatus
 from pykubelet.base.model.node import ApiNode
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import Plugins, PluginType
@@ -55,7 +55,7 @@ class VolumeFacts(Value):
 class VolumeContext(Value):
     """What the texts are made with. `names`: `namespace/name` of the pods of the node. `mono`: monotonic seconds now.
 
-    `in_use`: the devices that the agent wants in the Node's `volumesInUse`. `all`: the volumes of all pods.
+    `in_use`: the devices that the agent wants in the Node's `volumesInUse`. `statuses`: where the volumes of all pods stand.
     """
 
     node: ApiNode
@@ -63,7 +63,7 @@ class VolumeContext(Value):
     names: Mapping[PodUID, str]
     mono: float
     in_use: tuple[str, ...] = ()
-    all: Mapping[PodUID, PodMounts] = field(default_factory=dict)
+    statuses: Mapping[PodUID, tuple[MountStatus, ...]] = field(default_factory=dict)
     facts: Mapping[str, VolumeFacts] = field(default_factory=dict)
 
 
@@ -74,11 +74,11 @@ class VolumeSearch:
         self._paths = paths
         self._flight = flight
 
-    async def find(self, pods: Mapping[PodUID, PodMounts]) -> Mapping[PodUID, Mapping[str, VolumeFacts]]:
+    async def find(self, pods: Mapping[PodUID, tuple[MountStatus, ...]]) -> Mapping[PodUID, Mapping[str, VolumeFacts]]:
         """The facts by pod and name of the volume, for those that are neither mounted nor simply waiting."""
         found = {
-            uid: {one.name: self._facts(uid, one) for one in mounts.standings if one.is_leaving or one.since}
-            for uid, mounts in pods.items()
+            uid: {status.name: self._facts(uid, status) for status in statuses if status.is_leaving or status.since}
+            for uid, statuses in pods.items()
         }
         every = [facts.search for of_pod in found.values() for facts in of_pod.values()]
         searches = [search for search in every if search is not None]
@@ -86,10 +86,10 @@ class VolumeSearch:
             await self._flight.run(f"holders/{','.join(pods)}", lambda: _run_all(searches), ANSWER_S)
         return found
 
-    def _facts(self, uid: PodUID, standing: MountStatus) -> VolumeFacts:
+    def _facts(self, uid: PodUID, status: MountStatus) -> VolumeFacts:
         """What is known without a search, and the search that is to be made."""
-        device, key = standing.device, f"volume/{uid}/{standing.name}"
-        directories = [f"{self._paths.pod(uid)}/{standing.directory}"] if standing.directory else []
+        device, key = status.device, f"volume/{uid}/{status.name}"
+        directories = [f"{self._paths.pod(uid)}/{status.directory}"] if status.directory else []
         keys = [key]
         if device is not None:
             directories.append(device.directory)
@@ -97,27 +97,27 @@ class VolumeSearch:
         program = next((found for one in directories if (found := running_program(one)) is not None), None)
         threads = [thread for one in keys if (thread := self._flight.thread(one)) is not None]
         waits = [words for thread in threads if (words := kernel_wait(thread))] if program is None else []
-        is_leaving = standing.is_leaving or (device is not None and device.is_leaving)
+        is_leaving = status.is_leaving or (device is not None and device.is_leaving)
         # a CSI driver mounts the volume below its directory: that mount holds nothing up
         own = [f"{one}/mount" for one in directories[:1] if _CSI in one]
         search = HolderSearch((*directories, *own)) if is_leaving and directories else None
-        return VolumeFacts(program, search, self._calls(standing, directories), waits[0] if waits else "")
+        return VolumeFacts(program, search, self._calls(status, directories), waits[0] if waits else "")
 
-    def _calls(self, standing: MountStatus, directories: list[str]) -> tuple[RunningCall, ...]:
+    def _calls(self, status: MountStatus, directories: list[str]) -> tuple[RunningCall, ...]:
         """The calls about the volume: those with a path below its directories. Block volumes have paths of their own, with its name.
 
         While an operation runs, calls without a path, which ask what the driver can do, count too: they come first.
         """
-        is_busy = standing.is_busy or (standing.device is not None and standing.device.is_busy)
+        is_busy = status.is_busy or (status.device is not None and status.device.is_busy)
 
         def is_about(path: str) -> bool:
             if any(path == one or path.startswith(f"{one}/") for one in directories):
                 return True
             parts = path.removeprefix(f"{self._paths.plugins}/").split("/")
-            return path.startswith(f"{self._paths.plugins}/") and standing.spec_name in parts
+            return path.startswith(f"{self._paths.plugins}/") and status.spec_name in parts
 
-        calls = running_calls(standing.driver)  # of a volume that is only known from the disk, the driver is unknown
-        is_busy = is_busy and standing.driver != ""
+        calls = running_calls(status.driver)  # of a volume that is only known from the disk, the driver is unknown
+        is_busy = is_busy and status.driver != ""
         found = [call for call in calls if any(is_about(path) for path in call.paths) or (is_busy and not call.paths)]
         return tuple({call.name: call for call in reversed(found)}.values())
 
@@ -129,32 +129,32 @@ def _run_all(searches: list[HolderSearch]) -> None:
         search.run(until - time.monotonic())
 
 
-def volume_documents(mounts: PodMounts | None, context: VolumeContext) -> list[Document]:
-    """One document for each volume of the pod, in the order of its spec."""
-    standings = mounts.standings if mounts is not None else ()
-    return [_document(mounts, one, context.facts.get(one.name, VolumeFacts()), context) for one in standings]
+def volume_documents(uid: PodUID, context: VolumeContext) -> list[Document]:
+    """One document for each volume of the pod."""
+    statuses = context.statuses.get(uid, ())
+    return [_document(uid, status, context.facts.get(status.name, VolumeFacts()), context) for status in statuses]
 
 
-def _document(mounts: PodMounts | None, standing: MountStatus, facts: VolumeFacts, context: VolumeContext) -> Document:
+def _document(uid: PodUID, status: MountStatus, facts: VolumeFacts, context: VolumeContext) -> Document:
     search = facts.search
     notes = [
-        *_attachment_notes(standing.device, context),
-        *_driver_notes(standing, facts, context.plugins),
-        *_other_pod_notes(mounts, standing, context),
+        *_attachment_notes(status.device, context),
+        *_driver_notes(status, facts, context.plugins),
+        *_other_pod_notes(uid, status, context),
         *([f"the agent waits for {facts.kernel_wait}"] if facts.kernel_wait else ()),
     ]
     return {
-        "name": standing.name,
-        "spec_name": standing.spec_name,
-        "kind": standing.kind,
-        "state": standing.state,
-        "since": standing.since,
-        "driver": standing.driver,
-        "error": standing.error,
-        "device": asdict(standing.device) if standing.device is not None else None,
-        "claim": standing.claim,
-        "next_step": standing.next_step,
-        "next_at": standing.next_at,
+        "name": status.name,
+        "spec_name": status.spec_name,
+        "kind": status.kind,
+        "state": status.state,
+        "since": status.since,
+        "driver": status.driver,
+        "error": status.error,
+        "device": asdict(status.device) if status.device is not None else None,
+        "claim": status.claim,
+        "next_step": status.next_step,
+        "next_at": status.next_at,
         "notes": notes,
         "calls": [_call(call, context.mono) for call in facts.calls],
         "program": _program(facts.program, context.mono),
@@ -176,16 +176,16 @@ def _call(call: RunningCall, mono: float) -> Document:
     return {"driver": call.driver, "name": call.name, "seconds": seconds, "left": left}
 
 
-def _other_pod_notes(mounts: PodMounts | None, standing: MountStatus, context: VolumeContext) -> list[str]:
+def _other_pod_notes(uid: PodUID, status: MountStatus, context: VolumeContext) -> list[str]:
     """The operations for other pods that an operation on the same device has to wait for."""
-    device = standing.device
-    if device is None or standing.is_busy or device.is_busy or not (standing.is_leaving or standing.since):
+    device = status.device
+    if device is None or status.is_busy or device.is_busy or not (status.is_leaving or status.since):
         return []
     return [
-        f"waits for an operation on the same volume, for pod {context.names.get(uid, uid)}: {one.state}"
-        for uid, other in context.all.items()
-        if other is not mounts
-        for one in other.standings
+        f"waits for an operation on the same volume, for pod {context.names.get(other, other)}: {one.state}"
+        for other, statuses in context.statuses.items()
+        if other != uid
+        for one in statuses
         if one.is_busy and one.device is not None and one.device.name == device.name
     ]
 
@@ -210,15 +210,15 @@ def _attachment_notes(device: DeviceStatus | None, context: VolumeContext) -> li
     ]
 
 
-def _driver_notes(standing: MountStatus, facts: VolumeFacts, plugins: Plugins) -> list[str]:
+def _driver_notes(status: MountStatus, facts: VolumeFacts, plugins: Plugins) -> list[str]:
     """Which drivers have registered, if the one that is needed has not; else its process, if it does not answer or has failed."""
-    name = standing.driver or (facts.calls[0].driver if facts.calls else "")
+    name = status.driver or (facts.calls[0].driver if facts.calls else "")
     driver = plugins.csi_driver(name) if name else None
-    is_failing = standing.error or (standing.device is not None and standing.device.error)
+    is_failing = status.error or (status.device is not None and status.device.error)
     if driver is not None and (facts.calls or is_failing):
         return [_process_note(name, serving_process(driver.endpoint.removeprefix(UNIX)))]
-    is_missing = standing.driver != "" and driver is None
-    if not is_missing and DRIVER_MISSING not in standing.error:
+    is_missing = status.driver != "" and driver is None
+    if not is_missing and DRIVER_MISSING not in status.error:
         return []
     others = ", ".join(sorted({plugin.name for plugin in plugins.of(PluginType.CSI)})) or "none"
     notes = [f"the CSI drivers that are registered on this node: {others}"]

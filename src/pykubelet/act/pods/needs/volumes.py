@@ -88,4 +88,4 @@ class VolumesNeed(PodNeed):
     def _holds(self, mounts: Mounts) -> bool:
         """Whether the pod has volumes to be unmounted. One of the host has nothing to unmount, though containers use it."""
         entry = mounts.pods.get(self._uid)
-        return entry is not None and any(v.directory or v.device is not None or v.is_busy for v in entry.standings)
+        return entry is not None and entry.holds

@@ -1,16 +1,18 @@
-"""States of volumes in words, for `pykubelet explain`. Pure."""
+"""States of volumes in words, for diagnostics. Pure."""
 
 from __future__ import annotations
 
+from pykubelet.base.model.diagnostics import Diagnostics, PodDiagnostics
 from pykubelet.base.model.mounts import DeviceStatus, MountStatus
 from pykubelet.provide.volumes.claims import claim_of
-from pykubelet.provide.volumes.kind import RefusedPlan, UndecidedPlan, VolumePlan
+from pykubelet.provide.volumes.kind import DevicePlan, RefusedPlan, UndecidedPlan, VolumePlan
 from pykubelet.provide.volumes.model import (
     BUSY,
     DevicePhase,
     DeviceState,
     MountPhase,
     PodVolumes,
+    State,
     VolumeFailure,
     VolumeNeed,
     VolumeState,
@@ -36,6 +38,24 @@ _DEVICE = {
 #: The next step of a failure that nothing is done about until something changes.
 NOTHING_BY_ITSELF = "nothing until the pod or the node is changed"
 _IN_USE = (MountPhase.MOUNTED, MountPhase.REFRESHING, MountPhase.EXPANDING)
+
+
+def diagnose(state: State) -> Diagnostics:
+    """Where the volumes of all pods stand."""
+    return Diagnostics(
+        {
+            uid: PodDiagnostics(
+                volumes=tuple(mount_status(pod, v, key, state.devices.get(v.device)) for key, v in pod.volumes.items())
+            )
+            for uid, pod in state.pods.items()
+            if pod.volumes
+        }
+    )
+
+
+def device_plan(state: VolumeState) -> DevicePlan | None:
+    """The plan of the volume's device; None if it has none."""
+    return state.plan.device if isinstance(state.plan, UndecidedPlan | VolumePlan) else None
 
 
 def mount_status(pod: PodVolumes, state: VolumeState, key: str, device: DeviceState | None) -> MountStatus:
@@ -64,7 +84,7 @@ def mount_status(pod: PodVolumes, state: VolumeState, key: str, device: DeviceSt
         driver=plan.driver if plan is not None else "",
         error=failure.error if failure is not None else "",
         is_leaving=is_given_up,
-        device=_device_standing(state, device),
+        device=_device_status(state, device),
         claim=_claim(pod, key),
         is_busy=state.phase in BUSY,
         next_step=_next_step(pod, state, failure),
@@ -95,9 +115,9 @@ def _claim(pod: PodVolumes, key: str) -> str:
     return f"{found.namespace}/{found.name}" if found is not None else ""
 
 
-def _device_standing(state: VolumeState, device: DeviceState | None) -> DeviceStatus | None:
+def _device_status(state: VolumeState, device: DeviceState | None) -> DeviceStatus | None:
     if device is None:
-        plan = state.plan.device if isinstance(state.plan, UndecidedPlan | VolumePlan) else None
+        plan = device_plan(state)
         if plan is None:
             return None
         return DeviceStatus(plan.name, "not mounted", state.since, str(plan.directory), plan.is_attachable)
