@@ -143,6 +143,8 @@ def test_from_nothing_to_a_pod_then_the_next_version_and_back_and_removal() -> N
     assert stat.S_IMODE((CONFIG.parent / "conf.d").stat().st_mode) == 0o750
     assert healthz() == "ok"
     assert run("pykubelet", "--version").strip().endswith(f"+pykubelet.{pykubelet.__version__}")
+    for command in ("csi-local", "replay", "simulate"):  # found by the entry points of what is installed
+        assert run("pykubelet", command, "--help").startswith(f"usage: pykubelet {command}")
     wait_running("one")
     before = container_pids()
 
