@@ -43,7 +43,8 @@ from pykubelet.report.node.csi_node import CsiNodeKeeper
 from pykubelet.report.node.lease import LeaseLoop, LeasePeriods
 from pykubelet.report.node.model import NodePeriods, NodeRegistration
 from pykubelet.report.node.reporter import NodeReporter, ReporterCells
-from pykubelet.report.status.publish import PublishInputs, PublishPeriods, StatusPublisher
+from pykubelet.report.status.publish import PublishInputs, StatusPublisher
+from pykubelet.report.status.records import PublishPeriods
 from pykubelet.serve.auth.auth_filter import Reviewers
 
 #: The longest wait, in seconds, before a TokenReview is sent. It is limited because any client can send tokens.

@@ -186,17 +186,17 @@ def test_a_mirror_pod_reports_no_generation() -> None:
 @pytest.mark.parametrize(
     ("there", "new", "expected"),
     [
-        (reported("Pending", "False"), reported("Pending", "False", containerStatuses=(CREATING,)), Urgency.QUIET),
+        (reported("Pending", "False"), reported("Pending", "False", containerStatuses=(CREATING,)), Urgency.DEFERRABLE),
         (
             core.PodStatus(phase="Pending"),
             reported("Pending", "False", startTime="2026-01-01T00:00:00Z"),
-            Urgency.QUIET,
+            Urgency.DEFERRABLE,
         ),
-        (reported("Pending", "False"), reported("Pending", "False", containerStatuses=(PULL_ERROR,)), Urgency.NEWS),
+        (reported("Pending", "False"), reported("Pending", "False", containerStatuses=(PULL_ERROR,)), Urgency.NORMAL),
         (reported("Pending", "False"), reported("Running", "True", containerStatuses=(RUNNING,)), Urgency.READY),
         (reported("Running", "True"), reported("Running", "False"), Urgency.READY),
-        (reported("Running", "False"), reported("Running", "False", containerStatuses=(ENDED,)), Urgency.NEWS),
-        (reported("Running", "True"), reported("Running", "True", podIP="10.0.0.9"), Urgency.QUIET),
+        (reported("Running", "False"), reported("Running", "False", containerStatuses=(ENDED,)), Urgency.NORMAL),
+        (reported("Running", "True"), reported("Running", "True", podIP="10.0.0.9"), Urgency.DEFERRABLE),
     ],
 )
 def test_what_is_urgent(there: core.PodStatus, new: core.PodStatus, expected: Urgency) -> None:
@@ -205,8 +205,8 @@ def test_what_is_urgent(there: core.PodStatus, new: core.PodStatus, expected: Ur
 
 def test_the_end_of_a_pod_comes_first_and_reports_all_that_came_before_it() -> None:
     dying = api_pod(reported("Running"), deletionTimestamp="2026-01-01T00:00:00Z")
-    assert urgency(dying, reported("Running", "False", containerStatuses=(ENDED,))) is Urgency.QUIET
-    assert urgency(dying, reported("Running", containerStatuses=(ENDED,), observedGeneration=2)) is Urgency.LATE
+    assert urgency(dying, reported("Running", "False", containerStatuses=(ENDED,))) is Urgency.DEFERRABLE
+    assert urgency(dying, reported("Running", containerStatuses=(ENDED,), observedGeneration=2)) is Urgency.SUPERSEDED
     assert urgency(dying, reported("Succeeded", "False", containerStatuses=(ENDED,)), has_ended=True) is Urgency.END
 
 

@@ -18,18 +18,19 @@ from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.statuses import Statuses
-from pykubelet.report.status.publish import SYNC_DURATIONS, PublishInputs, PublishPeriods, StatusPublisher
+from pykubelet.report.status.publish import SYNC_DURATIONS, PublishInputs, StatusPublisher
+from pykubelet.report.status.records import PublishPeriods
 from pykubelet.testing.kubeapi.fake import ApiFault
 
 pytestmark = pytest.mark.virtual_time
 
-QUIET_S = 0.3
+DEFER_S = 0.3
 
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     async with a_cluster() as (found, supervisor):
-        start_publisher(supervisor, found, PublishPeriods(quiet_s=QUIET_S))
+        start_publisher(supervisor, found, PublishPeriods(defer_s=DEFER_S))
         yield found
 
 
@@ -64,9 +65,9 @@ async def seen(cluster: Cluster, *names: str) -> None:
 
 
 async def test_a_start_is_one_patch() -> None:
-    quiet_s = 1.5
+    defer_s = 1.5
     async with a_cluster() as (cluster, supervisor):
-        start_publisher(supervisor, cluster, PublishPeriods(quiet_s=quiet_s))
+        start_publisher(supervisor, cluster, PublishPeriods(defer_s=defer_s))
         counted = SYNC_DURATIONS.count()
         pod = cluster.make()
         await seen(cluster, "web")
@@ -74,7 +75,7 @@ async def test_a_start_is_one_patch() -> None:
         await asyncio.sleep(0.05)
         cluster.report(pod.metadata.uid, status())
         await cluster.until(lambda: cluster.there().status.phase == "Running")
-        await asyncio.sleep(quiet_s + 0.4)
+        await asyncio.sleep(defer_s + 0.4)
         (sent,) = cluster.sent("PATCH")
         assert SYNC_DURATIONS.count() == counted + 1
         assert sent.path == f"{PODS}/web/status"
@@ -104,10 +105,10 @@ async def test_the_last_of_a_crowd_to_start_is_one_patch_too(cluster: Cluster) -
     *others, last = [cluster.make(f"web{n}") for n in range(20)]
     for pod in (*others, last):
         cluster.report(pod.metadata.uid, creating())
-    await asyncio.sleep(QUIET_S)
+    await asyncio.sleep(DEFER_S)
     for pod in others:
         cluster.report(pod.metadata.uid, status())
-    await asyncio.sleep(2 * QUIET_S)
+    await asyncio.sleep(2 * DEFER_S)
     cluster.report(last.metadata.uid, status())
     await cluster.until(lambda: cluster.there(last.metadata.name).status.phase == "Running")
     assert len(cluster.sent("PATCH")) == 20
@@ -162,7 +163,7 @@ async def test_what_the_server_has_already_is_not_sent(cluster: Cluster) -> None
     cluster.report(pod.metadata.uid, status())
     await cluster.until(lambda: cluster.there().status.phase == "Running")
     cluster.report(pod.metadata.uid, status())
-    await asyncio.sleep(QUIET_S + 0.1)
+    await asyncio.sleep(DEFER_S + 0.1)
     assert len(cluster.sent("PATCH")) == 1
 
 
@@ -278,7 +279,7 @@ async def test_the_end_of_a_container_that_may_not_run_again_is_not_taken_back(c
     cluster.report(pod.metadata.uid, replace(ended(), phase="Running"))
     await cluster.until(lambda: cluster.there().status.phase == "Running")
     cluster.report(pod.metadata.uid, creating(podIP="10.0.0.1"))
-    await asyncio.sleep(QUIET_S + 0.1)
+    await asyncio.sleep(DEFER_S + 0.1)
     assert cluster.there().status.containerStatuses == ended().containerStatuses
     cluster.report(pod.metadata.uid, replace(ended(), podIP="10.0.0.1"))
     cluster.stage(pod, Stage.TERMINATED)
@@ -358,7 +359,7 @@ async def test_a_slow_start_is_reported_once_before_it_is_over(cluster: Cluster)
     cluster.report(pod.metadata.uid, creating())
     await cluster.until(lambda: bool(cluster.there().status.containerStatuses))
     cluster.report(pod.metadata.uid, creating(podIP="10.0.0.1"))
-    await asyncio.sleep(2 * QUIET_S + 0.3)
+    await asyncio.sleep(2 * DEFER_S + 0.3)
     assert len(cluster.sent("PATCH")) == 1
     cluster.report(pod.metadata.uid, status(podIP="10.0.0.1"))
     await cluster.until(lambda: cluster.there().status.phase == "Running")

@@ -2,7 +2,8 @@
 
 The delay doubles with every failure, up to a cap. It starts afresh if no failure was recorded for twice the cap, or for
 `reset_s` where the policy has one: crash loops use 10 minutes, however low the cap is (KEP-4603).
-Callers that count the failures since the last success use `delay_s`; callers that keep the last delay use `next_s`.
+Callers that count the failures since the last success use `delay_s`, with `Failures` to keep the count; callers that keep the
+last delay use `next_s`.
 Source: the back-off of client-go (`flowcontrol.Backoff`); the Kubernetes documentation of crash loops and image pulls.
 """
 
@@ -12,6 +13,8 @@ from pykubelet.base.kit.values import Value
 
 #: Limits the exponent so that the power cannot overflow a float. Every sensible delay reaches its cap in fewer steps.
 _MAX_STEPS = 64
+#: The share of a delay by which it is spread to both sides, so that what failed together is not all retried together.
+SPREAD = 0.25
 
 
 class Backoff(Value):
@@ -55,3 +58,18 @@ class BackoffPolicy(Value):
         if entry is None or self.is_expired(entry, event_at):
             return event_at
         return event_at + entry.delay_s
+
+
+class Failures(Value):
+    """Failures in a row: how many, and until when the next try waits, in monotonic seconds."""
+
+    count: int = 0
+    until: float = 0.0
+
+    def another(self, policy: BackoffPolicy, now: float, fraction: float, at_least_s: float = 0.0) -> Failures:
+        """These and another failure. `fraction`: a random number in [0, 1), which spreads the delay.
+
+        `at_least_s`: the delay that the other side asks for.
+        """
+        delay = policy.delay_s(self.count + 1) * (1 - SPREAD + 2 * SPREAD * fraction)
+        return Failures(self.count + 1, now + max(delay, at_least_s))

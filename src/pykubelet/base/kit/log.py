@@ -20,7 +20,7 @@ from fnmatch import fnmatchcase
 from types import FrameType
 from typing import Any, TextIO
 
-from pykubelet.base.kit.log_lines import Fields, Line, TextLines, json_line
+from pykubelet.base.kit.log_lines import Fields, Line, LogNote, TextLines, json_line
 
 _ROOT = logging.getLogger("pykubelet")
 #: syslog's numbers
@@ -102,6 +102,10 @@ class Log:
     def error(self, message: str, *, exc_info: BaseException | None = None, stack: str = "", **fields: Any) -> None:
         """Log a failure that needs attention, with the traceback of `exc_info` or the lines of `stack` if one is given."""
         self._write(logging.ERROR, 0, message, fields, exc_info, stack)
+
+    def note(self, note: LogNote) -> None:
+        """Log what a pure decision has noted."""
+        self._write(logging.WARNING if note.is_problem else logging.INFO, 0, note.text, note.fields)
 
     def fatal(self, *problems: str) -> None:
         """Write why the process ends, as the last lines of the log: in JSON as lines like the others, in text as `Error: ...`."""

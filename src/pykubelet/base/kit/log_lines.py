@@ -45,6 +45,14 @@ class Line(Value):
     stack: str = ""
 
 
+class LogNote(Value):
+    """A line that a pure decision has logged by its caller. `is_problem`: it is a warning."""
+
+    text: str
+    fields: Fields
+    is_problem: bool = False
+
+
 class TextLines:
     """Renders lines as text. It keeps the text of the current second."""
 

@@ -1,7 +1,6 @@
 """Retry times by key: when something that failed may be tried again.
 
-Owns: how often each key has failed in a row, and until when it backs off. The delay doubles from `first_s` to `most_s`. It is
-spread by a quarter to both sides, so that keys that failed together are not all retried together.
+Owns: how often each key has failed in a row, and until when it backs off. The delay doubles from `first_s` to `most_s`.
 """
 
 from __future__ import annotations
@@ -10,16 +9,9 @@ import random
 from collections.abc import Collection, Hashable
 from typing import Generic, TypeVar
 
-from pykubelet.base.kit.backoff import BackoffPolicy
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.backoff import BackoffPolicy, Failures
 
 K = TypeVar("K", bound=Hashable)
-SPREAD = 0.25
-
-
-class _Failures(Value):
-    count: int
-    until: float
 
 
 class Retries(Generic[K]):
@@ -27,15 +19,13 @@ class Retries(Generic[K]):
 
     def __init__(self, first_s: float, most_s: float) -> None:
         self._backoff = BackoffPolicy(first_s, most_s)
-        self._failures: dict[K, _Failures] = {}
+        self._failures: dict[K, Failures] = {}
 
     def failed(self, key: K, now: float, at_least_s: float = 0.0) -> int:
         """Count a failure. Returns how many there were in a row. `at_least_s`: the delay that the other side asks for."""
-        before = self._failures.get(key)
-        count = before.count + 1 if before is not None else 1
-        pause = self._backoff.delay_s(count) * random.uniform(1 - SPREAD, 1 + SPREAD)
-        self._failures[key] = _Failures(count, now + max(pause, at_least_s))
-        return count
+        before = self._failures.get(key, Failures())
+        failures = self._failures[key] = before.another(self._backoff, now, random.random(), at_least_s)
+        return failures.count
 
     def succeeded(self, key: K) -> bool:
         """Forget the failures. Returns whether there were any."""
@@ -44,7 +34,7 @@ class Retries(Generic[K]):
     def retry_now(self, key: K) -> None:
         """Allow a retry at once and start the delays afresh, because the cause is gone. The key still counts as failed."""
         if key in self._failures:
-            self._failures[key] = _Failures(0, 0.0)
+            self._failures[key] = Failures()
 
     def free_at(self, key: K) -> float:
         """When the key may be tried again, on the clock of its failures; 0 if it has not failed."""

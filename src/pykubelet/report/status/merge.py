@@ -37,14 +37,14 @@ QUIET_REASONS = frozenset({CONTAINER_CREATING, POD_INITIALIZING, ""})
 
 
 class Urgency(IntEnum):
-    """The order of the patches. QUIET: no client waits for the content, so the patch may be combined with the next one. LATE:
-    the pod's final status will probably replace it before it is sent."""
+    """The order of the patches. DEFERRABLE: no client waits for the content, so the patch may be combined with the next one.
+    SUPERSEDED: the pod's final status will probably replace it before it is sent."""
 
     END = 0
     READY = 1
-    NEWS = 2
-    QUIET = 3
-    LATE = 4
+    NORMAL = 2
+    DEFERRABLE = 3
+    SUPERSEDED = 4
 
 
 def status_for_api(api: core.Pod, status: core.PodStatus, *, has_ended: bool) -> core.PodStatus | None:
@@ -125,13 +125,13 @@ def urgency_of(api: core.Pod, wanted: core.PodStatus, *, is_held_up: bool = Fals
         return Urgency.END
     readiness = any(_condition(wanted, kind) != _condition(there, kind) for kind in (POD_READY, CONTAINERS_READY))
     if api.metadata.deletionTimestamp:
-        return Urgency.QUIET if readiness else Urgency.LATE
+        return Urgency.DEFERRABLE if readiness else Urgency.SUPERSEDED
     if wanted.phase != there.phase and wanted.phase != "Pending":
         return Urgency.READY
     if readiness:
         return Urgency.READY
     follows = there.observedGeneration is not None and there.observedGeneration != wanted.observedGeneration
-    return Urgency.NEWS if is_held_up or follows or _news(wanted) != _news(there) else Urgency.QUIET
+    return Urgency.NORMAL if is_held_up or follows or _news(wanted) != _news(there) else Urgency.DEFERRABLE
 
 
 def differs_in_condition(there: core.PodStatus, wanted: core.PodStatus) -> bool:
