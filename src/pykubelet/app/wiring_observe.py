@@ -11,6 +11,7 @@ from pykubelet.edges.host.cgroups.cgroup_stats import detect_reader, own_group, 
 from pykubelet.edges.host.proc.procfs import read_default_routes
 from pykubelet.edges.host.services.logind import Logind
 from pykubelet.observe.eviction.loop import EvictionInputs, EvictionLoop, EvictionOutputs
+from pykubelet.observe.eviction.meter import NodeMeter
 from pykubelet.observe.eviction.model import Reclaim, eviction_settings
 from pykubelet.observe.eviction.read import NodeSources
 from pykubelet.observe.oom.loop import OomLoop
@@ -86,5 +87,5 @@ def wire_eviction(m: SharedParts, cells: Cells) -> EvictionLoop:
     }
     inputs = EvictionInputs(cells.roster.cell, cells.lifecycles.cell, cells.usage.cell, m.usage_wanted, reclaims)
     outputs = EvictionOutputs(cells.pressure.writer, cells.evictions.writer, cells.signals.writer, m.recorder)
-    flight, periods = SingleFlight("eviction", workers=4), m.periods.eviction
-    return EvictionLoop(inputs, outputs, eviction_settings(settings), sources, m.cri, flight, m.clock, periods)
+    meter = NodeMeter(sources, m.cri, SingleFlight("eviction", workers=4), m.clock)
+    return EvictionLoop(inputs, outputs, eviction_settings(settings), meter, m.clock, m.periods.eviction)

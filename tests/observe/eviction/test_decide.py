@@ -8,7 +8,8 @@ from observe.eviction.samples import AT, GI, MI, make_pod, seen, threshold
 from pykubelet.base.model.signals import EVICTION_SIGNALS, PressureCondition
 from pykubelet.base.model.usage import FileSystemUse, MemoryUse, PsiData, PsiStats
 from pykubelet.config.eviction import Threshold
-from pykubelet.observe.eviction.decide import assess, eviction_grace_s, headroom, is_relieved, look_after_s, trend
+from pykubelet.observe.eviction.decide import assess, eviction_grace_s, is_relieved, trend
+from pykubelet.observe.eviction.decide_memory import headroom, look_after_s
 from pykubelet.observe.eviction.model import EvictionState, FsLayout, NodeMeasures, Observation
 from pykubelet.observe.eviction.signals import SIGNAL_RULES, observe
 from pykubelet.observe.eviction.thresholds import limit_amount, node_thresholds

@@ -30,6 +30,7 @@ from pykubelet.config.eviction import Threshold, stall_threshold
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.observe.eviction.loop import EvictionInputs, EvictionLoop, EvictionOutputs
+from pykubelet.observe.eviction.meter import NodeMeter
 from pykubelet.observe.eviction.metrics import EVICTIONS, STATS_AGE
 from pykubelet.observe.eviction.model import EvictionSettings, Reclaim
 from pykubelet.observe.eviction.read import NodeSources
@@ -129,7 +130,8 @@ class Stand:
         sources = NodeSources(self.memory, "/kubepods", CAPACITY, str(folder), measure_fs=self._measure_fs)
         sources = replace(sources, with_stalls=True, measure_stalls=self.stalls.read)
         cri = cast(CriClient, Runtime(folder))
-        self.loop = EvictionLoop(inputs, outputs, settings, sources, cri, SingleFlight("eviction"), self.clock)
+        meter = NodeMeter(sources, cri, SingleFlight("eviction"), self.clock)
+        self.loop = EvictionLoop(inputs, outputs, settings, meter, self.clock)
 
     def _measure_fs(self, path: str, at: float) -> FileSystemUse:
         return FileSystemUse(at, capacity=10 * GI, available=self.disk, inodes=1000, inodes_free=900)

@@ -18,6 +18,7 @@ from pykubelet.base.api.core import (
     VolumeMount,
 )
 from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim
+from pykubelet.base.kit.clock import Moment
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content, ContentKind, ObjectKey, Present
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
@@ -33,7 +34,6 @@ from pykubelet.provide.volumes.kind import SetUpContext
 from pykubelet.provide.volumes.model import (
     BUSY,
     Inputs,
-    Moment,
     PodDirectory,
     PodVolumesView,
     State,

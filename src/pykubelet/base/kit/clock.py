@@ -9,6 +9,15 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+from pykubelet.base.kit.values import Value
+
+
+class Moment(Value):
+    """The time of a decision: `mono`, monotonic seconds, for the decision itself; `wall`, wall seconds, for texts."""
+
+    mono: float
+    wall: float
+
 
 class Clock(Protocol):
     """A monotonic and a wall clock: those of the system, or virtual time in tests."""
@@ -20,6 +29,11 @@ class Clock(Protocol):
     def wall(self) -> float:
         """Seconds since 1970-01-01 UTC; only for what people and the API read."""
         ...
+
+
+def moment_of(clock: Clock) -> Moment:
+    """The moment now."""
+    return Moment(clock.monotonic(), clock.wall())
 
 
 class SystemClock:

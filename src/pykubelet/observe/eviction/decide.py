@@ -12,29 +12,21 @@ Source: the Kubernetes documentation "Node-pressure Eviction".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.evictions import SignalState
-from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.lifecycle import Lifecycles, Stage
-from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.signals import EVICTION_SIGNALS, PressureCondition
-from pykubelet.base.model.usage import Usage
 from pykubelet.config.eviction import Threshold
 from pykubelet.observe.eviction.model import (
     IMMEDIATE_GRACE_S,
     Assessment,
-    Candidate,
     EvictionState,
     Observation,
     Observations,
 )
 from pykubelet.observe.eviction.thresholds import limit_amount, met_thresholds
-
-#: A memory look may wait as long as this many bytes a second would take to use up what is left above the threshold.
-FASTEST_GROWTH = 4 << 30
 
 
 def assess(
@@ -56,7 +48,7 @@ def assess(
     fresh = [one for one in due if _is_newer(observations.get(one.signal), state.sampled.get(one.signal))]
     sampled = {**state.sampled, **{name: seen.at for name, seen in observations.items()}}
     return Assessment(
-        EvictionState(since, due, condition_at, sampled),
+        replace(state, met_since=since, met=due, condition_at=condition_at, sampled=sampled, observations=observations),
         tuple(kind for kind in PressureCondition if kind in condition_at),
         tuple(sorted(fresh, key=lambda one: _condition(one) is not PressureCondition.MEMORY)),
     )
@@ -75,56 +67,17 @@ def eviction_grace_s(threshold: Threshold, pod: Pod, max_pod_grace_s: int) -> in
     return max_pod_grace_s if own is None else min(max_pod_grace_s, own)
 
 
-def headroom(thresholds: Iterable[Threshold], observations: Observations, signal: str) -> int | None:
-    """Bytes above the nearest threshold of `signal` that is not met; None: there is no such threshold."""
-    seen = observations.get(signal)
-    if seen is None:
-        return None
-    values = (limit_amount(one.limit, seen.capacity).value() for one in thresholds if one.signal == signal)
-    return min((seen.available - value for value in values if seen.available >= value), default=None)
-
-
-def look_after_s(spare: int | None, shortest_s: float, longest_s: float) -> float:
-    """Seconds until memory is read next, so that even the fastest growth is noticed soon after it crosses the threshold."""
-    if spare is None:
-        return longest_s
-    return min(longest_s, max(shortest_s, spare / FASTEST_GROWTH))
-
-
 def still_short(state: EvictionState, condition: PressureCondition, now: float) -> EvictionState:
     """The state after reclaiming was not enough: the condition still holds. `now`: monotonic seconds."""
     return replace(state, condition_at={**state.condition_at, condition: now})
 
 
-def candidates_of(
-    roster: Roster, lifecycles: Lifecycles, usage: Usage, evicted: Collection[PodUID]
-) -> tuple[Candidate, ...]:
-    """The pods that run or are being stopped, with their allocated sizes, without those already evicted."""
-    return tuple(
-        Candidate(lifecycle.pod, usage.pods.get(uid))
-        for uid, lifecycle in lifecycles.pods.items()
-        if lifecycle.stage in (Stage.SYNCING, Stage.TERMINATING)
-        and uid not in evicted
-        and (entry := roster.pods.get(uid)) is not None
-        and entry.rejection is None
-        and entry.held is None
-    )
-
-
-def layers_are_older(usage: Usage, since: float) -> bool:
-    """Whether a writable layer was measured before `since`, wall seconds."""
-    layers = (container.rootfs for pod in usage.pods.values() for container in pod.containers)
-    return any(layer is not None and layer.at < since for layer in layers)
-
-
 def signal_states(
-    thresholds: Iterable[Threshold],
-    observations: Observations,
-    before: Observations,
-    state: EvictionState,
-    wall_offset: float,
+    thresholds: Iterable[Threshold], before: Observations, state: EvictionState, wall_offset: float
 ) -> tuple[SignalState, ...]:
-    """The state of all thresholds, for display. `wall_offset`: wall seconds at the monotonic zero."""
+    """The state of all thresholds, for display. `before`: the observations before those of `state`. `wall_offset`: wall seconds at
+    the monotonic zero."""
+    observations = state.observations
     rates = trend(before, observations)
     found = []
     for one in thresholds:

@@ -1,89 +1,71 @@
 """The eviction manager: measures the node, publishes its pressure, and evicts pods before a resource runs out.
 
-Owns: the cells `NodePressure`, `Evictions` and `SignalStates`. Reads: `Roster`, `Lifecycles`, `Usage`, `Reclaimed`. Every
-10 s it measures only the node, which means reading a few small files. Pods are measured only when one must be evicted. In
-between it reads memory, more often when less is left, so that a fast leak is noticed before the kernel's OOM killer acts.
-One pod is evicted at a time. In addition, every pod that exceeds a limit of local storage is evicted. `decide.py`,
-`rank.py`, `signals.py` and `limits.py` have the rules.
+Owns: `EvictionState`, and the cells `NodePressure`, `Evictions` and `SignalStates`. Reads: `Roster`, `Lifecycles`, `Usage`,
+`Reclaimed`. Every 10 s it measures only the node, which means reading a few small files. Pods are measured only when one must be
+evicted. In between it reads memory, more often when less is left, so that a fast leak is noticed before the kernel's OOM killer
+acts. One pod is evicted at a time. In addition, every pod that exceeds a limit of local storage is evicted. What is decided is in
+`decide*.py`, `rank.py`, `signals.py` and `limits.py`; the loop measures, waits, publishes and asks for what is decided on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TypeVar
+from collections.abc import Sequence
 
 from pykubelet.base.kit.cells import Cell, CellWriter
-from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.flight import Done, Failed, SingleFlight
+from pykubelet.base.kit.clock import Clock, moment_of
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.model.evictions import Evictions, PodEviction, SignalStates, WouldEvict
+from pykubelet.base.model.evictions import Evictions, SignalStates
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import EventType, KubeEvent, warning
-from pykubelet.base.model.lifecycle import Lifecycles, Stage
+from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.pressure import NodePressure, node_pressure
 from pykubelet.base.model.reasons import EVENT_EVICTION_THRESHOLD_MET, EVICTED
 from pykubelet.base.model.reclaim import Reclaimed, ReclaimWanted
-from pykubelet.base.model.roster import Roster, is_critical, pod_ref
+from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.signals import EVICTION_SIGNALS
-from pykubelet.base.model.usage import FileSystemUse, Usage, UsageWanted
+from pykubelet.base.model.usage import Usage, UsageWanted
 from pykubelet.config.eviction import Threshold
-from pykubelet.edges.cri.client import CriClient
-from pykubelet.edges.cri.errors import CriError
-from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.observe.eviction.decide import (
-    assess,
-    candidates_of,
-    eviction_grace_s,
-    headroom,
-    is_relieved,
+from pykubelet.observe.eviction.decide import assess, is_relieved, signal_states, still_short
+from pykubelet.observe.eviction.decide_evictions import (
+    END_WAIT_S,
+    Decision,
+    PodsSeen,
+    evict_for,
+    evict_over_limits,
+    evictions_of,
+    has_ended,
+    is_ending,
     layers_are_older,
-    look_after_s,
-    signal_states,
-    still_short,
+    without_gone,
 )
-from pykubelet.observe.eviction.limits import excesses, has_storage_limits
-from pykubelet.observe.eviction.messages import Annotations, eviction_message, reclaim_message
+from pykubelet.observe.eviction.decide_memory import MEMORY_SIGNALS, crossings, hard_memory, pause_s
+from pykubelet.observe.eviction.limits import has_storage_limits
+from pykubelet.observe.eviction.messages import reclaim_message
+from pykubelet.observe.eviction.meter import NodeMeter
 from pykubelet.observe.eviction.metrics import EVICTIONS, STATS_AGE
 from pykubelet.observe.eviction.model import (
-    IMMEDIATE_GRACE_S,
     Assessment,
-    Candidate,
     EvictionPeriods,
     EvictionSettings,
     EvictionState,
     FsLayout,
-    NodeMeasures,
     Observations,
     Reclaim,
 )
-from pykubelet.observe.eviction.read import NodeSources, read_layout, read_memory, read_processes
 from pykubelet.observe.eviction.signals import SIGNAL_RULES, SignalRules, observe, stalls_since
-from pykubelet.observe.eviction.thresholds import (
-    ALLOCATABLE_MEMORY,
-    MEMORY,
-    limit_amount,
-    met_thresholds,
-    node_thresholds,
-)
+from pykubelet.observe.eviction.thresholds import met_thresholds, node_thresholds
 
-T = TypeVar("T")
 log = Log("eviction")
 LAYOUT_PERIOD_S = 300.0
-READ_DEADLINE_S = 5.0
 USAGE_DEADLINE_S = 12.0
 #: How long the removal of images and containers may take before a pod is evicted, and the pause between checks.
 RECLAIM_DEADLINE_S, RECLAIM_PAUSE_S = 60.0, 0.2
-#: How long the manager waits for the end of an evicted pod before it measures the node again.
-END_WAIT_S = 30.0
 #: Container runtimes measure writable layers every 10 s.
 LAYERS_WAIT_S, LAYERS_PAUSE_S = 12.0, 4.0
-SHOWN_DRY_RUNS = 20
-_MEMORY_SIGNALS = (MEMORY, ALLOCATABLE_MEMORY)
 
 
 class EvictionInputs(Value):
@@ -105,15 +87,6 @@ class EvictionOutputs(Value):
     recorder: Post[KubeEvent]
 
 
-class _FileSystems(Value):
-    """Where the runtime keeps images and writable layers. `read_at`: monotonic seconds."""
-
-    images: str = ""
-    containers: str = ""
-    layout: FsLayout = FsLayout.SHARED
-    read_at: float = float("-inf")
-
-
 class EvictionLoop:
     """`run` never returns."""
 
@@ -122,9 +95,7 @@ class EvictionLoop:
         inputs: EvictionInputs,
         outputs: EvictionOutputs,
         settings: EvictionSettings,
-        sources: NodeSources,
-        cri: CriClient,
-        flight: SingleFlight,
+        meter: NodeMeter,
         clock: Clock,
         periods: EvictionPeriods | None = None,
     ) -> None:
@@ -132,18 +103,10 @@ class EvictionLoop:
         self._inputs = inputs
         self._outputs = outputs
         self._settings = settings
-        self._sources = sources
-        self._cri = cri
-        self._flight = flight
+        self._meter = meter
         self._clock = clock
         self._state = EvictionState()
-        self._file_systems = _FileSystems()
-        self._observations: Observations = {}
-        self._ending: dict[PodUID, float] = {}
-        self._last_end: NodeMeasures | None = None
         self._memory_low = asyncio.Event()
-        groups = {MEMORY: sources.memory_root, ALLOCATABLE_MEMORY: sources.pods_root} if sources.with_notifiers else {}
-        self._notifiers = {signal: sources.reader.memory_notifier(path) for signal, path in groups.items()}
 
     async def run(self) -> None:
         """Measure and evict until a root task fails, and raise its error."""
@@ -157,97 +120,45 @@ class EvictionLoop:
     async def _pass_forever(self) -> None:
         while True:
             self._memory_low.clear()
-            victim = await self.run_pass()
+            victim = await self._pass()
             if victim is not None:
                 await self._wait_ended(victim)
-                await self._mark_stalls()
+                # the stalls until now were the evicted pod's, and no other pod is evicted for them
+                stalls = await self._meter.stalls()
+                self._state = replace(self._state, stalls_before=stalls)
                 continue
-            try:
-                async with asyncio.timeout(self._periods.pass_s):
-                    await self._memory_low.wait()
-            except TimeoutError:
-                continue
+            await _wait_set(self._memory_low, self._periods.pass_s)
 
-    async def run_pass(self) -> PodUID | None:
+    async def _pass(self) -> PodUID | None:
         """Measure the node once and act on the first actionable threshold. Returns the pod that was evicted."""
-        self._forget_ended()
-        await self._find_file_systems()
-        if self._file_systems.layout is FsLayout.SPLIT and not self._settings.separates_disks:
+        roster, lifecycles = self._inputs.roster, self._inputs.lifecycles
+        self._take(Decision(without_gone(self._state, {*roster.get().pods, *lifecycles.get().pods})))
+        if self._clock.monotonic() - self._state.file_systems.read_at >= LAYOUT_PERIOD_S:
+            found_at = await self._meter.file_systems()
+            self._state = replace(self._state, file_systems=found_at or self._state.file_systems)
+        if self._state.file_systems.layout is FsLayout.SPLIT and not self._settings.separates_disks:
             log.error("KubeletSeparateDiskGC is turned off but we still have a split filesystem")
             return None
-        observations = observe(await self._measure())
-        found = assess(
-            self._state, self._thresholds(), observations, self._clock.monotonic(), self._settings.transition_s
-        )
-        self._state = found.state
-        self._publish(found, observations)
-        if not found.actionable or self._is_ending(found.actionable[0]):
+        before, observations = self._state.observations, await self._observe()
+        now, transition_s = self._clock.monotonic(), self._settings.transition_s
+        found = assess(self._state, self._thresholds(), observations, now, transition_s)
+        self._state, due = found.state, found.actionable
+        self._publish(found, before)
+        if not due or is_ending(self._state, due[0], lifecycles.get(), self._clock.monotonic()):
             return None
-        if found.actionable[0].signal not in _MEMORY_SIGNALS and (over := await self._end_pods_over_limits()):
+        if due[0].signal not in MEMORY_SIGNALS and (over := await self._end_pods_over_limits()):
             return over
-        return await self._relieve(found.actionable, observations)
-
-    # Measuring
+        return await self._relieve(due, observations)
 
     def _thresholds(self) -> tuple[Threshold, ...]:
-        settings, layout = self._settings, self._file_systems.layout
+        settings, layout = self._settings, self._state.file_systems.layout
         return node_thresholds(settings.thresholds, enforces_pods=settings.enforces_pods, layout=layout)
 
-    async def _find_file_systems(self) -> None:
-        """Find the file systems of images and writable layers; repeated every `LAYOUT_PERIOD_S`."""
-        now = self._clock.monotonic()
-        if now - self._file_systems.read_at < LAYOUT_PERIOD_S:
-            return
-        try:
-            info = await self._cri.image_fs_info()
-        except CriError as error:
-            log.debug("the runtime does not report where its images are", error=error)
-            return
-        images = next((one.fs_id.mountpoint for one in info.image_filesystems), "")
-        containers = next((one.fs_id.mountpoint for one in info.container_filesystems), images)
-        root = self._sources.root_dir
-        if not images:
-            return
-        layout = await self._read("layout", lambda: read_layout(root, images, containers))
-        if layout is not None:
-            self._file_systems = _FileSystems(images, containers, layout, now)
-
-    async def _measure(self) -> NodeMeasures:
-        """Measure the node. Each part runs in its own thread, so that a disk that hangs does not delay the others."""
-        at, sources, places = self._clock.wall(), self._sources, self._file_systems
-        memory, processes, node_fs, image_fs, container_fs = await asyncio.gather(
-            self._read("memory", lambda: read_memory(sources, at)),
-            self._read("processes", lambda: read_processes(sources, at)),
-            self._read_fs(sources.root_dir, at),
-            self._read_fs(places.images, at),
-            self._read_fs(places.containers, at) if places.containers != places.images else _nothing(),
-        )
-        measures = processes or NodeMeasures(at)
-        if self._last_end is not None:
-            measures = stalls_since(self._last_end, measures)
-        if memory is not None:
-            measures = replace(measures, memory=memory.memory, memory_capacity=memory.memory_capacity, pods=memory.pods)
-        return replace(measures, node_fs=node_fs, image_fs=image_fs, container_fs=container_fs or image_fs)
-
-    async def _mark_stalls(self) -> None:
-        """Remember the stalls until now: they were the evicted pod's, and no other pod is evicted for them."""
-        if self._sources.with_stalls:
-            at, sources = self._clock.wall(), self._sources
-            self._last_end = await self._read("stalls", lambda: read_processes(sources, at))
-
-    async def _read_fs(self, path: str, at: float) -> FileSystemUse | None:
-        return await self._read(f"fs:{path}", partial(self._sources.measure_fs, path, at)) if path else None
-
-    async def _read(self, key: str, work: Callable[[], T]) -> T | None:
-        outcome = await self._flight.run(f"eviction-{key}", work, READ_DEADLINE_S)
-        if isinstance(outcome, Done):
-            return outcome.value
-        if isinstance(outcome, Failed) and not isinstance(outcome.error, HostError):
-            raise outcome.error
-        log.warning("a part of the node cannot be measured", part=key)
-        return None
-
-    # Memory between the passes
+    async def _observe(self) -> Observations:
+        """Measure the node, without the stalls of pods that were evicted."""
+        measures = await self._meter.node(self._state.file_systems)
+        before = self._state.stalls_before
+        return observe(stalls_since(before, measures) if before is not None else measures)
 
     async def _follow_memory(self) -> None:
         """Start a pass as soon as a hard threshold of memory is crossed."""
@@ -255,68 +166,32 @@ class EvictionLoop:
         was_met = False
         while True:
             crossed.clear()
-            hard = [one for one in self._thresholds() if one.signal in _MEMORY_SIGNALS and not one.is_soft]
+            hard = hard_memory(self._thresholds())
             if not hard:
                 await asyncio.sleep(self._periods.pass_s)
                 continue
-            at, sources = self._clock.wall(), self._sources
-            measures = await self._read("memory-alone", partial(read_memory, sources, at))
+            measures = await self._meter.memory()
             observations = observe(measures) if measures is not None else {}
             is_met = bool(met_thresholds(hard, observations))
             if is_met and not was_met:
                 self._memory_low.set()
             was_met = is_met
-            pause = self._pause_s(hard, observations, is_met=is_met)
-            if measures is not None and self._arm(hard, measures, crossed):
+            pause = pause_s(hard, observations, self._periods, is_met=is_met)
+            if measures is not None and self._meter.notify_of_memory(crossings(hard, measures), crossed):
                 pause = self._periods.pass_s
-            try:
-                async with asyncio.timeout(pause):
-                    await crossed.wait()
-            except TimeoutError:
-                continue
-
-    def _pause_s(self, hard: Sequence[Threshold], observations: Observations, *, is_met: bool) -> float:
-        if is_met:
-            return 1.0
-        spare = [headroom(hard, observations, signal) for signal in _MEMORY_SIGNALS]
-        return min(look_after_s(one, self._periods.memory_s, self._periods.pass_s) for one in spare)
-
-    def _arm(self, hard: Sequence[Threshold], measures: NodeMeasures, crossed: asyncio.Event) -> bool:
-        """Request notifications from the kernel; False if it does not support them."""
-        armed = True
-        for signal, memory, capacity in (
-            (MEMORY, measures.memory, measures.memory_capacity),
-            (ALLOCATABLE_MEMORY, measures.pods, measures.pods.limit if measures.pods is not None else None),
-        ):
-            limits = [limit_amount(one.limit, capacity).value() for one in hard if capacity and one.signal == signal]
-            notifier = self._notifiers.get(signal)
-            if memory is None or capacity is None or not limits:
-                continue
-            if notifier is None:
-                armed = False
-                continue
-            try:
-                notifier.arm(capacity - max(limits) + memory.usage - memory.working_set, crossed)
-            except HostError as error:
-                log.warning("the kernel does not notify of memory", signal=signal, error=error)
-                armed = False
-        return armed
+            await _wait_set(crossed, pause)
 
     # Acting
 
     async def _relieve(self, due: Sequence[Threshold], observations: Observations) -> PodUID | None:
-        threshold = due[0]
-        signal, rules, layout = (
-            EVICTION_SIGNALS[threshold.signal],
-            SIGNAL_RULES[threshold.signal],
-            self._file_systems.layout,
-        )
+        threshold, layout = due[0], self._state.file_systems.layout
+        signal, rules = EVICTION_SIGNALS[threshold.signal], SIGNAL_RULES[threshold.signal]
         log.warning("an eviction threshold is met", signal=signal.name, available=observations[signal.name].available)
         self._outputs.recorder.post(warning(EVENT_EVICTION_THRESHOLD_MET, reclaim_message(signal.resource)))
         reclaims = rules.reclaims.get(layout, ())
         for kind in reclaims:
             await self._reclaim(kind)
-        if reclaims and is_relieved(self._thresholds(), observe(await self._measure())):
+        if reclaims and is_relieved(self._thresholds(), await self._observe()):
             log.info("enough was reclaimed; no pod is evicted", signal=signal.name)
             return None
         since = self._clock.wall() - (self._clock.monotonic() - self._state.met_since[threshold])
@@ -326,15 +201,8 @@ class EvictionLoop:
         self._state = still_short(self._state, signal.condition, self._clock.monotonic())
         for met in due:
             STATS_AGE.observe(max(0.0, self._clock.wall() - observations[met.signal].at), met.signal)
-        evicted = self._outputs.evictions.get().pods
-        here = candidates_of(self._inputs.roster.get(), self._inputs.lifecycles.get(), usage, evicted)
-        for one in sorted(here, key=lambda one: rules.rank(one, layout)):
-            if is_critical(one.pod):
-                log.info("a critical pod is not evicted", pod=pod_ref(one.pod), signal=signal.name)
-                continue
-            return self._evict(one, due, observations)
-        log.warning("no pod can be evicted", signal=signal.name)
-        return None
+        pods, settings = self._pods(usage), self._settings
+        return self._take(evict_for(self._state, due, observations, pods, settings, moment_of(self._clock)))
 
     async def _reclaim(self, kind: Reclaim) -> None:
         """Reclaim and wait for the result, but not when memory becomes low or `RECLAIM_DEADLINE_S` has passed."""
@@ -354,7 +222,7 @@ class EvictionLoop:
     async def _measure_pods(self, rules: SignalRules, since: float) -> Usage | None:
         """Measure all pods now. If writable layers count, wait for values from after `since` (wall seconds): the runtime measures
         them seldom, so that older values may not show which pod has just filled the disk."""
-        has_layers = rules.counts_layers(self._file_systems.layout)
+        has_layers = rules.counts_layers(self._state.file_systems.layout)
         until = self._clock.monotonic() + LAYERS_WAIT_S
         while True:
             usage = await self._newest_usage(with_files=rules.needs_files, with_new_files=rules.needs_files)
@@ -380,15 +248,6 @@ class EvictionLoop:
             return None
         return usage
 
-    def _evict(self, victim: Candidate, due: Sequence[Threshold], observations: Observations) -> PodUID | None:
-        settings, ref, threshold = self._settings, pod_ref(victim.pod), due[0]
-        message, annotations = eviction_message(
-            threshold, due, observations, (victim.pod, victim.use), pod_level=settings.pod_level_resources
-        )
-        grace_s = eviction_grace_s(threshold, victim.pod, settings.max_pod_grace_s)
-        eviction = PodEviction(ref, EVICTED, message, grace_s)
-        return ref.uid if self._order(eviction, threshold.signal, annotations) else None
-
     async def _keep_to_limits(self) -> None:
         """Check the limits of local storage periodically. Separate from the passes, so that it never delays memory evictions."""
         while True:
@@ -407,91 +266,54 @@ class EvictionLoop:
         usage = await self._newest_usage(with_files=True, with_new_files=False)
         if usage is None:
             return None
-        evicted = self._outputs.evictions.get().pods
-        here = candidates_of(self._inputs.roster.get(), self._inputs.lifecycles.get(), usage, evicted)
-        ordered = []
-        for one in excesses(here, self._file_systems.layout):
-            eviction = PodEviction(pod_ref(one.pod), EVICTED, one.message, IMMEDIATE_GRACE_S, disrupts=False)
-            if self._order(eviction, one.signal):
-                ordered.append(eviction.ref.uid)
-        return next(iter(ordered), None)
-
-    def _order(self, eviction: PodEviction, signal: str, annotations: Annotations = ()) -> bool:
-        """Order the eviction of a pod; False in a dry run."""
-        outputs, ref, message = self._outputs, eviction.ref, eviction.message
-        if self._settings.dry_run:
-            self._note_dry_run(eviction, signal)
-            return False
-        log.warning("a pod is evicted", pod=ref, signal=signal, grace_s=eviction.grace_s, why=message)
-        outputs.recorder.post(KubeEvent(EventType.WARNING, EVICTED, message, ref, annotations=annotations))
-        EVICTIONS.inc(signal)
-        self._ending[ref.uid] = self._clock.monotonic() + (eviction.grace_s or 0) + END_WAIT_S
-        outputs.evictions.publish(Evictions({**outputs.evictions.get().pods, ref.uid: eviction}))
-        return True
-
-    def _note_dry_run(self, eviction: PodEviction, signal: str) -> None:
-        shown = self._outputs.signals.get()
-        if any(one.eviction.ref == eviction.ref and one.signal == signal for one in shown.would_evict):
-            return
-        log.warning("dry run: a pod would be evicted", pod=eviction.ref, signal=signal, why=eviction.message)
-        would = (*shown.would_evict, WouldEvict(self._clock.wall(), eviction, signal))[-SHOWN_DRY_RUNS:]
-        self._outputs.signals.publish(replace(shown, would_evict=would), wake_readers=False)
-
-    # Evicted pods
+        return self._take(evict_over_limits(self._state, self._pods(usage), self._settings, moment_of(self._clock)))
 
     async def _wait_ended(self, uid: PodUID) -> None:
         try:
             async with asyncio.timeout(END_WAIT_S):
-                await self._inputs.lifecycles.wait_for(lambda lifecycles: _has_ended(lifecycles, uid))
+                await self._inputs.lifecycles.wait_for(lambda lifecycles: has_ended(lifecycles, uid))
         except TimeoutError:
             log.warning("an evicted pod has not ended yet", uid=uid)
 
-    def _is_ending(self, threshold: Threshold) -> bool:
-        """Whether an evicted pod has not ended yet, so that no other pod is evicted before it has freed its resources.
+    def _pods(self, usage: Usage) -> PodsSeen:
+        return PodsSeen(self._inputs.roster.get(), self._inputs.lifecycles.get(), usage)
 
-        Thresholds of memory do not wait for pods that exceeded a limit of local storage.
-        """
-        now, lifecycles = self._clock.monotonic(), self._inputs.lifecycles.get()
-        held = self._outputs.evictions.get().pods
-        frees_any = threshold.signal not in _MEMORY_SIGNALS
-        return any(
-            now < until and not _has_ended(lifecycles, uid)
-            for uid, until in self._ending.items()
-            if frees_any or (uid in held and held[uid].disrupts)
-        )
+    # Publishing
 
-    def _forget_ended(self) -> None:
-        """Forget evictions of pods that are gone from the node."""
-        held = self._outputs.evictions.get().pods
-        known = {*self._inputs.roster.get().pods, *self._inputs.lifecycles.get().pods}
-        gone = [uid for uid in held if uid not in known]
-        if gone:
-            self._outputs.evictions.publish(Evictions({uid: one for uid, one in held.items() if uid in known}))
-        for uid in [uid for uid in self._ending if uid not in known]:
-            del self._ending[uid]
+    def _take(self, decision: Decision) -> PodUID | None:
+        """Make the state that of the decision, and log and publish what it changes. Returns the first pod that is evicted."""
+        outputs, before, self._state = self._outputs, self._state, decision.state
+        for note in decision.notes:
+            log.note(note)
+        for order in decision.orders:
+            message, ref = order.eviction.message, order.eviction.ref
+            outputs.recorder.post(KubeEvent(EventType.WARNING, EVICTED, message, ref, annotations=order.annotations))
+            EVICTIONS.inc(order.signal)
+        if self._state.evicted is not before.evicted:
+            outputs.evictions.publish(evictions_of(self._state))
+        if self._state.would_evict is not before.would_evict:
+            shown = replace(outputs.signals.get(), would_evict=self._state.would_evict)
+            outputs.signals.publish(shown, wake_readers=False)
+        return decision.first
 
-    def _publish(self, found: Assessment, observations: Observations) -> None:
-        outputs, pressure = self._outputs, node_pressure(found.conditions)
-        before = outputs.pressure.get()
-        if pressure != before:
+    def _publish(self, found: Assessment, before: Observations) -> None:
+        """Publish what a pass has found. `before`: the observations of the pass before it."""
+        outputs, pressure, now = self._outputs, node_pressure(found.conditions), moment_of(self._clock)
+        if pressure != outputs.pressure.get():
             log.warning("the pressure on the node has changed", conditions=[str(kind) for kind in found.conditions])
             outputs.pressure.publish(pressure)
-        states = signal_states(
-            self._thresholds(),
-            observations,
-            self._observations,
-            found.state,
-            self._clock.wall() - self._clock.monotonic(),
-        )
-        shown = SignalStates(
-            self._clock.wall(),
-            states,
-            self._file_systems.layout,
-            self._settings.dry_run,
-            outputs.signals.get().would_evict,
-        )
+        states = signal_states(self._thresholds(), before, found.state, now.wall - now.mono)
+        layout, would_evict = self._state.file_systems.layout, self._state.would_evict
+        shown = SignalStates(now.wall, states, layout, self._settings.dry_run, would_evict)
         outputs.signals.publish(shown, wake_readers=False)
-        self._observations = observations
+
+
+async def _wait_set(event: asyncio.Event, longest_s: float) -> None:
+    try:
+        async with asyncio.timeout(longest_s):
+            await event.wait()
+    except TimeoutError:
+        return
 
 
 async def _wait_change(cell: Cell[Reclaimed], longest_s: float) -> None:
@@ -501,12 +323,3 @@ async def _wait_change(cell: Cell[Reclaimed], longest_s: float) -> None:
             await cell.wait_for(lambda now: now is not before)
     except TimeoutError:
         return
-
-
-def _has_ended(lifecycles: Lifecycles, uid: PodUID) -> bool:
-    found = lifecycles.pods.get(uid)
-    return found is None or found.stage is Stage.FINISHED
-
-
-async def _nothing() -> None:
-    return None

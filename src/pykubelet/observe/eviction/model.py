@@ -7,6 +7,8 @@ from enum import StrEnum
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.evictions import PodEviction, WouldEvict
+from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.signals import PressureCondition
 from pykubelet.base.model.usage import FileSystemUse, MemoryUse, PodUse, PsiStats
 from pykubelet.config.eviction import Threshold
@@ -114,17 +116,40 @@ class Candidate(Value):
     use: PodUse | None = None
 
 
+class FileSystems(Value):
+    """Where the runtime keeps images and writable layers. `read_at`: monotonic seconds."""
+
+    images: str = ""
+    containers: str = ""
+    layout: FsLayout = FsLayout.SHARED
+    read_at: float = float("-inf")
+
+
+class EvictedPod(Value):
+    """A pod that was evicted, until it has left the node. `until`: how long its end is waited for, monotonic seconds."""
+
+    eviction: PodEviction
+    until: float
+
+
 class EvictionState(Value):
-    """The state between passes. Times are monotonic seconds, except for `sampled`, which is wall seconds.
+    """The state of the eviction manager. Times are monotonic seconds, except for `sampled`, which is wall seconds.
 
     `met_since`: when each threshold was first met. `met`: the thresholds that were met for their grace period at the last
     pass. `condition_at`: when each condition last held. `sampled`: the time of each signal's last observation.
+    `observations`: those of the last pass. `stalls_before`: the stalls until the last evicted pod had ended. `would_evict`: the last
+    pods that a dry run did not evict.
     """
 
     met_since: Mapping[Threshold, float] = field(default_factory=dict)
     met: tuple[Threshold, ...] = ()
     condition_at: Mapping[PressureCondition, float] = field(default_factory=dict)
     sampled: Mapping[str, float] = field(default_factory=dict)
+    observations: Observations = field(default_factory=dict)
+    file_systems: FileSystems = FileSystems()
+    stalls_before: NodeMeasures | None = None
+    evicted: Mapping[PodUID, EvictedPod] = field(default_factory=dict)
+    would_evict: tuple[WouldEvict, ...] = ()
 
 
 class Assessment(Value):

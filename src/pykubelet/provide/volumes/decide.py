@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import assert_never
 
+from pykubelet.base.kit.clock import Moment
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
 from pykubelet.base.model.content import ContentKey
@@ -45,7 +46,6 @@ from pykubelet.provide.volumes.model import (
     Event,
     Inputs,
     InputsChanged,
-    Moment,
     Noted,
     PodDirectory,
     PodVolumes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pykubelet.base.api.core import Volume
+from pykubelet.base.kit.clock import Moment
 from pykubelet.base.kit.values import replace
 from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.ids import PodUID
@@ -22,7 +23,6 @@ from pykubelet.provide.volumes.model import (
     CountContext,
     FoundPod,
     MakePodDirectory,
-    Moment,
     MountPhase,
     Pass,
     PlanVolume,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from pykubelet.base.kit.cells import Cell, CellWriter, LazyCellWriter, set_on_change
-from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.clock import Clock, Moment, moment_of
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
@@ -36,7 +36,6 @@ from pykubelet.provide.volumes.model import (
     Event,
     Inputs,
     InputsChanged,
-    Moment,
     MountPhase,
     Result,
     Resumed,
@@ -151,7 +150,7 @@ class Volumes:
 
     def _handle(self, batch: list[Event], executor: Executor) -> None:
         """Handle all waiting events, changes of the cells first, with at most one publication."""
-        now = Moment(self._clock.monotonic(), self._clock.wall())
+        now = moment_of(self._clock)
         inputs = self._inputs.read()
         if not inputs.is_same_as(self._state.inputs):
             batch.insert(0, InputsChanged(inputs))

@@ -34,13 +34,6 @@ from pykubelet.provide.volumes.kind import (
 )
 
 
-class Moment(Value):
-    """The time of a step: `mono`, in seconds, for decisions; `wall`, in seconds, for texts."""
-
-    mono: float
-    wall: float
-
-
 class MountPhase(StrEnum):
     """The phase of a mount. new: not tried. failed: set-up failed and may have left parts. uncertain: it may or may not be mounted."""
 

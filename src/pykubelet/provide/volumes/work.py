@@ -11,6 +11,7 @@ from itertools import islice
 
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.backoff import BackoffPolicy
+from pykubelet.base.kit.clock import Moment
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model import reasons
 from pykubelet.base.model.content import ContentKey
@@ -37,7 +38,6 @@ from pykubelet.provide.volumes.model import (
     DeviceState,
     FoundVolume,
     Identity,
-    Moment,
     MountPhase,
     PodDirectory,
     PodVolumes,

@@ -12,7 +12,7 @@ from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.roster import Roster, is_critical, pod_ref
 from pykubelet.base.model.signals import EVICTION_SIGNALS, EvictionSignal
 from pykubelet.base.model.usage import Usage
-from pykubelet.observe.eviction.decide import candidates_of
+from pykubelet.observe.eviction.decide_evictions import candidates_of
 from pykubelet.observe.eviction.messages import spoken_amount
 from pykubelet.observe.eviction.model import Candidate, FsLayout
 from pykubelet.observe.eviction.rank import requested
