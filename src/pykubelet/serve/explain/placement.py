@@ -165,16 +165,16 @@ def _resource(
     resource: str, found: DeviceResource, held: Iterable[tuple[_Owner, Mapping[int, frozenset[str]]]]
 ) -> Document:
     """One resource: its counts, and for each set of NUMA nodes that its devices have, who has which of them."""
-    taken: set[str] = set()
+    taken: list[Collection[str]] = []
     groups: dict[_Nodes, Document] = {}
     for (pod, container), by_node in held:
         for nodes, own in _by_nodes(found, by_node).items():
             entry = {"pod": pod, "container": container, "count": len(own), "ids": _first(own)}
             _group(groups, nodes)["held"].append(entry)
-            taken.update(own)
-    free = found.healthy - taken
+            taken.append(own)
+    free = found.healthy.difference(*taken)
     for key, ids in (("free", free), ("unhealthy", found.unhealthy)):
-        for listed, count in Counter(map(found.nodes.get, ids)).items():
+        for listed, count in _counts(found, ids).items():
             _group(groups, listed or ())[key] += count
         if len(found.healthy) + len(found.unhealthy) <= MAX_DEVICES:
             for nodes, some in _split(found, ids).items():
@@ -195,25 +195,35 @@ def _group(groups: dict[_Nodes, Document], nodes: _Nodes) -> Document:
     return groups.setdefault(nodes, new)
 
 
-def _by_nodes(found: DeviceResource, by_node: Mapping[int, frozenset[str]]) -> dict[_Nodes, set[str]]:
+def _by_nodes(found: DeviceResource, by_node: Mapping[int, frozenset[str]]) -> dict[_Nodes, frozenset[str]]:
     """A container's devices by their nodes; by the node they were allocated for if their plugin does not name them now."""
-    groups: dict[_Nodes, set[str]] = {}
+    groups: dict[_Nodes, frozenset[str]] = {}
     for node, ids in by_node.items():
         allocated_for = () if node == NO_NODE else (node,)
-        every = set(map(found.nodes.get, ids))
-        if len(every) == 1:  # a plugin that has very many devices rarely gives each other nodes
-            (nodes,) = every
-            groups.setdefault(allocated_for if nodes is None else nodes, set()).update(ids)
-            continue
-        for id_ in ids:
-            groups.setdefault(found.nodes.get(id_, allocated_for), set()).add(id_)
+        counts = _counts(found, ids)
+        if len(counts) == 1:
+            (nodes,) = counts
+            parts = {allocated_for if nodes is None else nodes: ids}
+        else:
+            parts = {nodes: frozenset(some) for nodes, some in _split(found, ids, allocated_for).items()}
+        for listed, some in parts.items():
+            groups[listed] = groups[listed] | some if listed in groups else some
     return groups
 
 
-def _split(found: DeviceResource, ids: Iterable[str]) -> dict[_Nodes, list[str]]:
+def _counts(found: DeviceResource, ids: Collection[str]) -> Mapping[_Nodes | None, int]:
+    """How many of the devices have which nodes; None: the plugin does not name them now."""
+    every = set(map(found.nodes.get, ids))
+    if len(every) == 1:  # a plugin that has very many devices rarely gives each other nodes
+        return dict.fromkeys(every, len(ids))
+    return Counter(map(found.nodes.get, ids))
+
+
+def _split(found: DeviceResource, ids: Iterable[str], unknown: _Nodes = ()) -> dict[_Nodes, list[str]]:
+    """The ids by the nodes of their devices; `unknown`: those of ids that the plugin does not name now."""
     groups: dict[_Nodes, list[str]] = {}
     for id_ in ids:
-        groups.setdefault(found.nodes.get(id_, ()), []).append(id_)
+        groups.setdefault(found.nodes.get(id_, unknown), []).append(id_)
     return groups
 
 
