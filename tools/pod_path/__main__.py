@@ -34,14 +34,14 @@ class Report:
     roster_updates: int
 
 
-def measure() -> Report:
+def measure(*, guaranteed: bool = False) -> Report:
     """Start the pod and measure its way."""
     recorder = Recorder()
     with tempfile.TemporaryDirectory() as folder, open(f"{folder}/log", "w") as log, contextlib.redirect_stderr(log):
         recorder.install()
         try:
             with asyncio.Runner(loop_factory=lambda: RecordingLoop(recorder)) as runner:
-                runner.run(start_pod(Path(folder, "node"), recorder))
+                runner.run(start_pod(Path(folder, "node"), recorder, guaranteed=guaranteed))
         finally:
             recorder.end()
     assert recorder.last is not None
@@ -78,9 +78,10 @@ def main() -> int:
         "--files", action="store_true", help="list the files of the causal path, with their functions called"
     )
     parser.add_argument("--switches", action="store_true", help="list the switches of tasks")
+    parser.add_argument("--guaranteed", action="store_true", help="of a pod that gets a CPU of its own")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     options = parser.parse_args()
-    report = measure()
+    report = measure(guaranteed=options.guaranteed)
     if options.json:
         print(json.dumps(asdict(report), indent=1))
     else:

@@ -39,6 +39,8 @@ spec:
   - name: data
     emptyDir: {{}}
 """
+#: What makes the pod Guaranteed, so that the CPU Manager gives it a CPU of its own.
+GUARANTEED = '\n    resources: {limits: {cpu: "1", memory: 1Gi}}'
 #: Seconds of virtual time after which a new agent is idle. No periodic work is due then.
 IDLE_S = 47.3
 #: The pod starts in such a time, or not at all.
@@ -60,7 +62,7 @@ class _Runtime(MemoryRuntime):
         return super().serve(method)
 
 
-async def start_pod(folder: Path, recorder: Recorder) -> None:
+async def start_pod(folder: Path, recorder: Recorder, *, guaranteed: bool = False) -> None:
     """Start an agent and, when it is idle, one pod; record from the event about the manifest to the call of StartContainer."""
     clock = virtual_clock()
     for name in ("manifests", "made", "logs", "root", "pki"):
@@ -73,7 +75,8 @@ async def start_pod(folder: Path, recorder: Recorder) -> None:
         await agent.start()
         await asyncio.sleep(IDLE_S)
         made = folder / "made" / "pod.yaml"
-        made.write_text(POD)
+        image = f"image: {IMAGE}"
+        made.write_text(POD.replace(image, image + GUARANTEED) if guaranteed else POD)
         recorder.begin()
         made.rename(folder / "manifests" / "pod.yaml")
         async with asyncio.timeout(LIMIT_S):

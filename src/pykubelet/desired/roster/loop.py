@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
 from pykubelet.base.kit.changes import changed_keys
@@ -83,7 +84,8 @@ class RosterLoop:
         self._clock = clock
         self._state = RosterState(kept=inputs.kept, holders=inputs.holders)
         self._wakeup = mailbox.wakeup
-        self._is_undecided = False
+        #: The cells on which the next decision depends.
+        self._awaited: tuple[Cell[Any], ...] = ()
         self._asked_at: float | None = None
 
     async def run(self) -> None:
@@ -110,14 +112,12 @@ class RosterLoop:
 
     async def _next_events(self) -> list[SourceChanged]:
         """Wait for the next pass. Returns the events of sources; there may be none."""
-        inputs = self._inputs
-        cells = (inputs.node, inputs.runtime, inputs.observed, inputs.lifecycles, inputs.shutdown, inputs.pressure)
-        with set_on_change(self._wakeup, *((*cells, inputs.placements) if self._is_undecided else ())):
+        with set_on_change(self._wakeup, *self._awaited):
             self._wakeup.clear()  # the pass has just read them
             if self._mailbox:
                 return self._mailbox.take_all()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._next_pass_s() if self._is_undecided else None):
+                async with asyncio.timeout(self._next_pass_s() if self._awaited else None):
                     await self._wakeup.wait()
         return self._mailbox.take_all()
 
@@ -161,11 +161,11 @@ class RosterLoop:
                 count_resizes(state.entries, entries)
             state = state if entries is state.entries else replace(state, entries=entries, counted=counted)
         self._state = state
-        is_undecided = not state.is_settled or any(map(is_readmissible, state.entries.values()))
-        if is_undecided:
+        awaited = self._cells_awaited(state)
+        if awaited:
             self._ask_for_node(state.node_asked_at)
-        if is_undecided is not self._is_undecided:
-            self._is_undecided = is_undecided
+        if awaited != self._awaited:
+            self._awaited = awaited
             self._wakeup.set()  # it waits for other things now
         before = self._roster.get()
         now = roster_of(state, self._expected, before)
@@ -174,6 +174,13 @@ class RosterLoop:
             _log_change(before, now)
         for kube_event in kube_events:
             self._recorder.post(kube_event)
+
+    def _cells_awaited(self, state: RosterState) -> tuple[Cell[Any], ...]:
+        inputs = self._inputs
+        if any(map(is_readmissible, state.entries.values())) or not (state.is_settled or state.awaits_only_placement):
+            cells = (inputs.node, inputs.runtime, inputs.observed, inputs.lifecycles, inputs.shutdown, inputs.pressure)
+            return *cells, inputs.placements
+        return () if state.is_settled else (inputs.placements,)
 
     def _ask_for_node(self, at: float | None) -> None:
         if at is not None and at != self._asked_at:

@@ -148,6 +148,13 @@ class RosterState(Value):
         return max(asked, default=None)
 
     @property
+    def awaits_only_placement(self) -> bool:
+        """Whether pods wait for their placement, and none for anything else."""
+        waiting = [entry for entry in self.entries.values() if entry.item.held is not None or entry.is_resizing]
+        settled = (AdmissionVerdict.PLACING, AdmissionVerdict.QUARANTINED)
+        return bool(waiting) and all(entry.verdict in settled and not entry.is_resizing for entry in waiting)
+
+    @property
     def is_settled(self) -> bool:
         """Whether no pod waits for a decision and no resize is in progress or deferred."""
         return all(
