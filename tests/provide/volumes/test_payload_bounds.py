@@ -31,6 +31,8 @@ from pykubelet.provide.volumes.model import (
     SetUp,
     SetUpEnded,
     State,
+    TearDown,
+    TearDownEnded,
     VolumePlanned,
     VolumeState,
 )
@@ -287,3 +289,23 @@ def test_a_plan_that_cannot_be_made_is_tried_again() -> None:
     assert node.volume.failure is not None
     assert node.volume.failure.error == "its plan could not be made"
     assert next_timer(node.state, moment()) is not None
+
+
+def test_a_plan_that_comes_during_a_tear_down_is_dropped() -> None:
+    """The pod is not wanted for a moment, while the new content of its volume is being planned."""
+    node = heavy()
+    node.planned()
+    node.see(SetUpEnded(UID, "v", Result.DONE))
+    node.see(Scanned(()))
+    node.commands.clear()
+    node.know(many_keys("2"))
+    request = node.take(PlanVolume)
+    node.see(InputsChanged(replace(node.now, roster=Roster({}, True))))
+    assert node.take(TearDown).key == "v"
+    node.see(InputsChanged(node.now))
+    plan = plan_volume(request.pod, request.volume, request.inputs, PATHS)
+    node.see(VolumePlanned(UID, "v", request, plan))
+    assert node.commands == []
+    node.see(TearDownEnded(UID, "v", Result.DONE))
+    node.planned()
+    assert content_of(node.take(SetUp)) == b"2"

@@ -461,7 +461,7 @@ def _give_up_volume(work: VolumesStep, pod: PodVolumes, key: str, state: VolumeS
     elif _may_tear_down(work, pod, key, state):
         work.commands.append(TearDown(pod.uid, key, state.plugin, state.name, cause, state.is_block))
         since = work.now.wall if state.failure is None else state.since
-        work.put(pod.uid, key, replace(state, phase=MountPhase.TEARING_DOWN, mounted=None, since=since))
+        work.put(pod.uid, key, replace(state, phase=MountPhase.TEARING_DOWN, mounted=None, since=since, planning=None))
 
 
 def _abandoned(work: VolumesStep, pod: PodVolumes, key: str, state: VolumeState) -> VolumeState:
