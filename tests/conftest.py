@@ -21,6 +21,8 @@ from support.real_time import LARGER, SLEEPS
 from testbed import containerd, host, images, node, places
 from testbed.private_runtime import Testbed
 
+from pykubelet.base.kit.checks import CHECKS, VARIABLE
+
 #: Files of few tests that take minutes. They are started first: the last to start bounds the suite.
 LONG_FILES = (
     "longlife/test_month.py",
@@ -31,6 +33,9 @@ LONG_FILES = (
     "lifecycle/test_real_histories.py",
     "agent/test_hanging_storage.py",
 )
+
+#: Tests that measure the product: its state machines do not check their states there.
+MEASURED = ("tests/hostile/", "tests/provide/volumes/test_many_volumes.py", "tests/tools/test_pod_path.py")
 
 #: The markers of tests that need more than a containerd.
 LARGER_SUITES = {"cluster", "ten", "vm"}
@@ -60,8 +65,11 @@ def pytest_configure() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """The order of tasks is that of the test, if `support.jitter` changes it."""
+    """The order of tasks is that of the test, if `support.jitter` changes it. Every step of a state machine is checked, also in agents
+    that the test starts."""
     jitter.seed(item.nodeid)
+    CHECKS.is_on = not item.nodeid.startswith(MEASURED)
+    os.environ[VARIABLE] = str(int(CHECKS.is_on))
 
 
 def pytest_collection_finish() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from provide.volumes.samples import NODE, check_indices, lifecycles, moment, running
+from provide.volumes.samples import NODE, check_published, lifecycles, moment, running
 
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Pod
@@ -104,7 +104,7 @@ class ClaimsMachine(RuleBasedStateMachine):
 
     def see(self, *events: Event) -> None:
         self.state, commands = step_all(self.state, events, moment(self.at), PATHS)
-        check_indices(self.state)
+        check_published(self.state)
         for command in commands:
             if not isinstance(command, (Abandon, RecordEvent)):
                 self.check(command)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from provide.volumes.samples import check_indices, empty_dir, inputs, lifecycles, make_pod, moment, running
+from provide.volumes.samples import check_published, empty_dir, inputs, lifecycles, make_pod, moment, running
 
 from pykubelet.base.api.core import HostPathVolumeSource, Pod, Volume
 from pykubelet.base.model.ids import PodUID
@@ -71,7 +71,7 @@ class VolumesMachine(RuleBasedStateMachine):
 
     def see(self, *events: Event) -> None:
         self.state, commands = step_all(self.state, events, moment(self.at), PATHS)
-        check_indices(self.state)
+        check_published(self.state)
         for command in commands:
             if not isinstance(command, (Abandon, RecordEvent)):
                 self.check(command)

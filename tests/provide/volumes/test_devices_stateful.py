@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from provide.volumes.samples import check_indices, lifecycles, make_pod, moment, running
+from provide.volumes.samples import check_published, lifecycles, make_pod, moment, running
 
 from pykubelet.base.api.core import FCVolumeSource, Pod, Volume
 from pykubelet.base.kit.values import replace
@@ -129,7 +129,7 @@ class DevicesMachine(RuleBasedStateMachine):
 
     def see(self, *events: Event) -> None:
         self.state, commands = step_all(self.state, events, moment(self.at), PATHS)
-        check_indices(self.state)
+        check_published(self.state)
         for command in commands:
             if not isinstance(command, (Abandon, RecordEvent)):
                 self.check(command)

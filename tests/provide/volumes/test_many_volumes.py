@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 
 import pytest
-from provide.volumes.samples import check_indices, claimed, empty_dir, inputs, lifecycles, make_pod, moment, roster
+from provide.volumes.samples import check_published, claimed, empty_dir, inputs, lifecycles, make_pod, moment, roster
 from support.cost import count_instructions
 
 from pykubelet.base.api.core import HostPathVolumeSource, Pod, Volume
@@ -76,7 +76,7 @@ class Node:
         self.under_way += [one for one in commands if not isinstance(one, RecordEvent)]
         self.most = max(self.most, len(self.under_way))
         if self._check:
-            check_indices(self.state)
+            check_published(self.state)
             assert sum(isinstance(one, SetUp) for one in commands) <= PLANS_AT_ONCE
 
     def end(self, commands: Iterable[Command], result: Result = Result.DONE) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from provide.volumes.samples import CONTEXT, NODE, check_indices, inputs, make_pod, moment, roster
+from provide.volumes.samples import CONTEXT, NODE, check_published, inputs, make_pod, moment, roster
 from support.cost import count_instructions, no_collections, peak_bytes
 
 from pykubelet.base.api.codec import from_object
@@ -199,7 +199,7 @@ class Node:
 
     def see(self, *events: Event) -> None:
         self.state, commands = step_all(self.state, events, moment(), PATHS)
-        check_indices(self.state)
+        check_published(self.state)
         self.commands += commands
 
     def take(self, kind: type[T]) -> T:

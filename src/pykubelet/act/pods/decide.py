@@ -2,7 +2,7 @@
 
 Rules:
 - A pod goes from syncing to terminating, terminated and finished, never back. A finished pod is cleaned again when it is
-  removed for good.
+  removed for good. `invariants.py` has the table of all transitions.
 - Only one kind of work runs for a pod at a time (`Work`). Events that arrive meanwhile are kept in the state, and decided
   on when the work has ended. A kill, a changed spec or a changed view of the runtime abandons the running sync.
 - No plan is made from a view of the runtime that was read before the last work on the pod ended.
@@ -22,6 +22,7 @@ from typing import assert_never
 
 from pykubelet.act.pods.backoff import START_RETRY_S, Pause
 from pykubelet.act.pods.decide_hooks import with_hooks, with_unhooked
+from pykubelet.act.pods.invariants import check_step
 from pykubelet.act.pods.model import (
     REMOVING,
     AbandonSync,
@@ -52,6 +53,7 @@ from pykubelet.act.pods.model import (
 from pykubelet.act.runtime.plan.plan import HashOf, PodPlan, plan_pod
 from pykubelet.base.api.core import Container, EphemeralContainer, Pod, PodSpec
 from pykubelet.base.kit.backoff import BackoffPolicy
+from pykubelet.base.kit.checks import CHECKS
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model import fieldpath
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError
@@ -89,11 +91,15 @@ Result = tuple[PodWorkerState, tuple[Command, ...]]
 def step(state: PodWorkerState, event: Event, now: float, rules: Rules) -> Result:
     """One step of the state machine: the next state and the commands. `now`: monotonic seconds.
 
-    Raises ValueError for an event that cannot occur in this state (a bug).
+    Raises ValueError for an event that cannot occur in this state, and BrokenInvariantError while `CHECKS` is on (bugs).
     """
+    before = state
     state, commands = _step(state, event, now, rules)
     state, done = _with_resize_progress(state)
-    return state, (*commands, *(ReportResize(state.pod, resize, event.cause) for resize in done))
+    commands = (*commands, *(ReportResize(state.pod, resize, event.cause) for resize in done))
+    if CHECKS.is_on:
+        check_step(before, event, state, commands)
+    return state, commands
 
 
 def _step(state: PodWorkerState, event: Event, now: float, rules: Rules) -> Result:

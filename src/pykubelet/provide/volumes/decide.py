@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import assert_never
 
+from pykubelet.base.kit.checks import CHECKS
 from pykubelet.base.kit.clock import Moment
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
@@ -36,6 +37,7 @@ from pykubelet.base.model.mounts import AttachLimit, Mounts, PodMounts
 from pykubelet.base.model.paths import Paths
 from pykubelet.provide.volumes import decide_devices, decide_expansions, decide_mounts
 from pykubelet.provide.volumes.attach_limit import ask_for_attachments, attachments_read
+from pykubelet.provide.volumes.invariants import check_invariants
 from pykubelet.provide.volumes.model import (
     AttachmentsRead,
     Command,
@@ -101,7 +103,10 @@ def step_all(state: State, events: Sequence[Event], now: Moment, paths: Paths) -
     decide_mounts.use_devices(work)
     decide_mounts.advance_due(work)
     decide_devices.settle(work)
-    return _end(work), work.commands
+    ended = _end(work)
+    if CHECKS.is_on:
+        check_invariants(ended)
+    return ended, work.commands
 
 
 def _take(work: VolumesStep, event: Event) -> None:

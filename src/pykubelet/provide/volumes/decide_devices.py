@@ -46,7 +46,7 @@ def found_on_disk(work: VolumesStep, found: tuple[FoundDevice, ...], pods: tuple
         is_left = known.phase is not DevicePhase.STAGED
         before = DevicePhase.UNCERTAIN  # if it is being staged
         known = replace(known, phase=phase, before=before, holders=holders, is_left=is_left, context=context)
-        work.devices[one.name] = known
+        work.put_device(one.name, known)
         work.touch_device(one.name)
 
 
@@ -69,7 +69,7 @@ def staged(work: VolumesStep, event: DeviceStaged) -> None:
                 work.record_failed_mount(pod, volume.name, event.error, event.step, is_block=volume.is_block)
         if event.volume_reason:
             _record_at_volumes(work, event)
-    work.devices[event.name] = device
+    work.put_device(event.name, device)
     work.free_device(event.name)
 
 
@@ -94,7 +94,7 @@ def unstaged(work: VolumesStep, event: DeviceUnstaged) -> None:
     else:
         failure = next_failure(device.failure, event.error, work.now)
         device = replace(device, phase=DevicePhase.UNCERTAIN, failure=failure)
-    work.devices[event.name] = device
+    work.put_device(event.name, device)
     work.free_device(event.name)
 
 
@@ -102,7 +102,7 @@ def release(work: VolumesStep, name: str, uid: PodUID) -> None:
     """Note that the pod's volume with this device was torn down."""
     device = work.devices.get(name)
     if device is not None and uid in device.holders:
-        work.devices[name] = replace(device, holders=device.holders - {uid})
+        work.put_device(name, replace(device, holders=device.holders - {uid}))
     work.touch_device(name)
 
 
@@ -125,7 +125,7 @@ def retry_now(work: VolumesStep) -> None:
     """Try the operations that have failed again without a delay, because a driver may have come."""
     for name, device in list(work.devices.items()):
         if device.failure is not None:
-            work.devices[name] = replace(device, failure=replace(device.failure, retry_at=work.now.mono))
+            work.put_device(name, replace(device, failure=replace(device.failure, retry_at=work.now.mono)))
 
 
 def volumes_in_use(work: VolumesStep) -> tuple[str, ...] | None:
@@ -171,12 +171,12 @@ def _advance(work: VolumesStep, device: DeviceState) -> None:
         return
     if _is_due(work, device, DevicePhase.STAGING) and work.is_device_idle(name):
         work.commands.append(StageDevice(plan, "needed"))
-        work.devices[name] = replace(_begun(work, device, DevicePhase.STAGING), plan=plan, context=plan.context)
+        work.put_device(name, replace(_begun(work, device, DevicePhase.STAGING), plan=plan, context=plan.context))
 
 
 def _give_up(work: VolumesStep, device: DeviceState) -> None:
     if device.phase is DevicePhase.WANTED:
-        del work.devices[device.found.name]
+        work.put_device(device.found.name, None)
     else:
         _unstage(work, device, "no pod uses it")
 
@@ -186,7 +186,7 @@ def _unstage(work: VolumesStep, device: DeviceState, cause: str) -> None:
         attached = work.inputs.node_volumes.attached.get(device.found.name, "")
         path = device.plan.device_path if device.plan is not None else attached
         work.commands.append(UnstageDevice(replace(device.found, path=path), cause))
-        work.devices[device.found.name] = _begun(work, device, DevicePhase.UNSTAGING)
+        work.put_device(device.found.name, _begun(work, device, DevicePhase.UNSTAGING))
 
 
 def _is_due(work: VolumesStep, device: DeviceState, operation: DevicePhase) -> bool:

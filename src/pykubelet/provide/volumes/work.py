@@ -11,6 +11,7 @@ from itertools import islice
 
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.backoff import BackoffPolicy
+from pykubelet.base.kit.checks import CHECKS
 from pykubelet.base.kit.clock import Moment
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model import reasons
@@ -18,6 +19,7 @@ from pykubelet.base.model.content import ContentKey
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import normal, warning
 from pykubelet.base.model.paths import Paths
+from pykubelet.provide.volumes.invariants import check_device, check_volume
 from pykubelet.provide.volumes.kind import (
     ATTACH,
     EXPANDING,
@@ -143,6 +145,8 @@ class VolumesStep:
         before = draft.volumes.get(key)
         if volume is before:
             return
+        if CHECKS.is_on:
+            check_volume(uid, key, before, volume)
         if volume is None:
             del draft.volumes[key]
         else:
@@ -260,6 +264,15 @@ class VolumesStep:
 
     # Devices
 
+    def put_device(self, name: str, device: DeviceState | None) -> None:
+        """Store the device; None removes it."""
+        if CHECKS.is_on:
+            check_device(name, self.devices.get(name), device)
+        if device is None:
+            del self.devices[name]
+        else:
+            self.devices[name] = device
+
     def touch_device(self, name: str) -> None:
         """Decide about the device at the end of the step. "" is no device."""
         if name:
@@ -276,9 +289,9 @@ class VolumesStep:
         known = self.devices.get(plan.name)
         if known is None:
             found = FoundDevice(plan.name, plan.kind, plan.directory)
-            self.devices[plan.name] = DeviceState(found, DevicePhase.WANTED, self.now.wall, plan)
+            self.put_device(plan.name, DeviceState(found, DevicePhase.WANTED, self.now.wall, plan))
         elif known.plan != plan:
-            self.devices[plan.name] = replace(known, plan=plan)
+            self.put_device(plan.name, replace(known, plan=plan))
         self.touch_device(plan.name)
 
     def is_staged(self, plan: VolumePlan) -> bool:
