@@ -58,9 +58,8 @@ async def insist_on_driver(cri: CriClient, configured: CgroupDriver, pause_s: fl
 
 def cgroups_of(driver: CgroupDriver) -> Cgroups:
     """The machine's cgroups, created and changed through `driver`."""
-    cgroups = detect_cgroups()
     if driver is not CgroupDriver.SYSTEMD:
-        return cgroups
-    from pykubelet.edges.host.cgroups.systemd import Systemd, SystemdCgroups  # takes 50 ms, because of a D-Bus library
+        return detect_cgroups()
+    from pykubelet.edges.host.cgroups.systemd import SliceUnits, Systemd  # takes 50 ms, because of a D-Bus library
 
-    return SystemdCgroups(cgroups, Systemd())
+    return detect_cgroups(units=SliceUnits(Systemd()))

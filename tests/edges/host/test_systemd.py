@@ -16,8 +16,8 @@ from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits, 
 from pykubelet.edges.host.cgroups.cgroups_v2 import CgroupsV2
 from pykubelet.edges.host.cgroups.dbus import DBusConnection
 from pykubelet.edges.host.cgroups.systemd import (
+    SliceUnits,
     Systemd,
-    SystemdCgroups,
     connect_manager,
     limit_properties,
     slice_properties,
@@ -101,7 +101,7 @@ def test_slice_that_exists_is_no_error_and_gets_the_limits(answers: Answers, cli
         (directory / "cgroup.controllers").write_text("cpu pids")
         (directory / "cgroup.subtree_control").write_text("")
         (directory / "pids.max").write_text("")
-    SystemdCgroups(CgroupsV2(str(root)), client).create(path, CgroupLimits(pids=9))
+    CgroupsV2(str(root), SliceUnits(client)).create(path, CgroupLimits(pids=9))
     assert answers.calls[2] == ("SetUnitProperties", (UNIT, True, [("TasksMax", ("t", 9))]))
     assert (root / path[1:] / "pids.max").read_text() == "9"
 

@@ -12,12 +12,13 @@ import pytest
 
 from pykubelet.edges.host.cgroups.cgroup_detect import detect_cgroups
 from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits
+from pykubelet.edges.host.cgroups.cgroups import Cgroups
 from pykubelet.edges.host.cgroups.dbus import DBusConnection
 from pykubelet.edges.host.cgroups.systemd import (
     BUS_SOCKET,
     PRIVATE_SOCKET,
+    SliceUnits,
     Systemd,
-    SystemdCgroups,
     connect_manager,
 )
 
@@ -43,8 +44,8 @@ def systemd(request: pytest.FixtureRequest) -> Iterator[Systemd]:
 
 
 @pytest.fixture
-def driver(systemd: Systemd) -> Iterator[SystemdCgroups]:
-    made = SystemdCgroups(detect_cgroups(), systemd)
+def driver(systemd: Systemd) -> Iterator[Cgroups]:
+    made = detect_cgroups(units=SliceUnits(systemd))
     yield made
     made.kill(TOP)
     made.remove(TOP)
@@ -59,7 +60,7 @@ def values(path: str) -> list[str]:
     return [value(path, name) for name in ("cpu.weight", "cpu.max", "memory.max", "pids.max")]
 
 
-def test_slices_have_the_limits_and_keep_them_over_a_reload(driver: SystemdCgroups) -> None:
+def test_slices_have_the_limits_and_keep_them_over_a_reload(driver: Cgroups) -> None:
     driver.create(TOP, CgroupLimits())
     driver.create(POD, LIMITS)
     assert values(POD) == ["20", "12300 100000", str(1 << 30), "99"]
@@ -82,7 +83,7 @@ def test_slices_have_the_limits_and_keep_them_over_a_reload(driver: SystemdCgrou
     assert not driver.exists(POD)
 
 
-def test_many_calls_at_once_do_not_stall(systemd: Systemd, driver: SystemdCgroups) -> None:
+def test_many_calls_at_once_do_not_stall(systemd: Systemd, driver: Cgroups) -> None:
     driver.create(TOP, CgroupLimits())
     paths = [f"{TOP}/pykubelettest-pod{number}.slice" for number in range(64)]
 
@@ -97,7 +98,7 @@ def test_many_calls_at_once_do_not_stall(systemd: Systemd, driver: SystemdCgroup
     assert slowest < 25  # a stalled call ends with an error after 30 s
 
 
-def test_systemd_executed_anew(driver: SystemdCgroups) -> None:
+def test_systemd_executed_anew(driver: Cgroups) -> None:
     driver.create(TOP, CgroupLimits())
     driver.create(POD, LIMITS)
     subprocess.run(["systemctl", "daemon-reexec"], check=True, timeout=120)

@@ -6,7 +6,7 @@ import os
 
 from pykubelet.edges.host.cgroups.cgroup_stats import own_group
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupVersion
-from pykubelet.edges.host.cgroups.cgroups import Cgroups, join
+from pykubelet.edges.host.cgroups.cgroups import Cgroups, Units, join
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.mounts import read_mounts
 
@@ -14,7 +14,7 @@ DEFAULT_ROOT = "/sys/fs/cgroup"
 _NO_CONTROLLERS = frozenset({"rw", "ro", "xattr", "clone_children", "noprefix", "cpuset_v2_mode", "none", "all"})
 
 
-def detect_cgroups(root: str = DEFAULT_ROOT, proc: str = "/proc") -> Cgroups:
+def detect_cgroups(root: str = DEFAULT_ROOT, proc: str = "/proc", units: Units | None = None) -> Cgroups:
     """The driver for the cgroup file systems at and below `root`. Raises HostError if none is mounted."""
     from pykubelet.edges.host.cgroups.cgroups_v1 import CgroupsV1, Hierarchy  # only the version in use is loaded
     from pykubelet.edges.host.cgroups.cgroups_v2 import CgroupsV2
@@ -23,7 +23,7 @@ def detect_cgroups(root: str = DEFAULT_ROOT, proc: str = "/proc") -> Cgroups:
     unified: str | None = None
     for mount in read_mounts(proc):
         if mount.fs_type == "cgroup2" and mount.target == root:
-            return CgroupsV2(root)
+            return CgroupsV2(root, units)
         if not mount.target.startswith(root + "/"):
             continue
         if mount.fs_type == "cgroup2":
@@ -34,7 +34,7 @@ def detect_cgroups(root: str = DEFAULT_ROOT, proc: str = "/proc") -> Cgroups:
             hierarchies.append(Hierarchy(mount.target, names))
     if not hierarchies:
         raise HostError("detect", root, "", "no cgroup file system is mounted")
-    return CgroupsV1(tuple(hierarchies), unified)
+    return CgroupsV1(tuple(hierarchies), unified, units)
 
 
 def can_limit_cpu(version: CgroupVersion, proc: str = "/proc") -> bool:

@@ -1,4 +1,4 @@
-"""The interface of cgroup drivers, and what the drivers for version 1, version 2 and systemd share.
+"""The interface of cgroup drivers, and what the drivers for version 1 and version 2 share.
 
 Owns: the driver's interface, removal, and the steps that are the same in both versions. Paths of cgroups are relative to the
 mount (`/kubepods/burstable/pod1`). Not here: names and amounts (provide/cgroups decides them), detection (`cgroup_detect.py`).
@@ -74,6 +74,22 @@ class Cgroups(Protocol):
 
     def children(self, path: str) -> tuple[str, ...]:
         """The names of the direct child cgroups, sorted; empty if the cgroup does not exist."""
+        ...
+
+
+class Units(Protocol):
+    """The units of a service manager, one for each cgroup. A driver calls each method before its own work. HostError."""
+
+    def create(self, path: str, limits: CgroupLimits, version: CgroupVersion) -> None:
+        """Create the unit if it is missing, and set its limits."""
+        ...
+
+    def update(self, path: str, limits: CgroupLimits, version: CgroupVersion) -> None:
+        """Set the limits of an existing unit."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove the unit of a cgroup that exists."""
         ...
 
 

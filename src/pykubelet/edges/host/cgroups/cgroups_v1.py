@@ -11,6 +11,7 @@ import os
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits, CgroupVersion
 from pykubelet.edges.host.cgroups.cgroups import (
+    Units,
     join,
     kill_pids,
     read_control,
@@ -36,10 +37,13 @@ class Hierarchy(Value):
 class CgroupsV1:
     """The driver for version 1. `unified`: where version 2 is mounted too, or None.
 
-    Runtimes create empty cgroups there as well, and these must be removed.
+    Runtimes create empty cgroups there as well, and these must be removed. `units`: None without a service manager.
     """
 
-    def __init__(self, hierarchies: tuple[Hierarchy, ...], unified: str | None = None) -> None:
+    def __init__(
+        self, hierarchies: tuple[Hierarchy, ...], unified: str | None = None, units: Units | None = None
+    ) -> None:
+        self._units = units
         self._hierarchies = hierarchies
         self._unified = unified
         self._by_controller = {name: h.directory for h in hierarchies for name in h.controllers}
@@ -71,15 +75,25 @@ class CgroupsV1:
 
     def create(self, path: str, limits: CgroupLimits) -> None:
         """See `Cgroups.create`."""
+        if self._units is not None:
+            self._units.create(path, limits, self.version)
+        self._make(path)
+        self._write(path, limits)
+
+    def _make(self, path: str) -> None:
         for hierarchy in self._hierarchies:
             directory = join(hierarchy.directory, path)
             _make(hierarchy.directory, directory)
             if "cpuset" in hierarchy.controllers:
                 _fill_cpuset(hierarchy.directory, directory)
-        self.update(path, limits)
 
     def update(self, path: str, limits: CgroupLimits) -> None:
         """See `Cgroups.update`."""
+        if self._units is not None:
+            self._units.update(path, limits, self.version)
+        self._write(path, limits)
+
+    def _write(self, path: str, limits: CgroupLimits) -> None:
         cpu = self.directory("cpu", path)
         if cpu is not None:
             if limits.cpu_shares:
@@ -107,14 +121,16 @@ class CgroupsV1:
 
     def remove(self, path: str) -> bool:
         """See `Cgroups.remove`."""
+        if self._units is not None and self.exists(path):
+            self._units.remove(path)
         gone = True
         for root in self._roots():
             gone = remove_groups(join(root, path)) and gone
         return gone
 
     def enter(self, path: str, pid: int | None = None) -> None:
-        """See `Cgroups.enter`."""
-        self.create(path, CgroupLimits())
+        """See `Cgroups.enter`. It needs no unit of that name."""
+        self._make(path)
         for hierarchy in self._hierarchies:
             write_control(f"{join(hierarchy.directory, path)}/cgroup.procs", str(pid or os.getpid()))
 

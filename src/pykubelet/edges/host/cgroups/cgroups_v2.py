@@ -11,6 +11,7 @@ import os
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits, CgroupVersion, shares_to_weight
 from pykubelet.edges.host.cgroups.cgroups import (
+    Units,
     join,
     kill_pids,
     read_control,
@@ -30,10 +31,11 @@ _NEEDED = frozenset({"cpu", "cpuset", "memory", "hugetlb", "pids"})
 
 
 class CgroupsV2:
-    """The driver for version 2. `root`: where the hierarchy is mounted."""
+    """The driver for version 2. `root`: where the hierarchy is mounted. `units`: None without a service manager."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, units: Units | None = None) -> None:
         self._root = root
+        self._units = units
         self._available: frozenset[str] | None = None
         self._enabled: set[str] = set()
 
@@ -63,15 +65,17 @@ class CgroupsV2:
 
     def create(self, path: str, limits: CgroupLimits) -> None:
         """See `Cgroups.create`. Retried once if another process changed `cgroup.subtree_control` or a parent in between."""
+        if self._units is not None:
+            self._units.create(path, limits, self.version)
         self.prepare(path)
         try:
-            self.update(path, limits)
+            self._write(path, limits)
         except HostError as error:
             if not error.is_not_found:
                 raise
             self._enabled.clear()  # another process disabled controllers, or replaced a parent
             self.prepare(path)
-            self.update(path, limits)
+            self._write(path, limits)
 
     def prepare(self, path: str) -> None:
         """Create the cgroup and its parents. Each parent enables all its controllers in `cgroup.subtree_control`."""
@@ -92,6 +96,11 @@ class CgroupsV2:
 
     def update(self, path: str, limits: CgroupLimits) -> None:
         """See `Cgroups.update`."""
+        if self._units is not None:
+            self._units.update(path, limits, self.version)
+        self._write(path, limits)
+
+    def _write(self, path: str, limits: CgroupLimits) -> None:
         directory = self.directory(path)
         controllers = self.controllers()
         for name, value in _files(limits):
@@ -106,13 +115,15 @@ class CgroupsV2:
 
     def remove(self, path: str) -> bool:
         """See `Cgroups.remove`."""
+        if self._units is not None and self.exists(path):
+            self._units.remove(path)
         directory = self.directory(path)
         gone = remove_groups(directory)
         self._enabled = {d for d in self._enabled if d != directory and not d.startswith(directory + "/")}
         return gone
 
     def enter(self, path: str, pid: int | None = None) -> None:
-        """See `Cgroups.enter`."""
+        """See `Cgroups.enter`. It needs no unit of that name."""
         self.prepare(path)
         write_control(f"{self.directory(path)}/cgroup.procs", str(pid or os.getpid()))
 

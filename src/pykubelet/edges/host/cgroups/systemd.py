@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 from pykubelet.base.kit.cpuset import parse_cpuset
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits, CgroupVersion, shares_to_weight
-from pykubelet.edges.host.cgroups.cgroups import Cgroups
 from pykubelet.edges.host.cgroups.dbus import BUS, ConnectionLost, DBusConnection, DBusError, DBusMessage
 from pykubelet.edges.host.fs.errors import HostError
 
@@ -266,76 +265,24 @@ def _subscribed(connection: DBusConnection, *, is_bus: bool) -> DBusConnection:
     return connection
 
 
-class SystemdCgroups:
-    """The systemd driver. systemd creates the slices; `files`, the driver of the cgroup version, writes the files.
+class SliceUnits:
+    """The slices of cgroups, which systemd creates and stops. Paths are paths of slices."""
 
-    Paths are paths of slices.
-    """
-
-    def __init__(self, files: Cgroups, systemd: Systemd) -> None:
-        self._files = files
+    def __init__(self, systemd: Systemd) -> None:
         self._systemd = systemd
 
-    @property
-    def version(self) -> CgroupVersion:
-        """See `Cgroups.version`."""
-        return self._files.version
-
-    def controllers(self) -> frozenset[str]:
-        """See `Cgroups.controllers`."""
-        return self._files.controllers()
-
-    def exists(self, path: str) -> bool:
-        """See `Cgroups.exists`."""
-        return self._files.exists(path)
-
-    def missing(self, path: str) -> tuple[str, ...]:
-        """See `Cgroups.missing`."""
-        return self._files.missing(path)
-
-    def create(self, path: str, limits: CgroupLimits) -> None:
-        """Start a transient slice, or set the properties of the existing one, then write the files of the cgroup."""
+    def create(self, path: str, limits: CgroupLimits, version: CgroupVersion) -> None:
+        """Start a transient slice, or set the properties of the existing one."""
         unit = os.path.basename(path)
-        if not self._systemd.start_slice(unit, slice_properties(unit, limits, self.version)):
-            self._set(unit, limits)
-        self._files.create(path, limits)
+        if not self._systemd.start_slice(unit, slice_properties(unit, limits, version)):
+            self.update(path, limits, version)
 
-    def update(self, path: str, limits: CgroupLimits) -> None:
-        """Set the properties of the slice, then write the files of the cgroup."""
-        self._set(os.path.basename(path), limits)
-        self._files.update(path, limits)
-
-    def memory_used(self, path: str) -> int:
-        """See `Cgroups.memory_used`."""
-        return self._files.memory_used(path)
-
-    def remove(self, path: str) -> bool:
-        """Stop the slice and remove the rest of its cgroups. False: one of them still has processes."""
-        if self._files.exists(path):
-            self._systemd.stop_unit(os.path.basename(path))
-        return self._files.remove(path)
-
-    def enter(self, path: str, pid: int | None = None) -> None:
-        """See `Cgroups.enter`. Does not use systemd."""
-        self._files.enter(path, pid)  # works even if systemd has no unit of that name
-
-    def own_pids(self, path: str) -> frozenset[int]:
-        """See `Cgroups.own_pids`."""
-        return self._files.own_pids(path)
-
-    def pids(self, path: str) -> frozenset[int]:
-        """See `Cgroups.pids`."""
-        return self._files.pids(path)
-
-    def kill(self, path: str) -> int:
-        """See `Cgroups.kill`."""
-        return self._files.kill(path)
-
-    def children(self, path: str) -> tuple[str, ...]:
-        """See `Cgroups.children`."""
-        return self._files.children(path)
-
-    def _set(self, unit: str, limits: CgroupLimits) -> None:
-        properties = limit_properties(limits, self.version)
+    def update(self, path: str, limits: CgroupLimits, version: CgroupVersion) -> None:
+        """Set the properties of the slice."""
+        properties = limit_properties(limits, version)
         if properties:
-            self._systemd.set_properties(unit, properties)
+            self._systemd.set_properties(os.path.basename(path), properties)
+
+    def remove(self, path: str) -> None:
+        """Stop the slice."""
+        self._systemd.stop_unit(os.path.basename(path))
