@@ -26,7 +26,7 @@ from pykubelet.act.pods.model import (
     Sync,
     SyncEnded,
 )
-from pykubelet.act.pods.waitbook import LifecycleChanged, WaitBook
+from pykubelet.act.pods.waitbook import WaitBook
 from pykubelet.act.pods.worker import PodWorker, WorkerCrashed
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock, ManualClock
@@ -50,13 +50,18 @@ class Work:
     attention: asyncio.Event = field(default_factory=asyncio.Event)
     clock: Clock = field(default_factory=clock_of_loop)
     recorder: Sink[KubeEvent] = field(default_factory=Sink)
-    post_starting: Mapping[str, int] = field(default_factory=dict)
+    running: Mapping[str, int] = field(default_factory=dict)
     is_stopped: bool = False
     is_held: bool = False
     pulled: PullTime = field(default_factory=PullTime)
 
-    def book(self, mailbox: Post[LifecycleChanged]) -> WaitBook:
-        return WaitBook(self.clock, mailbox)
+    @property
+    def ending(self) -> Work:
+        return self
+
+    @property
+    def hooks(self) -> Work:
+        return self
 
     def attend(self, unhooked: Mapping[str, int]) -> None:
         self.attention.clear()

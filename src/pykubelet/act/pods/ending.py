@@ -63,8 +63,15 @@ class PodEnding:
         """Wait until the runtime takes calls; without it nothing can be stopped or removed."""
         await waits.until(self._tools.cells.runtime, lambda now: None if now.takes_calls else runtime_wait(now))
 
+    @property
+    def is_held(self) -> bool:
+        """Whether a need is given back only after the pod was seen without containers."""
+        return any(need.is_held for need in self._needs)
+
     async def stop(self, command: StopPod, waits: WaitBook, *, for_good: bool = False) -> str:
         """Stop all containers, then the sandboxes. Returns the error, or an empty string. `for_good`: see `stop_pod`."""
+        for need in reversed(self._needs):
+            need.cancel()
         await self._runtime_back(waits)
         stopper = self._tools.stopper
         next_at = self._tools.clock.wall() + command.grace_s

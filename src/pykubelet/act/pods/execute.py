@@ -23,7 +23,7 @@ from pykubelet.act.pods.need import SyncRun
 from pykubelet.act.pods.resize import resize_pod
 from pykubelet.act.pods.sandbox_loss import may_have_ended_with
 from pykubelet.act.pods.tools import ASK_AGAIN, PodTools, pod_ip, runtime_wait
-from pykubelet.act.pods.waitbook import ENDING, LifecycleChanged, WaitBook
+from pykubelet.act.pods.waitbook import ENDING, WaitBook
 from pykubelet.act.runtime.collect.gc_files import remove_container_log
 from pykubelet.act.runtime.lifecycle.metrics import (
     IMAGE_VOLUMES_ERRORS,
@@ -80,67 +80,22 @@ class PodExecution:
         self._attention = asyncio.Event()
         self._is_outdated = False
         self._needs = [make(tools, ref) for make in tools.needs]
-        self._ending = PodEnding(tools, ref, self._needs)
-        self._hooks = PodHooks(ref, tools.starter, tools.hook_records)
-        #: The time that the pod's image pulls took.
+        self.clock: Clock = tools.clock
+        self.recorder: Post[KubeEvent] = tools.recorder
+        self.ending = PodEnding(tools, ref, self._needs)
+        self.hooks = PodHooks(ref, tools.starter, tools.hook_records)
         self.pulled = PullTime()
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether all containers have ended, and none will be started any more."""
-        return self._ending.is_stopped
-
-    @property
-    def clock(self) -> Clock:
-        """The clock that all pods share."""
-        return self._tools.clock
-
-    @property
-    def recorder(self) -> Post[KubeEvent]:
-        """The mailbox that takes Kubernetes Events."""
-        return self._tools.recorder
-
-    @property
-    def is_held(self) -> bool:
-        """Whether a need is given back only after the pod was seen without containers."""
-        return any(need.is_held for need in self._needs)
-
-    def book(self, mailbox: Post[LifecycleChanged]) -> WaitBook:
-        """A new, empty wait book that posts its changes to `mailbox`."""
-        return WaitBook(self._tools.clock, mailbox)
-
-    @property
-    def post_starting(self) -> Mapping[str, int]:
-        """The containers whose postStart hook has not ended, with the attempt that was asked for."""
-        return self._hooks.running
 
     def attend(self, unhooked: Mapping[str, int]) -> None:
         """Prepare for a sync: `interrupt` from now on ends this sync. `unhooked`: as in `PodWorkerState`."""
         self._attention.clear()
         self._is_outdated = False
-        self._hooks.running = unhooked
+        self.hooks.running = unhooked
 
     def interrupt(self, *, is_outdated: bool = False) -> None:
         """End the running sync when it next waits. `is_outdated`: also before it starts the next container."""
         self._attention.set()
         self._is_outdated = self._is_outdated or is_outdated
-
-    async def stop(self, command: StopPod, waits: WaitBook, *, for_good: bool) -> str:
-        """Stop all containers, then the sandboxes. Returns the error, or an empty string."""
-        self._cancel_needs()
-        return await self._ending.stop(command, waits, for_good=for_good)
-
-    async def wait_ends_reported(self, waits: WaitBook) -> None:
-        """Wait until the pod's status shows how its containers ended."""
-        await self._ending.wait_ends_reported(waits)
-
-    async def after_stop(self, waits: WaitBook) -> None:
-        """Wait for what must be given back before the pod counts as terminated."""
-        await self._ending.after_stop(waits)
-
-    async def clean(self, command: CleanUp, waits: WaitBook) -> CleanEnded:
-        """Release all resources of the pod. The result contains the errors."""
-        return await self._ending.clean(command, waits)
 
     # Sync
 
@@ -151,7 +106,7 @@ class PodExecution:
             _count_user_namespace_error(command, ended)
             return ended
         finally:
-            self._ending.acted()
+            self.ending.acted()
             waits.forget_notes()
 
     async def _outcome(self, run: SyncRun) -> SyncEnded:
@@ -170,7 +125,7 @@ class PodExecution:
     async def _sync(self, run: SyncRun) -> SyncEnded:
         """The steps of a sync. Each may be repeated; the plan names what the pod lacks."""
         plan = run.command.plan
-        self._ending.is_stopped = False
+        self.ending.is_stopped = False
         # 1. The runtime takes calls, and has a network if a sandbox is to be made.
         await self._runtime_ready(run)
         # 2. What the plan replaces is stopped and removed.
@@ -339,11 +294,11 @@ class PodExecution:
         self, run: SyncRun, container: AnyContainer, instance: ContainerID, sandbox: SandboxID, pod_ip: str
     ) -> None:
         """Run the container's hook, if it has not ended. Raises Interrupted when the sandbox ends, which a hook may outlive."""
-        if container.name not in self._hooks.running:
+        if container.name not in self.hooks.running:
             return
         cell, began = self._tools.cells.observed, self.clock.monotonic()
         ended = cell.wait_for(lambda observed: _shows_end_of(observed.pods.get(self._ref.uid), sandbox, began))
-        await self._unless(ended, self._hooks.run(run.pod, container, instance, pod_ip, run.waits))
+        await self._unless(ended, self.hooks.run(run.pod, container, instance, pod_ip, run.waits))
 
     async def _start_all(self, run: SyncRun, sandbox: Sandbox, failed: dict[str, StartFailed]) -> SyncEnded:
         started: dict[str, ContainerID] = {}
@@ -424,7 +379,7 @@ class PodExecution:
         """Create and start the container. That its hook will run is noted before, so that it runs after a restart of the agent."""
         name, starter, old = container.name, self._tools.starter, run.command.plan.sandbox
         may_have_ended = old is not None and may_have_ended_with(old, run.command.view.newest(name))
-        await self._hooks.announce(container, ctx.restart_count, run.waits)
+        await self.hooks.announce(container, ctx.restart_count, run.waits)
         detail = "CreateContainer and StartContainer"
         wait = Wait(CONTAINER_START, Owner.CONTAINER_RUNTIME, 0.0, name, detail=detail, next_step="run it")
         try:
@@ -435,7 +390,7 @@ class PodExecution:
         except ContainerStartError as error:
             IMAGE_VOLUMES_ERRORS.inc(by=len(ctx.image_volumes))
             if error.unstarted is None:
-                await self._hooks.withdraw(container)
+                await self.hooks.withdraw(container)
             raise
         if isinstance(instance, SandboxEnded):
             raise Interrupted

@@ -33,7 +33,7 @@ from pykubelet.act.pods.model import (
     WakeAt,
     Work,
 )
-from pykubelet.act.pods.waitbook import LifecycleChanged
+from pykubelet.act.pods.waitbook import LifecycleChanged, WaitBook
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
@@ -102,7 +102,7 @@ class PodWorker:
         self._stage_since = self._clock.wall()
         self._timer: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._waits = execution.book(self.mailbox)
+        self._waits = WaitBook(execution.clock, self.mailbox)
         self._published: PodLifecycle | None = None
         view, status = state.view, state.pod.status
         is_new = (view is None or view.is_gone) and not (status is not None and status.startTime)
@@ -208,7 +208,7 @@ class PodWorker:
             self._sync_ended(SyncEnded(unfinished=True, cause="sync abandoned"))
 
     def _sync_ended(self, ended: SyncEnded) -> None:
-        self.mailbox.post(replace(ended, unhooked=self._execution.post_starting))
+        self.mailbox.post(replace(ended, unhooked=self._execution.hooks.running))
         changed = frozenset(ended.resized.containers) if ended.resized is not None else frozenset()
         self._touched.post(PodReadWanted(self.ref, ended.cause, changed, ended.made))
 
@@ -219,26 +219,26 @@ class PodWorker:
     async def _stop(self, command: StopPod) -> None:
         with _pod_span("syncTerminatingPod", self.ref) as traced:
             try:
-                error = await self._execution.stop(command, self._waits, for_good=self._is_removed_at_once)
+                error = await self._execution.ending.stop(command, self._waits, for_good=self._is_removed_at_once)
             except Exception as bug:  # noqa: BLE001 - as above
                 error = self._report_bug("stop", bug).message
             if error:
                 traced.fail(error)
         # volumes are unmounted once the pod's view shows that nothing runs; of a pod without any, only the removal matters
-        if error or not self._is_removed_at_once or self._execution.is_held:
+        if error or not self._is_removed_at_once or self._execution.ending.is_held:
             is_sure = not (error or self._abandoned)
             answer = Stopped(self._clock.monotonic()) if is_sure else None
             self._touched.post(PodReadWanted(self.ref, "stopped", answer=answer))
         if not error and not self._is_removed_at_once:
-            await self._execution.wait_ends_reported(self._waits)
+            await self._execution.ending.wait_ends_reported(self._waits)
         if not error and not (self.state.kill is not None and self.state.kill.reason is KillReason.ORPHANED):
-            await self._execution.after_stop(self._waits)
+            await self._execution.ending.after_stop(self._waits)
         self.mailbox.post(StopEnded(error=error))
 
     async def _clean(self, command: CleanUp) -> None:
         with _pod_span("syncTerminatedPod", self.ref) as traced:
             try:
-                ended = await self._execution.clean(command, self._waits)
+                ended = await self._execution.ending.clean(command, self._waits)
             except Exception as bug:  # noqa: BLE001 - as above
                 ended = CleanEnded(error=self._report_bug("clean-up", bug).message)
             if ended.error:
@@ -332,8 +332,8 @@ class PodWorker:
             to_restart=state.to_restart,
             uncounted={useless.id: useless.ended for useless in state.loss.uncounted},
             resize=state.sizes.resize,
-            post_starting=self._execution.post_starting if state.work is Work.SYNC else state.unhooked,
-            is_stopped=self._execution.is_stopped,
+            post_starting=self._execution.hooks.running if state.work is Work.SYNC else state.unhooked,
+            is_stopped=self._execution.ending.is_stopped,
             is_held_up=state.stage is Stage.SYNCING and is_failing,
         )
         if lifecycle != self._published or state.stage is Stage.FINISHED:
