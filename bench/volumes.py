@@ -24,7 +24,8 @@ from bench.stats import spread
 from bench.table import Figure
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import LIMITS, CsiNode
-from pykubelet.edges.plugins.rpc import call_plugin, plugin_channel
+from pykubelet.edges.plugins.rpc import plugin_channel
+from pykubelet.net.grpc.call import call
 
 DRIVER = "local.csi.pykubelet"
 _PATH, _SIZE = "/data", 8 << 20
@@ -51,7 +52,7 @@ class Driver:
         )
         channel = plugin_channel(str(self.endpoint), LIMITS)
         try:
-            await call_plugin(channel, "/csi.v1.Controller/CreateVolume", request, pb.CreateVolumeResponse, 20)
+            await call(channel, "/csi.v1.Controller/CreateVolume", request, pb.CreateVolumeResponse, 20)
         finally:
             channel.close()
 

@@ -11,12 +11,10 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import TypeVar
-
-from google.protobuf.message import DecodeError, Message
 
 from pykubelet.base.api.quantity import Amount, Format, QuantityError, parse
 from pykubelet.edges.csi import csi_pb2 as pb
+from pykubelet.net.grpc.call import Message, R, call
 from pykubelet.net.grpc.channel import MAX_SOCKET_PATH, Channel, unix_dial
 from pykubelet.net.grpc.limits import Http2Limits
 from pykubelet.net.grpc.status import Code, RpcError
@@ -27,7 +25,6 @@ _MODE = pb.VolumeCapability.AccessMode(mode="SINGLE_NODE_WRITER")
 CALL_S = 120.0
 #: The driver is trusted; a page of its list of volumes is far smaller.
 LIMITS = Http2Limits(header_list=16 << 10, message=1 << 20, stream_window=1 << 20, connection_window=1 << 20)
-R = TypeVar("R", bound=Message)
 
 
 def main(argv: Sequence[str], name: str, root_dir: str) -> int:
@@ -77,10 +74,7 @@ class _Driver:
         """Call a method once. Raises RpcError."""
         channel = Channel(unix_dial(self._endpoint), LIMITS)
         try:
-            path = channel.method(f"/csi.v1.Controller/{method}")
-            return answer.FromString(await channel.unary(path, request.SerializeToString(), CALL_S))
-        except DecodeError as error:
-            raise RpcError(Code.INTERNAL, f"the received message cannot be decoded: {error}") from error
+            return await call(channel, f"/csi.v1.Controller/{method}", request, answer, CALL_S)
         finally:
             channel.close()
 

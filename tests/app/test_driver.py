@@ -10,7 +10,7 @@ from pykubelet.app.driver import ask_driver, insist_on_driver
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriCode
-from pykubelet.edges.cri.metrics import LOSING_SUPPORT
+from pykubelet.edges.cri.wire import LOSING_SUPPORT
 from pykubelet.provide.cgroups.model import CgroupDriver
 from pykubelet.testing.cri.fake import FakeFeatures, FakeRuntime, RuntimeFault
 

@@ -19,8 +19,9 @@ from pykubelet.edges.csi.node import LIMITS, CsiNode
 from pykubelet.edges.host.devices.block_devices import device_size
 from pykubelet.edges.host.devices.loops import find_loops
 from pykubelet.edges.host.fs.mounts import mounts_below, read_fs_usage
-from pykubelet.edges.plugins.rpc import PluginCallError, call_plugin, plugin_channel
-from pykubelet.net.grpc.status import Code
+from pykubelet.edges.plugins.rpc import plugin_channel
+from pykubelet.net.grpc.call import call
+from pykubelet.net.grpc.status import Code, RpcError
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 MOUNT = pb.VolumeCapability(
@@ -69,7 +70,7 @@ class Fragile:
                 with CsiNode(driver.name, str(driver.endpoint)) as node:
                     await act(node)
                 return
-            except PluginCallError as error:
+            except RpcError as error:
                 if await driver.has_ended():
                     await self.close()
                 elif error.code is not Code.FAILED_PRECONDITION or next(again, None) is None:
@@ -83,7 +84,7 @@ class Fragile:
         async def act(_: CsiNode) -> None:
             channel = plugin_channel(str((await self.driver()).endpoint), LIMITS)
             try:
-                await call_plugin(channel, f"/csi.v1.Controller/{call_}", request(**fields), answer, 60)
+                await call(channel, f"/csi.v1.Controller/{call_}", request(**fields), answer, 60)
             finally:
                 channel.close()
 

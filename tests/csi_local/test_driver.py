@@ -27,8 +27,7 @@ from pykubelet.edges.host.devices.loops import find_loops
 from pykubelet.edges.host.fs.mounts import is_mount_point, mounts_below, read_fs_usage
 from pykubelet.edges.host.services.process import run_program
 from pykubelet.edges.plugins.registration import PluginRegistration
-from pykubelet.edges.plugins.rpc import PluginCallError
-from pykubelet.net.grpc.status import Code
+from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet_csi_local.driver import main, run_until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
@@ -213,7 +212,7 @@ async def test_an_image_is_never_mounted_twice(top: Path, driver: CsiProcess, no
     elsewhere = pb.NodeStageVolumeRequest(
         volume_id=volume.volume_id, staging_target_path=str(top / "other"), volume_capability=MOUNT
     )
-    with pytest.raises(PluginCallError, match="is already in use as /dev/loop") as refused:
+    with pytest.raises(RpcError, match="is already in use as /dev/loop") as refused:
         await node.stage(elsewhere)
     assert refused.value.code is Code.FAILED_PRECONDITION
     assert len(find_loops(str(top / "data/volumes" / volume.volume_id / "image"))) == 1
@@ -265,7 +264,7 @@ async def test_a_block_volume(top: Path, driver: CsiProcess, node: CsiNode) -> N
         pb.NodeExpandVolumeRequest(volume_id=volume_id, volume_path=str(top / "device"), capacity_range=wanted)
     )
     assert [one.total for one in (await node.stats(volume_id, str(top / "device"))).usage] == [16 * MIB]
-    with pytest.raises(PluginCallError, match="was created as a block volume"):
+    with pytest.raises(RpcError, match="was created as a block volume"):
         await node.stage(staging(top, volume_id))
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await control(driver, "DeleteVolume", volume_id=volume_id)
@@ -304,7 +303,7 @@ async def test_damaged_notes_are_reported_and_hurt_no_other_volume(
     await create(driver, "bad")
     await create(driver, "good")
     (top / "data/volumes/bad/volume.json").write_bytes(notes)
-    with pytest.raises(PluginCallError) as refused:
+    with pytest.raises(RpcError) as refused:
         await node.stage(staging(top, "bad"))
     assert refused.value.code is Code.INTERNAL
     await node.stage(staging(top, "good"))
@@ -336,7 +335,7 @@ async def test_requests_that_it_refuses(top: Path, driver: CsiProcess, node: Csi
     volume = await create(driver, size=8 * MIB)
 
     async def refusal(call: Any) -> Code:
-        with pytest.raises(PluginCallError) as refused:
+        with pytest.raises(RpcError) as refused:
             await call
         return refused.value.code
 
@@ -421,7 +420,7 @@ async def test_a_block_volume_is_published_for_reading(top: Path, driver: CsiPro
     for _ in range(2):
         await node.publish(pb.NodePublishVolumeRequest(**where, target_path=target, readonly=True))
     assert [one.total for one in (await node.stats("pvc-1", target)).usage] == [8 * MIB]
-    with pytest.raises(PluginCallError, match="is published read-only") as refused:
+    with pytest.raises(RpcError, match="is published read-only") as refused:
         await node.publish(pb.NodePublishVolumeRequest(**where, target_path=target))
     assert refused.value.code is Code.ALREADY_EXISTS
     await node.publish(pb.NodePublishVolumeRequest(**where, target_path=str(top / "writable")))
@@ -461,7 +460,7 @@ async def test_what_is_published_otherwise_is_reported(top: Path, driver: CsiPro
     volume_id, staged = (await create(driver, size=8 * MIB)).volume_id, str(top / "staged")
     await node.stage(staging(top, volume_id))
     await node.publish(publication(top, volume_id, staging_target_path=staged, readonly=True))
-    with pytest.raises(PluginCallError, match="is published read-only") as refused:
+    with pytest.raises(RpcError, match="is published read-only") as refused:
         await node.publish(publication(top, volume_id, staging_target_path=staged))
     assert refused.value.code is Code.ALREADY_EXISTS
 
@@ -540,7 +539,7 @@ async def test_calls_are_repeated_after_the_driver_was_killed(top: Path, call: s
 
     async with csi_driver(top / "root", top / "data", behavior={call: moment}) as driver:
         await create(driver, volume_id)
-        with CsiNode(driver.name, str(driver.endpoint)) as node, pytest.raises(PluginCallError):
+        with CsiNode(driver.name, str(driver.endpoint)) as node, pytest.raises(RpcError):
             await go_through(node)
     async with csi_driver(top / "root", top / "data") as driver:
         with CsiNode(driver.name, str(driver.endpoint)) as node:
@@ -553,7 +552,7 @@ async def test_one_volume_has_one_operation_at_a_time(top: Path, driver: CsiProc
     context = {"csi.storage.k8s.io/ephemeral": "true", "backing": "image", "size": "64Mi"}
     calls = [node.publish(publication(top, "csi-abc", volume_context=context)) for _ in range(4)]
     results = await asyncio.gather(*calls, return_exceptions=True)
-    codes = [one.code for one in results if isinstance(one, PluginCallError)]
+    codes = [one.code for one in results if isinstance(one, RpcError)]
     assert codes and set(codes) == {Code.ABORTED}
     assert is_mount_point(str(top / "target"))
     await node.unpublish("csi-abc", str(top / "target"))

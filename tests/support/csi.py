@@ -17,11 +17,12 @@ from support.grpc_services import of_methods
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import LIMITS
 from pykubelet.edges.host.fs.mounts import mounts_below, unmount
-from pykubelet.edges.plugins.rpc import PluginMessage, call_plugin, plugin_channel
+from pykubelet.edges.plugins.rpc import plugin_channel
+from pykubelet.net.grpc.call import Message, call
 from pykubelet_csi_local.driver import build_methods
 from pykubelet_csi_local.registration import RegistrationService
 
-R = TypeVar("R", bound=PluginMessage)
+R = TypeVar("R", bound=Message)
 DRIVER = "local.csi.pykubelet"
 WRITER = pb.VolumeCapability.AccessMode(mode="SINGLE_NODE_WRITER")
 
@@ -69,10 +70,10 @@ class CsiProcess(DriverProcess):
         )
         await self._control("ControllerExpandVolume", request, pb.ControllerExpandVolumeResponse)
 
-    async def _control(self, method: str, request: PluginMessage, answer: type[R]) -> R:
+    async def _control(self, method: str, request: Message, answer: type[R]) -> R:
         channel = plugin_channel(str(self.endpoint), LIMITS)
         try:
-            return await call_plugin(channel, f"/csi.v1.Controller/{method}", request, answer, 60)
+            return await call(channel, f"/csi.v1.Controller/{method}", request, answer, 60)
         finally:
             channel.close()
 

@@ -14,7 +14,9 @@ from support.grpc_services import Service
 
 from pykubelet.edges.plugins import deviceplugin_pb2 as pb
 from pykubelet.edges.plugins.device_plugin import DEVICE_LIMITS
-from pykubelet.edges.plugins.rpc import PluginCallError, call_plugin, plugin_channel
+from pykubelet.edges.plugins.rpc import plugin_channel
+from pykubelet.net.grpc.call import call
+from pykubelet.net.grpc.status import RpcError
 
 #: An id, its health, and its NUMA nodes; None: without a topology.
 Device = tuple[str, str, list[int] | None]
@@ -96,8 +98,8 @@ class _LocalCarrier:
     async def register(self, path: str, request: pb.RegisterRequest) -> str:
         channel = plugin_channel(path, DEVICE_LIMITS)
         try:
-            await call_plugin(channel, "/v1beta1.Registration/Register", request, pb.Empty, 20)
-        except PluginCallError as error:
+            await call(channel, "/v1beta1.Registration/Register", request, pb.Empty, 20)
+        except RpcError as error:
             return error.message
         finally:
             channel.close()

@@ -13,7 +13,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
-from pykubelet.edges.cri.metrics import LOSING_SUPPORT
+from pykubelet.edges.cri.wire import LOSING_SUPPORT
 from pykubelet.edges.host.cgroups.cgroup_detect import detect_cgroups
 from pykubelet.edges.host.cgroups.cgroups import Cgroups
 from pykubelet.provide.cgroups.model import CgroupDriver

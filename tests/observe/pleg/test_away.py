@@ -13,7 +13,7 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.observed import ObservedState
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.events import RuntimeHint, watch_runtime
-from pykubelet.edges.cri.metrics import OPERATIONS
+from pykubelet.edges.cri.wire import OPERATIONS
 from pykubelet.observe.pleg.decide import RelistPeriods
 
 pytestmark = pytest.mark.virtual_time

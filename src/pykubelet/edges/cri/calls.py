@@ -9,7 +9,8 @@ from typing import ClassVar
 
 from pykubelet.edges.cri import containerd_events_pb2 as events_pb2
 from pykubelet.edges.cri import cri_pb2 as pb
-from pykubelet.edges.cri.wire import Metadata, Q, R, ServerStreaming, Unary, Wire
+from pykubelet.edges.cri.wire import Metadata, Q, ServerStreaming, Unary, Wire
+from pykubelet.net.grpc.call import R
 
 
 class _Calls:

@@ -20,8 +20,7 @@ from pykubelet.edges.cri import containerd_events_pb2 as events_pb2
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.calls import ContainerdCalls, ImageCalls, RuntimeCalls
 from pykubelet.edges.cri.errors import CriCode, CriError
-from pykubelet.edges.cri.metrics import SANDBOX_DURATIONS, SANDBOX_ERRORS
-from pykubelet.edges.cri.wire import OpenStream, Wire, socket_path
+from pykubelet.edges.cri.wire import SANDBOX_DURATIONS, SANDBOX_ERRORS, OpenStream, Wire, socket_path
 
 _RECONNECT_PAUSE_S = 0.1
 

@@ -7,19 +7,58 @@ here: the methods of CRI (`client.py`), and gRPC itself (net/grpc).
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Callable
-from typing import Generic, Protocol, Self, TypeVar
-
-from google.protobuf.message import DecodeError
+from typing import Generic, TypeVar
 
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.metrics import Counter, Gauge, Histogram, exponential_bounds
 from pykubelet.base.kit.tracing import NO_SPAN, SpanKind, span
 from pykubelet.edges.cri.errors import CriCode, CriError, translated
-from pykubelet.edges.cri.metrics import OPERATION_DURATIONS, OPERATION_ERRORS, OPERATIONS, operation_type
+from pykubelet.net.grpc.call import Message, R, decoded
 from pykubelet.net.grpc.channel import MAX_SOCKET_PATH, Channel, ServerStream, unix_dial
 from pykubelet.net.grpc.limits import Http2Limits
 from pykubelet.net.grpc.status import Code, RpcError, trace_field
+
+_BOUNDS_S = exponential_bounds(0.005, 2.5, 14)
+OPERATIONS = Counter(
+    "kubelet_runtime_operations_total",
+    "Cumulative number of runtime operations by operation type.",
+    ("operation_type",),
+)
+OPERATION_ERRORS = Counter(
+    "kubelet_runtime_operations_errors_total",
+    "Cumulative number of runtime operation errors by operation type.",
+    ("operation_type",),
+)
+OPERATION_DURATIONS = Histogram(
+    "kubelet_runtime_operations_duration_seconds",
+    "Duration in seconds of runtime operations. Broken down by operation type.",
+    ("operation_type",),
+    _BOUNDS_S,
+)
+SANDBOX_DURATIONS = Histogram(
+    "kubelet_run_podsandbox_duration_seconds",
+    "Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.",
+    ("runtime_handler",),
+)
+SANDBOX_ERRORS = Counter(
+    "kubelet_run_podsandbox_errors_total",
+    "Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler.",
+    ("runtime_handler",),
+)
+LOSING_SUPPORT = Gauge(
+    "kubelet_cri_losing_support",
+    "the Kubernetes version that the currently running CRI implementation will lose support on if not upgraded.",
+    ("version",),
+)
+
+
+def operation_type(method: str) -> str:
+    """The name of a method in metrics: `RunPodSandbox` is `run_podsandbox`. Pure."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", method).lower()
+    return words.replace("pod_sandbox", "podsandbox").replace("update_container_resources", "update_container")
+
 
 log = Log("cri")
 #: The verbosity that shows every call.
@@ -30,21 +69,7 @@ RUNTIME_LIMITS = Http2Limits(
 )
 
 
-class Message(Protocol):
-    """The methods of a protobuf message that this module uses."""
-
-    def SerializeToString(self) -> bytes:
-        """The message in protobuf wire format."""
-        ...
-
-    @classmethod
-    def FromString(cls, s: bytes) -> Self:
-        """Parse wire format; raises DecodeError."""
-        ...
-
-
 Q = TypeVar("Q", bound=Message)
-R = TypeVar("R", bound=Message)
 Metadata = tuple[tuple[str, str], ...]
 
 
@@ -107,7 +132,7 @@ class _Method(Generic[Q, R]):
         self._operation = operation_type(self._name)
         self._method = wire.channel.method(path, metadata)
         self._encode = request.SerializeToString
-        self._decode = response.FromString
+        self._response = response
 
 
 class Unary(_Method[Q, R]):
@@ -121,8 +146,8 @@ class Unary(_Method[Q, R]):
             fields = b"" if traced is NO_SPAN else trace_field(traced.traceparent)
             code, message = Code.CANCELED, None
             try:
-                answer = await self._wire.channel.unary(self._method, self._encode(request), timeout_s, fields)
-                code = Code.OK
+                data = await self._wire.channel.unary(self._method, self._encode(request), timeout_s, fields)
+                answer, code = decoded(self._response, data), Code.OK
             except RpcError as error:
                 OPERATION_ERRORS.inc(operation)
                 code, message = error.code, error.message
@@ -133,7 +158,7 @@ class Unary(_Method[Q, R]):
                 traced.set("rpc.grpc.status_code", code)
                 if log.shows(CALLS):
                     log.at(CALLS, "runtime call", method=self._name, duration_s=round(took_s, 6), error=message)
-        return _decoded(self._decode, answer, self._name)
+        return answer
 
 
 class ServerStreaming(_Method[Q, R]):
@@ -145,16 +170,16 @@ class ServerStreaming(_Method[Q, R]):
             stream = await self._wire.channel.stream(self._method, self._encode(request))
         except RpcError as error:
             raise self._wire.error(error, self._name) from error
-        return OpenStream(self._wire, self._name, self._decode, stream)
+        return OpenStream(self._wire, self._name, self._response, stream)
 
 
 class OpenStream(Generic[R]):
     """A running stream with one reader."""
 
-    def __init__(self, wire: Wire, name: str, decode: Callable[[bytes], R], stream: ServerStream) -> None:
+    def __init__(self, wire: Wire, name: str, response: type[R], stream: ServerStream) -> None:
         self._wire = wire
         self._name = name
-        self._decode = decode
+        self._response = response
         self._stream = stream
 
     def failure(self) -> CriError | None:
@@ -169,18 +194,11 @@ class OpenStream(Generic[R]):
     async def read(self) -> R | None:
         """The next response, or None if the runtime has ended the stream. Raises CriError if the stream failed."""
         try:
-            answer = await self._stream.read()
+            data = await self._stream.read()
+            return None if data is None else decoded(self._response, data)
         except RpcError as error:
             raise self._wire.error(error, self._name) from error
-        return None if answer is None else _decoded(self._decode, answer, self._name)
 
     def close(self) -> None:
         """End the stream. Does nothing if it has ended already."""
         self._stream.close()
-
-
-def _decoded(decode: Callable[[bytes], R], answer: bytes, call: str) -> R:
-    try:
-        return decode(answer)
-    except DecodeError as error:
-        raise CriError(CriCode.INTERNAL, f"the received message cannot be decoded: {error}", call) from error

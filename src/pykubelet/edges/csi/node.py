@@ -10,13 +10,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
+from pykubelet.base.kit.metrics import Histogram
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.plugins import CsiNodeInfo
-from pykubelet.edges.cri.errors import translated
 from pykubelet.edges.csi import csi_pb2 as pb
-from pykubelet.edges.csi.metrics import CALLS
-from pykubelet.edges.plugins.rpc import PluginCallError, PluginMessage, R, call_plugin, plugin_channel
+from pykubelet.edges.plugins.rpc import plugin_channel
+from pykubelet.net.grpc.call import Message, R, call
 from pykubelet.net.grpc.limits import Http2Limits
+from pykubelet.net.grpc.status import RpcError
+
+CALLS = Histogram(
+    "csi_operations_seconds",
+    "Container Storage Interface operation duration with gRPC error code status total",
+    ("driver_name", "method_name", "grpc_status_code", "migrated"),
+    (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600),
+)
+
 
 SERVICE = "/csi.v1.Node/"
 #: CSINode has the limit of volumes as a 32-bit number.
@@ -38,7 +47,7 @@ Capability = pb.NodeServiceCapability.RPC.Type
 class CsiNode:
     """The Node service of the driver `driver` at `endpoint`, on one connection. Use it as a context manager.
 
-    `is_migrated`: the volume is of an in-tree cloud plugin, for metrics. All calls raise PluginCallError.
+    `is_migrated`: the volume is of an in-tree cloud plugin, for metrics. All calls raise RpcError.
     """
 
     def __init__(self, driver: str, endpoint: str, timeout_s: float = CALL_S, *, is_migrated: bool = False) -> None:
@@ -95,10 +104,10 @@ class CsiNode:
         answer = await self._call("NodeExpandVolume", request, pb.NodeExpandVolumeResponse)
         return answer.capacity_bytes
 
-    async def _call(self, name: str, request: PluginMessage, answer: type[R]) -> R:
+    async def _call(self, name: str, request: Message, answer: type[R]) -> R:
         method = SERVICE + name
         with _measured(self._driver, method, self._is_migrated), _listed(self._driver, name, request, self._timeout_s):
-            return await call_plugin(self._channel, method, request, answer, self._timeout_s)
+            return await call(self._channel, method, request, answer, self._timeout_s)
 
 
 class RunningCall(Value):
@@ -117,21 +126,21 @@ _running: list[RunningCall] = []
 
 def running_calls(driver: str = "") -> tuple[RunningCall, ...]:
     """The calls of this process that the driver, or any driver, has not answered yet."""
-    return tuple(call for call in _running if driver in ("", call.driver))
+    return tuple(known for known in _running if driver in ("", known.driver))
 
 
 @contextmanager
-def _listed(driver: str, name: str, request: PluginMessage, timeout_s: float) -> Iterator[None]:
+def _listed(driver: str, name: str, request: Message, timeout_s: float) -> Iterator[None]:
     """Keep the call among those that run."""
     fields = ("staging_target_path", "target_path", "volume_path")
     paths = tuple(path for field in fields if (path := getattr(request, field, "")))
     now = asyncio.get_running_loop().time()
-    call = RunningCall(driver, name, paths, now, now + timeout_s)
-    _running.append(call)
+    running = RunningCall(driver, name, paths, now, now + timeout_s)
+    _running.append(running)
     try:
         yield
     finally:
-        _running.remove(call)
+        _running.remove(running)
 
 
 @contextmanager
@@ -140,8 +149,8 @@ def _measured(driver: str, method: str, is_migrated: bool) -> Iterator[None]:
     began = loop.time()
     try:
         yield
-    except PluginCallError as error:
-        code = str(translated(error.code, error.message, method).code)
+    except RpcError as error:
+        code = error.code.words
         raise
     finally:
         CALLS.observe(loop.time() - began, driver, method, code, str(is_migrated).lower())

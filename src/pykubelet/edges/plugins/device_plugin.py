@@ -13,7 +13,8 @@ from google.protobuf.message import DecodeError
 
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.plugins import deviceplugin_pb2 as pb
-from pykubelet.edges.plugins.rpc import PluginCallError, PluginMessage, call_plugin, plugin_channel
+from pykubelet.edges.plugins.rpc import plugin_channel
+from pykubelet.net.grpc.call import Message, call
 from pykubelet.net.grpc.limits import Http2Limits
 from pykubelet.net.grpc.status import Code, RpcError
 
@@ -31,7 +32,7 @@ DEVICE_LIMITS = Http2Limits(
     stream_window=MAX_MESSAGE + (64 << 10),
     connection_window=2 * MAX_MESSAGE,
 )
-R = TypeVar("R", bound=PluginMessage)
+R = TypeVar("R", bound=Message)
 
 
 class DevicePluginRegistration(Value):
@@ -64,7 +65,7 @@ def registered() -> bytes:
 
 
 class DevicePluginClient:
-    """One connection to a plugin; it is made with the first call. All methods raise PluginCallError."""
+    """One connection to a plugin; it is made with the first call. All methods raise RpcError."""
 
     def __init__(self, endpoint: str) -> None:
         self._channel = plugin_channel(endpoint, DEVICE_LIMITS)
@@ -79,16 +80,13 @@ class DevicePluginClient:
 
         Ends when the plugin ends the stream.
         """
-        method = f"{SERVICE}ListAndWatch"
+        method = self._channel.method(f"{SERVICE}ListAndWatch")
+        stream = await self._channel.stream(method, pb.Empty().SerializeToString())
         try:
-            stream = await self._channel.stream(self._channel.method(method), pb.Empty().SerializeToString())
-            try:
-                while (found := await stream.read_newest()) is not None:
-                    yield found
-            finally:
-                stream.close()
-        except RpcError as error:
-            raise PluginCallError(error.code, error.message, method) from error
+            while (found := await stream.read_newest()) is not None:
+                yield found
+        finally:
+            stream.close()
 
     async def prefer(self, available: Collection[str], must_include: Collection[str], size: int) -> frozenset[str]:
         """`GetPreferredAllocation` for one container: the devices that the plugin prefers."""
@@ -116,5 +114,5 @@ class DevicePluginClient:
         """Close the connection. Calls in flight fail."""
         self._channel.close()
 
-    async def _call(self, name: str, request: PluginMessage, answer: type[R], timeout_s: float) -> R:
-        return await call_plugin(self._channel, f"{SERVICE}{name}", request, answer, timeout_s)
+    async def _call(self, name: str, request: Message, answer: type[R], timeout_s: float) -> R:
+        return await call(self._channel, f"{SERVICE}{name}", request, answer, timeout_s)

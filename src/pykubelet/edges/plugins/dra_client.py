@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
 from pykubelet.base.kit.values import Value
-from pykubelet.edges.cri.errors import translated
 from pykubelet.edges.plugins import dra_health_pb2 as health_pb
 from pykubelet.edges.plugins import dra_pb2 as pb
-from pykubelet.edges.plugins.rpc import PluginCallError, PluginMessage, R, call_plugin, decoded, plugin_channel
+from pykubelet.edges.plugins.rpc import plugin_channel
+from pykubelet.net.grpc.call import Message, R, call, decoded
 from pykubelet.net.grpc.limits import Http2Limits
 from pykubelet.net.grpc.status import Code, RpcError
 
@@ -69,7 +69,7 @@ _HEALTH = {health_pb.HEALTHY: "Healthy", health_pb.UNHEALTHY: "Unhealthy"}
 
 
 class DraConnection:
-    """The connection to one driver. `service`: `v1.DRAPlugin` or `v1beta1.DRAPlugin`. Raises PluginCallError for a bad endpoint."""
+    """The connection to one driver. `service`: `v1.DRAPlugin` or `v1beta1.DRAPlugin`. Raises RpcError for a bad endpoint."""
 
     def __init__(self, endpoint: str, service: str) -> None:
         self._channel = plugin_channel(endpoint, DRA_LIMITS)
@@ -85,11 +85,8 @@ class DraConnection:
         return self._service + name
 
     async def connect(self) -> None:
-        """Open the connection, unless it is open. Raises PluginCallError."""
-        try:
-            await self._channel.connect(CONNECT_S)
-        except RpcError as error:
-            raise PluginCallError(error.code, error.message, "dial") from error
+        """Open the connection, unless it is open. Raises RpcError."""
+        await self._channel.connect(CONNECT_S)
 
     async def wait_lost(self) -> None:
         """Wait until an open connection is lost. For one task only."""
@@ -100,69 +97,66 @@ class DraConnection:
         self._channel.close()
 
     async def prepare(self, claims: Sequence[DraClaim]) -> dict[str, PreparedClaim]:
-        """Prepare claims. Returns the answers by the claims' UIDs. Raises PluginCallError."""
+        """Prepare claims. Returns the answers by the claims' UIDs. Raises RpcError."""
         request = pb.NodePrepareResourcesRequest(claims=_claims(claims))
         answer = await self._call("NodePrepareResources", request, pb.NodePrepareResourcesResponse)
-        _check_size(answer.claims, len(claims), self.method("NodePrepareResources"))
+        _check_size(answer.claims, len(claims))
         return {
             uid[:MAX_UID]: PreparedClaim(tuple(_device(device) for device in claim.devices), claim.error[:MAX_ERROR])
             for uid, claim in answer.claims.items()
         }
 
     async def unprepare(self, claims: Sequence[DraClaim]) -> dict[str, str]:
-        """Unprepare claims. Returns the errors by the claims' UIDs, empty for success. Raises PluginCallError."""
+        """Unprepare claims. Returns the errors by the claims' UIDs, empty for success. Raises RpcError."""
         request = pb.NodeUnprepareResourcesRequest(claims=_claims(claims))
         answer = await self._call("NodeUnprepareResources", request, pb.NodeUnprepareResourcesResponse)
         if len(answer.claims) > len(claims) + MAX_DEVICES:
-            raise _too_many(f"{len(answer.claims)} claims", self.method("NodeUnprepareResources"))
+            raise _too_many(f"{len(answer.claims)} claims")
         return {uid[:MAX_UID]: claim.error[:MAX_ERROR] for uid, claim in answer.claims.items()}
 
-    async def _call(self, name: str, request: PluginMessage, answer: type[R]) -> R:
-        return await call_plugin(self._channel, self.method(name), request, answer, CALL_S)
+    async def _call(self, name: str, request: Message, answer: type[R]) -> R:
+        return await call(self._channel, self.method(name), request, answer, CALL_S)
 
     async def watch_health(self) -> AsyncGenerator[tuple[DeviceReport, ...], None]:
-        """Yield the reports of the driver until it ends the stream. Raises PluginCallError."""
+        """Yield the reports of the driver until it ends the stream. Raises RpcError."""
+        request = health_pb.NodeWatchResourcesRequest().SerializeToString()
+        stream = await self._channel.stream(self._channel.method(_HEALTH_METHOD), request)
         try:
-            request = health_pb.NodeWatchResourcesRequest().SerializeToString()
-            stream = await self._channel.stream(self._channel.method(_HEALTH_METHOD), request)
-            try:
-                while (data := await stream.read()) is not None:
-                    answer = decoded(health_pb.NodeWatchResourcesResponse, data, _HEALTH_METHOD)
-                    if len(answer.devices) > MAX_HEALTH:
-                        raise _too_many(f"{len(answer.devices)} devices", _HEALTH_METHOD)
-                    yield tuple(_report(device) for device in answer.devices)
-            finally:
-                stream.close()
-        except RpcError as error:
-            raise PluginCallError(error.code, error.message, _HEALTH_METHOD) from error
+            while (data := await stream.read()) is not None:
+                answer = decoded(health_pb.NodeWatchResourcesResponse, data)
+                if len(answer.devices) > MAX_HEALTH:
+                    raise _too_many(f"{len(answer.devices)} devices")
+                yield tuple(_report(device) for device in answer.devices)
+        finally:
+            stream.close()
 
 
-def grpc_code(error: PluginCallError | None) -> str:
+def grpc_code(error: RpcError | None) -> str:
     """The status of a call as metrics have it; `OK` for None."""
-    return "OK" if error is None else translated(error.code, error.message, "").code
+    return (Code.OK if error is None else error.code).words
 
 
 def _claims(claims: Iterable[DraClaim]) -> list[pb.Claim]:
     return [pb.Claim(namespace=claim.namespace, uid=claim.uid, name=claim.name) for claim in claims]
 
 
-def _check_size(answers: Mapping[str, pb.NodePrepareResourceResponse], asked: int, method: str) -> None:
+def _check_size(answers: Mapping[str, pb.NodePrepareResourceResponse], asked: int) -> None:
     if len(answers) > asked + MAX_DEVICES:
-        raise _too_many(f"{len(answers)} claims", method)
+        raise _too_many(f"{len(answers)} claims")
     devices = sum(len(answer.devices) for answer in answers.values())
     if devices > MAX_DEVICES:
-        raise _too_many(f"{devices} devices", method)
+        raise _too_many(f"{devices} devices")
     names = sum(
         len(device.request_names) + len(device.cdi_device_ids)
         for answer in answers.values()
         for device in answer.devices
     )
     if names > MAX_NAMES:
-        raise _too_many(f"{names} request names and CDI devices", method)
+        raise _too_many(f"{names} request names and CDI devices")
 
 
-def _too_many(what: str, method: str) -> PluginCallError:
-    return PluginCallError(Code.RESOURCE_EXHAUSTED, f"the driver's message has {what}, more than are accepted", method)
+def _too_many(what: str) -> RpcError:
+    return RpcError(Code.RESOURCE_EXHAUSTED, f"the driver's message has {what}, more than are accepted")
 
 
 def _device(device: pb.Device) -> PreparedDevice:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from types import TracebackType
 
 from pykubelet.edges.plugins import pluginregistration_pb2 as pb
-from pykubelet.edges.plugins.rpc import call_plugin, plugin_channel
+from pykubelet.edges.plugins.rpc import plugin_channel
+from pykubelet.net.grpc.call import call
 from pykubelet.net.grpc.limits import Http2Limits
 
 SERVICE = "/pluginregistration.Registration/"
@@ -40,11 +41,11 @@ class PluginRegistration:
         self._channel.close()
 
     async def get_info(self) -> pb.PluginInfo:
-        """The plugin's type, name, endpoint and supported versions. Raises PluginCallError."""
-        return await call_plugin(self._channel, f"{SERVICE}GetInfo", pb.InfoRequest(), pb.PluginInfo, INFO_S)
+        """The plugin's type, name, endpoint and supported versions. Raises RpcError."""
+        return await call(self._channel, f"{SERVICE}GetInfo", pb.InfoRequest(), pb.PluginInfo, INFO_S)
 
     async def notify(self, error: str = "") -> None:
-        """Report to the plugin that it is registered, or why not. Raises PluginCallError."""
+        """Report to the plugin that it is registered, or why not. Raises RpcError."""
         status = pb.RegistrationStatus(plugin_registered=not error, error=error)
         answer = pb.RegistrationStatusResponse
-        await call_plugin(self._channel, f"{SERVICE}NotifyRegistrationStatus", status, answer, NOTIFY_S)
+        await call(self._channel, f"{SERVICE}NotifyRegistrationStatus", status, answer, NOTIFY_S)

@@ -45,12 +45,18 @@ class Code(IntEnum):
     DATA_LOSS = 15
     UNAUTHENTICATED = 16
 
+    @property
+    def words(self) -> str:
+        """The code as Go prints it, such as `DeadlineExceeded`."""
+        return "OK" if self is Code.OK else self.name.title().replace("_", "")
+
 
 _SUCCESS = Code.OK, ""
 
 
 class RpcError(Exception):
-    """A call failed, with the server's status, or one of the client if there was none.
+    """A call failed, with the server's status, or one of the client if there was none. As text, it is that of gRPC in Go:
+    `rpc error: code = Unavailable desc = ...`.
 
     `is_unprocessed`: the server has not processed the request.
     """
@@ -62,8 +68,7 @@ class RpcError(Exception):
         self.is_unprocessed = is_unprocessed
 
     def __str__(self) -> str:
-        """As programs in Go show it: `rpc error: code = NotFound desc = ...`."""
-        return f"rpc error: code = {self.code.name.title().replace('_', '')} desc = {self.message}"
+        return f"rpc error: code = {self.code.words} desc = {self.message}"
 
 
 _OF_RESET = {

@@ -20,8 +20,9 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins
 from pykubelet.edges.csi.node import CsiNode
 from pykubelet.edges.plugins.registration import PluginRegistration
-from pykubelet.edges.plugins.rpc import PluginCallError, reach
+from pykubelet.edges.plugins.rpc import reach
 from pykubelet.edges.plugins.sockets import SocketFile, SocketScan, scan_sockets
+from pykubelet.net.grpc.status import RpcError
 from pykubelet.observe.plugins.decide import KINDS, PluginOffer, node_info_problem, refusal, unreachable
 from pykubelet.observe.plugins.watch import DirectoryWatch
 
@@ -126,16 +127,19 @@ class PluginsLoop:
 
     async def _attempt(self, path: str) -> Plugin | str:
         """One attempt: the plugin, or why it failed."""
+        step = "dial"
         try:
             with PluginRegistration(path) as registration:
+                step = "GetInfo"
                 info = await registration.get_info()
                 versions = tuple(info.supported_versions)
                 offer = PluginOffer(info.type, info.name, path, info.endpoint or path, versions)
                 problem = refusal(offer, self._plugins.get().plugins.values()) or await _unreached(offer)
                 about_node, problem = (None, problem) if problem else await _ask_node(offer)
+                step = "NotifyRegistrationStatus"
                 await registration.notify(problem)
-        except PluginCallError as error:
-            return f"{error.method.rpartition('/')[2]}: {error}"
+        except RpcError as error:
+            return f"{step}: {error}"
         return problem or offer.registered(self._clock.wall(), about_node)
 
     def _forget(self, path: str) -> None:
@@ -160,7 +164,7 @@ async def _unreached(offer: PluginOffer) -> str:
         return ""
     try:
         await reach(offer.endpoint, REACH_S)
-    except PluginCallError as error:
+    except RpcError as error:
         return unreachable(error.message)
     return ""
 
@@ -172,7 +176,7 @@ async def _ask_node(offer: PluginOffer) -> tuple[CsiNodeInfo | None, str]:
     try:
         with CsiNode(offer.name, offer.endpoint) as node:
             found = await node.info()
-    except PluginCallError as error:
+    except RpcError as error:
         return None, unreachable(error)
     problem = node_info_problem(offer.name, found)
     return (None, problem) if problem else (found, "")

@@ -18,8 +18,7 @@ from pykubelet.base.model.reasons import EVENT_VOLUME_CONDITION_ABNORMAL
 from pykubelet.base.model.usage import FileSystemUse, VolumeUse
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import Capability, CsiNode
-from pykubelet.edges.plugins.rpc import PluginCallError
-from pykubelet.net.grpc.status import Code
+from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet.observe.stats.volumes import MeasuredVolume
 
 log = Log("stats")
@@ -62,17 +61,17 @@ async def _ask(plugin: Plugin, volumes: list[MountedVolume], at: float, with_con
                 if (answer := await _stats(node, volume, has_condition)) is not None:
                     use, condition = volume_use(volume, answer, at, has_condition=has_condition)
                     found.append(MeasuredVolume(use, plugin.name, loop.time() - began, condition))
-    except PluginCallError as error:
+    except RpcError as error:
         log.debug("a CSI driver does not report the usage of volumes", driver=plugin.name, error=error)
     return found
 
 
 async def _stats(node: CsiNode, volume: MountedVolume, has_condition: bool) -> pb.NodeGetVolumeStatsResponse | None:
-    """The driver's answer about one volume; None if there is nothing in it. PluginCallError only if the driver does not answer."""
+    """The driver's answer about one volume; None if there is nothing in it. RpcError only if the driver does not answer."""
     assert volume.csi is not None
     try:
         answer = await node.stats(volume.csi.handle, volume.csi.path or volume.host_path)
-    except PluginCallError as error:
+    except RpcError as error:
         if error.code in _NO_ANSWER:
             raise
         log.debug("a CSI driver does not report the usage of a volume", volume=volume.csi.handle, error=error)

@@ -17,7 +17,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.plugins import Plugin, Plugins, PluginType, dra_service
 from pykubelet.edges.plugins.dra_client import MAX_HEALTH, DraClaim, DraConnection, PreparedClaim, grpc_code
-from pykubelet.edges.plugins.rpc import PluginCallError
+from pykubelet.net.grpc.status import RpcError
 from pykubelet.provide.claims.health import HealthReports
 from pykubelet.provide.claims.metrics import GRPC_OPERATIONS
 from pykubelet.provide.claims.model import ClaimError
@@ -91,7 +91,7 @@ class Drivers:
         with _Measured(driver, connection.method("NodePrepareResources")) as measured:
             try:
                 return await connection.prepare(claims)
-            except PluginCallError as error:
+            except RpcError as error:
                 measured.error = error
                 raise ClaimError(f"NodePrepareResources: {error}", driver) from error
 
@@ -101,7 +101,7 @@ class Drivers:
         with _Measured(driver, connection.method("NodeUnprepareResources")) as measured:
             try:
                 return await connection.unprepare(claims)
-            except PluginCallError as error:
+            except RpcError as error:
                 measured.error = error
                 raise ClaimError(f"NodeUnprepareResources: {error}", driver) from error
 
@@ -115,7 +115,7 @@ class Drivers:
             if socket not in self._connections:
                 try:
                     connection = DraConnection(plugin.endpoint, dra_service(plugin.versions))
-                except PluginCallError as error:
+                except RpcError as error:
                     log.warning("DRA driver has no usable endpoint", driver=plugin.name, error=error.message)
                     continue
                 work = self._serve(plugin, connection)
@@ -143,7 +143,7 @@ class Drivers:
                             log.warning("DRA driver reports on too many devices", driver=plugin.name, limit=MAX_HEALTH)
                             break
                         await asyncio.sleep(HEALTH_PAUSE_S)
-            except PluginCallError as error:
+            except RpcError as error:
                 log.debug("DRA driver reports no health", driver=plugin.name, error=error.message)
             finally:
                 reports.clear(socket)
@@ -156,7 +156,7 @@ class Drivers:
         while True:
             try:
                 await connection.connect()
-            except PluginCallError as error:
+            except RpcError as error:
                 log.debug("DRA driver does not answer", socket=socket, error=error.message)
             else:
                 began = loop.time()
@@ -187,7 +187,7 @@ class _Measured:
     """Measures one call for the metrics."""
 
     def __init__(self, driver: str, method: str) -> None:
-        self.error: PluginCallError | None = None
+        self.error: RpcError | None = None
         self._labels = (driver, method)
         self._began = asyncio.get_running_loop().time()
 

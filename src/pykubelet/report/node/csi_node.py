@@ -28,7 +28,7 @@ from pykubelet.edges.csi.node import CsiNode
 from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.listwatch import WatchPeriods, follow
-from pykubelet.edges.plugins.rpc import PluginCallError
+from pykubelet.net.grpc.status import RpcError
 from pykubelet.report.node.api_node import NODES
 from pykubelet.report.node.plan_csi_node import (
     Drivers,
@@ -169,7 +169,7 @@ class CsiNodeKeeper:
         try:
             with CsiNode(plugin.name, plugin.endpoint) as driver:
                 found = await driver.info()
-        except PluginCallError as error:
+        except RpcError as error:
             log.warning("a CSI driver does not report about the node", driver=name, error=error)
             return
         if found.node_id and (plugin.registered_at, found) != self._answers.get(name):

@@ -40,7 +40,6 @@ from pykubelet.edges.plugins.device_plugin import (
     read_registration,
     registered,
 )
-from pykubelet.edges.plugins.rpc import PluginCallError
 from pykubelet.net.grpc.server import CallLimit, Method
 from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet.provide.placement.devices.device_files import DeviceFiles
@@ -196,7 +195,7 @@ class NodeDevicePlugins:
         try:
             client = DevicePluginClient(path)
             options = await client.options()
-        except PluginCallError as error:
+        except RpcError as error:
             return f"failed to get device plugin options: {error}"
         finally:
             if client is not None and options is None:
@@ -264,7 +263,7 @@ class NodeDevicePlugins:
                 self._take(endpoint, outcome.value)
                 took = self._clock.monotonic() - began
                 await asyncio.sleep(max(MIN_PAUSE_S, took * _PAUSE_FACTOR, skipped * _SKIPPED_S))
-        except PluginCallError as error:
+        except RpcError as error:
             reason = str(error)
         except asyncio.CancelledError:
             return  # replaced, or the agent ends
@@ -332,7 +331,7 @@ class NodeDevicePlugins:
             return frozenset()
         try:
             return await endpoint.client.prefer(question.available, question.must_include, question.size)
-        except PluginCallError as error:
+        except RpcError as error:
             log.warning("a device plugin does not choose devices", resource=question.resource, error=error)
             return AllocationError(f"device plugin GetPreferredAllocation rpc failed with err: {error}")
 
@@ -346,7 +345,7 @@ class NodeDevicePlugins:
         began = self._clock.monotonic()
         try:
             response = await endpoint.client.allocate(call.ids)
-        except PluginCallError as error:
+        except RpcError as error:
             log.warning("a device plugin does not allocate devices", pod=pod_uid, resource=call.resource, error=error)
             return AllocationError(str(error))
         finally:
@@ -370,7 +369,7 @@ class NodeDevicePlugins:
                 try:
                     await endpoint.client.pre_start(assigned.ids)
                     continue
-                except PluginCallError as error:
+                except RpcError as error:
                     problem = str(error)
             return f"device plugin PreStartContainer rpc failed with err: {problem}"
         return ""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.csi.node import CsiNode
 from pykubelet.edges.host.fs import beneath, mounts
-from pykubelet.edges.plugins.rpc import PluginCallError
+from pykubelet.net.grpc.status import RpcError
 from pykubelet.provide.volumes.csi.calls import call_failed, is_final, publish_request, registered_driver
 from pykubelet.provide.volumes.csi.data import DATA, NO_MAP_CLIENT, CsiPlan, DevicePaths, VolumeData, driver_missing
 from pykubelet.provide.volumes.csi.files import has_data, load_data, remove_empty
@@ -33,11 +33,11 @@ async def mount_block(plan: CsiPlan, map: BlockMap, context: CallContext) -> Non
             was_mapped = await context.blocking(lambda: _prepare(plan.target, map))
             try:
                 await node.publish(publish_request(plan, capabilities))
-            except PluginCallError as error:
+            except RpcError as error:
                 if is_final(error) and not was_mapped:
                     await context.blocking(lambda: _remove(plan.target, map))
                 raise
-    except PluginCallError as error:
+    except RpcError as error:
         raise call_failed(error, SET_UP) from error
     await context.blocking(lambda: map_device(plan.target, map))
 
@@ -53,7 +53,7 @@ async def unmount_block(dirs: VolumeDirs, context: CallContext) -> None:
         try:
             with CsiNode(driver.name, driver.endpoint) as node:
                 await node.unpublish(data.handle, target)
-        except PluginCallError as error:
+        except RpcError as error:
             raise VolumesError(str(error)) from error
     if not await context.blocking(lambda: _remove(target, map)):
         raise VolumesError(f"the device {target} was unpublished by its CSI driver, but is in use")

@@ -9,8 +9,7 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.plugins import Plugin, Plugins
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import Capability
-from pykubelet.edges.plugins.rpc import PluginCallError
-from pykubelet.net.grpc.status import Code
+from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet.provide.volumes.csi.data import CsiAccess, CsiDevicePlan, CsiPlan
 from pykubelet.provide.volumes.kind import TransientError, UncertainError, VolumesError
 
@@ -39,12 +38,12 @@ def registered_driver(plugins: Plugins, name: str, problem: str, step: str) -> P
     return found
 
 
-def is_final(error: PluginCallError) -> bool:
+def is_final(error: RpcError) -> bool:
     """Whether the driver has certainly mounted nothing."""
     return error.code not in UNCERTAIN
 
 
-def call_failed(error: PluginCallError, step: str) -> VolumesError:
+def call_failed(error: RpcError, step: str) -> VolumesError:
     """The error of a call that mounts something."""
     return (VolumesError if is_final(error) else UncertainError)(str(error), step)
 

@@ -6,8 +6,7 @@ Source: Container Storage Interface 1.9, NodeExpandVolume; the classes of errors
 from __future__ import annotations
 
 from pykubelet.edges.csi.node import Capability, CsiNode
-from pykubelet.edges.plugins.rpc import PluginCallError
-from pykubelet.net.grpc.status import Code
+from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet.provide.volumes.csi.calls import expand_request, registered_driver
 from pykubelet.provide.volumes.csi.data import CsiPlan, driver_missing
 from pykubelet.provide.volumes.expansion import ExpandError, ExpandFault
@@ -37,7 +36,7 @@ async def expand(plan: CsiPlan, size: int, context: CallContext) -> int:
             if plan.expand_problem:
                 raise ExpandError(plan.expand_problem)
             return await node.expand(expand_request(plan, size, capabilities)) or size
-    except PluginCallError as error:
+    except RpcError as error:
         fault = _FAULTS.get(error.code, ExpandFault.FINAL)
         raise ExpandError((INFEASIBLE if fault is ExpandFault.INFEASIBLE else FAILED) + str(error), fault) from error
 
@@ -45,5 +44,5 @@ async def expand(plan: CsiPlan, size: int, context: CallContext) -> int:
 async def _capabilities(node: CsiNode) -> frozenset[int]:
     try:
         return await node.capabilities()
-    except PluginCallError as error:
+    except RpcError as error:
         raise ExpandError(UNCHECKED + str(error)) from error

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pykubelet.edges.csi.node import Capability, CsiNode
 from pykubelet.edges.host.fs import beneath, mounts
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.plugins.rpc import PluginCallError
+from pykubelet.net.grpc.status import RpcError
 from pykubelet.provide.volumes.csi.block import mount_block, unmount_block
 from pykubelet.provide.volumes.csi.calls import call_failed, is_final, publish_request, registered_driver
 from pykubelet.provide.volumes.csi.data import MOUNT, CsiPlan, driver_missing
@@ -38,11 +38,11 @@ async def mount(plan: CsiPlan, context: CallContext) -> None:
             was_there = await context.blocking(lambda: _prepare(plan))
             try:
                 await call_and_sync(node.publish(publish_request(plan, capabilities)), plan.directory, context)
-            except PluginCallError as error:
+            except RpcError as error:
                 if is_final(error) and not was_there:
                     await context.blocking(lambda: remove_around(plan.directory, plan.target))
                 raise
-    except PluginCallError as error:
+    except RpcError as error:
         raise call_failed(error, SET_UP) from error
     group = plan.access.fs_group
     if group is None or not plan.is_group_applied or Capability.VOLUME_MOUNT_GROUP in capabilities:
@@ -66,7 +66,7 @@ async def unmount(dirs: VolumeDirs, context: CallContext) -> None:
     try:
         with CsiNode(driver.name, driver.endpoint) as node:
             await node.unpublish(data.handle, target)
-    except PluginCallError as error:
+    except RpcError as error:
         raise VolumesError(str(error)) from error
     if not await context.blocking(lambda: remove_around(dirs.path, target)):
         raise VolumesError(f"the CSI driver {data.driver} has unpublished the volume, but {target} is in use")

@@ -22,7 +22,7 @@ from pykubelet.edges.csi.node import Capability, CsiNode
 from pykubelet.edges.host.fs import beneath, mounts
 from pykubelet.edges.host.fs.beneath import list_directories
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.plugins.rpc import PluginCallError
+from pykubelet.net.grpc.status import RpcError
 from pykubelet.provide.volumes.csi.calls import call_failed, is_final, registered_driver, stage_request
 from pykubelet.provide.volumes.csi.data import (
     BLOCK_DATA,
@@ -83,11 +83,11 @@ async def stage(plan: CsiDevicePlan, context: CallContext) -> None:
                 return
             try:
                 await call_and_sync(node.stage(stage_request(plan, capabilities)), staged.directory, context)
-            except PluginCallError as error:
+            except RpcError as error:
                 if is_final(error) and not await context.blocking(lambda: _remove(staged)):
                     raise UncertainError(str(error), MOUNT_DEVICE) from error
                 raise
-    except PluginCallError as error:
+    except RpcError as error:
         raise call_failed(error, MOUNT_DEVICE) from error
 
 
@@ -107,7 +107,7 @@ async def unstage(found: FoundDevice, context: CallContext) -> None:
         with CsiNode(driver.name, driver.endpoint) as node:
             if Capability.STAGE_UNSTAGE_VOLUME in await node.capabilities():
                 await node.unstage(data.handle, staged.target)
-    except PluginCallError as error:
+    except RpcError as error:
         raise VolumesError(str(error), MOUNT_DEVICE) from error
     if not await context.blocking(lambda: _remove(staged)):
         text = f"the CSI driver {data.driver} has unstaged the volume, but {staged.target} is in use"
