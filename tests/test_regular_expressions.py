@@ -38,7 +38,7 @@ GLOBS = {
     "pykubelet/base/kit/log.py",  # --vmodule
     "pykubelet/edges/host/devices/scsi.py",
     "pykubelet/edges/host/devices/iscsi.py",
-    "pykubelet/provide/volumes/disks/fc_disk.py",
+    "pykubelet/provide/volumes/kinds/fc.py",
 }
 
 

@@ -20,9 +20,9 @@ from pykubelet.edges.host.devices.iscsi_target import Chap
 from pykubelet.edges.host.devices.iscsi_target import IscsiTarget as Address
 from pykubelet.edges.host.devices.scsi import ScsiPaths, multipath_of, wait_for
 from pykubelet.edges.host.fs import mounts
-from pykubelet.provide.volumes.disks import iscsi_stage
-from pykubelet.provide.volumes.disks.iscsi_plan import IscsiDevice, disk_directory, disks
 from pykubelet.provide.volumes.kind import UncertainError
+from pykubelet.provide.volumes.kinds import iscsi
+from pykubelet.provide.volumes.kinds.iscsi import IscsiDevice, disk_directory, disks
 
 pytestmark = pytest.mark.vm
 
@@ -63,19 +63,19 @@ def test_disks_are_mounted_and_taken_off(folder: Path, target: IscsiTarget) -> N
     target.add_disk(1)
     target.add_disk(2, 400 << 20)
     first, second = device(folder, 1), device(folder, 2, fs_type="xfs")
-    iscsi_stage.mount_disk(first, MACHINE)
-    iscsi_stage.mount_disk(second, MACHINE)
+    iscsi.mount_disk(first, MACHINE)
+    iscsi.mount_disk(second, MACHINE)
     kinds = [mounts.mounts_below(one.directory)[0].fs_type for one in (first, second)]
     assert kinds == ["ext4", "xfs"] and len(target.sessions()) == 1
     Path(first.directory, "kept").write_text("data")
-    iscsi_stage.unmount(first.directory, first.name, MACHINE)
+    iscsi.unmount(first.directory, first.name, MACHINE)
     assert find_disks(MACHINE, first.target) == [] and len(target.sessions()) == 1
-    iscsi_stage.unmount(second.directory, second.name, MACHINE)
+    iscsi.unmount(second.directory, second.name, MACHINE)
     assert target.sessions() == [] and not os.path.exists(second.directory)
     again = device(folder, 1, "[::1]:3260")
-    iscsi_stage.mount_disk(again, MACHINE)
+    iscsi.mount_disk(again, MACHINE)
     assert Path(again.directory, "kept").read_text() == "data"
-    iscsi_stage.unmount(again.directory, again.name, MACHINE)
+    iscsi.unmount(again.directory, again.name, MACHINE)
     assert target.sessions() == []
 
 
@@ -85,23 +85,23 @@ def test_a_password_is_asked_for(folder: Path, target: IscsiTarget) -> None:
     names = ("node.session.auth.username", "node.session.auth.password")
     wrong = device(folder, 1, chap=Chap(dict(zip(names, ("clerk", "not-the-password"), strict=True)), session=True))
     with pytest.raises(UncertainError, match="failed to get any path for iscsi disk") as failed:
-        iscsi_stage.mount_disk(wrong, MACHINE)
+        iscsi.mount_disk(wrong, MACHINE)
     assert "not-the-password" not in str(failed.value)
     right = device(folder, 1, chap=Chap(dict(zip(names, ("clerk", "a-long-password"), strict=True)), session=True))
-    iscsi_stage.mount_disk(right, MACHINE)
+    iscsi.mount_disk(right, MACHINE)
     assert mounts.is_mount_point(right.directory)
-    iscsi_stage.unmount(right.directory, right.name, MACHINE)
+    iscsi.unmount(right.directory, right.name, MACHINE)
     assert target.sessions() == [] and not os.path.exists(right.directory)
 
 
 def test_a_disk_at_two_portals_is_reached_at_both(folder: Path, target: IscsiTarget) -> None:
     target.add_disk(1)
     both = device(folder, 1, "127.0.0.1:3260", "[::1]:3260")
-    iscsi_stage.mount_disk(both, MACHINE)
+    iscsi.mount_disk(both, MACHINE)
     disks_found = find_disks(MACHINE, both.target)
     assert len(disks_found) == len(target.sessions()) == 2
     assert mounts.mounts_below(both.directory)[0].source in disks_found
-    iscsi_stage.unmount(both.directory, both.name, MACHINE)
+    iscsi.unmount(both.directory, both.name, MACHINE)
     assert target.sessions() == [] and find_disks(MACHINE, both.target) == []
 
 
@@ -109,14 +109,14 @@ def test_the_multipath_device_over_both_paths_is_mounted_and_removed(folder: Pat
     target.add_disk(1)
     both = device(folder, 1, "127.0.0.1:3260", "[::1]:3260")
     with multipathd():
-        iscsi_stage.mount_disk(replace(both, is_block=True), MACHINE)  # only logs in: the daemon may need minutes here
+        iscsi.mount_disk(replace(both, is_block=True), MACHINE)  # only logs in: the daemon may need minutes here
         assert wait_for(lambda: _over(both), 1, LONG_S), "multipathd has made no device"
-        iscsi_stage.mount_disk(both, MACHINE)
+        iscsi.mount_disk(both, MACHINE)
         paths = find_disks(MACHINE, both.target)
         (over,) = _over(both)
         assert over.startswith("/dev/dm-") and len(paths) == 2
         assert os.path.realpath(mounts.mounts_below(both.directory)[0].source) == over
-        iscsi_stage.unmount(both.directory, both.name, MACHINE)
+        iscsi.unmount(both.directory, both.name, MACHINE)
         assert target.sessions() == [] and not os.path.exists(over) and find_disks(MACHINE, both.target) == []
 
 

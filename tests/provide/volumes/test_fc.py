@@ -20,11 +20,11 @@ from pykubelet.base.model.paths import Paths
 from pykubelet.edges.host.devices.scsi import ScsiPaths, remove_disks
 from pykubelet.edges.host.fs import mounts
 from pykubelet.provide.volumes.directories import VolumeDirs
-from pykubelet.provide.volumes.disks import fc_disk
 from pykubelet.provide.volumes.disks.disk_mount import disk_path, set_up
 from pykubelet.provide.volumes.disks.disk_plan import DiskPlan
-from pykubelet.provide.volumes.disks.fc_plan import FcDevice, FcDisk, disk_from, name_from
 from pykubelet.provide.volumes.kind import Plan, RefusedPlan, UndecidedPlan, VolumesError
+from pykubelet.provide.volumes.kinds import fc
+from pykubelet.provide.volumes.kinds.fc import FcDevice, FcDisk, disk_from, name_from
 from pykubelet.provide.volumes.model import Inputs
 from pykubelet.provide.volumes.plan import plan_volume
 
@@ -86,7 +86,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ScsiPaths:
-    monkeypatch.setattr(fc_disk, "RESCAN_S", 0.5)
+    monkeypatch.setattr(fc, "RESCAN_S", 0.5)
     for name in ("dev/disk/by-path", "dev/disk/by-id", "sys/class/scsi_host/host1"):
         (folder / name).mkdir(parents=True)
     (folder / "sys/class/scsi_host/host1/scan").touch()
@@ -110,31 +110,31 @@ def test_a_disk_is_mounted_bound_and_taken_off(machine: ScsiPaths, folder: Path,
         link(machine, f"by-path/{form.format(WWN)}0", other)
         link(machine, f"by-path/{form.format(WWN)}-part1", other)
         delete = link(machine, f"by-path/{form.format(WWN)}", disk)
-        fc_disk.mount_disk(device, machine)
-        fc_disk.mount_disk(device, machine)
+        fc.mount_disk(device, machine)
+        fc.mount_disk(device, machine)
         set_up(made, "", CONTEXT)
         Path(made.path, "kept").touch()
         (mount,) = mounts.mounts_below(device.directory)
         assert (mount.source, mount.fs_type) == (disk, "ext4") and os.stat(made.path).st_gid == 2000
         dirs = VolumeDirs.of(paths, PodUID("u1"), "kubernetes.io~fc", "data")
-        assert fc_disk.device_of(paths, dirs) == NAME
-        assert [one.name for one in fc_disk.find_devices(paths)] == [NAME]
+        assert fc.DISKS.device_of(paths, dirs) == NAME
+        assert [one.name for one in fc.DISKS.find_devices(paths)] == [NAME]
         with pytest.raises(VolumesError, match="still mounted by other references"):
-            fc_disk.unmount(device.directory, NAME, machine)
-        fc_disk.tear_down(dirs)
-        fc_disk.unmount(device.directory, NAME, machine)
-        fc_disk.unmount(device.directory, NAME, machine)
+            fc.unmount(device.directory, NAME, machine)
+        fc.DISKS.tear_down(dirs)
+        fc.unmount(device.directory, NAME, machine)
+        fc.unmount(device.directory, NAME, machine)
         assert delete.read_text() == "1" and not os.path.exists(device.directory)
-        assert list(fc_disk.find_devices(paths)) == []
+        assert list(fc.DISKS.find_devices(paths)) == []
 
 
 def test_a_disk_by_its_own_identifier(machine: ScsiPaths, folder: Path) -> None:
     _, device = planned(folder / "root", wwids=["3600508b4"], fsType="ext3")
     with block_device() as disk:
         link(machine, "by-id/scsi-3600508b4", disk)
-        fc_disk.mount_disk(device, machine)
+        fc.mount_disk(device, machine)
         assert mounts.mounts_below(device.directory)[0].source == disk
-        fc_disk.unmount(device.directory, device.name, machine)
+        fc.unmount(device.directory, device.name, machine)
 
 
 def test_the_multipath_device_over_several_disks_is_mounted(machine: ScsiPaths, folder: Path) -> None:
@@ -145,7 +145,7 @@ def test_the_multipath_device_over_several_disks_is_mounted(machine: ScsiPaths, 
         slaves.mkdir(parents=True)
         (slaves / Path(disk).name).touch()
         Path(machine.dev, "dm-0").symlink_to(over)
-        fc_disk.mount_disk(device, machine)
+        fc.mount_disk(device, machine)
         assert mounts.mounts_below(device.directory)[0].source in (over, f"{machine.dev}/dm-0")
         mounts.unmount(device.directory)
 
@@ -169,18 +169,18 @@ def test_a_volume_of_mode_block_is_mapped_and_taken_off(machine: ScsiPaths, fold
     with block_device() as disk:
         delete = link(machine, f"by-path/fc-0x{WWN}-lun-2", disk)
         for _ in range(2):
-            fc_disk.mount_disk(device, machine)
-            set_up(made, disk_path(machine, fc_disk.find_disks(machine, device.disk)), CONTEXT)
+            fc.mount_disk(device, machine)
+            set_up(made, disk_path(machine, fc.find_disks(machine, device.disk)), CONTEXT)
         assert os.readlink(made.path) == disk and not mounts.is_mount_point(device.directory)
         dirs = VolumeDirs.of(paths, PodUID("u1"), "kubernetes.io~fc", "pv", is_block=True)
-        assert fc_disk.device_of(paths, dirs) == NAME
-        assert [(one.name, one.directory) for one in fc_disk.find_devices(paths)] == [(NAME, device.directory)]
+        assert fc.DISKS.device_of(paths, dirs) == NAME
+        assert [(one.name, one.directory) for one in fc.DISKS.find_devices(paths)] == [(NAME, device.directory)]
         with pytest.raises(VolumesError, match="still referenced from other Pods"):
-            fc_disk.unmount(device.directory, NAME, machine)
-        fc_disk.tear_down(dirs)
-        fc_disk.unmount(device.directory, NAME, machine)
+            fc.unmount(device.directory, NAME, machine)
+        fc.DISKS.tear_down(dirs)
+        fc.unmount(device.directory, NAME, machine)
         assert delete.read_text() == "1" and not os.path.exists(device.directory)
-        assert list(fc_disk.find_devices(paths)) == []
+        assert list(fc.DISKS.find_devices(paths)) == []
 
 
 def test_a_multipath_device_that_udev_looks_at_is_removed_a_moment_later(
@@ -211,15 +211,15 @@ def test_a_disk_that_the_node_no_longer_reaches_is_taken_off(
     _, device = planned(folder / "root")
     with block_device() as disk:
         delete = link(machine, f"by-path/fc-0x{WWN}-lun-2", disk)
-        fc_disk.mount_disk(device, machine)
-        fc_disk.unmount(device.directory, NAME, machine)
+        fc.mount_disk(device, machine)
+        fc.unmount(device.directory, NAME, machine)
         assert delete.read_text() == "1" and not os.path.exists(device.directory)
 
 
 def test_no_disk_after_a_rescan(machine: ScsiPaths, folder: Path) -> None:
     _, device = planned(folder / "root")
     with pytest.raises(VolumesError, match="no fc disk found") as failed:
-        fc_disk.mount_disk(device, machine)
+        fc.mount_disk(device, machine)
     assert failed.value.step == "WaitForAttach"
     assert Path(machine.sys, "class/scsi_host/host1/scan").read_text() == "- - -"
     assert not os.path.exists(device.directory)

@@ -27,12 +27,12 @@ from pykubelet.edges.host.devices.iscsi import find_disks
 from pykubelet.edges.host.devices.loops import detach_loop, find_loops
 from pykubelet.edges.host.fs import mounts
 from pykubelet.provide.volumes.directories import VolumeDirs
-from pykubelet.provide.volumes.disks import iscsi_stage
 from pykubelet.provide.volumes.disks.device_mount import MismatchError
 from pykubelet.provide.volumes.disks.disk_mount import disk_path, set_up
 from pykubelet.provide.volumes.disks.disk_plan import DiskPlan
-from pykubelet.provide.volumes.disks.iscsi_plan import IscsiDevice, name_from, read_target, target_of, write_target
 from pykubelet.provide.volumes.kind import Plan, RefusedPlan, UncertainError, UndecidedPlan, VolumesError
+from pykubelet.provide.volumes.kinds import iscsi
+from pykubelet.provide.volumes.kinds.iscsi import IscsiDevice, name_from, read_target, target_of, write_target
 from pykubelet.provide.volumes.model import Inputs
 from pykubelet.provide.volumes.plan import plan_volume
 from pykubelet.provide.volumes.registry import volume_keys
@@ -193,9 +193,9 @@ def tools(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IscsiTools]
     with block_device() as one, block_device() as two:
         made = IscsiTools(folder / "tools", {0: one, 1: two})
         monkeypatch.setenv("PATH", f"{made.folder}/bin:{os.environ['PATH']}")
-        monkeypatch.setattr(iscsi_stage, "DISK_S", 1.0)
-        monkeypatch.setattr(iscsi_stage, "MORE_DISKS_S", 0.5)
-        monkeypatch.setattr(iscsi_stage, "MULTIPATH_S", 0.5)
+        monkeypatch.setattr(iscsi, "DISK_S", 1.0)
+        monkeypatch.setattr(iscsi, "MORE_DISKS_S", 0.5)
+        monkeypatch.setattr(iscsi, "MULTIPATH_S", 0.5)
         yield made
         for mount in mounts.mounts_below(str(folder)):
             for loop in find_loops(mount.target):
@@ -210,8 +210,8 @@ def disk(tools: IscsiTools, lun: int = 0) -> str:
 
 def test_a_disk_from_login_to_logout(tools: IscsiTools, folder: Path) -> None:
     made, device = planned(folder / "root")
-    iscsi_stage.mount_disk(device, tools.machine)
-    iscsi_stage.mount_disk(device, tools.machine)
+    iscsi.mount_disk(device, tools.machine)
+    iscsi.mount_disk(device, tools.machine)
     assert tools.verbs() == ["discover 10.0.0.1:3260", "login 10.0.0.1:3260"]
     assert tools.scanned() == {"host3": "0 0 0"}
     updates = [call[-4:] for call in tools.calls() if "update" in call]
@@ -225,62 +225,62 @@ def test_a_disk_from_login_to_logout(tools: IscsiTools, folder: Path) -> None:
     assert os.stat(made.path).st_gid == 2000 and Path(device.directory, "kept").exists()
     paths, uid = Paths(str(folder / "root"), "/logs"), PodUID("u1")
     dirs = VolumeDirs.of(paths, uid, "kubernetes.io~iscsi", "data")
-    assert iscsi_stage.device_of(paths, dirs) == NAME
-    assert [(one.name, one.directory) for one in iscsi_stage.find_devices(paths)] == [(NAME, device.directory)]
+    assert iscsi.DISKS.device_of(paths, dirs) == NAME
+    assert [(one.name, one.directory) for one in iscsi.DISKS.find_devices(paths)] == [(NAME, device.directory)]
     with pytest.raises(VolumesError, match="still mounted by other references"):
-        iscsi_stage.unmount(device.directory, NAME, tools.machine)
+        iscsi.unmount(device.directory, NAME, tools.machine)
 
-    iscsi_stage.tear_down(dirs)
-    iscsi_stage.unmount(device.directory, NAME, tools.machine)
-    iscsi_stage.unmount(device.directory, NAME, tools.machine)
+    iscsi.DISKS.tear_down(dirs)
+    iscsi.unmount(device.directory, NAME, tools.machine)
+    iscsi.unmount(device.directory, NAME, tools.machine)
     assert tools.verbs()[2:] == ["logout 10.0.0.1:3260"] and tools.removed(disk(tools))
     assert not os.path.exists(device.directory) and os.listdir(os.path.dirname(device.directory)) == []
-    iscsi_stage.mount_disk(device, tools.machine)
+    iscsi.mount_disk(device, tools.machine)
     assert Path(device.directory, "kept").read_text() == "data"
-    iscsi_stage.unmount(device.directory, NAME, tools.machine)
+    iscsi.unmount(device.directory, NAME, tools.machine)
 
 
 def test_a_portal_with_an_ipv6_address(tools: IscsiTools, folder: Path) -> None:
     """udev names the disk, and the kernel the session, without brackets and in the short form."""
     _, device = planned(folder / "root", targetPortal="[fd00:0::1]")
-    iscsi_stage.mount_disk(device, tools.machine)
+    iscsi.mount_disk(device, tools.machine)
     assert mounts.is_mount_point(device.directory) and device.directory.endswith(f"/[fd00:0::1]:3260-{IQN}-lun-0")
-    iscsi_stage.unmount(device.directory, device.name, tools.machine)
+    iscsi.unmount(device.directory, device.name, tools.machine)
     assert tools.verbs()[-1] == "logout [fd00:0::1]:3260" and tools.removed(disk(tools))
 
 
 def test_an_agent_that_ended_at_any_step_finds_the_disk_and_logs_out(tools: IscsiTools, folder: Path) -> None:
     _, device = planned(folder / "root")
     paths = Paths(str(folder / "root"), "/logs")
-    iscsi_stage.mount_disk(device, tools.machine)
+    iscsi.mount_disk(device, tools.machine)
     mounts.unmount(device.directory)  # ended between unmount and logout
-    (found,) = iscsi_stage.find_devices(paths)
+    (found,) = iscsi.DISKS.find_devices(paths)
     assert found.name == NAME
-    iscsi_stage.unmount(found.directory, found.name, tools.machine)
+    iscsi.unmount(found.directory, found.name, tools.machine)
     assert tools.verbs()[-1] == "logout 10.0.0.1:3260"
-    assert list(iscsi_stage.find_devices(paths)) == []
+    assert list(iscsi.DISKS.find_devices(paths)) == []
     os.makedirs(device.directory)  # ended before anything was noted
-    (found,) = iscsi_stage.find_devices(paths)
-    iscsi_stage.unmount(found.directory, found.name, tools.machine)
-    assert list(iscsi_stage.find_devices(paths)) == []
+    (found,) = iscsi.DISKS.find_devices(paths)
+    iscsi.unmount(found.directory, found.name, tools.machine)
+    assert list(iscsi.DISKS.find_devices(paths)) == []
 
 
 def test_a_target_is_logged_out_with_its_last_disk(tools: IscsiTools, folder: Path) -> None:
     first, second = planned(folder / "root")[1], planned(folder / "root", 1)[1]
     for device in (first, second):
-        iscsi_stage.mount_disk(device, tools.machine)
+        iscsi.mount_disk(device, tools.machine)
     assert tools.verbs().count("login 10.0.0.1:3260") == 1
     assert tools.scanned() == {"host3": "0 0 1"}
-    iscsi_stage.unmount(first.directory, first.name, tools.machine)
+    iscsi.unmount(first.directory, first.name, tools.machine)
     assert "logout 10.0.0.1:3260" not in tools.verbs() and mounts.is_mount_point(second.directory)
-    iscsi_stage.unmount(second.directory, second.name, tools.machine)
+    iscsi.unmount(second.directory, second.name, tools.machine)
     assert tools.verbs()[-1] == "logout 10.0.0.1:3260"
 
 
 def test_one_portal_of_two_is_enough(tools: IscsiTools, folder: Path) -> None:
     tools.fail(("10.0.0.1:3260 -I default --discover", 4, "connect: no route"))
     _, device = planned(folder / "root", portals=["10.0.0.2"])
-    iscsi_stage.mount_disk(device, tools.machine)
+    iscsi.mount_disk(device, tools.machine)
     assert mounts.is_mount_point(device.directory)
     assert [
         "-m",
@@ -295,7 +295,7 @@ def test_one_portal_of_two_is_enough(tools: IscsiTools, folder: Path) -> None:
         "delete",
     ] in tools.calls()
     tools.fail(("10.0.0.1:3260 -T", 21, "no records"))
-    iscsi_stage.unmount(device.directory, device.name, tools.machine)
+    iscsi.unmount(device.directory, device.name, tools.machine)
     assert not os.path.exists(device.directory)
 
 
@@ -303,18 +303,18 @@ def test_a_login_that_fails_has_its_reason_and_leaves_nothing_after_the_pod(tool
     tools.fail(("--login", 24, "authorization failure"))
     _, device = planned(folder / "root")
     with pytest.raises(UncertainError) as failed:
-        iscsi_stage.mount_disk(device, tools.machine)
+        iscsi.mount_disk(device, tools.machine)
     assert "failed to get any path for iscsi disk, last err seen:" in str(failed.value)
     assert "authorization failure" in str(failed.value) and failed.value.step == "WaitForAttach"
     tools.fail(("--logout", 21, "no records"))
-    iscsi_stage.unmount(device.directory, device.name, tools.machine)
+    iscsi.unmount(device.directory, device.name, tools.machine)
     assert not os.path.exists(device.directory)
 
 
 def test_passwords_are_written_into_records_and_are_no_arguments(tools: IscsiTools, folder: Path) -> None:
     _, device = planned(folder / "root", portals=["[fd00::2]:3261"])
     device = replace(device, chap=replace(device.chap, secret=CHAP, session=True, discovery=True))
-    iscsi_stage.mount_disk(device, tools.machine)
+    iscsi.mount_disk(device, tools.machine)
     words = [word for call in tools.calls() for word in call]
     assert not {*CHAP.values()} & {*words}
     assert words.count("node.session.auth.authmethod") == words.count("discovery.sendtargets.auth.authmethod") == 2
@@ -331,7 +331,7 @@ def test_passwords_are_written_into_records_and_are_no_arguments(tools: IscsiToo
         assert "discovery.sendtargets.auth.username = finder" in records[f"send_targets/{place}/st_config"]
     for name in records:
         assert stat.S_IMODE((tools.folder / "iscsi" / name).stat().st_mode) == 0o600
-    iscsi_stage.unmount(device.directory, device.name, tools.machine)
+    iscsi.unmount(device.directory, device.name, tools.machine)
 
 
 def test_where_records_are_elsewhere_passwords_reach_iscsiadm_and_no_error(tools: IscsiTools, folder: Path) -> None:
@@ -340,14 +340,14 @@ def test_where_records_are_elsewhere_passwords_reach_iscsiadm_and_no_error(tools
     device = replace(device, chap=replace(device.chap, secret=CHAP, session=True))
     tools.fail(("node.session.auth.password", 7, "cannot set pass"))
     with pytest.raises(UncertainError) as failed:
-        iscsi_stage.mount_disk(device, tools.machine)
+        iscsi.mount_disk(device, tools.machine)
     assert "cannot set ***" in str(failed.value) and "pass " not in str(failed.value)
     tools.fail()
-    iscsi_stage.mount_disk(device, tools.machine)
+    iscsi.mount_disk(device, tools.machine)
     updates = {call[-3]: call[-1] for call in tools.calls() if "update" in call}
     assert updates["node.session.auth.authmethod"] == "CHAP" and updates["node.session.auth.username"] == "clerk"
     assert "discovery.sendtargets.auth.username" not in updates
-    iscsi_stage.unmount(device.directory, device.name, tools.machine)
+    iscsi.unmount(device.directory, device.name, tools.machine)
 
 
 @pytest.mark.parametrize("value", ["a\nnode.startup = automatic", "a\0", "\x1b", "x" * 256])
@@ -361,7 +361,7 @@ def test_a_password_that_no_record_can_hold_is_refused(value: str) -> None:
 
 def test_an_initiator_of_its_own_gets_an_interface(tools: IscsiTools, folder: Path) -> None:
     _, device = planned(folder / "root", initiatorName="iqn.2026-11.node")
-    iscsi_stage.mount_disk(device, tools.machine)
+    iscsi.mount_disk(device, tools.machine)
     own = "10.0.0.1:3260:data"
     interface = [call for call in tools.calls() if call[:2] == ["-m", "iface"]]
     assert interface[0] == ["-m", "iface", "-I", "default", "-o", "show"]
@@ -370,28 +370,28 @@ def test_an_initiator_of_its_own_gets_an_interface(tools: IscsiTools, folder: Pa
         ["iface.transport_name", "-v", "tcp"],
         ["iface.initiatorname", "-v", "iqn.2026-11.node"],
     ]
-    iscsi_stage.unmount(device.directory, device.name, tools.machine)
+    iscsi.unmount(device.directory, device.name, tools.machine)
     assert tools.calls()[-1] == ["-m", "iface", "-I", own, "-o", "delete"]
 
 
 def test_a_disk_with_another_file_system_is_not_formatted(tools: IscsiTools, folder: Path) -> None:
     _, device = planned(folder / "root")
-    iscsi_stage.mount_disk(device, tools.machine)
-    iscsi_stage.unmount(device.directory, device.name, tools.machine)
+    iscsi.mount_disk(device, tools.machine)
+    iscsi.unmount(device.directory, device.name, tools.machine)
     with pytest.raises(MismatchError):
-        iscsi_stage.mount_disk(replace(device, fs_type="xfs"), tools.machine)
+        iscsi.mount_disk(replace(device, fs_type="xfs"), tools.machine)
     assert not os.path.exists(device.directory) and tools.verbs()[-1].startswith("logout")
 
 
 def test_a_failed_logout_from_a_disk_with_another_file_system_is_tried_again(tools: IscsiTools, folder: Path) -> None:
     _, device = planned(folder / "root")
-    iscsi_stage.mount_disk(device, tools.machine)
-    iscsi_stage.unmount(device.directory, device.name, tools.machine)
+    iscsi.mount_disk(device, tools.machine)
+    iscsi.unmount(device.directory, device.name, tools.machine)
     tools.fail(("--logout", 24, "no answer"))
     with pytest.raises(UncertainError, match="no answer"):
-        iscsi_stage.mount_disk(replace(device, fs_type="xfs"), tools.machine)
+        iscsi.mount_disk(replace(device, fs_type="xfs"), tools.machine)
     tools.fail()
-    iscsi_stage.unmount(device.directory, device.name, tools.machine)
+    iscsi.unmount(device.directory, device.name, tools.machine)
     assert not os.path.exists(device.directory) and tools.verbs()[-1].startswith("logout")
 
 
@@ -400,7 +400,7 @@ def test_a_host_without_iscsiadm(folder: Path, monkeypatch: pytest.MonkeyPatch) 
         pytest.skip("this machine has an iscsiadm of its own")
     _, device = planned(folder / "root")
     with pytest.raises(VolumesError, match="on Debian, install the package open-iscsi") as failed:
-        iscsi_stage.mount_disk(device, IscsiTools(folder / "tools", {}).machine)
+        iscsi.mount_disk(device, IscsiTools(folder / "tools", {}).machine)
     assert failed.value.step == "WaitForAttach"
     assert not os.path.exists(device.directory)
 
@@ -435,11 +435,11 @@ def test_a_volume_of_mode_block_is_mapped() -> None:
 def test_a_mapped_disk_from_login_to_logout(tools: IscsiTools, folder: Path) -> None:
     ((made, device),) = mapped(folder / "root", 0)
     assert made.map is not None
-    iscsi_stage.mount_disk(device, tools.machine)
+    iscsi.mount_disk(device, tools.machine)
     with pytest.raises(VolumesError, match="device path of the volume is empty"):
         set_up(made, "", CONTEXT)
     for _ in range(2):
-        iscsi_stage.mount_disk(device, tools.machine)
+        iscsi.mount_disk(device, tools.machine)
         set_up(made, disk_path(tools.machine, find_disks(tools.machine, device.target)), CONTEXT)
     assert tools.verbs() == ["discover 10.0.0.1:3260", "login 10.0.0.1:3260"]
     assert os.readlink(made.path) == disk(tools) and len(find_loops(made.map.file)) == 1
@@ -447,26 +447,26 @@ def test_a_mapped_disk_from_login_to_logout(tools: IscsiTools, folder: Path) -> 
 
     paths, uid = Paths(str(folder / "root"), "/logs"), PodUID("u1")
     dirs = VolumeDirs.of(paths, uid, "kubernetes.io~iscsi", "pv", is_block=True)
-    assert iscsi_stage.device_of(paths, dirs) == NAME
-    assert [(one.name, one.directory) for one in iscsi_stage.find_devices(paths)] == [(NAME, device.directory)]
+    assert iscsi.DISKS.device_of(paths, dirs) == NAME
+    assert [(one.name, one.directory) for one in iscsi.DISKS.find_devices(paths)] == [(NAME, device.directory)]
     with pytest.raises(VolumesError, match=r"still referenced from other Pods \[u1\]"):
-        iscsi_stage.unmount(device.directory, NAME, tools.machine)
-    iscsi_stage.tear_down(dirs)
-    iscsi_stage.tear_down(dirs)
+        iscsi.unmount(device.directory, NAME, tools.machine)
+    iscsi.DISKS.tear_down(dirs)
+    iscsi.DISKS.tear_down(dirs)
     assert not os.path.lexists(made.path) and find_loops(made.map.file) == []
-    iscsi_stage.unmount(device.directory, NAME, tools.machine)
-    iscsi_stage.unmount(device.directory, NAME, tools.machine)
+    iscsi.unmount(device.directory, NAME, tools.machine)
+    iscsi.unmount(device.directory, NAME, tools.machine)
     assert tools.verbs()[2:] == ["logout 10.0.0.1:3260"] and tools.removed(disk(tools))
-    assert list(iscsi_stage.find_devices(paths)) == [] and not os.path.exists(device.directory)
+    assert list(iscsi.DISKS.find_devices(paths)) == [] and not os.path.exists(device.directory)
 
 
 def test_mapped_and_mounted_disks_of_a_target_share_its_sessions(tools: IscsiTools, folder: Path) -> None:
     ((_, first),), second = mapped(folder / "root", 0), planned(folder / "root", 1)[1]
     for device in (first, second):
-        iscsi_stage.mount_disk(device, tools.machine)
-    iscsi_stage.unmount(second.directory, second.name, tools.machine)
+        iscsi.mount_disk(device, tools.machine)
+    iscsi.unmount(second.directory, second.name, tools.machine)
     assert "logout 10.0.0.1:3260" not in tools.verbs()
-    iscsi_stage.unmount(first.directory, first.name, tools.machine)
+    iscsi.unmount(first.directory, first.name, tools.machine)
     assert tools.verbs()[-1] == "logout 10.0.0.1:3260"
 
 
@@ -477,11 +477,11 @@ def test_disks_that_one_pod_has_mapped_are_distinguished_after_a_restart(tools: 
     for (made, device), one in zip(both, dirs, strict=True):
         assert made.map is not None
         made = replace(made, map=replace(made.map, link=one.path))
-        iscsi_stage.mount_disk(device, tools.machine)
+        iscsi.mount_disk(device, tools.machine)
         set_up(made, disk_path(tools.machine, find_disks(tools.machine, device.target)), CONTEXT)
     names = [device.name for _, device in both]
-    assert [iscsi_stage.device_of(paths, one) for one in dirs] == names
+    assert [iscsi.DISKS.device_of(paths, one) for one in dirs] == names
     for one, (_, device) in zip(dirs, both, strict=True):
-        iscsi_stage.tear_down(one)
-        iscsi_stage.unmount(device.directory, device.name, tools.machine)
-    assert list(iscsi_stage.find_devices(paths)) == []
+        iscsi.DISKS.tear_down(one)
+        iscsi.unmount(device.directory, device.name, tools.machine)
+    assert list(iscsi.DISKS.find_devices(paths)) == []

@@ -1,4 +1,4 @@
-"""Binds the mount of a network disk for pods, or maps the disk, and takes it off the node: for iscsi and fc. Blocks.
+"""Mounts or maps network disks for the node, and binds them for pods: what iscsi and fc have in common.
 
 A note beside the disk's directory has the volume's unique name: the directory alone does not contain it, and a
 restarted agent must know the same name as before.
@@ -7,9 +7,11 @@ restarted agent must know the same name as before.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
-from pykubelet.base.model.paths import Beneath
+from pykubelet.base.kit.values import Value
+from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.edges.host.devices.scsi import ScsiPaths, multipath_of
 from pykubelet.edges.host.fs import beneath, mounts
 from pykubelet.edges.host.fs.beneath import list_directories
@@ -18,14 +20,100 @@ from pykubelet.provide.volumes.directories import VolumeDirs, make_empty_volume_
 from pykubelet.provide.volumes.disks.block_map import close_map, map_device, remove_link, unmap_device
 from pykubelet.provide.volumes.disks.block_paths import map_of
 from pykubelet.provide.volumes.disks.device_mount import refuse_references
-from pykubelet.provide.volumes.disks.disk_plan import MAPS, DiskPlan, is_map
-from pykubelet.provide.volumes.kind import Reports, VolumesError
+from pykubelet.provide.volumes.disks.disk_plan import MAPS, DiskDevice, DiskPlan, is_map, trees_of
+from pykubelet.provide.volumes.kind import (
+    CallContext,
+    FoundDevice,
+    PlanInputs,
+    Reports,
+    UndecidedPlan,
+    VolumeKind,
+    VolumesError,
+)
 from pykubelet.provide.volumes.ownership import GroupChange, change_group
 
 _NOTE = ".volume"
 
 
-# Pods
+class NetworkDisks(Value):
+    """What the kinds of disks that the node reaches over a network have in common. Blocks, but for `stage` and `unstage`.
+
+    `find`: the paths to a disk that the node has now. `name_of`: the unique name by the directory, for a disk of another kubelet; "" if it
+    is none. `mount`: finds the disk and mounts it, in block mode only the former; `unmount` undoes that. `directories`: those of the disks
+    in a tree, with the names that are noted.
+    """
+
+    name: str
+    find: Callable[[ScsiPaths, Any], Sequence[str]]
+    name_of: Callable[[str], str]
+    mount: Callable[[Any, ScsiPaths], None]
+    unmount: Callable[[Beneath, str, ScsiPaths], None]
+    mount_s: float
+    unmount_s: float
+    directories: Callable[[Beneath], Iterable[tuple[Beneath, str]]]
+
+    @property
+    def plugin(self) -> str:
+        """The name of the plugin, such as `kubernetes.io/fc`, which is also the directory of the disks."""
+        return f"kubernetes.io/{self.name}"
+
+    def volume_kind(self, plan: Callable[[PlanInputs], DiskPlan | UndecidedPlan]) -> VolumeKind[DiskPlan]:
+        """The kind of volumes on such disks."""
+        return VolumeKind(
+            name=self.name,
+            plugin=self.plugin,
+            plan=plan,
+            set_up=self.set_up,
+            is_persistent=True,
+            mount_options=True,
+            maps_devices=True,
+            tear_down=self.tear_down,
+            stage=self.stage,
+            unstage=self.unstage,
+            find_devices=self.find_devices,
+            device_of=self.device_of,
+        )
+
+    async def stage(self, plan: DiskDevice, context: CallContext) -> None:
+        """Find the disk and mount it, unless it is mounted. In block mode it is only found."""
+        await context.blocking(lambda: self.mount(plan, ScsiPaths()), self.mount_s)
+
+    async def unstage(self, found: FoundDevice, context: CallContext) -> None:
+        """Unmount the disk, or undo its map, and take it off the node."""
+        await context.blocking(lambda: self.unmount(found.directory, found.name, ScsiPaths()), self.unmount_s)
+
+    def find_devices(self, paths: Paths) -> Iterator[FoundDevice]:
+        """The disks that have a directory."""
+        for tree in trees_of(Beneath(paths.plugins, self.plugin)):
+            for directory, noted in self.directories(tree):
+                if name := noted or self.name_of(directory):
+                    yield FoundDevice(name, self.name, directory)
+
+    def device_of(self, paths: Paths, dirs: VolumeDirs) -> str:
+        """The unique name of the disk that is bound or mapped for a pod's volume."""
+        top = Beneath(paths.plugins, self.plugin)
+        directory: str | None = mapped_in(dirs, self._maps(dirs)) if dirs.is_block else disk_of(dirs, top)
+        return next((found.name for found in self.find_devices(paths) if found.directory == directory), "")
+
+    def _maps(self, dirs: VolumeDirs) -> list[Beneath]:
+        """The directories of all disks that may be mapped."""
+        return [directory for directory, _ in self.directories(trees_of(Beneath(dirs.plugins, self.plugin))[1])]
+
+    def set_up(self, plan: DiskPlan, context: Reports) -> None:
+        """Bind the disk's mount, or map the disk, for the pod. VolumesError."""
+        machine = ScsiPaths()
+        set_up(plan, disk_path(machine, self.find(machine, plan.staged)) if plan.map is not None else "", context)
+
+    def tear_down(self, dirs: VolumeDirs) -> None:
+        """Unmount the volume, or undo the map."""
+        if not dirs.is_block:
+            release_volume(dirs)
+            return
+        directory = mapped_in(dirs, self._maps(dirs))
+        map = map_of(directory or Beneath("", ""), dirs)
+        if directory is not None:
+            unmap_device(map)
+        remove_link(map)
 
 
 def set_up(plan: DiskPlan, disk: str, reports: Reports) -> None:
@@ -52,18 +140,6 @@ def _bind(plan: DiskPlan, reports: Reports) -> None:
     mounts.bind_with_options(source, plan.directory, options)
 
 
-def tear_down(dirs: VolumeDirs, directories: Iterable[Beneath]) -> None:
-    """Unmount the volume, or undo the map. `directories`: of all disks of the kind that may be mapped."""
-    if not dirs.is_block:
-        release_volume(dirs)
-        return
-    directory = mapped_in(dirs, directories)
-    map = map_of(directory or Beneath("", ""), dirs)
-    if directory is not None:
-        unmap_device(map)
-    remove_link(map)
-
-
 def mapped_in(dirs: VolumeDirs, directories: Iterable[Beneath]) -> Beneath | None:
     """The one of the directories in which the pod's volume is mapped; None if it is not mapped.
 
@@ -77,9 +153,6 @@ def mapped_in(dirs: VolumeDirs, directories: Iterable[Beneath]) -> Beneath | Non
         }
         found = [one for one in found if shown.get(one / dirs.uid) == device]
     return found[0] if found else None
-
-
-# The node
 
 
 def make_disk_directory(directory: Beneath, name: str) -> None:
