@@ -18,6 +18,8 @@ from pykubelet.base.kit.values import Value
 from pykubelet.base.manifests.validation.env import validate_env, validate_env_from
 from pykubelet.base.manifests.validation.errors import (
     Errors,
+    backstep_errors,
+    descending_path_errors,
     duplicate,
     forbidden,
     invalid,
@@ -33,7 +35,6 @@ from pykubelet.base.manifests.validation.handlers import (
     validate_readiness_probe,
     validate_restart_probe,
 )
-from pykubelet.base.manifests.validation.paths import backstep_errors, descending_path_errors
 from pykubelet.base.manifests.validation.resources import validate_requirements
 from pykubelet.base.manifests.validation.security import validate_container_security
 from pykubelet.base.manifests.validation.volumes import PULL_POLICIES
@@ -158,24 +159,33 @@ def _validate_common(container: AnyContainer, facts: PodFacts, path: str) -> Err
         errors.append(invalid(f"{path}.image", container.image, "must not have leading or trailing whitespace"))
     errors += one_of(f"{path}.terminationMessagePolicy", container.terminationMessagePolicy, MESSAGE_POLICIES)
     errors += _validate_ports(container.ports, f"{path}.ports")
-    errors += validate_env(container.env, set(facts.volumes), facts.empty_dirs, f"{path}.env")
-    errors += validate_env_from(container.envFrom, f"{path}.envFrom")
+    if container.env:
+        errors += validate_env(container.env, set(facts.volumes), facts.empty_dirs, f"{path}.env")
+    if container.envFrom:
+        errors += validate_env_from(container.envFrom, f"{path}.envFrom")
     errors += _validate_mounts(container, facts.volumes, f"{path}.volumeMounts")
     errors += _validate_devices(container, facts.volumes, f"{path}.volumeDevices")
     errors += one_of(f"{path}.imagePullPolicy", container.imagePullPolicy, PULL_POLICIES)
     if container.resources is not None:
         errors += validate_requirements(container.resources, facts.claims, f"{path}.resources")
     errors += _validate_resize(container, facts.spec.restartPolicy, f"{path}.resizePolicy")
-    host_users = facts.spec.hostUsers is not False
-    return errors + validate_container_security(container.securityContext, host_users, f"{path}.securityContext")
+    if container.securityContext is not None:
+        host_users = facts.spec.hostUsers is not False
+        errors += validate_container_security(container.securityContext, host_users, f"{path}.securityContext")
+    return errors
 
 
 def _validate_long_running(container: Container, facts: PodFacts, path: str) -> Errors:
-    grace_s = facts.grace_s
-    errors = validate_lifecycle(container.lifecycle, grace_s, facts.os_name, f"{path}.lifecycle")
-    errors += validate_restart_probe(container.livenessProbe, grace_s, f"{path}.livenessProbe")
-    errors += validate_readiness_probe(container.readinessProbe, grace_s, f"{path}.readinessProbe")
-    return errors + validate_restart_probe(container.startupProbe, grace_s, f"{path}.startupProbe")
+    errors: Errors = []
+    if container.lifecycle is not None:
+        errors += validate_lifecycle(container.lifecycle, facts.grace_s, facts.os_name, f"{path}.lifecycle")
+    if container.livenessProbe is not None:
+        errors += validate_restart_probe(container.livenessProbe, facts.grace_s, f"{path}.livenessProbe")
+    if container.readinessProbe is not None:
+        errors += validate_readiness_probe(container.readinessProbe, facts.grace_s, f"{path}.readinessProbe")
+    if container.startupProbe is not None:
+        errors += validate_restart_probe(container.startupProbe, facts.grace_s, f"{path}.startupProbe")
+    return errors
 
 
 def _validate_restart(container: Container, path: str) -> Errors:

@@ -20,11 +20,11 @@ from pykubelet.base.manifests.validation.errors import (
     Errors,
     invalid,
     invalids,
+    local_path_errors,
     not_found,
     not_supported,
     required,
 )
-from pykubelet.base.manifests.validation.paths import local_path_errors
 
 ENV_FIELDS = frozenset(
     {

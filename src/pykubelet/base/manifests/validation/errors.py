@@ -1,7 +1,8 @@
 """Errors of fields as values, with the API server's messages. Pure.
 
-Owns the kinds of errors and their rendering. Where the reference prints a Go struct, this prints the object as JSON.
-Paths are text: `spec.containers[0].name`, map keys as `limits[cpu]`.
+Owns the kinds of errors, their rendering, and the rules that fields of many objects have: numbers, file paths, file
+modes. Where the reference prints a Go struct, this prints the object as JSON. Paths are text: `spec.containers[0].name`, map keys as
+`limits[cpu]`.
 """
 
 from __future__ import annotations
@@ -130,3 +131,29 @@ def invalids(path: str, value: object, reasons: Iterable[str]) -> Errors:
 def nonnegative(path: str, value: int | None) -> Errors:
     """A rule: the value is unset or not below zero."""
     return [invalid(path, value, "must be greater than or equal to 0")] if value is not None and value < 0 else []
+
+
+def backstep_errors(target: str, path: str) -> Errors:
+    """No `..` element."""
+    return [invalid(path, target, "must not contain '..'")] if ".." in target.split("/") else []
+
+
+def descending_path_errors(target: str, path: str) -> Errors:
+    """Relative, without `..` elements."""
+    errors: Errors = [invalid(path, target, "must be a relative path")] if target.startswith("/") else []
+    return errors + backstep_errors(target, path)
+
+
+def local_path_errors(target: str, path: str) -> Errors:
+    """Relative, without `..` elements, and not beginning with `..` (the volume writer uses such names itself)."""
+    errors = descending_path_errors(target, path)
+    if target.startswith("..") and not target.startswith("../"):
+        errors.append(invalid(path, target, "must not start with '..'"))
+    return errors
+
+
+def mode_errors(mode: int | None, path: str) -> Errors:
+    """A file mode with only the nine permission bits."""
+    if mode is None or 0 <= mode <= 0o777:
+        return []
+    return [invalid(path, mode, "must be a number between 0 and 0777 (octal), both inclusive")]

@@ -92,20 +92,16 @@ def _validate_probe(probe: Probe, grace_s: int | None, path: str) -> Errors:
     return errors
 
 
-def validate_restart_probe(probe: Probe | None, grace_s: int | None, path: str) -> Errors:
+def validate_restart_probe(probe: Probe, grace_s: int | None, path: str) -> Errors:
     """A liveness or startup probe, whose success threshold must be 1."""
-    if probe is None:
-        return []
     errors = _validate_probe(probe, grace_s, path)
     if probe.successThreshold != 1:
         errors.append(invalid(f"{path}.successThreshold", probe.successThreshold or 0, "must be 1"))
     return errors
 
 
-def validate_readiness_probe(probe: Probe | None, grace_s: int | None, path: str) -> Errors:
+def validate_readiness_probe(probe: Probe, grace_s: int | None, path: str) -> Errors:
     """A readiness probe. It kills no container, so it must have no grace period."""
-    if probe is None:
-        return []
     errors = _validate_probe(probe, grace_s, path)
     grace = probe.terminationGracePeriodSeconds
     if grace is not None:
@@ -120,10 +116,8 @@ def _validate_hook(hook: LifecycleHandler | None, grace_s: int | None, path: str
     return _validate_handler(hook, grace_s, path)
 
 
-def validate_lifecycle(lifecycle: Lifecycle | None, grace_s: int | None, os_name: str, path: str) -> Errors:
+def validate_lifecycle(lifecycle: Lifecycle, grace_s: int | None, os_name: str, path: str) -> Errors:
     """postStart, preStop and the stop signal."""
-    if lifecycle is None:
-        return []
     errors = _validate_hook(lifecycle.postStart, grace_s, f"{path}.postStart")
     errors += _validate_hook(lifecycle.preStop, grace_s, f"{path}.preStop")
     signal = lifecycle.stopSignal

@@ -5,15 +5,16 @@ The order of errors is the reference's (`ValidatePodCreate`), except that entrie
 
 from __future__ import annotations
 
+import ipaddress
+
 from pykubelet.base.api import labels as names
-from pykubelet.base.api.core import Pod, PodSpec, ResourceRequirements
+from pykubelet.base.api.core import HostAlias, Pod, PodDNSConfig, PodSpec, ResourceRequirements
 from pykubelet.base.manifests.validation.containers import (
     PodFacts,
     validate_containers,
     validate_ephemeral_containers,
     validate_init_containers,
 )
-from pykubelet.base.manifests.validation.dns import validate_dns_config, validate_dns_policy, validate_host_names
 from pykubelet.base.manifests.validation.errors import (
     Errors,
     forbidden,
@@ -22,6 +23,7 @@ from pykubelet.base.manifests.validation.errors import (
     not_supported,
     one_of,
     required,
+    too_long,
 )
 from pykubelet.base.manifests.validation.metadata import validate_labels, validate_metadata, validate_pod_annotations
 from pykubelet.base.manifests.validation.resources import (
@@ -71,18 +73,21 @@ def _validate_spec(pod: Pod) -> Errors:
         errors.append(required(f"{path}.terminationGracePeriodSeconds"))
     volumes, volume_errors = validate_volumes(spec.volumes, pod.metadata, f"{path}.volumes")
     errors += volume_errors
-    errors += validate_pod_claims(spec.resourceClaims, f"{path}.resourceClaims")
+    if spec.resourceClaims:
+        errors += validate_pod_claims(spec.resourceClaims, f"{path}.resourceClaims")
     facts = PodFacts(spec, volumes, {claim.name for claim in spec.resourceClaims if claim.name})
     errors += validate_containers(facts, f"{path}.containers")
     errors += validate_init_containers(facts, f"{path}.initContainers")
     errors += validate_ephemeral_containers(facts, f"{path}.ephemeralContainers")
-    errors += validate_pod_resources(spec, facts.claims, f"{path}.resources")
+    if spec.resources is not None:
+        errors += validate_pod_resources(spec.resources, spec, facts.claims, f"{path}.resources")
     errors += _validate_host_ports(spec, path)
     errors += one_of(f"{path}.restartPolicy", spec.restartPolicy, RESTART_POLICIES)
     errors += validate_dns_policy(spec, path)
     errors += validate_labels(spec.nodeSelector, f"{path}.nodeSelector")
     errors += validate_pod_security(spec, path)
-    errors += validate_affinity(spec.affinity, f"{path}.affinity")
+    if spec.affinity is not None:
+        errors += validate_affinity(spec.affinity, f"{path}.affinity")
     errors += validate_dns_config(spec, path)
     errors += validate_gates(spec, path)
     errors += validate_topology_spread(spec.topologySpreadConstraints, f"{path}.topologySpreadConstraints")
@@ -123,3 +128,95 @@ def _validate_deadline(spec: PodSpec, path: str) -> Errors:
     if deadline is None or 1 <= deadline <= MAX_INT32:
         return []
     return [invalid(f"{path}.activeDeadlineSeconds", deadline, names.range_error(1, MAX_INT32))]
+
+
+DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+MAX_NAMESERVERS = 3
+MAX_SEARCHES = 32
+MAX_SEARCH_CHARS = 2048
+MAX_HOSTNAME = 64
+
+
+def ip_errors(address: str, path: str) -> Errors:
+    """An IPv4 or IPv6 address. Leading zeros in IPv4 parts are allowed, as in the reference."""
+    try:
+        plain = ".".join(map(_without_zeros, address.split("."))) if ":" not in address else address.lower()
+        ipaddress.ip_address(plain)
+        if "%" in address:
+            raise ValueError
+    except ValueError:
+        return [invalid(path, address, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")]
+    return []
+
+
+def _without_zeros(number: str) -> str:
+    return number.lstrip("0") or "0" if number.isascii() and number.isdecimal() else number
+
+
+def _validate_dns_config(config: PodDNSConfig | None, policy: str, path: str) -> Errors:
+    if policy == "None":
+        if config is None:
+            return [required(path, "must provide `dnsConfig` when `dnsPolicy` is None")]
+        if not config.nameservers:
+            detail = "must provide at least one DNS nameserver when `dnsPolicy` is None"
+            return [required(f"{path}.nameservers", detail)]
+    if config is None:
+        return []
+    errors: Errors = []
+    if len(config.nameservers) > MAX_NAMESERVERS:
+        detail = f"must not have more than {MAX_NAMESERVERS} nameservers"
+        errors.append(invalid(f"{path}.nameservers", config.nameservers, detail))
+    for i, server in enumerate(config.nameservers):
+        errors += ip_errors(server, f"{path}.nameservers[{i}]")
+    if len(config.searches) > MAX_SEARCHES:
+        detail = f"must not have more than {MAX_SEARCHES} search paths"
+        errors.append(invalid(f"{path}.searches", config.searches, detail))
+    if len(" ".join(config.searches)) > MAX_SEARCH_CHARS:
+        detail = f"must not have more than {MAX_SEARCH_CHARS} characters (including spaces) in the search list"
+        errors.append(invalid(f"{path}.searches", config.searches, detail))
+    for i, search in enumerate(config.searches):
+        if search != ".":
+            domain = search.removesuffix(".")
+            errors += invalids(f"{path}.searches[{i}]", domain, names.dns_search_errors(domain))
+    for i, option in enumerate(config.options):
+        if not option.name:
+            errors.append(required(f"{path}.options[{i}]", "must not be empty"))
+    return errors
+
+
+def _validate_host_aliases(aliases: tuple[HostAlias, ...], path: str) -> Errors:
+    errors: Errors = []
+    for i, alias in enumerate(aliases):
+        errors += ip_errors(alias.ip, f"{path}[{i}].ip")
+        for j, name in enumerate(alias.hostnames):
+            errors += invalids(f"{path}[{i}].hostnames[{j}]", name, names.dns_subdomain_errors(name))
+    return errors
+
+
+def validate_dns_policy(spec: PodSpec, path: str) -> Errors:
+    """spec.dnsPolicy."""
+    return one_of(f"{path}.dnsPolicy", spec.dnsPolicy, DNS_POLICIES)
+
+
+def validate_dns_config(spec: PodSpec, path: str) -> Errors:
+    """spec.dnsConfig."""
+    return _validate_dns_config(spec.dnsConfig, spec.dnsPolicy, f"{path}.dnsConfig")
+
+
+def validate_host_names(spec: PodSpec, path: str) -> Errors:
+    """spec.hostname, subdomain, hostnameOverride and hostAliases."""
+    errors: Errors = []
+    if spec.hostname:
+        errors += invalids(f"{path}.hostname", spec.hostname, names.dns_label_errors(spec.hostname))
+    if spec.subdomain:
+        errors += invalids(f"{path}.subdomain", spec.subdomain, names.dns_label_errors(spec.subdomain))
+    if spec.hostnameOverride:
+        at = f"{path}.hostnameOverride"
+        if spec.hostNetwork:
+            errors.append(forbidden(at, "may not be specified when `hostNetwork` is true"))
+        if spec.setHostnameAsFQDN:
+            errors.append(forbidden(at, "may not be specified when `setHostnameAsFQDN` is true"))
+        if len(spec.hostnameOverride) > MAX_HOSTNAME:
+            errors.append(too_long(at, MAX_HOSTNAME))
+        errors += invalids(at, spec.hostnameOverride, names.dns_subdomain_errors(spec.hostnameOverride))
+    return errors + _validate_host_aliases(spec.hostAliases, f"{path}.hostAliases")

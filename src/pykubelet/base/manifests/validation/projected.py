@@ -16,8 +16,15 @@ from pykubelet.base.api.core import (
     ServiceAccountTokenProjection,
     VolumeProjection,
 )
-from pykubelet.base.manifests.validation.errors import Errors, forbidden, invalid, invalids, not_supported, required
-from pykubelet.base.manifests.validation.paths import local_path_errors
+from pykubelet.base.manifests.validation.errors import (
+    Errors,
+    forbidden,
+    invalid,
+    invalids,
+    local_path_errors,
+    not_supported,
+    required,
+)
 from pykubelet.base.manifests.validation.scheduling import validate_label_selector
 
 KEY_TYPES = ("ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096")

@@ -7,9 +7,16 @@ from collections.abc import Mapping, Set
 
 from pykubelet.base.api import labels as names
 from pykubelet.base.api.core import Container, PodResourceClaim, PodSpec, Quantity, ResourceClaim, ResourceRequirements
-from pykubelet.base.api.huge_pages import HUGE_PAGES, page_size
 from pykubelet.base.api.quantity import NANO, Amount, QuantityError, parse
-from pykubelet.base.api.resources import POD_LEVEL, is_extended, is_native, is_pod_level, sum_container_requests
+from pykubelet.base.api.resources import (
+    HUGE_PAGES,
+    POD_LEVEL,
+    is_extended,
+    is_native,
+    is_pod_level,
+    page_size,
+    sum_container_requests,
+)
 from pykubelet.base.manifests.validation.errors import (
     Errors,
     FieldError,
@@ -173,11 +180,8 @@ def validate_pod_claims(claims: tuple[PodResourceClaim, ...], path: str) -> Erro
     return errors
 
 
-def validate_pod_resources(spec: PodSpec, claims: Set[str], path: str) -> Errors:
+def validate_pod_resources(resources: ResourceRequirements, spec: PodSpec, claims: Set[str], path: str) -> Errors:
     """spec.resources: its own rules, and that the containers fit into it."""
-    resources = spec.resources
-    if resources is None:
-        return []
     errors: Errors = []
     if resources.claims:
         errors.append(forbidden(f"{path}.claims", "claims cannot be set for Resources at pod-level"))

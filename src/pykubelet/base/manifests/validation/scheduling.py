@@ -183,10 +183,8 @@ def _weight_errors(weight: int, path: str) -> Errors:
     return [] if 0 < weight <= 100 else [invalid(path, weight, "must be in the range 1-100")]
 
 
-def validate_affinity(affinity: Affinity | None, path: str) -> Errors:
+def validate_affinity(affinity: Affinity, path: str) -> Errors:
     """spec.affinity."""
-    if affinity is None:
-        return []
     errors: Errors = []
     if affinity.nodeAffinity is not None:
         at = f"{path}.nodeAffinity"

@@ -15,6 +15,7 @@ from pykubelet.base.api.core import (
 )
 from pykubelet.base.manifests.validation.errors import (
     Errors,
+    descending_path_errors,
     duplicate,
     forbidden,
     invalid,
@@ -23,7 +24,6 @@ from pykubelet.base.manifests.validation.errors import (
     required,
     too_long,
 )
-from pykubelet.base.manifests.validation.paths import descending_path_errors
 
 PROFILE_TYPES = ("Localhost", "RuntimeDefault", "Unconfined")
 PATH_LIMIT = 4095
@@ -95,10 +95,8 @@ def _validate_ids(context: SecurityContext | PodSecurityContext, fields: tuple[s
     return errors
 
 
-def validate_container_security(context: SecurityContext | None, host_users: bool, path: str) -> Errors:
+def validate_container_security(context: SecurityContext, host_users: bool, path: str) -> Errors:
     """securityContext of a container. `host_users`: the pod shares the host's user namespace."""
-    if context is None:
-        return []
     errors = _validate_ids(context, ("runAsUser", "runAsGroup"), path)
     if context.procMount:
         if context.procMount not in ("Default", "Unmasked"):

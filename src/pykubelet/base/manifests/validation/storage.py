@@ -14,9 +14,17 @@ from pykubelet.base.api.storage import (
     PersistentVolumeClaim,
     PersistentVolumeSpec,
 )
-from pykubelet.base.manifests.validation.errors import Errors, duplicate, forbidden, invalid, invalids, one_of, required
+from pykubelet.base.manifests.validation.errors import (
+    Errors,
+    backstep_errors,
+    duplicate,
+    forbidden,
+    invalid,
+    invalids,
+    one_of,
+    required,
+)
 from pykubelet.base.manifests.validation.metadata import validate_metadata
-from pykubelet.base.manifests.validation.paths import backstep_errors
 from pykubelet.base.manifests.validation.scheduling import validate_label_selector, validate_node_selector
 from pykubelet.base.manifests.validation.volumes import (
     validate_access_modes,

@@ -29,21 +29,19 @@ from pykubelet.base.api.quantity import QuantityError, parse
 from pykubelet.base.manifests.validation.env import VOLUME_FIELDS, validate_field_ref, validate_resource_ref
 from pykubelet.base.manifests.validation.errors import (
     Errors,
+    backstep_errors,
+    descending_path_errors,
     duplicate,
     forbidden,
     invalid,
     invalids,
+    local_path_errors,
+    mode_errors,
     not_supported,
     required,
     too_long,
 )
 from pykubelet.base.manifests.validation.metadata import validate_template_metadata
-from pykubelet.base.manifests.validation.paths import (
-    backstep_errors,
-    descending_path_errors,
-    local_path_errors,
-    mode_errors,
-)
 from pykubelet.base.manifests.validation.projected import validate_projections
 
 HOST_PATH_TYPES = (
