@@ -19,9 +19,9 @@ from support.product import companions, source_files
 
 from pykubelet.app.commands import GROUP
 from pykubelet.app.parts import Cells, LazySlot, Slot
+from pykubelet.base.model.diagnostics import StepLog
 from pykubelet.base.model.lifecycle import PodLifecycle
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.steps import StepLog
 
 IMPURE = {
     "aiohttp", "asyncio", "ctypes", "grpc", "jeepney", "os", "pathlib", "random", "secrets", "select", "shutil",

@@ -140,9 +140,7 @@ class Single:
 
 
 SINGLES = (
-    Single(
-        "back-off by powers", grows_by_power, ("base/kit/backoff.py", "edges/cri/metrics.py"), "BackoffPolicy.delay_s"
-    ),
+    Single("back-off by powers", grows_by_power, ("base/kit/backoff.py", "edges/cri/wire.py"), "BackoffPolicy.delay_s"),
     Single("back-off by the last pause", is_scaled_pause, ("base/kit/backoff.py",), "BackoffPolicy.next_s"),
     Single(
         "token bucket",

@@ -31,9 +31,8 @@ from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.size_memory import SizeMemory
 from pykubelet.desired.sources.decide_quarantine import Suspect
 from pykubelet.edges.host.fs.checkpoint import Checkpoint
-from pykubelet.observe.shutdown.metrics import END_TIME, START_TIME
+from pykubelet.observe.shutdown.record import END_TIME, START_TIME, ShutdownRecord
 from pykubelet.observe.shutdown.record import NAME as SHUTDOWN
-from pykubelet.observe.shutdown.record import ShutdownRecord
 from pykubelet.provide.claims.model import ClaimInfo, ClaimKey
 from pykubelet.provide.claims.state import decode_state, encode_state
 from pykubelet.provide.claims.store import STATE_FILE

@@ -168,8 +168,8 @@ async def test_a_bug_that_ends_a_root_task(agent: BlockingAgent) -> None:
 PLACES = (
     "roster/admission.py demand_of",
     "volumes/decide_mounts.py _advance",
-    "render/render_sandbox.py render_sandbox",
-    "render/render_container.py render_container",
+    "render/render_config.py render_sandbox",
+    "render/render_config.py render_container",
     "probes/plan_workers.py plan_workers",
     "status/decide.py plan_status",
 )

@@ -22,7 +22,7 @@ from pykubelet.app.decide_takeover import (
     volume_findings,
 )
 from pykubelet.base.api.core import Container, ObjectMeta, Pod, PodSpec
-from pykubelet.base.model.container_hash import container_hash
+from pykubelet.base.model.containers import container_hash
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_SOURCE
 from pykubelet.desired.roster import allocation_state

@@ -7,8 +7,7 @@ import pytest
 from pykubelet.config.combine import FlagInput, combine
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.eviction import Limit
-from pykubelet.config.flag_values import parse_node_ip, validate_flags
-from pykubelet.config.nodelabels import node_label_problem
+from pykubelet.config.flag_values import node_label_problem, parse_node_ip, validate_flags
 from pykubelet.config.settings import Flags, Settings
 
 

@@ -18,8 +18,7 @@ from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.ids import PodRef, PodUID
-from pykubelet.base.model.kube_events import KubeEvent, warning
-from pykubelet.base.model.recent import Recent
+from pykubelet.base.model.kube_events import KubeEvent, Recent, warning
 from pykubelet.edges.cri.log_reader import LogReader
 from pykubelet.edges.cri.log_render import LogOptions
 from pykubelet.edges.host.fs.errors import HostError

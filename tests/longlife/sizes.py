@@ -14,7 +14,7 @@ from longlife.machine import Lines, Node
 from support.reachable import container_sizes, open_descriptors, resident_bytes
 
 from pykubelet.act.pods.worker import HISTORY_LINES
-from pykubelet.base.model.steps import StepLog
+from pykubelet.base.model.diagnostics import StepLog
 from pykubelet.provide.placement.recording import KEPT_STEPS
 from pykubelet.report.events import correlate, loop, send
 

@@ -11,12 +11,11 @@ from pykubelet.base.kit.cells import CellWriter, LazyCellWriter, make_cell, make
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.model.diagnostics import Diagnostics, PodDiagnostics, of_waits
 from pykubelet.base.model.ids import PodRef, PodUID
-from pykubelet.base.model.kube_events import normal, warning
+from pykubelet.base.model.kube_events import Occurrence, Recent, normal, warning
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.mounts import Mounts, PodMounts
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodView
-from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.roster import ManifestProblem, Roster
 from pykubelet.base.model.statuses import Statuses

@@ -18,7 +18,7 @@ from typing import Any
 from pykubelet.app.amounts import render_amount
 from pykubelet.app.placement_map import map_lines, pod_lines
 from pykubelet.app.volumes_shown import claim_lines, volume_lines
-from pykubelet.base.kit.terminal import escape_controls
+from pykubelet.base.kit.text import escape_controls
 
 ROOT_DIR = "/var/lib/kubelet"
 TIMEOUT_S = 10.0

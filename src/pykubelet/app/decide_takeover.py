@@ -8,7 +8,7 @@ from enum import StrEnum
 from pykubelet.act.runtime.render.context import AnyContainer
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.container_hash import container_hash
+from pykubelet.base.model.containers import container_hash
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.roster import is_static
 from pykubelet.provide.cgroups.model import CgroupDriver

@@ -18,7 +18,7 @@ from pykubelet.app.flags import FlagError, parse_command_line
 from pykubelet.app.load import load
 from pykubelet.app.takeover_read import file_findings, node_findings
 from pykubelet.base.kit.digits import parse_decimal
-from pykubelet.base.kit.terminal import escape_controls
+from pykubelet.base.kit.text import escape_controls
 from pykubelet.base.model.remarks import Remark
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.settings import Settings

@@ -25,8 +25,8 @@ from pykubelet.base.api.core import Pod, PodList
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.model import labels
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.qos import qos_class
 from pykubelet.base.model.remarks import Remark
+from pykubelet.base.model.requests import qos_class
 from pykubelet.base.model.roster import ManifestProblem, is_mirror
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.settings import Settings

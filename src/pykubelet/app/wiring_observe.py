@@ -6,7 +6,7 @@ from pykubelet.app.parts import Cells, Loops, SharedParts
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Post
-from pykubelet.base.model.reclaim import Reclaimed, ReclaimWanted
+from pykubelet.base.model.evictions import Reclaimed, ReclaimWanted
 from pykubelet.edges.host.cgroups.cgroup_stats import detect_reader, own_group, read_boot_time
 from pykubelet.edges.host.proc.procfs import read_default_routes
 from pykubelet.edges.host.services.logind import Logind

@@ -1,5 +1,8 @@
 """Combines defaults, file, drop-ins and flags into one `Settings`. Pure: takes bytes and values, returns a value.
 
+Fields that KubeletConfiguration does not have are remarks, and so are given settings without effect, which the agent logs once at start:
+such fields are marked in `kubelet.py`, gates in `gates.py`, and flags are listed here.
+
 Precedence, high to low: flag, last drop-in, earlier drop-in, file, default. All problems are reported at once, each with the
 file or flag that caused it. Unknown fields, fields given twice in the main file, and further documents are only remarked, as
 in the reference, which starts with them.
@@ -8,24 +11,36 @@ in the reference, which starts with them.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from pykubelet.base.api.document import duplicate_error
 from pykubelet.base.kit.durations import parse_duration
+from pykubelet.base.kit.nearest import nearest
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.remarks import Remark, document_remarks, unknown_field
 from pykubelet.config.defaults import for_file, merge_patch, with_defaults, without_file
-from pykubelet.config.effects import unmoved_gates, without_effect
 from pykubelet.config.errors import ConfigError, ConfigProblem
 from pykubelet.config.flag_values import validate_flags
 from pykubelet.config.gates import FeatureGates
 from pykubelet.config.kubelet import API_VERSION, KIND
-from pykubelet.config.schema import build, check, complete, given_paths, set_path
+from pykubelet.config.schema import (
+    ListOf,
+    MapOf,
+    Node,
+    Object,
+    build,
+    check,
+    complete,
+    config_shape,
+    field_paths,
+    given_paths,
+    inert_paths,
+    set_path,
+)
 from pykubelet.config.settings import Flags, Settings
 from pykubelet.config.text import parse_first_document
-from pykubelet.config.unknown import unknown_fields
 from pykubelet.config.validate import validate
 from pykubelet.config.validate_host import HostFacts, validate_host
 from pykubelet.config.validate_server import is_ip, unavailable_curves
@@ -169,3 +184,73 @@ def _with_source(problem: ConfigProblem, sources: Mapping[str, str]) -> str:
     if source is None or (source.startswith("--") and source in problem.text):
         return problem.text
     return f"{problem.text} (set {'by' if source.startswith('--') else 'in'} {source})"
+
+
+#: Flags without effect in the Kubernetes kubelet. They configure parts of cAdvisor that it does not use.
+INERT_FLAGS = frozenset(
+    {
+        "event-storage-age-limit",
+        "event-storage-event-limit",
+        "storage-driver-buffer-duration",
+        "storage-driver-db",
+        "storage-driver-host",
+        "storage-driver-password",
+        "storage-driver-secure",
+        "storage-driver-table",
+        "storage-driver-user",
+    }
+)
+#: Flags that are refused wherever the Kubernetes kubelet gives them an effect (`flag_values.py`, `validate_host.py`, `load.py`).
+REFUSED_FLAGS = frozenset(
+    {"application-metrics-count-limit", "container-hints", "enable-load-reader", "experimental-mounter-path"}
+)
+
+
+def without_effect(fields: Iterable[str], flags: Iterable[str]) -> tuple[str, ...]:
+    """The given field paths and flag names that have no effect, here and in the Kubernetes kubelet; flags with their dashes."""
+    inert = inert_paths() & set(fields)
+    return tuple(sorted(inert.union(f"--{name}" for name in flags if name in INERT_FLAGS | REFUSED_FLAGS)))
+
+
+def unmoved_gates(gates: FeatureGates) -> tuple[str, ...]:
+    """The warning about gates that `AllAlpha` and `AllBeta` do not change here; empty for none."""
+    names = ", ".join(gates.unmoved())
+    return (f"AllAlpha and AllBeta do not change these feature gates here: {names}",) if names else ()
+
+
+class UnknownSetting(NamedTuple):
+    """An unknown field. `near`: the path of the field that was probably meant; `known`: the fields beside it."""
+
+    path: str
+    near: str | None
+    known: Collection[str]
+
+
+def unknown_fields(document: dict[str, Any]) -> Iterator[UnknownSetting]:
+    """The unknown fields of a document without `apiVersion` and `kind`, in its order. Values of wrong types have none."""
+    return _below(config_shape(), document, "")
+
+
+def _below(node: Node, value: Any, path: str) -> Iterator[UnknownSetting]:
+    if isinstance(node, ListOf) and isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _below(node.item, item, f"{path}[{index}]")
+    elif isinstance(node, MapOf) and isinstance(value, dict):
+        for key, item in value.items():
+            yield from _below(node.value, item, f"{path}[{key}]")
+    elif isinstance(node, Object) and isinstance(value, dict):
+        for key, item in value.items():
+            here = f"{path}.{key}" if path else key
+            if key in node.fields:
+                yield from _below(node.fields[key].node, item, here)
+            else:
+                yield UnknownSetting(here, _near(node, key, path), node.fields)
+
+
+def _near(node: Object, key: str, path: str) -> str | None:
+    """The most similar field beside it, or else anywhere."""
+    if beside := nearest(key, node.fields):
+        return f"{path}.{beside}" if path else beside
+    everywhere = {one.rsplit(".", 1)[-1]: one for one in field_paths()}
+    found = nearest(key, everywhere, cutoff=0.75)
+    return everywhere[found] if found else None

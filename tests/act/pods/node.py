@@ -37,10 +37,10 @@ from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.claims import Claims
-from pykubelet.base.model.container_hash import container_hash
+from pykubelet.base.model.containers import container_hash
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.diagnostics import Diagnostics, PodDiagnostics
-from pykubelet.base.model.evictions import Evictions
+from pykubelet.base.model.evictions import Evictions, NodeShutdown
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, normal
 from pykubelet.base.model.labels import CONFIG_SOURCE
@@ -52,7 +52,6 @@ from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.reasons import EVENT_PULLED
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod, pod_ref
-from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.waits import Wait
 from pykubelet.edges.cri import cri_pb2 as pb

@@ -35,11 +35,11 @@ from pykubelet.act.pods.model import (
     TimerFired,
     WakeAt,
 )
-from pykubelet.act.runtime.plan.plan_resize import Applied
+from pykubelet.act.runtime.plan.plan import Applied
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.container_hash import container_hash
+from pykubelet.base.model.containers import container_hash
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError, StatusOverride
 from pykubelet.base.model.observed import ContainerEnd, ContainerView, SandboxView

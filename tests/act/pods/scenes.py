@@ -9,7 +9,7 @@ from typing import Any
 
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import from_object, to_object
-from pykubelet.base.model.container_hash import container_hash
+from pykubelet.base.model.containers import container_hash
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.labels import CONTAINER_HASH
 from pykubelet.base.model.observed import ContainerView, NetworkMode, ObservedState, PodView, SandboxView

@@ -6,7 +6,7 @@ import pytest
 from act.pods.playbook import Playbook
 from act.pods.scenes import box, container, created, exited, pod, probes, rule, running, sidecar
 
-from pykubelet.base.model.container_hash import container_hash
+from pykubelet.base.model.containers import container_hash
 from pykubelet.base.model.lifecycle import KillReason
 from pykubelet.base.model.observed import ContainerView, SandboxView
 from pykubelet.base.model.probes import ProbeResult

@@ -17,13 +17,12 @@ from support.virtual_time import virtual_clock
 from pykubelet.act.pods.metrics import RESTARTED, START_DURATIONS, WORK_DURATIONS
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.mailbox import Mailbox
-from pykubelet.base.model.evictions import Evictions, PodEviction
+from pykubelet.base.model.evictions import Evictions, NodeShutdown, PodEviction
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.observed import PodReadWanted, StopInProgress
 from pykubelet.base.model.roster import Rejection, pod_ref
-from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.edges.cri.errors import CriCode
 from pykubelet.observe.pleg.decide import RelistPeriods
 from pykubelet.testing.cri.fake_handles import RuntimeFault

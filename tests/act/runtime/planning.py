@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from pykubelet.act.runtime.plan.plan import KillCause, PodPlan, plan_pod
 from pykubelet.base.api.core import Pod
-from pykubelet.base.model.container_hash import container_hash
+from pykubelet.base.model.containers import container_hash
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.probes import ProbeResults

@@ -13,11 +13,11 @@ from pykubelet.act.runtime.render.context import (
     AnyContainer,
     ApiObjects,
     ContainerContext,
+    EnvFile,
     RenderSettings,
     Unavailable,
 )
-from pykubelet.act.runtime.render.env import build_environment
-from pykubelet.act.runtime.render.env_files import UNREADABLE, EnvFile, parse_env_file
+from pykubelet.act.runtime.render.env import UNREADABLE, build_environment, parse_env_file
 from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api import core
 from pykubelet.base.kit.values import replace

@@ -7,10 +7,9 @@ from typing import Any
 from act.pods.scenes import box, container, exited, pod, running, sidecar, view
 from act.runtime.planning import kills
 
-from pykubelet.act.runtime.plan.plan import KillCause, PodPlan, plan_pod
-from pykubelet.act.runtime.plan.plan_resize import Applied, is_under_way
+from pykubelet.act.runtime.plan.plan import Applied, KillCause, PodPlan, is_under_way, plan_pod
 from pykubelet.base.api.core import Pod, ResourceRequirements
-from pykubelet.base.model.container_hash import container_hash
+from pykubelet.base.model.containers import container_hash
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.probes import ProbeResults

@@ -12,9 +12,8 @@ from testbed import host, images
 from testbed.private_runtime import Testbed
 
 from pykubelet.act.runtime.render.context import ContainerContext, SandboxContext
-from pykubelet.act.runtime.render.etc_hosts import etc_hosts_content
-from pykubelet.act.runtime.render.render_container import render_container
-from pykubelet.act.runtime.render.render_sandbox import render_sandbox
+from pykubelet.act.runtime.render.dns import etc_hosts_content
+from pykubelet.act.runtime.render.render_config import render_container, render_sandbox
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.base.model.paths import Paths

@@ -10,7 +10,7 @@ from act.runtime.hands import Hands, hands
 
 from pykubelet.act.runtime.lifecycle.resize import ContainerResizer
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
-from pykubelet.act.runtime.plan.plan_resize import ContainerResize
+from pykubelet.act.runtime.plan.plan import ContainerResize
 from pykubelet.base.api.core import Pod
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.sizing import Amounts

@@ -16,7 +16,7 @@ from support.virtual_time import VirtualLoop
 
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner
 from pykubelet.act.runtime.lifecycle.start import ContainerFiles, ContainerStarter
-from pykubelet.act.runtime.render.render_container import HEAVY
+from pykubelet.act.runtime.render.render_config import HEAVY
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import StartError

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.base.api.times import format_micro_time, format_nano_time, format_time, parse_time, parse_time_ns
+from pykubelet.base.api.times import (
+    format_micro_time,
+    format_nano_time,
+    format_time,
+    parse_time,
+    parse_time_ns,
+    wall_to_monotonic,
+)
 
 
 def test_spellings() -> None:
@@ -31,3 +38,21 @@ def test_refuses_what_is_no_date(text: str) -> None:
 @given(st.integers(0, 4_000_000_000_000_000_000))
 def test_nanoseconds_come_back(wall_ns: int) -> None:
     assert parse_time_ns(format_nano_time(wall_ns)) == wall_ns
+
+
+DATE = 1_700_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("wall", "not_before", "moment"),
+    [
+        (DATE + 5, 0.0, 95.0),
+        (DATE + 5, 96.0, 100.0),
+        (DATE + 3605, 90.0, 100.0),
+        (DATE - 3595, 90.0, 100.0),
+        (DATE + 3605, float("-inf"), -3505.0),
+    ],
+    ids=["as dated", "before it was seen not to be", "set forward", "set back", "found at the first look"],
+)
+def test_a_date_is_believed_unless_a_look_contradicts_it(wall: float, not_before: float, moment: float) -> None:
+    assert wall_to_monotonic(DATE, 100.0, wall, not_before) == pytest.approx(moment)

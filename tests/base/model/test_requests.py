@@ -10,7 +10,7 @@ from support.cost import count_instructions
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.resources import in_units
-from pykubelet.base.model.requests import is_limited, pod_limits, pod_requests
+from pykubelet.base.model.requests import cpu_quota_us, cpu_shares, is_limited, pod_limits, pod_requests
 
 MI = 1 << 20
 
@@ -85,3 +85,18 @@ def test_a_pod_is_limited_when_nothing_in_it_is_free(asked: Pod, limited: bool) 
 
 def test_units_round_up() -> None:
     assert in_units(pod_requests(pod(container({"cpu": "1100u", "memory": "1500m"})))) == {"cpu": 2, "memory": 2}
+
+
+@pytest.mark.parametrize(
+    ("milli", "shares"),
+    [(0, 2), (1, 2), (2, 2), (100, 102), (1000, 1024), (256_000, 262_144), (256_001, 262_144), (10**9, 262_144)],
+)
+def test_shares_stay_within_the_kernels_bounds(milli: int, shares: int) -> None:
+    assert cpu_shares(milli) == shares
+
+
+@pytest.mark.parametrize(
+    ("milli", "period", "quota"), [(0, 100_000, 0), (1, 100_000, 1000), (250, 100_000, 25_000), (1500, 10_000, 15_000)]
+)
+def test_quota_is_unset_or_at_least_a_millisecond(milli: int, period: int, quota: int) -> None:
+    assert cpu_quota_us(milli, period) == quota

@@ -7,9 +7,8 @@ from desired.roster.wants import LISTED, Desk, facts, make_pod
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.quarantine import OF_MANIFEST, is_quarantined
 from pykubelet.base.model.reasons import QUARANTINED
-from pykubelet.base.model.roster import ManifestProblem, NameHolder, SourceChanged
+from pykubelet.base.model.roster import OF_MANIFEST, ManifestProblem, NameHolder, SourceChanged, is_quarantined
 from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.desired.sources.decide_quarantine import stub_of
 

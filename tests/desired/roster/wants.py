@@ -14,8 +14,8 @@ from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle,
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodView, SandboxView
 from pykubelet.base.model.placement import Placements
-from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.roster import NameHolder, Roster, SourceChanged, pod_ref
+from pykubelet.base.model.signals import NodePressure
 from pykubelet.desired.roster.decide import settle
 from pykubelet.desired.roster.merge import apply_quarantine, apply_source, roster_of
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, RosterState

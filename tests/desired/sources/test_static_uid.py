@@ -13,8 +13,7 @@ from pykubelet.base.api.codec import from_object, without_nulls
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.documents import load_document
 from pykubelet.base.manifests.defaults import default_pod
-from pykubelet.base.manifests.internal_dump import MAX_LENGTH, TooLong, dump_pod
-from pykubelet.base.manifests.internal_quantity import dump_quantity
+from pykubelet.base.manifests.internal_dump import MAX_LENGTH, TooLong, dump_pod, dump_quantity
 from pykubelet.desired.sources.static import file_origin, manifest_uid
 
 TESTS = Path(__file__).parents[2]

@@ -23,7 +23,7 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.events import HintKind
 from pykubelet.observe.pleg.decide import RelistPeriods
 from pykubelet.observe.pleg.exits import READS_OF_POD
-from pykubelet.observe.pleg.metrics import LAST_SEEN, READ_DURATIONS, SUBSCRIPTIONS
+from pykubelet.observe.pleg.loop import LAST_SEEN, READ_DURATIONS, SUBSCRIPTIONS
 from pykubelet.testing.cri.fake_answers import FakeFeatures
 from pykubelet.testing.cri.fake_handles import RuntimeFault
 

@@ -15,8 +15,7 @@ from pykubelet.base.model.roster import pod_ref
 from pykubelet.config.kubelet import KubeletConfiguration, ShutdownGracePeriodByPodPriority
 from pykubelet.config.settings import Settings
 from pykubelet.observe.shutdown.decide import ShutdownGroup, delay_s, pods_by_group, shutdown_groups
-from pykubelet.observe.shutdown.metrics import END_TIME, START_TIME
-from pykubelet.observe.shutdown.record import ShutdownRecord
+from pykubelet.observe.shutdown.record import END_TIME, START_TIME, ShutdownRecord
 
 PLAIN, CRITICAL, BY_PRIORITY = (
     "shutdownGracePeriod",

@@ -16,16 +16,15 @@ from support.virtual_time import VirtualClock, VirtualLoop
 from pykubelet.base.kit.cells import Cell, CellWriter, make_cell
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Sink
+from pykubelet.base.model.evictions import NodeShutdown
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.roster import pod_ref
-from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.observe.shutdown.decide import ShutdownGroup
 from pykubelet.observe.shutdown.loop import RECONNECT_S, ShutdownLoop
-from pykubelet.observe.shutdown.metrics import END_TIME, START_TIME
-from pykubelet.observe.shutdown.record import ShutdownRecord
+from pykubelet.observe.shutdown.record import END_TIME, START_TIME, ShutdownRecord
 
 WALL = 1_767_323_045.0
 LOW, HIGH = ShutdownGroup(0, 20), ShutdownGroup(1000, 10)

@@ -19,6 +19,7 @@ from pykubelet.base.model.lifecycle import Stage
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.roster import Roster
 from pykubelet.provide.volumes.decide import step_all
+from pykubelet.provide.volumes.execute import COLLECTED_S, MANY, Results
 from pykubelet.provide.volumes.model import (
     Command,
     DirectoryMade,
@@ -41,7 +42,6 @@ from pykubelet.provide.volumes.model import (
     TearDown,
     TearDownEnded,
 )
-from pykubelet.provide.volumes.results import COLLECTED_S, MANY, Results
 from pykubelet.provide.volumes.work import MAX_NAMED, MAX_RUNNING, PLANS_AT_ONCE
 
 pytestmark = pytest.mark.virtual_time

@@ -13,8 +13,7 @@ from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.ids import PodRef, PodUID
-from pykubelet.base.model.kube_events import KubeEvent, normal, warning
-from pykubelet.base.model.recent import Occurrence, Recent
+from pykubelet.base.model.kube_events import KubeEvent, Occurrence, Recent, normal, warning
 from pykubelet.report.events.correlate import COMBINED, MESSAGE_LIMIT, Correlator
 from pykubelet.report.events.loop import KEPT_PER_OBJECT, KEPT_PODS, EventsLoop, added
 

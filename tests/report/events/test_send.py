@@ -18,10 +18,9 @@ from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodRef, PodUID
-from pykubelet.base.model.kube_events import EventObject, EventType, KubeEvent, normal, warning
+from pykubelet.base.model.kube_events import EventObject, EventType, KubeEvent, Occurrence, Recent, normal, warning
 from pykubelet.base.model.lifecycle import Starts
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.report.events import send

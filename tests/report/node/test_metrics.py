@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykubelet.report.node.metrics import (
+from pykubelet.report.node.reporter import (
     POST_REGISTRATION,
     PRE_KUBELET,
     PRE_REGISTRATION,

@@ -20,7 +20,7 @@ from report.samples import (
 from pykubelet.base.api import core
 from pykubelet.base.api.codec import to_object
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.container_hash import container_hash
+from pykubelet.base.model.containers import container_hash
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.labels import CONTAINER_HASH
 from pykubelet.base.model.lifecycle import Stage

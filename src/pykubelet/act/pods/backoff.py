@@ -22,13 +22,13 @@ from typing import Self
 
 from pykubelet.act.runtime.plan.plan import PodPlan
 from pykubelet.base.api.core import Pod
+from pykubelet.base.api.times import wall_to_monotonic
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
 from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.kit.values import Value, field, replace
-from pykubelet.base.model.fieldpath import find_container
+from pykubelet.base.model.containers import find_container
 from pykubelet.base.model.ids import ContainerID, PodRef
 from pykubelet.base.model.lifecycle import StartError
-from pykubelet.base.model.moments import wall_to_monotonic
 from pykubelet.base.model.observed import ObservedState, PodView
 from pykubelet.base.model.reasons import CRASH_LOOP_BACK_OFF, POST_START_HOOK_ERROR, RUN_CONTAINER_ERROR
 

@@ -55,7 +55,7 @@ from pykubelet.base.api.core import Container, EphemeralContainer, Pod, PodSpec
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.checks import CHECKS
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.model import fieldpath
+from pykubelet.base.model import containers
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError
 from pykubelet.base.model.observed import ObservedState, PodView, end_in_words
 from pykubelet.base.model.phase import failed_init, pod_phase
@@ -466,6 +466,6 @@ def _with_restart_of_all(state: PodWorkerState, plan: PodPlan, now: float, rules
 
 def find_container(pod: Pod, name: str) -> Container | EphemeralContainer:
     """The container of that name, which the pod has."""
-    found = fieldpath.find_container(pod, name)
+    found = containers.find_container(pod, name)
     assert found is not None, name
     return found

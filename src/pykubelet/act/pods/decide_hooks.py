@@ -13,7 +13,7 @@ from pykubelet.act.pods.model import PodWorkerState
 from pykubelet.act.runtime.plan.plan import PodPlan
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.fieldpath import every_container
+from pykubelet.base.model.containers import every_container
 from pykubelet.base.model.observed import PodView
 
 

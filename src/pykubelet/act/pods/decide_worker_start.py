@@ -1,19 +1,25 @@
-"""The first state and events of a pod worker, and its events when the pod's roster entry changes. Pure."""
+"""The first state and events of a pod worker, and its events when the pod's roster entry changes. Pure.
+
+A pod that only the runtime knows is made from the labels and annotations of its containers.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pykubelet.act.pods.decide import MIN_GRACE_S
 from pykubelet.act.pods.model import Event, KillOrder, KillRequested, PodWorkerState, RuntimeChanged, SpecChanged
-from pykubelet.act.pods.orphans import orphan_pod
 from pykubelet.act.pods.sizes import PodSizes
-from pykubelet.base.api.times import parse_time
+from pykubelet.act.runtime.render.render_annotations import RestoredContainer, restored_container
+from pykubelet.base.api.core import Container, Lifecycle, ObjectMeta, Pod, PodSpec
+from pykubelet.base.api.times import parse_time, wall_to_monotonic
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.evictions import PodEviction
 from pykubelet.base.model.lifecycle import KillReason, Stage, StatusOverride
-from pykubelet.base.model.moments import wall_to_monotonic
 from pykubelet.base.model.observed import PodView
 from pykubelet.base.model.phase import Phase
 from pykubelet.base.model.reasons import PREEMPTING
+from pykubelet.base.model.restart import NEVER
 from pykubelet.base.model.roster import Rejection, RosterPod, has_ended_in_api, is_static, pod_ref
 
 ORPHAN_GRACE_S = 1
@@ -94,3 +100,39 @@ def _earlier_starts(entry: RosterPod, view: PodView | None) -> tuple[float, ...]
     sandboxes = view.sandboxes if view is not None else ()
     dates = (parse_time(start_time),) if start_time else ()
     return (*dates, *(sandbox.created_at / 1e9 for sandbox in sandboxes if sandbox.created_at))
+
+
+def orphan_pod(view: PodView) -> Pod:
+    """A pod with what is needed to stop it: names, grace periods, preStop hooks with their ports, termination message paths.
+
+    None of its containers is ever started again.
+    """
+    newest = [container for name in dict.fromkeys(c.name for c in view.containers) if (container := view.newest(name))]
+    restored = {container.name: restored_container(container.annotations) for container in newest}
+    return Pod(
+        metadata=ObjectMeta(
+            name=view.ref.name,
+            namespace=view.ref.namespace,
+            uid=view.ref.uid,
+            deletionGracePeriodSeconds=_first(known.deletion_grace_s for known in restored.values()),
+        ),
+        spec=PodSpec(
+            containers=tuple(_container(name, known) for name, known in restored.items()),
+            restartPolicy=NEVER,
+            terminationGracePeriodSeconds=_first(known.termination_grace_s for known in restored.values()),
+        ),
+    )
+
+
+def _container(name: str, restored: RestoredContainer) -> Container:
+    return Container(
+        name=name,
+        ports=restored.ports,
+        lifecycle=Lifecycle(preStop=restored.pre_stop) if restored.pre_stop is not None else None,
+        terminationMessagePath=restored.termination_message_path,
+        terminationMessagePolicy=restored.termination_message_policy,
+    )
+
+
+def _first(found: Iterable[int | None]) -> int | None:
+    return next((seconds for seconds in found if seconds is not None), None)

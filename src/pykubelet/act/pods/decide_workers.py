@@ -37,8 +37,7 @@ from pykubelet.act.pods.model import (
     Work,
 )
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
-from pykubelet.base.kit.changes import changed_keys, missing_keys
-from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.kit.values import Value, changed_keys, field, missing_keys, replace
 from pykubelet.base.model.content import Content, ObjectKey, Unreadable, changed_content
 from pykubelet.base.model.evictions import PodEviction
 from pykubelet.base.model.ids import PodRef, PodUID, SandboxID
@@ -46,10 +45,9 @@ from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
 from pykubelet.base.model.needs import start_keys
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.probes import ProbeResults
-from pykubelet.base.model.quarantine import is_quarantined
 from pykubelet.base.model.reasons import INTERNAL_ERROR
 from pykubelet.base.model.restart import doubtful_successes
-from pykubelet.base.model.roster import Roster, RosterPod, is_static, pod_ref
+from pykubelet.base.model.roster import Roster, RosterPod, is_quarantined, is_static, pod_ref
 from pykubelet.base.model.waits import Owner, Wait
 
 CRASH_PAUSE = BackoffPolicy(initial_s=1.0, cap_s=60.0)
@@ -172,7 +170,7 @@ def decide_workers(
 ) -> WorkerDecisions:
     """One pass over all pods. `shown`: the published lifecycles; `waiting`, `before`: that of the previous pass, and its snapshot.
 
-    A pod that did not change costs only its part of the C loops in `base/kit/changes.py`.
+    A pod that did not change costs only its part of the C loops in `base/kit/values.py`.
     """
     this = _Pass(records, before, now)
     if now.observed.listed_at is not None:

@@ -18,7 +18,7 @@ from pykubelet.act.pods.decide import find_container
 from pykubelet.act.pods.ending import LOGS_DEADLINE_S, PodEnding
 from pykubelet.act.pods.hooks import PodHooks
 from pykubelet.act.pods.metrics import RESIZE_DURATIONS, PullTime
-from pykubelet.act.pods.model import CleanEnded, CleanUp, StartFailed, StopPod, Sync, SyncEnded
+from pykubelet.act.pods.model import StartFailed, Sync, SyncEnded
 from pykubelet.act.pods.need import SyncRun
 from pykubelet.act.pods.resize import resize_pod
 from pykubelet.act.pods.sandbox_loss import may_have_ended_with
@@ -35,8 +35,7 @@ from pykubelet.act.runtime.lifecycle.metrics import (
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.act.runtime.lifecycle.start import SandboxEnded
 from pykubelet.act.runtime.lifecycle.stop import ContainerStop, StopTarget, restart_grace
-from pykubelet.act.runtime.plan.plan import ContainerKill, KillCause
-from pykubelet.act.runtime.plan.plan_resize import Applied
+from pykubelet.act.runtime.plan.plan import Applied, ContainerKill, KillCause
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderSettings
 from pykubelet.act.runtime.render.security import needs_user_namespace
 from pykubelet.act.runtime.start_error import ContainerStartError
@@ -46,7 +45,7 @@ from pykubelet.base.kit.flight import Done
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model import fieldpath
+from pykubelet.base.model import containers
 from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import Starts
@@ -72,7 +71,10 @@ class Interrupted(Exception):
 
 
 class PodExecution:
-    """The work of one pod. At most one of `sync`, `stop` and `clean` runs at a time."""
+    """The work of one pod. At most one of `sync`, `ending.stop` and `ending.clean` runs at a time.
+
+    `hooks`: the postStart hooks of its containers. `pulled`: the time that its image pulls took.
+    """
 
     def __init__(self, tools: PodTools, ref: PodRef) -> None:
         self._tools = tools
@@ -201,19 +203,21 @@ class PodExecution:
             self.recorder.post(warning(EVENT_NETWORK_NOT_READY, f"network is not ready: {wait.detail}", self._ref))
         await run.until(cell, unready)
 
+    def _killed_within(self, grace_s: int) -> Wait:
+        return Wait(ENDING, Owner.RUNTIME_MANAGER, 0.0, next_step="SIGKILL", next_at=self.clock.wall() + grace_s)
+
     async def _clear_away(self, run: SyncRun) -> None:
         """Stop and remove the containers and sandboxes that the plan names. Raises ContainerStartError."""
         command, waits = run.command, run.waits
         pod, plan, stopper = command.pod, command.plan, self._tools.stopper
-        grace = restart_grace(pod)
-        wait = Wait(ENDING, Owner.RUNTIME_MANAGER, 0.0, next_step="SIGKILL", next_at=self.clock.wall() + grace)
         try:
             if plan.create_sandbox:
                 await self._tidy_up(command.uncounted, waits)
             if plan.stop_pod and not command.view.is_gone:
                 message = "Pod sandbox changed, it will be killed and re-created."
                 self.recorder.post(normal(EVENT_SANDBOX_CHANGED, message, self._ref))
-                with waits.waiting(wait):
+                grace = restart_grace(pod)
+                with waits.waiting(self._killed_within(grace)):
                     await stopper.stop_pod(pod, self._ref, grace, self._pod_ip(), waits=waits)
             elif plan.kills:
                 ends = [
@@ -224,7 +228,7 @@ class PodExecution:
                     )
                     for k in plan.kills
                 ]
-                with waits.waiting(wait):
+                with waits.waiting(self._killed_within(restart_grace(pod))):
                     await stopper.stop_containers(ends, waits)
             if plan.restart_all:
                 for container in plan.remove:
@@ -402,7 +406,7 @@ def _kill_grace(pod: Pod, kill: ContainerKill) -> int:
     """The grace period in seconds: 0 when all containers are restarted, else that of the failed probe or the pod."""
     if kill.cause is KillCause.RESTART_ALL:
         return 0
-    container = fieldpath.find_container(pod, kill.container.name)
+    container = containers.find_container(pod, kill.container.name)
     probe = None
     if container is not None and kill.cause is KillCause.LIVENESS:
         probe = container.livenessProbe

@@ -35,15 +35,14 @@ from pykubelet.act.pods.model import CgroupGone, ContentChanged, Event, PodWorke
 from pykubelet.act.pods.tools import PodTools
 from pykubelet.act.pods.worker import PodWorker, WorkerCrashed
 from pykubelet.base.kit.cells import Cell, CellWriter, LazyCellWriter, set_on_change
-from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.heartbeat import Heartbeat, resync_forever
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.kit.values import Value, changed_keys, replace
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.diagnostics import Diagnostics, PodDiagnostics
-from pykubelet.base.model.evictions import Evictions
+from pykubelet.base.model.evictions import Evictions, NodeShutdown
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import warning
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle
@@ -51,7 +50,6 @@ from pykubelet.base.model.observed import Observed, PodReadWanted
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.reasons import EVENT_FAILED_SYNC
 from pykubelet.base.model.roster import Roster, is_static
-from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.base.model.waits import Wait
 
 log = Log("pods")

@@ -11,8 +11,7 @@ from enum import StrEnum
 from pykubelet.act.pods.backoff import BackOffInputs, CrashBackOffs
 from pykubelet.act.pods.sandbox_loss import SandboxLoss
 from pykubelet.act.pods.sizes import PodSizes
-from pykubelet.act.runtime.plan.plan import PodPlan
-from pykubelet.act.runtime.plan.plan_resize import Applied
+from pykubelet.act.runtime.plan.plan import Applied, PodPlan
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import Value, field

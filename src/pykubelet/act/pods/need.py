@@ -1,7 +1,7 @@
 """What every need of a pod has in common: the steps at which the pod worker calls it.
 
 A need is something that a pod must have before its containers run, and that is given back when it ends: its images, its cgroup, its
-volumes. Each is one module in `needs/` and one line in `needs/registry.py`. What supplies it (`provide/volumes`, `provide/claims` and so
+volumes. Each is one class in `needs/` and one line in `needs/registry.py`. What supplies it (`provide/volumes`, `provide/claims` and so
 on) works on its own and knows nothing of this; the need is what the pod worker waits for, and what a container gets of it.
 """
 

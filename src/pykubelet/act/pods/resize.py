@@ -8,7 +8,7 @@ from __future__ import annotations
 from pykubelet.act.pods.model import Sync
 from pykubelet.act.runtime.lifecycle.resize import ContainerResizer
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
-from pykubelet.act.runtime.plan.plan_resize import Applied
+from pykubelet.act.runtime.plan.plan import Applied
 from pykubelet.act.runtime.render.context import RenderSettings
 from pykubelet.base.api.core import Pod, ResourceRequirements
 from pykubelet.base.api.quantity import Amount

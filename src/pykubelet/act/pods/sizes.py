@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Self
 
 from pykubelet.act.pods.backoff import START_RETRY_S
-from pykubelet.act.runtime.plan.plan_resize import Applied, is_under_way
+from pykubelet.act.runtime.plan.plan import Applied, is_under_way
 from pykubelet.base.api.core import Pod, ResourceRequirements
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.observed import ContainerView, PodView

@@ -41,8 +41,8 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.tracing import NO_SPAN, NoSpan, Span, is_traced, span
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.kit.work import WORK
-from pykubelet.base.model.diagnostics import PodDiagnostics
-from pykubelet.base.model.fieldpath import container_field_path
+from pykubelet.base.model.containers import container_field_path
+from pykubelet.base.model.diagnostics import PodDiagnostics, StepLog, WorkerStep
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage, StartError, StatusOverride
@@ -57,7 +57,6 @@ from pykubelet.base.model.reasons import (
     INTERNAL_ERROR,
 )
 from pykubelet.base.model.sizing import size_in_words
-from pykubelet.base.model.steps import StepLog, WorkerStep
 from pykubelet.base.model.waits import TimelineEntry
 
 log = Log("pods")

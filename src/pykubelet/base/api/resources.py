@@ -1,8 +1,9 @@
-"""Sums of container resources, as the scheduler and the node count them. Pure.
+"""Sums of container resources, as the scheduler and the node count them, and the sizes of huge pages in their names. Pure.
 
 For each resource, a pod needs the larger of two amounts: the sum over its containers and all restartable init containers,
 and the highest need during its start (one init container together with the restartable ones before it).
-Source: KEP-753 (sidecar containers), component-helpers' `AggregateContainerRequests`.
+Source: KEP-753 (sidecar containers), component-helpers' `AggregateContainerRequests`; the Kubernetes
+documentation "Manage HugePages", the kernel's cgroup documents (hugetlb).
 """
 
 from __future__ import annotations
@@ -10,9 +11,41 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pykubelet.base.api.core import Container, PodSpec, Quantity
-from pykubelet.base.api.huge_pages import HUGE_PAGES
 from pykubelet.base.api.labels import qualified_name_errors
-from pykubelet.base.api.quantity import MILLI_IN_NANO, NANO, Amount, Format, parse
+from pykubelet.base.api.quantity import MILLI_IN_NANO, NANO, Amount, Format, QuantityError, parse, parse_text
+
+HUGE_PAGES = "hugepages-"
+_BINARY_UNITS = ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
+_KERNEL_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
+
+
+def page_size(resource: str) -> int | None:
+    """The page size in bytes of a resource like `hugepages-2Mi`; None for other resources and unreadable sizes."""
+    if not resource.startswith(HUGE_PAGES):
+        return None
+    try:
+        size = parse_text(resource.removeprefix(HUGE_PAGES)).value()
+    except QuantityError:
+        return None
+    return size if size > 0 else None
+
+
+def page_resource(size: int) -> str:
+    """The resource name for pages of `size` bytes: `hugepages-2Mi`."""
+    for unit, name in _BINARY_UNITS:
+        if size % unit == 0:
+            return f"{HUGE_PAGES}{size // unit}{name}"
+    return f"{HUGE_PAGES}{size}"
+
+
+def page_size_name(size: int) -> str:
+    """`size` bytes as the kernel's control files spell them: `2MB`, `1GB`."""
+    unit = 0
+    while size and size % 1024 == 0 and unit < len(_KERNEL_UNITS) - 1:
+        size //= 1024
+        unit += 1
+    return f"{size}{_KERNEL_UNITS[unit]}"
+
 
 _QUOTA_PREFIX = "requests."
 POD_LEVEL = frozenset({"cpu", "memory"})

@@ -1,5 +1,8 @@
 """Formats and parses the API's dates (RFC 3339): pure functions of the time since the epoch (UTC).
 
+Dates jump when an administrator or NTP sets the clock. So a date that becomes a moment of the monotonic clock is corrected where it
+contradicts an observation: an event that had not happened at the last look happened later than that look.
+
 Owns the three spellings that Kubernetes uses: `Time` (whole seconds), `MicroTime` (exactly six digits, which the API server
 requires) and the annotations' RFC3339Nano (trailing zeros dropped). Reads no clock.
 """
@@ -9,6 +12,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from math import inf
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RFC3339 = re.compile(
@@ -57,3 +61,13 @@ def parse_time_ns(text: str) -> int:
 def parse_time(text: str) -> float:
     """Parse an RFC 3339 date to seconds since the epoch. Raises ValueError if it is not a date."""
     return parse_time_ns(text) / 1_000_000_000
+
+
+def wall_to_monotonic(date: float, now: float, wall: float, not_before: float = -inf) -> float:
+    """Convert `date` (wall seconds) to monotonic seconds, given the present of both clocks. Never in the future.
+
+    `not_before`: the monotonic second at which the event was known not to have happened yet. For a date that contradicts
+    this the result is `now`.
+    """
+    moment = now - max(0.0, wall - date)
+    return moment if moment >= not_before else now

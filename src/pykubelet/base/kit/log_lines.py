@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from json.encoder import encode_basestring
 from typing import Any
 
-from pykubelet.base.kit.terminal import escape_controls
+from pykubelet.base.kit.text import escape_controls
 from pykubelet.base.kit.values import Value
 
 _LETTERS = {logging.WARNING: "W", logging.ERROR: "E", logging.CRITICAL: "E"}

@@ -1,8 +1,8 @@
-"""Pod defaulting as kube-apiserver 1.36 does it. Pure: takes a pod and returns it with every default filled in.
+"""Defaulting of pods, persistent volumes, claims and CSI drivers as kube-apiserver 1.36 does it. Pure: returns the object.
 
 Owns: what an absent field means. Does not own: admission (service accounts, priorities), which is the cluster's task, and
 validation: a quantity or image name that cannot be parsed stays as it is, and validation reports it.
-Source: the API reference, "default" notes of Pod; KEP-2837 for resources of the pod as a whole.
+Source: the API reference, "default" notes of each kind; KEP-2837 for resources of the pod as a whole.
 """
 
 from __future__ import annotations
@@ -12,9 +12,15 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from pykubelet.base.api import core
-from pykubelet.base.api.huge_pages import HUGE_PAGES
 from pykubelet.base.api.quantity import Amount, QuantityError, parse
-from pykubelet.base.api.resources import POD_LEVEL, is_pod_level, sum_container_limits, sum_container_requests
+from pykubelet.base.api.resources import (
+    HUGE_PAGES,
+    POD_LEVEL,
+    is_pod_level,
+    sum_container_limits,
+    sum_container_requests,
+)
+from pykubelet.base.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim
 from pykubelet.base.kit.values import replace
 
 DEFAULT_MODE = 0o644
@@ -297,3 +303,37 @@ def _fill(into: dict[str, core.Quantity], amounts: Mapping[str, Amount]) -> None
 
 def _all_limit(containers: list[core.Container], name: str) -> bool:
     return all(item.resources is not None and name in item.resources.limits for item in containers)
+
+
+FILESYSTEM = "Filesystem"
+
+
+def default_volume(volume: PersistentVolume) -> PersistentVolume:
+    """The volume with its mode and reclaim policy."""
+    spec = volume.spec
+    spec = replace(
+        spec,
+        volumeMode=spec.volumeMode or FILESYSTEM,
+        persistentVolumeReclaimPolicy=spec.persistentVolumeReclaimPolicy or "Retain",
+    )
+    return replace(volume, spec=spec)
+
+
+def default_claim(claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+    """The claim with its mode."""
+    return replace(claim, spec=replace(claim.spec, volumeMode=claim.spec.volumeMode or FILESYSTEM))
+
+
+def default_driver(driver: CSIDriver) -> CSIDriver:
+    """The driver with its policies and modes. `attachRequired` is left as it is: its default depends on the control plane."""
+    spec = driver.spec
+    spec = replace(
+        spec,
+        fsGroupPolicy=spec.fsGroupPolicy or "ReadWriteOnceWithFSType",
+        volumeLifecycleModes=spec.volumeLifecycleModes or ("Persistent",),
+        podInfoOnMount=bool(spec.podInfoOnMount),
+        requiresRepublish=bool(spec.requiresRepublish),
+        seLinuxMount=bool(spec.seLinuxMount),
+        storageCapacity=bool(spec.storageCapacity),
+    )
+    return replace(driver, spec=spec)

@@ -1,4 +1,8 @@
-"""What Linux passes to a program: how long an argument, a variable and all of them together may be. Pure.
+"""Arguments and variables of a program: their `$(NAME)` references, and how long Linux lets one and all of them be. Pure.
+
+Rules (source: Kubernetes docs, "Define Dependent Environment Variables"): `$(NAME)` is replaced by the value of NAME;
+`$$` is a literal `$`, so `$$(NAME)` stays `$(NAME)`; a reference to an unknown name, a `$` before anything else, and an
+unclosed `$(` stay as they are. Inserted values are not expanded again. A text is read once, from left to right.
 
 A container whose command, arguments or environment are larger cannot be started by any runtime, so they are refused
 while they are built. Sizes are bytes. Source: execve(2), "Limits on size of arguments and environment".
@@ -6,9 +10,65 @@ while they are built. Sizes are bytes. Source: execve(2), "Limits on size of arg
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from pykubelet.base.model.expansion import TooLongError, expand
+
+class TooLongError(ValueError):
+    """The expanded text is longer than it may be."""
+
+
+def expand(text: str, *variables: Mapping[str, str], most: int) -> str:
+    """`text` with its references resolved; the first mapping that has the name wins.
+
+    Raises TooLongError as soon as the result has more than `most` characters.
+    """
+
+    def value(name: str) -> str:
+        for mapping in variables:
+            if name in mapping:
+                return mapping[name]
+        return f"$({name})"
+
+    return _expand(text, value, most)
+
+
+def expand_all_known(text: str, variables: Mapping[str, str], most: int) -> tuple[str, tuple[str, ...]]:
+    """As `expand`, where every name must have a value. Returns the text, and the sorted names that are unknown or empty."""
+    missing: set[str] = set()
+
+    def value(name: str) -> str:
+        found = variables.get(name, "")
+        if not found:
+            missing.add(name)
+        return found
+
+    return _expand(text, value, most), tuple(sorted(missing))
+
+
+def _expand(text: str, value: Callable[[str], str], most: int) -> str:
+    parts: list[str] = []
+    size = at = 0
+    last_end = text.rfind(")")
+    while at < len(text):
+        dollar = text.find("$", at)
+        if dollar < 0:
+            found, end = text[at:], len(text)
+        elif dollar > at:
+            found, end = text[at:dollar], dollar
+        elif text.startswith("$", at + 1):
+            found, end = "$", at + 2
+        elif text.startswith("(", at + 1) and last_end > at:
+            close = text.index(")", at)
+            found, end = value(text[at + 2 : close]), close + 1
+        else:
+            found, end = "$", at + 1
+        size += len(found)
+        if size > most:
+            raise TooLongError(f"it has more than {most} characters")
+        parts.append(found)
+        at = end
+    return "".join(parts)
+
 
 #: The longest argument, or `NAME=value` of a variable, without its terminating NUL.
 MAX_STRING = (128 << 10) - 1

@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from pykubelet.base.api.core import ConfigMap, RuntimeClass, Secret, Service
 from pykubelet.base.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim, VolumeAttachment
-from pykubelet.base.kit.changes import changed_keys
-from pykubelet.base.kit.values import RedactedValue, Value, field
+from pykubelet.base.kit.values import RedactedValue, Value, changed_keys, field
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.waits import Owner, Wait
 

@@ -1,4 +1,8 @@
-"""Snapshots of the pods that the node evicts, and of the signals that cause it."""
+"""Snapshots of the pods that the node ends, by eviction or because the machine shuts down, and of the signals that cause an eviction. Pure.
+
+Under disk pressure, observe/eviction also posts `ReclaimWanted`; the component that removes what it can publishes `Reclaimed`.
+`NodeShutdown` is written by observe/shutdown alone.
+"""
 
 from __future__ import annotations
 
@@ -65,3 +69,28 @@ class SignalStates(Value):
     layout: str = ""
     dry_run: bool = False
     would_evict: tuple[WouldEvict, ...] = ()
+
+
+class NodeShutdown(Value):
+    """Whether the machine is shutting down, and the pods that are stopped for it.
+
+    `active`: set when the shutdown is announced, cleared when it is cancelled. While it is set, the Node is not Ready and no
+    pod is admitted. `pods`: the pods that are stopped now. They stay listed after a cancellation, because their termination
+    has begun.
+    """
+
+    active: bool = False
+    pods: Mapping[PodUID, PodEviction] = field(default_factory=dict)
+
+
+class ReclaimWanted(Value):
+    """A request to remove everything that is unused. `at`: monotonic seconds."""
+
+    at: float
+
+
+class Reclaimed(Value):
+    """The last removal. `at`: as in the newest request that it answers. `error`: what could not be removed, and why."""
+
+    at: float = float("-inf")
+    error: str = ""

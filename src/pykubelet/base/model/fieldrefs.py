@@ -11,10 +11,9 @@ from collections.abc import Mapping
 
 from pykubelet.base.api.core import Container, EphemeralContainer, Pod, Quantity, ResourceFieldSelector
 from pykubelet.base.api.fieldpaths import split_subscript
-from pykubelet.base.api.huge_pages import HUGE_PAGES
 from pykubelet.base.api.labels import qualified_name_errors
 from pykubelet.base.api.quantity import QuantityError, parse
-from pykubelet.base.api.resources import POD_LEVEL, in_units
+from pykubelet.base.api.resources import HUGE_PAGES, POD_LEVEL, in_units
 
 _RESOURCES = ("cpu", "memory", "ephemeral-storage")
 _ENTRIES = ("metadata.labels", "metadata.annotations")

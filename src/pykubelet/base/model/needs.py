@@ -21,10 +21,9 @@ from pykubelet.base.api.core import (
     ServiceAccountTokenProjection,
     Volume,
 )
-from pykubelet.base.kit.remember import remember_last
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, remember_last
+from pykubelet.base.model.containers import every_container
 from pykubelet.base.model.content import Content, ContentKey, ContentKind, ObjectKey, TokenKey
-from pykubelet.base.model.fieldpath import every_container
 from pykubelet.base.model.ids import PodUID
 
 #: The API server's default of `serviceAccountToken.expirationSeconds`.

@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 
 from pykubelet.base.kit.digits import parse_decimal
-from pykubelet.base.kit.remember import remember_last
-from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.kit.values import Value, field, remember_last, replace
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT
 from pykubelet.base.model.reasons import COMPLETED, ERROR

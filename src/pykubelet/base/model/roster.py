@@ -1,4 +1,8 @@
-"""The pods that should run here, as snapshots and events. `Roster` is written by desired/roster alone."""
+"""The pods that should run here, as snapshots and events. `Roster` is written by desired/roster alone.
+
+A pod in quarantine, because the agent has ended at it, is desired and neither admitted nor rejected: nothing of it is started, changed
+or removed.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR, CONFIG_SOURCE, SOURCE_API
+from pykubelet.base.model.reasons import QUARANTINED
 from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.sizing import PendingResize, SizeChange
 from pykubelet.base.model.waits import Wait
@@ -138,3 +143,17 @@ def is_mirror(pod: Pod) -> bool:
 def is_critical(pod: Pod) -> bool:
     """Whether the pod is static, a mirror pod, or has a system priority class: the node keeps it as long as it can."""
     return is_static(pod) or is_mirror(pod) or (pod.spec.priority or 0) >= SYSTEM_CRITICAL_PRIORITY
+
+
+#: How the reason of a manifest in quarantine begins.
+OF_MANIFEST = "in quarantine: "
+
+
+def is_quarantine(problem: ManifestProblem) -> bool:
+    """Whether a manifest is not used because it is in quarantine."""
+    return problem.reason.startswith(OF_MANIFEST)
+
+
+def is_quarantined(entry: RosterPod) -> bool:
+    """Whether a desired pod is in quarantine. Its `pod` then has only the fields that show what it is."""
+    return entry.held is not None and entry.held.reason == QUARANTINED

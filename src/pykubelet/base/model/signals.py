@@ -1,6 +1,7 @@
-"""The eviction signals: their names, the resource that each measures, and the node condition that it sets. Pure.
+"""The eviction signals: their names, the resource that each measures, and the node's pressure conditions that they set. Pure.
 
-`observe/eviction/signals.py` defines how each is measured, how pods are ranked and what is reclaimed first. Source: the
+`observe/eviction/signals.py` defines how each is measured, how pods are ranked and what is reclaimed first; it alone writes
+`NodePressure`. Source: the
 Kubernetes documentation "Node-pressure Eviction".
 """
 
@@ -57,3 +58,22 @@ _TABLE = (
     EvictionSignal("io.stall.full", "io", _DISK, is_bytes=False, is_configurable=False),
 )
 EVICTION_SIGNALS: Mapping[str, EvictionSignal] = {signal.name: signal for signal in _TABLE}
+
+
+class NodePressure(Value):
+    """The pressure conditions of the node that hold."""
+
+    memory: bool = False
+    disk: bool = False
+    pid: bool = False
+
+    @property
+    def conditions(self) -> tuple[PressureCondition, ...]:
+        """The conditions that hold, in the order in which messages list them."""
+        held = (self.memory, self.disk, self.pid)
+        return tuple(kind for kind, holds in zip(PressureCondition, held, strict=True) if holds)
+
+
+def node_pressure(conditions: tuple[PressureCondition, ...]) -> NodePressure:
+    """The pressure of a node on which these conditions hold."""
+    return NodePressure(*(kind in conditions for kind in PressureCondition))

@@ -13,16 +13,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 
 from pykubelet.base.api.core import Pod, PodSpec, Quantity, Taint, Toleration
-from pykubelet.base.api.huge_pages import HUGE_PAGES
 from pykubelet.base.api.quantity import QuantityError, parse
-from pykubelet.base.api.resources import in_units, is_pod_level
+from pykubelet.base.api.resources import HUGE_PAGES, in_units, is_pod_level
 from pykubelet.base.api.texts import unusable_text
 from pykubelet.base.kit.digits import parse_integer
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.node_selector import matches_node_selector
-from pykubelet.base.model.pressure import NodePressure
-from pykubelet.base.model.qos import QOSClass, qos_class
 from pykubelet.base.model.reasons import (
     APP_ARMOR,
     EVICTED,
@@ -34,10 +31,10 @@ from pykubelet.base.model.reasons import (
     SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED,
     SYSCTL_FORBIDDEN,
 )
-from pykubelet.base.model.requests import pod_requests
+from pykubelet.base.model.requests import QOSClass, pod_requests, qos_class
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import Rejection, is_critical, is_static
-from pykubelet.base.model.signals import PressureCondition
+from pykubelet.base.model.signals import NodePressure, PressureCondition
 from pykubelet.base.model.sysctls import forbidden_sysctl
 from pykubelet.desired.roster.bounds import excess_in, has_countable_resources
 from pykubelet.desired.roster.load import ALL_ADDRESSES, Demand, HostPort, Load

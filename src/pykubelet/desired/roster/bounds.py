@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from pykubelet.base.api.core import Container, EphemeralContainer, Pod, ResourceRequirements
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.fieldpath import every_container
+from pykubelet.base.model.containers import every_container
 
 #: Containers of all kinds. Each event of one costs a look at all.
 MAX_CONTAINERS = 500

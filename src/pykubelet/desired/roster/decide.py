@@ -36,7 +36,6 @@ from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.phase import pod_phase
 from pykubelet.base.model.placement import Placements
-from pykubelet.base.model.qos import QOSClass, qos_class
 from pykubelet.base.model.reasons import (
     EVENT_EXCEEDED_GRACE_PERIOD,
     EVENT_PREEMPTING,
@@ -46,6 +45,7 @@ from pykubelet.base.model.reasons import (
     UNEXPECTED_ADMISSION_ERROR,
     VOLUME_ATTACHMENT_LIMIT_EXCEEDED,
 )
+from pykubelet.base.model.requests import QOSClass, qos_class
 from pykubelet.base.model.roster import Rejection, has_ended_in_api, is_critical
 from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.desired.roster import admission

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from pykubelet.base.kit.changes import changed_keys
+from pykubelet.base.kit.values import changed_keys
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.roster import RosterPod, is_static
 from pykubelet.base.model.sizing import PodSize, SizeChange, size_of

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.totals import Totals
-from pykubelet.base.kit.values import Value, field
+from pykubelet.base.kit.values import Value, changed_keys, field
 from pykubelet.base.model.ids import PodUID
 
 ALL_ADDRESSES = "0.0.0.0"

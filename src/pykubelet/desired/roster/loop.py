@@ -13,13 +13,13 @@ from contextlib import suppress
 from typing import Any
 
 from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
-from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.heartbeat import Heartbeat, resync_forever
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post, Sink
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.kit.values import Value, changed_keys, field, replace
+from pykubelet.base.model.evictions import NodeShutdown
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
@@ -27,10 +27,9 @@ from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import Placements
-from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.reasons import EVENT_PREEMPTING
 from pykubelet.base.model.roster import NameHolder, Roster, SourceChanged, pod_ref
-from pykubelet.base.model.shutdown import NodeShutdown
+from pykubelet.base.model.signals import NodePressure
 from pykubelet.desired.roster.decide import reject_at_limit, settle
 from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.merge import apply_quarantine, apply_source, roster_of

@@ -28,15 +28,13 @@ from collections.abc import Mapping
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.times import parse_time
-from pykubelet.base.kit.changes import changed_keys, missing_keys
-from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.kit.values import Value, changed_keys, missing_keys, replace
 from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.labels import CONFIG_SEEN, SOURCE_API, SOURCE_FILE
 from pykubelet.base.model.pod_changes import is_same, is_same_mirror
-from pykubelet.base.model.quarantine import is_quarantine
 from pykubelet.base.model.reasons import EVENT_FAILED_VALIDATION, QUARANTINED
 from pykubelet.base.model.roster import (
     ManifestProblem,
@@ -45,6 +43,7 @@ from pykubelet.base.model.roster import (
     RosterPod,
     SourceChanged,
     is_mirror,
+    is_quarantine,
     is_static,
     pod_ref,
 )

@@ -13,9 +13,9 @@ from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import Placements
-from pykubelet.base.model.pressure import NodePressure
 from pykubelet.base.model.reasons import RESIZE_DEFERRED
 from pykubelet.base.model.roster import ManifestProblem, NameHolder, Rejection, RosterPod, SourceChanged
+from pykubelet.base.model.signals import NodePressure
 from pykubelet.config.settings import Settings
 from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.load import CountedPods, Demand

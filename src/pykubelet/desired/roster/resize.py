@@ -18,7 +18,6 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import Stage
-from pykubelet.base.model.qos import QOSClass, qos_class
 from pykubelet.base.model.reasons import (
     EVENT_RESIZE_DEFERRED,
     EVENT_RESIZE_INFEASIBLE,
@@ -27,6 +26,7 @@ from pykubelet.base.model.reasons import (
     RESIZE_DEFERRED,
     RESIZE_INFEASIBLE,
 )
+from pykubelet.base.model.requests import QOSClass, qos_class
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import Rejection, is_critical
 from pykubelet.base.model.sizing import (

@@ -13,12 +13,11 @@ from collections.abc import Mapping
 
 from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.kit.cells import Cell, set_on_change
-from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import changed_keys
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.quarantine import is_quarantined
-from pykubelet.base.model.roster import Roster, RosterPod
+from pykubelet.base.model.roster import Roster, RosterPod, is_quarantined
 from pykubelet.base.model.sizing import PodSize, size_of
 from pykubelet.desired.roster.allocation_state import (
     ACTUATED,

@@ -19,11 +19,10 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.api.selectors import field_selector
 from pykubelet.base.api.times import format_nano_time
 from pykubelet.base.kit.cells import Cell, CellWriter
-from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
-from pykubelet.base.kit.values import replace
+from pykubelet.base.kit.values import changed_keys, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_SEEN, CONFIG_SOURCE, SOURCE_API
 from pykubelet.base.model.node import NodeView

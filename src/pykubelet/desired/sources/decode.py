@@ -4,14 +4,19 @@ A manifest is one YAML or JSON document with a v1 Pod (from a URL also a PodList
 Defaults and create-validation are those of the API server. Unknown and duplicate fields and further documents are remarks, as in the
 reference kubelet, which ignores them. On a node without an API server it may also be a PersistentVolume, a PersistentVolumeClaim, a
 CSIDriver, or a List of all of these, and pods may refer to claims.
+
+Errors that only repeat others are left out: the API server reports the same mistake again where a default has copied it, and where
+something refers to it. Its author looks for the field in the manifest, which may not have it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
 from pykubelet.base.api import codec, core
+from pykubelet.base.api.core import Pod
 from pykubelet.base.api.document import DocumentError
 from pykubelet.base.api.documents import read_document
 from pykubelet.base.api.texts import unusable_text
@@ -19,15 +24,22 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.manifests.defaults import default_pod
 from pykubelet.base.manifests.strict import UnknownMember, huge_numbers, unknown_fields, without_unknown
 from pykubelet.base.manifests.validation import validate_pod
+from pykubelet.base.manifests.validation.errors import ErrorKind, Errors, FieldError, show
 from pykubelet.base.manifests.warnings import pod_warnings
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.ids import is_pod_uid
 from pykubelet.base.model.remarks import Remark, cut, document_remarks, unknown_field
 from pykubelet.base.model.roster import ManifestProblem
 from pykubelet.config.settings import Settings
-from pykubelet.desired.sources.echoes import without_echoes
-from pykubelet.desired.sources.references import api_reference, class_remarks, never_allowed
-from pykubelet.desired.sources.static import Origin, foreign_fields, make_static, static_remarks
+from pykubelet.desired.sources.static import (
+    Origin,
+    api_reference,
+    class_remarks,
+    foreign_fields,
+    make_static,
+    never_allowed,
+    static_remarks,
+)
 from pykubelet.desired.sources.storage import KINDS, StorageKind, decode_object
 
 #: The kinds of objects besides pods, with their API versions.
@@ -244,3 +256,40 @@ def _decode_pod(manifest: dict[str, object], origin: Origin, rules: ManifestRule
 def is_usable(result: Decoded) -> bool:
     """Whether `decode_manifest` returned pods and objects (an empty list counts)."""
     return not any(isinstance(item, ManifestProblem) for item in result)
+
+
+_REQUESTS = ".resources.requests["
+_STEP = re.compile(r"([^.\[\]]+)|\[([0-9]+)\]")
+
+
+def without_echoes(errors: Errors, pod: Pod, manifest: Mapping[str, object]) -> Errors:
+    """The errors without those that follow from another one. `pod`: with its defaults; `manifest`: as its author wrote it."""
+    paths = {error.path for error in errors}
+    volumes = {show(volume.name) for volume in pod.spec.volumes}
+    return [e for e in errors if not (_is_copied(e, paths, manifest) or _refers_to_wrong(e, volumes))]
+
+
+def _is_copied(error: FieldError, paths: set[str], manifest: Mapping[str, object]) -> bool:
+    """Whether the error is about a request that is the default, and the limit has it as well."""
+    before, found, name = error.path.partition(_REQUESTS)
+    if not found or f"{before}.resources.limits[{name}" not in paths:
+        return False
+    requests = _at(manifest, f"{before}.resources.requests")
+    return not isinstance(requests, dict) or name.removesuffix("]") not in requests
+
+
+def _refers_to_wrong(error: FieldError, volumes: set[str]) -> bool:
+    """Whether the error is that a volume is not found, and the volume is there and wrong itself."""
+    return (
+        error.kind is ErrorKind.NOT_FOUND and error.path.endswith((".name", ".volumeName")) and error.value in volumes
+    )
+
+
+def _at(value: object, path: str) -> object:
+    """The value at a path such as `spec.containers[0].resources`; None if there is none."""
+    for match in _STEP.finditer(path):
+        if match[1] is not None:
+            value = value.get(match[1]) if isinstance(value, Mapping) else None
+        else:
+            value = value[int(match[2])] if isinstance(value, list) and int(match[2]) < len(value) else None
+    return value

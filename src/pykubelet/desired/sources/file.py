@@ -28,8 +28,7 @@ from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged
 from pykubelet.desired.sources.decode import ManifestRules
 from pykubelet.desired.sources.manifests import SETTLE_S, Manifests, ManifestScan, NoAnswerError
-from pykubelet.desired.sources.reading import log_new
-from pykubelet.desired.sources.seen import FirstSeen
+from pykubelet.desired.sources.reading import FirstSeen, log_new
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import stat_file
 from pykubelet.edges.host.fs.inotify import DIRECTORY_CHANGES, EventKind, FileEvent, Watcher

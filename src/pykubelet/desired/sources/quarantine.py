@@ -23,8 +23,7 @@ from pykubelet.base.kit.metrics import Gauge
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.quarantine import OF_MANIFEST
-from pykubelet.base.model.roster import SourceChanged, has_ended_in_api
+from pykubelet.base.model.roster import OF_MANIFEST, SourceChanged, has_ended_in_api
 from pykubelet.base.model.waits import Wait
 from pykubelet.desired.sources.decide_quarantine import (
     Suspect,

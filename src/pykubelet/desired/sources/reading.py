@@ -1,4 +1,4 @@
-"""Decodes manifests without blocking the event loop, and without crashing.
+"""What the sources of manifests share: decoding without blocking the event loop and without crashing, and first-seen times.
 
 Small manifests are decoded on the event loop. Large ones, and those that may take longer than their size suggests, are decoded
 in a thread with a deadline. An unexpected exception becomes a problem of that manifest and is logged
@@ -8,17 +8,21 @@ with its traceback; other manifests are not affected.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Set
 
+from pykubelet.base.api.core import Pod
 from pykubelet.base.api.documents import may_be_slow
+from pykubelet.base.api.times import format_nano_time
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import Value
 from pykubelet.base.kit.work import WORK
+from pykubelet.base.model.labels import CONFIG_SEEN
 from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.roster import ManifestProblem
 from pykubelet.desired.sources.decode import Decoded, ManifestRules, decode_manifest, problem
 from pykubelet.desired.sources.quarantine import manifest_key
-from pykubelet.desired.sources.static import Origin
+from pykubelet.desired.sources.static import Origin, with_seen
 
 log = Log("sources")
 
@@ -57,3 +61,42 @@ def _decode(data: bytes, origin: Origin, rules: ManifestRules) -> Decoded:
     except Exception as error:
         log.error("a manifest cannot be read because of a bug", origin=origin.shown, exc_info=error)
         return (problem(origin, "", f"cannot be read: {type(error).__name__}: {error}"),)
+
+
+class _Marked(Value):
+    """A pod as in its source, and with the annotation."""
+
+    given: Pod
+    annotated: Pod
+
+
+class FirstSeen:
+    """Adds the annotation `kubernetes.io/config.seen`. A pod that was away and returns gets a new time."""
+
+    def __init__(self) -> None:
+        self._pods: dict[tuple[str, str], _Marked] = {}
+
+    def forget(self, uids: Set[str]) -> None:
+        """Forget pods that were away between two scans."""
+        if uids:
+            self._pods = {key: known for key, known in self._pods.items() if known.given.metadata.uid not in uids}
+
+    def mark(self, pods: Iterable[Pod], wall_s: float) -> tuple[Pod, ...]:
+        """The annotated pods; unchanged pods are the same objects as in the last call."""
+        now = format_nano_time(int(wall_s * 1_000_000_000))
+        marked = [_mark(pod, self._pods.get(_key(pod)), now) for pod in pods]
+        self._pods = {_key(known.given): known for known in marked}
+        return tuple(known.annotated for known in marked)
+
+
+def _key(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.uid, pod.metadata.name
+
+
+def _mark(pod: Pod, before: _Marked | None, now: str) -> _Marked:
+    if before is None:
+        return _Marked(pod, with_seen(pod, now))
+    if before.given is pod:
+        return before
+    annotated = with_seen(pod, before.annotated.metadata.annotations[CONFIG_SEEN])
+    return _Marked(pod, before.annotated if annotated == before.annotated else annotated)

@@ -17,7 +17,7 @@ from pykubelet.base.api import labels as names
 from pykubelet.base.api.core import RuntimeClass
 from pykubelet.base.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.manifests.storage_defaults import default_claim, default_driver, default_volume
+from pykubelet.base.manifests.defaults import default_claim, default_driver, default_volume
 from pykubelet.base.manifests.strict import huge_numbers
 from pykubelet.base.manifests.validation.errors import Errors, forbidden, invalids, required
 from pykubelet.base.manifests.validation.metadata import validate_metadata

@@ -22,8 +22,7 @@ from pykubelet.base.model.labels import SOURCE_HTTP
 from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.roster import ManifestProblem, SourceChanged
 from pykubelet.desired.sources.decode import MAX_BYTES, Decoded, ManifestRules, Problems, is_usable, problem
-from pykubelet.desired.sources.reading import log_new, read_manifest
-from pykubelet.desired.sources.seen import FirstSeen
+from pykubelet.desired.sources.reading import FirstSeen, log_new, read_manifest
 from pykubelet.desired.sources.static import Origin
 from pykubelet.edges.host.services.httpget import HttpAnswer, HttpError, http_get
 

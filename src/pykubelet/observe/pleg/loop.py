@@ -19,6 +19,7 @@ from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
+from pykubelet.base.kit.metrics import Counter, Gauge, Histogram
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.base.kit.yields import Yields
@@ -47,17 +48,25 @@ from pykubelet.observe.pleg.decide import (
     without_stale,
 )
 from pykubelet.observe.pleg.exits import ExitReader
-from pykubelet.observe.pleg.metrics import (
-    LAST_SEEN,
-    READ_DURATIONS,
-    RELIST_DURATIONS,
-    RELIST_INTERVALS,
-    SUBSCRIPTIONS,
-    SUBSCRIPTIONS_LOST,
-)
 from pykubelet.observe.pleg.read import complete_pod, list_pods, read_pod, read_started
 from pykubelet.observe.pleg.unknown import UnknownIds
 from pykubelet.observe.pleg.views import ListedPod
+
+RELIST_DURATIONS = Histogram("kubelet_pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG.")
+RELIST_INTERVALS = Histogram("kubelet_pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG.")
+READ_DURATIONS = Histogram(
+    "kubelet_pleg_pod_relist_duration_seconds", "Duration in seconds for relisting a single pod in PLEG."
+)
+LAST_SEEN = Gauge("kubelet_pleg_last_seen_seconds", "Timestamp in seconds when PLEG was last seen active.")
+SUBSCRIPTIONS = Counter(
+    "kubelet_evented_pleg_connection_success_count",
+    "The number of times a streaming client was obtained to receive CRI Events.",
+)
+SUBSCRIPTIONS_LOST = Counter(
+    "kubelet_evented_pleg_connection_error_count",
+    "The number of errors encountered during the establishment of streaming connection with the CRI runtime.",
+)
+
 
 log = Log("pleg")
 

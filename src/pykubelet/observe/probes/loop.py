@@ -11,17 +11,18 @@ the bulkhead of its kind, so that one that hangs delays no other.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Generic, TypeVar
 
 from pykubelet.base.kit.bulkhead import BulkheadSlot
 from pykubelet.base.kit.cells import Cell, CellWriter, LazyCellWriter, set_on_change
-from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.kit.values import Value, changed_keys, field, replace
 from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.diagnostics import Diagnostics, of_waits
 from pykubelet.base.model.ids import ContainerID, PodUID
@@ -39,7 +40,6 @@ from pykubelet.observe.probes.messages import probe_event
 from pykubelet.observe.probes.metrics import FAILED, SUCCESSFUL, UNKNOWN
 from pykubelet.observe.probes.plan_workers import ProbeId, address_of
 from pykubelet.observe.probes.running import RunningProbe
-from pykubelet.observe.probes.timer import DueTimes
 from pykubelet.observe.probes.workers import AT_WORK_S, ProbeRecord, ProbeWorkers
 
 log = Log("probes")
@@ -246,3 +246,43 @@ class ProbesLoop:
     def _diagnostics(self) -> Diagnostics:
         """The waits of pods for their probes, with the last message of failing probes."""
         return of_waits(self._workers.waits(self._clock.monotonic(), self._clock.wall(), self._limits.answer_s))
+
+
+K = TypeVar("K")
+
+
+class DueTimes(Generic[K]):
+    """Times with keys. `due` is set when the earliest has come. Times are monotonic seconds. A key may have several times."""
+
+    def __init__(self, due: asyncio.Event) -> None:
+        self._due = due
+        self._heap: list[tuple[float, int, K]] = []
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    def add(self, at: float, key: K) -> None:
+        """Add a time for `key`. `arm` must be called afterwards."""
+        self._count += 1
+        heapq.heappush(self._heap, (at, self._count, key))
+
+    def take(self, until: float) -> Iterator[K]:
+        """The keys that are due by `until`, earliest first, including those that are added meanwhile."""
+        while self._heap and self._heap[0][0] <= until:
+            yield heapq.heappop(self._heap)[2]
+
+    def arm(self, now: float) -> None:
+        """Set the timer for the earliest time, unless it fires early enough."""
+        if not self._heap:
+            return
+        at = self._heap[0][0]
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        self._due.set()

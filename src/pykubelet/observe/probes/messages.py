@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from pykubelet.base.kit.durations import format_seconds
-from pykubelet.base.model.fieldpath import container_field_path
+from pykubelet.base.model.containers import container_field_path
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.lifecycle import PodLifecycle
 from pykubelet.base.model.probes import ProbeKind, ProbeResult

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Mapping
 from math import inf
 
 from pykubelet.base.api.core import Container, Probe
+from pykubelet.base.api.times import wall_to_monotonic
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.addresses import reported_ips
 from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
-from pykubelet.base.model.moments import wall_to_monotonic
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.probes import ProbeKind
 from pykubelet.base.model.restart import is_sidecar

@@ -20,10 +20,10 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.evictions import NodeShutdown
 from pykubelet.base.model.kube_events import KubeEvent, normal
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.reasons import EVENT_SHUTDOWN
-from pykubelet.base.model.shutdown import NodeShutdown
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.services.logind import Lock, ShutdownManager
 from pykubelet.observe.shutdown.decide import PodsOfGroup, ShutdownGroup, delay_s, is_there, pods_by_group

@@ -13,11 +13,19 @@ from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.api.times import format_time, parse_time
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.metrics import Gauge
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.checkpoint import set_aside
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import read_text, write_atomic
-from pykubelet.observe.shutdown.metrics import END_TIME, START_TIME
+
+START_TIME = Gauge(
+    "kubelet_graceful_shutdown_start_time_seconds", "Last graceful shutdown start time since unix epoch in seconds"
+)
+END_TIME = Gauge(
+    "kubelet_graceful_shutdown_end_time_seconds", "Last graceful shutdown end time since unix epoch in seconds"
+)
+
 
 log = Log("shutdown")
 T = TypeVar("T")

@@ -23,12 +23,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.api.huge_pages import HUGE_PAGES, page_size, page_size_name
-from pykubelet.base.api.resources import format_units, in_units
+from pykubelet.base.api.resources import HUGE_PAGES, format_units, in_units, page_size, page_size_name
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.model.cpu import MIN_SHARES, cpu_quota_us, cpu_shares
-from pykubelet.base.model.qos import QOSClass, qos_class
-from pykubelet.base.model.requests import is_limited, pod_limits, pod_requests
+from pykubelet.base.model.requests import (
+    MIN_SHARES,
+    QOSClass,
+    cpu_quota_us,
+    cpu_shares,
+    is_limited,
+    pod_limits,
+    pod_requests,
+    qos_class,
+)
 from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits
 from pykubelet.provide.cgroups.model import Enforce, MemoryProtection, NodeResources, ResourceSettings
 

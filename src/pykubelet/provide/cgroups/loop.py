@@ -16,9 +16,8 @@ from math import inf
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell, set_on_change
-from pykubelet.base.kit.changes import missing_keys
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, missing_keys
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import ENDED_STAGES, Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.mounts import Mounts

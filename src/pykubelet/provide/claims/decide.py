@@ -12,7 +12,7 @@ from pykubelet.base.api.core import Container, EphemeralContainer, Pod, PodExten
 from pykubelet.base.api.resource_claims import ApiClaim
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.claims import ClaimDevice, ClaimResource, ContainerClaim
-from pykubelet.base.model.fieldpath import every_container
+from pykubelet.base.model.containers import every_container
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import ENDED_STAGES, PodLifecycle, Stage
 from pykubelet.base.model.observed import Observed

@@ -18,12 +18,11 @@ from msgspec import Struct
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
-from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.kit.values import Value, changed_keys, replace
 from pykubelet.base.model.claims import ClaimDeviceHealth, Claims, DeviceKey, PodClaims
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning

@@ -20,9 +20,9 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.tracing import span
 from pykubelet.base.kit.values import Value
+from pykubelet.base.model.evictions import Reclaimed, ReclaimWanted
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
-from pykubelet.base.model.reclaim import Reclaimed, ReclaimWanted
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.errors import HostError

@@ -23,8 +23,7 @@ from typing import ClassVar
 import msgspec
 
 from pykubelet.base.kit.globs import has_wildcards
-from pykubelet.base.kit.remember import remember_last
-from pykubelet.base.kit.values import RedactedValue, Value
+from pykubelet.base.kit.values import RedactedValue, Value, remember_last
 from pykubelet.provide.images.names import (
     LEGACY_DOMAIN,
     KeyParts,

@@ -1,13 +1,14 @@
 """Runs image pulls: one for each image and set of credentials, however many pods wait for it.
 
 Owns: the running and queued pulls, and their tasks. All requests for the same image with the same credentials share a pull.
-It is cancelled when no request waits for it any more. Policies, back-off and Events are in `execute.py`, the order of
-admission in `pull_queue.py`.
+It is cancelled when no request waits for it any more. `PullQueue` decides which pulls may run now. Policies, back-off and Events are in
+`execute.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import bisect
 import itertools
 from typing import Protocol
 
@@ -24,7 +25,6 @@ from pykubelet.provide.images.decide import access_of, joined_errors
 from pykubelet.provide.images.keyring import Auth, Credential
 from pykubelet.provide.images.metrics import PULL_DURATIONS, size_words
 from pykubelet.provide.images.model import ActivePull, ImageSettings, PullStage, WaitingPod
-from pykubelet.provide.images.pull_queue import PullQueue
 from pykubelet.provide.images.record_store import RecordStore
 from pykubelet.provide.images.records import content_of, identity_of
 
@@ -270,3 +270,39 @@ def _auth_config(auth: Auth) -> pb.AuthConfig:
         identity_token=auth.identity_token,
         registry_token=auth.registry_token,
     )
+
+
+class PullQueue:
+    """Queues pulls, identified by tickets, in order of arrival. `limit`: parallel pulls; None: no limit."""
+
+    def __init__(self, limit: int | None, bucket: TokenBucket) -> None:
+        self._limit = limit
+        self._bucket = bucket
+        self._waiting: list[tuple[int, int]] = []
+        self._running: set[int] = set()
+
+    def join(self, ticket: int, arrival: int) -> None:
+        """Put a pull into the queue, before all that arrived later."""
+        bisect.insort(self._waiting, (arrival, ticket))
+
+    def leave(self, ticket: int) -> None:
+        """Remove a pull that has ended or was cancelled."""
+        self._waiting = [place for place in self._waiting if place[1] != ticket]
+        self._running.discard(ticket)
+
+    def position(self, ticket: int) -> int:
+        """The place of a pull in the queue, from 1; 0 if it is running."""
+        return next((n for n, (_, waiting) in enumerate(self._waiting, 1) if waiting == ticket), 0)
+
+    def admit(self, now: float) -> tuple[list[int], float | None]:
+        """The tickets that start now, and the seconds after which to call this again (None: when a pull leaves)."""
+        admitted: list[int] = []
+        while self._waiting:
+            if self._limit is not None and len(self._running) >= self._limit:
+                return admitted, None
+            if not self._bucket.take(now):
+                return admitted, self._bucket.wait_s(now)
+            _, ticket = self._waiting.pop(0)
+            self._running.add(ticket)
+            admitted.append(ticket)
+        return admitted, None

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
-from pykubelet.base.kit.changes import changed_keys
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import changed_keys
 from pykubelet.base.kit.yields import Yields
 from pykubelet.base.model.content import (
     LEADING,

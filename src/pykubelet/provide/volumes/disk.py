@@ -12,7 +12,7 @@ from pykubelet.edges.host.fs import beneath
 from pykubelet.edges.host.fs.beneath import list_directories, list_entries
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import FileKind
-from pykubelet.edges.host.fs.subpath_bind import remove_target
+from pykubelet.edges.host.fs.subpaths import remove_target
 from pykubelet.provide.volumes.directories import VolumeDirs
 from pykubelet.provide.volumes.kind import FoundDevice, VolumesError
 from pykubelet.provide.volumes.model import FoundPod, FoundVolume

@@ -2,11 +2,15 @@
 
 At most one piece of work runs for each volume. Work that misses its deadline ends as uncertain. Until that work has returned,
 further commands for the same volume end as uncertain at once.
+
+Each posted result costs a decision about its pod, which takes longer the more volumes the pod has. So the results of a pod on which many
+operations run are posted together.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Protocol, TypeVar, assert_never
@@ -18,6 +22,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
+from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import Plugins
@@ -89,7 +94,6 @@ from pykubelet.provide.volumes.model import (
 from pykubelet.provide.volumes.payloads.budget import PayloadBudget
 from pykubelet.provide.volumes.plan import plan_volume
 from pykubelet.provide.volumes.registry import kind_in, kind_named
-from pykubelet.provide.volumes.results import Results
 
 log = Log("provide.volumes")
 T = TypeVar("T")
@@ -395,3 +399,52 @@ class Executor:
     def _scan(self) -> tuple[tuple[FoundPod, ...], tuple[FoundDevice, ...]]:
         self._quotas.prune(self._paths.pods)
         return disk.scan(self._paths), disk.scan_devices(self._paths)
+
+
+#: While so many operations of a pod run, so many results are posted at a time, or those of so many seconds.
+MANY = 32
+COLLECTED_S = 0.02
+
+
+class Results:
+    """The results that are not posted yet, and the number of operations that run, by pod."""
+
+    def __init__(self, post: Post[Event]) -> None:
+        self._post = post
+        self._running: Counter[PodUID] = Counter()
+        self._waiting: dict[PodUID, list[Event]] = {}
+        self._timers: dict[PodUID, asyncio.TimerHandle] = {}
+
+    def begun(self, uid: PodUID) -> None:
+        """Note that an operation on a volume of the pod begins."""
+        self._running[uid] += 1
+
+    def ended(self, uid: PodUID, result: Event) -> None:
+        """Post the result of an operation, now or soon."""
+        self._running[uid] -= 1
+        if self._running[uid] < MANY and uid not in self._waiting:
+            self._post.post(result)
+        else:
+            self._collect(uid, result)
+        if not self._running[uid]:
+            del self._running[uid]
+
+    def _collect(self, uid: PodUID, result: Event) -> None:
+        waiting = self._waiting.setdefault(uid, [])
+        waiting.append(result)
+        if len(waiting) >= MANY or self._running[uid] < MANY:
+            self._flush(uid)
+        elif uid not in self._timers:
+            self._timers[uid] = asyncio.get_running_loop().call_later(COLLECTED_S, self._flush, uid)
+
+    def _flush(self, uid: PodUID) -> None:
+        timer = self._timers.pop(uid, None)
+        if timer is not None:
+            timer.cancel()
+        for result in self._waiting.pop(uid, ()):
+            self._post.post(result)
+
+    def stop(self) -> None:
+        """Post nothing more."""
+        for timer in self._timers.values():
+            timer.cancel()

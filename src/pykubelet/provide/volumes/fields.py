@@ -10,8 +10,7 @@ import unicodedata
 from collections.abc import Mapping
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.remember import remember_last
-from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.values import Value, remember_last
 from pykubelet.base.model.fieldrefs import FieldRefError, metadata_text
 
 _ESCAPES = {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.changes import changed_keys
+from pykubelet.base.kit.values import changed_keys
 from pykubelet.base.model.content import ContentKey, changed_content
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from pykubelet.base.api.core import Pod, SELinuxOptions
-from pykubelet.base.model.fieldpath import every_container
+from pykubelet.base.model.containers import every_container
 from pykubelet.base.model.selinux import SelinuxHost, options_problem
 from pykubelet.provide.volumes.kind import PlanInputs, VolumesError
 

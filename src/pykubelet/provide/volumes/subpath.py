@@ -18,7 +18,7 @@ from pykubelet.base.model.mounts import Mounts
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.host.fs import files, subpaths
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.subpath_bind import bind_beneath
+from pykubelet.edges.host.fs.subpaths import bind_beneath
 from pykubelet.provide.volumes.kind import VolumesError
 from pykubelet.provide.volumes.kinds.host_path import require
 

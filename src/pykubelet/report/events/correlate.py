@@ -23,8 +23,7 @@ from msgspec import Struct
 from pykubelet.base.kit.bucket import TokenBucket
 from pykubelet.base.kit.text import shorten
 from pykubelet.base.kit.values import field, replace
-from pykubelet.base.model.kube_events import KubeEvent
-from pykubelet.base.model.recent import Occurrence
+from pykubelet.base.model.kube_events import KubeEvent, Occurrence
 
 K = TypeVar("K")
 V = TypeVar("V")

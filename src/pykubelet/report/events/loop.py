@@ -14,8 +14,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.kube_events import EventType, KubeEvent
-from pykubelet.base.model.recent import Occurrence, Recent
+from pykubelet.base.model.kube_events import EventType, KubeEvent, Occurrence, Recent
 from pykubelet.report.events.correlate import Correlator, SpamFilter
 
 log = Log("events")

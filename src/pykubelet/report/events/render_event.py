@@ -9,8 +9,8 @@ from typing import Any
 
 from pykubelet.base.api.core import Event, EventSource, ObjectMeta, ObjectReference
 from pykubelet.base.api.times import format_time
+from pykubelet.base.model.kube_events import Occurrence
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.recent import Occurrence
 
 COMPONENT = "kubelet"
 DEFAULT_NAMESPACE = "default"

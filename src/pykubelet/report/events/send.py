@@ -28,9 +28,9 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
+from pykubelet.base.model.kube_events import Occurrence
 from pykubelet.base.model.lifecycle import Starts
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.recent import Occurrence
 from pykubelet.base.model.roster import Roster
 from pykubelet.edges.kubeapi.client import ApiClient, PatchKind
 from pykubelet.edges.kubeapi.errors import ApiError

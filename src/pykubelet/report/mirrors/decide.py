@@ -20,8 +20,15 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.labels import CONFIG_HASH, CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.quarantine import is_quarantined
-from pykubelet.base.model.roster import TERMINAL_PHASES, ApiPods, Roster, has_ended_in_api, is_static, pod_ref
+from pykubelet.base.model.roster import (
+    TERMINAL_PHASES,
+    ApiPods,
+    Roster,
+    has_ended_in_api,
+    is_quarantined,
+    is_static,
+    pod_ref,
+)
 from pykubelet.base.model.statuses import Statuses
 
 _NO_PODS, _NO_STATUSES = ApiPods(), Statuses()

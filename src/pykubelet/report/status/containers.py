@@ -20,7 +20,7 @@ from typing import Any
 from pykubelet.base.api import core
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.container_hash import container_hash
+from pykubelet.base.model.containers import container_hash
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.labels import CONTAINER_HASH
 from pykubelet.base.model.observed import ContainerView, ObservedState

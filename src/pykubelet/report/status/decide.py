@@ -20,17 +20,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from pykubelet.base.api.core import ContainerStatus, Pod, PodStatus
-from pykubelet.base.kit.changes import changed_keys
-from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.kit.values import Value, changed_keys, field, replace
 from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.node import HandlerFeatures
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.phase import Phase, has_created_regular, pod_phase
 from pykubelet.base.model.probes import ProbeKind, ProbeResults
-from pykubelet.base.model.quarantine import is_quarantined
 from pykubelet.base.model.restart import is_sidecar
-from pykubelet.base.model.roster import TERMINAL_PHASES, RosterPod, has_ended_in_api, is_static, pod_ref
+from pykubelet.base.model.roster import TERMINAL_PHASES, RosterPod, has_ended_in_api, is_quarantined, is_static, pod_ref
 from pykubelet.base.model.sizing import PendingResize
 from pykubelet.report.status.changes import (
     has_unread_message,

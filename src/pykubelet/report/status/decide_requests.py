@@ -27,9 +27,8 @@ from typing import Any, assert_never
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import BackoffPolicy, Failures
-from pykubelet.base.kit.changes import missing_keys
 from pykubelet.base.kit.log_lines import LogNote
-from pykubelet.base.kit.values import replace
+from pykubelet.base.kit.values import missing_keys, replace
 from pykubelet.base.model.diagnostics import Diagnostics, of_waits
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.roster import pod_ref

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.base.api.core import Pod, PodStatus
-from pykubelet.base.kit.changes import changed_keys
-from pykubelet.base.kit.values import Value, field
+from pykubelet.base.kit.values import Value, changed_keys, field
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_HASH, CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import ENDED_STAGES, KillReason, PodLifecycle, Stage

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from pykubelet.base.kit.tracing import is_traced
+from pykubelet.base.kit.tracing import SpanKind, is_traced, read_traceparent, span
 from pykubelet.base.kit.values import Value
 from pykubelet.config.settings import Settings
-from pykubelet.net.http.server import Answer, Handler, Request, Response, ServedConnection
+from pykubelet.net.http.server import Answer, Handler, Request, Response, ServedConnection, Takeover
 from pykubelet.serve.endpoints.browsers import refuse_other_site
 from pykubelet.serve.endpoints.endpoint import (
     ANY,
@@ -19,7 +19,7 @@ from pykubelet.serve.endpoints.endpoint import (
 )
 from pykubelet.serve.endpoints.health import PATH as HEALTH_PATH
 from pykubelet.serve.endpoints.health import Check, health_handler
-from pykubelet.serve.endpoints.traced import traced
+from pykubelet.serve.endpoints.until_ended import until_ended
 
 
 class _Route(Value):
@@ -122,3 +122,31 @@ def constant_handler(make: Callable[[], Response]) -> EndpointHandler:
         return make()
 
     return handle
+
+
+SERVER_ERROR = 500
+SWITCHED = 101
+
+
+async def traced(route: str, handler: EndpointHandler, request: Request, *, is_public: bool) -> Answer:
+    """Answer within a span, which is a child of the client's. `route`: the path of the endpoint, which names the span.
+
+    `is_public`: clients need no credentials, so they cannot make the node record; their span is only linked.
+    """
+    attributes = {"http.request.method": request.method, "http.route": route, "url.path": request.path[:256]}
+    remote = read_traceparent(request.headers.get("traceparent", ""))
+    served = span(route, SpanKind.SERVER, attributes, remote=remote, is_public=is_public)
+    served.enter()
+    try:
+        answer = await handler(request)
+    except BaseException as error:
+        served.fail(str(error) or type(error).__name__)
+        served.end()
+        raise
+    finally:
+        served.leave()
+    status = SWITCHED if isinstance(answer, Takeover) else answer.status
+    served.set("http.response.status_code", status)
+    if status >= SERVER_ERROR:
+        served.fail("")
+    return until_ended(answer, served.end)

@@ -29,6 +29,7 @@ from pykubelet.base.model.credentials import Credentials
 from pykubelet.base.model.diagnostics import Diagnostics, PodDiagnostics
 from pykubelet.base.model.evictions import Evictions, SignalStates
 from pykubelet.base.model.ids import PodUID
+from pykubelet.base.model.kube_events import Occurrence, Recent
 from pykubelet.base.model.labels import CONFIG_SOURCE, SOURCE_API
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle
 from pykubelet.base.model.mounts import Mounts
@@ -36,7 +37,6 @@ from pykubelet.base.model.node import ApiNode, NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.plugins import Plugins
-from pykubelet.base.model.recent import Occurrence, Recent
 from pykubelet.base.model.remarks import Remark
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import Roster, pod_ref

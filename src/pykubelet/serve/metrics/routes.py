@@ -20,10 +20,9 @@ from pykubelet.net.http.server import JSON, Answer, Request, Response, text
 from pykubelet.serve.endpoints.endpoint import EndpointHandler
 from pykubelet.serve.endpoints.health import HEALTH_CHECKS, Check
 from pykubelet.serve.metrics.cadvisor import MachineFacts, cadvisor_families
-from pykubelet.serve.metrics.exposition import CONTENT_TYPE, render_metrics
+from pykubelet.serve.metrics.exposition import CONTENT_TYPE, render_metrics, with_stability
 from pykubelet.serve.metrics.kubelet import MetricsInputs, kubelet_families, process_families, process_start
 from pykubelet.serve.metrics.resource import resource_families
-from pykubelet.serve.metrics.stability import with_stability
 from pykubelet.serve.metrics.summary import render_summary
 
 DEADLINE_S = 15.0

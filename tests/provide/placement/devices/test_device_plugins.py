@@ -23,9 +23,13 @@ from pykubelet.edges.plugins import deviceplugin_pb2 as pb
 from pykubelet.provide.placement.devices.device_checkpoint import encode
 from pykubelet.provide.placement.devices.device_files import DeviceFiles
 from pykubelet.provide.placement.devices.device_manager import AllocateCall
-from pykubelet.provide.placement.devices.device_plugins import DeviceInputs, NodeDevicePlugins
+from pykubelet.provide.placement.devices.device_plugins import (
+    ALLOCATIONS,
+    REGISTRATIONS,
+    DeviceInputs,
+    NodeDevicePlugins,
+)
 from pykubelet.provide.placement.devices.device_state import DeviceEntry, state_of
-from pykubelet.provide.placement.devices.metrics import ALLOCATIONS, REGISTRATIONS
 from pykubelet.provide.placement.managers import Managers
 from pykubelet.provide.placement.provider import AllocationError, PreferredAllocationRequest
 

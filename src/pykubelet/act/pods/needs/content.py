@@ -11,13 +11,14 @@ from functools import partial
 
 from pykubelet.act.pods.need import PodNeed, SyncRun
 from pykubelet.act.pods.tools import PodTools
-from pykubelet.act.runtime.render.api_objects import (
+from pykubelet.act.runtime.render.context import (
+    AnyContainer,
+    ContainerContext,
     environment_objects,
     service_environment,
     unanswered,
     waits_for_services,
 )
-from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content, ObjectKey, wait_for_key

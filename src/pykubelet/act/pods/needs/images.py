@@ -24,14 +24,14 @@ from pykubelet.act.runtime.lifecycle.metrics import (
     container_kind,
 )
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, ImageVolume
-from pykubelet.act.runtime.render.render_sandbox import render_puller
+from pykubelet.act.runtime.render.render_config import render_puller
 from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod, Secret
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.containers import container_field_path
 from pykubelet.base.model.content import Content, Found, Present
-from pykubelet.base.model.fieldpath import container_field_path
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.needs import pull_secret_keys

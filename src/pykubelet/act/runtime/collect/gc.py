@@ -33,6 +33,7 @@ from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.tracing import span
 from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.evictions import Reclaimed, ReclaimWanted
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.labels import POD_TERMINATION_GRACE_PERIOD
@@ -40,7 +41,6 @@ from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodReadWanted, PodView
 from pykubelet.base.model.paths import Beneath, Paths
 from pykubelet.base.model.reasons import EVENT_CONTAINER_GC_FAILED
-from pykubelet.base.model.reclaim import Reclaimed, ReclaimWanted
 from pykubelet.base.model.roster import Roster
 from pykubelet.config.settings import Settings
 from pykubelet.edges.cri import cri_pb2 as pb

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
-from pykubelet.act.runtime.plan.plan_resize import ContainerResize
+from pykubelet.act.runtime.plan.plan import ContainerResize
 from pykubelet.act.runtime.render.container_resources import container_resources, sandbox_resources
 from pykubelet.act.runtime.render.context import ContainerContext, RenderSettings
 from pykubelet.base.api.core import Pod

@@ -13,10 +13,9 @@ from pykubelet.act.runtime.lifecycle.metrics import (
     STARTED_USERNS,
 )
 from pykubelet.act.runtime.lifecycle.userns import UserNamespaceManager
-from pykubelet.act.runtime.render.api_objects import runtime_handler
-from pykubelet.act.runtime.render.context import RenderSettings, SandboxContext
+from pykubelet.act.runtime.render.context import RenderSettings, SandboxContext, runtime_handler
 from pykubelet.act.runtime.render.dns import dns_config
-from pykubelet.act.runtime.render.render_sandbox import render_sandbox
+from pykubelet.act.runtime.render.render_config import render_sandbox
 from pykubelet.act.runtime.render.security import needs_user_namespace
 from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod

@@ -17,10 +17,10 @@ from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_w
 from pykubelet.act.runtime.lifecycle.metrics import STARTED_CONTAINERS_ERRORS, container_kind
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper, StopTarget, restart_grace
-from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderSettings
-from pykubelet.act.runtime.render.env_files import EnvFile, parse_env_file
-from pykubelet.act.runtime.render.etc_hosts import etc_hosts_content
-from pykubelet.act.runtime.render.render_container import HEAVY, log_path, render_container, weight
+from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, EnvFile, RenderSettings
+from pykubelet.act.runtime.render.dns import etc_hosts_content
+from pykubelet.act.runtime.render.env import parse_env_file
+from pykubelet.act.runtime.render.render_config import HEAVY, log_path, render_container, weight
 from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.digits import parse_decimal
@@ -30,7 +30,7 @@ from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import beside, finish
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.kit.work import WORK
-from pykubelet.base.model.fieldpath import container_field_path
+from pykubelet.base.model.containers import container_field_path
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.mounts import MountedVolume

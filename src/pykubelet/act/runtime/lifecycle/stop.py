@@ -21,7 +21,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.fieldpath import container_field_path, find_container
+from pykubelet.base.model.containers import container_field_path, find_container
 from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.labels import CONTAINER_NAME

@@ -1,21 +1,28 @@
-"""The inputs of rendering besides the pod: the agent's settings, and the context of one sandbox or container.
+"""The inputs of rendering besides the pod: the agent's settings, and the context of one sandbox or container. Pure.
 
-Owns: the values that are passed to `render_sandbox` and `render_container`. The caller collects these values first, so that
-rendering is a pure function. Its error is `ContainerStartError`. Pure.
+Owns: the values that are passed to `render_sandbox` and `render_container`, and how an answer in `Content` becomes such a value:
+ConfigMaps, Secrets, the variables of Services, the RuntimeClass. The caller collects these values first, so that rendering is a pure
+function. Its error is `ContainerStartError`.
+Source: the Kubernetes documentation "Service" (environment variables), "Runtime Class", "Secrets".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
-from pykubelet.act.runtime.render.env_files import EnvFile
-from pykubelet.base.api.core import ConfigMap, Container, EphemeralContainer, Secret
+from pykubelet.act.runtime.start_error import ContainerStartError
+from pykubelet.base.api.core import ConfigMap, Container, EphemeralContainer, Pod, RuntimeClass, Secret, Service
 from pykubelet.base.api.resources import in_units
 from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present, Unreadable
 from pykubelet.base.model.mounts import MountedVolume
+from pykubelet.base.model.needs import environment_keys, runtime_class_key
 from pykubelet.base.model.node import HandlerFeatures, NodeView
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.placement import CpuSet, Devices
+from pykubelet.base.model.reasons import CREATE_POD_SANDBOX_ERROR
+from pykubelet.base.model.roster import is_static
 from pykubelet.config.settings import Settings
 from pykubelet.edges.host.proc.machine import Machine
 
@@ -154,6 +161,17 @@ class ApiObjects(Value):
         return sum(len(found.data) for found in every if not isinstance(found, Unavailable))
 
 
+class EnvFile(Value):
+    """The variables of a file for `fileKeyRef`, as far as they are wanted. `problem`: why further ones cannot be read."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
+
+    def find(self, key: str) -> str | None:
+        """The value of a wanted variable, "" if it is missing; None if it may be where the file cannot be read."""
+        return self.variables.get(key, None if self.problem else "")
+
+
 class ImageVolume(Value):
     """A pulled image used as a volume."""
 
@@ -190,3 +208,127 @@ class ContainerContext(Value):
     devices: Devices = field(default_factory=Devices)
     cpuset: CpuSet = field(default_factory=CpuSet)
     target_container_id: str = ""
+
+
+T = TypeVar("T")
+
+#: Every pod gets the environment variables of this service of the namespace `default`.
+MASTER = "kubernetes"
+MASTER_NAMESPACE = "default"
+#: Ports of services of which variables are made. Those of more do not fit into a program's environment.
+MAX_SERVICE_PORTS = 10_000
+
+
+def environment_objects(pod: Pod, container: AnyContainer, content: Content) -> ApiObjects | None:
+    """The objects that the container's environment refers to; None without an API server. All must have answers."""
+    if not content.available:
+        return None
+    config_maps: dict[str, ConfigMap | Unavailable] = {}
+    secrets: dict[str, Secret | Unavailable] = {}
+    for key in environment_keys(pod, container):
+        if key.kind is ContentKind.CONFIG_MAP:
+            config_maps[key.name] = _value(content, key, ConfigMap)
+        else:
+            secrets[key.name] = _value(content, key, Secret)
+    return ApiObjects(config_maps, secrets)
+
+
+def _value(content: Content, key: ObjectKey, kind: type[T]) -> T | Unavailable:
+    match content.objects.get(key):
+        case Present(value) if isinstance(value, kind):
+            return value
+        case Absent(message):
+            return Unavailable(message, not_found=True)
+        case Unreadable(message):
+            return Unavailable(message)
+        case found:
+            raise RuntimeError(f"asked for {key} and found {_type_of(found)}")
+
+
+def _type_of(found: Found | None) -> str:
+    """The type of the answer, without its content."""
+    return type(found.value if isinstance(found, Present) else found).__name__
+
+
+def service_environment(pod: Pod, content: Content) -> dict[str, str] | None:
+    """The variables of Services; empty without an API server, None while the API server's services are not known.
+
+    Raises ContainerStartError if they have more than `MAX_SERVICE_PORTS`.
+    """
+    if not content.available:
+        return {}
+    if content.services is None:
+        return None
+    links = bool(pod.spec.enableServiceLinks)
+    chosen: dict[str, Service] = {}
+    for service in content.services:
+        name, namespace = service.metadata.name, service.metadata.namespace
+        if service.spec.clusterIP in ("", "None"):
+            continue
+        if namespace == MASTER_NAMESPACE and name == MASTER:
+            chosen.setdefault(name, service)
+        elif namespace == pod.metadata.namespace and links:
+            chosen[name] = service
+    ports = sum(len(service.spec.ports) for service in chosen.values())
+    if ports > MAX_SERVICE_PORTS:
+        raise ContainerStartError(
+            f"the services of the pod's namespace have {ports} ports, and variables are made of {MAX_SERVICE_PORTS} at most: "
+            "set enableServiceLinks to false"
+        )
+    return service_variables(chosen.values())
+
+
+def service_variables(services: Iterable[Service]) -> dict[str, str]:
+    """`{NAME}_SERVICE_HOST`, `{NAME}_SERVICE_PORT` and the older variables of linked containers."""
+    variables: dict[str, str] = {}
+    for service in services:
+        name, address = _variable(service.metadata.name), service.spec.clusterIP
+        host = f"[{address}]" if ":" in address else address
+        variables[f"{name}_SERVICE_HOST"] = address
+        for index, port in enumerate(service.spec.ports):
+            protocol = port.protocol or "TCP"
+            url = f"{protocol.lower()}://{host}:{port.port}"
+            if index == 0:
+                variables[f"{name}_SERVICE_PORT"] = str(port.port)
+                variables[f"{name}_PORT"] = url
+            if port.name:
+                variables[f"{name}_SERVICE_PORT_{_variable(port.name)}"] = str(port.port)
+            prefix = f"{name}_PORT_{port.port}_{protocol.upper()}"
+            variables[prefix] = url
+            variables[f"{prefix}_PROTO"] = protocol.lower()
+            variables[f"{prefix}_PORT"] = str(port.port)
+            variables[f"{prefix}_ADDR"] = address
+    return variables
+
+
+def _variable(name: str) -> str:
+    return name.upper().replace("-", "_")
+
+
+def waits_for_services(pod: Pod, content: Content) -> bool:
+    """Whether the pod must wait until the services were listed once; static pods do not wait."""
+    return content.available and content.services is None and not is_static(pod)
+
+
+def unanswered(keys: Iterable[ObjectKey], content: Content) -> ObjectKey | None:
+    """The first of these keys without an answer in `Content`; None if all have one that can have one."""
+    return next((key for key in keys if content.may_answer(key) and key not in content.objects), None)
+
+
+def runtime_handler(pod: Pod, content: Content) -> str:
+    """The handler of the pod's RuntimeClass; "" for the runtime's default. Raises ContainerStartError for a class that is not
+    known: its isolation was asked for."""
+    key = runtime_class_key(pod)
+    if key is None:
+        return ""
+    match content.objects.get(key):
+        case Present(RuntimeClass() as found):
+            return found.handler
+        case Absent(message):
+            raise ContainerStartError(message, CREATE_POD_SANDBOX_ERROR)
+        case Unreadable(message):
+            raise ContainerStartError(f"failed to lookup RuntimeClass {key.name}: {message}", CREATE_POD_SANDBOX_ERROR)
+        case None if not content.may_answer(key):
+            raise ContainerStartError(f"nothing knows the RuntimeClass {key.name}", CREATE_POD_SANDBOX_ERROR)
+        case found:
+            raise RuntimeError(f"asked for {key} and found {_type_of(found)}")

@@ -1,6 +1,6 @@
 """The environment of a container. Pure.
 
-Rules (source: Kubernetes docs, "Define Environment Variables for a Container", "Expose Pod Information", KEP-3721):
+Rules (source: Kubernetes docs, "Define Environment Variables for a Container", "Expose Pod Information", "Downward API", KEP-3721):
 1. Services of the pod's namespace, as `{NAME}_SERVICE_HOST` and so on (already in the context).
 2. `envFrom`, in order; a later source replaces an earlier one.
 3. `env`, in order; a value may refer to variables that are already defined (2 and 3), or else to those of services.
@@ -10,28 +10,40 @@ the container is refused, and so is one whose variables no program can be starte
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from pykubelet.act.runtime.render.context import (
     AnyContainer,
     ApiObjects,
     ContainerContext,
+    EnvFile,
     RenderSettings,
     Unavailable,
 )
-from pykubelet.act.runtime.render.env_files import UNREADABLE, EnvFile
-from pykubelet.act.runtime.render.render_fields import field_text, resource_text
 from pykubelet.act.runtime.start_error import ContainerStartError
-from pykubelet.base.api.core import EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, Pod
+from pykubelet.base.api.core import (
+    EnvFromSource,
+    EnvVar,
+    EnvVarSource,
+    FileKeySelector,
+    ObjectFieldSelector,
+    Pod,
+    ResourceFieldSelector,
+)
+from pykubelet.base.api.fieldpaths import split_subscript
+from pykubelet.base.model import fieldrefs
 from pykubelet.base.model.addresses import reported_ips
 from pykubelet.base.model.arguments import ArgumentSpace
+from pykubelet.base.model.fieldrefs import FieldRefError, metadata_text
 from pykubelet.base.model.roster import is_static
 
 T = TypeVar("T")
 
 MAX_ENV_FILE_KEY = 128
 MAX_ENV_FILE_VALUE = 32 * 1024
+UNREADABLE = "couldn't parse env file"
+_BLANK = " \t"
 
 
 def build_environment(
@@ -178,3 +190,81 @@ def _from_file(selector: FileKeySelector, ctx: ContainerContext) -> str | None:
         path = f"{ctx.mounts[selector.volumeName].host_path}/{selector.path}"
         raise ContainerStartError(f'environment variable key "{key}" not found in file "{path}"')
     return found
+
+
+def parse_env_file(text: str, wanted: Collection[str]) -> EnvFile:
+    """The `wanted` variables of lines `NAME='value'`; the first of a name counts. Values may span lines.
+
+    Empty lines and comments are skipped. White space after the equals sign ends an empty value, as in a shell. Lines after
+    one of another form are not read.
+    """
+    found: dict[str, str] = {}
+    lines = (line.removesuffix("\r") for line in text.split("\n"))
+    for line in lines:
+        line = line.lstrip(_BLANK)
+        if not line or line.startswith("#"):
+            continue
+        name, equals, value = line.partition("=")
+        if not equals or name != name.rstrip(_BLANK) or not name:
+            return EnvFile(found, UNREADABLE)
+        text_of_value: str | None = ""
+        if value == value.lstrip(_BLANK):
+            text_of_value = _quoted(value, lines)
+        if text_of_value is None:
+            return EnvFile(found, UNREADABLE)
+        if name in wanted:
+            found.setdefault(name, text_of_value)
+    return EnvFile(found)
+
+
+def _quoted(value: str, more: Iterator[str]) -> str | None:
+    """The text between single quotes; None if anything but a comment follows. `more`: the following lines."""
+    if not value.startswith("'"):
+        return None
+    parts = [value[1:]]
+    while "'" not in parts[-1]:
+        line = next(more, None)
+        if line is None:
+            return None
+        parts.append(line)
+    parts[-1], _, rest = parts[-1].partition("'")
+    rest = rest.lstrip(_BLANK)
+    return "\n".join(parts) if not rest or rest.startswith("#") else None
+
+
+def field_text(pod: Pod, selector: ObjectFieldSelector, pod_ips: tuple[str, ...], host_ips: tuple[str, ...]) -> str:
+    """The value of a `fieldRef`. ContainerStartError for an unsupported field."""
+    if selector.apiVersion not in ("", "v1"):
+        raise ContainerStartError(f"unsupported pod version: {selector.apiVersion}")
+    path = selector.fieldPath
+    match path:
+        case "spec.nodeName" | "spec.host":
+            return pod.spec.nodeName
+        case "spec.serviceAccountName":
+            return pod.spec.serviceAccountName
+        case "status.podIP":
+            return pod_ips[0] if pod_ips else ""
+        case "status.podIPs":
+            return ",".join(pod_ips)
+        case "status.hostIP" | "status.hostIPs":
+            if not host_ips:
+                raise ContainerStartError("the node has no known address")
+            return host_ips[0] if path == "status.hostIP" else ",".join(host_ips)
+    try:
+        text = metadata_text(pod, path)
+    except FieldRefError as error:
+        raise ContainerStartError(str(error)) from error
+    if text is None:
+        problem = "not supported" if split_subscript(path) is None else "does not support subscript"
+        raise ContainerStartError(f"field label {problem}: {path}")
+    return text
+
+
+def resource_text(
+    pod: Pod, container: AnyContainer, selector: ResourceFieldSelector, allocatable: Mapping[str, int]
+) -> str:
+    """The value of a `resourceFieldRef`; without a name it refers to `container`. ContainerStartError for an invalid reference."""
+    try:
+        return fieldrefs.variable_resource_text(pod, container, selector, allocatable)
+    except FieldRefError as error:
+        raise ContainerStartError(str(error)) from error

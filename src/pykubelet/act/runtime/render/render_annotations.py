@@ -15,7 +15,7 @@ from pykubelet.act.runtime.render.context import AnyContainer
 from pykubelet.base.api.core import ContainerPort, HTTPGetAction, LifecycleHandler, Pod
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model import labels
-from pykubelet.base.model.container_hash import container_hash
+from pykubelet.base.model.containers import container_hash
 
 T = TypeVar("T")
 

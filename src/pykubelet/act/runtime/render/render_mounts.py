@@ -13,12 +13,11 @@ from pykubelet.act.runtime.render.context import (
     ContainerContext,
     RenderSettings,
 )
+from pykubelet.act.runtime.render.dns import ETC_HOSTS
 from pykubelet.act.runtime.render.env import build_environment
-from pykubelet.act.runtime.render.etc_hosts import ETC_HOSTS
 from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import Pod, VolumeMount
-from pykubelet.base.model.arguments import ArgumentSpace, ArgumentsTooLongError
-from pykubelet.base.model.expansion import TooLongError, expand_all_known
+from pykubelet.base.model.arguments import ArgumentSpace, ArgumentsTooLongError, TooLongError, expand_all_known
 from pykubelet.base.model.mounts import MountedVolume
 from pykubelet.edges.cri import cri_pb2
 

@@ -1,7 +1,8 @@
 """Logs in to iSCSI targets and out again with the host's iscsiadm, and finds the disks behind them. Blocks.
 
 Owns: the records of iscsiadm for targets, portals and interfaces, and which sessions belong to a target. One operation on a
-target at a time. Source: iscsiadm(8); RFC 7143; `/sys/class/iscsi_session`.
+target at a time. Names and passwords are written into the records, so that they are no arguments, which every user can read: iscsiadm
+has no other way to get a value. Source: iscsiadm(8); RFC 7143; the files that open-iscsi 2.1 writes; `/sys/class/iscsi_session`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from ipaddress import ip_address
 
-from pykubelet.edges.host.devices.iscsi_records import write_discovery_secret, write_session_secret
 from pykubelet.edges.host.devices.iscsi_target import Chap, IscsiTarget
 from pykubelet.edges.host.devices.scsi import PROGRAM_S, ScsiPaths, disks_by_path, scan_host
 from pykubelet.edges.host.fs import files
@@ -176,3 +176,50 @@ def _read(path: str) -> str:
         return files.read_text(path, 4096).strip()
     except HostError:
         return ""
+
+
+_LIMIT, _MODE = 1 << 16, 0o600
+_END = "# END RECORD"
+
+
+def write_session_secret(machine: ScsiPaths, target: IscsiTarget, portal: str, values: Mapping[str, str]) -> bool:
+    """Set fields of the record of a target at a portal. False if there is no such record. HostError."""
+    return _write(_session_records(machine, target, portal), values)
+
+
+def write_discovery_secret(machine: ScsiPaths, portal: str, values: Mapping[str, str]) -> bool:
+    """Set fields of the record for the discovery at a portal. False if there is no such record. HostError."""
+    address, port = _split(portal)
+    return _write((f"{root}/send_targets/{address},{port}/st_config" for root in machine.iscsi), values)
+
+
+def _session_records(machine: ScsiPaths, target: IscsiTarget, portal: str) -> Iterator[str]:
+    """A record is `<address>,<port>`, or `<address>,<port>,<group>/<interface>`."""
+    address, port = _split(portal)
+    for root in machine.iscsi:
+        folder = f"{root}/nodes/{target.iqn}"
+        for name in files.names_in(folder):
+            if name.split(",")[:2] == [address, port]:
+                yield f"{folder}/{name}"
+                yield f"{folder}/{name}/{target.interface}"
+
+
+def _split(portal: str) -> tuple[str, str]:
+    address, _, port = portal.rpartition(":")
+    return address.strip("[]"), port
+
+
+def _write(paths: Iterator[str], values: Mapping[str, str]) -> bool:
+    is_written = False
+    for path in paths:
+        found = files.stat_file(path)
+        if found is None or not found.is_file:
+            continue
+        lines = [line for line in files.read_text(path, _LIMIT).split("\n") if line.partition(" =")[0] not in values]
+        if _END not in lines:
+            raise HostError("write", path, "EINVAL", "it is no record of iscsiadm")
+        at = lines.index(_END)
+        lines[at:at] = [f"{name} = {value}" for name, value in values.items()]
+        files.write_atomic(path, "\n".join(lines).encode(), _MODE)
+        is_written = True
+    return is_written

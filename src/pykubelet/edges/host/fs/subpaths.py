@@ -1,8 +1,9 @@
-"""Opens and creates paths inside volumes that containers write to, so that no symlink or race leads outside.
+"""Opens and creates paths inside volumes that containers write to, so that no symlink or race leads outside, and binds them for `subPath`.
 
-Owns: the walk from a volume's root to a sub-path. As in the reference, a link is followed if it stays inside the volume, and
+Owns: the walk from a volume's root to a sub-path; the bind target below `volume-subpaths`, which the runtime mounts into a container.
+Blocks: use `base.kit.flight`. As in the reference, a link is followed if it stays inside the volume, and
 refused if it leads out, even if it is swapped in at the last moment: the walk ends in an open descriptor, and
-`mounts.bind_fd` mounts the descriptor, not a name. Source: the Kubernetes documentation on subPath, CVE-2017-1002101.
+`mounts.bind_fd` mounts the descriptor, not a name. Source: the Kubernetes documentation on subPath, CVE-2017-1002101, CVE-2021-25741.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import os
 import stat
 
+from pykubelet.base.model.paths import Beneath
+from pykubelet.edges.host.fs import beneath, mounts
 from pykubelet.edges.host.fs.beneath import make_plain, open_plain, parts_of
 from pykubelet.edges.host.fs.errors import HostError, translating
 from pykubelet.edges.host.fs.files import read_bytes, real_path
@@ -78,3 +81,49 @@ def read_beneath(root: str, relative: str, limit: int) -> bytes:
         return read_bytes(f"/proc/self/fd/{descriptor}", limit)
     finally:
         os.close(descriptor)
+
+
+def bind_beneath(root: str, relative: str, target: Beneath) -> None:
+    """Bind-mount `root/relative` at `target`, which is created as a directory or file.
+
+    An existing mount is kept if it is the same file, else replaced. Raises HostError as `open_beneath` does.
+    """
+    descriptor = open_beneath(root, relative)
+    try:
+        if mounts.is_mount_point(target):
+            if _is_same(descriptor, target):
+                return
+            mounts.unmount(target)
+        _make_target(target, kind_is_directory(descriptor))
+        mounts.bind_fd(descriptor, target)
+    finally:
+        os.close(descriptor)
+
+
+def _is_same(descriptor: int, target: Beneath) -> bool:
+    with translating("stat", target):
+        return os.path.samestat(os.fstat(descriptor), os.lstat(target))
+
+
+def _make_target(target: Beneath, directory: bool) -> None:
+    """Create the target as a directory or file. An existing target of the other kind is replaced."""
+    beneath.make_dirs(target.parent, 0o750)
+    present = beneath.stat_file(target)
+    if present is not None and present.is_dir != directory:
+        remove_target(target)
+    if directory:
+        beneath.make_dirs(target, 0o750)
+    else:
+        beneath.create_file(target, 0o640)
+
+
+def remove_target(target: Beneath) -> None:
+    """Unmount all mounts at `target`, and remove the empty directory or file."""
+    while mounts.unmount(target):
+        continue
+    try:
+        beneath.remove_dir(target)
+    except HostError as error:
+        if not error.is_not_found:
+            raise
+        beneath.remove_file(target)

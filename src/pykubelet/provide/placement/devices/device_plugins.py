@@ -26,6 +26,7 @@ from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.metrics import Counter, Histogram
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.text import shorten
 from pykubelet.base.kit.values import Value, replace
@@ -44,8 +45,19 @@ from pykubelet.net.grpc.server import CallLimit, Method
 from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet.provide.placement.devices.device_files import DeviceFiles
 from pykubelet.provide.placement.devices.device_manager import AllocateCall, DeviceManager
-from pykubelet.provide.placement.devices.metrics import ALLOCATIONS, REGISTRATIONS
 from pykubelet.provide.placement.provider import AllocationError, PreferredAllocationRequest
+
+REGISTRATIONS = Counter(
+    "kubelet_device_plugin_registration_total",
+    "Cumulative number of device plugin registrations. Broken down by resource name.",
+    ("resource_name",),
+)
+ALLOCATIONS = Histogram(
+    "kubelet_device_plugin_alloc_duration_seconds",
+    "Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.",
+    ("resource_name",),
+)
+
 
 log = Log("device-plugins")
 VERSIONS = ("v1beta1",)

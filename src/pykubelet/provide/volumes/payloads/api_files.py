@@ -17,8 +17,8 @@ from pykubelet.base.api.core import (
     Secret,
     ServiceAccountTokenProjection,
 )
+from pykubelet.base.model.containers import every_container
 from pykubelet.base.model.content import Absent, Content, ContentKey, ObjectKey, Present, Token, TrustBundle
-from pykubelet.base.model.fieldpath import every_container
 from pykubelet.base.model.needs import bundle_key, config_map_key, secret_key, token_key
 from pykubelet.provide.volumes.kind import VolumesError
 from pykubelet.provide.volumes.payloads.payload import ObjectData, ObjectFiles, PayloadFile, PayloadSource

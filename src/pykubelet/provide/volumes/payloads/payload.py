@@ -11,10 +11,9 @@ from typing import ClassVar
 
 from pykubelet.base.api.core import KeyToPath, Pod
 from pykubelet.base.api.texts import unusable_text
-from pykubelet.base.kit.remember import remember_last
-from pykubelet.base.kit.values import RedactedValue, replace
+from pykubelet.base.kit.values import RedactedValue, remember_last, replace
+from pykubelet.base.model.containers import every_container
 from pykubelet.base.model.content import ContentKey, wait_label
-from pykubelet.base.model.fieldpath import every_container
 from pykubelet.provide.volumes.fields import MapText
 from pykubelet.provide.volumes.kind import DirectoryPlan, PlanInputs, UndecidedPlan, VolumesError
 from pykubelet.provide.volumes.memory import memory_size

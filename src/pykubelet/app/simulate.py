@@ -1,0 +1,107 @@
+"""`pykubelet simulate placement`: on which CPUs and NUMA nodes the pods of a file would run on a machine, or why one would be rejected.
+
+No agent is asked and nothing on the machine is touched. Exit codes: 0 all pods were admitted, 1 an input cannot be used, 2 wrong
+command line, 3 some pod was rejected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pykubelet.app.placement_map import map_lines, pod_lines
+from pykubelet.app.simulate_input import InputError, read_machine, read_pods, read_settings, start_simulation
+from pykubelet.base.kit.text import escape_controls
+from pykubelet.base.model.claims import Claims
+from pykubelet.base.model.placement import Placements
+from pykubelet.provide.placement.simulation import SimulatedPod
+from pykubelet.serve.explain.placement import placement_document, pod_placement_document
+
+REJECTED = 3
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit code."""
+    options = build_parser().parse_args(argv)
+    try:
+        settings = read_settings(options.config)
+        simulation = start_simulation(read_machine(options.machine), settings)
+        pods = read_pods(options.pods) if options.pods else []
+    except InputError as error:
+        print(f"Error: {escape_controls(str(error))}", file=sys.stderr)
+        return 1
+    for remark in settings.remarks:
+        print(f"Warning: {escape_controls(remark.line)}", file=sys.stderr)
+    outcomes = [simulation.admit(pod) for pod in pods]
+    node = placement_document(simulation.placements(), Claims(), simulation.names)
+    if options.output == "json":
+        print(json.dumps({"pods": [_as_json(one) for one in outcomes], **node}, indent=2))
+    else:
+        for line in _lines(outcomes, node):
+            print(escape_controls(line))
+    return REJECTED if any(outcome.placement.rejection is not None for outcome in outcomes) else 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The options of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="pykubelet simulate",
+        description="Try decisions of the agent without an agent.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    placement = commands.add_parser(
+        "placement",
+        help="which CPUs pods get on a machine",
+        description="Admit pods one after the other on a machine, and show which CPUs, memory and devices they get.",
+        allow_abbrev=False,
+    )
+    placement.add_argument(
+        "--machine", metavar="FILE", required=True, help="a machine (docs/placement.md); - reads stdin"
+    )
+    placement.add_argument("--pods", metavar="FILE", help="a list of pods in YAML or JSON, admitted in this order")
+    placement.add_argument(
+        "--config",
+        metavar="FILE",
+        help="a KubeletConfiguration; without it, cpuManagerPolicy is static and CPU 0 is reserved",
+    )
+    placement.add_argument("-o", "--output", choices=("text", "json"), default="text", help="the form of the answer")
+    return parser
+
+
+def _lines(outcomes: Sequence[SimulatedPod], node: Mapping[str, Any]) -> Iterator[str]:
+    for outcome in outcomes:
+        yield from _outcome_lines(outcome)
+    if outcomes:
+        yield ""
+    yield from map_lines(node)
+
+
+def _outcome_lines(outcome: SimulatedPod) -> Iterator[str]:
+    placement, rejection = outcome.placement, outcome.placement.rejection
+    if rejection is not None:
+        yield f"{outcome.pod}: rejected, {rejection.reason}: {rejection.message}"
+        if placement.explanation:
+            yield f"  {placement.explanation}"
+        return
+    yield f"{outcome.pod}: admitted"
+    yield from pod_lines(_document(outcome))
+
+
+def _document(outcome: SimulatedPod) -> Mapping[str, Any]:
+    placements = Placements({outcome.uid: outcome.placement})
+    return pod_placement_document(placements, Claims(), outcome.uid) or {"explanation": "", "containers": []}
+
+
+def _as_json(outcome: SimulatedPod) -> Mapping[str, Any]:
+    rejection = outcome.placement.rejection
+    return {
+        "pod": outcome.pod,
+        "admitted": rejection is None,
+        "reason": "" if rejection is None else rejection.reason,
+        "message": "" if rejection is None else rejection.message,
+        **_document(outcome),
+    }
