@@ -8,7 +8,8 @@ Source: as `edges/plugins/flexvolume.py`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import CellWriter
@@ -50,24 +51,15 @@ class FlexLoop:
         """Follow the directory until cancelled."""
         async with Supervisor("flexvolume") as tasks:
             tasks.start_root("flexvolume watch", self._watch.run())
-            tasks.start_root("flexvolume loop", self._follow(tasks))
+            tasks.start_root("flexvolume loop", self._watch.follow(partial(self._scan, tasks), self._period_s))
             raise await tasks.wait_failed()
 
-    async def _follow(self, tasks: Supervisor) -> None:
-        while True:
-            self._watch.wakeup.clear()
-            scan = await self._scan()
-            if scan is not None:
-                self._take(scan, tasks)
-                if self._watch.add(scan.directories):
-                    continue  # files may have been created before the new watch
-            await self._watch.wait(self._period_s)
-
-    async def _scan(self) -> FlexScan | None:
+    async def _scan(self, tasks: Supervisor) -> Iterable[str] | None:
         outcome = await self._flight.run_next("flexvolume", lambda: scan_drivers(self._directory), SCAN_DEADLINE_S)
         if isinstance(outcome, Done):
             self._watch.report("")
-            return outcome.value
+            self._take(outcome.value, tasks)
+            return outcome.value.directories
         reason = getattr(outcome, "error", "the directory does not answer")
         self._watch.report(f"drivers of flexVolume volumes cannot be found: {reason}")
         self._settle()

@@ -9,6 +9,8 @@ Source: KEP-595 (plugin watcher).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from functools import partial
 
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import CellWriter
@@ -57,22 +59,10 @@ class PluginsLoop:
         """Follow the directory until cancelled."""
         async with Supervisor("plugins") as tasks:
             tasks.start_root("plugins watch", self._watch.run())
-            tasks.start_root("plugins loop", self._follow(tasks))
+            tasks.start_root("plugins loop", self._watch.follow(partial(self._scan, tasks), self._period_s))
             raise await tasks.wait_failed()
 
-    # The directory
-
-    async def _follow(self, tasks: Supervisor) -> None:
-        while True:
-            self._watch.wakeup.clear()
-            scan = await self._scan()
-            if scan is not None:
-                self._take(scan, tasks)
-                if self._watch.add(scan.directories):
-                    continue  # files may have been created before the new watch
-            await self._watch.wait(self._period_s)
-
-    async def _scan(self) -> SocketScan | None:
+    async def _scan(self, tasks: Supervisor) -> Iterable[str] | None:
         outcome = await self._flight.run_next("plugins", lambda: scan_sockets(self._directory), SCAN_DEADLINE_S)
         if isinstance(outcome, Done):
             if outcome.value.is_cut:
@@ -81,7 +71,8 @@ class PluginsLoop:
                 self._watch.report(f"some plugins cannot be found: {'; '.join(outcome.value.unread.values())}")
             else:
                 self._watch.report("")
-            return outcome.value
+            self._take(outcome.value, tasks)
+            return outcome.value.directories
         self._watch.report(f"plugins cannot be found: {getattr(outcome, 'error', 'the directory does not answer')}")
         return None
 

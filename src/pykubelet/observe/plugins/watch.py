@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NoReturn
 
 from pykubelet.base.kit.backoff import Backoff, BackoffPolicy
 from pykubelet.base.kit.clock import Clock
@@ -57,7 +58,19 @@ class DirectoryWatch:
                     self.report(str(error))
         return has_new
 
-    async def wait(self, period_s: float) -> None:
+    async def follow(self, scan: Callable[[], Awaitable[Iterable[str] | None]], period_s: float) -> NoReturn:
+        """Scan after each change, and once in `period_s` seconds. Never returns.
+
+        `scan`: returns the directories that it has read, which are watched from then on; None if it has failed.
+        """
+        while True:
+            self.wakeup.clear()
+            found = await scan()
+            if found is not None and self.add(found):
+                continue  # files may have been created before the new watch
+            await self._wait(period_s)
+
+    async def _wait(self, period_s: float) -> None:
         """Wait for a change, at most `period_s` seconds."""
         try:
             async with asyncio.timeout(period_s):
