@@ -30,7 +30,6 @@ from pykubelet.act.runtime.lifecycle.metrics import (
     IMAGE_VOLUMES_MOUNTED,
     STARTED_CONTAINERS,
     STARTED_USERNS_ERRORS,
-    container_kind,
 )
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.act.runtime.lifecycle.start import SandboxEnded
@@ -46,6 +45,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import containers
+from pykubelet.base.model.containers import container_kind
 from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.lifecycle import Starts

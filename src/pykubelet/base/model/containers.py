@@ -62,3 +62,11 @@ def _hash(image: str, name: str) -> str:
     text = json.dumps({"image": image, "name": name}, separators=(",", ":"), ensure_ascii=False)
     dump = "([]uint8)[" + " ".join(map(str, text.translate(_GO_ESCAPES).encode())) + "]"
     return f"{fnv1a_32(dump.encode()):x}"
+
+
+def container_kind(pod: Pod, container: Container | EphemeralContainer) -> str:
+    """The kind of a container as metrics name it."""
+    if isinstance(container, EphemeralContainer):
+        return "ephemeral_container"
+    is_init = any(init.name == container.name for init in pod.spec.initContainers)
+    return "init_container" if is_init else "container"

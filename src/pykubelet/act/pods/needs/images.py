@@ -17,12 +17,7 @@ from pykubelet.act.pods.need import PodNeed, SyncRun
 from pykubelet.act.pods.needs.content import wait_answered
 from pykubelet.act.pods.tools import PodTools
 from pykubelet.act.pods.waitbook import WaitBook
-from pykubelet.act.runtime.lifecycle.metrics import (
-    IMAGE_VOLUMES,
-    IMAGE_VOLUMES_ERRORS,
-    STARTED_CONTAINERS_ERRORS,
-    container_kind,
-)
+from pykubelet.act.runtime.lifecycle.metrics import IMAGE_VOLUMES, IMAGE_VOLUMES_ERRORS, STARTED_CONTAINERS_ERRORS
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, ImageVolume
 from pykubelet.act.runtime.render.render_config import render_puller
 from pykubelet.act.runtime.start_error import ContainerStartError
@@ -30,7 +25,7 @@ from pykubelet.base.api.core import Pod, Secret
 from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.containers import container_field_path
+from pykubelet.base.model.containers import container_field_path, container_kind
 from pykubelet.base.model.content import Content, Found, Present
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.kube_events import KubeEvent, warning

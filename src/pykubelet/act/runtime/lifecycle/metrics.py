@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pykubelet.act.runtime.render.context import AnyContainer
-from pykubelet.base.api.core import EphemeralContainer, Pod
 from pykubelet.base.kit.metrics import Counter
 
 STARTED_PODS = Counter("kubelet_started_pods_total", "Cumulative number of pods started")
@@ -37,11 +35,3 @@ STARTED_CONTAINERS_ERRORS = Counter(
     "Cumulative number of errors when starting containers",
     ("container_type", "code"),
 )
-
-
-def container_kind(pod: Pod, container: AnyContainer) -> str:
-    """The kind of a container as metrics name it. Pure."""
-    if isinstance(container, EphemeralContainer):
-        return "ephemeral_container"
-    is_init = any(init.name == container.name for init in pod.spec.initContainers)
-    return "init_container" if is_init else "container"

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import assert_never
 
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_words, words_for_log
-from pykubelet.act.runtime.lifecycle.metrics import STARTED_CONTAINERS_ERRORS, container_kind
+from pykubelet.act.runtime.lifecycle.metrics import STARTED_CONTAINERS_ERRORS
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.act.runtime.lifecycle.stop import ContainerStopper, StopTarget, restart_grace
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, EnvFile, RenderSettings
@@ -30,7 +30,7 @@ from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import beside, finish
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.kit.work import WORK
-from pykubelet.base.model.containers import container_field_path
+from pykubelet.base.model.containers import container_field_path, container_kind
 from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.mounts import MountedVolume
