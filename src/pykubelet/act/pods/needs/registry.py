@@ -7,9 +7,11 @@ may refer to variables of the content and the devices.
 
 from __future__ import annotations
 
+from pykubelet.act.pods.needs.cgroup import CgroupNeed
+from pykubelet.act.pods.needs.claims import ClaimsNeed
 from pykubelet.act.pods.needs.content import ContentNeed
+from pykubelet.act.pods.needs.devices import DevicesNeed
 from pykubelet.act.pods.needs.images import ImagesNeed
-from pykubelet.act.pods.needs.resources import CgroupNeed, ClaimsNeed, DevicesNeed
 from pykubelet.act.pods.needs.volumes import VolumesNeed
 from pykubelet.act.pods.tools import MakeNeed
 
