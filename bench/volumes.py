@@ -24,7 +24,7 @@ from bench.stats import spread
 from bench.table import Figure
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import LIMITS, CsiNode
-from pykubelet.edges.plugins.rpc import plugin_channel
+from pykubelet.edges.plugins.channels import plugin_channel
 from pykubelet.net.grpc.call import call
 
 DRIVER = "local.csi.pykubelet"

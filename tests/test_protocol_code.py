@@ -32,7 +32,7 @@ GROUPS = (
         "h2",
     ),
     Group("gRPC server", 390, ("net/grpc/server.py", "net/grpc/server_connection.py"), "on h2"),
-    Group("typed gRPC calls", 295, ("net/grpc/call.py", "edges/cri/wire.py", "edges/plugins/rpc.py"), "on protobuf"),
+    Group("typed gRPC calls", 295, ("net/grpc/call.py", "edges/cri/wire.py", "edges/plugins/channels.py"), "on protobuf"),
     Group(
         "HTTP messages", 940,
         ("net/http/request.py", "net/http/response.py", "net/http/wire.py", "net/http/tolerant.py"),

@@ -19,7 +19,7 @@ from pykubelet.edges.csi.node import LIMITS, CsiNode
 from pykubelet.edges.host.devices.block_devices import device_size
 from pykubelet.edges.host.devices.loops import find_loops
 from pykubelet.edges.host.fs.mounts import mounts_below, read_fs_usage
-from pykubelet.edges.plugins.rpc import plugin_channel
+from pykubelet.edges.plugins.channels import plugin_channel
 from pykubelet.net.grpc.call import call
 from pykubelet.net.grpc.status import Code, RpcError
 

@@ -17,7 +17,7 @@ from support.grpc_services import of_methods
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import LIMITS
 from pykubelet.edges.host.fs.mounts import mounts_below, unmount
-from pykubelet.edges.plugins.rpc import plugin_channel
+from pykubelet.edges.plugins.channels import plugin_channel
 from pykubelet.net.grpc.call import Message, call
 from pykubelet_csi_local.driver import build_methods
 from pykubelet_csi_local.registration import RegistrationService

@@ -13,8 +13,8 @@ from support.drivers import DriverProcess, LocalDriver, child_driver, is_virtual
 from support.grpc_services import Service
 
 from pykubelet.edges.plugins import deviceplugin_pb2 as pb
+from pykubelet.edges.plugins.channels import plugin_channel
 from pykubelet.edges.plugins.device_plugin import DEVICE_LIMITS
-from pykubelet.edges.plugins.rpc import plugin_channel
 from pykubelet.net.grpc.call import call
 from pykubelet.net.grpc.status import RpcError
 

@@ -14,7 +14,7 @@ from pykubelet.base.kit.metrics import Histogram
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.plugins import CsiNodeInfo
 from pykubelet.edges.csi import csi_pb2 as pb
-from pykubelet.edges.plugins.rpc import plugin_channel
+from pykubelet.edges.plugins.channels import plugin_channel
 from pykubelet.net.grpc.call import Message, R, call
 from pykubelet.net.grpc.limits import Http2Limits
 from pykubelet.net.grpc.status import RpcError

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.plugins import deviceplugin_pb2 as pb
-from pykubelet.edges.plugins.rpc import plugin_channel
+from pykubelet.edges.plugins.channels import plugin_channel
 from pykubelet.net.grpc.call import Message, call
 from pykubelet.net.grpc.limits import Http2Limits
 from pykubelet.net.grpc.status import Code, RpcError

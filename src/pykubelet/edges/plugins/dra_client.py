@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.plugins import dra_health_pb2 as health_pb
 from pykubelet.edges.plugins import dra_pb2 as pb
-from pykubelet.edges.plugins.rpc import plugin_channel
+from pykubelet.edges.plugins.channels import plugin_channel
 from pykubelet.net.grpc.call import Message, R, call, decoded
 from pykubelet.net.grpc.limits import Http2Limits
 from pykubelet.net.grpc.status import Code, RpcError

@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from pykubelet.edges.plugins import pluginregistration_pb2 as pb
-from pykubelet.edges.plugins.rpc import plugin_channel
+from pykubelet.edges.plugins.channels import plugin_channel
 from pykubelet.net.grpc.call import call
 from pykubelet.net.grpc.limits import Http2Limits
 

@@ -21,8 +21,8 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins
 from pykubelet.edges.csi.node import CsiNode
+from pykubelet.edges.plugins.channels import reach
 from pykubelet.edges.plugins.registration import PluginRegistration
-from pykubelet.edges.plugins.rpc import reach
 from pykubelet.edges.plugins.sockets import SocketFile, SocketScan, scan_sockets
 from pykubelet.net.grpc.status import RpcError
 from pykubelet.observe.plugins.decide import KINDS, PluginOffer, node_info_problem, refusal, unreachable

@@ -23,8 +23,8 @@ from pykubelet.edges.csi.node import RunningCall, running_calls
 from pykubelet.edges.host.fs.programs import RunningProgram, running_program
 from pykubelet.edges.host.proc.holders import Holder, HolderSearch
 from pykubelet.edges.host.proc.kernel_waits import ProcessState, kernel_wait
+from pykubelet.edges.plugins.channels import UNIX
 from pykubelet.edges.plugins.peer import serving_process
-from pykubelet.edges.plugins.rpc import UNIX
 
 Document = dict[str, Any]
 #: How long the search may take, and how long its answer is awaited: seconds.
