@@ -63,7 +63,7 @@ class Work:
     def hooks(self) -> Work:
         return self
 
-    def attend(self, unhooked: Mapping[str, int]) -> None:
+    def begin_sync(self, unhooked: Mapping[str, int]) -> None:
         self.attention.clear()
 
     def interrupt(self, *, is_outdated: bool = False) -> None:

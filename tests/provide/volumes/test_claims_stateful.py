@@ -19,7 +19,7 @@ from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.provide.volumes.decide import step, step_all
 from pykubelet.provide.volumes.model import (
-    Abandon,
+    CancelSetUp,
     Command,
     DirectoryMade,
     DirectoryRemoved,
@@ -106,7 +106,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         self.state, commands = step_all(self.state, events, moment(self.at), PATHS)
         check_published(self.state)
         for command in commands:
-            if not isinstance(command, (Abandon, RecordEvent)):
+            if not isinstance(command, (CancelSetUp, RecordEvent)):
                 self.check(command)
                 self.under_way.append(command)
 

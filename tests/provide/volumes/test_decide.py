@@ -25,7 +25,7 @@ from pykubelet.base.model.waits import Owner
 from pykubelet.provide.volumes.decide import next_timer, step
 from pykubelet.provide.volumes.kinds.empty_dir import EmptyDirPlan
 from pykubelet.provide.volumes.model import (
-    Abandon,
+    CancelSetUp,
     Command,
     DirectoryMade,
     DirectoryRemoved,
@@ -181,7 +181,7 @@ def test_a_set_up_is_abandoned_when_its_pod_has_ended() -> None:
     terminating = inputs(roster(pod), lifecycles((pod, Stage.TERMINATING)))
     assert driver.see(InputsChanged(terminating)) == []
     ended = inputs(roster(), lifecycles((pod, Stage.TERMINATED)))
-    assert driver.see(InputsChanged(ended)) == [Abandon(UID, "data")]
+    assert driver.see(InputsChanged(ended)) == [CancelSetUp(UID, "data")]
     assert driver.see(VolumesTimerFired(), after=10.0) == []
     commands = driver.see(SetUpEnded(UID, "data", Result.UNCERTAIN, "it was abandoned"))
     assert commands == [TearDown(UID, "data", "kubernetes.io~empty-dir", "data", "set up")], "and no Event"

@@ -29,7 +29,7 @@ from pykubelet.provide.volumes.kind import (
     VolumePlan,
 )
 from pykubelet.provide.volumes.model import (
-    Abandon,
+    CancelSetUp,
     Command,
     DeviceStaged,
     DeviceUnstaged,
@@ -131,7 +131,7 @@ class DevicesMachine(RuleBasedStateMachine):
         self.state, commands = step_all(self.state, events, moment(self.at), PATHS)
         check_published(self.state)
         for command in commands:
-            if not isinstance(command, (Abandon, RecordEvent)):
+            if not isinstance(command, (CancelSetUp, RecordEvent)):
                 self.check(command)
                 self.under_way.append(command)
 

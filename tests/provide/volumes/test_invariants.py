@@ -82,7 +82,7 @@ def test_a_volume_that_breaks_a_rule_is_named_with_its_pod() -> None:
     for broken, rule in (
         (replace(volume, mounted=None), "what is mounted is known exactly if it is mounted"),
         (replace(volume, plan=None), "only a planned volume is set up"),
-        (replace(volume, is_abandoned=True), "only a set-up is abandoned"),
+        (replace(volume, is_cancelled=True), "only a set-up is cancelled"),
     ):
         with pytest.raises(BrokenInvariantError, match=rf"volume data of pod web_shop.*, mounted: broken rule: {rule}"):
             check_invariants(with_volume(state, broken))
@@ -104,7 +104,10 @@ def test_a_device_that_breaks_a_rule_is_named() -> None:
     state = mounted()
     for device, rule in (
         (DeviceState(FOUND, DevicePhase.STAGING, 0.0), "the operation that runs is the last one"),
-        (DeviceState(FOUND, DevicePhase.WANTED, 0.0, is_left=True), "what an earlier agent has left may be staged"),
+        (
+            DeviceState(FOUND, DevicePhase.WANTED, 0.0, left_by_previous_run=True),
+            "what an earlier agent has left may be staged",
+        ),
     ):
         with pytest.raises(BrokenInvariantError, match=f"device d, {device.phase}: broken rule: {rule}"):
             check_invariants(replace(state, devices={"d": device}))

@@ -43,13 +43,13 @@ class PodEnding:
         self._ref = ref
         self._needs = needs
         self._remains: PodLeftovers | None = None
-        self._acted_at = 0.0
+        self._changed_at = 0.0
         #: All containers have ended, and none will be started any more.
         self.is_stopped = False
 
-    def acted(self) -> None:
+    def note_change(self) -> None:
         """Record that the pod was changed now, so that views read earlier are outdated."""
-        self._acted_at = self._tools.clock.monotonic()
+        self._changed_at = self._tools.clock.monotonic()
 
     def _view(self) -> PodView | None:
         return self._tools.cells.observed.get().pods.get(self._ref.uid)
@@ -57,7 +57,7 @@ class PodEnding:
     def _fresh_view(self) -> PodView | None:
         """The last view of the pod, if the pod was not changed since it was read."""
         view = self._view()
-        return view if view is not None and view.read_at > self._acted_at else None
+        return view if view is not None and view.read_at > self._changed_at else None
 
     async def _runtime_back(self, waits: WaitBook) -> None:
         """Wait until the runtime takes calls; without it nothing can be stopped or removed."""

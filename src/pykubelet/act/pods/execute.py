@@ -79,7 +79,7 @@ class PodExecution:
     def __init__(self, tools: PodTools, ref: PodRef) -> None:
         self._tools = tools
         self._ref = ref
-        self._attention = asyncio.Event()
+        self._interrupted = asyncio.Event()
         self._is_outdated = False
         self._needs = [make(tools, ref) for make in tools.needs]
         self.clock: Clock = tools.clock
@@ -88,15 +88,15 @@ class PodExecution:
         self.hooks = PodHooks(ref, tools.starter, tools.hook_records)
         self.pulled = PullTime()
 
-    def attend(self, unhooked: Mapping[str, int]) -> None:
+    def begin_sync(self, unhooked: Mapping[str, int]) -> None:
         """Prepare for a sync: `interrupt` from now on ends this sync. `unhooked`: as in `PodWorkerState`."""
-        self._attention.clear()
+        self._interrupted.clear()
         self._is_outdated = False
         self.hooks.running = unhooked
 
     def interrupt(self, *, is_outdated: bool = False) -> None:
         """End the running sync when it next waits. `is_outdated`: also before it starts the next container."""
-        self._attention.set()
+        self._interrupted.set()
         self._is_outdated = self._is_outdated or is_outdated
 
     # Sync
@@ -108,7 +108,7 @@ class PodExecution:
             _count_user_namespace_error(command, ended)
             return ended
         finally:
-            self.ending.acted()
+            self.ending.note_change()
             waits.forget_notes()
 
     async def _outcome(self, run: SyncRun) -> SyncEnded:
@@ -159,7 +159,7 @@ class PodExecution:
             need.cancel()
 
     def _interruptible(self, work: Awaitable[T]) -> Awaitable[T]:
-        return self._unless(self._attention.wait(), work)
+        return self._unless(self._interrupted.wait(), work)
 
     async def _unless(self, interruption: Awaitable[object], work: Awaitable[T]) -> T:
         """Await `work`. Raises Interrupted if `interruption` ends first; a task passed as `work` then continues."""

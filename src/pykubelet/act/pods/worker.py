@@ -155,7 +155,7 @@ class PodWorker:
             case Sync():
                 self._record(_describe(command), command.cause)
                 self._abandoned = False
-                self._execution.attend(self.state.unhooked)
+                self._execution.begin_sync(self.state.unhooked)
                 self._start("sync", self._sync(command)).add_done_callback(self._sync_over)
             case AbandonSync():
                 if command.hard and self._work is not None:

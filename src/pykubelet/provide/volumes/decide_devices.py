@@ -43,9 +43,16 @@ def found_on_disk(work: VolumesStep, found: tuple[FoundDevice, ...], pods: tuple
         context = one.context if known.phase is DevicePhase.WANTED else known.context
         holders = frozenset(pod.uid for pod in pods if any(v.device == one.name for v in pod.volumes))
         phase = DevicePhase.UNCERTAIN if known.phase is DevicePhase.WANTED else known.phase
-        is_left = known.phase is not DevicePhase.STAGED
+        left_by_previous_run = known.phase is not DevicePhase.STAGED
         before = DevicePhase.UNCERTAIN  # if it is being staged
-        known = replace(known, phase=phase, before=before, holders=holders, is_left=is_left, context=context)
+        known = replace(
+            known,
+            phase=phase,
+            before=before,
+            holders=holders,
+            left_by_previous_run=left_by_previous_run,
+            context=context,
+        )
         work.put_device(one.name, known)
         work.touch_device(one.name)
 
@@ -55,11 +62,11 @@ def staged(work: VolumesStep, event: DeviceStaged) -> None:
     device = _running(work, event.name, DevicePhase.STAGING)
     match event.result:
         case Result.DONE:
-            device = replace(device, phase=DevicePhase.STAGED, failure=None, is_left=False)
+            device = replace(device, phase=DevicePhase.STAGED, failure=None, left_by_previous_run=False)
         case Result.TRANSIENT:
             device = replace(device, phase=device.before)
         case Result.FAILED:
-            device = replace(device, phase=DevicePhase.UNCERTAIN if device.is_left else DevicePhase.WANTED)
+            device = replace(device, phase=DevicePhase.UNCERTAIN if device.left_by_previous_run else DevicePhase.WANTED)
         case Result.UNCERTAIN:
             device = replace(device, phase=DevicePhase.UNCERTAIN)
     if event.result is not Result.DONE:
@@ -90,7 +97,7 @@ def unstaged(work: VolumesStep, event: DeviceUnstaged) -> None:
     """Take the end of an unstaging."""
     device = _running(work, event.name, DevicePhase.UNSTAGING)
     if event.result is Result.DONE:
-        device = replace(device, phase=DevicePhase.WANTED, failure=None, is_left=False)
+        device = replace(device, phase=DevicePhase.WANTED, failure=None, left_by_previous_run=False)
     else:
         failure = next_failure(device.failure, event.error, work.now)
         device = replace(device, phase=DevicePhase.UNCERTAIN, failure=failure)

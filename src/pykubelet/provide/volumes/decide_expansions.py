@@ -37,7 +37,7 @@ def first_expansion(
     resolved = _resolved(work, pod, wanted, state)
     if resolved is None:
         return state, None
-    state = replace(state, size=claim_size(resolved.claim), looked_at=_version(resolved))
+    state = replace(state, size=claim_size(resolved.claim), size_checked_for=_version(resolved))
     return state, _expansion(pod, resolved, state.size)
 
 
@@ -48,7 +48,7 @@ def expand_mounted(work: VolumesStep, pod: PodVolumes, wanted: Volume, state: Vo
     if resolved is None or expansion is None:
         return replace(state, expand_failure=None) if state.expand_failure is not None else state
     version = _version(resolved)
-    if state.expand_failure is None and version == state.looked_at:
+    if state.expand_failure is None and version == state.size_checked_for:
         return state
     if not is_due(state.expand_failure, work.now) or is_directory_busy(pod, wanted.name, state):
         return state
@@ -57,7 +57,7 @@ def expand_mounted(work: VolumesStep, pod: PodVolumes, wanted: Volume, state: Vo
     if not isinstance(plan, VolumePlan) or not work.is_staged(plan):
         return state
     work.commands.append(ExpandVolume(pod.uid, wanted.name, plan, expansion, "the volume has grown"))
-    return replace(state, phase=MountPhase.EXPANDING, looked_at=version)
+    return replace(state, phase=MountPhase.EXPANDING, size_checked_for=version)
 
 
 def expanded(work: VolumesStep, event: VolumeExpanded) -> None:

@@ -18,7 +18,7 @@ from pykubelet.provide.volumes.kind import InPlacePlan, Plan, RefusedPlan, Resol
 from pykubelet.provide.volumes.model import (
     BUSY,
     UNUSED,
-    Abandon,
+    CancelSetUp,
     ContextOutcome,
     CountContext,
     FoundPod,
@@ -129,14 +129,14 @@ def found_on_disk(work: VolumesStep, found: tuple[FoundPod, ...], *, first: bool
 def set_up_ended(work: VolumesStep, event: SetUpEnded) -> None:
     """Take the end of a set-up or refresh."""
     pod, volume = work.busy_volume(event.uid, event.key, (MountPhase.SETTING_UP, MountPhase.REFRESHING))
-    refreshing, is_late = volume.phase is MountPhase.REFRESHING, volume.is_late
-    volume = replace(volume, is_late=False, is_abandoned=False)
+    refreshing, replan_needed = volume.phase is MountPhase.REFRESHING, volume.replan_needed
+    volume = replace(volume, replan_needed=False, is_cancelled=False)
     if event.result is Result.DONE:
         plan = volume.plan
         assert isinstance(plan, VolumePlan)
         again = work.now.mono + plan.repeat_s if plan.repeat_s else None
         volume = replace(volume, phase=MountPhase.MOUNTED, mounted=plan.mounted, failure=None, again_at=again)
-        volume = replace(volume, is_left=False)
+        volume = replace(volume, left_by_previous_run=False)
         volume = replace(volume, size=event.size or volume.size, expand_failure=None)
         if volume.is_block and not refreshing:
             work.record_mapped(pod, plan)
@@ -150,7 +150,7 @@ def set_up_ended(work: VolumesStep, event: SetUpEnded) -> None:
             work.record_failed_mount(pod, volume.name, event.error, event.step, is_block=volume.is_block)
     work.put(event.uid, event.key, volume)
     work.free_device(volume.device)
-    work.look(event.uid, "set up", _with_same_directory(work, event.uid, event.key), afresh=is_late)
+    work.look(event.uid, "set up", _with_same_directory(work, event.uid, event.key), afresh=replan_needed)
 
 
 def tear_down_ended(work: VolumesStep, event: TearDownEnded) -> None:
@@ -191,7 +191,7 @@ def _phase_after(result: Result, volume: VolumeState) -> MountPhase:
     """The phase of a volume that is not mounted and whose set-up has failed."""
     if result is Result.TRANSIENT:
         return volume.before
-    return MountPhase.FAILED if result is Result.FAILED and not volume.is_left else MountPhase.UNCERTAIN
+    return MountPhase.FAILED if result is Result.FAILED and not volume.left_by_previous_run else MountPhase.UNCERTAIN
 
 
 def _wake_waiting(work: VolumesStep, uid: PodUID) -> None:
@@ -261,10 +261,10 @@ def planned(work: VolumesStep, event: VolumePlanned) -> None:
         state = replace(state, failure=next_failure(state.failure, "its plan could not be made", work.now))
     elif wanted is not None and wants(pod):
         state = _use_plan(work, pod, wanted, state, event.plan, "planned")
-    is_late = state.is_late and state.phase not in BUSY
-    work.put(event.uid, event.key, replace(state, is_late=False) if is_late else state)
+    replan_needed = state.replan_needed and state.phase not in BUSY
+    work.put(event.uid, event.key, replace(state, replan_needed=False) if replan_needed else state)
     _drop_found(work, event.uid, event.key)
-    work.look(event.uid, "planned", (event.key,) if is_late else (), afresh=is_late)
+    work.look(event.uid, "planned", (event.key,) if replan_needed else (), afresh=replan_needed)
 
 
 def _provide_volume(
@@ -272,7 +272,7 @@ def _provide_volume(
 ) -> VolumeState:
     assert pod.pod is not None
     if state.phase in BUSY or state.planning is not None:
-        return replace(state, is_late=True) if afresh else state
+        return replace(state, replan_needed=True) if afresh else state
     refused = _waits_for_change(state) or isinstance(state.plan, (RefusedPlan, UndecidedPlan))
     if not is_due(state.failure, work.now) and not (refused and afresh):
         return state
@@ -439,7 +439,7 @@ def _give_up(work: VolumesStep, uid: PodUID, todo: Pass) -> Pass:
         pod = work.pods[uid]
         state = pod.volumes.get(key)
         if state is not None and state.phase in BUSY:
-            work.put(uid, key, _abandoned(work, pod, key, state))
+            work.put(uid, key, _cancelled(work, pod, key, state))
         elif state is not None and len(pod.busy) >= MAX_RUNNING:
             break
         elif state is not None:
@@ -464,12 +464,12 @@ def _give_up_volume(work: VolumesStep, pod: PodVolumes, key: str, state: VolumeS
         work.put(pod.uid, key, replace(state, phase=MountPhase.TEARING_DOWN, mounted=None, since=since, planning=None))
 
 
-def _abandoned(work: VolumesStep, pod: PodVolumes, key: str, state: VolumeState) -> VolumeState:
+def _cancelled(work: VolumesStep, pod: PodVolumes, key: str, state: VolumeState) -> VolumeState:
     """The volume with its running set-up abandoned, which may take long if the volume has many files."""
-    if state.phase is not MountPhase.SETTING_UP or state.is_abandoned:
+    if state.phase is not MountPhase.SETTING_UP or state.is_cancelled:
         return state
-    work.commands.append(Abandon(pod.uid, key))
-    return replace(state, is_abandoned=True)
+    work.commands.append(CancelSetUp(pod.uid, key))
+    return replace(state, is_cancelled=True)
 
 
 def _may_tear_down(work: VolumesStep, pod: PodVolumes, key: str, state: VolumeState) -> bool:

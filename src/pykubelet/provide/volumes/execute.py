@@ -59,8 +59,8 @@ from pykubelet.provide.volumes.metrics import (
     count_unstaging,
 )
 from pykubelet.provide.volumes.model import (
-    Abandon,
     AttachmentsRead,
+    CancelSetUp,
     Command,
     CountContext,
     DeviceCommand,
@@ -161,7 +161,7 @@ class Executor:
         self._results = Results(ended)
         self._budget = PayloadBudget()
         self._events = events
-        self._abandoned: set[str] = set()
+        self._cancelled: set[str] = set()
 
     def stop(self) -> None:
         """Post no further results."""
@@ -185,12 +185,12 @@ class Executor:
         match command:
             case SetUp(uid, key):
                 self._results.begun(uid)
-                self._abandoned.discard(f"volume/{uid}/{key}")
+                self._cancelled.discard(f"volume/{uid}/{key}")
                 self._results.ended(uid, await self._set_up_and_expand(command, plugins))
             case PlanVolume(uid, key):
                 self._ended.post(VolumePlanned(uid, key, command, await self._plan(command)))
-            case Abandon(uid, key):
-                self._abandoned.add(f"volume/{uid}/{key}")
+            case CancelSetUp(uid, key):
+                self._cancelled.add(f"volume/{uid}/{key}")
             case ExpandVolume(uid, key):
                 self._results.begun(uid)
                 ended, size = await self._expand(command, command.expansion, plugins)
@@ -198,7 +198,7 @@ class Executor:
             case TearDown(uid, key):
                 self._results.begun(uid)
                 began = self._clock.monotonic()
-                self._abandoned.discard(f"volume/{uid}/{key}")
+                self._cancelled.discard(f"volume/{uid}/{key}")
                 ended = await self._unmount(command, plugins)
                 count_operation(command, ended.result, self._clock.monotonic() - began)
                 self._results.ended(uid, TearDownEnded(uid, key, ended.result, ended.error))
@@ -358,7 +358,7 @@ class Executor:
 
     def _go_on(self, key: str) -> None:
         """Note that work makes progress. UncertainError if it was abandoned. Called from threads."""
-        if key in self._abandoned:
+        if key in self._cancelled:
             raise UncertainError("it was abandoned, because its pod has ended")
         self._flight.renew(key)
 

@@ -66,15 +66,21 @@ _PLANNED = (*_IN_PLACE, MountPhase.SETTING_UP)
 _OF_VOLUME: tuple[tuple[str, Callable[[VolumeState], bool]], ...] = (
     ("what is mounted is known exactly if it is mounted", lambda v: (v.mounted is not None) is (v.phase in _IN_PLACE)),
     ("only a planned volume is set up", lambda v: v.phase not in _PLANNED or isinstance(v.plan, VolumePlan)),
-    ("only a set-up is abandoned", lambda v: not v.is_abandoned or v.phase is MountPhase.SETTING_UP),
-    ("what an earlier agent has left has not failed", lambda v: not v.is_left or v.phase is not MountPhase.FAILED),
+    ("only a set-up is cancelled", lambda v: not v.is_cancelled or v.phase is MountPhase.SETTING_UP),
+    (
+        "what an earlier agent has left has not failed",
+        lambda v: not v.left_by_previous_run or v.phase is not MountPhase.FAILED,
+    ),
     ("an operation does not follow another one", lambda v: v.before not in BUSY),
     ("no plan is made during a tear-down", lambda v: v.planning is None or v.phase is not MountPhase.TEARING_DOWN),
 )
 _OF_DEVICE: tuple[tuple[str, Callable[[DeviceState], bool]], ...] = (
     ("the operation that runs is the last one", lambda d: d.phase not in _AT_WORK or d.last is d.phase),
     ("an operation does not follow another one", lambda d: d.before not in _AT_WORK),
-    ("what an earlier agent has left may be staged", lambda d: not d.is_left or d.phase is not DevicePhase.WANTED),
+    (
+        "what an earlier agent has left may be staged",
+        lambda d: not d.left_by_previous_run or d.phase is not DevicePhase.WANTED,
+    ),
     ("a staged device has no failure", lambda d: d.failure is None or d.phase is not DevicePhase.STAGED),
 )
 

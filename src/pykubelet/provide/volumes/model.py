@@ -70,15 +70,14 @@ class VolumeFailure(Value):
 class VolumeState(Value):
     """One volume of one pod. `plugin`: its directory below `volumes`, "" when it has none. `since`: wall seconds.
 
-    `name`: that of its directory. It is the name of the PersistentVolume if the volume claims one and that is known.
-    `is_late`: something that its plan depends on may have changed since the running operation was planned. `again_at`: when a
-    mounted volume is set up again (monotonic). `before`: the phase before the operation that runs.
-    `device`: the unique name of its device, "" if it has none. `is_claimed`: it is known to be a persistent volume. `is_block`:
-    it is a block device without a file system. `size`: the bytes of a persistent volume that counts as expanded so far, 0 if that
-    is not known. `looked_at`: the versions of claim and PersistentVolume that an expansion was last decided from.
-    `expand_failure`: of the last expansion while mounted. `is_left`: an earlier agent has left it, and it was not set up since, so
-    that even after a final error it may be mounted. `is_abandoned`: the set-up that runs is to end early. `planning`: its plan is
-    being made.
+    `name`: that of its directory. It is the name of the PersistentVolume if the volume claims one and that is known. `replan_needed`:
+    something that its plan depends on may have changed since the running operation was planned. `again_at`: when a mounted volume is
+    set up again (monotonic). `before`: the phase before the operation that runs. `device`: the unique name of its device, "" if it has
+    none. `is_claimed`: it is known to be a persistent volume. `is_block`: it is a block device without a file system. `size`: the bytes
+    of a persistent volume that counts as expanded so far, 0 if that is not known. `size_checked_for`: the versions of claim and
+    PersistentVolume that an expansion was last decided from. `expand_failure`: of the last expansion while mounted.
+    `left_by_previous_run`: an earlier agent has left it, and it was not set up since, so that even after a final error it may be
+    mounted. `is_cancelled`: the set-up that runs is to end early. `planning`: its plan is being made.
     """
 
     name: str
@@ -88,17 +87,17 @@ class VolumeState(Value):
     plan: Plan | None = None
     mounted: MountedVolume | None = None
     failure: VolumeFailure | None = None
-    is_late: bool = False
+    replan_needed: bool = False
     again_at: float | None = None
     before: MountPhase = MountPhase.NEW
     device: str = ""
     is_claimed: bool = False
     is_block: bool = False
     size: int = 0
-    looked_at: tuple[str, str] = ("", "")
+    size_checked_for: tuple[str, str] = ("", "")
     expand_failure: VolumeFailure | None = None
-    is_left: bool = False
-    is_abandoned: bool = False
+    left_by_previous_run: bool = False
+    is_cancelled: bool = False
     planning: PlanVolume | None = None
 
 
@@ -126,7 +125,7 @@ class DeviceState(Value):
     """A device on this node, for all pods that use it. `since`: wall seconds. `plan`: None for one that is only known from disk.
 
     `holders`: pods that had a volume with this device on disk when the agent was started. `before`: as in `VolumeState`.
-    `last`: the operation that was begun last; `failure` is of that. `is_left`: an earlier agent has left it, and it was not
+    `last`: the operation that was begun last; `failure` is of that. `left_by_previous_run`: an earlier agent has left it, and it was not
     staged since, so that even after a final error it may be staged.
     `context`: the SELinux context that it may be staged with; None: not known.
     """
@@ -139,7 +138,7 @@ class DeviceState(Value):
     holders: frozenset[PodUID] = frozenset()
     before: DevicePhase = DevicePhase.WANTED
     last: DevicePhase | None = None
-    is_left: bool = False
+    left_by_previous_run: bool = False
     context: str | None = None
 
     def has_other_context(self, plan: DevicePlan) -> bool:
@@ -536,7 +535,7 @@ class Scan(Value):
     cause: str
 
 
-class Abandon(Value):
+class CancelSetUp(Value):
     """Let the set-up of a volume that is under way end early, as uncertain, because its pod has ended. It may go on all the same."""
 
     uid: PodUID
@@ -574,6 +573,6 @@ class RecordEvent(Value):
 
 DeviceCommand = StageDevice | UnstageDevice
 PodCommand = (
-    PlanVolume | SetUp | Abandon | ExpandVolume | TearDown | MakePodDirectory | RemovePodDirectory | ReadAttachments
+    PlanVolume | SetUp | CancelSetUp | ExpandVolume | TearDown | MakePodDirectory | RemovePodDirectory | ReadAttachments
 )
 Command = PodCommand | DeviceCommand | Scan | RecordEvent | CountContext

@@ -256,7 +256,7 @@ class VolumesStep:
                     one.plugin,
                     device=one.device,
                     is_block=one.is_block,
-                    is_left=True,
+                    left_by_previous_run=True,
                 )
                 self.put(uid, key, state)
                 known[identity(state)] = [key]
@@ -410,9 +410,9 @@ def as_left(volume: VolumeState) -> VolumeState:
     """A volume that was found on disk, where an earlier agent has left it."""
     phase, before = MountPhase.UNCERTAIN, MountPhase.UNCERTAIN
     if volume.phase in (MountPhase.NEW, MountPhase.FAILED):
-        return replace(volume, phase=phase, before=before, is_left=True)
+        return replace(volume, phase=phase, before=before, left_by_previous_run=True)
     if volume.phase is MountPhase.SETTING_UP:
-        return replace(volume, before=before, is_left=True)
+        return replace(volume, before=before, left_by_previous_run=True)
     return volume
 
 
