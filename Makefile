@@ -84,7 +84,7 @@ unit: env ## The tests without containers (root for a few)
 	$(PYTEST) -m "not integration and not cluster and not ten and not crash"
 
 # Coverage by branches; what decides and plans has to be covered nearly whole.
-DECISIONS := */decide*.py,*/*plan*.py,*/placement/*.py
+DECISIONS := */decide*.py,*/*plan*.py,*/placement/*.py,*/pykubelet_offline/*.py
 coverage: env ## Branch coverage of `make unit`; fails when decisions are covered below 95 %
 	$(PYTEST) -m "not integration and not cluster and not ten and not crash" --cov=src --cov-branch --cov-report=
 	$(VENV)/coverage report --sort=cover --skip-covered | tail -n 40

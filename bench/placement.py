@@ -13,11 +13,11 @@ from bench.runtime import BenchError
 from bench.scenarios import Bench
 from bench.stats import percentile, spread
 from bench.table import Figure
-from pykubelet.app.simulate_input import read_machine, read_settings, start_simulation
 from pykubelet.provide.placement import cpu_state, memory_state
 from pykubelet.provide.placement.managers import Managers
 from pykubelet.provide.placement.topology_scopes import Admitted, admit
 from pykubelet.testing.random_pods import random_pod
+from pykubelet_offline.simulate_input import read_machine, read_settings, start_simulation
 
 FOLDER = Path(__file__).parent
 MACHINE, CONFIG = FOLDER / "machine-256.yaml", FOLDER / "all-managers.yaml"

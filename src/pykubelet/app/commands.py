@@ -27,10 +27,6 @@ COMMANDS = {
             "explain", "POD|node [-o json]", "one pod's waits and recent timeline", _ASK, "explain", ("explain_parser",)
         ),
         Command("page", "", "a link to the node's web page, valid once", _ASK, "page", ("page_parser",)),
-        Command("replay", "FILE", "run a recording of `explain --recording` again", "pykubelet.app.replay"),
-        Command(
-            "simulate", "placement ...", "try on which CPUs and NUMA nodes pods would run", "pykubelet.app.simulate"
-        ),
         Command(
             "takeover",
             "--check [-- FLAGS]",

@@ -36,7 +36,7 @@ from pykubelet.act.pods.model import (
     WakeAt,
     Work,
 )
-from pykubelet.act.pods.recording import parse, record, replay
+from pykubelet.act.pods.recording import record
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.containers import container_hash
@@ -44,6 +44,7 @@ from pykubelet.base.model.diagnostics import WorkerStep
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError
 from pykubelet.base.model.observed import ContainerView, ObservedState, PodView, SandboxView
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
+from pykubelet_offline.pod_replay import parse, replay
 
 RUNNING, EXITED, UNKNOWN = ObservedState.RUNNING, ObservedState.EXITED, ObservedState.UNKNOWN
 NAMES = ("i1", "mesh", "a", "b")

@@ -1,11 +1,11 @@
-"""Records the newest decisions of placement as a JSON document, and replays them. Pure.
+"""Records the newest decisions of placement as a JSON document. Pure.
 
 Who gets what is a function of the machine, the policies, what is taken, and the pod. A recording has all of these: the rules, which
 stay the same, and for each step the pod to admit or the pods that have gone, and the result. What is taken before a step follows
 from the steps before it; where it does not (the first step, new devices, a plugin's answers), the step has it.
 
-`replay` runs the steps through `admit` again and compares. On the version that made the recording nothing differs. A recording has
-names and resources of pods, and no other part of their specification.
+`pykubelet replay`, a program of its own, runs the steps through `admit` again. A recording has names and resources of pods, and no other
+part of their specification.
 """
 
 from __future__ import annotations
@@ -20,21 +20,19 @@ from pykubelet.base.kit.cpuset import format_cpuset
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.diagnostics import StepLog, WorkerStep
 from pykubelet.base.model.machine import MachineTopology
-from pykubelet.base.model.placement import DeviceResource, MemoryBlock, group_by_nodes
-from pykubelet.provide.placement.cpu_manager import CpuManager, CpuState
+from pykubelet.base.model.placement import DeviceResource, MemoryBlock
+from pykubelet.provide.placement.cpu_manager import CpuState
 from pykubelet.provide.placement.cpu_options import CpuOptions
-from pykubelet.provide.placement.cpu_policy import StaticPolicy
-from pykubelet.provide.placement.cpu_topology import topology_of
 from pykubelet.provide.placement.devices.device_manager import DeviceManager
-from pykubelet.provide.placement.devices.device_state import Entries, state_of
+from pykubelet.provide.placement.devices.device_state import Entries
 from pykubelet.provide.placement.managers import Managers
-from pykubelet.provide.placement.memory_manager import MemoryManager, MemoryPolicy
+from pykubelet.provide.placement.memory_manager import MemoryPolicy
 from pykubelet.provide.placement.memory_state import MemoryState
 from pykubelet.provide.placement.provider import PreferredAllocationRequest
 from pykubelet.provide.placement.topology_options import Topology
-from pykubelet.provide.placement.topology_scopes import Admitted, PlacementRejection, admit
+from pykubelet.provide.placement.topology_scopes import Admitted, PlacementRejection
 
-#: The version of the document. Other versions are refused.
+#: The version of the document.
 VERSION = 1
 KIND = "placement"
 #: Steps that are kept.
@@ -43,10 +41,6 @@ KEPT_STEPS = 256
 KEPT_DEVICES = 20_000
 
 Document = dict[str, Any]
-
-
-class PlacementRecordingError(ValueError):
-    """The document is not a recording of this version. The text names the wrong field."""
 
 
 class AdmitPod(Value):
@@ -192,14 +186,6 @@ class PlacementRecording(Value):
     steps: tuple[RecordedPlacementStep, ...]
 
 
-class ReplayedPlacement(Value):
-    """One replayed step: the result now, and one line for each difference from the recorded one."""
-
-    step: RecordedPlacementStep
-    result: Document
-    differences: tuple[str, ...]
-
-
 def record_placement(steps: Sequence[WorkerStep], agent: str) -> Document | None:
     """The recording of these steps, as plain objects for JSON; None without steps. `agent`: the version of this agent."""
     if not steps:
@@ -212,51 +198,16 @@ def record_placement(steps: Sequence[WorkerStep], agent: str) -> Document | None
         now, event = _given(one.state), one.event
         pod = event.pod if isinstance(event, AdmitPod) else None
         uids = event.uids if isinstance(event, ReleasePods) else ()
-        result = _result(one.after, pod, one.commands[0] if one.commands else None)
-        recorded.append(RecordedPlacementStep(one.at, _changed(before, now), pod, uids, _plain(result)))
+        result = step_result(one.after, pod, one.commands[0] if one.commands else None)
+        recorded.append(RecordedPlacementStep(one.at, _changed(before, now), pod, uids, as_document(result)))
         before = _given(one.after)
     managers = steps[0].state
     assert isinstance(managers, Managers)
     made = PlacementRecording(VERSION, KIND, agent, _rules(managers), tuple(recorded))
-    plain = msgspec.to_builtins(made, str_keys=True)
-    assert isinstance(plain, dict)
-    return plain
+    return as_document(made)
 
 
-def parse_placement(head: Document) -> PlacementRecording:
-    """The recording in a decoded JSON document. RecordingError names the wrong field."""
-    if head.get("version") != VERSION:
-        raise PlacementRecordingError(f"version: {head.get('version')!r} is not supported, only {VERSION}")
-    try:
-        return msgspec.convert(head, PlacementRecording, str_keys=True)
-    except msgspec.ValidationError as error:
-        raise PlacementRecordingError(str(error)) from error
-
-
-def replay_placement(recording: PlacementRecording) -> tuple[ReplayedPlacement, ...]:
-    """Run the recorded steps again, each on what the one before has left."""
-    managers, done = _managers(recording.rules), []
-    for one in recording.steps:
-        managers = _with(managers, one.given)
-        outcome: Value | None = None
-        if one.pod is not None:
-            outcome = admit(managers.topology, managers.providers, one.pod)
-            if isinstance(outcome, Admitted):
-                managers = managers.with_providers(outcome.providers)
-        if one.released:
-            managers = managers.release(one.released)
-        result = _plain(_result(managers, one.pod, outcome))
-        names = sorted({*one.result, *result})
-        differences = tuple(
-            f"{name}: recorded {_short(one.result.get(name))}, now {_short(result.get(name))}"
-            for name in names
-            if one.result.get(name) != result.get(name)
-        )
-        done.append(ReplayedPlacement(one, result, differences))
-    return tuple(done)
-
-
-def _result(after: Managers, pod: core.Pod | None, outcome: Value | None) -> Document:
+def step_result(after: Managers, pod: core.Pod | None, outcome: Value | None) -> Document:
     """What came out of a step: the shared pool, and what the pod got or why it got nothing."""
     result: Document = {"shared": format_cpuset(after.cpu_state.default)}
     if isinstance(outcome, PlacementRejection):
@@ -275,15 +226,11 @@ def _result(after: Managers, pod: core.Pod | None, outcome: Value | None) -> Doc
     return result
 
 
-def _plain(result: Document) -> Document:
-    plain = msgspec.to_builtins(result, str_keys=True)
+def as_document(value: object) -> Document:
+    """The value as plain objects for JSON."""
+    plain = msgspec.to_builtins(value, str_keys=True)
     assert isinstance(plain, dict)
     return plain
-
-
-def _short(value: object) -> str:
-    text = "nothing" if value is None else msgspec.json.encode(value).decode()
-    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 # managers into the document
@@ -340,44 +287,3 @@ def _changed(before: GivenState | None, now: GivenState) -> GivenState:
     return GivenState(
         *(part if (part := getattr(now, name)) != getattr(before, name) else None for name in now.__struct_fields__)
     )
-
-
-# managers out of the document
-
-
-def _managers(rules: RecordedRules) -> Managers:
-    cpus = None
-    if rules.options is not None and rules.machine is not None:
-        policy = StaticPolicy(topology_of(rules.machine), rules.reserved, rules.options)
-        cpus = CpuManager(policy, CpuState())
-    memory = MemoryManager(rules.memory_policy, MemoryState(), rules.allocatable_memory)
-    return Managers(rules.topology, cpus, memory, None, machine=rules.machine)
-
-
-def _with(managers: Managers, given: GivenState) -> Managers:
-    cpus, memory = managers.cpus, managers.memory
-    if cpus is not None and given.cpus is not None:
-        cpus = replace(cpus, state=given.cpus)
-    if given.memory is not None:
-        reusable = {(nodes, type_): size for nodes, type_, size in given.memory.reusable}
-        memory = replace(memory, state=given.memory.state, reusable_pod=given.memory.reusable_pod, reusable=reusable)
-    known: object = managers.devices
-    devices = known if isinstance(known, DeviceManager) else None
-    if given.devices is not None:
-        own = given.devices
-        devices = DeviceManager(
-            nodes=own.nodes,
-            resources=devices.resources if devices is not None else {},
-            state=state_of(own.entries),
-            running=own.running,
-            reusable_pod=own.reusable_pod,
-            reusable=own.reusable,
-            answers=dict(own.answers),
-        )
-    if devices is not None and given.resources is not None:
-        resources = {
-            name: DeviceResource(one.healthy, one.unhealthy, one.nodes, group_by_nodes(one.nodes), prefers=one.prefers)
-            for name, one in given.resources.items()
-        }
-        devices = replace(devices, resources=resources)
-    return replace(managers, cpus=cpus, memory=memory, devices=devices)

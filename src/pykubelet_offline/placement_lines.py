@@ -7,7 +7,8 @@ from typing import Any
 
 from pykubelet.app.placement_map import list_nodes
 from pykubelet.provide.placement.explanation import pod_name
-from pykubelet.provide.placement.recording import PlacementRecording, RecordedPlacementStep, ReplayedPlacement
+from pykubelet.provide.placement.recording import PlacementRecording, RecordedPlacementStep
+from pykubelet_offline.placement_replay import ReplayedPlacement
 
 
 def placement_lines(recording: PlacementRecording, steps: Sequence[ReplayedPlacement]) -> Iterator[str]:

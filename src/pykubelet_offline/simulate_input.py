@@ -8,8 +8,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from pykubelet.app.flags import parse_command_line
-from pykubelet.app.flags_parse import read_flags
 from pykubelet.base.api.codec import DecodeError, from_object
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.api.document import DocumentError
@@ -19,15 +17,15 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.manifests.defaults import default_pod
 from pykubelet.base.model.machine import Cpu, MachineTopology, NumaNode
 from pykubelet.base.model.placement import DeviceResource, group_by_nodes
-from pykubelet.config.combine import File, combine
+from pykubelet.config.combine import File, FlagInput, combine
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.settings import Settings
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.topology import read_topology as read_sysfs
 from pykubelet.provide.placement.devices.device_manager import DeviceManager
 from pykubelet.provide.placement.provider import ManagerStartError
-from pykubelet.provide.placement.simulation import Simulation
 from pykubelet.provide.placement.start import StateTexts, start_managers
+from pykubelet_offline.simulation import Simulation
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 MAX_CPUS = 4096
@@ -246,7 +244,7 @@ def read_settings(config_path: str | None) -> Settings:
     path = config_path or "the built-in configuration"
     data = DEFAULT_CONFIG if config_path is None else _read(config_path)
     try:
-        return combine(File(path, data), (), read_flags(parse_command_line([])), None)
+        return combine(File(path, data), (), FlagInput(), None)
     except ConfigError as error:
         raise InputError(f"{path}: {'; '.join(error.problems)}") from None
 

@@ -15,17 +15,13 @@ from typing import Any
 
 import msgspec
 
-from pykubelet.act.pods.recording import Recording, RecordingError, ReplayedStep, parse, replay
-from pykubelet.app.replay_placement import placement_lines
+from pykubelet.act.pods.recording import Recording
 from pykubelet.base.kit.text import escape_controls
 from pykubelet.base.model.containers import container_hash
-from pykubelet.provide.placement.recording import (
-    KIND,
-    PlacementRecording,
-    PlacementRecordingError,
-    parse_placement,
-    replay_placement,
-)
+from pykubelet.provide.placement.recording import KIND, PlacementRecording
+from pykubelet_offline.placement_lines import placement_lines
+from pykubelet_offline.placement_replay import PlacementRecordingError, parse_placement, replay_placement
+from pykubelet_offline.pod_replay import RecordingError, ReplayedStep, parse, replay
 
 DIFFERENT = 3
 MAX_FILE_BYTES = 64 * 1024 * 1024

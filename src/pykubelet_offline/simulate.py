@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pykubelet.app.placement_map import map_lines, pod_lines
-from pykubelet.app.simulate_input import InputError, read_machine, read_pods, read_settings, start_simulation
 from pykubelet.base.kit.text import escape_controls
 from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.placement import Placements
-from pykubelet.provide.placement.simulation import SimulatedPod
 from pykubelet.serve.explain.placement import placement_document, pod_placement_document
+from pykubelet_offline.simulate_input import InputError, read_machine, read_pods, read_settings, start_simulation
+from pykubelet_offline.simulation import SimulatedPod
 
 REJECTED = 3
 

@@ -1,0 +1,68 @@
+"""Decisions of placement come out the same when they are replayed from the record."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from provide.placement.test_placement_recording import SHAPE, busy_node, recorded
+from provide.placement.together import GPU, FilledNode, make_managers
+
+from pykubelet.base.kit.values import replace
+from pykubelet.base.model.placement import DeviceResource
+from pykubelet.provide.placement.recording import KEPT_DEVICES, KEPT_STEPS
+from pykubelet.testing.random_pods import random_pod
+from pykubelet_offline.placement_replay import PlacementRecordingError, parse_placement, replay_placement
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+@pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node"])
+def test_a_replay_comes_out_as_recorded(policy: str, scope: str) -> None:
+    node = busy_node(f"{policy}-{scope}", policy, scope)
+    document = recorded(node)
+    replayed = replay_placement(parse_placement(document))
+    assert [line for one in replayed for line in one.differences] == []
+    assert len(replayed) == len(node.log.snapshot()) > 60
+    results = [one.result for one in replayed]
+    assert sum("reason" in one for one in results) > 5 and sum("asks" in one for one in results) > 5
+    # what follows from the steps before is not repeated
+    assert sum(one["given"]["memory"] is not None for one in document["steps"]) <= 3
+
+
+def test_another_policy_makes_differences() -> None:
+    document = recorded(busy_node("other", "restricted"))
+    document["rules"]["topology"]["policy"] = "none"
+    different = [one for one in replay_placement(parse_placement(document)) if one.differences]
+    assert different
+    assert any('recorded "TopologyAffinityError", now nothing' in line for one in different for line in one.differences)
+
+
+def test_the_oldest_steps_are_dropped() -> None:
+    node = FilledNode(make_managers(SHAPE, "best-effort", "container"))
+    random = Random(1)
+    for number in range(KEPT_STEPS):
+        if node.admit(random_pod(random, number, cpus=2)):
+            node.release(list(node.pods))
+    steps = replay_placement(parse_placement(recorded(node)))
+    assert len(steps) == KEPT_STEPS and not any(one.differences for one in steps)
+
+
+def test_devices_that_come_and_go_do_not_fill_the_memory() -> None:
+    node = FilledNode(make_managers(SHAPE, "none", "container"))
+    random = Random(1)
+    for iteration in range(20):
+        ids = frozenset(f"{iteration}-{number}" for number in range(KEPT_DEVICES // 4))
+        node.managers = replace(node.managers, devices=replace(node.devices, resources={GPU: DeviceResource(ids)}))
+        node.admit(random_pod(random, iteration, cpus=1, resources=(GPU,)))
+    kept = node.log.snapshot()
+    assert 1 <= len(kept) < 10
+    assert not any(one.differences for one in replay_placement(parse_placement(recorded(node))))
+
+
+def test_what_is_no_recording_is_refused() -> None:
+    document = recorded(busy_node("refused"))
+    with pytest.raises(PlacementRecordingError, match="version: 9 is not supported, only 1"):
+        parse_placement({**document, "version": 9})
+    document["steps"][0]["at"] = "noon"
+    with pytest.raises(PlacementRecordingError, match=r"Expected `float`, got `str` - at `\$.steps\[0\].at`"):
+        parse_placement(document)

@@ -1,0 +1,93 @@
+"""Recordings of a pod's state machine: what is recorded runs again to the same end, and what differs is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from act.pods.test_recording import document
+
+from pykubelet.base.model.containers import container_hash
+from pykubelet_offline import replay as command
+from pykubelet_offline.pod_replay import RecordingError, parse, replay
+
+VERSION_1 = Path(__file__).with_name("recording_v1.json")
+
+
+def test_a_recording_runs_again_to_the_same_end() -> None:
+    recording = parse(json.dumps(document()).encode())
+    replayed = replay(recording, container_hash)
+    assert [one.event_type for one in replayed] == [
+        "RuntimeChanged",
+        "SyncEnded",
+        "RuntimeChanged",
+        "KillRequested",
+        "StopEnded",
+    ]
+    assert [one.differences for one in replayed] == [()] * 5
+    assert [command["type"] for command in replayed[0].commands][:1] == ["Sync"]
+    assert replayed[3].changed["stage"] == "terminating"
+
+
+def test_a_recording_of_version_1_runs_again_to_the_same_end() -> None:
+    """A pod with failures of all kinds: no sandbox, failed starts, crashes, probes, a lost sandbox, a resize, a restart of all."""
+    recording = parse(VERSION_1.read_bytes())
+    replayed = replay(recording, container_hash)
+    assert len(replayed) == len(recording.steps) == 45
+    assert [(number, one.differences) for number, one in enumerate(replayed) if one.differences] == []
+
+
+def test_a_step_that_came_out_differently_is_named_with_field_and_values() -> None:
+    changed = document()
+    changed["steps"][3]["changed"]["stage"] = "finished"
+    changed["steps"][0]["commands"] = []
+    replayed = replay(parse(json.dumps(changed).encode()), container_hash)
+    assert replayed[3].differences == ('stage: recorded "finished", now "terminating"',)
+    assert replayed[0].differences[0].startswith('commands: recorded none, now [{"type":"Sync"')
+    assert not replayed[1].differences
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"{", "not JSON"),
+        (b"[]", "not a recording"),
+        (b'{"version": 7, "steps": []}', "version: 7 is not supported"),
+        (b'{"version": 2, "agent": "1", "steps": []}', "missing required field"),
+        (b'{"version": 1, "agent": "1", "steps": []}', "not a recording of version 1: KeyError"),
+        (b'{"version": 1, "state": {}, "steps": [7]}', "not a recording of version 1: TypeError"),
+    ],
+)
+def test_what_is_no_recording_is_refused_with_the_reason(data: bytes, expected: str) -> None:
+    with pytest.raises(RecordingError, match=expected):
+        parse(data)
+
+
+def test_an_event_that_is_unknown_or_malformed_is_refused_by_its_place() -> None:
+    unknown, malformed = document(), document()
+    unknown["steps"][1]["event_type"] = "Exploded"
+    malformed["steps"][0]["event"]["wall"] = "noon"
+    with pytest.raises(RecordingError, match=r"steps\[1\].event_type: 'Exploded' is no event of a pod"):
+        replay(parse(json.dumps(unknown).encode()), container_hash)
+    with pytest.raises(RecordingError, match=r"steps\[0\].event: .*wall"):
+        replay(parse(json.dumps(malformed).encode()), container_hash)
+
+
+def test_the_command_shows_the_steps_and_exits_with_3_on_a_difference(
+    tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_text(json.dumps(document()))
+    changed = document()
+    changed["steps"][3]["changed"]["stage"] = "finished"
+    bad.write_text(json.dumps(changed))
+    assert command.main([str(good)]) == 0
+    shown = capsys.readouterr().out
+    assert "RuntimeChanged (runtime changed)" in shown and "-> Sync plan=" in shown
+    assert shown.endswith("every step came out as recorded\n")
+    assert command.main([str(bad)]) == 3
+    assert 'DIFFERS stage: recorded "finished", now "terminating"' in capsys.readouterr().out
+    assert command.main([str(tmp_path / "none.json")]) == 1
+    assert "none.json" in capsys.readouterr().err
