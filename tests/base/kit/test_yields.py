@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from itertools import pairwise
 
-from pykubelet.base.kit.yields import Yields
+import pytest
+
+from pykubelet.base.kit.yields import Yields, gather_staggered
 
 
 async def test_others_go_on_after_each_number_of_pieces() -> None:
@@ -23,3 +27,29 @@ async def test_others_go_on_after_each_number_of_pieces() -> None:
 
     await asyncio.gather(work(), other())
     assert order == ["1", "1", "1", "other", "1", "5", "other", "other"]
+
+
+@pytest.mark.looptime
+async def test_calls_begin_a_few_at_a_time_and_run_in_parallel() -> None:
+    begun: list[int] = []
+    seen: list[int] = []
+
+    async def call(number: int) -> int:
+        begun.append(number)
+        await asyncio.sleep(1)
+        if number == 3:
+            raise ValueError("three")
+        return number
+
+    async def watch() -> None:
+        for _ in range(6):
+            seen.append(len(begun))
+            await asyncio.sleep(0)
+
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    results, _ = await asyncio.gather(gather_staggered([partial(call, number) for number in range(10)], 4), watch())
+    assert loop.time() - before == 1, "all run at the same time"
+    assert max(after - earlier for earlier, after in pairwise(seen)) == 4 and begun == list(range(10))
+    assert [one for one in results if not isinstance(one, ValueError)] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    assert isinstance(results[3], ValueError)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class Yields:
@@ -18,3 +22,15 @@ class Yields:
         if self._left <= 0:
             self._left = self._number
             await asyncio.sleep(0)
+
+
+async def gather_staggered(calls: Iterable[Callable[[], Awaitable[T]]], at_once: int) -> list[T | BaseException]:
+    """Make all calls in parallel, each to its end; return their results and errors. `at_once`: so many begin before other tasks go on."""
+
+    async def make(iterations: int, call: Callable[[], Awaitable[T]]) -> T:
+        for _ in range(iterations):
+            await asyncio.sleep(0)
+        return await call()
+
+    staggered = (make(number // at_once, call) for number, call in enumerate(calls))
+    return await asyncio.gather(*staggered, return_exceptions=True)

@@ -24,6 +24,7 @@ from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, changed_keys, field, replace
 from pykubelet.base.kit.work import WORK
+from pykubelet.base.kit.yields import Yields
 from pykubelet.base.model.diagnostics import Diagnostics, of_waits
 from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.kube_events import KubeEvent
@@ -43,6 +44,8 @@ from pykubelet.observe.probes.running import RunningProbe
 from pykubelet.observe.probes.workers import AT_WORK_S, ProbeRecord, ProbeWorkers
 
 log = Log("probes")
+#: So many probes begin before other tasks go on: each may have thousands of headers.
+BEGUN_AT_ONCE = 16
 
 
 class ProbeInputs(Value):
@@ -104,7 +107,7 @@ class ProbesLoop:
             now = self._clock.monotonic()
             self._follow_cells(now)
             self._enter_armed()
-            self._start_due(now)
+            await self._start_due(now)
             self._publish()
             self._arm(now)
 
@@ -153,13 +156,15 @@ class ProbesLoop:
 
     # Probing
 
-    def _start_due(self, now: float) -> None:
+    async def _start_due(self, now: float) -> None:
+        begun = Yields(BEGUN_AT_ONCE)
         for probe_id in self._due.take(now + decide.EARLY_S):
             record = self._workers.find(probe_id)
             if record is None:
                 continue
             if decide.is_due(record.worker, now):
                 self._start(record)
+                await begun.done()
 
     def _start(self, record: ProbeRecord) -> None:
         pod, worker, probe_id = self._workers.pod(record.id.uid), record.worker, record.id

@@ -9,8 +9,9 @@ the grace period in whole seconds; the signal gets at least two seconds. A slowe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner, HookTarget, hook_words, words_for_log
@@ -21,6 +22,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value
+from pykubelet.base.kit.yields import gather_staggered
 from pykubelet.base.model.containers import container_field_path, find_container
 from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
@@ -40,6 +42,8 @@ from pykubelet.edges.cri.errors import CriError
 
 log = Log("runtime")
 MIN_STOP_S = 2
+#: So many containers of one pod begin to be stopped before other tasks go on.
+BEGUN_AT_ONCE = 32
 _SANDBOX_WAIT = Wait(
     "sandbox to end",
     Owner.CONTAINER_RUNTIME,
@@ -136,7 +140,7 @@ class ContainerStopper:
 
     async def stop_containers(self, ends: Iterable[ContainerStop], waits: Waits = UNRECORDED) -> None:
         """Stop containers in parallel, each to its end; then raise the first error."""
-        await _all(self._end(end, _NO_ORDER, waits) for end in ends)
+        await _all(partial(self._end, end, _NO_ORDER, waits) for end in ends)
 
     async def _end(self, end: ContainerStop, order: TerminationOrder, waits: Waits) -> None:
         target, path = end.target, container_field_path(end.target.pod, end.target.name)
@@ -239,12 +243,12 @@ class ContainerStopper:
         order = TerminationOrder(pod, [_name(c) for c in alive])
         is_last = for_good and len(alive) == 1  # with several containers, users see which ones are left
         targets = [StopTarget(pod, ref, _name(c), ContainerID(c.id), pod_ip, is_last) for c in alive]
-        ends = [self._end(ContainerStop(target, grace_s), order, waits) for target in targets]
+        ends = [partial(self._end, ContainerStop(target, grace_s), order, waits) for target in targets]
         whose = [f'"KillContainer" for "{target.name}" with {KILL_CONTAINER_ERROR}' for target in targets]
         failed = list(zip(whose, await _each(ends), strict=True))
         with waits.waiting(_SANDBOX_WAIT):
             whose = [f'"KillPodSandbox" for "{ref.uid}" with {KILL_POD_SANDBOX_ERROR}'] * len(sandboxes)
-            failed += zip(whose, await _each(self._stop_sandbox(ref, s.id) for s in sandboxes), strict=True)
+            failed += zip(whose, await _each(partial(self._stop_sandbox, ref, s.id) for s in sandboxes), strict=True)
         _raise_what_failed(failed)
         ids = tuple(SandboxID(s.id) for s in sandboxes)
         strays = tuple(ContainerID(c.id) for c in containers if c.pod_sandbox_id not in ids)
@@ -262,8 +266,8 @@ class ContainerStopper:
             )
             ids = tuple(SandboxID(s.id) for s in sandboxes)
             remains = PodLeftovers(ids, tuple(ContainerID(c.id) for c in containers if c.pod_sandbox_id not in ids))
-        await _all(remove_sandbox(self._cri, sandbox, waits) for sandbox in remains.sandboxes)
-        await _all(self.remove_container(stray, waits) for stray in remains.strays)
+        await _all(partial(remove_sandbox, self._cri, sandbox, waits) for sandbox in remains.sandboxes)
+        await _all(partial(self.remove_container, stray, waits) for stray in remains.strays)
 
     async def _stop_sandbox(self, ref: PodRef, sandbox: str) -> None:
         with self._stopping(ref, sandbox):
@@ -362,12 +366,12 @@ def _raise_what_failed(outcomes: Sequence[tuple[str, BaseException | None]]) -> 
         raise NotStopped(refused)
 
 
-async def _each(calls: Iterable[Awaitable[None]]) -> list[BaseException | None]:
+async def _each(calls: Iterable[Callable[[], Awaitable[None]]]) -> list[BaseException | None]:
     """Make all calls in parallel, each to its end; return the error of each, or None."""
-    return await asyncio.gather(*calls, return_exceptions=True)
+    return await gather_staggered(calls, BEGUN_AT_ONCE)
 
 
-async def _all(calls: Iterable[Awaitable[None]]) -> None:
+async def _all(calls: Iterable[Callable[[], Awaitable[None]]]) -> None:
     """Make all calls in parallel, each to its end; then raise the first error."""
     for error in await _each(calls):
         if error is not None:
