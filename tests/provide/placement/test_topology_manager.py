@@ -1,4 +1,4 @@
-"""The merge of hints: the cases that KEP-693 and KEP-3545 describe, and upgrade_response with an enumeration of all combinations."""
+"""The merge of hints: the cases that KEP-693 and KEP-3545 describe, and agreement with an enumeration of all combinations."""
 
 from __future__ import annotations
 
