@@ -47,6 +47,7 @@ from pykubelet.base.model.containers import container_hash
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import SOURCE_API, SOURCE_FILE, SOURCE_HTTP
 from pykubelet.base.model.roster import SourceChanged
+from pykubelet.base.model.selinux import SelinuxHost
 from pykubelet.config.settings import Settings
 from pykubelet.desired.roster.holders import HolderMemory
 from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
@@ -220,6 +221,27 @@ def wire_images(m: SharedParts, cells: Cells, tokens: TokenSource | None) -> tup
     return puller, collector
 
 
+def _make_volumes(m: SharedParts, cells: Cells, client: ApiClient | None, selinux: SelinuxHost) -> Volumes:
+    """provide/volumes: writes Mounts."""
+    node, settings = cells.node.cell, m.settings
+    inputs = VolumeInputs(
+        cells.roster.cell,
+        cells.lifecycles.cell,
+        cells.observed.cell,
+        node,
+        cells.content.cell,
+        cells.plugins.cell,
+        cells.api_node.cell,
+        selinux,
+        settings.config.enableControllerAttachDetach is not False,
+    )
+    expander = Expander(ApiClaims(client) if client is not None else None, node.get().name, m.clock, m.recorder)
+    attachments = ApiAttachments(client) if client is not None else None
+    edges = VolumeAdapters(m.quotas, m.volume_flight, expander, attachments)
+    outputs = cells.mounts.writer, cells.volume_diagnostics.writer
+    return Volumes(settings.paths, inputs, outputs, edges, m.clock, m.recorder)
+
+
 def wire_act(
     m: SharedParts,
     cells: Cells,
@@ -234,13 +256,7 @@ def wire_act(
     mounts, node, runtime = cells.mounts.cell, cells.node.cell, cells.runtime.cell
     content = cells.content.cell
     selinux = replace(read_selinux(), mounts_all=settings.enabled("SELinuxMount"))
-    plugins, api_node = cells.plugins.cell, cells.api_node.cell
-    by_controller = settings.config.enableControllerAttachDetach is not False
-    inputs = VolumeInputs(roster, lifecycles, observed, node, content, plugins, api_node, selinux, by_controller)
-    expander = Expander(ApiClaims(client) if client is not None else None, node.get().name, m.clock, m.recorder)
-    attachments = ApiAttachments(client) if client is not None else None
-    edges = VolumeAdapters(m.quotas, m.volume_flight, expander, attachments)
-    volumes = Volumes(paths, inputs, (cells.mounts.writer, cells.volume_diagnostics.writer), edges, m.clock, m.recorder)
+    volumes = _make_volumes(m, cells, client, selinux)
     v2 = m.cgroups.version is CgroupVersion.V2
     swap = can_limit_swap(m.cgroups.version)
     render = render_settings(settings, node.get(), cgroup_v2=v2, swap_controller=swap, machine=m.machine)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import pairwise
 
 import pytest
+from support.cost import count_instructions
 
 from pykubelet.base.kit.yields import Yields, gather_staggered
 
@@ -53,3 +55,17 @@ async def test_calls_begin_a_few_at_a_time_and_run_in_parallel() -> None:
     assert max(after - earlier for earlier, after in pairwise(seen)) == 4 and begun == list(range(10))
     assert [one for one in results if not isinstance(one, ValueError)] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     assert isinstance(results[3], ValueError)
+
+
+def test_the_cost_of_many_calls_grows_with_their_number() -> None:
+    async def call() -> None:
+        pass
+
+    def spent(number: int) -> int:
+        return count_instructions(lambda: asyncio.run(_gathered([call] * number)))
+
+    assert spent(1600) < 2.3 * spent(800)
+
+
+async def _gathered(calls: list[Callable[[], Awaitable[None]]]) -> None:
+    assert await gather_staggered(calls, 32) == [None] * len(calls)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -27,10 +27,22 @@ class Yields:
 async def gather_staggered(calls: Iterable[Callable[[], Awaitable[T]]], at_once: int) -> list[T | BaseException]:
     """Make all calls in parallel, each to its end; return their results and errors. `at_once`: so many begin before other tasks go on."""
 
-    async def make(iterations: int, call: Callable[[], Awaitable[T]]) -> T:
-        for _ in range(iterations):
-            await asyncio.sleep(0)
+    gates: list[asyncio.Event] = []
+
+    async def make(gate: asyncio.Event, call: Callable[[], Awaitable[T]]) -> T:
+        await gate.wait()
         return await call()
 
-    staggered = (make(number // at_once, call) for number, call in enumerate(calls))
-    return await asyncio.gather(*staggered, return_exceptions=True)
+    def gated() -> Iterator[Awaitable[T]]:
+        for number, call in enumerate(calls):
+            if number % at_once == 0:
+                gates.append(asyncio.Event())
+            yield make(gates[-1], call)
+
+    async def open_gates() -> None:
+        for gate in gates:
+            gate.set()
+            await asyncio.sleep(0)
+
+    results, _ = await asyncio.gather(asyncio.gather(*gated(), return_exceptions=True), open_gates())
+    return results
