@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
+import weakref
 
 import pytest
 from support.logs import logging_restored
@@ -35,6 +37,22 @@ async def test_status_429_has_the_time_until_the_next_try(server: FakeApiServer,
     assert (error.status, error.reason, error.message) == (429, "TooManyRequests", "slow down")
     assert error.retry_after_s == 3.0
     assert error.is_transient
+
+
+async def test_a_refused_request_leaves_nothing_that_only_a_garbage_collection_frees(
+    server: FakeApiServer, client: ApiClient
+) -> None:
+    """Thousands of optional objects that do not exist would keep the texts of their answers until then."""
+    server.faults.append(ApiFault(status=404, reason="NotFound"))
+    gc.disable()
+    try:
+        try:
+            await client.get(f"{NODES}/n", Node)
+        except ApiError as error:
+            kept = weakref.ref(error)
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 async def test_a_server_in_trouble_is_worth_another_try(server: FakeApiServer, client: ApiClient) -> None:

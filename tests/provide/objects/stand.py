@@ -109,19 +109,23 @@ class Stand:
         await asyncio.sleep(0)  # the recorder sees it too
         return found
 
-    async def found(self, key: ContentKey, holds: Callable[[Found], Any] = lambda _: True) -> Found:
+    async def found(
+        self, key: ContentKey, holds: Callable[[Found], Any] = lambda _: True, within_s: float = WITHIN_S
+    ) -> Found:
         """The answer about a key for which `holds`."""
 
         def is_there(content: Content) -> bool:
             found = content.find(key)
             return found is not None and bool(holds(found))
 
-        found = (await self.until(is_there)).find(key)
+        found = (await self.until(is_there, within_s)).find(key)
         assert found is not None
         return found
 
-    async def value(self, key: ContentKey, holds: Callable[[Any], Any] = lambda _: True) -> Any:
-        found = await self.found(key, lambda found: isinstance(found, Present) and holds(found.value))
+    async def value(
+        self, key: ContentKey, holds: Callable[[Any], Any] = lambda _: True, within_s: float = WITHIN_S
+    ) -> Any:
+        found = await self.found(key, lambda found: isinstance(found, Present) and holds(found.value), within_s)
         assert isinstance(found, Present)
         return found.value
 

@@ -13,7 +13,7 @@ from pykubelet.base.api.core import Secret
 from pykubelet.base.model.content import Absent, Content, ContentKey, ObjectKey, Present, Unreadable
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import Needs
-from pykubelet.provide.objects.excess import MANY, MAX_KEYS, TOO_MANY, ExcessKeys
+from pykubelet.provide.objects.excess import MANY, MAX_KEYS, REQUESTS_OF_MANY, TOO_MANY, ExcessKeys
 
 pytestmark = pytest.mark.virtual_time
 #: 50 requests a second are sent.
@@ -59,6 +59,24 @@ async def test_many_objects_of_a_pod_are_read_and_not_watched() -> None:
         assert s.server.watching.count("secrets") == 1  # that of the other pod
         s.server.create(SECRETS, {"metadata": {"name": "other"}})
         await s.value(secret("other"))
+
+
+async def test_an_object_of_many_has_no_task_between_two_reads() -> None:
+    async with stand() as s:
+        before = len(asyncio.all_tasks())
+        s.want(pod_with(*(of_map(f"m{n}") for n in range(500))))
+        await s.until(lambda content: answered(content, 100), LONG_S)
+        while_read = len(asyncio.all_tasks()) - before
+        await s.until(lambda content: answered(content, 500), LONG_S)
+        assert while_read < 5 * REQUESTS_OF_MANY
+        s.server.create(MAPS, {"metadata": {"name": "m7"}, "data": {"a": "1"}})
+        assert (await s.value(config_map("m7"), within_s=LONG_S)).data == {"a": "1"}  # read again in its time
+        s.want()
+        await s.until(lambda content: not content.objects, LONG_S)
+        await asyncio.sleep(10)  # requests that were sent or waited to be sent
+        sent = s.server.counted["GET configmaps"]
+        await asyncio.sleep(LONG_S)
+        assert s.server.counted["GET configmaps"] == sent
 
 
 async def test_requests_for_many_let_others_pass() -> None:

@@ -126,6 +126,23 @@ async def test_without_watches_an_object_is_read_again_after_a_while_and_for_eve
         assert s.server.watching in ([], ["services"])
 
 
+async def test_an_answer_that_comes_after_the_last_pod_is_gone_is_dropped_and_a_later_pod_gets_one_of_its_own() -> None:
+    async with stand(ContentSettings(Strategy.GET)) as s:
+        s.server.create(MAPS, {"metadata": {"name": "m"}, "data": {"a": "1"}})
+        release = asyncio.Event()
+        s.server.faults.append(ApiFault(path=f"{MAPS}/m", held=release))
+        s.want(pod_with(of_map("m"), uid="u1"))
+        await s.until_server(lambda: s.server.count("GET", f"{MAPS}/m") == 1)
+        s.want()
+        await asyncio.sleep(1)
+        release.set()
+        await asyncio.sleep(5)
+        assert config_map("m") not in s.content.get().objects
+        s.want(pod_with(of_map("m"), uid="u2"))
+        assert (await s.value(config_map("m"))).data == {"a": "1"}
+        assert s.server.count("GET", f"{MAPS}/m") == 2
+
+
 @pytest.mark.parametrize("strategy", [Strategy.GET, Strategy.CACHE])
 async def test_without_watches_a_new_pod_gets_an_immutable_object_and_hears_of_a_bad_name(strategy: Strategy) -> None:
     async with stand(ContentSettings(strategy, reread_s=0.02)) as s:

@@ -186,23 +186,25 @@ class ApiClient:
         self, method: str, path: str, credentials: RequestCredentials, body: bytes | None, content_type: str
     ) -> bytes:
         """Send a request within a span, and log it from verbosity 6 on."""
-        began, problem = self._clock.monotonic(), None
+        began = self._clock.monotonic()
         with span(f"HTTP {method}", SpanKind.CLIENT) as traced:
             if traced is not NO_SPAN:
                 traced.set("http.request.method", method)
                 traced.set("url.full", self.access.server + path)
             sending = self._connected().request(method, path, credentials, body, content_type, traced.traceparent)
             try:
-                return await self._counted(method, sending)
+                answer = await self._counted(method, sending)
             except ApiError as error:
-                problem = error
                 traced.set("http.response.status_code", error.status)
+                self._log_response(method, path, began, error)
                 raise
-            finally:
-                if log.shows(REQUESTED):
-                    took_ms = round((self._clock.monotonic() - began) * 1000)
-                    url = self.access.server + path
-                    log.at(REQUESTED, "Response", verb=method, url=url, milliseconds=took_ms, error=problem)
+            self._log_response(method, path, began, None)
+            return answer
+
+    def _log_response(self, method: str, path: str, began: float, error: ApiError | None) -> None:
+        if log.shows(REQUESTED):
+            took_ms = round((self._clock.monotonic() - began) * 1000)
+            log.at(REQUESTED, "Response", verb=method, url=self.access.server + path, milliseconds=took_ms, error=error)
 
     async def _counted(self, method: str, sending: Awaitable[T]) -> T:
         """Measure one request for the metrics. A watch is measured until the head of its answer arrives."""

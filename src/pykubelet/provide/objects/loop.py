@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
@@ -29,7 +29,6 @@ from pykubelet.base.model.content import (
     ObjectKey,
     TokenKey,
     Unreadable,
-    wait_label,
 )
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import Needs
@@ -40,7 +39,7 @@ from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.provide.objects.bundles import TrustBundles
 from pykubelet.provide.objects.excess import MANY, TOO_MANY, ExcessKeys
 from pykubelet.provide.objects.model import Answered, ContentSettings, Event, ReferenceExpired, ServicesListed
-from pykubelet.provide.objects.objects import ObjectWatcher
+from pykubelet.provide.objects.objects import ObjectKeeper, ReadObject, ReadQueue, WatchedObject, is_watched, task_name
 from pykubelet.provide.objects.services import keep_services
 from pykubelet.provide.objects.tokens import TokenKeeper
 
@@ -85,9 +84,11 @@ class ContentLoop:
         self._seen: Mapping[PodUID, RosterPod] = {}
         self._needs: dict[PodUID, tuple[Pod, Needs]] = {}
         self._users: Counter[ContentKey] = Counter()
-        self._objects: dict[ObjectKey, tuple[ObjectWatcher, asyncio.Task[None]]] = {}
+        self._objects: dict[ObjectKey, ObjectKeeper] = {}
         self._to_start: dict[ContentKey, None] = {}
         self._excess = ExcessKeys()
+        self._reads = ReadQueue(self._tasks, self._excess)
+        self._seen_node = node.get()
         self._tokens: dict[TokenKey, tuple[TokenKeeper, asyncio.Task[None]]] = {}
         self._lingering: dict[ObjectKey, asyncio.TimerHandle] = {}
         self._services_wanted = False
@@ -104,6 +105,8 @@ class ContentLoop:
             finally:
                 for timer in self._lingering.values():
                     timer.cancel()
+                for keeper in self._objects.values():
+                    keeper.cancel()
 
     async def _watch_clock(self) -> None:
         """Notify the token keepers when the wall clock jumps, for example after the machine was suspended."""
@@ -116,14 +119,21 @@ class ContentLoop:
                     keeper.clock_jumped()
 
     async def _iterate_forever(self) -> None:
-        with set_on_change(self._wakeup, self._roster):
+        with set_on_change(self._wakeup, self._roster, self._node):
             while True:
                 await self._wakeup.wait()
                 self._wakeup.clear()
+                self._follow_node()
                 self._iterate(self._mailbox.take_all())
                 await self._start_keepers()
                 if self._excess.has_many and len(self._users) - len(self._content.get().objects) > MANY:
                     await asyncio.sleep(GATHERED_S)  # each change of `Content` costs every reader of it
+
+    def _follow_node(self) -> None:
+        before, self._seen_node = self._seen_node, self._node.get()
+        if self._seen_node is not before:
+            for keeper in self._objects.values():
+                keeper.node_changed()
 
     def _iterate(self, events: list[Event]) -> None:
         draft = _Draft(self._content.get())
@@ -229,7 +239,7 @@ class ContentLoop:
         if timer is not None:
             timer.cancel()
         if key in self._objects:
-            self._objects[key][0].read_again()
+            self._objects[key].read_again()
         else:
             self._to_start[key] = None
 
@@ -239,14 +249,13 @@ class ContentLoop:
         while self._to_start:
             key = next(iter(self._to_start))
             del self._to_start[key]
-            slot = self._excess.slot(key)
             if isinstance(key, TokenKey):
+                slot = self._excess.slot(key)
                 token = TokenKeeper(key, self._client, self._clock, self._settings, self._mailbox, slot)
-                self._tokens[key] = token, self._start(key, token.run())
+                self._tokens[key] = token, self._tasks.start_root(task_name(key), token.run())
             else:
-                settings = self._excess.settings(key, self._settings)
-                keeper = ObjectWatcher(key, self._client, self._clock, settings, self._mailbox, self._node, slot)
-                self._objects[key] = keeper, self._start(key, keeper.run())
+                self._objects[key] = keeper = self._object_keeper(key)
+                keeper.start()
             await yields.done()
 
     def _release(self, key: ContentKey, draft: _Draft) -> None:
@@ -255,22 +264,26 @@ class ContentLoop:
         elif isinstance(key, TokenKey):
             self._tokens.pop(key)[1].cancel()
         elif key.kind is not ContentKind.TRUST_BUNDLE:
-            keeper, task = self._objects[key]
+            keeper = self._objects[key]
             if key.kind in _LINGERING and keeper.is_current and self._settings.linger_s > 0:
                 later = asyncio.get_running_loop().call_later
                 self._lingering[key] = later(self._settings.linger_s, self._mailbox.post, ReferenceExpired(key))
                 return
             del self._objects[key]
-            task.cancel()
+            keeper.cancel()
         draft.put(key, None)
 
     def _lapse(self, key: ContentKey, draft: _Draft) -> None:
         if isinstance(key, ObjectKey) and self._lingering.pop(key, None) is not None:
-            self._objects.pop(key)[1].cancel()
+            self._objects.pop(key).cancel()
             draft.put(key, None)
 
-    def _start(self, key: ContentKey, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return self._tasks.start_root(" ".join(("content", *wait_label(key))), work)
+    def _object_keeper(self, key: ObjectKey) -> ObjectKeeper:
+        settings = self._excess.settings(key, self._settings)
+        of_all = key, self._client, self._clock, settings, self._mailbox
+        if is_watched(key, settings.strategy):
+            return WatchedObject(*of_all, self._tasks)
+        return ReadObject(*of_all, self._node, self._reads)
 
 
 class _Draft:

@@ -1,8 +1,8 @@
 """Keeps one object of the API server up to date, by a watch of its own or by periodic reads.
 
-Owns: one list-watch restricted to the object's name, because the API server allows a node no other. An immutable object
-is not watched any longer. Before a missing object is first reported, it is read with GET, because the first list may be
-older than the pod that refers to the object.
+Owns: one list-watch restricted to the object's name, because the API server allows a node no other, or the time of the next read.
+An immutable object is neither watched nor read any longer. Before a missing object of a watch is first reported, it is read with GET,
+because the first list may be older than the pod that refers to the object.
 Source: KEP-1412 (immutable Secrets and ConfigMaps); `configMapAndSecretChangeDetectionStrategy`.
 """
 
@@ -10,22 +10,25 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from collections import deque
+from contextlib import aclosing
+from enum import StrEnum
 
 from pykubelet.base.api.selectors import field_selector
-from pykubelet.base.kit.cells import Cell, set_on_change
+from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
+from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.attachments import attachment_names
-from pykubelet.base.model.content import Absent, Found, ObjectKey, Present, Unreadable
+from pykubelet.base.model.content import Absent, ContentKey, Found, ObjectKey, Present, Unreadable, wait_label
 from pykubelet.base.model.ids import is_object_name
 from pykubelet.base.model.node import ApiNode
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.listwatch import Listed, follow
 from pykubelet.provide.objects.decide import is_settled, retry_delay_s, unsettled_delay_s
+from pykubelet.provide.objects.excess import REQUESTS_OF_MANY, ExcessKeys
 from pykubelet.provide.objects.model import (
     RESOURCES,
     Access,
@@ -45,11 +48,88 @@ UNSETTLED_CAP_S = 15.0
 TIMED_OUT = "timed out waiting for the condition"
 
 
-class ObjectWatcher:
-    """Keeps one object. `run` posts every new answer, and returns when the answer cannot change any more.
+class ObjectKeeper:
+    """What is known of one object. Posts every new answer."""
 
-    `slot`: entered for each read.
-    """
+    def __init__(
+        self, key: ObjectKey, client: ApiClient, clock: Clock, settings: ContentSettings, answers: Post[Answered]
+    ) -> None:
+        self.key = key
+        self._client = client
+        self._clock = clock
+        self._settings = settings
+        self._answers = answers
+        self._resource = RESOURCES[key.kind]
+        self._answered: Found | None = None
+        self._error = TIMED_OUT
+        self._patience: asyncio.TimerHandle | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the answer stays up to date without another read."""
+        return False
+
+    def start(self) -> None:
+        """Begin to keep the object."""
+        if is_object_name(self.key.name):
+            self._begin()
+        else:
+            self._answer(self._absent())
+
+    def cancel(self) -> None:
+        """End it."""
+        self._stop_waiting()
+
+    def read_again(self) -> None:
+        """Read the object again, unless it is watched, because another pod refers to it."""
+
+    def node_changed(self) -> None:
+        """Take notice of another version of the Node."""
+
+    def _begin(self) -> None:
+        raise NotImplementedError
+
+    async def _get(self) -> ApiObject:
+        return await self._client.get(f"{collection_path(self.key)}/{self.key.name}", self._resource.kind)
+
+    def _absent(self) -> Absent:
+        return Absent(f'{self._resource.noun} "{self.key.name}" not found')
+
+    def _wait_patiently(self) -> None:
+        """Restart the patience timer."""
+        self._stop_waiting()
+        self._patience = asyncio.get_running_loop().call_later(self._settings.patience_s, self._lose_patience)
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _failed(self, error: ApiError) -> None:
+        """Keep the last answer; without one, report the error when `patience_s` is over."""
+        self._error = error.message
+        if isinstance(self._answered, Unreadable):
+            self._lose_patience()
+
+    def _lose_patience(self) -> None:
+        if self._answered is None or isinstance(self._answered, Unreadable):
+            since = self._answered.since if isinstance(self._answered, Unreadable) else self._clock.wall()
+            self._answer(Unreadable(self._problem(), since))
+
+    def _problem(self) -> str:
+        return self._error
+
+    def _answer(self, found: Found) -> None:
+        if isinstance(found, Present) and isinstance(self._answered, Present) and found.value is self._answered.value:
+            return
+        if found == self._answered:
+            return
+        self._answered = found
+        self._answers.post(Answered(self.key, found))
+
+
+class WatchedObject(ObjectKeeper):
+    """An object that is watched, in a task of `tasks`."""
 
     def __init__(
         self,
@@ -58,69 +138,32 @@ class ObjectWatcher:
         clock: Clock,
         settings: ContentSettings,
         answers: Post[Answered],
-        node: Cell[ApiNode],
-        slot: AbstractAsyncContextManager[object] | None = None,
+        tasks: Supervisor,
     ) -> None:
-        self._slot = slot or nullcontext()
-        self._node = node
-        self._key = key
-        self._client = client
-        self._clock = clock
-        self._settings = settings
-        self._answers = answers
-        self._resource = RESOURCES[key.kind]
-        access = self._resource.access
-        self._is_watched = access is Access.WATCH or (access, settings.strategy) == (Access.STRATEGY, Strategy.WATCH)
-        self._answered: Found | None = None
-        self._error = TIMED_OUT
-        self._again = asyncio.Event()
-        self._patience: asyncio.TimerHandle | None = None
+        super().__init__(key, client, clock, settings, answers)
+        self._tasks = tasks
+        self._task: asyncio.Task[None] | None = None
 
     @property
     def is_current(self) -> bool:
-        """Whether the answer stays up to date without another read: the object is watched."""
-        return self._is_watched and not _is_immutable(self._answered)
+        """Whether the answer stays up to date without another read: an immutable object is not watched any longer."""
+        return not _is_immutable(self._answered)
 
-    def read_again(self) -> None:
-        """Read the object again, unless it is watched, because another pod refers to it."""
-        if self._is_watched or not is_object_name(self._key.name):
-            return
-        if self._resource.access is Access.STRATEGY:
-            self._answered = None
-            self._answers.post(Answered(self._key, None))
-            self._wait_patiently()
-        self._again.set()
+    def cancel(self) -> None:
+        """End the watch."""
+        super().cancel()
+        if self._task is not None:
+            self._task.cancel()
 
-    async def run(self) -> None:
-        """Watch or read the object. Returns when the answer cannot change any more."""
-        if not is_object_name(self._key.name):
-            self._answer(self._absent())
-            return
-        try:
-            if self._resource.access is Access.ATTACHED:
-                await self._read_while_attached()
-            self._wait_patiently()
-            await (self._watch() if self._is_watched else self._read_for_ever())
-        finally:
-            self._stop_waiting()
-
-    def _stop_waiting(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-
-    def _wait_patiently(self) -> None:
-        """Restart the patience timer."""
-        self._stop_waiting()
-        self._patience = asyncio.get_running_loop().call_later(self._settings.patience_s, self._lose_patience)
-
-    # Watched
+    def _begin(self) -> None:
+        self._wait_patiently()
+        self._task = self._tasks.start_root(task_name(self.key), self._watch())
 
     async def _watch(self) -> None:
-        path, kind = collection_path(self._key), self._resource.kind
-        selector, periods = (
-            field_selector(("metadata.name", self._key.name)),
-            replace(self._settings.watch, retry=RETRY_S),
-        )
+        """Watch the object. Returns when the answer cannot change any more."""
+        path, kind = collection_path(self.key), self._resource.kind
+        selector = field_selector(("metadata.name", self.key.name))
+        periods = replace(self._settings.watch, retry=RETRY_S)
         changes = follow(self._client, path, kind, self._clock, field_selector=selector, periods=periods)
         async with aclosing(changes) as listings:
             async for listed in listings:
@@ -143,7 +186,7 @@ class ObjectWatcher:
 
     async def _ask_store(self) -> None:
         try:
-            value = await self._read()
+            value = await self._get()
         except ApiError as error:
             if error.is_not_found:
                 self._answer(self._absent())
@@ -152,86 +195,183 @@ class ObjectWatcher:
         else:
             self._answer(Present(value))
 
-    # Read
+    def _problem(self) -> str:
+        if self._resource.access is Access.STRATEGY:
+            return f"failed to sync {self._resource.noun} cache: {self._error}"
+        return self._error
 
-    async def _read(self) -> ApiObject:
-        async with self._slot:
-            return await self._client.get(f"{collection_path(self._key)}/{self._key.name}", self._resource.kind)
 
-    async def _read_while_attached(self) -> None:
-        """Read the object as long as the Node lists its volume as attached. Without that there is no answer. Never returns."""
-        with set_on_change(self._again, self._node):
-            while True:
-                await self._node.wait_for(lambda _: self._is_attached())
-                self._wait_patiently()
-                await self._read_for_ever(self._is_attached)
-                self._stop_waiting()
-                self._answered = None
-                self._answers.post(Answered(self._key, None))
+class Reading(StrEnum):
+    """What becomes of an object that is read now and then. AGAIN: it is being read, and is to be read once more.
 
-    def _is_attached(self) -> bool:
-        return self._key.name in attachment_names(self._node.get().volumes_attached, self._settings.node)
+    DROPPED: it is being read, and the answer is not wanted any more.
+    """
 
-    async def _read_for_ever(self, while_: Callable[[], bool] = lambda: True) -> None:
-        """Read the object, again after a pause or when `_again` is set, as long as `while_` holds."""
-        failures, settled_at = 0, self._clock.monotonic()
-        while while_():
-            self._again.clear()
-            pause = self._settings.reread_s * random.uniform(1.0, 1.5)
-            if (self._resource.access, self._settings.strategy) == (Access.STRATEGY, Strategy.CACHE):
-                pause = max(pause, self._node.get().object_ttl_s)
-            try:
-                value = await self._read()
-            except ApiError as error:
-                if error.is_not_found:
-                    failures = 0
-                    self._answer(Absent(error.message))
-                else:
-                    failures += 1
-                    self._failed(error)
-                    pause = retry_delay_s(failures, RETRY_S, RETRY_CAP_S, random.random(), error.retry_after_s)
+    OFF = "off"
+    WAITING = "waiting"
+    NOW = "now"
+    AGAIN = "again"
+    DROPPED = "dropped"
+
+
+class ReadObject(ObjectKeeper):
+    """An object that is read now and then. Between two reads it is only a timer, because a pod may refer to thousands.
+
+    A VolumeAttachment is read only while the Node lists its volume as attached. Without that there is no answer.
+    """
+
+    def __init__(
+        self,
+        key: ObjectKey,
+        client: ApiClient,
+        clock: Clock,
+        settings: ContentSettings,
+        answers: Post[Answered],
+        node: Cell[ApiNode],
+        reads: ReadQueue,
+    ) -> None:
+        super().__init__(key, client, clock, settings, answers)
+        self._node = node
+        self._reads = reads
+        self._failures, self._settled_at = 0, clock.monotonic()
+        self._state = Reading.OFF
+        self._timer: asyncio.TimerHandle | None = None
+
+    def cancel(self) -> None:
+        """Read it no more."""
+        super().cancel()
+        self._cancel_timer()
+        is_being_read = self._state in (Reading.NOW, Reading.AGAIN, Reading.DROPPED)
+        self._state = Reading.DROPPED if is_being_read else Reading.OFF
+
+    def read_again(self) -> None:
+        """Read the object again, because another pod refers to it."""
+        if not is_object_name(self.key.name):
+            return
+        if self._resource.access is Access.STRATEGY:
+            self._forget()
+            self._wait_patiently()
+        if self._is_readable():
+            self._read_now()
+
+    def node_changed(self) -> None:
+        """Read a VolumeAttachment if the Node lists its volume as attached; have no answer otherwise."""
+        if self._resource.access is not Access.ATTACHED:
+            return
+        if self._is_readable():
+            if self._state in (Reading.OFF, Reading.DROPPED):
+                self._begin()
             else:
-                failures = 0
-                self._answer(Present(value))
-            if not failures and self._resource.access in (Access.READ, Access.ATTACHED):
-                now = self._clock.monotonic()
-                if is_settled(self._answered):
-                    settled_at = now
-                else:
-                    pause = unsettled_delay_s(now - settled_at, UNSETTLED_S, UNSETTLED_CAP_S, random.random())
-            try:
-                async with asyncio.timeout(None if _is_immutable(self._answered) else pause):
-                    await self._again.wait()
-            except TimeoutError:
-                continue
+                self._read_now()
+        elif self._state not in (Reading.OFF, Reading.DROPPED):
+            self.cancel()
+            self._forget()
 
-    # Answers
-
-    def _absent(self) -> Absent:
-        return Absent(f'{self._resource.noun} "{self._key.name}" not found')
-
-    def _failed(self, error: ApiError) -> None:
-        """Keep the last answer; without one, report the error when `patience_s` is over."""
-        self._error = error.message
-        if isinstance(self._answered, Unreadable):
-            self._lose_patience()
-
-    def _lose_patience(self) -> None:
-        if self._answered is not None and not isinstance(self._answered, Unreadable):
+    async def read(self) -> None:
+        """Read the object once, and begin to wait for the next time. Called by the queue."""
+        if self._state is Reading.DROPPED:
+            self._state = Reading.OFF
             return
-        text = self._error
-        if self._resource.access is Access.STRATEGY and self._is_watched:
-            text = f"failed to sync {self._resource.noun} cache: {text}"
-        since = self._answered.since if isinstance(self._answered, Unreadable) else self._clock.wall()
-        self._answer(Unreadable(text, since))
+        self._state = Reading.NOW
+        try:
+            found: Found | ApiError = Present(await self._get())
+        except ApiError as error:
+            found = Absent(error.message) if error.is_not_found else error
+        match self._state:
+            case Reading.DROPPED:
+                self._state = Reading.OFF
+            case Reading.AGAIN:
+                self._take(found)
+                self._reads.add(self)
+            case _:
+                pause_s = self._take(found)
+                self._state = Reading.WAITING
+                if not _is_immutable(self._answered):
+                    self._timer = asyncio.get_running_loop().call_later(pause_s, self._read_now)
 
-    def _answer(self, found: Found) -> None:
-        if isinstance(found, Present) and isinstance(self._answered, Present) and found.value is self._answered.value:
+    def _begin(self) -> None:
+        if self._is_readable():
+            self._wait_patiently()
+            self._failures, self._settled_at = 0, self._clock.monotonic()
+            self._read_now()
+
+    def _read_now(self) -> None:
+        self._cancel_timer()
+        if self._state in (Reading.OFF, Reading.WAITING):
+            self._state = Reading.NOW
+            self._reads.add(self)
+        else:
+            self._state = Reading.AGAIN
+
+    def _take(self, found: Found | ApiError) -> float:
+        """Publish what was read. Returns the seconds until the next read."""
+        if isinstance(found, ApiError):
+            self._failures += 1
+            self._failed(found)
+            return retry_delay_s(self._failures, RETRY_S, RETRY_CAP_S, random.random(), found.retry_after_s)
+        self._failures = 0
+        self._answer(found)
+        access, now = self._resource.access, self._clock.monotonic()
+        if access is not Access.STRATEGY and not is_settled(self._answered):
+            return unsettled_delay_s(now - self._settled_at, UNSETTLED_S, UNSETTLED_CAP_S, random.random())
+        self._settled_at = now
+        pause_s = self._settings.reread_s * random.uniform(1.0, 1.5)
+        if access is Access.STRATEGY and self._settings.strategy is Strategy.CACHE:
+            return max(pause_s, self._node.get().object_ttl_s)
+        return pause_s
+
+    def _is_readable(self) -> bool:
+        if self._resource.access is not Access.ATTACHED:
+            return True
+        return self.key.name in attachment_names(self._node.get().volumes_attached, self._settings.node)
+
+    def _forget(self) -> None:
+        """Have no answer."""
+        self._answered = None
+        self._answers.post(Answered(self.key, None))
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class ReadQueue:
+    """Reads objects: those of pods that refer to many a few at a time, all others at once."""
+
+    def __init__(self, tasks: Supervisor, excess: ExcessKeys) -> None:
+        self._tasks = tasks
+        self._excess = excess
+        self._due: deque[ReadObject] = deque()
+        self._readers = 0
+
+    def add(self, item: ReadObject) -> None:
+        """Read the object as soon as it may be read."""
+        if not self._excess.is_of_many(item.key):
+            self._tasks.start_root(task_name(item.key), item.read())
             return
-        if found == self._answered:
-            return
-        self._answered = found
-        self._answers.post(Answered(self._key, found))
+        self._due.append(item)
+        if self._readers < REQUESTS_OF_MANY:
+            self._readers += 1
+            self._tasks.start_root("content of many", self._read_due())
+
+    async def _read_due(self) -> None:
+        while self._due:
+            item = self._due.popleft()
+            async with self._excess.slot(item.key):
+                await item.read()
+        self._readers -= 1
+
+
+def is_watched(key: ObjectKey, strategy: Strategy) -> bool:
+    """Whether the object is watched, not read now and then."""
+    access = RESOURCES[key.kind].access
+    return access is Access.WATCH or (access is Access.STRATEGY and strategy is Strategy.WATCH)
+
+
+def task_name(key: ContentKey) -> str:
+    """The name of a task that keeps the answer for a key."""
+    return " ".join(("content", *wait_label(key)))
 
 
 def _is_immutable(found: Found | None) -> bool:
