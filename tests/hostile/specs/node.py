@@ -11,6 +11,7 @@ import ctypes
 import gc
 import os
 import re
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict, dataclass, field
@@ -58,7 +59,7 @@ class Cost:
     CPU time of all threads without the doubles. Bytes: `size` of what the API server has stored of the pod and its objects, `forms` of
     both as text and as the agent's form, the pod with its status, `peak` and `kept` of memory, `disk` and `memory` of files, `charged`
     of those to the pod's ephemeral storage, `sent` to the API server and `logged`. `traced`: the peak of the agent alone, of which
-    `by_line` has the largest parts; measured only if `peak`, which is that of the process, is more than the agent may need.
+    `by_line` has the largest parts; measured only if the process may have needed more than the agent may.
     """
 
     name: str
@@ -118,6 +119,7 @@ class SpecNode:
         assert isinstance(loop, MeasuredLoop)
         self._loop = loop
         self._folder = folder
+        self._free, self._unused = 0, sys.maxsize
         self._node = Node(folder, loop, time.time(), registerWithTaints=TAINTS)
         self._api = CountingApiServer(self._node.clock)
         self._node.api = self._api
@@ -148,9 +150,15 @@ class SpecNode:
                 break
             again = await self._once(case)
             found = again if again.held_s / again.limit_s < found.held_s / found.limit_s else found
-        if found.peak > own_peak(asdict(found)):
+        if found.peak + self._free > own_peak(asdict(found)):
             await self._trace(case, found)
         return found
+
+    def _note_free(self, unused: int) -> None:
+        """`unused`: bytes of the process that are no allocated memory. What is more than for the first pod was freed by the ones before:
+        it is used again, and no peak of the process shows that."""
+        self._unused = min(self._unused, unused)
+        self._free = unused - self._unused
 
     async def _trace(self, case: Case, found: Cost) -> None:
         """The pod once more, for the peak of the agent without the doubles."""
@@ -199,6 +207,7 @@ class SpecNode:
         )
         with self._objects(case.objects):
             kept, resident = bytes_in_use(), _forget_peak()
+            self._note_free(resident - kept)
             before = self._files(), self._api.received, os.stat(self._log.fileno()).st_size
             began = time.process_time()
             self._loop.reset()
