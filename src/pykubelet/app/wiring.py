@@ -15,7 +15,7 @@ from pykubelet.act.network.loop import HostChains
 from pykubelet.act.pods.decide import Rules
 from pykubelet.act.pods.hooks import HookRecords
 from pykubelet.act.pods.loop import PodInputs, PodOutputs, PodsLoop
-from pykubelet.act.pods.needs.registry import NEEDS
+from pykubelet.act.pods.needs import NEEDS
 from pykubelet.act.pods.tools import PodCells, PodTools
 from pykubelet.act.runtime.collect.gc import ContainerCollector, GcInputs, gc_settings
 from pykubelet.act.runtime.collect.log_rotation import LogRotation, rotation_settings

@@ -19,7 +19,7 @@ from support.virtual_time import virtual_clock
 from pykubelet.act.pods.decide import Rules
 from pykubelet.act.pods.hooks import HookRecords
 from pykubelet.act.pods.loop import PodInputs, PodOutputs, PodsLoop
-from pykubelet.act.pods.needs.registry import NEEDS
+from pykubelet.act.pods.needs import NEEDS
 from pykubelet.act.pods.tools import MakeNeed, PodCells, PodTools
 from pykubelet.act.runtime.lifecycle.hooks import HookRunner
 from pykubelet.act.runtime.lifecycle.resize import ContainerResizer

@@ -1,6 +1,6 @@
 """Carries out the commands of the pod state machine: does all I/O for one pod through the other packages of `act`.
 
-Owns: the order of the steps of one sync. The steps of a pod's end are in `ending.py`, and what a pod needs is in `needs/`. Reads:
+Owns: the order of the steps of one sync. The steps of a pod's end are in `ending.py`, and what a pod needs is in `needs.py`. Reads:
 `Observed`, `RuntimeReady`, `Placements`.
 Every step may be repeated: what already exists is adopted, and what is already gone is no error.
 """

@@ -1,23 +1,28 @@
 """What every need of a pod has in common: the steps at which the pod worker calls it.
 
 A need is something that a pod must have before its containers run, and that is given back when it ends: its images, its cgroup, its
-volumes. Each is one class in `needs/` and one line in `needs/registry.py`. What supplies it (`provide/volumes`, `provide/claims` and so
-on) works on its own and knows nothing of this; the need is what the pod worker waits for, and what a container gets of it.
+volumes. Each is one class in `needs.py` or a module of its own, and one line in `NEEDS` there. What supplies it (`provide/volumes`,
+`provide/claims` and so on) works on its own and knows nothing of this; the need is what the pod worker waits for, and what a container
+gets of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from typing import TypeVar
 
 from pykubelet.act.pods.metrics import PullTime
 from pykubelet.act.pods.model import Sync
 from pykubelet.act.pods.waitbook import Unless, WaitBook
-from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext
+from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, unanswered
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cells import Cell
+from pykubelet.base.model.content import Content, ObjectKey, wait_for_key
 from pykubelet.base.model.waits import Wait
 
+#: `WaitBook.until` or `SyncRun.until`, of `Content`.
+Until = Callable[[Cell[Content], Callable[[Content], Wait | None]], Awaitable[None]]
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -84,3 +89,14 @@ class PodNeed:
     async def release(self, waits: WaitBook) -> str:
         """Give the rest back. Returns the error, or an empty string."""
         return ""
+
+
+async def wait_answered(cell: Cell[Content], keys: Collection[ObjectKey], until: Until) -> None:
+    """Wait until all keys have an answer in `Content` at once: an answer may be dropped again. An error is also an answer."""
+    while unanswered(keys, cell.get()) is not None:
+        for key in keys:
+            await until(cell, partial(_unanswered, key))
+
+
+def _unanswered(key: ObjectKey, content: Content) -> Wait | None:
+    return None if unanswered((key,), content) is None else wait_for_key(key, 0.0)

@@ -49,7 +49,7 @@ class PodCells(Value):
 
 
 class MakeNeed(Protocol):
-    """Makes a need of one pod: a class of `needs/`."""
+    """Makes a need of one pod: a class of `needs.py`."""
 
     def __call__(self, tools: PodTools, ref: PodRef, /) -> PodNeed: ...
 

@@ -13,8 +13,7 @@ from functools import partial
 from operator import is_
 
 from pykubelet.act.pods.decide import find_container
-from pykubelet.act.pods.need import PodNeed, SyncRun
-from pykubelet.act.pods.needs.content import wait_answered
+from pykubelet.act.pods.need import PodNeed, SyncRun, wait_answered
 from pykubelet.act.pods.tools import PodTools
 from pykubelet.act.pods.waitbook import WaitBook
 from pykubelet.act.runtime.lifecycle.metrics import IMAGE_VOLUMES, IMAGE_VOLUMES_ERRORS, STARTED_CONTAINERS_ERRORS
