@@ -14,6 +14,9 @@ Rules:
 - A pod that is desired again while it is terminating keeps its containers and logs, and starts again when it has
   terminated, unless its restartPolicy is Never.
 - After a restart of the agent, the state is derived again from what is observed.
+- A postStart hook runs at least once. One that was cut off, by the end of the agent or of a sync, is run again while its container
+  runs, and until it has ended the container does not count as running. Nothing is started beside a hook: what comes next depends on
+  how it ends, and on the probes after it. A hook of a container that has ended, or is being killed, is not run.
 """
 
 from __future__ import annotations
@@ -21,7 +24,6 @@ from __future__ import annotations
 from typing import assert_never
 
 from pykubelet.act.pods.backoff import START_RETRY_S, Pause
-from pykubelet.act.pods.decide_hooks import with_hooks, with_unhooked
 from pykubelet.act.pods.invariants import check_step
 from pykubelet.act.pods.model import (
     REMOVING,
@@ -56,6 +58,7 @@ from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.checks import CHECKS
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model import containers
+from pykubelet.base.model.containers import every_container
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError
 from pykubelet.base.model.observed import ObservedState, PodView, end_in_words
 from pykubelet.base.model.phase import failed_init, pod_phase
@@ -220,7 +223,7 @@ def _runtime_changed(state: PodWorkerState, event: RuntimeChanged, now: float, r
         to_restart=state.to_restart & newest,
     )
     if _is_fresh(state):
-        state = with_unhooked(state, event.view)
+        state = _with_unhooked(state, event.view)
     view = event.view
     if state.stage is Stage.SYNCING:
         loss = state.loss.after_view(before, view, state.back_offs.exits, killed, now)
@@ -432,7 +435,7 @@ def _advance_syncing(state: PodWorkerState, now: float, rules: Rules, cause: str
     if plan.resize_pod and (again := state.sizes.retry_at) is not None and again > now:
         plan = replace(plan, resizes=(), resize_pod=False)
         wakes.append(again)
-    plan = with_hooks(plan, state)
+    plan = _with_hooks(plan, state)
     if not (plan.starts or plan.restart_all):
         plan = replace(plan, remove=())  # old instances are removed when the next one starts
     if plan.is_empty:
@@ -469,3 +472,40 @@ def find_container(pod: Pod, name: str) -> Container | EphemeralContainer:
     found = containers.find_container(pod, name)
     assert found is not None, name
     return found
+
+
+# Hooks
+
+
+def _with_unhooked(state: PodWorkerState, view: PodView) -> PodWorkerState:
+    """The state with those of its hooks that have not ended whose containers run in this view.
+
+    Also those of containers that the runtime still shows running after the event of their exit: they must not be reported as running.
+    """
+    if not state.unhooked:
+        return state
+    hooked, ending = _hooked(state.pod), {exited.id for exited in view.pending_exits}
+    left: dict[str, int] = {}
+    for name, attempt in state.unhooked.items():
+        newest = view.newest(name)
+        if name not in hooked or newest is None or newest.attempt < attempt:
+            continue
+        if newest.is_running or newest.id in ending:
+            left[name] = attempt
+    return replace(state, unhooked=left)
+
+
+def _hooked(pod: Pod) -> frozenset[str]:
+    """The containers with a postStart hook."""
+    containers = every_container(pod)
+    return frozenset(c.name for c in containers if c.lifecycle is not None and c.lifecycle.postStart is not None)
+
+
+def _with_hooks(plan: PodPlan, state: PodWorkerState) -> PodPlan:
+    """The plan with the hooks that have not ended, and without starts if there are any."""
+    if not state.unhooked or plan.create_sandbox or plan.restart_all:
+        return plan
+    killed = {kill.container.name for kill in plan.kills}
+    running = {container.name for container in state.view.running} if state.view is not None else set[str]()
+    hooks = tuple(name for name in state.unhooked if name in running and name not in killed)
+    return replace(plan, hooks=hooks, start_init=(), start=(), start_ephemeral=()) if hooks else plan
