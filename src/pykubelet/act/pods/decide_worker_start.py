@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pykubelet.act.pods.decide import MIN_GRACE_S
 from pykubelet.act.pods.model import Event, KillOrder, KillRequested, PodWorkerState, RuntimeChanged, SpecChanged
 from pykubelet.act.pods.sizes import PodSizes
-from pykubelet.act.runtime.render.render_annotations import RestoredContainer, restored_container
+from pykubelet.act.runtime.render.render_config import RestoredContainer, restored_container
 from pykubelet.base.api.core import Container, Lifecycle, ObjectMeta, Pod, PodSpec
 from pykubelet.base.api.times import parse_time, wall_to_monotonic
 from pykubelet.base.kit.values import replace

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from act.runtime.rendering import make_container, make_pod
 
-from pykubelet.act.runtime.render.render_annotations import (
+from pykubelet.act.runtime.render.render_config import (
     RestoredContainer,
     container_annotations,
     container_labels,
