@@ -26,8 +26,8 @@ from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.model import labels
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.remarks import Remark
-from pykubelet.base.model.requests import qos_class
 from pykubelet.base.model.roster import ManifestProblem, is_mirror
+from pykubelet.base.model.sizing import qos_class
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.settings import Settings
 from pykubelet.desired.roster.allocation_state import ACTUATED, ALLOCATED, AllocationStateError

@@ -9,7 +9,7 @@ import pytest
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.requests import QOSClass
+from pykubelet.base.model.sizing import QOSClass
 from pykubelet.edges.host.cgroups.cgroup_values import UNLIMITED, CgroupLimits
 from pykubelet.provide.cgroups import decide
 from pykubelet.provide.cgroups.model import Enforce, MemoryProtection, NodeResources, ResourceSettings

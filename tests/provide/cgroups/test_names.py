@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.requests import QOSClass
+from pykubelet.base.model.sizing import QOSClass
 from pykubelet.provide.cgroups import names
 from pykubelet.provide.cgroups.model import CgroupDriver, ResourceSettings
 

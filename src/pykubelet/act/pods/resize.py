@@ -14,8 +14,7 @@ from pykubelet.base.api.core import Pod, ResourceRequirements
 from pykubelet.base.api.quantity import Amount
 from pykubelet.base.model.ids import ContainerID, PodUID
 from pykubelet.base.model.placement import Placements
-from pykubelet.base.model.requests import is_limited, pod_limits
-from pykubelet.base.model.sizing import PodSize, resizable, size_of, with_size
+from pykubelet.base.model.sizing import PodSize, is_limited, pod_limits, resizable, size_of, with_size
 from pykubelet.provide.cgroups.execute import PodCgroups
 
 

@@ -45,8 +45,8 @@ from pykubelet.base.model.reasons import (
     UNEXPECTED_ADMISSION_ERROR,
     VOLUME_ATTACHMENT_LIMIT_EXCEEDED,
 )
-from pykubelet.base.model.requests import QOSClass, qos_class
 from pykubelet.base.model.roster import Rejection, has_ended_in_api, is_critical
+from pykubelet.base.model.sizing import QOSClass, qos_class
 from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.desired.roster import admission
 from pykubelet.desired.roster.admission import Shortage

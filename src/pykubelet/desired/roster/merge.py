@@ -48,8 +48,7 @@ from pykubelet.base.model.roster import (
     pod_ref,
 )
 from pykubelet.base.model.sizing import size_of, with_size
-from pykubelet.desired.roster.admission import demand_of, unusable_in
-from pykubelet.desired.roster.bounds import without_excess
+from pykubelet.desired.roster.admission import demand_of, unusable_in, without_excess
 from pykubelet.desired.roster.model import AdmissionVerdict, Entry, RosterState
 
 #: Objects of one kind that are taken from manifests.

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.requests import QOSClass, qos_class
 from pykubelet.base.model.roster import is_critical
+from pykubelet.base.model.sizing import QOSClass, qos_class
 from pykubelet.desired.roster.admission import Shortage
 from pykubelet.desired.roster.load import Demand
 

@@ -26,15 +26,16 @@ from pykubelet.base.model.reasons import (
     RESIZE_DEFERRED,
     RESIZE_INFEASIBLE,
 )
-from pykubelet.base.model.requests import QOSClass, qos_class
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import Rejection, is_critical
 from pykubelet.base.model.sizing import (
     RESTART_CONTAINER,
     Amounts,
     PendingResize,
+    QOSClass,
     SizeChange,
     amounts_of,
+    qos_class,
     resizable,
     same_size,
     size_in_words,

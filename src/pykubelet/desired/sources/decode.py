@@ -22,10 +22,9 @@ from pykubelet.base.api.documents import read_document
 from pykubelet.base.api.texts import unusable_text
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.manifests.defaults import default_pod
-from pykubelet.base.manifests.strict import UnknownMember, huge_numbers, unknown_fields, without_unknown
 from pykubelet.base.manifests.validation import validate_pod
 from pykubelet.base.manifests.validation.errors import ErrorKind, Errors, FieldError, show
-from pykubelet.base.manifests.warnings import pod_warnings
+from pykubelet.base.manifests.warnings import UnknownMember, huge_numbers, pod_warnings, unknown_fields, without_unknown
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.ids import is_pod_uid
 from pykubelet.base.model.remarks import Remark, cut, document_remarks, unknown_field

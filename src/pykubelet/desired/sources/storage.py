@@ -18,10 +18,10 @@ from pykubelet.base.api.core import RuntimeClass
 from pykubelet.base.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.manifests.defaults import default_claim, default_driver, default_volume
-from pykubelet.base.manifests.strict import huge_numbers
 from pykubelet.base.manifests.validation.errors import Errors, forbidden, invalids, required
 from pykubelet.base.manifests.validation.metadata import validate_metadata
 from pykubelet.base.manifests.validation.storage import validate_claim, validate_driver, validate_volume
+from pykubelet.base.manifests.warnings import huge_numbers
 from pykubelet.base.model.content import ContentKind, ManifestObject, ObjectKey
 
 _SECRETS = (

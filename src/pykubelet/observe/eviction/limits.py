@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.quantity import NANO, Amount, parse
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.requests import pod_limits
 from pykubelet.base.model.roster import is_critical
+from pykubelet.base.model.sizing import pod_limits
 from pykubelet.base.model.usage import ContainerUse, PodUse, bytes_on_disk
 from pykubelet.observe.eviction.model import Candidate, FsLayout
 

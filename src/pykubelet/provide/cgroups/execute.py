@@ -22,7 +22,7 @@ from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.reasons import EVENT_FAILED_NODE_ALLOCATABLE, EVENT_NODE_ALLOCATABLE_ENFORCED
-from pykubelet.base.model.requests import MIN_SHARES, QOSClass, qos_class
+from pykubelet.base.model.sizing import MIN_SHARES, QOSClass, qos_class
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits, CgroupVersion
 from pykubelet.edges.host.cgroups.cgroups import Cgroups
 from pykubelet.edges.host.fs.errors import HostError

@@ -12,7 +12,7 @@ Source: the Kubernetes documentation "Container Runtimes" (cgroup drivers), syst
 from __future__ import annotations
 
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.requests import QOSClass
+from pykubelet.base.model.sizing import QOSClass
 from pykubelet.provide.cgroups.model import CgroupDriver, ResourceSettings
 
 NODE_GROUP = "kubepods"

@@ -15,7 +15,7 @@ from pykubelet.base.api.resources import is_pod_level
 from pykubelet.base.kit.cpuset import format_cpuset
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.machine import MachineTopology
-from pykubelet.base.model.requests import QOSClass, qos_class
+from pykubelet.base.model.sizing import QOSClass, qos_class
 from pykubelet.config.gates import FeatureGates
 from pykubelet.provide.placement.cpu_options import CpuOptions, check_cpu_options, read_cpu_options
 from pykubelet.provide.placement.cpu_pick import NotEnough, pick_cpus

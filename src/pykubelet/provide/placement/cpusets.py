@@ -19,8 +19,8 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.observed import ContainerView, Observed
 from pykubelet.base.model.placement import NO_CPUS, Placements
-from pykubelet.base.model.requests import QOSClass, qos_class
 from pykubelet.base.model.roster import Roster, has_ended_in_api
+from pykubelet.base.model.sizing import QOSClass, qos_class
 from pykubelet.edges.cri import cri_pb2
 from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError

@@ -14,7 +14,7 @@ from pykubelet.base.api.quantity import value
 from pykubelet.base.api.resources import format_units, sum_container_limits
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.hints import ResourceHints, TopologyHint
-from pykubelet.base.model.requests import pod_requests
+from pykubelet.base.model.sizing import pod_requests
 from pykubelet.provide.placement.cpu_manager import SMT_REASON, CpuManager
 from pykubelet.provide.placement.cpu_policy import exclusive_counts, pod_count
 from pykubelet.provide.placement.cpu_topology import cpus_in, mask_of

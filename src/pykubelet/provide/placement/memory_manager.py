@@ -21,8 +21,8 @@ from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.hints import ResourceHints, TopologyHint
 from pykubelet.base.model.machine import NumaNode
 from pykubelet.base.model.placement import MemoryBlock
-from pykubelet.base.model.requests import QOSClass, qos_class
 from pykubelet.base.model.restart import is_sidecar
+from pykubelet.base.model.sizing import QOSClass, qos_class
 from pykubelet.config.kubelet import MemoryReservation
 from pykubelet.provide.placement.checkpoint import PolicyDiffers, StateFileError
 from pykubelet.provide.placement.memory_hints import (

@@ -9,7 +9,7 @@ from pykubelet.base.api.core import Pod, Quantity
 from pykubelet.base.api.quantity import parse
 from pykubelet.base.api.resources import in_units
 from pykubelet.base.model.node import NodeView
-from pykubelet.base.model.requests import is_limited, pod_limits
+from pykubelet.base.model.sizing import is_limited, pod_limits
 
 
 def memory_size(pod: Pod, size_limit: Quantity | None, node: NodeView) -> int:

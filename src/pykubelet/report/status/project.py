@@ -22,8 +22,8 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.addresses import is_v6, reported_ips
 from pykubelet.base.model.lifecycle import KillReason, Stage, StatusOverride
 from pykubelet.base.model.phase import Phase, ReportedContainers, has_created_regular, pod_phase
-from pykubelet.base.model.requests import qos_class
 from pykubelet.base.model.roster import is_static
+from pykubelet.base.model.sizing import qos_class
 from pykubelet.report.status.conditions import pod_conditions
 from pykubelet.report.status.containers import (
     Statuses,

@@ -13,7 +13,7 @@ from pykubelet.base.api.core import Quantity
 from pykubelet.base.api.quantity import Amount, Format, milli_value, value
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.observed import ContainerView, ResourcesView
-from pykubelet.base.model.requests import pod_limits, pod_requests
+from pykubelet.base.model.sizing import pod_limits, pod_requests
 from pykubelet.report.status.model import StatusFacts
 
 MIN_SHARES = 2

@@ -11,7 +11,7 @@ from pykubelet.base.api.quantity import parse
 from pykubelet.base.api.resources import page_size
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.paths import Beneath
-from pykubelet.base.model.requests import pod_limits
+from pykubelet.base.model.sizing import pod_limits
 from pykubelet.edges.host.fs import beneath, mounts
 from pykubelet.provide.volumes.directories import delete_volume, make_volume_dir
 from pykubelet.provide.volumes.kind import (

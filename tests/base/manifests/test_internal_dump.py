@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykubelet.base.api import core
-from pykubelet.base.manifests.internal_dump import _IN_POD_SECURITY
-from pykubelet.base.manifests.internal_structs import internal_structs
+from pykubelet.base.manifests.internal_dump import _IN_POD_SECURITY, internal_structs
 
 STRUCTS = internal_structs()
 #: Structs with the fields of another one, which has them in JSON too, have no counterpart of their own; nor has the status of a manifest.

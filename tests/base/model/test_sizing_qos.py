@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from act.pods.scenes import container, pod
 
-from pykubelet.base.model.requests import QOSClass, qos_class
+from pykubelet.base.model.sizing import QOSClass, qos_class
 
 G, B, E = QOSClass.GUARANTEED, QOSClass.BURSTABLE, QOSClass.BEST_EFFORT
 FULL = {"cpu": "1", "memory": "1Gi"}

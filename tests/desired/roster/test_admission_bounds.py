@@ -10,8 +10,7 @@ from desired.roster.wants import Desk, make_pod
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
-from pykubelet.desired.roster.admission import demand_of
-from pykubelet.desired.roster.bounds import BOUNDS, MAX_CONTAINERS, MAX_RESOURCES
+from pykubelet.desired.roster.admission import BOUNDS, MAX_CONTAINERS, MAX_RESOURCES, demand_of
 
 
 def containers(number: int, prefix: str = "c") -> list[dict[str, Any]]:
