@@ -175,8 +175,8 @@ SINGLES = (
     Single(
         "number of others",
         converts_checked_digits,  # text of the kernel and of the host's own programs; a status of three digits
-        ("base/kit/digits.py", "edges/host/", "net/http/tolerant.py"),
-        "base/kit/digits.py",
+        ("base/kit/text.py", "edges/host/", "net/http/tolerant.py"),
+        "base/kit/text.py",
     ),
 )
 

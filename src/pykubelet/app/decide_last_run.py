@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.proc.kmsg import KernelRecord
 from pykubelet.edges.host.services.run_record import EndedRun

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pykubelet.app.flags_table import ALL, SHORT, Flag
-from pykubelet.base.kit.nearest import nearest
+from pykubelet.base.kit.text import nearest
 
 NO_VALUE = {"bool": "true", "version": "true"}
 

@@ -14,8 +14,8 @@ from typing import Any
 from pykubelet.app.flags import CommandLine, FlagError, GivenFlag
 from pykubelet.base.api.labels import label_value_errors, qualified_name_errors
 from pykubelet.base.api.quantity import QuantityError, parse_text
-from pykubelet.base.kit.booleans import parse_bool
 from pykubelet.base.kit.durations import SECOND, format_duration, parse_duration
+from pykubelet.base.kit.text import parse_bool
 from pykubelet.config.combine import FlagInput
 from pykubelet.config.eviction import stall_threshold
 from pykubelet.config.flag_values import parse_node_ip

@@ -11,22 +11,20 @@ from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.heartbeat import Heartbeat
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.credentials import Credentials
 from pykubelet.base.model.diagnostics import Diagnostics
-from pykubelet.base.model.evictions import Evictions, NodeShutdown, Reclaimed, ReclaimWanted, SignalStates
+from pykubelet.base.model.evictions import Evictions, NodePressure, NodeShutdown, Reclaimed, ReclaimWanted, SignalStates
 from pykubelet.base.model.kube_events import KubeEvent, Occurrence, Recent
 from pykubelet.base.model.lifecycle import Lifecycles, Starts
 from pykubelet.base.model.mounts import Mounts
-from pykubelet.base.model.node import ApiNode, NodeView, NodeWanted, RuntimeReady
+from pykubelet.base.model.node import ApiNode, ApiState, NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodReadWanted, StopInProgress
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.probes import ProbeResults
 from pykubelet.base.model.roster import ApiPods, Roster, SourceChanged
-from pykubelet.base.model.signals import NodePressure
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.usage import Usage, UsageWanted
 from pykubelet.config.settings import Settings

@@ -17,8 +17,7 @@ from pykubelet.app.decide_takeover import Finding, Severity, exit_code
 from pykubelet.app.flags import FlagError, parse_command_line
 from pykubelet.app.load import load
 from pykubelet.app.takeover_read import file_findings, node_findings
-from pykubelet.base.kit.digits import parse_decimal
-from pykubelet.base.kit.text import escape_controls
+from pykubelet.base.kit.text import escape_controls, parse_decimal
 from pykubelet.base.model.remarks import Remark
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.settings import Settings

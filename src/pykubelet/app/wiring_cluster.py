@@ -15,9 +15,9 @@ from pykubelet.app.wiring_server import serving_choice
 from pykubelet.base.api.core import NodeSwapStatus, NodeSystemInfo, Pod, Taint
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.kube_events import normal
 from pykubelet.base.model.needs import pod_needs
+from pykubelet.base.model.node import ApiState
 from pykubelet.base.model.reasons import EVENT_STARTING
 from pykubelet.base.model.version import FULL
 from pykubelet.config.settings import Settings

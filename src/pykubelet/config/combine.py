@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from pykubelet.base.api.document import duplicate_error
 from pykubelet.base.kit.durations import parse_duration
-from pykubelet.base.kit.nearest import nearest
+from pykubelet.base.kit.text import nearest
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.remarks import Remark, document_remarks, unknown_field
 from pykubelet.config.defaults import for_file, merge_patch, with_defaults, without_file

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pykubelet.base.api.quantity import NANO, Amount, Format, QuantityError, parse_text
 from pykubelet.base.kit.durations import SECOND, Duration, duration
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.signals import EVICTION_SIGNALS, STALL_SCALE
+from pykubelet.base.model.evictions import EVICTION_SIGNALS, STALL_SCALE
 from pykubelet.config.errors import ConfigProblem
 from pykubelet.config.kubelet import KubeletConfiguration
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 
-from pykubelet.base.kit.nearest import nearest
+from pykubelet.base.kit.text import nearest
 from pykubelet.base.kit.values import Value
 
 ALL_ALPHA = "AllAlpha"

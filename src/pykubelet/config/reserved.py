@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from pykubelet.base.api.quantity import Amount, QuantityError, parse_text
 from pykubelet.base.kit.cpuset import parse_cpuset
-from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value
 from pykubelet.config.errors import ConfigProblem
 from pykubelet.config.kubelet import KubeletConfiguration

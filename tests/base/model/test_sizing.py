@@ -9,7 +9,7 @@ import pytest
 from support.cost import count_instructions
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.api.resources import in_units
+from pykubelet.base.api.quantity import in_units
 from pykubelet.base.model.sizing import cpu_quota_us, cpu_shares, is_limited, pod_limits, pod_requests
 
 MI = 1 << 20

@@ -10,8 +10,8 @@ from support.cost import count_instructions
 
 from pykubelet.base.api.core import Taint
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.evictions import NodePressure
 from pykubelet.base.model.node import NodeView, RuntimeReady
-from pykubelet.base.model.signals import NodePressure
 from pykubelet.desired.roster.admission import refuse_placement
 from pykubelet.desired.roster.load import Demand, HostPort, Load
 from pykubelet.desired.roster.model import AdmissionRules

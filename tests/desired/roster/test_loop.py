@@ -16,7 +16,7 @@ from pykubelet.base.kit.heartbeat import Heartbeat
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.evictions import NodeShutdown
+from pykubelet.base.model.evictions import NodePressure, NodeShutdown
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, Stage
@@ -24,7 +24,6 @@ from pykubelet.base.model.mounts import AttachLimit, Mounts
 from pykubelet.base.model.node import NodeView, NodeWanted, RuntimeReady
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Rejection, Roster, SourceChanged
-from pykubelet.base.model.signals import NodePressure
 from pykubelet.desired.roster.loop import RosterInputs, RosterLoop
 from pykubelet.desired.roster.metrics import REJECTIONS
 from pykubelet.desired.roster.model import AdmissionRules

@@ -8,6 +8,7 @@ from typing import Any
 from pykubelet.base.api.codec import from_object
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.evictions import NodePressure
 from pykubelet.base.model.ids import ContainerID, PodUID, SandboxID
 from pykubelet.base.model.labels import CONFIG_SOURCE
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
@@ -15,7 +16,6 @@ from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodView, SandboxView
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.roster import NameHolder, Roster, SourceChanged, pod_ref
-from pykubelet.base.model.signals import NodePressure
 from pykubelet.desired.roster.decide import settle
 from pykubelet.desired.roster.merge import apply_quarantine, apply_source, roster_of
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, RosterState

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from observe.eviction.samples import AT, GI, MI, make_pod, seen, threshold
 
-from pykubelet.base.model.signals import EVICTION_SIGNALS, PressureCondition
+from pykubelet.base.model.evictions import EVICTION_SIGNALS, PressureCondition
 from pykubelet.base.model.usage import FileSystemUse, MemoryUse, PsiData, PsiStats
 from pykubelet.config.eviction import Threshold
 from pykubelet.observe.eviction.decide import assess, eviction_grace_s, is_relieved, trend

@@ -18,12 +18,11 @@ from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.mailbox import Mailbox, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.evictions import Evictions, Reclaimed, ReclaimWanted, SignalStates
+from pykubelet.base.model.evictions import Evictions, NodePressure, Reclaimed, ReclaimWanted, SignalStates
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle, Stage
 from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
-from pykubelet.base.model.signals import NodePressure
 from pykubelet.base.model.usage import FileSystemUse, MemoryUse, PodUse, PsiData, PsiStats, Usage, UsageWanted
 from pykubelet.config.eviction import Threshold, stall_threshold
 from pykubelet.edges.cri import cri_pb2 as pb

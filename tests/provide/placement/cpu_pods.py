@@ -10,7 +10,7 @@ from support.machines import Shape
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cpuset import format_cpuset, parse_cpuset
-from pykubelet.base.model.hints import TopologyHint
+from pykubelet.base.model.machine import TopologyHint
 from pykubelet.config.gates import FeatureGates
 from pykubelet.provide.placement.cpu_manager import CpuManager, CpuState, start
 from pykubelet.provide.placement.cpu_policy import CpuConfig, StaticPolicy, read_policy

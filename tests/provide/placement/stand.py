@@ -19,9 +19,9 @@ from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.model.diagnostics import Diagnostics
-from pykubelet.base.model.hints import ResourceHints, TopologyHint
 from pykubelet.base.model.ids import ContainerID, PodUID, SandboxID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, PodLifecycle, Stage
+from pykubelet.base.model.machine import ResourceHints, TopologyHint
 from pykubelet.base.model.observed import ContainerView, Observed, ObservedState, PodView, ResourcesView
 from pykubelet.base.model.placement import AssignedDevices, DeviceResource, Devices, Placements, PodPlacement
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod, pod_ref

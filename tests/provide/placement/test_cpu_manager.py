@@ -13,7 +13,7 @@ from support.machines import Shape
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cpuset import parse_cpuset
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.hints import ResourceHints, TopologyHint
+from pykubelet.base.model.machine import ResourceHints, TopologyHint
 from pykubelet.provide.placement.cpu_manager import (
     INITIAL_INCREMENTS,
     CpuGauges,

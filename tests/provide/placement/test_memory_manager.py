@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.api.quantity import Amount, parse_text
-from pykubelet.base.model.hints import TopologyHint
-from pykubelet.base.model.machine import NumaNode
+from pykubelet.base.model.machine import NumaNode, TopologyHint
 from pykubelet.base.model.placement import MemoryBlock
 from pykubelet.config.kubelet import MemoryReservation
 from pykubelet.provide.placement.memory_hints import memory_hints

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykubelet.base.model.hints import TopologyHint
+from pykubelet.base.model.machine import TopologyHint
 from pykubelet.provide.placement.memory_hints import breaks_group_rule, memory_hints
 from pykubelet.provide.placement.memory_state import MemoryTable, NodeMemory
 from pykubelet.provide.placement.subsets import subset_hints, subset_masks, subset_sums, subsets

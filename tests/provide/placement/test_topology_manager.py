@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykubelet.base.model.hints import ResourceHints, TopologyHint
+from pykubelet.base.model.machine import ResourceHints, TopologyHint
 from pykubelet.provide.placement.topology_manager import PolicyDecision, merge
 from pykubelet.provide.placement.topology_options import Policy, Scope, Topology
 

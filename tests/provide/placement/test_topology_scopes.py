@@ -9,7 +9,7 @@ import pytest
 
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.values import Value, field, replace
-from pykubelet.base.model.hints import ResourceHints, TopologyHint
+from pykubelet.base.model.machine import ResourceHints, TopologyHint
 from pykubelet.provide.placement.provider import (
     Allocation,
     AllocationError,

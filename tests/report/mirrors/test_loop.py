@@ -11,8 +11,8 @@ from report.apiserver import PODS, Cluster, a_cluster, static_pod
 from pykubelet.base.api.core import PodStatus
 from pykubelet.base.kit.cells import CellWriter, make_cell
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.labels import CONFIG_MIRROR
+from pykubelet.base.model.node import ApiState
 from pykubelet.report.mirrors.loop import MirrorInputs, MirrorPeriods, MirrorsLoop
 from pykubelet.testing.kubeapi.fake import ApiFault
 

@@ -10,12 +10,10 @@ from pykubelet.base.api.core import Taint
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.apistate import ApiState
-from pykubelet.base.model.evictions import NodeShutdown
+from pykubelet.base.model.evictions import NodePressure, NodeShutdown
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.mounts import Mounts
-from pykubelet.base.model.node import ApiNode, NodeView, NodeWanted, RuntimeReady
-from pykubelet.base.model.signals import NodePressure
+from pykubelet.base.model.node import ApiNode, ApiState, NodeView, NodeWanted, RuntimeReady
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.report.node.api_node import ReporterClients

@@ -10,8 +10,7 @@ from support.unreachable import UnreachableClient
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.model.apistate import ApiState
-from pykubelet.base.model.node import ApiNode
+from pykubelet.base.model.node import ApiNode, ApiState
 from pykubelet.report.node.lease import RETRY_MAX_S, LeaseLoop, LeasePeriods
 
 DAY_S = 24 * 3600.0

@@ -9,8 +9,8 @@ import pytest
 from pykubelet.base.api.codec import from_object, to_object
 from pykubelet.base.api.core import Node, NodeAddress, NodeStatus, NodeSystemInfo, ObjectMeta
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.evictions import NodePressure
 from pykubelet.base.model.node import HandlerFeatures, NodeView, RuntimeReady
-from pykubelet.base.model.signals import NodePressure
 from pykubelet.report.node.model import NodeInputs, NodeRegistration
 from pykubelet.report.node.plan_registration import first_node, label_patch, without_stale
 from pykubelet.report.node.render_status import (

@@ -8,9 +8,8 @@ import pytest
 from report.node.stand import ABOUT, LEASE, NODE, NODES, SOON, WELL, MakeStand, ready
 
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.evictions import NodeShutdown
+from pykubelet.base.model.evictions import NodePressure, NodeShutdown
 from pykubelet.base.model.mounts import Mounts
-from pykubelet.base.model.signals import NodePressure
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.report.node.model import NodePeriods
 from pykubelet.report.node.reporter import PRE_KUBELET, WHOLE

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from pykubelet.base.api import core
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import KillReason, PodLifecycle, Stage
+from pykubelet.base.model.node import ApiState
 from pykubelet.base.model.roster import Roster, pod_ref
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.edges.kubeapi.errors import ApiError

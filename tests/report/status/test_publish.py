@@ -13,10 +13,10 @@ from pykubelet.base.api import core
 from pykubelet.base.kit.cells import CellWriter, make_cell
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import KillReason, Stage
+from pykubelet.base.model.node import ApiState
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.report.status.publish import SYNC_DURATIONS, PublishInputs, StatusPublisher
 from pykubelet.report.status.records import PublishPeriods

@@ -7,9 +7,8 @@ from serve.world import make_world
 
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.credentials import CertificateState, Credentials
-from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.node import ApiState, NodeView
 from pykubelet.serve.explain.cluster import api_document, cluster_waits
 from pykubelet.serve.explain.documents import node_document
 

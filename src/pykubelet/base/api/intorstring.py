@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pykubelet.base.api.core import ContainerPort, IntOrString
-from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.text import parse_decimal
 
 
 def resolve_port(port: IntOrString, ports: tuple[ContainerPort, ...]) -> int | None:

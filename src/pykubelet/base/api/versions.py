@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.text import parse_decimal
 
 
 def compare_versions(one: str, other: str) -> int | None:

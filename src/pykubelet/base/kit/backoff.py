@@ -1,13 +1,18 @@
-"""Exponential back-off as pure functions on values: the caller passes the time.
+"""Exponential back-off as functions on values: the caller passes the time.
 
 The delay doubles with every failure, up to a cap. It starts afresh if no failure was recorded for twice the cap, or for
 `reset_s` where the policy has one: crash loops use 10 minutes, however low the cap is (KEP-4603).
 Callers that count the failures since the last success use `delay_s`, with `Failures` to keep the count; callers that keep the
 last delay use `next_s`.
+`Retries` keeps the failures of many keys.
 Source: the back-off of client-go (`flowcontrol.Backoff`); the Kubernetes documentation of crash loops and image pulls.
 """
 
 from __future__ import annotations
+
+import random
+from collections.abc import Collection, Hashable
+from typing import Generic, TypeVar
 
 from pykubelet.base.kit.values import Value
 
@@ -73,3 +78,41 @@ class Failures(Value):
         """
         delay = policy.delay_s(self.count + 1) * (1 - SPREAD + 2 * SPREAD * fraction)
         return Failures(self.count + 1, now + max(delay, at_least_s))
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Retries(Generic[K]):
+    """The failures of each key in a row, and until when each backs off. The delay doubles from `first_s` to `most_s`. Times are monotonic
+    seconds.
+    """
+
+    def __init__(self, first_s: float, most_s: float) -> None:
+        self._backoff = BackoffPolicy(first_s, most_s)
+        self._failures: dict[K, Failures] = {}
+
+    def failed(self, key: K, now: float, at_least_s: float = 0.0) -> int:
+        """Count a failure. Returns how many there were in a row. `at_least_s`: the delay that the other side asks for."""
+        before = self._failures.get(key, Failures())
+        failures = self._failures[key] = before.another(self._backoff, now, random.random(), at_least_s)
+        return failures.count
+
+    def succeeded(self, key: K) -> bool:
+        """Forget the failures. Returns whether there were any."""
+        return self._failures.pop(key, None) is not None
+
+    def retry_now(self, key: K) -> None:
+        """Allow a retry at once and start the delays afresh, because the cause is gone. The key still counts as failed."""
+        if key in self._failures:
+            self._failures[key] = Failures()
+
+    def free_at(self, key: K) -> float:
+        """When the key may be tried again, on the clock of its failures; 0 if it has not failed."""
+        failures = self._failures.get(key)
+        return failures.until if failures is not None else 0.0
+
+    def keep_only(self, keys: Collection[K]) -> None:
+        """Forget the failures of all other keys."""
+        for key in [key for key in self._failures if key not in keys]:
+            del self._failures[key]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.text import parse_decimal
 
 MAX_CPU = 2**20  # far above any machine; without a limit, a typing error could use up the memory
 

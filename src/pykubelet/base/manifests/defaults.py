@@ -12,11 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from pykubelet.base.api import core
-from pykubelet.base.api.quantity import Amount, QuantityError, parse
-from pykubelet.base.api.resources import (
+from pykubelet.base.api.quantity import (
     HUGE_PAGES,
     POD_LEVEL,
+    Amount,
+    QuantityError,
     is_pod_level,
+    parse,
     sum_container_limits,
     sum_container_requests,
 )

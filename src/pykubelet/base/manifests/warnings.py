@@ -15,7 +15,7 @@ import msgspec
 
 from pykubelet.base.api.core import Container, Pod, PodSpec, Quantity, ResourceRequirements
 from pykubelet.base.api.quantity import QuantityError, parse
-from pykubelet.base.kit.nearest import nearest
+from pykubelet.base.kit.text import nearest
 from pykubelet.base.manifests.validation.errors import show
 
 # Fields that a struct does not have

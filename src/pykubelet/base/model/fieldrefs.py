@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from pykubelet.base.api.core import Container, EphemeralContainer, Pod, Quantity, ResourceFieldSelector
 from pykubelet.base.api.fieldpaths import split_subscript
 from pykubelet.base.api.labels import qualified_name_errors
-from pykubelet.base.api.quantity import QuantityError, parse
-from pykubelet.base.api.resources import HUGE_PAGES, POD_LEVEL, in_units
+from pykubelet.base.api.quantity import HUGE_PAGES, POD_LEVEL, QuantityError, in_units, parse
 
 _RESOURCES = ("cpu", "memory", "ephemeral-storage")
 _ENTRIES = ("metadata.labels", "metadata.annotations")

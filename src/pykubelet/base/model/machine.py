@@ -1,11 +1,13 @@
-"""The machine as placement sees it: CPUs with their cores, sockets, NUMA nodes and caches, and the memory of each NUMA node.
+"""The machine as placement sees it: CPUs with their cores, sockets, NUMA nodes and caches, the memory of each NUMA node, and
+topology hints: on which NUMA nodes a resource can be allocated.
 
-Source: the Kubernetes documentation, "Control CPU Management Policies on the Node" and "Utilizing the NUMA-aware Memory Manager".
+Source: the Kubernetes documentation, "Control CPU Management Policies on the Node" and "Utilizing the NUMA-aware Memory Manager";
+KEP-693 (Topology Manager).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pykubelet.base.kit.values import Value, field
 
@@ -38,3 +40,14 @@ class MachineTopology(Value):
 
     cpus: tuple[Cpu, ...]
     nodes: tuple[NumaNode, ...]
+
+
+class TopologyHint(Value):
+    """A set of NUMA nodes on which a request fits. `nodes` None: any node. `preferred`: no smaller set could ever hold it."""
+
+    nodes: frozenset[int] | None
+    preferred: bool
+
+
+#: A provider's hints by resource name. The value None: no preference for this resource. An empty sequence: it fits nowhere.
+ResourceHints = Mapping[str, Sequence[TopologyHint] | None]

@@ -1,4 +1,5 @@
-"""The node as its pods see it (`NodeView`), the API server's Node (`ApiNode`), and the state of the runtime."""
+"""The node as its pods see it (`NodeView`), the API server's Node (`ApiNode`), and whether the runtime and the API server
+answer."""
 
 from __future__ import annotations
 
@@ -113,3 +114,28 @@ class RuntimeReady(Value):
     def takes_calls(self) -> bool:
         """Whether the runtime is ready and its socket answers, so that calls to it need not wait."""
         return self.ok and not self.away
+
+
+class ApiState(Value):
+    """The state of the connection to the API server, for users and for components that wait for it. Times are wall seconds.
+
+    Written by report/node alone.
+
+    `server`: its URL; empty without an API server. `error`: why it cannot be reached; empty while it answers. `ok_at`: the
+    last good answer. `since`: when `error` began to hold, or to be empty. `next_at`: the next request. `node_error`: why the
+    Node's status cannot be reported; empty if it can. `node_since`: when `node_error` began to hold. `node_next_at`: the next
+    attempt to report the status or to create the Node.
+    """
+
+    server: str = ""
+    error: str = ""
+    ok_at: float | None = None
+    since: float | None = None
+    next_at: float | None = None
+    node_error: str = ""
+    node_since: float | None = None
+    node_next_at: float | None = None
+
+    def is_back_since(self, before: ApiState) -> bool:
+        """Whether the lease or the Node's status got a good answer again."""
+        return bool(before.error and not self.error) or bool(before.node_error and not self.node_error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 
-from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value, field, remember_last, replace
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.labels import CONTAINER_RESTART_COUNT

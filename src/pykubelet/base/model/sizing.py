@@ -1,7 +1,7 @@
 """What a pod requests and may use as a whole, and its size: the part of that which may change while it runs. Pure.
 
 Requests and limits are those of the containers, of the pod itself, and its overhead: pod-level resources replace the sum over the
-containers; overhead is added. The QoS class follows from them. Sums over the containers alone are in `base.api.resources`. Raises
+containers; overhead is added. The QoS class follows from them. Sums over the containers alone are in `base.api.quantity`. Raises
 QuantityError for an unreadable amount, which validation has refused before.
 
 A pod's size is the resources of each container that can be resized, and the pod-level resources. The node may run a pod
@@ -19,8 +19,15 @@ from enum import StrEnum
 from msgspec import Struct
 
 from pykubelet.base.api.core import Container, Pod, ResourceRequirements
-from pykubelet.base.api.quantity import Amount, milli_value, parse, value
-from pykubelet.base.api.resources import is_pod_level, sum_container_limits, sum_container_requests
+from pykubelet.base.api.quantity import (
+    Amount,
+    is_pod_level,
+    milli_value,
+    parse,
+    sum_container_limits,
+    sum_container_requests,
+    value,
+)
 from pykubelet.base.kit.values import Value, field, remember_last, replace
 
 

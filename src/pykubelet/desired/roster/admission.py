@@ -26,12 +26,12 @@ from pykubelet.base.api.core import (
     Taint,
     Toleration,
 )
-from pykubelet.base.api.quantity import QuantityError, parse
-from pykubelet.base.api.resources import HUGE_PAGES, in_units, is_pod_level
+from pykubelet.base.api.quantity import HUGE_PAGES, QuantityError, in_units, is_pod_level, parse
 from pykubelet.base.api.texts import unusable_text
-from pykubelet.base.kit.digits import parse_integer
+from pykubelet.base.kit.text import parse_integer
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.containers import every_container
+from pykubelet.base.model.evictions import NodePressure, PressureCondition
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.node_selector import matches_node_selector
 from pykubelet.base.model.reasons import (
@@ -47,7 +47,6 @@ from pykubelet.base.model.reasons import (
 )
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import Rejection, is_critical, is_static
-from pykubelet.base.model.signals import NodePressure, PressureCondition
 from pykubelet.base.model.sizing import QOSClass, pod_requests, qos_class
 from pykubelet.base.model.sysctls import forbidden_sysctl
 from pykubelet.desired.roster.load import ALL_ADDRESSES, Demand, HostPort, Load

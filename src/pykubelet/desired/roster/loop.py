@@ -19,7 +19,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post, Sink
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, changed_keys, field, replace
-from pykubelet.base.model.evictions import NodeShutdown
+from pykubelet.base.model.evictions import NodePressure, NodeShutdown
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.lifecycle import Lifecycles
@@ -29,7 +29,6 @@ from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.reasons import EVENT_PREEMPTING
 from pykubelet.base.model.roster import NameHolder, Roster, SourceChanged, pod_ref
-from pykubelet.base.model.signals import NodePressure
 from pykubelet.desired.roster.decide import reject_at_limit, settle
 from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.merge import apply_quarantine, apply_source, roster_of

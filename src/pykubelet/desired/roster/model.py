@@ -8,6 +8,7 @@ from enum import StrEnum
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import Backoff
 from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.evictions import NodePressure
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView, RuntimeReady
@@ -15,7 +16,6 @@ from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.reasons import RESIZE_DEFERRED
 from pykubelet.base.model.roster import ManifestProblem, NameHolder, Rejection, RosterPod, SourceChanged
-from pykubelet.base.model.signals import NodePressure
 from pykubelet.config.settings import Settings
 from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.load import CountedPods, Demand

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from pykubelet.base.api.codec import DecodeError, decode
 from pykubelet.base.api.core import Status
-from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.edges.kubeapi.credentials import RequestCredentials
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess

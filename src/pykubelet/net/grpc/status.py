@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from h2.errors import ErrorCodes
 
-from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.net.grpc.hpack import Headers, indexed, literal
 from pykubelet.net.grpc.http2 import Http2Stream
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.net.http.response import BadResponse, ResponseLimits, ResponseParser, ResponseProblem
 
 #: The most bytes of all heads of an answer, including interim answers (1xx).

@@ -16,8 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.evictions import SignalState
-from pykubelet.base.model.signals import EVICTION_SIGNALS, PressureCondition
+from pykubelet.base.model.evictions import EVICTION_SIGNALS, PressureCondition, SignalState
 from pykubelet.config.eviction import Threshold
 from pykubelet.observe.eviction.model import (
     IMMEDIATE_GRACE_S,

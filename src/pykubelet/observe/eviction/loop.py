@@ -18,13 +18,20 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.model.evictions import Evictions, Reclaimed, ReclaimWanted, SignalStates
+from pykubelet.base.model.evictions import (
+    EVICTION_SIGNALS,
+    Evictions,
+    NodePressure,
+    Reclaimed,
+    ReclaimWanted,
+    SignalStates,
+    node_pressure,
+)
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import EventType, KubeEvent, warning
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.reasons import EVENT_EVICTION_THRESHOLD_MET, EVICTED
 from pykubelet.base.model.roster import Roster
-from pykubelet.base.model.signals import EVICTION_SIGNALS, NodePressure, node_pressure
 from pykubelet.base.model.usage import Usage, UsageWanted
 from pykubelet.config.eviction import Threshold
 from pykubelet.observe.eviction.decide import assess, is_relieved, signal_states, still_short

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.api.quantity import NANO, Amount, Format, canonical, value
-from pykubelet.base.model.signals import EVICTION_SIGNALS, STALL_SCALE, EvictionSignal
+from pykubelet.base.model.evictions import EVICTION_SIGNALS, STALL_SCALE, EvictionSignal
 from pykubelet.base.model.usage import ContainerUse, PodUse
 from pykubelet.config.eviction import Threshold
 from pykubelet.observe.eviction.model import Observations

@@ -7,9 +7,8 @@ from enum import StrEnum
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.values import Value, field
-from pykubelet.base.model.evictions import PodEviction, WouldEvict
+from pykubelet.base.model.evictions import PodEviction, PressureCondition, WouldEvict
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.signals import PressureCondition
 from pykubelet.base.model.usage import FileSystemUse, MemoryUse, PodUse, PsiStats
 from pykubelet.config.eviction import Threshold
 from pykubelet.config.settings import Settings

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from pykubelet.base.api.core import Pod, Volume
-from pykubelet.base.api.quantity import parse, value
-from pykubelet.base.api.resources import is_pod_level, sum_container_requests
+from pykubelet.base.api.quantity import is_pod_level, parse, sum_container_requests, value
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.usage import FileSystemUse, PodUse
 from pykubelet.observe.eviction.model import Candidate

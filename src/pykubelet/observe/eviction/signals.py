@@ -1,6 +1,6 @@
 """The rules of each eviction signal: how it is measured, how it ranks pods, and what is reclaimed first. Pure.
 
-To add a signal: one entry of the table in `base/model/signals.py`, and one entry of `SIGNAL_RULES` here. Source: the
+To add a signal: one entry of the table in `base/model/evictions.py`, and one entry of `SIGNAL_RULES` here. Source: the
 Kubernetes documentation "Node-pressure Eviction", KEP-4191 (split image file systems), the kernel's PSI document.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from pykubelet.base.kit.values import Value, field, replace
-from pykubelet.base.model.signals import STALL_SCALE
+from pykubelet.base.model.evictions import STALL_SCALE
 from pykubelet.base.model.usage import FileSystemUse, PsiData, PsiStats
 from pykubelet.observe.eviction.model import Candidate, FsLayout, NodeMeasures, Observation, Reclaim
 from pykubelet.observe.eviction.rank import (

@@ -12,7 +12,7 @@ Source: `mm/oom_kill.c` and `mm/memcontrol.c` of the kernel, for the messages.
 
 from __future__ import annotations
 
-from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.reasons import EVENT_SYSTEM_OOM

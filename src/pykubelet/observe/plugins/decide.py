@@ -10,8 +10,8 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping
 
-from pykubelet.base.api.resources import is_extended
-from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.api.quantity import is_extended
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.plugins import (
     DRA_SERVICES,

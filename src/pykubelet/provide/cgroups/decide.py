@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.api.resources import HUGE_PAGES, format_units, in_units, page_size, page_size_name
+from pykubelet.base.api.quantity import HUGE_PAGES, format_units, in_units, page_size, page_size_name
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.sizing import (
     MIN_SHARES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from pykubelet.base.api.resources import in_units
+from pykubelet.base.api.quantity import in_units
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.ids import PodUID
 from pykubelet.config.settings import Settings

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.cpuset import format_cpuset
 from pykubelet.base.kit.values import Value, field, replace
-from pykubelet.base.model.hints import ResourceHints, TopologyHint
+from pykubelet.base.model.machine import ResourceHints, TopologyHint
 from pykubelet.base.model.placement import NO_CPUS
 from pykubelet.provide.placement.cpu_pick import NotEnough, pick_cpus
 from pykubelet.provide.placement.cpu_policy import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from pykubelet.base.kit.booleans import parse_bool
+from pykubelet.base.kit.text import parse_bool
 from pykubelet.base.kit.values import Value
 from pykubelet.config.gates import FeatureGates
 from pykubelet.provide.placement.cpu_topology import CpuTopology

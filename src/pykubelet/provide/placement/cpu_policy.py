@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.base.api.core import Container, Pod
-from pykubelet.base.api.quantity import milli_value, value
-from pykubelet.base.api.resources import is_pod_level
+from pykubelet.base.api.quantity import is_pod_level, milli_value, value
 from pykubelet.base.kit.cpuset import format_cpuset
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.machine import MachineTopology

@@ -10,10 +10,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 
 from pykubelet.base.api.core import Container, Pod
-from pykubelet.base.api.quantity import value
-from pykubelet.base.api.resources import format_units, sum_container_limits
+from pykubelet.base.api.quantity import format_units, sum_container_limits, value
 from pykubelet.base.kit.values import Value, field
-from pykubelet.base.model.hints import ResourceHints, TopologyHint
+from pykubelet.base.model.machine import ResourceHints, TopologyHint
 from pykubelet.base.model.sizing import pod_requests
 from pykubelet.provide.placement.cpu_manager import SMT_REASON, CpuManager
 from pykubelet.provide.placement.cpu_policy import exclusive_counts, pod_count

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from pykubelet.base.model.hints import TopologyHint
+from pykubelet.base.model.machine import TopologyHint
 from pykubelet.provide.placement.memory_state import MemoryTable, NodeMemory
 from pykubelet.provide.placement.subsets import subset_hints, subset_masks, subset_sums, subsets
 

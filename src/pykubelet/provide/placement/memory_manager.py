@@ -15,11 +15,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from pykubelet.base.api.core import Container, Pod
-from pykubelet.base.api.quantity import NANO, Amount, parse
-from pykubelet.base.api.resources import is_pod_level
+from pykubelet.base.api.quantity import NANO, Amount, is_pod_level, parse
 from pykubelet.base.kit.values import Value, field, replace
-from pykubelet.base.model.hints import ResourceHints, TopologyHint
-from pykubelet.base.model.machine import NumaNode
+from pykubelet.base.model.machine import NumaNode, ResourceHints, TopologyHint
 from pykubelet.base.model.placement import MemoryBlock
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.sizing import QOSClass, qos_class

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pykubelet.base.api.quantity import NANO, Amount, parse_text
-from pykubelet.base.api.resources import HUGE_PAGES, page_resource
+from pykubelet.base.api.quantity import HUGE_PAGES, NANO, Amount, page_resource, parse_text
 from pykubelet.base.model.machine import NumaNode
 from pykubelet.config.kubelet import MemoryReservation
 from pykubelet.provide.placement.memory_state import MemoryTable, NodeMemory

@@ -11,7 +11,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.hints import ResourceHints, TopologyHint
+from pykubelet.base.model.machine import ResourceHints, TopologyHint
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.cpuset import parse_cpuset
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.model.hints import TopologyHint
+from pykubelet.base.model.machine import TopologyHint
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.placement import NO_CPUS
 from pykubelet.provide.placement.cpu_manager import CpuState

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations
 
-from pykubelet.base.model.hints import TopologyHint
+from pykubelet.base.model.machine import TopologyHint
 
 #: The subsets of more nodes than this are not kept. The Topology Manager refuses machines with more than 8 by default.
 _KEPT = 10

@@ -16,7 +16,7 @@ from functools import lru_cache
 from struct import pack, unpack
 
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.hints import ResourceHints, TopologyHint
+from pykubelet.base.model.machine import ResourceHints, TopologyHint
 from pykubelet.provide.placement.topology_options import Policy, Topology
 
 #: The hints for a provider or resource without a preference, and for a resource that fits nowhere.

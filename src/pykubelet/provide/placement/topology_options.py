@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from pykubelet.base.kit.booleans import parse_bool
+from pykubelet.base.kit.text import parse_bool
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.machine import NumaNode
 from pykubelet.config.gates import FeatureGates

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.hints import TopologyHint
+from pykubelet.base.model.machine import TopologyHint
 from pykubelet.base.model.reasons import TOPOLOGY_AFFINITY
 from pykubelet.provide.placement.provider import (
     AllocationError,

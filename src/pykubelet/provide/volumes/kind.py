@@ -19,7 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec
-from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.content import Content, ContentKey
 from pykubelet.base.model.ids import PodUID

@@ -6,8 +6,7 @@ Source: KEP-1967 (size of memory backed volumes).
 from __future__ import annotations
 
 from pykubelet.base.api.core import Pod, Quantity
-from pykubelet.base.api.quantity import parse
-from pykubelet.base.api.resources import in_units
+from pykubelet.base.api.quantity import in_units, parse
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.sizing import is_limited, pod_limits
 

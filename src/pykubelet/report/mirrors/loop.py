@@ -14,15 +14,14 @@ from __future__ import annotations
 import asyncio
 
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.backoff import Retries
 from pykubelet.base.kit.cells import Cell, set_on_change
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
-from pykubelet.base.kit.retries import Retries
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.lifecycle import Lifecycles
-from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.node import ApiState, NodeView
 from pykubelet.base.model.roster import ApiPods, Roster, pod_ref
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.edges.kubeapi.client import ApiClient

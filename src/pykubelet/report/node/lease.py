@@ -23,8 +23,7 @@ from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.model.apistate import ApiState
-from pykubelet.base.model.node import ApiNode
+from pykubelet.base.model.node import ApiNode, ApiState
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.errors import ApiError
 

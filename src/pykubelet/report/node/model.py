@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from pykubelet.base.api.core import ContainerImage, NodeSystemInfo, Taint
 from pykubelet.base.kit.values import Value, field
+from pykubelet.base.model.evictions import NodePressure
 from pykubelet.base.model.node import NodeView, RuntimeReady
-from pykubelet.base.model.signals import NodePressure
 from pykubelet.edges.kubeapi.listwatch import WatchPeriods
 
 #: Annotation and taint keys of a Node.

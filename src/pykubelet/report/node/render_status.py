@@ -31,8 +31,8 @@ from pykubelet.base.api.core import (
     NodeSystemInfo,
 )
 from pykubelet.base.api.patch import DIRECTIVE, strategic_diff
-from pykubelet.base.api.resources import format_units
-from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.api.quantity import format_units
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.kube_events import KubeEvent, normal, warning
 from pykubelet.base.model.node import DEFAULT_OBJECT_TTL_S, ApiNode, RuntimeReady

@@ -30,12 +30,10 @@ from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.metrics import Gauge
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field, replace
-from pykubelet.base.model.apistate import ApiState
-from pykubelet.base.model.evictions import NodeShutdown
+from pykubelet.base.model.evictions import NodePressure, NodeShutdown
 from pykubelet.base.model.kube_events import KubeEvent
 from pykubelet.base.model.mounts import Mounts
-from pykubelet.base.model.node import ApiNode, NodeView, NodeWanted, RuntimeReady
-from pykubelet.base.model.signals import NodePressure
+from pykubelet.base.model.node import ApiNode, ApiState, NodeView, NodeWanted, RuntimeReady
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.cgroups.cgroup_stats import read_boot_time

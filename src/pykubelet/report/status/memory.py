@@ -18,9 +18,9 @@ from collections.abc import Mapping
 
 from pykubelet.base.api.codec import DecodeError, decode, encode
 from pykubelet.base.api.core import PodStatus
-from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.model.ids import PodUID
 from pykubelet.edges.host.fs.checkpoint import set_aside
 from pykubelet.edges.host.fs.errors import HostError

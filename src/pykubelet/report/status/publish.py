@@ -19,9 +19,9 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.metrics import Histogram
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, replace
-from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.diagnostics import Diagnostics
 from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.node import ApiState
 from pykubelet.base.model.roster import ApiPods, Roster, pod_ref
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.edges.kubeapi.client import ApiClient, PatchKind

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pykubelet.base.api.core import Pod, PodStatus
 from pykubelet.base.kit.backoff import Failures
 from pykubelet.base.kit.values import Value, field
-from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import PodLifecycle
+from pykubelet.base.model.node import ApiState
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.base.model.waits import Wait

@@ -18,9 +18,9 @@ from pykubelet.base.api.codec import encode
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit import log
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.flight import Done, SingleFlight
 from pykubelet.base.kit.lag import LAG
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import replace
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.errors import HostError

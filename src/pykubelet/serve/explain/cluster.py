@@ -10,9 +10,8 @@ from typing import Any
 from msgspec.structs import asdict
 
 from pykubelet.base.api.times import format_time
-from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.credentials import CertificateState, Credentials
-from pykubelet.base.model.node import NodeView
+from pykubelet.base.model.node import ApiState, NodeView
 from pykubelet.base.model.waits import Owner, Wait
 
 

@@ -22,7 +22,6 @@ from pykubelet.base.kit.cells import Cell, LazyCell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.values import Value
-from pykubelet.base.model.apistate import ApiState
 from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.content import Content
 from pykubelet.base.model.credentials import Credentials
@@ -33,7 +32,7 @@ from pykubelet.base.model.kube_events import Occurrence, Recent
 from pykubelet.base.model.labels import CONFIG_SOURCE, SOURCE_API
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle
 from pykubelet.base.model.mounts import Mounts
-from pykubelet.base.model.node import ApiNode, NodeView, RuntimeReady
+from pykubelet.base.model.node import ApiNode, ApiState, NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import Placements
 from pykubelet.base.model.plugins import Plugins

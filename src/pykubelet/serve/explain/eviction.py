@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.model.evictions import Evictions, SignalState, SignalStates
+from pykubelet.base.model.evictions import EVICTION_SIGNALS, Evictions, EvictionSignal, SignalState, SignalStates
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.roster import Roster, is_critical, pod_ref
-from pykubelet.base.model.signals import EVICTION_SIGNALS, EvictionSignal
 from pykubelet.base.model.usage import Usage
 from pykubelet.observe.eviction.decide_evictions import candidates_of
 from pykubelet.observe.eviction.messages import spoken_amount

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.metrics import Counter
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.observed import ContainerView
 from pykubelet.edges.cri import cri_pb2 as pb

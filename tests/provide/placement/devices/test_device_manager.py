@@ -14,7 +14,7 @@ from support.cost import check_cost
 
 from pykubelet.base.api.core import ContainerExtendedResourceRequest, Pod, PodExtendedResourceClaimStatus
 from pykubelet.base.kit.values import replace
-from pykubelet.base.model.hints import TopologyHint
+from pykubelet.base.model.machine import TopologyHint
 from pykubelet.base.model.placement import DeviceResource
 from pykubelet.provide.placement.devices.device_hints import device_hints
 from pykubelet.provide.placement.devices.device_manager import AllocateCall, DeviceManager

@@ -26,11 +26,11 @@ from pykubelet.act.runtime.lifecycle.removal import remove_container, remove_san
 from pykubelet.base.kit.bulkhead import Bulkhead
 from pykubelet.base.kit.cells import Cell, CellWriter
 from pykubelet.base.kit.clock import Clock
-from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.tracing import span
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.evictions import Reclaimed, ReclaimWanted

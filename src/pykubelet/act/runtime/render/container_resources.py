@@ -16,8 +16,7 @@ from pykubelet.act.runtime.render.context import (
     SandboxContext,
 )
 from pykubelet.base.api.core import Container, Pod, Quantity
-from pykubelet.base.api.quantity import milli_value, value
-from pykubelet.base.api.resources import in_units, page_size, page_size_name, sum_container_requests
+from pykubelet.base.api.quantity import in_units, milli_value, page_size, page_size_name, sum_container_requests, value
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import is_critical
 from pykubelet.base.model.sizing import QOSClass, cpu_quota_us, cpu_shares, pod_limits, pod_requests, qos_class

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from pykubelet.act.runtime.start_error import ContainerStartError
 from pykubelet.base.api.core import ConfigMap, Container, EphemeralContainer, Pod, RuntimeClass, Secret, Service
-from pykubelet.base.api.resources import in_units
+from pykubelet.base.api.quantity import in_units
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present, Unreadable
 from pykubelet.base.model.mounts import MountedVolume

@@ -7,14 +7,17 @@ from collections.abc import Mapping, Set
 
 from pykubelet.base.api import labels as names
 from pykubelet.base.api.core import Container, PodResourceClaim, PodSpec, Quantity, ResourceClaim, ResourceRequirements
-from pykubelet.base.api.quantity import NANO, Amount, QuantityError, parse
-from pykubelet.base.api.resources import (
+from pykubelet.base.api.quantity import (
     HUGE_PAGES,
+    NANO,
     POD_LEVEL,
+    Amount,
+    QuantityError,
     is_extended,
     is_native,
     is_pod_level,
     page_size,
+    parse,
     sum_container_requests,
 )
 from pykubelet.base.manifests.validation.errors import (

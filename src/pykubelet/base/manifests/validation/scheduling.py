@@ -20,7 +20,7 @@ from pykubelet.base.api.core import (
     Toleration,
     TopologySpreadConstraint,
 )
-from pykubelet.base.kit.digits import parse_integer
+from pykubelet.base.kit.text import parse_integer
 from pykubelet.base.manifests.validation.errors import (
     Errors,
     duplicate,

@@ -11,8 +11,8 @@ import hashlib
 import os
 from contextlib import suppress
 
-from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.errors import HostError, translating

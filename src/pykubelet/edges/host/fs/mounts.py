@@ -13,7 +13,7 @@ import os
 import re
 from functools import cache
 
-from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs import libc
 from pykubelet.edges.host.fs.errors import HostError, translating

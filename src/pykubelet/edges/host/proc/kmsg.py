@@ -12,8 +12,8 @@ import errno
 import os
 from collections import deque
 
-from pykubelet.base.kit.digits import parse_decimal
 from pykubelet.base.kit.readiness import wait_ready
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.errors import HostError, translated, translating
 

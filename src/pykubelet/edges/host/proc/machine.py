@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pykubelet.base.api.resources import page_resource
+from pykubelet.base.api.quantity import page_resource
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.mounts import read_fs_usage
 from pykubelet.edges.host.proc import procfs

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from pykubelet.base.model.hints import TopologyHint
+from pykubelet.base.model.machine import TopologyHint
 from pykubelet.base.model.placement import DeviceResource
 from pykubelet.provide.placement.devices.device_state import NO_DEVICES
 from pykubelet.provide.placement.subsets import subset_hints, subset_masks, subset_sums, subsets

@@ -14,10 +14,9 @@ from collections.abc import Collection, Mapping
 from heapq import nsmallest
 
 from pykubelet.base.api.core import Container, Pod, PodSpec, ResourceRequirements
-from pykubelet.base.api.quantity import value
-from pykubelet.base.api.resources import sum_container_limits
+from pykubelet.base.api.quantity import sum_container_limits, value
 from pykubelet.base.kit.values import Value, field, replace
-from pykubelet.base.model.hints import ResourceHints, TopologyHint
+from pykubelet.base.model.machine import ResourceHints, TopologyHint
 from pykubelet.base.model.placement import NO_NODE, AssignedDevices, DeviceResource, Devices
 from pykubelet.base.model.restart import is_sidecar
 from pykubelet.edges.plugins.device_messages import merged, read_allocation

@@ -19,7 +19,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from pykubelet.base.api.resources import is_extended
+from pykubelet.base.api.quantity import is_extended
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.bucket import TokenBucket
 from pykubelet.base.kit.cells import Cell

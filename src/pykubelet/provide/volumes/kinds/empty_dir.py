@@ -7,8 +7,7 @@ Source: the Kubernetes documentation "Volumes", emptyDir; KEP-1967; KEP-2400 (tm
 from __future__ import annotations
 
 from pykubelet.base.api.core import EmptyDirVolumeSource, Pod
-from pykubelet.base.api.quantity import parse
-from pykubelet.base.api.resources import page_size
+from pykubelet.base.api.quantity import page_size, parse
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.paths import Beneath
 from pykubelet.base.model.sizing import pod_limits

@@ -11,7 +11,7 @@ import glob
 import re
 
 from pykubelet.base.api.core import FCVolumeSource
-from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.host.devices.disk_formats import FilesystemMismatchError, format_and_mount

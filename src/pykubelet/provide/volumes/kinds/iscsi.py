@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 from pykubelet.base.api.core import ISCSIVolumeSource, Pod, Volume
 from pykubelet.base.api.storage import ISCSIPersistentVolumeSource
-from pykubelet.base.kit.digits import parse_decimal
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Content, ContentKey
 from pykubelet.base.model.paths import Beneath
