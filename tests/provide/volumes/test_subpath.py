@@ -152,20 +152,19 @@ async def test_a_host_path_must_have_its_type_before_each_start(place: Place, tm
     (tmp_path / "dir").mkdir()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(tmp_path / "sock"))
-    kinds = {"dir": "Directory", "sock": "Socket", "made": "DirectoryOrCreate", "free": ""}
-    for name, kind in kinds.items():
-        place.mount(name, MountedVolume(name, "hostPath", f"{tmp_path}/{name}", host_type=kind))
-    assert await place.subpaths.check_host_paths(UID, "main", kinds) is None
-    assert (tmp_path / "made").is_dir() and not (tmp_path / "free").exists()
+    kinds = {"dir": "Directory", "sock": "Socket", "made": "DirectoryOrCreate"}
+    volumes = [MountedVolume(name, "hostPath", f"{tmp_path}/{name}", host_type=kind) for name, kind in kinds.items()]
+    assert await place.subpaths.check_host_paths(UID, "main", volumes) is None
+    assert (tmp_path / "made").is_dir()
     listener.close()
     (tmp_path / "sock").unlink()
     (tmp_path / "made").rmdir()
-    refused = await place.subpaths.check_host_paths(UID, "main", kinds)
+    refused = await place.subpaths.check_host_paths(UID, "main", volumes)
     failed = (
         f'MountVolume.SetUp failed for volume "sock" : hostPath type check failed: {tmp_path}/sock is not a socket file'
     )
     assert str(refused) == failed
-    assert await place.subpaths.check_host_paths(UID, "main", ["dir", "made", "unknown"]) is None
+    assert await place.subpaths.check_host_paths(UID, "main", [volumes[0], volumes[2]]) is None
     assert (tmp_path / "made").is_dir() and not (tmp_path / "sock").exists()
 
 

@@ -28,10 +28,9 @@ from pykubelet.base.model.claims import Claims, PodClaims
 from pykubelet.base.model.ids import PodRef
 from pykubelet.base.model.kube_events import warning
 from pykubelet.base.model.mounts import Mounts, PodMounts
-from pykubelet.base.model.needs import environment_keys, runtime_class_key
+from pykubelet.base.model.needs import environment_keys, has_claims, runtime_class_key
 from pykubelet.base.model.reasons import EVENT_FAILED_CREATE_POD_CONTAINER
 from pykubelet.base.model.waits import CLAIMS_PREPARED, CLAIMS_UNPREPARED, Owner, Wait
-from pykubelet.provide.claims.decide import has_claims
 from pykubelet.provide.volumes.subpath import SubPathError
 
 SERVICES = Wait("services", Owner.OBJECT_CACHE, 0.0, detail="they have not been listed yet")
@@ -207,9 +206,9 @@ class VolumesNeed(PodNeed):
         return await self._with_subpaths(run, container, replace(ctx, mounts=mounts, env_files=files))
 
     async def _with_subpaths(self, run: SyncRun, container: AnyContainer, ctx: ContainerContext) -> ContainerContext:
-        volumes = [mount.name for mount in container.volumeMounts]
-        changed = await self._subpaths.check_host_paths(self._uid, container.name, volumes)
-        if changed is not None:
+        mounted = {mount.name: ctx.mounts.get(mount.name) for mount in container.volumeMounts}
+        typed = [volume for volume in mounted.values() if volume is not None and volume.host_type]
+        if typed and (changed := await self._subpaths.check_host_paths(self._uid, container.name, typed)):
             raise ContainerStartError(str(changed))
         wanted = relative_sub_paths(run.pod, container, self._sandboxes.settings(), ctx)
         if not wanted:

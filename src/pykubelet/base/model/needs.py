@@ -18,6 +18,7 @@ from pykubelet.base.api.core import (
     EphemeralContainer,
     LabelSelector,
     Pod,
+    PodExtendedResourceClaimStatus,
     ServiceAccountTokenProjection,
     Volume,
 )
@@ -200,3 +201,17 @@ def runtime_class_key(pod: Pod) -> ObjectKey | None:
     """The key of the pod's RuntimeClass, None if it names none."""
     name = pod.spec.runtimeClassName
     return ObjectKey(ContentKind.RUNTIME_CLASS, "", name) if name else None
+
+
+# Resource claims
+
+
+def has_claims(pod: Pod, *, extended: bool) -> bool:
+    """Whether the pod refers to any ResourceClaim. `extended`: whether claims behind extended resources count."""
+    return bool(pod.spec.resourceClaims) or (extended and extended_claim(pod) is not None)
+
+
+def extended_claim(pod: Pod) -> PodExtendedResourceClaimStatus | None:
+    """The claim behind the pod's extended resources; None if it has none."""
+    status = pod.status.extendedResourceClaimStatus
+    return status if status is not None and status.resourceClaimName else None

@@ -34,7 +34,7 @@ from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.merge import apply_quarantine, apply_source, roster_of
 from pykubelet.desired.roster.metrics import count_preemptions, count_rejection, count_resizes
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionRules, AdmissionVerdict, RosterState
-from pykubelet.desired.roster.readmission import free_at, is_readmissible, readmit
+from pykubelet.desired.roster.readmission import free_at, readmit
 from pykubelet.desired.roster.resize import settle_sizes
 
 log = Log("roster")
@@ -147,17 +147,18 @@ class RosterLoop:
         state, more = reject_at_limit(state, self._inputs.mounts.get().at_limit)
         kube_events.extend(more)
         facts = self._facts()
-        state = readmit(state, facts, self._clock.monotonic(), wall)
+        if state.has_readmissible:
+            state = readmit(state, facts, self._clock.monotonic(), wall)
         state, more = settle(state, facts, self._clock.monotonic(), wall)
         kube_events.extend(more)
         if any(kube_event.reason == EVENT_PREEMPTING for kube_event in more):
             count_preemptions(self._state.entries, state.entries)
-        if facts.node.allocatable:
+        if facts.node.allocatable and any(entry.may_resize for entry in state.entries.values()):
             entries, counted, more = settle_sizes(state.entries, state.counted, facts, wall)
             kube_events.extend(more)
             if more:
                 count_resizes(state.entries, entries)
-            state = state if entries is state.entries else replace(state, entries=entries, counted=counted)
+            state = replace(state, entries=entries, counted=counted)
         self._state = state
         awaited = self._cells_awaited(state)
         if awaited:
@@ -175,7 +176,7 @@ class RosterLoop:
 
     def _cells_awaited(self, state: RosterState) -> tuple[Cell[Any], ...]:
         inputs = self._inputs
-        if any(map(is_readmissible, state.entries.values())) or not (state.is_settled or state.awaits_only_placement):
+        if state.has_readmissible or not (state.is_settled or state.awaits_only_placement):
             cells = (inputs.node, inputs.runtime, inputs.observed, inputs.lifecycles, inputs.shutdown, inputs.pressure)
             return *cells, inputs.placements
         return () if state.is_settled else (inputs.placements,)

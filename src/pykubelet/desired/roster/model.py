@@ -14,8 +14,8 @@ from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import Placements
-from pykubelet.base.model.reasons import RESIZE_DEFERRED
-from pykubelet.base.model.roster import ManifestProblem, NameHolder, Rejection, RosterPod, SourceChanged
+from pykubelet.base.model.reasons import RESIZE_DEFERRED, VOLUME_ATTACHMENT_LIMIT_EXCEEDED
+from pykubelet.base.model.roster import ManifestProblem, NameHolder, Rejection, RosterPod, SourceChanged, is_static
 from pykubelet.config.settings import Settings
 from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.load import CountedPods, Demand
@@ -120,6 +120,20 @@ class Entry(Value):
         pending = self.item.pending
         return self.item.change is not None or (pending is not None and pending.reason == RESIZE_DEFERRED)
 
+    @property
+    def may_resize(self) -> bool:
+        """Whether the pod may get another size, or is getting it."""
+        item = self.item
+        return item.change is not None or item.pending is not None or (self.wanted or item.pod) is not item.pod
+
+    @property
+    def is_readmissible(self) -> bool:
+        """Whether the pod is rejected and may be admitted later (`readmission.py`)."""
+        rejection = self.item.rejection
+        if self.verdict is not AdmissionVerdict.REJECTED or rejection is None or not is_static(self.item.pod):
+            return False
+        return rejection.reason != VOLUME_ATTACHMENT_LIMIT_EXCEEDED
+
 
 class RosterState(Value):
     """The state of the roster. `kept`: allocated sizes from before the agent's start. `holders`: as in `Roster`; at first those from
@@ -146,6 +160,11 @@ class RosterState(Value):
             e.asked_at for e in self.entries.values() if e.verdict is AdmissionVerdict.OPEN and e.asked_at is not None
         )
         return max(asked, default=None)
+
+    @property
+    def has_readmissible(self) -> bool:
+        """Whether a rejected pod may be admitted later."""
+        return any(entry.is_readmissible for entry in self.entries.values())
 
     @property
     def awaits_only_placement(self) -> bool:

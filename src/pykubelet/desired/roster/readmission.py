@@ -17,8 +17,6 @@ from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.lifecycle import PodLifecycle, Stage
 from pykubelet.base.model.placement import Placements
-from pykubelet.base.model.reasons import VOLUME_ATTACHMENT_LIMIT_EXCEEDED
-from pykubelet.base.model.roster import is_static
 from pykubelet.desired.roster.decide import counted_now, would_admit
 from pykubelet.desired.roster.model import AdmissionFacts, AdmissionVerdict, Entry, RosterState
 
@@ -28,18 +26,10 @@ RETRY = BackoffPolicy(10.0, 300.0)
 _LATER_S = 0.001
 
 
-def is_readmissible(entry: Entry) -> bool:
-    """Whether the pod is rejected and may be admitted later."""
-    rejection = entry.item.rejection
-    if entry.verdict is not AdmissionVerdict.REJECTED or rejection is None or not is_static(entry.item.pod):
-        return False
-    return rejection.reason != VOLUME_ATTACHMENT_LIMIT_EXCEEDED
-
-
 def readmit(state: RosterState, facts: AdmissionFacts, now: float, wall: float) -> RosterState:
     """The state in which rejected pods that fit now are to be decided anew. `now`: monotonic seconds; `wall`: since the epoch."""
-    waiting = [entry for entry in state.entries.values() if is_readmissible(entry)]
-    if not waiting or not facts.node.allocatable:
+    waiting = [entry for entry in state.entries.values() if entry.is_readmissible]
+    if not facts.node.allocatable:
         return state
     entries, counted = dict(state.entries), counted_now(state.counted, state.entries, facts)
     load = counted.load

@@ -55,8 +55,6 @@ def settle_sizes(
     before: Mapping[PodUID, Entry], counted: CountedPods, facts: AdmissionFacts, wall: float
 ) -> tuple[Mapping[PodUID, Entry], CountedPods, tuple[KubeEvent, ...]]:
     """Allocate the sizes that fit, and note those that do not. `counted`: as in `RosterState`. `wall`: seconds since the epoch."""
-    if not any(_is_of_interest(entry) for entry in before.values()):
-        return before, counted, ()
     entries = dict(before)
     events: list[KubeEvent] = []
     waiting: list[tuple[Entry, Demand]] = []
@@ -72,11 +70,6 @@ def settle_sizes(
         entries[entry.ref.uid] = entry
         events.extend(more)
     return entries, counted_now(counted, entries, facts), tuple(events)
-
-
-def _is_of_interest(entry: Entry) -> bool:
-    item = entry.item
-    return item.change is not None or item.pending is not None or (entry.wanted or item.pod) is not item.pod
 
 
 def _followed_up(entry: Entry, facts: AdmissionFacts) -> Entry:

@@ -8,21 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
-from pykubelet.base.api.core import Container, EphemeralContainer, Pod, PodExtendedResourceClaimStatus
+from pykubelet.base.api.core import Container, EphemeralContainer, Pod
 from pykubelet.base.api.resource_claims import ApiClaim
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.claims import ClaimDevice, ClaimResource, ContainerClaim
 from pykubelet.base.model.containers import every_container
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import ENDED_STAGES, PodLifecycle, Stage
+from pykubelet.base.model.needs import extended_claim
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import RosterPod, has_ended_in_api
 from pykubelet.provide.claims.model import Cache, ClaimError, ClaimInfo, ClaimKey, PodClaimRef
-
-
-def has_claims(pod: Pod, *, extended: bool) -> bool:
-    """Whether the pod refers to any claim. `extended`: whether claims behind extended resources count."""
-    return bool(pod.spec.resourceClaims) or _extended(pod, extended) is not None
 
 
 def pod_claims(pod: Pod, *, extended: bool) -> tuple[PodClaimRef, ...]:
@@ -39,15 +35,10 @@ def pod_claims(pod: Pod, *, extended: bool) -> tuple[PodClaimRef, ...]:
             raise ClaimError(f"{whose}: ResourceClaim not created yet")
         elif generated[claim.name]:
             refs.append(PodClaimRef(claim.name, ClaimKey(namespace, generated[claim.name]), must_own=True))
-    behind = _extended(pod, extended)
+    behind = extended_claim(pod) if extended else None
     if behind is not None:
         refs.append(PodClaimRef("", ClaimKey(namespace, behind.resourceClaimName)))
     return tuple(refs)
-
-
-def _extended(pod: Pod, enabled: bool) -> PodExtendedResourceClaimStatus | None:
-    status = pod.status.extendedResourceClaimStatus
-    return status if enabled and status is not None and status.resourceClaimName else None
 
 
 def check_claim(pod: Pod, ref: PodClaimRef, claim: ApiClaim) -> tuple[str, ...]:

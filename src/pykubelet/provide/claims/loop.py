@@ -27,6 +27,7 @@ from pykubelet.base.model.claims import ClaimDeviceHealth, Claims, DeviceKey, Po
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.kube_events import KubeEvent, warning
 from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle
+from pykubelet.base.model.needs import has_claims
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.reasons import EVENT_FAILED_PREPARE_DYNAMIC_RESOURCES, FAILED_UNPREPARE_DYNAMIC_RESOURCES
 from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
@@ -37,7 +38,6 @@ from pykubelet.provide.claims.decide import (
     container_claims,
     container_resources,
     due_step,
-    has_claims,
     pod_claims,
 )
 from pykubelet.provide.claims.drivers import Drivers

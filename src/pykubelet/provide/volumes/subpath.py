@@ -14,7 +14,7 @@ from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight, Uncertain
 from pykubelet.base.kit.log import Log
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.mounts import Mounts
+from pykubelet.base.model.mounts import MountedVolume, Mounts
 from pykubelet.base.model.paths import Paths
 from pykubelet.edges.host.fs import files, subpaths
 from pykubelet.edges.host.fs.errors import HostError
@@ -79,15 +79,14 @@ class Subpaths:
         failed = f'failed to {what} for volumeMount "{volume}" of container "{container}"'
         return SubPathError(f"{failed}: {reason}" if reason else failed)
 
-    async def check_host_paths(self, uid: PodUID, container: str, volumes: Iterable[str]) -> SubPathError | None:
-        """Check that hostPath volumes still have their types, or make them if the type allows it. Returns the first failure.
+    async def check_host_paths(
+        self, uid: PodUID, container: str, volumes: Iterable[MountedVolume]
+    ) -> SubPathError | None:
+        """Check that hostPath volumes with types still have them, or make them if the type allows it. Returns the first failure.
 
         The container's runtime would make a directory of what is missing.
         """
-        pod = self._mounts.get().pods.get(uid)
-        mounted = [pod.volumes.get(name) for name in dict.fromkeys(volumes)] if pod is not None else []
-        typed = [volume for volume in mounted if volume is not None and volume.host_type]
-        for volume in typed:
+        for volume in volumes:
             path, host_type = volume.host_path, volume.host_type
             key = f"host-path/{uid}/{container}/{volume.name}"
             outcome = await self._flight.run(key, partial(require, path, host_type), DEADLINE_S)
