@@ -35,7 +35,7 @@ from pykubelet.edges.plugins.pull_identity import PullIdentity
 from pykubelet.provide.objects.loop import ContentLoop
 from pykubelet.provide.objects.model import ContentSettings, Strategy
 from pykubelet.provide.placement.devices.device_checkpoint import FILE_NAME
-from pykubelet.provide.volumes.registry import volume_keys
+from pykubelet.provide.volumes.plan import volume_keys
 from pykubelet.report.events.send import EventPeriods, EventSender
 from pykubelet.report.mirrors.loop import MirrorInputs, MirrorPeriods, MirrorsLoop
 from pykubelet.report.node.api_node import ReporterClients

@@ -7,7 +7,7 @@ from functools import partial
 from pykubelet.app.parts import Cells, Loops, SharedParts
 from pykubelet.base.model.needs import pod_needs
 from pykubelet.provide.objects.manifests import StandaloneContent
-from pykubelet.provide.volumes.registry import volume_keys
+from pykubelet.provide.volumes.plan import volume_keys
 from pykubelet.report.node.pod_cidr import PodCidr, keep_pod_cidr
 
 

@@ -18,7 +18,7 @@ from pykubelet.base.model.content import (
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import pod_needs, read_signer_name, signer_name
 from pykubelet.base.model.waits import Owner
-from pykubelet.provide.volumes.registry import volume_keys
+from pykubelet.provide.volumes.plan import volume_keys
 
 EVERYTHING = from_object(
     Pod,

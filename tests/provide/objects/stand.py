@@ -37,7 +37,7 @@ from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.edges.kubeapi.client import ApiClient, ClientLimits
 from pykubelet.provide.objects.loop import ContentLoop
 from pykubelet.provide.objects.model import ContentSettings
-from pykubelet.provide.volumes.registry import volume_keys
+from pykubelet.provide.volumes.plan import volume_keys
 
 MAPS = "/api/v1/namespaces/shop/configmaps"
 SECRETS = "/api/v1/namespaces/shop/secrets"

@@ -24,7 +24,7 @@ from pykubelet.base.model.needs import pod_needs
 from pykubelet.base.model.node import NodeView
 from pykubelet.base.model.roster import Roster, RosterPod
 from pykubelet.provide.objects.manifests import StandaloneContent
-from pykubelet.provide.volumes.registry import volume_keys
+from pykubelet.provide.volumes.plan import volume_keys
 
 pytestmark = pytest.mark.virtual_time
 

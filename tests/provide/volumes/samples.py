@@ -29,7 +29,6 @@ from pykubelet.base.model.observed import ContainerView, Observed, ObservedState
 from pykubelet.base.model.observed import PodView as ObservedPod
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod, pod_ref
 from pykubelet.edges.host.fs.quotas import VolumeQuotas
-from pykubelet.provide.volumes.diagnose import diagnose
 from pykubelet.provide.volumes.kind import SetUpContext
 from pykubelet.provide.volumes.model import (
     Inputs,
@@ -37,7 +36,7 @@ from pykubelet.provide.volumes.model import (
     PodVolumesView,
     State,
 )
-from pykubelet.provide.volumes.project import project_pod, view_pod
+from pykubelet.provide.volumes.project import diagnose, project_pod, view_pod
 
 NODE = NodeView("node", "node", allocatable={"cpu": 2000, "memory": 1 << 30, "ephemeral-storage": 10 << 30})
 

@@ -13,12 +13,11 @@ from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present, Unreadable
 from pykubelet.base.model.paths import Paths
-from pykubelet.provide.volumes.claims import claim_keys
 from pykubelet.provide.volumes.kind import Plan, RefusedPlan, UndecidedPlan, VolumePlan
 from pykubelet.provide.volumes.kinds.local import LocalPlan
 from pykubelet.provide.volumes.kinds.nfs import NfsPlan
 from pykubelet.provide.volumes.model import Inputs
-from pykubelet.provide.volumes.plan import plan_volume
+from pykubelet.provide.volumes.plan import claim_keys, plan_volume
 
 CLAIM = ObjectKey(ContentKind.VOLUME_CLAIM, "shop", "data")
 VOLUME = ObjectKey(ContentKind.VOLUME, "", "pv")

@@ -40,8 +40,7 @@ from pykubelet.provide.volumes.csi.plan import needs_refresh
 from pykubelet.provide.volumes.decide import next_timer
 from pykubelet.provide.volumes.kind import CallContext, Plan, RefusedPlan, UndecidedPlan, VolumesError
 from pykubelet.provide.volumes.model import Inputs, InputsChanged, Result, SetUp, SetUpEnded, VolumesTimerFired
-from pykubelet.provide.volumes.plan import plan_volume
-from pykubelet.provide.volumes.registry import volume_keys
+from pykubelet.provide.volumes.plan import plan_volume, volume_keys
 
 pytestmark = pytest.mark.virtual_time
 

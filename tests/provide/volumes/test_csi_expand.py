@@ -23,7 +23,7 @@ from pykubelet.provide.volumes.csi.calls import expand_request
 from pykubelet.provide.volumes.csi.expand import expand
 from pykubelet.provide.volumes.expansion import ExpandError, ExpandFault
 from pykubelet.provide.volumes.kind import CallContext
-from pykubelet.provide.volumes.registry import volume_keys
+from pykubelet.provide.volumes.plan import volume_keys
 
 pytestmark = pytest.mark.virtual_time
 

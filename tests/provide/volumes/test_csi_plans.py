@@ -58,8 +58,7 @@ from pykubelet.provide.volumes.model import (
     SetUpEnded,
     VolumesTimerFired,
 )
-from pykubelet.provide.volumes.plan import plan_volume
-from pykubelet.provide.volumes.registry import volume_keys
+from pykubelet.provide.volumes.plan import plan_volume, volume_keys
 
 
 def test_what_the_driver_is_asked_for() -> None:

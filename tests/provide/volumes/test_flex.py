@@ -30,8 +30,8 @@ from pykubelet.provide.volumes.flex.plan import FlexPlan
 from pykubelet.provide.volumes.kind import Plan, RefusedPlan, UndecidedPlan
 from pykubelet.provide.volumes.model import Inputs
 from pykubelet.provide.volumes.operations import OPERATIONS
-from pykubelet.provide.volumes.plan import plan_volume
-from pykubelet.provide.volumes.registry import kind_in, volume_keys
+from pykubelet.provide.volumes.plan import plan_volume, volume_keys
+from pykubelet.provide.volumes.registry import kind_in
 
 pytestmark = pytest.mark.virtual_time
 

@@ -34,8 +34,7 @@ from pykubelet.provide.volumes.kind import Plan, RefusedPlan, UncertainError, Un
 from pykubelet.provide.volumes.kinds import iscsi
 from pykubelet.provide.volumes.kinds.iscsi import IscsiDevice, name_from, read_target, target_of, write_target
 from pykubelet.provide.volumes.model import Inputs
-from pykubelet.provide.volumes.plan import plan_volume
-from pykubelet.provide.volumes.registry import volume_keys
+from pykubelet.provide.volumes.plan import plan_volume, volume_keys
 
 SECRET = ObjectKey(ContentKind.SECRET, "shop", "chap")
 NAME = f"kubernetes.io/iscsi/10.0.0.1:{IQN}:0"

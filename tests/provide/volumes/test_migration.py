@@ -13,13 +13,11 @@ from pykubelet.base.api.storage import CSIDriver, PersistentVolume
 from pykubelet.base.model.content import Content, ContentKind, ObjectKey, Present
 from pykubelet.base.model.paths import Paths
 from pykubelet.base.model.plugins import CsiNodeInfo, Plugin, Plugins, PluginType
-from pykubelet.provide.volumes.claims import resolve
 from pykubelet.provide.volumes.csi.data import CsiPlan
 from pykubelet.provide.volumes.kind import RefusedPlan, ResolvedVolume
 from pykubelet.provide.volumes.migration import MigrationError, migrate, migrate_inline
 from pykubelet.provide.volumes.model import Inputs
-from pykubelet.provide.volumes.plan import plan_volume
-from pykubelet.provide.volumes.registry import volume_keys
+from pykubelet.provide.volumes.plan import plan_volume, resolve, volume_keys
 
 SECRET = {"name": "s", "namespace": "n"}
 GA, BETA = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"

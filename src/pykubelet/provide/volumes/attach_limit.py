@@ -15,10 +15,10 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model.attachments import attachment_name
 from pykubelet.base.model.content import Present
 from pykubelet.base.model.mounts import AttachLimit
-from pykubelet.provide.volumes.claims import is_persistent, resolve
 from pykubelet.provide.volumes.csi.objects import driver_key
 from pykubelet.provide.volumes.kind import RefusedPlan, ResolvedVolume
 from pykubelet.provide.volumes.model import AttachmentsRead, PodVolumes, ReadAttachments
+from pykubelet.provide.volumes.plan import is_persistent, resolve
 from pykubelet.provide.volumes.project import is_ready
 from pykubelet.provide.volumes.work import VolumesStep, wants
 

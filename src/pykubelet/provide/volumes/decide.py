@@ -74,7 +74,7 @@ from pykubelet.provide.volumes.needs import (
     plugins_changed,
     served,
 )
-from pykubelet.provide.volumes.project import is_ready, project_pod
+from pykubelet.provide.volumes.project import is_ready, project_pod, volumes_in_use
 from pykubelet.provide.volumes.work import VolumesStep, is_due, next_failure, wants
 
 #: How long a sync of the reference kubelet waits for volumes.
@@ -102,7 +102,8 @@ def step_all(state: State, events: Sequence[Event], now: Moment, paths: Paths) -
     decide_mounts.advance_due(work)
     decide_mounts.use_devices(work)
     decide_mounts.advance_due(work)
-    decide_devices.settle(work)
+    if work.touched_devices:
+        decide_devices.settle(work)
     ended = _end(work)
     if CHECKS.is_on:
         check_invariants(ended)
@@ -276,7 +277,7 @@ def _end(work: VolumesStep) -> State:
             work.change(uid, key)
     mounts = work.state.mounts
     views = _views(work, mounts.pods)
-    in_use = decide_devices.volumes_in_use(work)
+    in_use = volumes_in_use(work.devices, work.inputs) if work.reconstructed else None
     at_limit = _at_limit(work, mounts.at_limit)
     if (
         views is not mounts.pods

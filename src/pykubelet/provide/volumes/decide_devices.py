@@ -135,23 +135,6 @@ def retry_now(work: VolumesStep) -> None:
             work.put_device(name, replace(device, failure=replace(device.failure, retry_at=work.now.mono)))
 
 
-def volumes_in_use(work: VolumesStep) -> tuple[str, ...] | None:
-    """The unique names of attachable devices for the Node's status; None until the disk and the Node were read.
-
-    It is not known of a device from the disk whether it is attachable: one that the Node lists as attached is.
-    """
-    if not (work.reconstructed and work.inputs.api_node.registered):
-        return None
-    attached = work.inputs.node_volumes.attached
-    return tuple(
-        sorted(
-            name
-            for name, device in work.devices.items()
-            if (device.plan.is_attachable if device.plan is not None else name in attached)
-        )
-    )
-
-
 def _running(work: VolumesStep, name: str, phase: DevicePhase) -> DeviceState:
     device = work.devices.get(name)
     if device is None or device.phase is not phase:

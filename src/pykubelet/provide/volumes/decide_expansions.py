@@ -13,7 +13,6 @@ from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
 from pykubelet.base.model.claim_sizes import claim_size, volume_size
 from pykubelet.base.model.kube_events import warning
-from pykubelet.provide.volumes.claims import is_persistent, resolve
 from pykubelet.provide.volumes.expansion import Expansion
 from pykubelet.provide.volumes.kind import ResolvedVolume, VolumePlan
 from pykubelet.provide.volumes.model import (
@@ -25,6 +24,7 @@ from pykubelet.provide.volumes.model import (
     VolumeExpanded,
     VolumeState,
 )
+from pykubelet.provide.volumes.plan import is_persistent, resolve
 from pykubelet.provide.volumes.registry import kind_named
 from pykubelet.provide.volumes.users import is_directory_busy
 from pykubelet.provide.volumes.work import VolumesStep, is_due, next_failure

@@ -11,7 +11,6 @@ from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.needs import volume_uses
 from pykubelet.base.model.roster import pod_ref
-from pykubelet.provide.volumes.claims import claim_of, resolve
 from pykubelet.provide.volumes.decide_devices import release
 from pykubelet.provide.volumes.decide_expansions import expand_mounted, first_expansion
 from pykubelet.provide.volumes.kind import InPlacePlan, Plan, RefusedPlan, ResolvedVolume, UndecidedPlan, VolumePlan
@@ -40,6 +39,7 @@ from pykubelet.provide.volumes.model import (
     VolumeState,
 )
 from pykubelet.provide.volumes.needs import is_alive, is_running, is_same_pod, need_of, spec_of
+from pykubelet.provide.volumes.plan import claim_of, resolve
 from pykubelet.provide.volumes.registry import directory_of, is_heavy, kind_named, kind_of_persistent
 from pykubelet.provide.volumes.selinux import MULTIPLE, short_mode
 from pykubelet.provide.volumes.users import IN_USE, is_directory_busy, is_same_volume
@@ -277,7 +277,7 @@ def _provide_volume(
     if not is_due(state.failure, work.now) and not (refused and afresh):
         return state
     again = is_again_due(state, work.now)
-    if state.phase is MountPhase.MOUNTED:
+    if state.phase is MountPhase.MOUNTED and state.is_claimed:
         state = expand_mounted(work, pod, wanted, state)
         if state.phase is MountPhase.EXPANDING:
             return state
@@ -364,7 +364,7 @@ def _begin_set_up(
         return state
     if isinstance(plan, InPlacePlan):
         return replace(state, phase=MountPhase.MOUNTED, mounted=plan.mounted, failure=None)
-    state, expansion = first_expansion(work, pod, wanted, state)
+    state, expansion = first_expansion(work, pod, wanted, state) if state.is_claimed else (state, None)
     work.commands.append(SetUp(pod.uid, wanted.name, plan, cause, expansion))
     return replace(state, phase=MountPhase.SETTING_UP, before=state.phase)
 

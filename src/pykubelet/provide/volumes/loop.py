@@ -26,7 +26,6 @@ from pykubelet.base.model.plugins import Plugins
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.selinux import SelinuxHost
 from pykubelet.provide.volumes.decide import next_timer, step_all
-from pykubelet.provide.volumes.diagnose import diagnose
 from pykubelet.provide.volumes.execute import Executor, VolumeAdapters
 from pykubelet.provide.volumes.metrics import count_mounted, count_orphans
 from pykubelet.provide.volumes.model import (
@@ -45,6 +44,7 @@ from pykubelet.provide.volumes.model import (
     TearDownEnded,
     VolumesTimerFired,
 )
+from pykubelet.provide.volumes.project import diagnose
 
 log = Log("provide.volumes")
 SCAN_PERIOD_S = 120.0

@@ -1,4 +1,4 @@
-"""Projects the state of a pod's volumes to the published `PodMounts`. Pure."""
+"""Projects the state of volumes to what is published: `PodMounts`, the volumes in use, and diagnostics. Pure."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from typing import Final, assert_never
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model import reasons
 from pykubelet.base.model.content import TokenKey, wait_for_key
-from pykubelet.base.model.mounts import PodMounts
+from pykubelet.base.model.diagnostics import Diagnostics, PodDiagnostics
+from pykubelet.base.model.mounts import DeviceStatus, MountStatus, PodMounts
 from pykubelet.base.model.waits import Owner, Wait
-from pykubelet.provide.volumes.diagnose import NOTHING_BY_ITSELF, device_plan, next_step_of
-from pykubelet.provide.volumes.kind import UndecidedPlan, VolumePlan
+from pykubelet.provide.volumes.kind import DevicePlan, RefusedPlan, UndecidedPlan, VolumePlan
 from pykubelet.provide.volumes.model import (
     BUSY,
     DevicePhase,
     DeviceState,
+    Inputs,
     MountPhase,
     PodDirectory,
     PodVolumes,
     PodVolumesView,
+    State,
     VolumeFailure,
     VolumeNeed,
     VolumeState,
     VolumeView,
 )
+from pykubelet.provide.volumes.plan import claim_of
 from pykubelet.provide.volumes.registry import kind_named
 
 NO_DEVICES: Final[Mapping[str, DeviceState]] = {}
@@ -127,6 +130,23 @@ def project_pod(pod: PodVolumes, view: PodVolumesView, now_wall: float) -> PodMo
     return PodMounts(mounted, ready, tuple(waits), mounting, view.held > 0)
 
 
+def volumes_in_use(devices: Mapping[str, DeviceState], inputs: Inputs) -> tuple[str, ...] | None:
+    """The unique names of attachable devices for the Node's status; None until the Node was read.
+
+    It is not known of a device from the disk whether it is attachable: one that the Node lists as attached is.
+    """
+    if not inputs.api_node.registered:
+        return None
+    attached = inputs.node_volumes.attached
+    return tuple(
+        sorted(
+            name
+            for name, device in devices.items()
+            if (device.plan.is_attachable if device.plan is not None else name in attached)
+        )
+    )
+
+
 def _directory_waits(pod: PodVolumes, now_wall: float) -> list[Wait]:
     failure = pod.directory_failure
     if failure is not None:
@@ -215,3 +235,122 @@ def _wait_for(pod: PodVolumes, state: VolumeState) -> Wait | None:
             detail = "being unmounted and removed"
             return Wait("volume", Owner.VOLUME_MANAGER, state.since, state.name, detail=detail, next_step="end the pod")
     assert_never(state.phase)
+
+
+# In words, for diagnostics
+
+_VOLUME = {
+    MountPhase.NEW: "not mounted",
+    MountPhase.SETTING_UP: "being mounted",
+    MountPhase.FAILED: "not mounted",
+    MountPhase.MOUNTED: "mounted",
+    MountPhase.REFRESHING: "mounted",
+    MountPhase.EXPANDING: "mounted, being expanded",
+    MountPhase.UNCERTAIN: "uncertain, it may be mounted: an operation had no clear result",
+    MountPhase.TEARING_DOWN: "being unmounted",
+}
+_DEVICE = {
+    DevicePhase.WANTED: "not mounted",
+    DevicePhase.STAGING: "being mounted for the node",
+    DevicePhase.STAGED: "mounted for the node",
+    DevicePhase.UNCERTAIN: "uncertain, it may be mounted for the node: an operation had no clear result",
+    DevicePhase.UNSTAGING: "being unmounted from the node",
+}
+#: The next step of a failure that nothing is done about until something changes.
+NOTHING_BY_ITSELF = "nothing until the pod or the node is changed"
+_IN_USE = (MountPhase.MOUNTED, MountPhase.REFRESHING, MountPhase.EXPANDING)
+
+
+def diagnose(state: State) -> Diagnostics:
+    """Where the volumes of all pods stand."""
+    return Diagnostics(
+        {
+            uid: PodDiagnostics(
+                volumes=tuple(mount_status(pod, v, key, state.devices.get(v.device)) for key, v in pod.volumes.items())
+            )
+            for uid, pod in state.pods.items()
+            if pod.volumes
+        }
+    )
+
+
+def device_plan(state: VolumeState) -> DevicePlan | None:
+    """The plan of the volume's device; None if it has none."""
+    return state.plan.device if isinstance(state.plan, UndecidedPlan | VolumePlan) else None
+
+
+def mount_status(pod: PodVolumes, state: VolumeState, key: str, device: DeviceState | None) -> MountStatus:
+    """Where a volume stands. `key`: its name in the pod, or that of its directory."""
+    is_given_up = pod.need in (VolumeNeed.RELEASED, VolumeNeed.ORPHANED)
+    words = _VOLUME[state.phase]
+    since = 0.0 if state.phase in _IN_USE else state.since
+    if state.failure is not None and state.phase not in _IN_USE:
+        since = state.failure.since
+    if is_given_up and state.phase not in BUSY:
+        words = "not unmounted" if state.failure is not None else "mounted, to be unmounted"
+    elif pod.need is VolumeNeed.KEPT and state.phase in _IN_USE:
+        words = "mounted until the pod's containers have ended"
+    failure = state.failure or state.expand_failure
+    if state.failure is None and failure is not None and state.phase is MountPhase.MOUNTED:
+        words = "mounted, not expanded"
+    plan = state.plan if isinstance(state.plan, VolumePlan) else None
+    parent = "volumeDevices" if state.is_block else "volumes"
+    return MountStatus(
+        key,
+        state.name,
+        words,
+        since,
+        kind=plan.kind if plan is not None else "",
+        directory=f"{parent}/{state.plugin}/{state.name}" if state.plugin else "",
+        driver=plan.driver if plan is not None else "",
+        error=failure.error if failure is not None else "",
+        is_leaving=is_given_up,
+        device=_device_status(state, device),
+        claim=_claim(pod, key),
+        is_busy=state.phase in BUSY,
+        next_step=_next_step(pod, state, failure),
+        next_at=failure.retry_wall if failure is not None else None,
+    )
+
+
+def next_step_of(state: VolumeState, failure: VolumeFailure, again: str) -> str:
+    """What the agent does after a failure. `again`: what it does if it tries again by itself."""
+    until = state.plan.until if isinstance(state.plan, RefusedPlan) else ""
+    if until:
+        return f"try again when {until}"
+    return again if failure.retry_wall else NOTHING_BY_ITSELF
+
+
+def _next_step(pod: PodVolumes, state: VolumeState, failure: VolumeFailure | None) -> str:
+    if failure is None or state.phase in BUSY:
+        return ""
+    if pod.need is VolumeNeed.NEEDED:
+        return next_step_of(state, failure, "try again")
+    return "" if pod.need is VolumeNeed.KEPT else "try to unmount again"
+
+
+def _claim(pod: PodVolumes, key: str) -> str:
+    """`namespace/name` of the claim of the pod's volume `key`."""
+    volume = pod.used.get(key)
+    found = claim_of(pod.pod, volume) if pod.pod is not None and volume is not None else None
+    return f"{found.namespace}/{found.name}" if found is not None else ""
+
+
+def _device_status(state: VolumeState, device: DeviceState | None) -> DeviceStatus | None:
+    if device is None:
+        plan = device_plan(state)
+        if plan is None:
+            return None
+        return DeviceStatus(plan.name, "not mounted", state.since, str(plan.directory), plan.is_attachable)
+    failure = device.failure
+    return DeviceStatus(
+        device.found.name,
+        _DEVICE[device.phase],
+        failure.since if failure is not None else device.since,
+        str(device.found.directory),
+        is_attachable=device.plan is not None and device.plan.is_attachable,
+        is_leaving=device.last is DevicePhase.UNSTAGING and device.phase is not DevicePhase.STAGED,
+        error=failure.error if failure is not None else "",
+        next_at=failure.retry_wall if failure is not None else None,
+        is_busy=device.phase in (DevicePhase.STAGING, DevicePhase.UNSTAGING),
+    )

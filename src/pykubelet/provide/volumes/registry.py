@@ -11,12 +11,10 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from pykubelet.base.api.core import Pod, Volume
+from pykubelet.base.api.core import Volume
 from pykubelet.base.api.storage import PersistentVolumeSpec
-from pykubelet.base.model.content import Content, ContentKey
 from pykubelet.provide.volumes import kinds
-from pykubelet.provide.volumes.claims import claim_keys, is_persistent, resolve
-from pykubelet.provide.volumes.kind import HEAVY, ResolvedVolume, VolumeKind
+from pykubelet.provide.volumes.kind import HEAVY, VolumeKind
 
 AnyKind = VolumeKind[Any]
 
@@ -70,14 +68,3 @@ def kind_of_persistent(volume: PersistentVolumeSpec) -> AnyKind | None:
     """The kind of a persistent volume, by the field that is set; None when pods cannot use it."""
     fields = (name for name in volume.__struct_fields__ if name in KINDS and KINDS[name].is_persistent)
     return next((KINDS[name] for name in fields if getattr(volume, name) is not None), None)
-
-
-def volume_keys(pod: Pod, volume: Volume, content: Content) -> Iterable[ContentKey]:
-    """The objects of the API server that one volume of the pod is made from, as far as `content` shows them."""
-    kind = kind_of(volume)
-    yield from kind.keys(pod, volume)
-    yield from kind.further_keys(pod, volume, content)
-    yield from claim_keys(pod, volume, content)
-    claimed = resolve(pod, volume, content) if is_persistent(pod, volume) else None
-    if isinstance(claimed, ResolvedVolume) and (persistent := kind_of_persistent(claimed.volume.spec)) is not None:
-        yield from persistent.claimed_keys(pod, claimed, content)

@@ -50,9 +50,8 @@ from pykubelet.provide.volumes.model import (
     VolumeNeed,
     VolumeState,
 )
-from pykubelet.provide.volumes.plan import plan_volume
+from pykubelet.provide.volumes.plan import plan_volume, volume_keys
 from pykubelet.provide.volumes.project import missing_volumes, view_pod
-from pykubelet.provide.volumes.registry import volume_keys
 from pykubelet.provide.volumes.selinux import conflict, unmount_awaited
 from pykubelet.provide.volumes.users import UsersDraft
 
