@@ -30,7 +30,7 @@ from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.plugins import Plugin, Plugins, PluginType
 from pykubelet.base.model.waits import Owner, TimelineEntry, Wait
 from pykubelet.serve.explain.documents import ask_routes
-from pykubelet.serve.explain.plugins import plugins_document
+from pykubelet.serve.explain.node import plugins_document
 from pykubelet.serve.listen import serve_socket
 
 

@@ -18,7 +18,7 @@ from pykubelet.base.model.roster import Roster, RosterPod, pod_ref
 from pykubelet.base.model.usage import Usage, UsageWanted
 from pykubelet.net.http.server import Request, Response
 from pykubelet.serve.explain.documents import EvictionCells, ExplainRoute, ask_routes
-from pykubelet.serve.explain.eviction import eviction_document
+from pykubelet.serve.explain.node import eviction_document
 
 PODS = [make_pod("system", priority=2_000_000_000), make_pod("hog", memory="10Mi"), make_pod("good", memory="1Gi")]
 USE = {PodUID("system"): 3 * GI, PodUID("hog"): GI, PodUID("good"): GI // 2}

@@ -44,12 +44,16 @@ from pykubelet.base.model.usage import Usage, UsageWanted
 from pykubelet.base.model.waits import MODULES, Wait
 from pykubelet.net.http.server import JSON, Request, Response, text
 from pykubelet.provide.placement.recording import record_placement
-from pykubelet.serve.explain.claims import claim_documents
-from pykubelet.serve.explain.cluster import api_document, certificates_document, cluster_waits
 from pykubelet.serve.explain.columns import columns_of
-from pykubelet.serve.explain.eviction import eviction_document
+from pykubelet.serve.explain.node import (
+    api_document,
+    certificates_document,
+    claim_documents,
+    cluster_waits,
+    eviction_document,
+    plugins_document,
+)
 from pykubelet.serve.explain.placement import device_documents, map_document, pod_placement_document
-from pykubelet.serve.explain.plugins import plugins_document
 from pykubelet.serve.explain.volumes import VolumeContext, VolumeSearch, volume_documents
 from pykubelet.serve.explain.waits import admission_waits, node_waits, pod_waits
 

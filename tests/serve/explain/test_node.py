@@ -5,12 +5,16 @@ from __future__ import annotations
 from report.samples import WALL
 from serve.world import make_world
 
+from pykubelet.app.volumes_shown import claim_lines
+from pykubelet.base.api.codec import from_object
+from pykubelet.base.api.storage import PersistentVolume, PersistentVolumeClaim
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.values import replace
+from pykubelet.base.model.content import Absent, Content, ContentKind, Found, ObjectKey, Present
 from pykubelet.base.model.credentials import CertificateState, Credentials
 from pykubelet.base.model.node import ApiState, NodeView
-from pykubelet.serve.explain.cluster import api_document, cluster_waits
 from pykubelet.serve.explain.documents import node_document
+from pykubelet.serve.explain.node import Document, api_document, claim_documents, cluster_waits
 
 NOW = WALL + 100
 HERE = ApiState("https://api:6443", "", NOW - 3, WALL)
@@ -80,3 +84,21 @@ def test_the_answer_about_the_node_has_all_of_it() -> None:
     assert document["certificates"][0]["use"] == "client"
     assert [wait["what"] for wait in document["waits"]] == ["registration"]
     assert node_document(world.inputs, NOW, WALL)["api"] is None
+
+
+def test_claims_and_volumes_of_manifests_are_listed() -> None:
+    claim: Document = {"spec": {"volumeName": "disk"}, "status": {"phase": "Bound", "capacity": {"storage": "5Gi"}}}
+    volume: Document = {"spec": {"capacity": {"storage": "5Gi"}}, "status": {"phase": "Bound"}}
+    other: Document = {"spec": {"capacity": {"storage": "9Gi"}}, "status": {"phase": "Available"}}
+    objects: dict[ObjectKey, Found] = {
+        ObjectKey(ContentKind.VOLUME, "", "free"): Present(from_object(PersistentVolume, other)),
+        ObjectKey(ContentKind.VOLUME, "", "disk"): Present(from_object(PersistentVolume, volume)),
+        ObjectKey(ContentKind.VOLUME_CLAIM, "default", "lost"): Absent("PVC is lost"),
+        ObjectKey(ContentKind.VOLUME_CLAIM, "default", "data"): Present(from_object(PersistentVolumeClaim, claim)),
+    }
+    assert list(claim_lines(claim_documents(Content(objects=objects, has_manifests=True)))) == [
+        "  default/data: PersistentVolume disk, 5Gi",
+        "  default/lost: PVC is lost",
+        "  PersistentVolume free, 9Gi: no claim has it",
+    ]
+    assert claim_documents(Content(objects=objects, available=True)) == []
