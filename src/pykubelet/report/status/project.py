@@ -11,32 +11,42 @@ Rules:
 - The start time is when the agent first saw the pod, or when its oldest sandbox was created, if that is earlier.
 - Addresses are those of the ready sandbox, the node's primary family first; host-network pods have the node's. When the pod
   is terminating or has ended, the last known addresses are kept.
+- A running container has started if its startup probe has succeeded or it has none. It is ready if it has started and its readiness
+  probe has succeeded or it has none. An init container is ready if it has succeeded. Probe kinds that the agent does not run are
+  ignored. While a container has no result after a restart of the agent, what was reported before holds.
 Source: the Kubernetes documentation "Pod Lifecycle".
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pykubelet.base.api import core
 from pykubelet.base.api.times import format_time
 from pykubelet.base.kit.values import replace
 from pykubelet.base.model.addresses import is_v6, reported_ips
+from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import KillReason, Stage, StatusOverride
 from pykubelet.base.model.phase import Phase, ReportedContainers, has_created_regular, pod_phase
+from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
+from pykubelet.base.model.restart import is_sidecar
 from pykubelet.base.model.roster import is_static
 from pykubelet.base.model.sizing import qos_class
 from pykubelet.report.status.conditions import pod_conditions
 from pykubelet.report.status.containers import (
     Statuses,
     all_ended,
+    by_name,
     ephemeral_statuses,
     init_statuses,
+    instance_of,
+    is_success,
     limited_messages,
     published_exit_codes,
     regular_statuses,
 )
 from pykubelet.report.status.device_health import with_health
 from pykubelet.report.status.model import StatusFacts, reported_view
-from pykubelet.report.status.readiness import starting_sidecars, with_init_readiness, with_readiness
 from pykubelet.report.status.resources import pod_allocated, pod_resources
 
 MESSAGES_BYTES = 12 * 1024
@@ -51,8 +61,8 @@ def project_status(facts: StatusFacts) -> core.PodStatus:
         return _rejected(facts)
     spec = facts.pod.spec
     old = facts.old if facts.old is not None else core.PodStatus()
-    regular = with_readiness(regular_statuses(facts), spec.containers, facts.probes, old.containerStatuses)
-    init = with_init_readiness(init_statuses(facts), spec.initContainers, facts.probes, old.initContainerStatuses)
+    regular = _with_readiness_of(regular_statuses(facts), spec.containers, facts.probes, old.containerStatuses)
+    init = _with_init_readiness(init_statuses(facts), spec.initContainers, facts.probes, old.initContainerStatuses)
     ephemeral = ephemeral_statuses(facts)
     reported = ReportedContainers(published_exit_codes(facts, (*init, *regular)), _starting(facts, init))
     if facts.has_ended:
@@ -146,7 +156,7 @@ def _starting(facts: StatusFacts, init: Statuses) -> frozenset[str]:
     """
     spec, before = facts.pod.spec, facts.old.initContainerStatuses if facts.old is not None else ()
     is_held = any(container.name in facts.lifecycle.start_errors for container in spec.containers)
-    return starting_sidecars(init, init if is_held else before, spec.initContainers)
+    return _starting_sidecars(init, init if is_held else before, spec.initContainers)
 
 
 def _end_phase(regular: Statuses) -> Phase:
@@ -188,3 +198,62 @@ def _host_network_ips(old: tuple[str, ...], host: tuple[str, ...]) -> tuple[str,
     if len(old) == 1 and len(host) > 1 and is_v6(old[0]) != is_v6(host[1]):
         return (old[0], host[1])
     return old
+
+
+# `started` and `ready` of containers, from their probes
+
+
+def _with_readiness_of(
+    statuses: Statuses, containers: Sequence[core.Container], probes: ProbeResults, before: Statuses = ()
+) -> Statuses:
+    """The statuses of regular containers with `started` and `ready`. `before`: the previous statuses."""
+    specs, known = {container.name: container for container in containers}, by_name(before)
+    return tuple(_with_readiness(s, specs[s.name], probes, known.get(s.name)) for s in statuses)
+
+
+def _with_init_readiness(
+    statuses: Statuses, containers: Sequence[core.Container], probes: ProbeResults, before: Statuses = ()
+) -> Statuses:
+    """The statuses of init containers with `started` and `ready`; those of sidecars depend on their probes (KEP-753)."""
+    reported, known = [], by_name(before)
+    for status, container in zip(statuses, containers, strict=True):
+        if is_sidecar(container):
+            reported.append(_with_readiness(status, container, probes, known.get(status.name)))
+            continue
+        ended = status.state.terminated if status.state is not None else None
+        is_running = status.state is not None and status.state.running is not None
+        reported.append(replace(status, started=is_running, ready=is_success(ended)))
+    return tuple(reported)
+
+
+def _starting_sidecars(statuses: Statuses, before: Statuses, containers: Sequence[core.Container]) -> frozenset[str]:
+    """The sidecars that run and are not started in the statuses `before`."""
+    started = {status.name for status in before if status.started}
+    sidecars = {container.name for container in containers if is_sidecar(container)} - started
+    return frozenset(
+        s.name for s in statuses if s.name in sidecars and s.state is not None and s.state.running is not None
+    )
+
+
+def _with_readiness(
+    status: core.ContainerStatus, container: core.Container, probes: ProbeResults, before: core.ContainerStatus | None
+) -> core.ContainerStatus:
+    if status.state is None or status.state.running is None:
+        return replace(status, started=False, ready=False)
+    if before is None or before.containerID != status.containerID or not probes.keeps:
+        before = None
+    instance = instance_of(status)
+    had_started, was_ready = (before.started, before.ready) if before is not None else (None, None)
+    started = _passes(probes, instance, ProbeKind.STARTUP, container.startupProbe, had_started)
+    ready = started and _passes(probes, instance, ProbeKind.READINESS, container.readinessProbe, was_ready)
+    return replace(status, started=started, ready=ready)
+
+
+def _passes(
+    probes: ProbeResults, instance: ContainerID, kind: ProbeKind, probe: core.Probe | None, before: bool | None
+) -> bool:
+    if probe is None or kind not in probes.watched:
+        return True
+    if before is not None and not probes.is_known(instance, kind):
+        return before
+    return probes.get(instance, kind) is ProbeResult.SUCCESS
