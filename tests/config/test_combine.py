@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykubelet.config.combine import File, FlagInput, combine
-from pykubelet.config.defaults import merge_patch
+from pykubelet.config.combine import File, FlagInput, combine, merge_patch
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.kubelet import Tracing
 from pykubelet.config.settings import Flags, Settings

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from config.validate_cases import ALL, ALLOW, ALLOWED, NO_CRASH
 
-from pykubelet.config.combine import File, FlagInput, combine
-from pykubelet.config.defaults import with_defaults
+from pykubelet.config.combine import File, FlagInput, combine, with_defaults
 from pykubelet.config.errors import ConfigError
 from pykubelet.config.gates import FeatureGates
 from pykubelet.config.kubelet import KubeletConfiguration

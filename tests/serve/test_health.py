@@ -26,10 +26,9 @@ from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.roster import Roster
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.net.http.server import Answer, Handler, Request, Response, ServedConnection
-from pykubelet.serve.endpoints.health import HEALTH_CHECKS, default_checks, ping_check
+from pykubelet.serve.endpoints.health import HEALTH_CHECKS, SyncLoopInputs, default_checks, ping_check, syncloop_check
 from pykubelet.serve.endpoints.known_pods import KnownPods
 from pykubelet.serve.endpoints.routes import health_routes, read_only_router, unauthenticated_handler
-from pykubelet.serve.endpoints.syncloop import SyncLoopInputs, syncloop_check
 from pykubelet.serve.endpoints.table import ENDPOINTS
 from pykubelet.serve.listen import ListenError, keep_serving_port, open_required_port, serve_socket
 

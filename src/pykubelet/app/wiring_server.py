@@ -30,11 +30,10 @@ from pykubelet.serve.endpoints.browsers import for_own_hosts, node_names
 from pykubelet.serve.endpoints.contention import Contention
 from pykubelet.serve.endpoints.counted import READ_ONLY, READ_WRITE, counted
 from pykubelet.serve.endpoints.endpoint import authorization_rules, metric_labels
-from pykubelet.serve.endpoints.health import Check, default_checks, ping_check
+from pykubelet.serve.endpoints.health import Check, SyncLoopInputs, default_checks, ping_check, syncloop_check
 from pykubelet.serve.endpoints.known_pods import KnownPods
 from pykubelet.serve.endpoints.pod_resources import PodResources, ResourceCells
 from pykubelet.serve.endpoints.routes import api_router, health_routes, read_only_router, unauthenticated_handler
-from pykubelet.serve.endpoints.syncloop import SyncLoopInputs, syncloop_check
 from pykubelet.serve.endpoints.table import ENDPOINTS, EndpointInputs
 from pykubelet.serve.endpoints.watchdog import notify_service_manager
 from pykubelet.serve.explain.documents import (

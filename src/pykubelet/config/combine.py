@@ -3,6 +3,9 @@
 Fields that KubeletConfiguration does not have are remarks, and so are given settings without effect, which the agent logs once at start:
 such fields are marked in `kubelet.py`, gates in `gates.py`, and flags are listed here.
 
+Some defaults are computed: they depend on other fields, on feature gates, or on the directory of the file. The plain ones are in
+`kubelet.py`.
+
 Precedence, high to low: flag, last drop-in, earlier drop-in, file, default. All problems are reported at once, each with the
 file or flag that caused it. Unknown fields, fields given twice in the main file, and further documents are only remarked, as
 in the reference, which starts with them.
@@ -20,10 +23,10 @@ from pykubelet.base.kit.durations import parse_duration
 from pykubelet.base.kit.text import nearest
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.remarks import Remark, document_remarks, unknown_field
-from pykubelet.config.defaults import for_file, merge_patch, with_defaults, without_file
 from pykubelet.config.errors import ConfigError, ConfigProblem
+from pykubelet.config.eviction import with_default_hard
 from pykubelet.config.flag_values import validate_flags
-from pykubelet.config.gates import FeatureGates
+from pykubelet.config.gates import ALL_ALPHA, ALL_BETA, FeatureGates, known_gates
 from pykubelet.config.kubelet import API_VERSION, KIND
 from pykubelet.config.schema import (
     ListOf,
@@ -34,7 +37,9 @@ from pykubelet.config.schema import (
     check,
     complete,
     config_shape,
+    drop_path,
     field_paths,
+    get_path,
     given_paths,
     inert_paths,
     set_path,
@@ -254,3 +259,85 @@ def _near(node: Object, key: str, path: str) -> str | None:
     everywhere = {one.rsplit(".", 1)[-1]: one for one in field_paths()}
     found = nearest(key, everywhere, cutoff=0.75)
     return everywhere[found] if found else None
+
+
+# Computed defaults, on plain documents (see `schema.py`)
+
+MAX_CRASH_BACKOFF = "5m0s"
+RELATIVE_PATHS = (
+    "staticPodPath",
+    "authentication.x509.clientCAFile",
+    "tlsCertFile",
+    "tlsPrivateKeyFile",
+    "resolvConf",
+    "volumePluginDir",
+    "podLogsDir",
+)
+# The defaults of the flags from before there were configuration files; they apply only without --config.
+LEGACY: Mapping[str, Any] = {
+    "authentication.anonymous.enabled": True,
+    "authentication.webhook.enabled": False,
+    "authorization.mode": "AlwaysAllow",
+    "readOnlyPort": 10255,
+}
+
+
+def with_defaults(given: dict[str, Any], flag_gates: Mapping[str, bool]) -> dict[str, Any]:
+    """Complete a checked document. `flag_gates`: gates of the command line, which override those of the document."""
+    full = complete(given)
+    gates = {**full["featureGates"], **flag_gates}
+    known = FeatureGates(
+        {name: value for name, value in gates.items() if name in (ALL_ALPHA, ALL_BETA, *known_gates())}
+    )
+    update = given.get("nodeStatusUpdateFrequency")
+    if _unset(given.get("nodeStatusReportFrequency")) and not _unset(update):
+        full["nodeStatusReportFrequency"] = update
+    if given.get("serializeImagePulls") is None:
+        full["serializeImagePulls"] = (given.get("maxParallelImagePulls") or 0) < 2
+    crash = "crashLoopBackOff.maxContainerRestartPeriod"
+    if get_path(given, crash) is None and known.enabled("KubeletCrashLoopBackOffMax"):
+        set_path(full, crash, MAX_CRASH_BACKOFF)
+    if not given.get("imagePullCredentialsVerificationPolicy") and not known.enabled("KubeletEnsureSecretPulledImages"):
+        set_path(full, "imagePullCredentialsVerificationPolicy", "")
+    full["podPidsLimit"] = max(-1, full["podPidsLimit"])
+    if given.get("evictionHard") is None:
+        drop_path(full, "evictionHard")
+    return full
+
+
+def _unset(text: Any) -> bool:
+    return text is None or parse_duration(text) == 0
+
+
+def for_file(full: dict[str, Any], directory: str) -> dict[str, Any]:
+    """Apply what holds only for the `--config` file: default eviction thresholds, and paths relative to its `directory`."""
+    done = {**full}
+    merge = bool(full.get("mergeDefaultEvictionSettings"))
+    done["evictionHard"] = with_default_hard(full.get("evictionHard"), merge)
+    done["authentication"] = {**full["authentication"], "x509": dict(full["authentication"]["x509"])}
+    for path in RELATIVE_PATHS:
+        text = get_path(done, path)
+        if text and not posixpath.isabs(text):
+            set_path(done, path, posixpath.normpath(posixpath.join(directory, text)))
+    return done
+
+
+def without_file(flag_gates: Mapping[str, bool]) -> dict[str, Any]:
+    """The complete configuration without `--config`: the defaults, overridden by the legacy ones."""
+    full = with_defaults({}, flag_gates)
+    for path, value in LEGACY.items():
+        set_path(full, path, value)
+    return full
+
+
+def merge_patch(base: Any, patch: Any) -> Any:
+    """JSON Merge Patch (RFC 7386): maps merge by key, null deletes, everything else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(base) if isinstance(base, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged

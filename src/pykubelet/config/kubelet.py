@@ -1,7 +1,7 @@
 """The `KubeletConfiguration` of `kubelet.config.k8s.io/v1beta1` with all its fields and defaults.
 
 Owns: names, types and plain defaults (doc page: Kubelet Configuration v1beta1). Attribute names are the JSON names.
-Not here: defaults that depend on other fields (`defaults.py`), rules (`validate*.py`), reading (`schema.py`).
+Not here: defaults that depend on other fields (`combine.py`), rules (`validate*.py`), reading (`schema.py`).
 
 A field marked `Inert` is accepted and checked, and has no effect in the Kubernetes kubelet either.
 Every other field has its effect.

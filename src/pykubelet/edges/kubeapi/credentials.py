@@ -3,13 +3,19 @@
 Owns: the current content of every file that the access names (client certificate, key, CA, token), and the credential of the
 exec plugin. Files are checked at most once a second, and read again when their inode, size or time has changed. If a file
 cannot be read, or its file system does not answer, its last content stays in use. After status 401 everything is read again at once.
+
+OpenSSL can load a certificate and key only from files. Text in memory is passed through an anonymous file of the kernel, so that no key
+is written to a disk.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 from pykubelet.base.kit.clock import Clock
@@ -21,7 +27,6 @@ from pykubelet.edges.host.fs.files import read_bytes, stat_file
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.exec_plugin import PluginCredential, run_plugin
 from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, Pem
-from pykubelet.edges.kubeapi.tls import client_context
 
 log = Log("kubeapi")
 LOOK_AGAIN_S = 1.0
@@ -164,7 +169,7 @@ class CredentialSource:
         if self._plugin_credential is not None and self._plugin_credential.cert:
             cert, key = self._plugin_credential.cert, self._plugin_credential.key
         try:
-            self._tls = client_context(self._ca.data, self._access.insecure, cert, key)
+            self._tls = _client_context(self._ca.data, self._access.insecure, cert, key)
             self._problem = ""
         except (ssl.SSLError, ValueError) as error:
             problem = f"the certificates of {self._access.origin or 'the API client'} cannot be used: {error}"
@@ -188,3 +193,33 @@ class CredentialSource:
             pair = ":".join(self._access.basic)
             headers.append(("Authorization", "Basic " + base64.b64encode(pair.encode()).decode()))
         return tuple(headers)
+
+
+def _client_context(ca: bytes, insecure: bool, cert: bytes, key: bytes) -> ssl.SSLContext:
+    """A context that trusts `ca` (empty: the machine's own authorities) and presents `cert`, if there is one.
+
+    Raises ssl.SSLError if the text is not usable PEM or if certificate and key do not match.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif ca:
+        context.load_verify_locations(cadata=ca.decode("latin-1"))
+    else:
+        context.load_default_certs()
+    if cert:
+        with _in_memory(cert) as cert_path, _in_memory(key) as key_path:
+            context.load_cert_chain(cert_path, key_path)
+    return context
+
+
+@contextmanager
+def _in_memory(data: bytes) -> Iterator[str]:
+    """A path at which `data` can be read within the block."""
+    descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, data)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

@@ -1,15 +1,24 @@
 """The health endpoints `/healthz` and `/healthz/<check>`. Pure except for the given checks and the metrics about them.
 
 The answers are the reference's: `ok`, a line for each check with `?verbose`, `?exclude=<check>`, 500 with all checks on
-failure. `ping` always exists. `log` is answered by the agent's only event loop, so an answer proves that the loop runs. For
-`syncloop` see `syncloop.py`. Source: the Kubernetes documentation "Kubernetes API health endpoints".
+failure. `ping` always exists. `log` is answered by the agent's only event loop, so an answer proves that the loop runs.
+
+`syncloop`: whether the loops that run pods still make progress. The reference's sync loop is three loops here: the roster, the pods and
+the PLEG. Roster and pods fail the check if their last heartbeat is older than twice `syncFrequency`, at least 5 minutes. The reference's
+loop also pauses while its PLEG is unhealthy, that is after 3 minutes without a relist. So the limit for the PLEG is the sum of both.
+Source: the Kubernetes documentation "Kubernetes API health endpoints", "Configure systemd watchdog for kubelet".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.heartbeat import Heartbeat
 from pykubelet.base.kit.metrics import Counter, Registry
+from pykubelet.base.kit.values import Value
+from pykubelet.base.model.observed import Observed
 from pykubelet.net.http.server import Answer, Request, Response, text
 from pykubelet.serve.endpoints.endpoint import NOT_FOUND, EndpointHandler
 
@@ -77,3 +86,31 @@ def _all(request: Request, checks: Mapping[str, Check]) -> Response:
     if "verbose" not in request.query:
         return text(200, "ok")
     return text(200, "".join(lines) + "healthz check passed\n")
+
+
+# The check `syncloop`
+
+MIN_LIMIT_S = 300.0
+RELIST_LATE_S = 180.0
+TOO_LONG = "sync Loop took longer than expected"
+
+
+class SyncLoopInputs(Value):
+    """The inputs of the check. `heartbeats`: those of the roster and the pods. Times are monotonic seconds."""
+
+    heartbeats: tuple[Cell[Heartbeat], ...]
+    observed: Cell[Observed]
+    sync_frequency_s: float
+
+
+def syncloop_check(inputs: SyncLoopInputs, clock: Clock) -> Check:
+    """The check `syncloop`. A loop without a first heartbeat does not fail it."""
+    limit_s = max(2 * inputs.sync_frequency_s, MIN_LIMIT_S)
+
+    def check() -> str:
+        now, listed_at = clock.monotonic(), inputs.observed.get().listed_at
+        is_late = any(at is not None and now - at > limit_s for at in (one.get().at for one in inputs.heartbeats))
+        is_unlisted = listed_at is not None and now - listed_at > limit_s + RELIST_LATE_S
+        return TOO_LONG if is_late or is_unlisted else ""
+
+    return check

@@ -1,4 +1,5 @@
-"""The monitor thread: ends the process when it does not end by itself, and reports an event loop that does not run.
+"""The monitor thread: ends the process when it does not end by itself, and reports an event loop that does not run, with the pod that it
+works on.
 
 A daemon thread that lasts as long as the process. It needs the interpreter's lock for some 100 microseconds in a second. If it
 cannot get it, the kernel's timer (`ending.py`) and the stacks that Python writes at a fatal signal remain. Nothing writes stacks
@@ -8,16 +9,20 @@ without the lock while the process is to go on: Python can crash in it, for inst
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 
+from msgspec import Struct
+
+from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.lag import watch_lag
 from pykubelet.base.kit.log import Log, flush_log
 from pykubelet.base.kit.stacks import all_stacks, stack_of_thread
 from pykubelet.base.kit.work import WORK
+from pykubelet.base.model.ids import PodRef
 from pykubelet.edges.host.proc.self_stats import anonymous_memory
-from pykubelet.edges.host.services.blame import pod_in_work
 from pykubelet.edges.host.services.decide_blocked import (
     DUMP_S,
     SUSPECT_S,
@@ -114,3 +119,35 @@ class Monitor:
             flush_log()
         finally:
             end_process(NOT_ENDED)
+
+
+#: The calls that are searched, from the innermost on.
+MAX_CALLS = 40
+
+
+def pod_in_work(thread: int) -> str:
+    """The key of the pod, or of the source of pods, that a thread works on; empty if there is none or it is not clear."""
+    work = WORK.current()
+    if work is not None:
+        return work.key
+    frame = sys._current_frames().get(thread)
+    for _ in range(MAX_CALLS):
+        if frame is None:
+            break
+        found = {uid for value in list(frame.f_locals.values()) if (uid := _uid_of(value))}
+        if len(found) == 1:
+            return found.pop()
+        frame = frame.f_back
+    return ""
+
+
+def _uid_of(value: object) -> str:
+    """The UID of a pod, or of a value that belongs to one pod; empty for other values."""
+    if isinstance(value, PodRef):
+        return value.uid
+    if isinstance(value, Pod):
+        return value.metadata.uid
+    if not isinstance(value, Struct):
+        return ""
+    inner = getattr(value, "ref", None) or getattr(value, "pod", None)
+    return _uid_of(inner) if isinstance(inner, (PodRef, Pod)) else ""

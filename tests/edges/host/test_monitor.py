@@ -11,7 +11,7 @@ from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.work import WORK
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.roster import RosterPod
-from pykubelet.edges.host.services.blame import pod_in_work
+from pykubelet.edges.host.services.monitor import pod_in_work
 
 REF = PodRef("shop", "web", PodUID("ref-1"))
 POD, OTHER, OUTER = make_pod(uid="pod-1"), make_pod(uid="pod-2"), make_pod(uid="outer-1")
