@@ -89,6 +89,7 @@ NONE, POD, EXIT = Inspection.NONE, Inspection.POD, Inspection.EXIT
         (HintKind.STOPPED, "app", None, EXIT),
         (HintKind.REAPED, "app", view(container()), EXIT),
         (HintKind.OOM, "app", view(container()), POD),
+        (HintKind.OOM, "app", view(container(state=EXITED)), EXIT),
         (HintKind.DELETED, "app", view(container(state=EXITED)), POD),
     ],
 )
@@ -157,6 +158,15 @@ def test_when_an_exit_is_read(
 )
 def test_when_the_exit_hinted_at_5_is_shown(shown: PodView, runtime_id: str, expected: bool) -> None:
     assert has_ended(shown, runtime_id, 5.0) is expected
+
+
+def test_an_exit_after_an_oom_kill_is_shown_once_the_runtime_names_the_kill() -> None:
+    exited = replace(container(state=EXITED), exit_code=137, reason="Error")
+    named = replace(exited, reason="OOMKilled")
+    assert not has_ended(view(exited), "app", 5.0, is_oom_killed=True)
+    assert has_ended(view(named), "app", 5.0, is_oom_killed=True)
+    assert with_exit(view(exited), named) == view(named)
+    assert merge_view(view(named, at=1.0), view(exited, at=2.0), ()) == view(named, at=2.0), "a read that began before"
 
 
 def test_the_exit_of_one_container_leaves_the_others() -> None:

@@ -150,6 +150,23 @@ async def test_a_pending_exit_is_published_before_the_runtime_shows_it(tmp_path:
         assert not (await stand.wait_state("web", "app", EXITED)).pending_exits
 
 
+async def test_an_oom_kill_that_the_runtime_notes_after_the_exit_is_seen(tmp_path: Path) -> None:
+    hints = FedHints()
+    async with run_pleg(tmp_path, hints=hints, before=lambda stand: pods(stand, "web")) as stand:
+        await stand.listed()
+        container = stand.fake.container("app")
+        stand.fake.state.end(container, 137)
+        hints.say(HintKind.STOPPED, container.id)
+        await stand.wait_state("web", "app", EXITED)
+        hints.say(HintKind.OOM, container.id)
+        await asyncio.sleep(0.05)
+        stand.touch("web")  # as the next container is started
+        container.reason = "OOMKilled"
+        await stand.wait(lambda now: now.pods[ref("web").uid].newest("app").reason == "OOMKilled")  # type: ignore[union-attr]
+        stand.touch("web")
+        await stand.wait(lambda now: now.pods[ref("web").uid].newest("app").reason == "OOMKilled")  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("is_known", [True, False])
 async def test_exit_code_0_after_memory_ran_out_is_not_acted_on_before_the_status(
     tmp_path: Path, is_known: bool

@@ -4,6 +4,8 @@ Rules:
 - A view never replaces one whose read began later. A container that was seen exited stays exited.
 - A hint only leads to a read. The one exception is how a container ended, which an event reports before the runtime's
   status does: that is published as a pending exit (`docs/decisions/0021-container-exits-from-events.md`).
+- The runtime notes an OOM kill in a status apart from the exit, and sometimes after it. An exit that follows or precedes the hint of
+  one is read until the status shows it.
 - Exit hints of a container or sandbox that the agent is stopping wait for the answer of that call, for a limited time.
 - A pod that a relist does not contain is first published with an empty view, and forgotten by the next relist.
 
@@ -28,6 +30,7 @@ from pykubelet.base.model.observed import (
     Removed,
     Stopped,
 )
+from pykubelet.base.model.reasons import OOM_KILLED
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.events import HintKind, RuntimeEventSource, RuntimeHint
 from pykubelet.observe.pleg.views import ListedPod, state_of
@@ -95,7 +98,9 @@ class Inspection(StrEnum):
 
 def inspection(hint: RuntimeHint, view: PodView | None) -> Inspection:
     """The reaction to a hint of a known pod; `view` None: the pod was not read yet."""
-    if hint.kind in (HintKind.STOPPED, HintKind.REAPED):
+    container = view.container(hint.id) if view is not None else None
+    is_late_oom = hint.kind is HintKind.OOM and container is not None and container.state is ObservedState.EXITED
+    if is_late_oom or hint.kind in (HintKind.STOPPED, HintKind.REAPED):
         return Inspection.EXIT
     if hint.kind in (HintKind.STARTED, HintKind.CREATED) and _shows_running(view, hint.id):
         return Inspection.NONE
@@ -136,14 +141,16 @@ class ExitStep(StrEnum):
     READ = "read"  # read it until the view shows the exit
 
 
-def exit_step(view: PodView | None, runtime_id: str, *, is_being_stopped: bool, is_being_read: bool) -> ExitStep:
+def exit_step(
+    view: PodView | None, runtime_id: str, *, is_being_stopped: bool, is_being_read: bool, is_oom_killed: bool = False
+) -> ExitStep:
     """The reaction to a hint of an exit; `view` None: the pod was not read yet."""
     if is_being_stopped:
         return ExitStep.WAIT
     if is_being_read:
         return ExitStep.REAPED
     container = view.container(runtime_id) if view is not None else None
-    is_shown = container is not None and container.state is ObservedState.EXITED
+    is_shown = container is not None and _shows_end(container, is_oom_killed)
     return ExitStep.NONE if is_shown else ExitStep.READ
 
 
@@ -156,18 +163,29 @@ def exit_pauses(view: PodView | None, runtime_id: str, source: RuntimeEventSourc
     return 0.0, EXIT_LAG_OF_CRI_S
 
 
-def has_ended(view: PodView, runtime_id: str, hinted_at: float) -> bool:
-    """Whether the view shows the exit. An ID that is missing in a read after `hinted_at` is gone."""
+def has_ended(view: PodView, runtime_id: str, hinted_at: float, *, is_oom_killed: bool = False) -> bool:
+    """Whether the view shows the exit, and the OOM kill if there was one. An ID that is missing in a read after `hinted_at` is gone."""
     container = view.container(runtime_id)
     if container is not None:
-        return container.state is ObservedState.EXITED
+        return _shows_end(container, is_oom_killed)
     sandbox = next((s for s in view.sandboxes if s.id == runtime_id), None)
     return not sandbox.ready if sandbox is not None else view.read_at >= hinted_at
 
 
 def with_exit(view: PodView, exited: ContainerView) -> PodView:
-    """The view with this exited container instead of the running one."""
-    return replace(view, containers=tuple(exited if c.id == exited.id and c.is_running else c for c in view.containers))
+    """The view with this exited container instead of the running one, or of an exit that shows no OOM kill yet."""
+    is_oom_killed = exited.reason == OOM_KILLED
+    return replace(
+        view,
+        containers=tuple(
+            exited if c.id == exited.id and (c.is_running or is_oom_killed) else c for c in view.containers
+        ),
+    )
+
+
+def _shows_end(container: ContainerView, is_oom_killed: bool) -> bool:
+    is_exited = container.state is ObservedState.EXITED
+    return is_exited and (container.reason == OOM_KILLED or not is_oom_killed)
 
 
 # Views
@@ -201,11 +219,16 @@ def without_stale(view: PodView | None, stale: frozenset[ContainerID]) -> PodVie
 
 
 def _without_resurrection(known: PodView, view: PodView) -> PodView:
-    """Keep exited containers exited, even if a read that began before their exit shows them running."""
+    """Keep exited containers exited and OOM kills known, even if a read that began earlier shows neither."""
     exited = {c.id: c for c in known.containers if c.state is ObservedState.EXITED}
-    if not any(c.is_running and c.id in exited for c in view.containers):
+
+    def is_older(read: ContainerView) -> bool:
+        now = exited.get(read.id)
+        return now is not None and (read.is_running or (now.reason == OOM_KILLED and read.reason != OOM_KILLED))
+
+    if not any(is_older(c) for c in view.containers):
         return view
-    return replace(view, containers=tuple(exited.get(c.id, c) if c.is_running else c for c in view.containers))
+    return replace(view, containers=tuple(exited[c.id] if is_older(c) else c for c in view.containers))
 
 
 # Relists

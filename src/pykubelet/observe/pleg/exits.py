@@ -101,7 +101,13 @@ class ExitReader:
         """React to a hint that a container or sandbox has ended."""
         view, record = self._cache.view(uid), self._record(runtime_id)
         is_being_read = record.reaped is not None
-        step = exit_step(view, runtime_id, is_being_stopped=record.is_being_stopped, is_being_read=is_being_read)
+        step = exit_step(
+            view,
+            runtime_id,
+            is_being_stopped=record.is_being_stopped,
+            is_being_read=is_being_read,
+            is_oom_killed=record.is_oom_killed,
+        )
         match step:
             case ExitStep.WAIT:
                 if record.timer is None:
@@ -154,7 +160,9 @@ class ExitReader:
                 await asyncio.sleep(pause)
                 async with self._slots.setdefault(uid, asyncio.Semaphore(READS_OF_POD)):
                     view = self._cache.view(uid)
-                    if record.is_being_stopped or view is None or has_ended(view, runtime_id, hinted_at):
+                    if record.is_being_stopped or view is None:
+                        return
+                    if has_ended(view, runtime_id, hinted_at, is_oom_killed=record.is_oom_killed):
                         return
                     await self._read_exit(view, runtime_id)
         finally:

@@ -1,7 +1,7 @@
 """Reads one container, one pod, or a list of all from the runtime. Reads a status only if it may have changed.
 
-An exited container never changes again, and a running one changes only by exiting, so a list shows which statuses must be
-read.
+An exited container never changes again but by an OOM kill that the runtime notes late (`exits.py`), and a running one changes only by
+exiting, so a list shows which statuses must be read.
 """
 
 from __future__ import annotations
