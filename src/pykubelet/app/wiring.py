@@ -30,9 +30,8 @@ from pykubelet.app.advice import advice, read_circumstances
 from pykubelet.app.driver import ask_driver, cgroups_of, insist_on_driver
 from pykubelet.app.parts import Cells, Loops, Periods, Runtime, SharedParts
 from pykubelet.app.prepare import AgentStartError, app_armor_enabled, forget_outdated, kernel_version, prepare_machine
-from pykubelet.app.wiring_claims import load_claims, wire_claims
 from pykubelet.app.wiring_observe import wire_eviction, wire_oom, wire_own_usage, wire_shutdown, wire_stats
-from pykubelet.app.wiring_placement import wire_placement
+from pykubelet.app.wiring_placement import load_claims, wire_claims, wire_placement
 from pykubelet.app.wiring_server import HEALTH_PORT, wire_ports
 from pykubelet.app.wiring_standalone import wire_standalone
 from pykubelet.app.wiring_tracing import wire_tracing

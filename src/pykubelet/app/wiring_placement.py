@@ -1,6 +1,10 @@
-"""The wiring of placement: reads the machine and the state files, and creates the loops of provide/placement."""
+"""The wiring of what pods get of the machine: reads it and the state files, and creates the loops of provide/placement and of
+provide/claims (dynamic resource allocation).
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from pykubelet.app.parts import Cells, Loops, SharedParts
 from pykubelet.app.prepare import AgentStartError
@@ -14,6 +18,14 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.topology import read_topology
 from pykubelet.edges.host.services.unix_socket import keep_serving_socket
 from pykubelet.net.grpc.server import RpcServer
+from pykubelet.provide.claims.drivers import Drivers
+from pykubelet.provide.claims.health import HealthReports
+from pykubelet.provide.claims.loop import ClaimInputs, ClaimsLoop
+from pykubelet.provide.claims.model import Cache
+from pykubelet.provide.claims.operations import ClaimOperations
+from pykubelet.provide.claims.slices import SliceCleaner
+from pykubelet.provide.claims.state import StateError
+from pykubelet.provide.claims.store import STATE_FILE, ClaimStore
 from pykubelet.provide.placement.cpu_state import FIRST_FORMAT, ContainerIds
 from pykubelet.provide.placement.cpusets import CpusetLoop
 from pykubelet.provide.placement.devices.device_files import DeviceFiles
@@ -24,6 +36,10 @@ from pykubelet.provide.placement.metrics import show_initial
 from pykubelet.provide.placement.provider import ManagerStartError
 from pykubelet.provide.placement.start import StateTexts, start_managers
 from pykubelet.provide.placement.store import StateFiles
+
+if TYPE_CHECKING:  # a node that stands alone does not need it
+    from pykubelet.edges.kubeapi.client import ApiClient
+
 
 log = Log("app")
 
@@ -85,3 +101,29 @@ async def _containers(m: SharedParts) -> ContainerIds:
         what = "the CPU manager's state file has an old format, which only the container runtime can explain"
         raise AgentStartError(f"{what}: {error}") from error
     return {one.id: (one.labels.get(POD_UID, ""), one.labels.get(CONTAINER_NAME, "")) for one in containers}
+
+
+def load_claims(m: SharedParts) -> tuple[ClaimStore, Cache]:
+    """The claims of an earlier run of the agent. Raises AgentStartError for a bad state file."""
+    store = ClaimStore(f"{m.settings.root_dir}/{STATE_FILE}", m.flight)
+    try:
+        return store, store.load()
+    except StateError as error:
+        raise AgentStartError(str(error)) from error
+
+
+def wire_claims(m: SharedParts, cells: Cells, loaded: tuple[ClaimStore, Cache], client: ApiClient | None) -> Loops:
+    """provide/claims: writes Claims. `client`: None without an API server."""
+    store, cache = loaded
+    enabled = m.settings.enabled
+    reports = None
+    if enabled("ResourceHealthStatus"):
+        reports = HealthReports(with_messages=enabled("ResourceHealthStatusMessage"))
+    drivers = Drivers(cells.plugins.cell, reports)
+    operations = ClaimOperations(cache, drivers, store, client, extended=enabled("DRAExtendedResource"))
+    inputs = ClaimInputs(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell)
+    claims = ClaimsLoop(inputs, cells.claims.writer, operations, drivers, m.recorder, m.clock)
+    loops: Loops = [("claims", claims.run())]
+    if client is not None:
+        loops.append(("slices", SliceCleaner(client, cells.node.cell.get().name, drivers.state).run()))
+    return loops

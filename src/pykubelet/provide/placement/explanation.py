@@ -13,14 +13,17 @@ from pykubelet.base.api.core import Container, Pod
 from pykubelet.base.api.quantity import format_units, sum_container_limits, value
 from pykubelet.base.kit.values import Value, field
 from pykubelet.base.model.machine import ResourceHints, TopologyHint
+from pykubelet.base.model.placement import DeviceResource
 from pykubelet.base.model.sizing import pod_requests
 from pykubelet.provide.placement.cpu_manager import SMT_REASON, CpuManager
 from pykubelet.provide.placement.cpu_policy import exclusive_counts, pod_count
 from pykubelet.provide.placement.cpu_topology import cpus_in, mask_of
-from pykubelet.provide.placement.devices.device_explanation import DeviceShortage, short_resource
+from pykubelet.provide.placement.devices.device_hints import counts_on
 from pykubelet.provide.placement.devices.device_manager import DeviceManager
+from pykubelet.provide.placement.devices.device_state import NO_DEVICES
 from pykubelet.provide.placement.memory_manager import MemoryManager
 from pykubelet.provide.placement.provider import AllocationError, Provider
+from pykubelet.provide.placement.subsets import subsets
 from pykubelet.provide.placement.topology_manager import merge
 from pykubelet.provide.placement.topology_options import Policy, Scope, Topology
 
@@ -243,3 +246,57 @@ def _nodes(nodes: Sequence[int]) -> str:
 
 def _listed(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers))
+
+
+class DeviceShortage:
+    """What is free of one resource, and who has the rest. `names`: of pods by UID."""
+
+    def __init__(self, manager: DeviceManager, name: str, names: Mapping[str, str]) -> None:
+        self._name = name
+        self._resource = manager.resources.get(name, DeviceResource())
+        self._free = self._resource.healthy - manager.state.in_use.get(name, NO_DEVICES)
+        self._holders = [
+            (f"{names.get(uid, f'pod {uid}')} {container}", entries[name].ids)
+            for uid, pod in manager.state.entries.items()
+            for container, entries in pod.items()
+            if name in entries
+        ]
+
+    def on_nodes(self, count: int, *, single: bool) -> str:
+        """No set of NUMA nodes of the smallest possible size has `count` free devices. `single`: a set is one node."""
+        groups = self._resource.groups
+        nodes = tuple(sorted({node for own in groups for node in own}))
+        sets = subsets(nodes)
+        total = counts_on(nodes, {own: len(ids) for own, ids in groups.items()})
+        size = next((len(chosen) for chosen, have in zip(sets, total, strict=True) if have >= count), None)
+        if size is None:
+            return self.on_all(count)
+        if single and size > 1:
+            return f"{count} {self._name} on one NUMA node; the largest node has {max(total[: len(nodes)])}"
+        free = counts_on(nodes, {own: len(ids & self._free) for own, ids in groups.items()})
+        best = max((number for number, one in enumerate(sets) if len(one) == size), key=free.__getitem__)
+        chosen = sets[best]
+        where = "one NUMA node" if size == 1 else f"{size} NUMA nodes"
+        shown = f"node{'' if size == 1 else 's'} {', '.join(map(str, sorted(chosen)))}"
+        there = NO_DEVICES.union(*(ids for own, ids in groups.items() if not chosen.isdisjoint(own)))
+        return f"{count} {self._name} on {where}; largest free: {free[best]} on {shown}{self._held(there)}"
+
+    def on_all(self, count: int) -> str:
+        """The whole node does not have `count` free devices."""
+        if not (self._resource.healthy or self._resource.unhealthy):
+            return f"{count} {self._name}; no device plugin offers any now"
+        return f"{count} {self._name}; free: {len(self._free)}{self._held(self._resource.healthy)}"
+
+    def _held(self, devices: frozenset[str]) -> str:
+        held = [f"{holder} ({number})" for holder, ids in self._holders if (number := len(ids & devices))]
+        ill = len(self._resource.unhealthy)
+        return _held_by(held) + (f"; {ill} unhealthy" if ill else "")
+
+
+def short_resource(manager: DeviceManager, wanted: Mapping[str, int]) -> str:
+    """The first resource of which less is free than is wanted; empty if there is none."""
+    for name, count in wanted.items():
+        healthy = manager.resources.get(name, DeviceResource()).healthy
+        if len(healthy - manager.state.in_use.get(name, NO_DEVICES)) < count:
+            return name
+    return ""
