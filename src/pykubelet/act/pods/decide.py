@@ -58,7 +58,6 @@ from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.checks import CHECKS
 from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model import containers
-from pykubelet.base.model.containers import every_container
 from pykubelet.base.model.lifecycle import KillReason, Stage, StartError
 from pykubelet.base.model.observed import ObservedState, PodView, end_in_words
 from pykubelet.base.model.phase import failed_init, pod_phase
@@ -467,13 +466,6 @@ def _with_restart_of_all(state: PodWorkerState, plan: PodPlan, now: float, rules
     )
 
 
-def find_container(pod: Pod, name: str) -> Container | EphemeralContainer:
-    """The container of that name, which the pod has."""
-    found = containers.find_container(pod, name)
-    assert found is not None, name
-    return found
-
-
 # Hooks
 
 
@@ -497,8 +489,8 @@ def _with_unhooked(state: PodWorkerState, view: PodView) -> PodWorkerState:
 
 def _hooked(pod: Pod) -> frozenset[str]:
     """The containers with a postStart hook."""
-    containers = every_container(pod)
-    return frozenset(c.name for c in containers if c.lifecycle is not None and c.lifecycle.postStart is not None)
+    every = containers.every_container(pod)
+    return frozenset(c.name for c in every if c.lifecycle is not None and c.lifecycle.postStart is not None)
 
 
 def _with_hooks(plan: PodPlan, state: PodWorkerState) -> PodPlan:
@@ -509,3 +501,10 @@ def _with_hooks(plan: PodPlan, state: PodWorkerState) -> PodPlan:
     running = {container.name for container in state.view.running} if state.view is not None else set[str]()
     hooks = tuple(name for name in state.unhooked if name in running and name not in killed)
     return replace(plan, hooks=hooks, start_init=(), start=(), start_ephemeral=()) if hooks else plan
+
+
+def find_container(pod: Pod, name: str) -> Container | EphemeralContainer:
+    """The container of that name, which the pod has."""
+    found = containers.find_container(pod, name)
+    assert found is not None, name
+    return found

@@ -1,8 +1,8 @@
 """The needs of a pod, in their order; its images, the longest of them, are in `need_images.py`.
 
 Each class takes one need from what supplies it (`provide/cgroups`, `provide/objects`, `provide/placement`, `provide/claims`,
-`provide/volumes`), or waits for it. `NEEDS`, at the end, has all in the order in which a start meets
-them, which is also that of the classes.
+`provide/volumes`), or waits for it. `NEEDS`, at the end, has all in the order in which a start meets them, which is also that of the
+classes.
 """
 
 from __future__ import annotations
