@@ -33,7 +33,7 @@ from pykubelet.provide.volumes.kind import (
     UndecidedPlan,
     VolumesError,
 )
-from pykubelet.provide.volumes.migration import MigrationError, migrate, migrate_inline, migrated_field
+from pykubelet.provide.volumes.migration import MIGRATIONS, MigrationError, migrate, migrate_inline, migrated_field
 from pykubelet.provide.volumes.model import Inputs
 from pykubelet.provide.volumes.registry import AnyKind, kind_of, kind_of_persistent
 
@@ -153,7 +153,7 @@ def claim_of(pod: Pod, volume: Volume) -> ObjectKey | None:
 
 def is_persistent(pod: Pod, volume: Volume) -> bool:
     """Whether the pod's volume is a persistent one: it refers to a claim, or is translated to a CSI volume."""
-    return claim_of(pod, volume) is not None or migrated_field(volume) != ""
+    return claim_of(pod, volume) is not None or kind_of(volume).name in MIGRATIONS
 
 
 def claim_keys(pod: Pod, volume: Volume, content: Content) -> Iterator[ObjectKey]:
