@@ -6,7 +6,8 @@ STORAGE_DIR ?= .run-storage
 MANIFESTS ?= examples
 VENV := .venv/bin
 # A file of tests stays on one worker: its tests may share an agent or a control plane. tests/conftest.py orders the files.
-WORKERS ?= 3
+# Many tests wait for containers, so there are twice as many workers as the two cores of the smallest machine.
+WORKERS ?= 4
 PYTEST := $(VENV)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 TESTBED := PYTHONPATH=tools PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m testbed
 VM_DIR ?= .vm

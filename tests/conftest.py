@@ -31,6 +31,10 @@ LONG_FILES = (
     "csi_local/test_crashes.py",
     "lifecycle/test_histories.py",
     "lifecycle/test_real_histories.py",
+    "agent/test_quarantine.py",
+    "agent/test_ending.py",
+    "agent/test_eviction.py",
+    "field/test_situations.py",
     "agent/test_hanging_storage.py",
 )
 
@@ -133,16 +137,24 @@ def _kinds_of_machine() -> dict[str, tuple[bool, str]]:
     }
 
 
-def _put_long_files_first(items: list[pytest.Item]) -> None:
-    """The others as pytest-xdist orders them, which knows only how many tests a file has."""
+def _order_files(items: list[pytest.Item]) -> None:
+    """Long files first, then those that use containers, then the others; each kind as pytest-xdist orders it.
+
+    Tests with containers mostly wait, all others need the processor: so it is busy to the end, and no file is left over alone.
+    """
     tests = Counter(item.path for item in items)
-    items.sort(key=lambda item: (not str(item.path).endswith(LONG_FILES), -tests[item.path]))
+    waiting = {item.path for item in items if item.get_closest_marker("integration") is not None}
+
+    def place(item: pytest.Item) -> tuple[bool, bool, int]:
+        return not str(item.path).endswith(LONG_FILES), item.path not in waiting, -tests[item.path]
+
+    items.sort(key=place)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip tests for another kind of machine. Each has a twin, or stands in for one, on the other kind."""
     if hasattr(config, "workerinput"):
-        _put_long_files_first(items)
+        _order_files(items)
     kinds = _kinds_of_machine()
     for item in items:
         for marker, (is_here, reason) in kinds.items():
