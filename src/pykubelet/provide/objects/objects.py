@@ -274,17 +274,17 @@ class ReadObject(ObjectKeeper):
             return
         self._state = Reading.NOW
         try:
-            found: Found | ApiError = Present(await self._get())
-        except ApiError as error:
-            found = Absent(error.message) if error.is_not_found else error
+            value = await self._get()
+        except ApiError as error:  # not kept: it refers to this frame, and only a garbage collection would free both
+            pause_s = self._refused(error)
+        else:
+            pause_s = self._take(Present(value))
         match self._state:
             case Reading.DROPPED:
                 self._state = Reading.OFF
             case Reading.AGAIN:
-                self._take(found)
                 self._reads.add(self)
             case _:
-                pause_s = self._take(found)
                 self._state = Reading.WAITING
                 if not _is_immutable(self._answered):
                     self._timer = asyncio.get_running_loop().call_later(pause_s, self._read_now)
@@ -303,14 +303,20 @@ class ReadObject(ObjectKeeper):
         else:
             self._state = Reading.AGAIN
 
-    def _take(self, found: Found | ApiError) -> float:
+    def _refused(self, error: ApiError) -> float:
+        """Note that the object could not be read, or does not exist. Returns the seconds until the next read."""
+        if error.is_not_found:
+            return self._take(Absent(error.message))
+        self._failures += 1
+        if self._state is not Reading.DROPPED:
+            self._failed(error)
+        return retry_delay_s(self._failures, RETRY_S, RETRY_CAP_S, random.random(), error.retry_after_s)
+
+    def _take(self, found: Found) -> float:
         """Publish what was read. Returns the seconds until the next read."""
-        if isinstance(found, ApiError):
-            self._failures += 1
-            self._failed(found)
-            return retry_delay_s(self._failures, RETRY_S, RETRY_CAP_S, random.random(), found.retry_after_s)
         self._failures = 0
-        self._answer(found)
+        if self._state is not Reading.DROPPED:
+            self._answer(found)
         access, now = self._resource.access, self._clock.monotonic()
         if access is not Access.STRATEGY and not is_settled(self._answered):
             return unsettled_delay_s(now - self._settled_at, UNSETTLED_S, UNSETTLED_CAP_S, random.random())
