@@ -487,17 +487,17 @@ def _eviction_lines(eviction: Document | None, now: float) -> Iterable[str]:
     rows: list[tuple[str, ...]] = [
         ("  SIGNAL", "AVAILABLE", "THRESHOLD", "OF", "PER SECOND", "MET", "MOST USED BY", "NEXT")
     ]
-    for one in eviction["signals"]:
-        met = f"{render_age(now - one['met_since'])}" if one["met_since"] is not None else "no"
-        unit = one["unit"]
-        users = ", ".join(f"{user['pod']} {render_amount(user['used'], unit)}" for user in one["top"][:1])
-        rate = "" if one["per_s"] is None else render_amount(one["per_s"], unit, "+")
-        values = [render_amount(one[key], unit) for key in ("available", "threshold", "capacity")]
-        victim = one["next"]["pod"] if one["next"] is not None else ""
-        rows.append((f"  {one['signal']}{' (soft)' if one['soft'] else ''}", *values, rate, met, users, victim))
+    for signal in eviction["signals"]:
+        met = f"{render_age(now - signal['met_since'])}" if signal["met_since"] is not None else "no"
+        unit = signal["unit"]
+        users = ", ".join(f"{user['pod']} {render_amount(user['used'], unit)}" for user in signal["top"][:1])
+        rate = "" if signal["per_s"] is None else render_amount(signal["per_s"], unit, "+")
+        values = [render_amount(signal[key], unit) for key in ("available", "threshold", "capacity")]
+        victim = signal["next"]["pod"] if signal["next"] is not None else ""
+        rows.append((f"  {signal['signal']}{' (soft)' if signal['soft'] else ''}", *values, rate, met, users, victim))
     yield from _table(rows)
     yield from dict.fromkeys(
-        f"  {one['next']['pod']}: {one['next']['why']}" for one in eviction["signals"] if one["next"]
+        f"  {signal['next']['pod']}: {signal['next']['why']}" for signal in eviction["signals"] if signal["next"]
     )
     for would in eviction["would_evict"]:
         yield f"  {render_age(now - would['at'])} ago would have evicted {would['pod']} ({would['signal']}): {would['why']}"

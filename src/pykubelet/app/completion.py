@@ -60,7 +60,7 @@ def render_bash() -> str:
         if any(argument.value == POD for argument in syntax.arguments):
             lines += [f'            [[ $word == -* ]] || words="$words $({_POD_NAMES})"']
         lines += ["            ;;"]
-    flags = " ".join(flag for one in ALL.values() for flag in _flag_names(one))
+    flags = " ".join(name for flag in ALL.values() for name in _flag_names(flag))
     lines += [
         f'        *) [[ $word == -* ]] && words={_quoted(flags)} || [[ $COMP_CWORD -gt 1 ]] || words="{" ".join(all_commands())}" ;;',
         "        esac",
@@ -82,7 +82,7 @@ def render_zsh() -> str:
         f"_pykubelet_pods() {{ compadd -- $({_POD_NAMES}) }}",
         "_pykubelet() {",
         "    local -a commands=(",
-        *(f"        {_quoted(f'{one.name}:{one.help}')}" for one in all_commands().values()),
+        *(f"        {_quoted(f'{command.name}:{command.help}')}" for command in all_commands().values()),
         "    )",
         "    if (( CURRENT == 2 )) && [[ $words[2] != -* ]]; then",
         "        _describe -t commands command commands",
@@ -94,8 +94,8 @@ def render_zsh() -> str:
         more = [_quoted(f"1: :({' '.join(syntax.words[1:])})")] if len(syntax.words) > 1 else []
         start = len(more) + 1
         more += [
-            _quoted(f"{number}:{_zsh(one.value)}:{_zsh_values(one)}")
-            for number, one in enumerate(syntax.arguments, start)
+            _quoted(f"{number}:{_zsh(argument.value)}:{_zsh_values(argument)}")
+            for number, argument in enumerate(syntax.arguments, start)
         ]
         more += [row for option in syntax.options for row in _zsh_rows(option)]
         lines += [f"    {syntax.words[0]})", "        shift words; (( CURRENT-- ))"]
@@ -133,12 +133,12 @@ SHELLS: dict[str, Callable[[], str]] = {"bash": render_bash, "zsh": render_zsh, 
 def _commands() -> Iterator[Syntax]:
     """Each command once, with the names of its own commands as further words, and all that these take."""
     for name in all_commands():
-        found = [one for one in all_syntax() if one.words[0] == name]
+        found = [syntax for syntax in all_syntax() if syntax.words[0] == name]
         yield Syntax(
-            (name, *(word for one in found for word in one.words[1:])),
+            (name, *(word for syntax in found for word in syntax.words[1:])),
             "",
-            tuple({option.names: option for one in found for option in one.options}.values()),
-            tuple({argument.value: argument for one in found for argument in one.arguments}.values()),
+            tuple({option.names: option for syntax in found for option in syntax.options}.values()),
+            tuple({argument.value: argument for syntax in found for argument in syntax.arguments}.values()),
         )
 
 

@@ -89,8 +89,10 @@ def _origin(source: str) -> str:
 
 def _container_findings(found: RunningPod, pod: Pod) -> Iterator[Finding]:
     spec = pod.spec
-    containers: dict[str, AnyContainer] = {one.name: one for one in (*spec.initContainers, *spec.containers)}
-    containers |= {one.name: one for one in spec.ephemeralContainers}
+    containers: dict[str, AnyContainer] = {
+        declared.name: declared for declared in (*spec.initContainers, *spec.containers)
+    }
+    containers |= {declared.name: declared for declared in spec.ephemeralContainers}
     for running in found.containers:
         subject = f"container {running.name} of pod {found.full_name}"
         container = containers.get(running.name)
@@ -144,4 +146,4 @@ def misplaced_devices(fixed: str, own: str, elsewhere: Collection[str], here: Co
 
 def exit_code(findings: Iterable[Finding]) -> int:
     """0: nothing would change; 1: something would, or the agent would not start."""
-    return int(any(one.severity is not Severity.NOTE for one in findings))
+    return int(any(finding.severity is not Severity.NOTE for finding in findings))

@@ -43,12 +43,12 @@ def _charge(root: str, ended: EndedRun, clock: Clock) -> None:
     log.info("the last run of the agent did not end in order", last_pid=ended.pid, signal=ended.fatal or None)
     if ended.stacks:
         log.error("the stacks at the end of the last run", signal=ended.fatal, stack=ended.stacks)
-    for one in charges:
-        log.error("the end of the last run is charged to a pod", key=one.key, cause=one.cause)
+    for charged in charges:
+        log.error("the end of the last run is charged to a pod", key=charged.key, cause=charged.cause)
     if not charges:
         return
     try:
-        charge(root, [(one.key, one.cause) for one in charges], clock.wall())
+        charge(root, [(charged.key, charged.cause) for charged in charges], clock.wall())
     except HostError as error:
         log.error("the end of the last run cannot be charged to a pod", error=error)
 

@@ -30,10 +30,10 @@ class Syntax(Value):
 def all_syntax() -> tuple[Syntax, ...]:
     """Of all commands. Imports all of them."""
     return tuple(
-        one
+        syntax
         for command in all_commands().values()
         for parser in command.build_parsers()
-        for one in _of((command.name,), parser)
+        for syntax in _of((command.name,), parser)
     )
 
 

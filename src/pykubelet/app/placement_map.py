@@ -23,7 +23,7 @@ def map_lines(document: Document) -> Iterator[str]:
     numa_nodes = {(node["id"],): node for node in document["numa_nodes"]}
     others = [pool["numa_nodes"] for pool in document["memory"]]
     others += [group["numa_nodes"] for resource in document["devices"] for group in resource["groups"]]
-    for nodes in [*numa_nodes, *sorted({tuple(one) for one in others} - numa_nodes.keys(), key=_last_without_nodes)]:
+    for nodes in [*numa_nodes, *sorted(set(map(tuple, others)) - numa_nodes.keys(), key=_last_without_nodes)]:
         yield _title(nodes, numa_nodes.get(nodes))
         if nodes in numa_nodes:
             yield from _rows(_cpu_rows(numa_nodes[nodes]))
@@ -35,16 +35,16 @@ def map_lines(document: Document) -> Iterator[str]:
 
 def pod_lines(document: Document) -> Iterator[str]:
     """What the containers of one pod have of their own."""
-    for one in document["containers"]:
-        parts = [f"CPUs {one['cpus']}" if one["cpus"] else "shared pool"]
+    for container in document["containers"]:
+        parts = [f"CPUs {container['cpus']}" if container["cpus"] else "shared pool"]
         parts += [
             f"{render_bytes(block['size'])} {block['type']} on {list_nodes(block['numa_nodes'])}"
-            for block in one["memory"]
+            for block in container["memory"]
             if block["size"]
         ]
-        parts += [f"{found['resource']} {_ids(found['ids'], found['count'])}" for found in one["devices"]]
-        parts += [f"claim {claim['namespace']}/{claim['name']}" for claim in one["claims"]]
-        yield f"  {one['name']}: {', '.join(parts)}"
+        parts += [f"{found['resource']} {_ids(found['ids'], found['count'])}" for found in container["devices"]]
+        parts += [f"claim {claim['namespace']}/{claim['name']}" for claim in container["claims"]]
+        yield f"  {container['name']}: {', '.join(parts)}"
 
 
 def list_nodes(nodes: Sequence[int]) -> str:
@@ -108,7 +108,7 @@ def _claim_lines(claims: Sequence[Document]) -> Iterator[str]:
         yield "Resource claims:"
     for claim in claims:
         yield f"  {claim['namespace']}/{claim['name']}"
-        names = [f"{one['driver']}/{one['pool']}/{one['device']}" for one in claim["devices"]]
+        names = [f"{device['driver']}/{device['pool']}/{device['device']}" for device in claim["devices"]]
         yield from (f"    {name}" for name in names)
         yield from (f"    held by {_owner(part)}" for part in claim["held"])
 

@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
             return 1
     findings = check(flags)
     if options.output == "json":
-        print(json.dumps({"flags": flags, "findings": [_as_json(one) for one in findings]}, indent=2))
+        print(json.dumps({"flags": flags, "findings": [_as_json(finding) for finding in findings]}, indent=2))
     else:
         for line in _lines(flags, findings):
             print(escape_controls(line))
@@ -129,18 +129,18 @@ def _as_json(finding: Finding) -> dict[str, str]:
 def _lines(flags: Sequence[str], findings: Sequence[Finding]) -> Iterator[str]:
     yield f"The kubelet's flags: {' '.join(flags) or 'none'}"
     for severity, head in _HEADS.items():
-        found = [one for one in findings if one.severity is severity]
+        found = [finding for finding in findings if finding.severity is severity]
         if found:
             yield ""
             yield head
-        for one in found:
-            yield f"  {one.subject}: {one.text}"
+        for finding in found:
+            yield f"  {finding.subject}: {finding.text}"
     yield ""
     yield _summary(findings)
 
 
 def _summary(findings: Sequence[Finding]) -> str:
-    severities = {one.severity for one in findings}
+    severities = {finding.severity for finding in findings}
     if Severity.REFUSED in severities:
         return "The takeover would fail."
     return "The takeover would change the node." if Severity.CHANGE in severities else "Nothing would change."

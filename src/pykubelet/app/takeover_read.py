@@ -217,11 +217,11 @@ async def _driver(cri: CriClient, settings: Settings, findings: list[Finding]) -
 async def _running(cri: CriClient) -> list[RunningPod]:
     """The sandboxes that are ready, of kubelets."""
     containers: dict[str, list[FoundContainer]] = {}
-    for one in await cri.list_containers(state=pb.CONTAINER_RUNNING):
+    for container in await cri.list_containers(state=pb.CONTAINER_RUNNING):
         found = FoundContainer(
-            one.labels.get(labels.CONTAINER_NAME, ""), one.annotations.get(labels.CONTAINER_HASH, "")
+            container.labels.get(labels.CONTAINER_NAME, ""), container.annotations.get(labels.CONTAINER_HASH, "")
         )
-        containers.setdefault(one.pod_sandbox_id, []).append(found)
+        containers.setdefault(container.pod_sandbox_id, []).append(found)
     pods = []
     for sandbox in await cri.list_pod_sandboxes(state=pb.SANDBOX_READY):
         if labels.POD_UID in sandbox.labels:
@@ -296,7 +296,7 @@ def _manifest_paths(path: str) -> Sequence[str]:
     if not path or os.path.isfile(path):
         return [path] if path else []
     found = (posixpath.join(path, name) for name in sorted(_names(path)) if not name.startswith("."))
-    return [one for one in found if os.path.isfile(one)]
+    return [manifest for manifest in found if os.path.isfile(manifest)]
 
 
 async def _api_pods(settings: Settings, node_name: str, findings: list[Finding]) -> Sequence[Pod] | None:

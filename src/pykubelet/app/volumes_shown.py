@@ -14,34 +14,34 @@ Document = Mapping[str, Any]
 
 def volume_lines(volumes: list[Document], now: float, age: Callable[[float], str]) -> Iterator[str]:
     """A block of lines for each volume. `now`: wall seconds. `age`: renders seconds."""
-    for one in volumes:
-        label = f" ({one['kind']})" if one["kind"] else ""
-        yield f"{one['name']}{label}: {one['state']}{_since(one, now, age)}"
-        yield from _claim_lines(one)
-        if one["error"]:
-            yield f"  why   {one['error'].strip()}"
-        yield from _device_lines(one["device"], now, age)
-        if one["program"] is not None:
-            program = one["program"]
+    for volume in volumes:
+        label = f" ({volume['kind']})" if volume["kind"] else ""
+        yield f"{volume['name']}{label}: {volume['state']}{_since(volume, now, age)}"
+        yield from _claim_lines(volume)
+        if volume["error"]:
+            yield f"  why   {volume['error'].strip()}"
+        yield from _device_lines(volume["device"], now, age)
+        if volume["program"] is not None:
+            program = volume["program"]
             yield f"  runs  {program['name']}, pid {program['pid']}, for {age(program['seconds'])}"
-        for call in one["calls"]:
+        for call in volume["calls"]:
             what = f"{call['name']} of {call['driver']}, for {age(call['seconds'])}"
             yield f"  calls {what}; given up in {age(call['left'])}"
-        for note in one["notes"]:
+        for note in volume["notes"]:
             yield f"  note  {note}"
-        yield from _holder_lines(one)
-        if one["next_step"]:
-            yield f"  next  {one['next_step']}{_until(one['next_at'], now, age)}"
+        yield from _holder_lines(volume)
+        if volume["next_step"]:
+            yield f"  next  {volume['next_step']}{_until(volume['next_at'], now, age)}"
 
 
 def claim_lines(claims: Sequence[Document]) -> Iterator[str]:
     """A line for each claim of a manifest, and for each volume without one."""
-    for one in claims:
-        what = f"PersistentVolume {one['volume']}, {one['size']}"
-        if not one["claim"]:
+    for claim in claims:
+        what = f"PersistentVolume {claim['volume']}, {claim['size']}"
+        if not claim["claim"]:
             yield f"  {what}: no claim has it"
         else:
-            yield f"  {one['claim']}: {one['problem'] or what}"
+            yield f"  {claim['claim']}: {claim['problem'] or what}"
 
 
 def _claim_lines(volume: Document) -> Iterator[str]:
@@ -75,14 +75,14 @@ def _device_lines(device: Document | None, now: float, age: Callable[[float], st
 
 
 def _holder_lines(volume: Document) -> Iterator[str]:
-    for one in volume["holders"]:
-        who = f"process {one['pid']} ({one['name']})" if one["pid"] else f"the {one['name']}"
-        pod = f" of pod {one['pod']}" if one["pod"] else ""
-        yield f"  held by {who}{pod}: {one['use']} {one['path']}"
-    for one in volume["mounts"]:
-        if one["pid"]:
-            yield f"  also mounted at {one['target']} for process {one['pid']} ({one['name']}), in its mount namespace"
+    for holder in volume["holders"]:
+        who = f"process {holder['pid']} ({holder['name']})" if holder["pid"] else f"the {holder['name']}"
+        pod = f" of pod {holder['pod']}" if holder["pod"] else ""
+        yield f"  held by {who}{pod}: {holder['use']} {holder['path']}"
+    for mount in volume["mounts"]:
+        if mount["pid"]:
+            yield f"  also mounted at {mount['target']} for process {mount['pid']} ({mount['name']}), in its mount namespace"
         else:
-            yield f"  held by the mount at {one['target']}: unmount that first"
+            yield f"  held by the mount at {mount['target']}: unmount that first"
     if not volume["is_search_complete"]:
         yield "  not all processes could be looked at in time"

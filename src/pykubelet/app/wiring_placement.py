@@ -100,7 +100,10 @@ async def _containers(m: SharedParts) -> ContainerIds:
     except CriError as error:
         what = "the CPU manager's state file has an old format, which only the container runtime can explain"
         raise AgentStartError(f"{what}: {error}") from error
-    return {one.id: (one.labels.get(POD_UID, ""), one.labels.get(CONTAINER_NAME, "")) for one in containers}
+    return {
+        container.id: (container.labels.get(POD_UID, ""), container.labels.get(CONTAINER_NAME, ""))
+        for container in containers
+    }
 
 
 def load_claims(m: SharedParts) -> tuple[ClaimStore, Cache]:

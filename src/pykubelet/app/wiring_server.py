@@ -262,8 +262,8 @@ def open_ports(settings: Settings) -> dict[str, socket.socket]:
             if port:
                 opened[setting] = open_required_port(setting, config.address, port)
     except ListenError as error:
-        for one in opened.values():
-            one.close()
+        for sock in opened.values():
+            sock.close()
         raise AgentStartError(str(error)) from error
     return opened
 

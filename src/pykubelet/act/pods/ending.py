@@ -102,7 +102,8 @@ class PodEnding:
         def unreported(now: Statuses) -> Wait | None:
             status = now.pods.get(uid, PodStatus())
             every = (*status.initContainerStatuses, *status.containerStatuses)
-            return wait if any(one.state is not None and one.state.running is not None for one in every) else None
+            is_running = any(container.state is not None and container.state.running is not None for container in every)
+            return wait if is_running else None
 
         try:
             async with asyncio.timeout(REPORTED_DEADLINE_S):

@@ -68,8 +68,8 @@ TRANSITIONS = (
     Transition(_CLEAN, _FINISHED, (CleanEnded,), "its needs are given back; with a removing kill, nothing is left"),
     Transition(_FINISHED, _CLEAN, (), "it is now removed too"),
 )
-_PERMITTED = {(one.before, one.after): one.by for one in TRANSITIONS}
-POINTS = frozenset(BEGINNINGS).union(*((one.before, one.after) for one in TRANSITIONS))
+_PERMITTED = {(transition.before, transition.after): transition.by for transition in TRANSITIONS}
+POINTS = frozenset(BEGINNINGS).union(*((transition.before, transition.after) for transition in TRANSITIONS))
 
 _BEGINS: dict[type, Work] = {Sync: Work.SYNC, StopPod: Work.STOP, CleanUp: Work.CLEAN}
 _RULES: tuple[tuple[str, Callable[[PodWorkerState], bool]], ...] = (

@@ -170,7 +170,7 @@ class ContainerCollector:
     async def answer_reclaims(self, wanted: Mailbox[ReclaimWanted], reclaimed: CellWriter[Reclaimed]) -> None:
         """Remove all unused containers and sandboxes on each request for disk space. Never returns."""
         while True:
-            at = max(one.at for one in await wanted.get_all())
+            at = max(request.at for request in await wanted.get_all())
             reclaimed.publish(Reclaimed(at, "; ".join(await self.delete_unused())))
 
     async def delete_unused(self) -> list[str]:

@@ -59,8 +59,8 @@ def parse_mapping(data: bytes) -> UserNamespace:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MappingError(f"invalid user namespace mappings file: {error}") from error
     return make_namespace(
-        [(one.hostId, one.containerId, one.length) for one in file.uidMappings],
-        [(one.hostId, one.containerId, one.length) for one in file.gidMappings],
+        [(mapping.hostId, mapping.containerId, mapping.length) for mapping in file.uidMappings],
+        [(mapping.hostId, mapping.containerId, mapping.length) for mapping in file.gidMappings],
     )
 
 
@@ -79,7 +79,7 @@ def make_namespace(uids: Sequence[tuple[int, int, int]], gids: Sequence[tuple[in
 def format_mapping(namespace: UserNamespace) -> bytes:
     """The content of a pod's mapping file."""
     uids, gids = (
-        tuple(_Range(one.host_id, one.container_id, one.length) for one in ids)
+        tuple(_Range(mapping.host_id, mapping.container_id, mapping.length) for mapping in ids)
         for ids in (namespace.uids, namespace.gids)
     )
     return msgspec.json.encode(_File(uids, gids))

@@ -187,8 +187,8 @@ def reported_namespace(answer: pb.PodSandboxStatusResponse) -> UserNamespace:
     options = answer.status.linux.namespaces.options.userns_options
     if options.uids:
         return make_namespace(
-            [(one.host_id, one.container_id, one.length) for one in options.uids],
-            [(one.host_id, one.container_id, one.length) for one in options.gids],
+            [(mapping.host_id, mapping.container_id, mapping.length) for mapping in options.uids],
+            [(mapping.host_id, mapping.container_id, mapping.length) for mapping in options.gids],
         )
     try:
         linux = json.loads(answer.info["info"])["runtimeSpec"]["linux"]
@@ -200,4 +200,4 @@ def reported_namespace(answer: pb.PodSandboxStatusResponse) -> UserNamespace:
 
 
 def _oci_ranges(listed: list[dict[str, Any]]) -> list[tuple[int, int, int]]:
-    return [(int(one["hostID"]), int(one["containerID"]), int(one["size"])) for one in listed]
+    return [(int(mapping["hostID"]), int(mapping["containerID"]), int(mapping["size"])) for mapping in listed]

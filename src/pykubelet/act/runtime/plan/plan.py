@@ -403,7 +403,7 @@ def _prune_init(pod: Pod, view: PodView) -> tuple[ContainerID, ...]:
     """The exited instances of init containers except the newest of each, which shows how a restarted sidecar ended."""
     names = [c.name for c in pod.spec.initContainers]
     ended = [[c for c in view.instances(name) if c.state is ObservedState.EXITED] for name in names]
-    return tuple(old.id for of_one in ended for old in of_one[1:])
+    return tuple(old.id for instances in ended for old in instances[1:])
 
 
 class Applied(Value):
