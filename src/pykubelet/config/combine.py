@@ -166,7 +166,7 @@ def read_file(file: File, is_patch: bool = False) -> tuple[dict[str, Any], tuple
     problems += [problem.text for problem in check(document, is_patch=is_patch)]
     unknown = islice(unknown_fields(document), MAX_REMARKS)
     remarks = (
-        *(unknown_field(file.path, *one) for one in unknown),
+        *(unknown_field(file.path, *setting) for setting in unknown),
         *document_remarks(file.path, written),
     )
     if problems:
@@ -256,7 +256,7 @@ def _near(node: Object, key: str, path: str) -> str | None:
     """The most similar field beside it, or else anywhere."""
     if beside := nearest(key, node.fields):
         return f"{path}.{beside}" if path else beside
-    everywhere = {one.rsplit(".", 1)[-1]: one for one in field_paths()}
+    everywhere = {field_path.rsplit(".", 1)[-1]: field_path for field_path in field_paths()}
     found = nearest(key, everywhere, cutoff=0.75)
     return everywhere[found] if found else None
 

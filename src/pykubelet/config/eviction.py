@@ -17,8 +17,8 @@ from pykubelet.base.model.evictions import EVICTION_SIGNALS, STALL_SCALE
 from pykubelet.config.errors import ConfigProblem
 from pykubelet.config.kubelet import KubeletConfiguration
 
-DEFAULT_HARD: Mapping[str, str] = {name: one.default for name, one in EVICTION_SIGNALS.items() if one.default}
-SIGNALS = tuple(name for name, one in EVICTION_SIGNALS.items() if one.is_configurable)
+DEFAULT_HARD: Mapping[str, str] = {name: signal.default for name, signal in EVICTION_SIGNALS.items() if signal.default}
+SIGNALS = tuple(name for name, signal in EVICTION_SIGNALS.items() if signal.is_configurable)
 #: Numbers that Go's `ParseFloat` accepts; Python's `float` accepts more.
 _FLOAT = re.compile(r"[+-]?(\d+(?:\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 _LARGEST_SINGLE = 3.4028234e38

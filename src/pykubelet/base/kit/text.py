@@ -83,11 +83,13 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """
     import difflib  # only after a mistake
 
-    by_lower = {one.lower(): one for one in known}
+    by_lower = {candidate.lower(): candidate for candidate in known}
     lower = name.lower()
     if found := difflib.get_close_matches(lower, by_lower, n=1, cutoff=max(cutoff, _MISTYPED)):
         return by_lower[found[0]]
-    if short := max((one for one in by_lower if len(one) >= _MIN_SHORT and lower.startswith(one)), key=len, default=""):
+    if short := max(
+        (prefix for prefix in by_lower if len(prefix) >= _MIN_SHORT and lower.startswith(prefix)), key=len, default=""
+    ):
         return by_lower[short]
     found = difflib.get_close_matches(lower, by_lower, n=1, cutoff=cutoff)
     return by_lower[found[0]] if found else None

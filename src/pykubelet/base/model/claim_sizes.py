@@ -76,7 +76,7 @@ def done_patch(claim: PersistentVolumeClaim, text: str) -> dict[str, Any]:
 
 def conditions_without(claim: PersistentVolumeClaim, types: Iterable[str]) -> list[Any]:
     """The claim's conditions as plain values, except those of `types`."""
-    return [to_object(one) for one in status_of(claim).conditions if one.type not in types]
+    return [to_object(condition) for condition in status_of(claim).conditions if condition.type not in types]
 
 
 def condition_now(kind: str, message: str, time: str) -> Any:

@@ -71,7 +71,7 @@ def variable_resource_text(
     if not selector.containerName:
         return _resource_text(own, selector, _with_limits_of_pod(pod, allocatable))
     container = _find(pod, selector.containerName)
-    is_regular = any(one is container for one in pod.spec.containers)
+    is_regular = any(other is container for other in pod.spec.containers)
     return _resource_text(container, selector, _with_limits_of_pod(pod, allocatable) if is_regular else {})
 
 

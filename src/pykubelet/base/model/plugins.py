@@ -38,7 +38,7 @@ def driver_name_problem(name: str) -> str:
     errors = dns_subdomain_errors(name.lower() if name.isascii() else name)
     if len(name.encode()) <= MAX_DRIVER_NAME and not errors:
         return ""
-    return f"invalid driver name: must be {MAX_DRIVER_NAME} bytes or less" + "".join(f"; {one}" for one in errors)
+    return f"invalid driver name: must be {MAX_DRIVER_NAME} bytes or less" + "".join(f"; {error}" for error in errors)
 
 
 def shown_name(name: str) -> str:

@@ -203,14 +203,14 @@ def with_size(pod: Pod, size: PodSize) -> Pod:
     return replace(pod, spec=spec)
 
 
-def same_size(one: PodSize, other: PodSize) -> bool:
+def same_size(size: PodSize, other: PodSize) -> bool:
     """Whether both mean the same amounts, however they are written."""
-    if one.whole_amounts != other.whole_amounts:
+    if size.whole_amounts != other.whole_amounts:
         return False
-    names = one.containers.keys() | other.containers.keys()
+    names = size.containers.keys() | other.containers.keys()
     return all(
-        one.containers.get(name) == other.containers.get(name)
-        or amounts_of(one.containers.get(name), None) == amounts_of(other.containers.get(name), None)
+        size.containers.get(name) == other.containers.get(name)
+        or amounts_of(size.containers.get(name), None) == amounts_of(other.containers.get(name), None)
         for name in names
     )
 

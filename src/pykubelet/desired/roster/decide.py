@@ -169,14 +169,16 @@ def _end_preemptions(
     for uid, entry in before.items():
         if entry.verdict is not AdmissionVerdict.PREEMPTING:
             continue
-        late = [one for one in entry.victims if not _have_ended(frozenset({one}), before, facts)]
+        late = [victim for victim in entry.victims if not _have_ended(frozenset({victim}), before, facts)]
         if late and now < entry.until:
             continue
         needs_placement = _needs_placement(entry, facts)
         entries[uid] = _placing(entries, entry, facts.placements, wall) if needs_placement else _admitted(entry)
         if late:
             events.extend(
-                warning(EVENT_EXCEEDED_GRACE_PERIOD, _NOT_ENDED, before[one].ref) for one in late if one in before
+                warning(EVENT_EXCEEDED_GRACE_PERIOD, _NOT_ENDED, before[victim].ref)
+                for victim in late
+                if victim in before
             )
     return entries, events
 

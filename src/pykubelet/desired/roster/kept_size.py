@@ -74,4 +74,6 @@ def _kept(item: RosterPod) -> KeptSize | None:
 
 def _is_resizable(size: PodSize) -> bool:
     """Whether a pod has resources, without which it cannot be resized."""
-    return size.whole is not None or any(one.requests or one.limits for one in size.containers.values())
+    return size.whole is not None or any(
+        container.requests or container.limits for container in size.containers.values()
+    )

@@ -138,7 +138,7 @@ def _is_known(state: RosterState, source: str) -> bool:
 
 def _reserved(state: RosterState, everything: list[_Wanted]) -> dict[str, NameHolder]:
     """The names of manifests that have become wrong. A copy does not take the place of what is being edited."""
-    wrong = {NameHolder(name, one.origin) for name, source in state.sources.items() for one in source.problems}
+    wrong = {NameHolder(name, problem.origin) for name, source in state.sources.items() for problem in source.problems}
     present = {(wanted.ref.full_name, wanted.holder) for wanted in everything}
     return {name: holder for name, holder in state.holders.items() if holder in wrong and (name, holder) not in present}
 
@@ -164,17 +164,17 @@ def _in_order(state: RosterState) -> list[_Wanted]:
         for i, pod in enumerate(reported.pods)
     ]
 
-    def rank(one: _Wanted) -> int:
-        entry, held = state.entries.get(one.ref.uid), state.holders.get(one.ref.full_name)
-        if entry is not None and entry.item.source != one.source:
+    def rank(desired: _Wanted) -> int:
+        entry, held = state.entries.get(desired.ref.uid), state.holders.get(desired.ref.full_name)
+        if entry is not None and entry.item.source != desired.source:
             entry = None
-        if entry is not None and entry.origin == one.origin:
+        if entry is not None and entry.origin == desired.origin:
             return 0
-        if held == one.holder:
+        if held == desired.holder:
             return 1
         if entry is not None:
-            return 2 if one.stated == entry.ref else 3
-        return 4 if held is not None and held.source == one.source else 5
+            return 2 if desired.stated == entry.ref else 3
+        return 4 if held is not None and held.source == desired.source else 5
 
     return sorted(wanted, key=rank)
 
@@ -287,30 +287,32 @@ def roster_of(state: RosterState, expected: frozenset[str], before: Roster) -> R
 
 def _withheld(state: RosterState) -> frozenset[str]:
     """The names of pods whose manifest is in quarantine, so that it is not known whether they are still desired."""
-    origins = {one.origin for source in state.sources.values() for one in source.problems if is_quarantine(one)}
+    origins = {
+        problem.origin for source in state.sources.values() for problem in source.problems if is_quarantine(problem)
+    }
     return frozenset(name for name, holder in state.holders.items() if holder.origin in origins)
 
 
 def _objects_of(state: RosterState) -> tuple[tuple[ManifestObject, ...], list[ManifestProblem]]:
     """The objects of all manifests, and what is wrong with them together."""
-    found = [one for reported in state.sources.values() for one in reported.objects]
+    found = [item for reported in state.sources.values() for item in reported.objects]
     objects: list[ManifestObject] = []
     problems: list[ManifestProblem] = []
     count: Counter[str] = Counter()
-    for one in sorted(found, key=lambda one: (one.key, one.origin)):
-        count[one.key.kind] += 1
-        if count[one.key.kind] > MAX_OBJECTS:
-            problems.append(_object_problem(one, f"there are more than {MAX_OBJECTS} objects of this kind, ignoring"))
+    for item in sorted(found, key=lambda item: (item.key, item.origin)):
+        count[item.key.kind] += 1
+        if count[item.key.kind] > MAX_OBJECTS:
+            problems.append(_object_problem(item, f"there are more than {MAX_OBJECTS} objects of this kind, ignoring"))
             continue
-        if objects and objects[-1].key == one.key:
-            also = f"{one.key.kind} {json.dumps(one.key.name)} is also defined in {objects[-1].origin}; only one of them counts"
-            problems.append(_object_problem(one, also))
-        objects.append(one)
+        if objects and objects[-1].key == item.key:
+            also = f"{item.key.kind} {json.dumps(item.key.name)} is also defined in {objects[-1].origin}; only one of them counts"
+            problems.append(_object_problem(item, also))
+        objects.append(item)
     return tuple(objects), problems[:MAX_OBJECTS]
 
 
-def _object_problem(one: ManifestObject, reason: str) -> ManifestProblem:
-    return ManifestProblem(one.origin, "metadata.name", reason)
+def _object_problem(item: ManifestObject, reason: str) -> ManifestProblem:
+    return ManifestProblem(item.origin, "metadata.name", reason)
 
 
 def _are_same(now: Mapping[str, Pod], before: Mapping[str, Pod]) -> bool:

@@ -66,7 +66,7 @@ def _has_more_capacity(before: Placements, now: Placements) -> bool:
     """Whether there may be more to place pods on than before."""
     if before.devices is not now.devices or before.machine is not now.machine:
         return True
-    return any(one.rejection is None and uid not in now.pods for uid, one in before.pods.items())
+    return any(placement.rejection is None and uid not in now.pods for uid, placement in before.pods.items())
 
 
 def _anew(entry: Entry, lifecycle: PodLifecycle, wall: float) -> Entry:

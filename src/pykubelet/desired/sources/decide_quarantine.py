@@ -63,7 +63,9 @@ def charged(suspects: Suspects, charges: Iterable[tuple[str, str]], now: float) 
 def remembered(suspects: Suspects, now: float) -> Suspects:
     """The suspects without those whose charges are forgotten. A time in the future, after a change of the clock, counts as now."""
     return {
-        key: one for key, one in suspects.items() if now - max(min(one.charged_at, now), min(one.until, now)) < FORGET_S
+        key: suspect
+        for key, suspect in suspects.items()
+        if now - max(min(suspect.charged_at, now), min(suspect.until, now)) < FORGET_S
     }
 
 

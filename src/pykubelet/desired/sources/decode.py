@@ -146,7 +146,7 @@ def _wrong_type(document: dict[str, object], kinds: Mapping[str, str], origin: O
     """The problem if `document` is none of `kinds`, which have the API version of each."""
     kind, version = document.get("kind"), document.get("apiVersion")
     if not isinstance(kind, str) or kind not in kinds:
-        allowed = " or ".join(f'"{one}"' for one in kinds)
+        allowed = " or ".join(f'"{allowed_kind}"' for allowed_kind in kinds)
         is_object = isinstance(kind, str) and kind in _OBJECTS and "List" not in kinds
         known = "; the API server has such objects: create it there" if is_object else ""
         return problem(origin, "kind", f"expected {allowed}, got {_quoted(kind)}{known}")
@@ -178,7 +178,7 @@ def _decode_list(
         if wrong := _wrong_type(given, kinds, origin):
             return (problem(origin, f"{path}.{wrong.field_path}", wrong.reason),)
         decoded = _decode_item(given, origin, rules, path + ".")
-        about = [one for one in decoded if isinstance(one, Remark)]
+        about = [remark for remark in decoded if isinstance(remark, Remark)]
         for result in decoded:
             if isinstance(result, ManifestProblem):
                 return (result, *about)
@@ -211,7 +211,10 @@ def _decode_item(manifest: dict[str, object], origin: Origin, rules: ManifestRul
 
 
 def _remarks(unknown: Sequence[UnknownMember], origin: Origin, prefix: str = "", uid: str = "") -> list[Remark]:
-    return [unknown_field(origin.shown, prefix + one.path, one.near, one.known, uid) for one in unknown[:MAX_PROBLEMS]]
+    return [
+        unknown_field(origin.shown, prefix + member.path, member.near, member.known, uid)
+        for member in unknown[:MAX_PROBLEMS]
+    ]
 
 
 def _decode_object(manifest: dict[str, object], kind: StorageKind, origin: Origin, prefix: str) -> Decoded:

@@ -155,12 +155,12 @@ class FileSource:
 
     def _renames(self, events: list[FileEvent]) -> dict[str, str]:
         """The new names of manifests that were renamed within their directory."""
-        moves = [one for one in events if one.cookie]
-        targets = {(one.path, one.cookie): one.name for one in moves if EventKind.MOVED_TO in one.kinds}
+        moves = [event for event in events if event.cookie]
+        targets = {(move.path, move.cookie): move.name for move in moves if EventKind.MOVED_TO in move.kinds}
         return {
-            one.name: targets[one.path, one.cookie]
-            for one in moves
-            if EventKind.MOVED_FROM in one.kinds and (one.path, one.cookie) in targets
+            move.name: targets[move.path, move.cookie]
+            for move in moves
+            if EventKind.MOVED_FROM in move.kinds and (move.path, move.cookie) in targets
         }
 
     def _names_touched(self, events: list[FileEvent]) -> set[str] | None:

@@ -185,9 +185,9 @@ class Manifests:
         """Forget the renames that are over: those of some time ago, and those of files that were removed afterwards."""
         now, names = self._clock.monotonic(), set(present)
         self._renames = {
-            old: one
-            for old, one in self._renames.items()
-            if now < one.until and (old in names or one.new_name in names)
+            old: rename
+            for old, rename in self._renames.items()
+            if now < rename.until and (old in names or rename.new_name in names)
         }
 
     async def scan(self, closed: Set[str], settle: bool, touched: Set[str] | None = None) -> ManifestScan:
@@ -236,7 +236,7 @@ class Manifests:
     async def _is_saved(self) -> bool:
         """Whether the single file is away because an editor has renamed it to save it."""
         folder = os.path.dirname(self._path)
-        new_names = [one.new_name for one in self._renames.values()]
+        new_names = [rename.new_name for rename in self._renames.values()]
         self._keep_renames(
             await self.on_disk(
                 lambda: [name for name in new_names if stat_file(os.path.join(folder, name)) is not None]
@@ -267,7 +267,7 @@ class Manifests:
         present = {entry.name for entry in found.entries}
         self._keep_renames(present)
         known = self._renamed(present) | self._unexplained(present, look.settle)
-        unread = {one.new_name for one in self._renames.values() if one.is_new}
+        unread = {rename.new_name for rename in self._renames.values() if rename.is_new}
         problems: list[ManifestProblem] = []
         young: set[str] = set()
         for entry in found.entries:

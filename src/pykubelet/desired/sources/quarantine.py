@@ -150,7 +150,7 @@ class Quarantine:
     async def _wait(self) -> None:
         """Wait for a change, or until a quarantine ends."""
         now = self._clock.wall()
-        ends = [one.until - now for one in self._suspects.values() if is_quarantined(one, now)]
+        ends = [suspect.until - now for suspect in self._suspects.values() if is_quarantined(suspect, now)]
         try:
             async with asyncio.timeout(min(ends) if ends else None):
                 await self._kept.wait(self._changed)
@@ -181,4 +181,4 @@ class Quarantine:
 
     def _show(self) -> None:
         wall = self._clock.wall()
-        QUARANTINED.set(sum(is_quarantined(one, wall) for one in self._suspects.values()))
+        QUARANTINED.set(sum(is_quarantined(suspect, wall) for suspect in self._suspects.values()))

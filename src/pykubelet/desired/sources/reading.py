@@ -33,10 +33,10 @@ DECODE_DEADLINE_S = 120.0
 
 def log_new(found: Iterable[ManifestProblem | Remark], known: Container[ManifestProblem | Remark]) -> None:
     """Log the problems and remarks that are not `known` yet."""
-    for one in found:
-        if one not in known:
-            what = "bad manifest" if isinstance(one, ManifestProblem) else "remark about a manifest"
-            log.warning(what, origin=one.origin, field=one.field_path or None, reason=one.reason)
+    for item in found:
+        if item not in known:
+            what = "bad manifest" if isinstance(item, ManifestProblem) else "remark about a manifest"
+            log.warning(what, origin=item.origin, field=item.field_path or None, reason=item.reason)
 
 
 async def read_manifest(data: bytes, origin: Origin, rules: ManifestRules, flight: SingleFlight) -> Decoded:
