@@ -47,16 +47,16 @@ class _WholeLines:
     its parts is bounded or ends with the line, so that no content of a file makes it slow.
     """
 
-    def __init__(self, one: re.Pattern[bytes], many: re.Pattern[bytes]) -> None:
-        """`one`: the pattern of a line with its newline. Its groups are the wanted parts of a line. `many`: that of some lines."""
-        self._one = one
-        self._many = many
+    def __init__(self, line: re.Pattern[bytes], lines: re.Pattern[bytes]) -> None:
+        """`line`: the pattern of a line with its newline. Its groups are the wanted parts of a line. `lines`: that of some lines."""
+        self._line = line
+        self._lines = lines
 
     def find(self, text: bytes) -> list[bytes] | None:
         """The groups of all lines, in order; None if the text contains anything but such lines."""
-        found = self._many.split(text)
-        last = self._one.split(found.pop())
-        between, between_last = slice(None, None, self._many.groups + 1), slice(None, None, self._one.groups + 1)
+        found = self._lines.split(text)
+        last = self._line.split(found.pop())
+        between, between_last = slice(None, None, self._lines.groups + 1), slice(None, None, self._line.groups + 1)
         if any(found[between]) or any(last[between_last]):
             return None
         del found[between], last[between_last]

@@ -74,7 +74,7 @@ class CsiNode:
         """The optional calls that the driver serves, as numbers of `NodeServiceCapability.RPC.Type`."""
         request = pb.NodeGetCapabilitiesRequest()
         answer = await self._call("NodeGetCapabilities", request, pb.NodeGetCapabilitiesResponse)
-        return frozenset(one.rpc.type for one in answer.capabilities)
+        return frozenset(capability.rpc.type for capability in answer.capabilities)
 
     async def stage(self, request: pb.NodeStageVolumeRequest) -> None:
         """Mount a volume once for the whole node."""

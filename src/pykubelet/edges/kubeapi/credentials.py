@@ -136,7 +136,7 @@ class CredentialSource:
 
     async def _reread_files(self) -> bool:
         """Read the files that have changed. Returns whether there are any. HostError if one was never readable."""
-        if self._rotated is None and not any(one.path for one in (self._ca, self._token, self._cert, self._key)):
+        if self._rotated is None and not any(file.path for file in (self._ca, self._token, self._cert, self._key)):
             return False
         outcome = await self._flight.run("read", self._read_files, READ_DEADLINE_S)
         match outcome:

@@ -12,7 +12,7 @@ STATUS_ERROR = 2
 
 def encode_spans(spans: Iterable[FinishedSpan], resource: Mapping[str, str], scope: str, version: str) -> bytes:
     """An ExportTraceServiceRequest. `resource`: the attributes of the process. `scope`: the program that made the spans."""
-    scoped = pb.ScopeSpans(scope=pb.Scope(name=scope, version=version), spans=(_span(one) for one in spans))
+    scoped = pb.ScopeSpans(scope=pb.Scope(name=scope, version=version), spans=(_span(span) for span in spans))
     described = pb.Resource(attributes=_attributes(resource))
     request = pb.ExportTraceServiceRequest(resource_spans=[pb.ResourceSpans(resource=described, scope_spans=[scoped])])
     return request.SerializeToString()

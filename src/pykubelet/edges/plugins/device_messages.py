@@ -118,11 +118,13 @@ def read_allocation(data: bytes) -> Devices:
     except DecodeError:
         return Devices()
     return Devices(
-        nodes=tuple(DeviceNode(one.host_path, one.container_path, one.permissions) for one in answer.devices),
-        mounts=tuple(DeviceMount(one.host_path, one.container_path, one.read_only) for one in answer.mounts),
+        nodes=tuple(
+            DeviceNode(device.host_path, device.container_path, device.permissions) for device in answer.devices
+        ),
+        mounts=tuple(DeviceMount(mount.host_path, mount.container_path, mount.read_only) for mount in answer.mounts),
         env=dict(answer.envs),
         annotations=dict(answer.annotations),
-        cdi=tuple(dict.fromkeys(one.name for one in answer.cdi_devices)),
+        cdi=tuple(dict.fromkeys(device.name for device in answer.cdi_devices)),
     )
 
 

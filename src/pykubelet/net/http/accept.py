@@ -174,7 +174,7 @@ class ConnectionQueue:
 
     def has_free_large_head(self) -> bool:
         """Whether fewer than `large_heads` clients have a large head."""
-        return sum(one.is_large for one in self._clients) < self._limits.large_heads
+        return sum(client.is_large for client in self._clients) < self._limits.large_heads
 
     def close(self) -> None:
         """Close the connections that wait."""
@@ -194,7 +194,7 @@ class ConnectionQueue:
     def _evict_one(self) -> None:
         self._warn()
         held = list(self._clients)
-        client = held[choose_evicted([one.address for one in held], self._held_by_address)]
+        client = held[choose_evicted([candidate.address for candidate in held], self._held_by_address)]
         task = self._clients[client]
         self._remove(client)
         if task is not None:

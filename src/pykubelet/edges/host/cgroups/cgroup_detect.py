@@ -41,7 +41,7 @@ def can_limit_cpu(version: CgroupVersion, proc: str = "/proc") -> bool:
     """Whether the kernel has the files that limit CPU time. They are not looked for on version 2, as the reference does not."""
     if version is CgroupVersion.V2:
         return True
-    mounts = [one.target for one in read_mounts(proc) if one.fs_type == "cgroup" and "cpu" in one.super_options]
+    mounts = [mount.target for mount in read_mounts(proc) if mount.fs_type == "cgroup" and "cpu" in mount.super_options]
     return bool(mounts) and all(os.path.exists(f"{mounts[-1]}/cpu.cfs_{name}_us") for name in ("period", "quota"))
 
 

@@ -129,7 +129,7 @@ class HolderSearch:
         return _text(f"{self._proc}/{pid}/comm").strip()
 
     def _is_below(self, path: str) -> bool:
-        return any(path == one or path.startswith(f"{one}/") for one in self._paths)
+        return any(path == directory or path.startswith(f"{directory}/") for directory in self._paths)
 
     # Mounts
 

@@ -37,5 +37,5 @@ def parse_interfaces(text: str, default: str) -> tuple[InterfaceUse, ...]:
         found.append(
             InterfaceUse(name, rx_bytes, rx_packets, rx_errors, rx_dropped, tx_bytes, tx_packets, tx_errors, tx_dropped)
         )
-    found.sort(key=lambda one: one.name != default)
+    found.sort(key=lambda interface: interface.name != default)
     return tuple(found)

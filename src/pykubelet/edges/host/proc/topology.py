@@ -163,6 +163,6 @@ def _read_distances(path: str, numbers: list[int]) -> dict[int, int]:
     if text is None:
         return {}
     fields = text.split()
-    if len(fields) != len(numbers) or not all(_NUMBER.fullmatch(one) for one in fields):
+    if len(fields) != len(numbers) or not all(_NUMBER.fullmatch(field) for field in fields):
         raise _unexpected(path, text, f"a list of {len(numbers)} distances")
     return {number: int(distance) for number, distance in zip(numbers, fields, strict=True)}
