@@ -38,18 +38,26 @@ def assess(
     """The assessment of one pass. `now`: monotonic seconds. `transition_s`: `evictionPressureTransitionPeriod`."""
     unresolved = set(met_thresholds(state.met, observations, with_reclaim=True))
     met_now = set(met_thresholds(thresholds, observations))
-    met = tuple(one for one in dict.fromkeys((*thresholds, *state.met)) if one in met_now or one in unresolved)
-    since = {one: state.met_since.get(one, now) for one in met}
-    conditions = {_condition(one) for one in met}
+    met = tuple(
+        threshold
+        for threshold in dict.fromkeys((*thresholds, *state.met))
+        if threshold in met_now or threshold in unresolved
+    )
+    since = {threshold: state.met_since.get(threshold, now) for threshold in met}
+    conditions = {_condition(threshold) for threshold in met}
     condition_at = {**state.condition_at, **dict.fromkeys(conditions, now)}
     condition_at = {kind: at for kind, at in condition_at.items() if kind in conditions or now - at < transition_s}
-    due = tuple(one for one in met if now - since[one] >= one.grace.s)
-    fresh = [one for one in due if _is_newer(observations.get(one.signal), state.sampled.get(one.signal))]
+    due = tuple(threshold for threshold in met if now - since[threshold] >= threshold.grace.s)
+    fresh = [
+        threshold
+        for threshold in due
+        if _is_newer(observations.get(threshold.signal), state.sampled.get(threshold.signal))
+    ]
     sampled = {**state.sampled, **{name: seen.at for name, seen in observations.items()}}
     return Assessment(
         replace(state, met_since=since, met=due, condition_at=condition_at, sampled=sampled, observations=observations),
         tuple(kind for kind in PressureCondition if kind in condition_at),
-        tuple(sorted(fresh, key=lambda one: _condition(one) is not PressureCondition.MEMORY)),
+        tuple(sorted(fresh, key=lambda threshold: _condition(threshold) is not PressureCondition.MEMORY)),
     )
 
 
@@ -79,11 +87,13 @@ def signal_states(
     observations = state.observations
     rates = trend(before, observations)
     found = []
-    for one in thresholds:
-        seen, since = observations.get(one.signal), state.met_since.get(one)
-        shown = SignalState(one.signal, one.grace.s, met_since=since + wall_offset if since is not None else None)
+    for threshold in thresholds:
+        seen, since = observations.get(threshold.signal), state.met_since.get(threshold)
+        shown = SignalState(
+            threshold.signal, threshold.grace.s, met_since=since + wall_offset if since is not None else None
+        )
         if seen is not None:
-            value, rate = limit_amount(one.limit, seen.capacity).value(), rates.get(one.signal)
+            value, rate = limit_amount(threshold.limit, seen.capacity).value(), rates.get(threshold.signal)
             shown = replace(shown, value=value, available=seen.available, capacity=seen.capacity, per_s=rate)
         found.append(shown)
     return tuple(found)

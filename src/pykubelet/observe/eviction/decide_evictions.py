@@ -81,15 +81,15 @@ def evict_for(
     """The eviction of the first pod in the order of the first threshold. `due`: the thresholds to act on."""
     threshold, layout, notes = due[0], state.file_systems.layout, list[LogNote]()
     rules, signal = SIGNAL_RULES[threshold.signal], threshold.signal
-    for one in sorted(_candidates(state, pods), key=lambda one: rules.rank(one, layout)):
-        ref = pod_ref(one.pod)
-        if is_critical(one.pod):
+    for candidate in sorted(_candidates(state, pods), key=lambda c: rules.rank(c, layout)):
+        ref = pod_ref(candidate.pod)
+        if is_critical(candidate.pod):
             notes.append(LogNote("a critical pod is not evicted", {"pod": ref, "signal": signal}))
             continue
         message, annotations = eviction_message(
-            threshold, due, observations, (one.pod, one.use), pod_level=settings.pod_level_resources
+            threshold, due, observations, (candidate.pod, candidate.use), pod_level=settings.pod_level_resources
         )
-        grace_s = eviction_grace_s(threshold, one.pod, settings.max_pod_grace_s)
+        grace_s = eviction_grace_s(threshold, candidate.pod, settings.max_pod_grace_s)
         order = Order(PodEviction(ref, EVICTED, message, grace_s), signal, annotations)
         decision = with_order(Decision(state), order, settings, now)
         return replace(decision, notes=(*notes, *decision.notes))
@@ -100,9 +100,9 @@ def evict_for(
 def evict_over_limits(state: EvictionState, pods: PodsSeen, settings: EvictionSettings, now: Moment) -> Decision:
     """The evictions of all pods that exceed a limit of local storage."""
     decision = Decision(state)
-    for one in excesses(_candidates(state, pods), state.file_systems.layout):
-        eviction = PodEviction(pod_ref(one.pod), EVICTED, one.message, IMMEDIATE_GRACE_S, disrupts=False)
-        decision = with_order(decision, Order(eviction, one.signal), settings, now)
+    for excess in excesses(_candidates(state, pods), state.file_systems.layout):
+        eviction = PodEviction(pod_ref(excess.pod), EVICTED, excess.message, IMMEDIATE_GRACE_S, disrupts=False)
+        decision = with_order(decision, Order(eviction, excess.signal), settings, now)
     return decision
 
 
@@ -111,7 +111,9 @@ def with_order(decision: Decision, order: Order, settings: EvictionSettings, now
     state, eviction = decision.state, order.eviction
     fields: dict[str, object] = {"pod": eviction.ref, "signal": order.signal}
     if settings.dry_run:
-        if any(one.eviction.ref == eviction.ref and one.signal == order.signal for one in state.would_evict):
+        if any(
+            earlier.eviction.ref == eviction.ref and earlier.signal == order.signal for earlier in state.would_evict
+        ):
             return decision
         would = (*state.would_evict, WouldEvict(now.wall, eviction, order.signal))[-SHOWN_DRY_RUNS:]
         note = LogNote("dry run: a pod would be evicted", fields | {"why": eviction.message}, is_problem=True)
@@ -129,9 +131,9 @@ def is_ending(state: EvictionState, threshold: Threshold, lifecycles: Lifecycles
     """Whether an evicted pod has not ended yet, so that no other pod is evicted before it has freed its resources."""
     frees_any = threshold.signal not in MEMORY_SIGNALS
     return any(
-        now < one.until and not has_ended(lifecycles, uid)
-        for uid, one in state.evicted.items()
-        if frees_any or one.eviction.disrupts
+        now < evicted.until and not has_ended(lifecycles, uid)
+        for uid, evicted in state.evicted.items()
+        if frees_any or evicted.eviction.disrupts
     )
 
 
@@ -145,12 +147,12 @@ def without_gone(state: EvictionState, known: AbstractSet[PodUID]) -> EvictionSt
     """The state without evictions of pods that are gone from the node. `known`: the pods of the node."""
     if state.evicted.keys() <= known:
         return state
-    return replace(state, evicted={uid: one for uid, one in state.evicted.items() if uid in known})
+    return replace(state, evicted={uid: evicted for uid, evicted in state.evicted.items() if uid in known})
 
 
 def evictions_of(state: EvictionState) -> Evictions:
     """The evictions as they are published."""
-    return Evictions({uid: one.eviction for uid, one in state.evicted.items()})
+    return Evictions({uid: evicted.eviction for uid, evicted in state.evicted.items()})
 
 
 def candidates_of(

@@ -17,7 +17,7 @@ WHILE_MET_S = 1.0
 
 def hard_memory(thresholds: Iterable[Threshold]) -> list[Threshold]:
     """The hard thresholds of memory."""
-    return [one for one in thresholds if one.signal in MEMORY_SIGNALS and not one.is_soft]
+    return [threshold for threshold in thresholds if threshold.signal in MEMORY_SIGNALS and not threshold.is_soft]
 
 
 def pause_s(hard: Sequence[Threshold], observations: Observations, periods: EvictionPeriods, *, is_met: bool) -> float:
@@ -25,7 +25,7 @@ def pause_s(hard: Sequence[Threshold], observations: Observations, periods: Evic
     if is_met:
         return WHILE_MET_S
     spare = [headroom(hard, observations, signal) for signal in MEMORY_SIGNALS]
-    return min(look_after_s(one, periods.memory_s, periods.pass_s) for one in spare)
+    return min(look_after_s(amount, periods.memory_s, periods.pass_s) for amount in spare)
 
 
 def crossings(hard: Sequence[Threshold], measures: NodeMeasures) -> Mapping[str, int]:
@@ -35,7 +35,11 @@ def crossings(hard: Sequence[Threshold], measures: NodeMeasures) -> Mapping[str,
         (MEMORY, measures.memory, measures.memory_capacity),
         (ALLOCATABLE_MEMORY, measures.pods, measures.pods.limit if measures.pods is not None else None),
     ):
-        limits = [limit_amount(one.limit, capacity).value() for one in hard if capacity and one.signal == signal]
+        limits = [
+            limit_amount(threshold.limit, capacity).value()
+            for threshold in hard
+            if capacity and threshold.signal == signal
+        ]
         if memory is not None and capacity is not None and limits:
             found[signal] = capacity - max(limits) + memory.usage - memory.working_set
     return found
@@ -46,7 +50,9 @@ def headroom(thresholds: Iterable[Threshold], observations: Observations, signal
     seen = observations.get(signal)
     if seen is None:
         return None
-    values = (limit_amount(one.limit, seen.capacity).value() for one in thresholds if one.signal == signal)
+    values = (
+        limit_amount(threshold.limit, seen.capacity).value() for threshold in thresholds if threshold.signal == signal
+    )
     return min((seen.available - value for value in values if seen.available >= value), default=None)
 
 

@@ -39,17 +39,17 @@ def has_storage_limits(pod: Pod) -> bool:
     if any(True for _ in _size_limits(pod)):
         return True
     every = (*pod.spec.initContainers, *pod.spec.containers)
-    return any(one.resources is not None and STORAGE in one.resources.limits for one in every)
+    return any(container.resources is not None and STORAGE in container.resources.limits for container in every)
 
 
 def excesses(candidates: Iterable[Candidate], layout: FsLayout) -> Iterator[Excess]:
     """The first limit that each pod exceeds, in the order of the pods; critical pods are left out."""
-    for one in candidates:
-        if one.use is None or not has_storage_limits(one.pod):
+    for candidate in candidates:
+        if candidate.use is None or not has_storage_limits(candidate.pod):
             continue
-        found = next(_checks(one.pod, one.use, layout), None)
+        found = next(_checks(candidate.pod, candidate.use, layout), None)
         if found is not None:
-            yield Excess(one.pod, *found)
+            yield Excess(candidate.pod, *found)
 
 
 def _checks(pod: Pod, use: PodUse, layout: FsLayout) -> Iterator[tuple[str, str]]:

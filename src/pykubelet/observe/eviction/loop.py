@@ -265,7 +265,7 @@ class EvictionLoop:
         The sizes are those of the last walk over each pod's files, which `observe/stats` makes in its own threads. Nothing is
         measured while no pod has such a limit.
         """
-        limited = any(has_storage_limits(one.pod) for one in self._inputs.lifecycles.get().pods.values())
+        limited = any(has_storage_limits(lifecycle.pod) for lifecycle in self._inputs.lifecycles.get().pods.values())
         if not self._settings.isolates_storage or not limited:
             return None
         usage = await self._newest_usage(with_files=True, with_new_files=False)

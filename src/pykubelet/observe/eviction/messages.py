@@ -73,10 +73,10 @@ def spoken_amount(signal: EvictionSignal, number: int) -> str:
 
 
 def _threshold_part(resource: str, due: Iterable[Threshold], observations: Observations) -> str:
-    for one in due:
-        signal, seen = EVICTION_SIGNALS[one.signal], observations.get(one.signal)
+    for threshold in due:
+        signal, seen = EVICTION_SIGNALS[threshold.signal], observations.get(threshold.signal)
         if signal.resource == resource and seen is not None:
-            limit = limit_amount(one.limit, seen.capacity)
+            limit = limit_amount(threshold.limit, seen.capacity)
             return f"Threshold quantity: {limit}, available: {spoken_amount(signal, seen.available)}. "
     return ""
 
@@ -91,15 +91,17 @@ def _pod_part(pod: Pod, use: PodUse, request: object) -> tuple[str, Annotations]
 
 def _larger(pod: Pod, use: PodUse, resource: str) -> list[tuple[str, str, str]]:
     """Containers that use more than they request: name, use and request."""
-    specs: Mapping[str, Container] = {one.name: one for one in (*pod.spec.containers, *pod.spec.initContainers)}
+    specs: Mapping[str, Container] = {
+        container.name: container for container in (*pod.spec.containers, *pod.spec.initContainers)
+    }
     found = []
-    for one in use.containers:
-        spec, used = specs.get(one.name), _used(one, resource)
+    for container_use in use.containers:
+        spec, used = specs.get(container_use.name), _used(container_use, resource)
         if spec is None or used is None:
             continue
         request = spec.resources.requests.get(resource) if spec.resources is not None else None
         if used > value(request):
-            found.append((one.name, _binary(used), canonical(request) if request is not None else "0"))
+            found.append((container_use.name, _binary(used), canonical(request) if request is not None else "0"))
     return found
 
 

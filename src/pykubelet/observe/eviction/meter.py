@@ -43,8 +43,8 @@ class NodeMeter:
         except CriError as error:
             log.debug("the runtime does not report where its images are", error=error)
             return None
-        images = next((one.fs_id.mountpoint for one in info.image_filesystems), "")
-        containers = next((one.fs_id.mountpoint for one in info.container_filesystems), images)
+        images = next((filesystem.fs_id.mountpoint for filesystem in info.image_filesystems), "")
+        containers = next((filesystem.fs_id.mountpoint for filesystem in info.container_filesystems), images)
         if not images:
             return None
         layout = await self._read("layout", partial(read_layout, self._sources.root_dir, images, containers))

@@ -23,21 +23,25 @@ def node_thresholds(configured: Sequence[Threshold], *, enforces_pods: bool, lay
     `enforces_pods`: `enforceNodeAllocatable` has `pods`, so each hard threshold of memory also applies to the memory that is
     allocatable to pods. Thresholds of `containerfs` are copied from those of the file system with the containers.
     """
-    kept = [one for one in configured if not one.signal.startswith(_CONTAINER_FS)]
+    kept = [threshold for threshold in configured if not threshold.signal.startswith(_CONTAINER_FS)]
     if enforces_pods:
-        kept += [replace(one, signal=ALLOCATABLE_MEMORY) for one in kept if one.signal == MEMORY and not one.is_soft]
+        kept += [
+            replace(threshold, signal=ALLOCATABLE_MEMORY)
+            for threshold in kept
+            if threshold.signal == MEMORY and not threshold.is_soft
+        ]
     source = "imagefs." if layout is FsLayout.DEDICATED else "nodefs."
     kept += [
-        replace(one, signal=_CONTAINER_FS + one.signal.removeprefix(source))
-        for one in configured
-        if one.signal.startswith(source)
+        replace(threshold, signal=_CONTAINER_FS + threshold.signal.removeprefix(source))
+        for threshold in configured
+        if threshold.signal.startswith(source)
     ]
     return tuple(dict.fromkeys(kept))
 
 
 def ignored_thresholds(configured: Iterable[Threshold]) -> tuple[Threshold, ...]:
     """The configured thresholds that have no effect, because they are derived from others."""
-    return tuple(one for one in configured if one.signal.startswith(_CONTAINER_FS))
+    return tuple(threshold for threshold in configured if threshold.signal.startswith(_CONTAINER_FS))
 
 
 def limit_amount(limit: Limit, capacity: int) -> Amount:
@@ -60,7 +64,8 @@ def met_thresholds(
 ) -> tuple[Threshold, ...]:
     """The met thresholds, in their order. A threshold whose signal was not measured is not met."""
     return tuple(
-        one
-        for one in thresholds
-        if one.signal in observations and is_met(one, observations[one.signal], with_reclaim=with_reclaim)
+        threshold
+        for threshold in thresholds
+        if threshold.signal in observations
+        and is_met(threshold, observations[threshold.signal], with_reclaim=with_reclaim)
     )

@@ -104,8 +104,8 @@ class FlexLoop:
     def _publish(self, name: str, found: FlexDriver | str | None = None) -> None:
         """Publish what is known about one driver: that it can be used, why not, or (None) that it is gone."""
         now = self._plugins.get().flex
-        usable: Mapping[str, FlexDriver] = {one: driver for one, driver in now.usable.items() if one != name}
-        problems = {one: why for one, why in now.problems.items() if one != name}
+        usable: Mapping[str, FlexDriver] = {other: driver for other, driver in now.usable.items() if other != name}
+        problems = {other: why for other, why in now.problems.items() if other != name}
         if isinstance(found, FlexDriver):
             log.info("flexVolume driver found", name=name, program=found.program, attaches=found.attaches)
             usable = {**usable, name: found}

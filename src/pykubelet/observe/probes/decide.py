@@ -397,14 +397,14 @@ def started_by(worker: Worker | None, container: ContainerID | None) -> StartSta
 def earlier_results(statuses: Iterable[PodStatus]) -> dict[ContainerID, EarlierResults]:
     """The results of running containers from the pods' statuses from before the agent's start."""
     return {
-        ContainerID(one.containerID.partition("://")[2]): EarlierResults(
-            ProbeResult.SUCCESS if one.started else None,
-            ProbeResult.SUCCESS if one.ready else None,
-            unready_since=0.0 if one.ready else _unready_since(status),
+        ContainerID(container.containerID.partition("://")[2]): EarlierResults(
+            ProbeResult.SUCCESS if container.started else None,
+            ProbeResult.SUCCESS if container.ready else None,
+            unready_since=0.0 if container.ready else _unready_since(status),
         )
         for status in statuses
-        for one in (*status.initContainerStatuses, *status.containerStatuses)
-        if one.state is not None and one.state.running is not None
+        for container in (*status.initContainerStatuses, *status.containerStatuses)
+        if container.state is not None and container.state.running is not None
     }
 
 

@@ -87,7 +87,7 @@ class ContainerStarts:
             return -inf
         if view is None:
             return -inf if self._previous.listed_at is None else self._previous.listed_at
-        return -inf if any(one.id == container for one in view.running) else view.read_at
+        return -inf if any(running.id == container for running in view.running) else view.read_at
 
     def remember(self, observed: Observed) -> None:
         """Remember this snapshot as the previous one."""

@@ -48,8 +48,8 @@ def shutdown_groups(settings: Settings) -> tuple[ShutdownGroup, ...]:
     total, critical = int(config.shutdownGracePeriod.s), int(config.shutdownGracePeriodCriticalPods.s)
     if settings.enabled("GracefulNodeShutdownBasedOnPodPriority") and config.shutdownGracePeriodByPodPriority:
         groups = [
-            ShutdownGroup(one.priority, one.shutdownGracePeriodSeconds)
-            for one in config.shutdownGracePeriodByPodPriority
+            ShutdownGroup(entry.priority, entry.shutdownGracePeriodSeconds)
+            for entry in config.shutdownGracePeriodByPodPriority
         ]
     else:
         groups = [ShutdownGroup(0, total - critical), ShutdownGroup(CRITICAL_PRIORITY, critical)]

@@ -175,27 +175,29 @@ class ShutdownLoop:
         """End the groups one after the other, then release the lock, so that the machine shuts down."""
         try:
             await self._record.began(self._clock.wall())
-            for one in pods_by_group(self._lifecycles.get(), self._groups):
-                await self._end_group(one)
+            for members in pods_by_group(self._lifecycles.get(), self._groups):
+                await self._end_group(members)
         finally:
             try:
                 await self._record.ended(self._clock.wall())
             finally:
                 self._replace_lock(None)
 
-    async def _end_group(self, one: PodsOfGroup) -> None:
+    async def _end_group(self, members: PodsOfGroup) -> None:
         """Evict the pods of a group, and wait until they have finished or the group's grace period has passed."""
-        log.info("pods end", priority=one.group.priority, grace_s=one.group.grace_s, pods=len(one.pods))
+        log.info("pods end", priority=members.group.priority, grace_s=members.group.grace_s, pods=len(members.pods))
         now = self._state.get()
-        self._state.publish(replace(now, pods={**now.pods, **one.pods}))
+        self._state.publish(replace(now, pods={**now.pods, **members.pods}))
         try:
-            async with asyncio.timeout(one.group.grace_s):
+            async with asyncio.timeout(members.group.grace_s):
                 async for lifecycles in self._lifecycles.changes():
-                    if not any(is_there(lifecycles.pods.get(uid)) for uid in one.pods):
+                    if not any(is_there(lifecycles.pods.get(uid)) for uid in members.pods):
                         return
         except TimeoutError:
-            left = [str(order.ref) for uid, order in one.pods.items() if is_there(self._lifecycles.get().pods.get(uid))]
-            log.warning("pods have not ended in time", priority=one.group.priority, pods=", ".join(left[:10]))
+            left = [
+                str(order.ref) for uid, order in members.pods.items() if is_there(self._lifecycles.get().pods.get(uid))
+            ]
+            log.warning("pods have not ended in time", priority=members.group.priority, pods=", ".join(left[:10]))
 
     def _ended_by_bug(self, _error: BaseException) -> None:
         """Do nothing: the supervisor has logged the error, and the lock is released, so the machine does not hang."""

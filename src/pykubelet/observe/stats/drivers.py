@@ -100,7 +100,7 @@ def condition_event(pod: PodRef, measured: MeasuredVolume) -> KubeEvent | None:
 
 def file_system_use(answer: pb.NodeGetVolumeStatsResponse, at: float) -> FileSystemUse:
     """A driver's answer as usage of a file system; what it does not report is None."""
-    units = {one.unit: one for one in answer.usage}
+    units = {usage.unit: usage for usage in answer.usage}
     size, inodes = units.get(pb.VolumeUsage.BYTES), units.get(pb.VolumeUsage.INODES)
     return FileSystemUse(
         at=at,

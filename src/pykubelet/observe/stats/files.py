@@ -208,9 +208,9 @@ class FileUsage:
     async def _reported_file_system(self, reported: Iterable[pb.FilesystemUsage], wall: float) -> FileSystemUse | None:
         """The last reported file system that can be read, with the usage that the runtime reports."""
         found = None
-        for one in reported:
-            used = (one.used_bytes.value, one.inodes_used.value)
-            found = await self._file_system(one.fs_id.mountpoint, wall, used) or found
+        for usage in reported:
+            used = (usage.used_bytes.value, usage.inodes_used.value)
+            found = await self._file_system(usage.fs_id.mountpoint, wall, used) or found
         return found
 
     async def _file_system(self, path: str, wall: float, used: tuple[int, int] | None) -> FileSystemUse | None:
@@ -261,16 +261,18 @@ class FileUsage:
         conditions = self._settings.conditions
         asked = (
             *measurements(self._plugins.get(), apart, wall, with_condition=conditions is not None),
-            measure_file_systems(self._flight, uid, [one for one in apart if one.has_stats], wall),
+            measure_file_systems(self._flight, uid, [volume for volume in apart if volume.has_stats], wall),
         )
         for work in asyncio.as_completed(asked):
-            found = {one.use.name: one for one in await work}
+            found = {measured.use.name: measured for measured in await work}
             if uid in self._sizes:
                 kept = [use for use in self._sizes[uid].volumes if use.name not in found]
-                self._sizes[uid] = replace(self._sizes[uid], volumes=(*kept, *(one.use for one in found.values())))
-            for one in found.values():
-                COLLECTIONS.observe(one.took_s, one.source)
-                if conditions is not None and (kube_event := condition_event(ref, one)) is not None:
+                self._sizes[uid] = replace(
+                    self._sizes[uid], volumes=(*kept, *(measured.use for measured in found.values()))
+                )
+            for measured in found.values():
+                COLLECTIONS.observe(measured.took_s, measured.source)
+                if conditions is not None and (kube_event := condition_event(ref, measured)) is not None:
                     conditions.post(kube_event)
 
 

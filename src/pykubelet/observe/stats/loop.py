@@ -111,11 +111,12 @@ class StatsLoop:
 
     async def _answer(self, wanted: list[UsageWanted]) -> None:
         now = self._usage.get()
-        with_files, with_details = any(one.with_files for one in wanted), any(one.with_details for one in wanted)
-        with_new_files = any(one.with_new_files for one in wanted)
+        with_files = any(request.with_files for request in wanted)
+        with_details = any(request.with_details for request in wanted)
+        with_new_files = any(request.with_new_files for request in wanted)
         if with_files:
             self._files_until = self._clock.monotonic() + REST_AFTER_S
-        fresh = now.taken_at is not None and now.taken_at >= max(one.at_least for one in wanted)
+        fresh = now.taken_at is not None and now.taken_at >= max(request.at_least for request in wanted)
         if (
             fresh
             and not with_new_files

@@ -36,7 +36,9 @@ def add_reading(readings: Readings, now: CpuTotals) -> Readings:
 
 def base_of(readings: Readings, at: float) -> CpuTotals | None:
     """The reading with which one at `at` is compared: the newest that is old enough, else the oldest; None if there is none."""
-    return next((one for one in reversed(readings) if at - one.at >= RATE_OVER_S), readings[0] if readings else None)
+    return next(
+        (reading for reading in reversed(readings) if at - reading.at >= RATE_OVER_S), readings[0] if readings else None
+    )
 
 
 def totals_of(at: float, node: NodeUse, pods: Mapping[PodUID, PodUse]) -> CpuTotals:

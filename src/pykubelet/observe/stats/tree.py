@@ -121,7 +121,7 @@ def _read_pod(sources: UsageSources, view: PodView, path: str, at: float, *, bri
         path=path,
         started_at=sandbox.created_at / 1e9 if sandbox is not None else 0.0,
         group=reader.read(path, at, brief=brief),
-        containers=tuple(sorted(containers, key=lambda one: one.name)),
+        containers=tuple(sorted(containers, key=lambda use: use.name)),
         network=_pod_network(reader, in_network, at) if sandbox and sandbox.network is NetworkMode.POD else None,
         sandbox_id=sandbox.id if sandbox is not None else "",
         sandbox_attempt=sandbox.attempt if sandbox is not None else 0,

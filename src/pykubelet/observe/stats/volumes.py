@@ -40,7 +40,7 @@ async def measure_file_systems(
 ) -> list[MeasuredVolume]:
     """The usage of those volumes that answer within `ANSWER_S`. `at`: wall seconds now."""
     found = await asyncio.gather(*(_measure(flight, uid, volume, at) for volume in volumes))
-    return [one for one in found if one is not None]
+    return [measured for measured in found if measured is not None]
 
 
 async def _measure(flight: SingleFlight, uid: PodUID, volume: MountedVolume, at: float) -> MeasuredVolume | None:
