@@ -204,7 +204,7 @@ def _protection(qos: QOSClass, request: int, settings: ResourceSettings) -> dict
     return {MEMORY_MIN if qos is QOSClass.GUARANTEED else MEMORY_LOW: str(request)}
 
 
-def wider(one: CgroupLimits, other: CgroupLimits) -> CgroupLimits:
+def wider(limits: CgroupLimits, other: CgroupLimits) -> CgroupLimits:
     """The limits of a pod's group while its containers are resized from one size to the other: the larger of each limit.
 
     A limit that only one of them has is not changed in the group.
@@ -215,10 +215,10 @@ def wider(one: CgroupLimits, other: CgroupLimits) -> CgroupLimits:
             return None
         return UNLIMITED if UNLIMITED in (a, b) else max(a, b)
 
-    quota = larger(one.cpu_quota_us, other.cpu_quota_us)
+    quota = larger(limits.cpu_quota_us, other.cpu_quota_us)
     return CgroupLimits(
-        cpu_shares=larger(one.cpu_shares, other.cpu_shares),
+        cpu_shares=larger(limits.cpu_shares, other.cpu_shares),
         cpu_quota_us=quota,
         cpu_period_us=other.cpu_period_us if quota is not None else None,
-        memory_bytes=larger(one.memory_bytes, other.memory_bytes),
+        memory_bytes=larger(limits.memory_bytes, other.memory_bytes),
     )

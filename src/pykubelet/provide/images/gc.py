@@ -135,7 +135,7 @@ class ImageCollector:
     async def answer_reclaims(self, wanted: Mailbox[ReclaimWanted], reclaimed: CellWriter[Reclaimed]) -> None:
         """Remove all unused images on each request for disk space. Never returns."""
         while True:
-            at = max(one.at for one in await wanted.get_all())
+            at = max(request.at for request in await wanted.get_all())
             error = ""
             try:
                 freed = await self.delete_unused()

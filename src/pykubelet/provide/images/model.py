@@ -125,9 +125,9 @@ def pull_waits(pulls: Iterable[ActivePull]) -> dict[PodUID, tuple[Wait, ...]]:
     what, step = "image pull", "start the container"
     for pull in pulls:
         detail = f"{pull.stage} {pull.image}" + (f", number {pull.position} in the queue" if pull.position else "")
-        for one in pull.pods:
-            wait = Wait(what, Owner.IMAGE_MANAGER, one.since, one.container, "Pulling", detail, step)
-            waits[one.pod.uid] = (*waits.get(one.pod.uid, ()), wait)
+        for waiting in pull.pods:
+            wait = Wait(what, Owner.IMAGE_MANAGER, waiting.since, waiting.container, "Pulling", detail, step)
+            waits[waiting.pod.uid] = (*waits.get(waiting.pod.uid, ()), wait)
     return waits
 
 

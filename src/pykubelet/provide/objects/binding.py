@@ -65,10 +65,10 @@ def bind(objects: tuple[ManifestObject, ...], before: Bindings, node: NodeView, 
     chosen = _chosen(objects, before)
     binder = _Binder(chosen, before, node, is_complete)
     answers = binder.answers()
-    for key, one in chosen.items():
+    for key, item in chosen.items():
         if key.kind in (ContentKind.CSI_DRIVER, ContentKind.RUNTIME_CLASS):
-            answers[key] = Present(one.value)
-    origins = {_text(key): one.origin for key, one in chosen.items()}
+            answers[key] = Present(item.value)
+    origins = {_text(key): item.origin for key, item in chosen.items()}
     if not is_complete:  # what is missing may come
         origins = {**before.origins, **origins}
     return Bound(answers, Bindings(binder.remembered(), origins, binder.left()), is_complete, objects)
@@ -95,9 +95,9 @@ def missing(key: ObjectKey) -> Found:
 def _chosen(objects: tuple[ManifestObject, ...], before: Bindings) -> dict[ObjectKey, ManifestObject]:
     """The object of each key that counts. `objects` are sorted by key and origin."""
     chosen: dict[ObjectKey, ManifestObject] = {}
-    for one in objects:
-        if one.key not in chosen or before.origins.get(_text(one.key)) == one.origin:
-            chosen[one.key] = one
+    for item in objects:
+        if item.key not in chosen or before.origins.get(_text(item.key)) == item.origin:
+            chosen[item.key] = item
     return chosen
 
 
@@ -106,7 +106,7 @@ def _text(key: ObjectKey) -> str:
 
 
 def _of(chosen: Mapping[ObjectKey, ManifestObject], kind: type[T]) -> Iterator[T]:
-    return (one.value for _, one in sorted(chosen.items()) if isinstance(one.value, kind))
+    return (item.value for _, item in sorted(chosen.items()) if isinstance(item.value, kind))
 
 
 def _name(claim: PersistentVolumeClaim) -> str:

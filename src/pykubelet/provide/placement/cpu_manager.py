@@ -243,7 +243,7 @@ def _with_cpus(state: CpuState, pod: Pod, container: Container, cpus: frozenset[
     """The state in which the container has `cpus`. Those of an init container can be reused, unless it keeps running."""
     uid = pod.metadata.uid
     reusable = state.reusable_by(uid)
-    init = next((one for one in pod.spec.initContainers if one.name == container.name), None)
+    init = next((c for c in pod.spec.initContainers if c.name == container.name), None)
     reusable = reusable - cpus if init is None or is_restartable(init) else reusable | cpus
     assignments = {**state.assignments, uid: {**state.assignments.get(uid, {}), container.name: cpus}}
     return CpuState(state.default - cpus, assignments, uid, reusable)
@@ -307,7 +307,7 @@ def cpuset_updates(
     `cpuset`: by pod UID and container name. `applied`: by container id, from its creation and from updates that succeeded; a
     missing one is updated.
     """
-    wanted = ((one.id, cpuset(one.uid, one.name)) for one in running)
+    wanted = ((container.id, cpuset(container.uid, container.name)) for container in running)
     return tuple(CpusetUpdate(id_, cpus) for id_, cpus in wanted if cpus and applied.get(id_) != cpus)
 
 

@@ -62,9 +62,9 @@ def read_cpu_options(given: Mapping[str, str], gates: FeatureGates) -> CpuOption
             on[name] = parse_bool(text)
         except ValueError as error:
             return ManagerStartError(f"bad value for option {quoted(name)}: {error}")
-    for one, other in CONFLICTS:
-        if on.get(one) and on.get(other):
-            return ManagerStartError(f"static policy options {one} and {other} can not be used at the same time")
+    for option, other in CONFLICTS:
+        if on.get(option) and on.get(other):
+            return ManagerStartError(f"static policy options {option} and {other} can not be used at the same time")
     return CpuOptions(
         full_pcpus_only=on.get(FULL_PCPUS_ONLY, False),
         distribute_across_numa=on.get(DISTRIBUTE_ACROSS_NUMA, False),

@@ -97,7 +97,7 @@ class _Picking:
 
     def _nested(self, outer: Mapping[int, int], order: Iterable[int], inner: Mapping[int, int]) -> list[int]:
         """The inner units of each outer unit, each once."""
-        return list(dict.fromkeys(unit for one in order for unit in self._by_free(inner, outer[one])))
+        return list(dict.fromkeys(unit for outer_unit in order for unit in self._by_free(inner, outer[outer_unit])))
 
     def nodes(self) -> list[int]:
         """NUMA nodes with a free CPU."""

@@ -122,7 +122,9 @@ class _Explanation:
 
     def _memory(self, manager: MemoryManager, needs: _Needs) -> str:
         """The memory that is free on the node with the most, or on all if one could not have enough; and who has the rest."""
-        tables = {node: one.tables[MEMORY] for node, one in manager.state.machine.items() if MEMORY in one.tables}
+        tables = {
+            node: memory.tables[MEMORY] for node, memory in manager.state.machine.items() if MEMORY in memory.tables
+        }
         what = f"{needs.subject} {_bytes(needs.memory)} of memory"
         most = max((table.allocatable for table in tables.values()), default=0)
         if needs.memory > most and self.topology.policy is Policy.SINGLE_NUMA_NODE:
@@ -142,9 +144,11 @@ class _Explanation:
         held = []
         for uid, pod in manager.state.entries.items():
             for name, blocks in pod.items():
-                size = sum(one.size for one in blocks if one.type == MEMORY and not set(one.nodes).isdisjoint(nodes))
+                size = sum(
+                    block.size for block in blocks if block.type == MEMORY and not set(block.nodes).isdisjoint(nodes)
+                )
                 held += [(size, f"{self._name(uid)} {name} ({_bytes(size)})")] if size else []
-        return _held_by([text for _, text in sorted(held, key=lambda one: -one[0])])
+        return _held_by([text for _, text in sorted(held, key=lambda pair: -pair[0])])
 
     def _cpu_nodes(self, manager: CpuManager, needs: _Needs) -> str:
         """The CPUs that no set of NUMA nodes of the smallest possible size has free."""
@@ -205,12 +209,12 @@ def _fitting(hints: Sequence[ResourceHints]) -> str:
     found = []
     for own in hints:
         for name, listed in own.items():
-            named = [one for one in listed or () if one.nodes is not None]
+            named = [hint for hint in listed or () if hint.nodes is not None]
             if not named:
                 continue
-            best = [one for one in named if one.preferred] or named
-            size = min(len(one.nodes or ()) for one in best)
-            places = [_nodes(sorted(one.nodes or ())) for one in best if len(one.nodes or ()) == size]
+            best = [hint for hint in named if hint.preferred] or named
+            size = min(len(hint.nodes or ()) for hint in best)
+            places = [_nodes(sorted(hint.nodes or ())) for hint in best if len(hint.nodes or ()) == size]
             others = " or others" if len(places) > MAX_PLACES else ""
             found.append(f"{name} fits on {' or '.join(places[:MAX_PLACES])}{others}")
     return ", ".join(found)
@@ -274,7 +278,7 @@ class DeviceShortage:
         if single and size > 1:
             return f"{count} {self._name} on one NUMA node; the largest node has {max(total[: len(nodes)])}"
         free = counts_on(nodes, {own: len(ids & self._free) for own, ids in groups.items()})
-        best = max((number for number, one in enumerate(sets) if len(one) == size), key=free.__getitem__)
+        best = max((number for number, subset in enumerate(sets) if len(subset) == size), key=free.__getitem__)
         chosen = sets[best]
         where = "one NUMA node" if size == 1 else f"{size} NUMA nodes"
         shown = f"node{'' if size == 1 else 's'} {', '.join(map(str, sorted(chosen)))}"

@@ -220,7 +220,7 @@ class PlacementLoop:
                     self._take_back((uid,))
         if any(uid not in roster.pods for uid in self._decided):
             kept = self._managers.holders().union(roster.pods)
-            self._decided = {uid: one for uid, one in self._decided.items() if uid in kept}
+            self._decided = {uid: decided for uid, decided in self._decided.items() if uid in kept}
         if any(uid not in roster.awaiting_placement for uid in self._waits):
             self._waits = {uid: wait for uid, wait in self._waits.items() if uid in roster.awaiting_placement}
 
@@ -242,7 +242,9 @@ class PlacementLoop:
         if gone:
             log.debug("what pods had that have ended is free again", pods=len(gone))
             self._take_back(gone)
-            self._decided = {uid: one for uid, one in self._decided.items() if uid not in gone or one.rejection}
+            self._decided = {
+                uid: decided for uid, decided in self._decided.items() if uid not in gone or decided.rejection
+            }
 
     def _take_back(self, uids: Sequence[str]) -> None:
         before = self._managers
@@ -297,7 +299,7 @@ class PlacementLoop:
             self._waits = {**self._waits, uid: replace(UNKNOWN_HOLDERS, since=self._clock.wall())}
         else:
             count_increments(result.increments)
-            names = {str(one): pod_name(two.pod) for one, two in self._inputs.roster.get().pods.items()}
+            names = {str(other): pod_name(entry.pod) for other, entry in self._inputs.roster.get().pods.items()}
             why = explain_rejection(managers.topology, managers.providers, item.pod, names)
             self._reject(uid, item, Rejection(result.reason, result.message), why)
 

@@ -122,18 +122,18 @@ class Managers(Value):
     def providers(self) -> tuple[Provider, ...]:
         """The providers in the order of allocation."""
         listed: list[Provider | None] = [self.devices, self.cpus, self.memory if self.places_memory else None]
-        return tuple(one for one in listed if one is not None)
+        return tuple(provider for provider in listed if provider is not None)
 
     def with_providers(self, after: Iterable[Provider]) -> Managers:
         """The managers after an admission, whose providers are `after`."""
         managers = self
-        for one in after:
-            if isinstance(one, CpuManager):
-                managers = replace(managers, cpus=one)
-            elif isinstance(one, MemoryManager):
-                managers = replace(managers, memory=one)
+        for provider in after:
+            if isinstance(provider, CpuManager):
+                managers = replace(managers, cpus=provider)
+            elif isinstance(provider, MemoryManager):
+                managers = replace(managers, memory=provider)
             else:
-                managers = replace(managers, devices=cast(DeviceProvider, one))
+                managers = replace(managers, devices=cast(DeviceProvider, provider))
         return managers
 
     # who holds what

@@ -177,7 +177,9 @@ class MemoryManager(Value):
         nodes = hint.nodes or frozenset()
         if not has_free(machine, nodes, sizes):
             wider = [
-                one for one in memory_hints(machine, sizes, self._reusable(pod)) if one.nodes and nodes <= one.nodes
+                other
+                for other in memory_hints(machine, sizes, self._reusable(pod))
+                if other.nodes and nodes <= other.nodes
             ]
             best = best_hint(wider)
             if best is None:
@@ -384,9 +386,9 @@ def _rebooked(unused: Mapping[int, NodeMemory], entries: Entries) -> Mapping[int
     return machine
 
 
-def _is_same(number: int, one: Mapping[int, NodeMemory], other: Mapping[int, NodeMemory]) -> bool:
+def _is_same(number: int, machine: Mapping[int, NodeMemory], other: Mapping[int, NodeMemory]) -> bool:
     """Whether a node is the same in both; what is free and reserved is compared for its whole group."""
-    mine, its = one[number], other[number]
+    mine, its = machine[number], other[number]
     if (mine.assignments, sorted(mine.cells), mine.tables.keys()) != (
         its.assignments,
         sorted(its.cells),
@@ -394,7 +396,7 @@ def _is_same(number: int, one: Mapping[int, NodeMemory], other: Mapping[int, Nod
     ):
         return False
     for name, table in mine.tables.items():
-        if _fixed(table) != _fixed(its.tables[name]) or _in_use(one, mine.cells, name) != _in_use(
+        if _fixed(table) != _fixed(its.tables[name]) or _in_use(machine, mine.cells, name) != _in_use(
             other, mine.cells, name
         ):
             return False

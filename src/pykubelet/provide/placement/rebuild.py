@@ -36,13 +36,17 @@ def rebuilt(managers: Managers, observed: Observed) -> Managers:
     if cpus is None:
         return managers
     found = list(_running(observed))
-    candidates = [one for one in found if not one.cpus & cpus.policy.reserved and one.cpus < cpus.state.default]
+    candidates = [
+        container
+        for container in found
+        if not container.cpus & cpus.policy.reserved and container.cpus < cpus.state.default
+    ]
     state = cpus.state
-    for one in candidates:
-        if any(other.cpus & one.cpus for other in found if other.uid != one.uid):
+    for container in candidates:
+        if any(other.cpus & container.cpus for other in found if other.uid != container.uid):
             continue
-        pod = {**state.assignments.get(one.uid, {}), one.name: one.cpus}
-        state = CpuState(state.default - one.cpus, {**state.assignments, one.uid: pod})
+        pod = {**state.assignments.get(container.uid, {}), container.name: container.cpus}
+        state = CpuState(state.default - container.cpus, {**state.assignments, container.uid: pod})
     return replace(managers, cpus=replace(cpus, state=state))
 
 

@@ -91,8 +91,10 @@ def _add(log: StepLog, step: WorkerStep) -> None:
 
 
 def _devices_in(log: StepLog) -> int:
-    kept = {id(found): found for one in log.snapshot() if (found := _resources(one.state)) is not None}
-    return sum(len(one.healthy) + len(one.unhealthy) for found in kept.values() for one in found.values())
+    kept = {id(found): found for step in log.snapshot() if (found := _resources(step.state)) is not None}
+    return sum(
+        len(resource.healthy) + len(resource.unhealthy) for found in kept.values() for resource in found.values()
+    )
 
 
 def _resources(managers: Value) -> Mapping[str, DeviceResource] | None:
@@ -192,15 +194,15 @@ def record_placement(steps: Sequence[WorkerStep], agent: str) -> Document | None
         return None
     recorded: list[RecordedPlacementStep] = []
     before: GivenState | None = None
-    for one in steps:
-        assert isinstance(one.state, Managers)
-        assert isinstance(one.after, Managers)
-        now, event = _given(one.state), one.event
+    for step in steps:
+        assert isinstance(step.state, Managers)
+        assert isinstance(step.after, Managers)
+        now, event = _given(step.state), step.event
         pod = event.pod if isinstance(event, AdmitPod) else None
         uids = event.uids if isinstance(event, ReleasePods) else ()
-        result = step_result(one.after, pod, one.commands[0] if one.commands else None)
-        recorded.append(RecordedPlacementStep(one.at, _changed(before, now), pod, uids, as_document(result)))
-        before = _given(one.after)
+        result = step_result(step.after, pod, step.commands[0] if step.commands else None)
+        recorded.append(RecordedPlacementStep(step.at, _changed(before, now), pod, uids, as_document(result)))
+        before = _given(step.after)
     managers = steps[0].state
     assert isinstance(managers, Managers)
     made = PlacementRecording(VERSION, KIND, agent, _rules(managers), tuple(recorded))
@@ -219,7 +221,7 @@ def step_result(after: Managers, pod: core.Pod | None, outcome: Value | None) ->
             name: {
                 "cpus": format_cpuset(has.cpus),
                 "memory": [[list(block.nodes), block.type, block.size] for block in has.memory],
-                "devices": {one.resource: sorted(one.ids) for one in has.devices},
+                "devices": {assigned.resource: sorted(assigned.ids) for assigned in has.devices},
             }
             for name, has in after.placement(pod, 0.0).containers.items()
         }
@@ -274,8 +276,8 @@ def _given(managers: Managers) -> GivenState:
         tuple(devices.answers.items()),
     )
     resources = {
-        name: RecordedResource(one.healthy, one.unhealthy, one.nodes, one.prefers)
-        for name, one in devices.resources.items()
+        name: RecordedResource(resource.healthy, resource.unhealthy, resource.nodes, resource.prefers)
+        for name, resource in devices.resources.items()
     }
     return replace(given, devices=own, resources=resources)
 

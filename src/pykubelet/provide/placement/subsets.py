@@ -58,8 +58,8 @@ def _kept_sums(values: tuple[int, ...]) -> tuple[int, ...]:
 
 def _sums(values: Sequence[int]) -> tuple[int, ...]:
     sums = [0]
-    for one in values:
-        sums += [so_far + one for so_far in sums]
+    for value in values:
+        sums += [so_far + value for so_far in sums]
     return tuple([sums[mask] for mask in subset_masks(len(values))])
 
 

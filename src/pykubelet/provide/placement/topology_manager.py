@@ -143,7 +143,7 @@ def _first(masks: Iterable[Mask], size: int, distances: Mapping[int, Mapping[int
 
 def _distance(nodes: frozenset[int], distances: Mapping[int, Mapping[int, int]]) -> int:
     """The sum over all pairs, each node with itself too. Among sets of one size, it orders them as their average does."""
-    return sum(distances[one][other] for one in nodes for other in nodes)
+    return sum(distances[node][other] for node in nodes for other in nodes)
 
 
 def _common(left: set[Mask] | frozenset[Mask], right: frozenset[Mask], every: Mask) -> set[Mask] | frozenset[Mask]:
@@ -152,11 +152,11 @@ def _common(left: set[Mask] | frozenset[Mask], right: frozenset[Mask], every: Ma
         return right
     bits = every.bit_length()
     if len(left) * len(right) <= _PAIRS or bits > _TABLE_BITS:
-        return {one & other for one in left for other in right}
+        return {mask & other for mask in left for other in right}
     # Count the pairs by table. Of the masks that contain a mask m, left has a and right has b: so a*b pairs have in common
     # a mask that contains m. Undoing the sums gives the pairs that have exactly m in common.
     counts = zip(_supersets(left, bits), _supersets(right, bits), strict=True)
-    exact = _pack(one * other for one, other in counts)
+    exact = _pack(a * b for a, b in counts)
     for bit, keep in enumerate(_keepers(bits)):
         exact -= (exact >> (_LANE << bit)) & keep
     return {mask for mask, count in enumerate(_unpack(exact, 1 << bits)) if count}

@@ -45,7 +45,9 @@ def attachments_read(work: VolumesStep, event: AttachmentsRead) -> None:
     pod = work.pods.get(event.uid)
     if pod is None or not event.at_limit or not wants(pod) or is_ready(pod, work.view(event.uid)):
         return
-    unknown = [key for key, one in pod.volumes.items() if isinstance(one.plan, RefusedPlan) and not one.plan.step]
+    unknown = [
+        key for key, volume in pod.volumes.items() if isinstance(volume.plan, RefusedPlan) and not volume.plan.step
+    ]
     missing = work.missing_text(pod, unknown, TIMED_OUT)
     message = f"Node has reached its volume attachment limit, rejecting pod. {missing}"
     work.pods[event.uid] = replace(pod, at_limit=AttachLimit(message, event.at_limit))

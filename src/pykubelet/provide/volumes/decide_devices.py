@@ -38,10 +38,10 @@ def found_on_disk(work: VolumesStep, found: tuple[FoundDevice, ...], pods: tuple
 
     A pod may have wanted such a device before the scan has ended.
     """
-    for one in found:
-        known = work.devices.get(one.name) or DeviceState(one, DevicePhase.WANTED, work.now.wall)
-        context = one.context if known.phase is DevicePhase.WANTED else known.context
-        holders = frozenset(pod.uid for pod in pods if any(v.device == one.name for v in pod.volumes))
+    for device in found:
+        known = work.devices.get(device.name) or DeviceState(device, DevicePhase.WANTED, work.now.wall)
+        context = device.context if known.phase is DevicePhase.WANTED else known.context
+        holders = frozenset(pod.uid for pod in pods if any(v.device == device.name for v in pod.volumes))
         phase = DevicePhase.UNCERTAIN if known.phase is DevicePhase.WANTED else known.phase
         left_by_previous_run = known.phase is not DevicePhase.STAGED
         before = DevicePhase.UNCERTAIN  # if it is being staged
@@ -53,8 +53,8 @@ def found_on_disk(work: VolumesStep, found: tuple[FoundDevice, ...], pods: tuple
             left_by_previous_run=left_by_previous_run,
             context=context,
         )
-        work.put_device(one.name, known)
-        work.touch_device(one.name)
+        work.put_device(device.name, known)
+        work.touch_device(device.name)
 
 
 def staged(work: VolumesStep, event: DeviceStaged) -> None:

@@ -113,14 +113,14 @@ def _look_at(work: VolumesStep, uid: PodUID, look: PodLook) -> None:
 
 def found_on_disk(work: VolumesStep, found: tuple[FoundPod, ...], *, first: bool) -> None:
     """Take over the pods and volumes that a scan has found. `first`: it is the first scan since the start."""
-    for one in found:
-        pod = work.pods.get(one.uid)
+    for found_pod in found:
+        pod = work.pods.get(found_pod.uid)
         if pod is None:
-            work.remake(PodVolumes(one.uid, VolumeNeed.KEPT, directory=PodDirectory.MADE))
+            work.remake(PodVolumes(found_pod.uid, VolumeNeed.KEPT, directory=PodDirectory.MADE))
         elif not first or pod.directory is PodDirectory.REMOVING:
             continue
-        work.add_found(one.uid, one.volumes)
-        work.look(one.uid, "found on disk", None)
+        work.add_found(found_pod.uid, found_pod.volumes)
+        work.look(found_pod.uid, "found on disk", None)
     if first:
         for uid in work.pods:
             work.look(uid, "the disk was read", None)
@@ -374,7 +374,7 @@ def _is_in_use(work: VolumesStep, pod: PodVolumes, wanted: Volume, state: Volume
     assert pod.pod is not None
     claim = claim_of(pod.pod, wanted)
     others = (other for uid, other in work.pods.items() if uid != pod.uid and claim in other.claims)
-    return _is_used_by_other(work, pod.uid, state) or any(is_running(one.uid, work.inputs) for one in others)
+    return _is_used_by_other(work, pod.uid, state) or any(is_running(other.uid, work.inputs) for other in others)
 
 
 def _is_used_by_other(work: VolumesStep, uid: PodUID, volume: VolumeState) -> bool:

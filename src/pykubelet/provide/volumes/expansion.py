@@ -125,7 +125,7 @@ def failed_patch(
 
     The resize is infeasible too when the user has asked for another size since an earlier refusal.
     """
-    failed_before = any(one.type == NODE_ERROR and one.status == "True" for one in status_of(claim).conditions)
+    failed_before = any(known.type == NODE_ERROR and known.status == "True" for known in status_of(claim).conditions)
     wanted = requested_size(claim)
     has_changed = failed_before and wanted not in (0, target)
     condition = condition_now(NODE_ERROR, f"failed to expand pvc with {error}", format_time(wall))

@@ -83,7 +83,7 @@ def count_orphans(pods: Iterable[PodVolumes]) -> None:
     """Count the pods that are not known any more and have left volumes or a directory, and those of which they could not be removed."""
     orphans = [pod for pod in pods if pod.need is VolumeNeed.ORPHANED]
     ORPHANS.set(len(orphans))
-    ORPHAN_ERRORS.set(sum(any(one for one in _failures(pod)) for pod in orphans))
+    ORPHAN_ERRORS.set(sum(any(_failures(pod)) for pod in orphans))
 
 
 def _failures(pod: PodVolumes) -> Iterable[VolumeFailure | None]:

@@ -144,21 +144,21 @@ def _changed(before: Mapping[PodUID, T], after: Mapping[PodUID, T], is_same: Cal
     }
 
 
-def is_same_pod(one: Pod, other: Pod) -> bool:
+def is_same_pod(pod: Pod, other: Pod) -> bool:
     """Whether spec, labels and annotations are equal. Volumes depend on these only; most changes of a pod are in its status."""
-    if one is other:
+    if pod is other:
         return True
-    mine, theirs = one.metadata, other.metadata
-    return one.spec == other.spec and mine.labels == theirs.labels and mine.annotations == theirs.annotations
+    mine, theirs = pod.metadata, other.metadata
+    return pod.spec == other.spec and mine.labels == theirs.labels and mine.annotations == theirs.annotations
 
 
-def _is_same_entry(one: RosterPod, other: RosterPod) -> bool:
-    return (one.rejection is None) == (other.rejection is None) and is_same_pod(one.pod, other.pod)
+def _is_same_entry(entry: RosterPod, other: RosterPod) -> bool:
+    return (entry.rejection is None) == (other.rejection is None) and is_same_pod(entry.pod, other.pod)
 
 
-def _is_same_life(one: PodLifecycle, other: PodLifecycle) -> bool:
-    return one.stage is other.stage and is_same_pod(one.pod, other.pod)
+def _is_same_life(lifecycle: PodLifecycle, other: PodLifecycle) -> bool:
+    return lifecycle.stage is other.stage and is_same_pod(lifecycle.pod, other.pod)
 
 
-def _is_same_view(one: PodView, other: PodView) -> bool:
-    return one.is_running == other.is_running and one.is_alive == other.is_alive
+def _is_same_view(view: PodView, other: PodView) -> bool:
+    return view.is_running == other.is_running and view.is_alive == other.is_alive

@@ -80,7 +80,7 @@ def _view_volume(pod: PodVolumes, key: str, state: VolumeState, device: DeviceSt
     return VolumeView(
         tuple(_waits_for(pod, state, device)),
         state.mounted,
-        tuple(time for time in (state.again_at, *(one.retry_at for one in failures)) if time is not None),
+        tuple(time for time in (state.again_at, *(failure.retry_at for failure in failures)) if time is not None),
         is_used and state.mounted is not None,
         is_used and state.mounted is None and _is_mounting(state),
         state.plugin != "" or device is not None or device_plan(state) is not None or state.phase in BUSY,
@@ -124,7 +124,7 @@ def project_pod(pod: PodVolumes, view: PodVolumesView, now_wall: float) -> PodMo
         return None
     waits = [wait for volume in view.volumes.values() for wait in volume.waits]
     waits.extend(_directory_waits(pod, now_wall))
-    mounted = {one.mounted.name: one.mounted for one in view.volumes.values() if one.mounted is not None}
+    mounted = {volume.mounted.name: volume.mounted for volume in view.volumes.values() if volume.mounted is not None}
     ready = not gives_up and is_ready(pod, view)
     mounting = not gives_up and not ready and is_mounting(pod, view)
     return PodMounts(mounted, ready, tuple(waits), mounting, view.held > 0)

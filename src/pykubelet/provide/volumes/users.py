@@ -27,11 +27,11 @@ def waits_for_other(error: str) -> bool:
     return error == IN_USE or is_context_problem(error)
 
 
-def is_same_volume(one: VolumeState, other: VolumeState) -> bool:
+def is_same_volume(volume: VolumeState, other: VolumeState) -> bool:
     """Whether both are the same persistent volume. One that was found on disk is known by its directory alone."""
-    if one.name != other.name or one.plugin != other.plugin:
+    if volume.name != other.name or volume.plugin != other.plugin:
         return False
-    return all(state.plan is None or state.is_claimed for state in (one, other))
+    return all(state.plan is None or state.is_claimed for state in (volume, other))
 
 
 class UsersDraft:

@@ -241,25 +241,25 @@ class VolumesStep:
         known: dict[Identity, list[str]] = {}
         for key, volume in self.pods[uid].volumes.items():
             known.setdefault(identity(volume), []).append(key)
-        for one in found:
+        for on_disk in found:
             volumes = self.pods[uid].volumes
-            same = known.get((one.name, one.plugin, one.is_block), [])
+            same = known.get((on_disk.name, on_disk.plugin, on_disk.is_block), [])
             for key in same:
                 self.put(uid, key, as_left(volumes[key]))
-            key = one.name if one.name not in volumes else f"{one.plugin}/{one.name}"
+            key = on_disk.name if on_disk.name not in volumes else f"{on_disk.plugin}/{on_disk.name}"
             if not same and key not in volumes:
                 state = VolumeState(
-                    one.name,
+                    on_disk.name,
                     MountPhase.UNCERTAIN,
                     self.now.wall,
-                    one.plugin,
-                    device=one.device,
-                    is_block=one.is_block,
+                    on_disk.plugin,
+                    device=on_disk.device,
+                    is_block=on_disk.is_block,
                     left_by_previous_run=True,
                 )
                 self.put(uid, key, state)
                 known[identity(state)] = [key]
-                self.touch_device(one.device)
+                self.touch_device(on_disk.device)
 
     # Devices
 

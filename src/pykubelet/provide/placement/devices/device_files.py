@@ -86,6 +86,6 @@ def _content(devices: DeviceManager) -> tuple[dict[str, frozenset[str]], tuple[o
     return healthy, (devices.state.entries, *(part for item in healthy.items() for part in item))
 
 
-def _is_same(one: object, other: object) -> bool:
+def _is_same(part: object, other: object) -> bool:
     """By identity: unchanged parts of a snapshot stay the same objects."""
-    return one is other
+    return part is other

@@ -161,7 +161,7 @@ class DeviceManager(Value):
     def settled(self, pod_uid: str) -> DeviceManager:
         """The pod's admission is over: answers about it are of no more use."""
         answers = {question: ids for question, ids in self.answers.items() if question.pod_uid != pod_uid}
-        running = frozenset(one for one in self.running or () if one[0] != pod_uid)
+        running = frozenset(container for container in self.running or () if container[0] != pod_uid)
         if self.running is None or len(running) == len(self.running):
             return self if len(answers) == len(self.answers) else replace(self, answers=answers)
         return replace(self, answers=answers, running=running)

@@ -145,13 +145,13 @@ def mapped_in(dirs: VolumeDirs, directories: Iterable[Beneath]) -> Beneath | Non
 
     Several disks of one pod are distinguished by the name of the device, which the kernel knows even of one that is gone.
     """
-    found = [one for one in directories if beneath.stat_file(one / dirs.uid) is not None]
+    found = [directory for directory in directories if beneath.stat_file(directory / dirs.uid) is not None]
     if len(found) > 1:
         device = posixpath.basename(beneath.read_link(dirs.path) or "")
         shown = {
             mount.target: posixpath.basename(mount.root.removesuffix("//deleted")) for mount in mounts.read_mounts()
         }
-        found = [one for one in found if shown.get(one / dirs.uid) == device]
+        found = [directory for directory in found if shown.get(directory / dirs.uid) == device]
     return found[0] if found else None
 
 
@@ -194,7 +194,7 @@ def disk_of(dirs: VolumeDirs, top: str) -> str:
 
 def disk_path(machine: ScsiPaths, paths: Sequence[str]) -> str:
     """The multipath device over the paths to a disk, or else the first path; "" if there is none."""
-    return next((over for one in paths if (over := multipath_of(machine, one))), paths[0] if paths else "")
+    return next((over for path in paths if (over := multipath_of(machine, path))), paths[0] if paths else "")
 
 
 def unmount_disk(directory: Beneath, name: str, plugin: str) -> None:

@@ -292,7 +292,7 @@ def _log_in(plan: IscsiDevice, machine: ScsiPaths) -> str:
     found = wait_for(lambda: find_disks(machine, target), len(target.portals) - len(errors), MORE_DISKS_S)
     if len(found) < 2:
         return multipath_of(machine, found[0]) or found[0]
-    over = wait_for(lambda: [one] if (one := multipath_of(machine, found[0])) else [], 1, MULTIPATH_S)
+    over = wait_for(lambda: [path] if (path := multipath_of(machine, found[0])) else [], 1, MULTIPATH_S)
     return over[0] if over else found[0]
 
 

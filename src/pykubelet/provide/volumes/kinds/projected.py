@@ -28,8 +28,10 @@ def weight(volume: Volume) -> int:
     sources = volume.projected.sources if volume.projected is not None else ()
     if len(sources) >= HEAVY:
         return len(sources)
-    of_sources = (one for source in sources for one in (source.configMap, source.secret, source.downwardAPI))
-    return len(sources) + sum(len(one.items) for one in of_sources if one is not None)
+    projections = (
+        projection for source in sources for projection in (source.configMap, source.secret, source.downwardAPI)
+    )
+    return len(sources) + sum(len(projection.items) for projection in projections if projection is not None)
 
 
 def _source_keys(pod: Pod, source: VolumeProjection) -> Iterable[ContentKey]:
@@ -57,7 +59,10 @@ def plan(inputs: PlanInputs) -> PayloadPlan | UndecidedPlan:
 
 
 def _sources_need_node(pod: Pod, source: ProjectedVolumeSource) -> bool:
-    return any(one.downwardAPI is not None and items_need_node(pod, one.downwardAPI.items) for one in source.sources)
+    return any(
+        projection.downwardAPI is not None and items_need_node(pod, projection.downwardAPI.items)
+        for projection in source.sources
+    )
 
 
 def _plan_sources(
@@ -69,9 +74,9 @@ def _plan_sources(
     """
     files: list[PayloadSource] = []
     errors: dict[str, None] = {}
-    for one in source.sources:
+    for projection in source.sources:
         try:
-            files += _plan_source(pod, source, one, reader, allocatable)
+            files += _plan_source(pod, source, projection, reader, allocatable)
         except VolumesError as error:
             errors[str(error)] = None
     if errors:
@@ -80,19 +85,23 @@ def _plan_sources(
 
 
 def _plan_source(
-    pod: Pod, source: ProjectedVolumeSource, one: VolumeProjection, reader: Reader, allocatable: Mapping[str, int]
+    pod: Pod,
+    source: ProjectedVolumeSource,
+    projection: VolumeProjection,
+    reader: Reader,
+    allocatable: Mapping[str, int],
 ) -> Sequence[PayloadSource]:
-    if one.secret is not None:
-        return reader.secret(one.secret.name, one.secret.items, one.secret.optional)
-    if one.configMap is not None:
-        return reader.config_map(one.configMap.name, one.configMap.items, one.configMap.optional)
-    if one.downwardAPI is not None:
-        return plan_files(pod, one.downwardAPI.items, source.defaultMode, allocatable)
-    if one.serviceAccountToken is not None:
-        return reader.token(one.serviceAccountToken)
-    if one.clusterTrustBundle is not None:
-        return reader.trust_bundle(one.clusterTrustBundle)
-    if one.podCertificate is not None:
+    if projection.secret is not None:
+        return reader.secret(projection.secret.name, projection.secret.items, projection.secret.optional)
+    if projection.configMap is not None:
+        return reader.config_map(projection.configMap.name, projection.configMap.items, projection.configMap.optional)
+    if projection.downwardAPI is not None:
+        return plan_files(pod, projection.downwardAPI.items, source.defaultMode, allocatable)
+    if projection.serviceAccountToken is not None:
+        return reader.token(projection.serviceAccountToken)
+    if projection.clusterTrustBundle is not None:
+        return reader.trust_bundle(projection.clusterTrustBundle)
+    if projection.podCertificate is not None:
         raise VolumesError('projected volume source "podCertificate" is not supported')
     return []
 
