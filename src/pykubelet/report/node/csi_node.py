@@ -233,7 +233,7 @@ class CsiNodeKeeper:
         for entry in wanted:
             if entry in csi_node.spec.drivers:
                 continue
-            others = tuple(one for one in csi_node.spec.drivers if one.name != entry.name)
+            others = tuple(driver for driver in csi_node.spec.drivers if driver.name != entry.name)
             csi_node = await self._patch_entries(csi_node, others)
             try:
                 csi_node = await self._patch_entries(csi_node, (*others, entry))

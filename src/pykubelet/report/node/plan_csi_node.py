@@ -73,7 +73,7 @@ def plan_entries(
     present: tuple[CSINodeDriver, ...], drivers: Drivers, gone: Collection[str]
 ) -> tuple[CSINodeDriver, ...]:
     """The entries of the CSINode. An entry that changes goes to the end."""
-    entries = {one.name: one for one in present if one.name not in gone or one.name in drivers}
+    entries = {driver.name: driver for driver in present if driver.name not in gone or driver.name in drivers}
     for name, info in sorted(drivers.items()):
         entry = CSINodeDriver(
             name=name,
@@ -89,8 +89,10 @@ def plan_entries(
 
 def plan_kept(present: tuple[CSINodeDriver, ...], wanted: tuple[CSINodeDriver, ...]) -> tuple[CSINodeDriver, ...]:
     """The entries without those whose id or topology keys change: the API server has them removed before they are added again."""
-    fixed = {one.name: (one.nodeID, one.topologyKeys) for one in wanted}
-    return tuple(one for one in present if fixed.get(one.name, ()) in ((), (one.nodeID, one.topologyKeys)))
+    fixed = {driver.name: (driver.nodeID, driver.topologyKeys) for driver in wanted}
+    return tuple(
+        driver for driver in present if fixed.get(driver.name, ()) in ((), (driver.nodeID, driver.topologyKeys))
+    )
 
 
 def _node_ids(node: Node) -> dict[str, str]:
@@ -109,6 +111,6 @@ def _collision(topology: Mapping[str, str], labels: Mapping[str, str]) -> str:
     for key, value in sorted(topology.items()):
         known = labels.get(key, value)
         if known != value:
-            reported, existing = (f"{json.dumps(key)}:{json.dumps(one)}" for one in (value, known))
+            reported, existing = (f"{json.dumps(key)}:{json.dumps(text)}" for text in (value, known))
             return f"detected topology value collision: driver reported {reported} but existing label is {existing}"
     return ""

@@ -127,9 +127,9 @@ def api_node(node: Node) -> ApiNode:
     )
 
 
-def same_but_heartbeats(one: NodeStatus, other: NodeStatus) -> bool:
+def same_but_heartbeats(status: NodeStatus, other: NodeStatus) -> bool:
     """True if the statuses are equal except for heartbeat times."""
-    return _without_heartbeats(one) == _without_heartbeats(other)
+    return _without_heartbeats(status) == _without_heartbeats(other)
 
 
 def status_patch(

@@ -133,7 +133,7 @@ def _after(
     old: core.ContainerStatus | None,
 ) -> core.ContainerStatus:
     """The status with the last state from the instance before the newest one, if the runtime has that."""
-    earlier = next((one for one in instances[1:] if one.state is not ObservedState.CREATED), None)
+    earlier = next((instance for instance in instances[1:] if instance.state is not ObservedState.CREATED), None)
     if earlier is None or (_last(status) is not None and earlier.restart_count + 1 < instances[0].restart_count):
         return status  # it was removed, or an instance between the two
     # a view may still have an instance that was removed before the next one was started

@@ -63,16 +63,16 @@ def _claimed(resource: ClaimResource, claims: Claims) -> ResourceStatus:
 
 
 def merged_health(
-    one: Mapping[PodUID, ContainerHealth],
-    other: Mapping[PodUID, ContainerHealth],
+    devices: Mapping[PodUID, ContainerHealth],
+    claims: Mapping[PodUID, ContainerHealth],
     before: Mapping[PodUID, ContainerHealth],
 ) -> Mapping[PodUID, ContainerHealth]:
     """Both, by pod and container. Equal parts stay the objects that they were in `before`."""
-    if not other:
-        return one
-    found = dict(one)
-    for uid, more in other.items():
-        own = one.get(uid, NO_HEALTH)
+    if not claims:
+        return devices
+    found = dict(devices)
+    for uid, more in claims.items():
+        own = devices.get(uid, NO_HEALTH)
         health = {name: own.get(name, ()) + more.get(name, ()) for name in {**own, **more}}
         known = before.get(uid)
         found[uid] = known if known == health else health

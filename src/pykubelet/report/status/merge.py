@@ -74,7 +74,7 @@ def status_for_api(api: core.Pod, status: core.PodStatus, *, has_ended: bool) ->
 
 def _has_running(status: core.PodStatus) -> bool:
     statuses = (*status.initContainerStatuses, *status.containerStatuses)
-    return any(one.state is not None and one.state.running is not None for one in statuses)
+    return any(container.state is not None and container.state.running is not None for container in statuses)
 
 
 def revived(api: core.Pod, status: core.PodStatus) -> str:
@@ -84,8 +84,8 @@ def revived(api: core.Pod, status: core.PodStatus) -> str:
     specs = {c.name: c for c in (*api.spec.initContainers, *api.spec.containers) if not is_sidecar(c)}
     there, now = (
         {
-            one.name: one.state.terminated if one.state is not None else None
-            for one in (*s.initContainerStatuses, *s.containerStatuses)
+            container.name: container.state.terminated if container.state is not None else None
+            for container in (*s.initContainerStatuses, *s.containerStatuses)
         }
         for s in (api.status, status)
     )
@@ -147,13 +147,13 @@ def _news(status: core.PodStatus) -> list[object]:
     """The parts of a status that a client may wait for: exits, restarts, failed starts, resizes."""
     compared: list[object] = [status.resources, status.allocatedResources]
     compared.extend((c.type, c.status, c.reason) for c in status.conditions if c.type.startswith("PodResize"))
-    for one in (*status.initContainerStatuses, *status.containerStatuses, *status.ephemeralContainerStatuses):
-        state = one.state if one.state is not None else core.ContainerState()
+    for container in (*status.initContainerStatuses, *status.containerStatuses, *status.ephemeralContainerStatuses):
+        state = container.state if container.state is not None else core.ContainerState()
         reason = state.waiting.reason if state.waiting is not None else ""
-        if reason not in QUIET_REASONS or state.terminated is not None or one.restartCount:
-            compared.append((one.name, one.restartCount, reason, state.terminated))
+        if reason not in QUIET_REASONS or state.terminated is not None or container.restartCount:
+            compared.append((container.name, container.restartCount, reason, state.terminated))
         if state.running is not None:
-            compared.append((one.name, one.resources))
+            compared.append((container.name, container.resources))
     return compared
 
 
@@ -175,7 +175,7 @@ def final_delete(api: core.Pod) -> dict[str, Any]:
     }
 
 
-def newer(one: core.Pod, other: core.Pod) -> core.Pod:
+def newer(pod: core.Pod, other: core.Pod) -> core.Pod:
     """The later of two states of one object, by resource version (KEP-5504); `other` in doubt."""
-    order = compare_versions(one.metadata.resourceVersion, other.metadata.resourceVersion)
-    return one if order is not None and order > 0 else other
+    order = compare_versions(pod.metadata.resourceVersion, other.metadata.resourceVersion)
+    return pod if order is not None and order > 0 else other

@@ -79,7 +79,7 @@ def is_own_host(host: str, names: Iterable[str]) -> bool:
     """Whether `host`, with or without a port, is an IP address, `localhost`, one of `names` or empty."""
     name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
     name = name.strip("[]").removesuffix(".").lower()
-    if not host or name == "localhost" or name in {one.lower() for one in names}:
+    if not host or name == "localhost" or name in {known.lower() for known in names}:
         return True
     try:
         ipaddress.ip_address(name)
@@ -90,4 +90,4 @@ def is_own_host(host: str, names: Iterable[str]) -> bool:
 
 def node_names(node: NodeView) -> tuple[str, ...]:
     """The names of the node: its own, the machine's, and those of its addresses."""
-    return node.name, node.hostname, *(one.address for one in node.addresses or ())
+    return node.name, node.hostname, *(address.address for address in node.addresses or ())

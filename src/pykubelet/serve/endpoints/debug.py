@@ -128,7 +128,7 @@ def explain_handler(route: ExplainRoute, pods: KnownPods) -> EndpointHandler:
 def tasks_text() -> str:
     """Every task with the place at which it waits."""
     lines = []
-    for task in sorted(asyncio.all_tasks(), key=lambda one: one.get_name()):
+    for task in sorted(asyncio.all_tasks(), key=lambda t: t.get_name()):
         stack = task.get_stack(limit=1)
         where = f"{stack[0].f_code.co_filename}:{stack[0].f_lineno}" if stack else "?"
         lines.append(f"{task.get_name()}  {where}")
@@ -137,7 +137,7 @@ def tasks_text() -> str:
 
 def heap_text() -> str:
     """The number of objects by type that the garbage collector tracks. Blocks the loop for about 0.1 s on a full node."""
-    counts = Counter(type(one).__qualname__ for one in gc.get_objects())
+    counts = Counter(type(value).__qualname__ for value in gc.get_objects())
     lines = [f"{number:9d} {name}" for name, number in counts.most_common(HEAP_LINES)]
     return f"{sum(counts.values())} objects, collections {gc.get_count()}\n" + "\n".join(lines) + "\n"
 

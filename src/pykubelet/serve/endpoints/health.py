@@ -109,7 +109,9 @@ def syncloop_check(inputs: SyncLoopInputs, clock: Clock) -> Check:
 
     def check() -> str:
         now, listed_at = clock.monotonic(), inputs.observed.get().listed_at
-        is_late = any(at is not None and now - at > limit_s for at in (one.get().at for one in inputs.heartbeats))
+        is_late = any(
+            at is not None and now - at > limit_s for at in (heartbeat.get().at for heartbeat in inputs.heartbeats)
+        )
         is_unlisted = listed_at is not None and now - listed_at > limit_s + RELIST_LATE_S
         return TOO_LONG if is_late or is_unlisted else ""
 

@@ -42,11 +42,11 @@ async def pod_message(pod: Pod, placements: Placements, claims: PodClaims) -> pb
     message = pb.PodResources(name=pod.metadata.name, namespace=pod.metadata.namespace)
     names = [c.name for c in pod.spec.initContainers if is_sidecar(c)] + [c.name for c in pod.spec.containers]
     for name in names:
-        one, has = message.containers.add(name=name), placements.container(uid, name)
-        one.cpu_ids.extend(sorted(has.cpus))
-        one.memory.extend(_memory(has.memory))
-        one.dynamic_resources.extend(_claim(claim) for claim in claims.containers.get(name, ()))
-        await _add_devices(one, _assigned(has.devices))
+        added, has = message.containers.add(name=name), placements.container(uid, name)
+        added.cpu_ids.extend(sorted(has.cpus))
+        added.memory.extend(_memory(has.memory))
+        added.dynamic_resources.extend(_claim(claim) for claim in claims.containers.get(name, ()))
+        await _add_devices(added, _assigned(has.devices))
     return message
 
 
@@ -56,8 +56,8 @@ async def old_pod_message(pod: Pod, placements: Placements) -> pb.PodResources:
     message = pb.PodResources(name=pod.metadata.name, namespace=pod.metadata.namespace)
     for container in pod.spec.containers:
         has: ContainerPlacement = placements.container(uid, container.name)
-        one = message.containers.add(name=container.name)
-        await _add_devices(one, ((resource, id_, None) for resource, id_, _ in _assigned(has.devices)))
+        added = message.containers.add(name=container.name)
+        await _add_devices(added, ((resource, id_, None) for resource, id_, _ in _assigned(has.devices)))
     return message
 
 
@@ -70,10 +70,10 @@ async def allocatable_message(placements: Placements) -> pb.AllocatableResources
 
 
 def _assigned(devices: Iterable[AssignedDevices]) -> Iterator[_Entry]:
-    for one in devices:
-        for node, ids in sorted(one.by_node.items()):
+    for assigned in devices:
+        for node, ids in sorted(assigned.by_node.items()):
             for id_ in _in_order(ids):
-                yield one.resource, id_, None if node == NO_NODE else node
+                yield assigned.resource, id_, None if node == NO_NODE else node
 
 
 def _healthy(placements: Placements) -> Iterator[_Entry]:

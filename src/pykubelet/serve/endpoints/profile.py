@@ -125,15 +125,15 @@ class TraceSamples:
         """The samples in the JSON format of Chrome's trace viewer."""
         events = [
             {
-                "name": one.stack[-1] if one.stack else "?",
+                "name": sample.stack[-1] if sample.stack else "?",
                 "ph": "X",
-                "ts": one.at * 1e6,
+                "ts": sample.at * 1e6,
                 "dur": SAMPLE_S * 1e6,
                 "pid": 1,
-                "tid": one.thread,
-                "args": {"stack": one.stack},
+                "tid": sample.thread,
+                "args": {"stack": sample.stack},
             }
-            for one in self._seen
+            for sample in self._seen
         ]
         return Response(200, json.dumps({"traceEvents": events}).encode(), JSON)
 

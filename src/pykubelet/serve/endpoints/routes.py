@@ -87,7 +87,9 @@ def _api_route(endpoint: Endpoint[InputsT], settings: Settings, inputs: InputsT)
 
 def read_only_router(table: Iterable[Endpoint[InputsT]], inputs: InputsT) -> Router:
     """The routes of the read-only port: endpoints with `read_only`; the others answer as without debugging handlers."""
-    routes = (_route(one, one.handler(inputs)) if one.read_only else _refusal(one) for one in table)
+    routes = (
+        _route(endpoint, endpoint.handler(inputs)) if endpoint.read_only else _refusal(endpoint) for endpoint in table
+    )
     return Router(route for route in routes if route is not None)
 
 

@@ -45,8 +45,8 @@ class KubeletInfo(Value):
 
 def negotiate_format(accept: str, kind: str) -> ZPageFormat | None:
     """The first accepted format that exists; None if there is none."""
-    for one in accept.split(",") if accept.strip() else ("*/*",):
-        media, *rest = (part.strip() for part in one.split(";"))
+    for media_range in accept.split(",") if accept.strip() else ("*/*",):
+        media, *rest = (part.strip() for part in media_range.split(";"))
         params = dict(part.split("=", 1) for part in rest if "=" in part)
         if params.get("q") in ("0", "0.0"):
             continue

@@ -169,18 +169,18 @@ def eviction_document(
         "dry_run": signals.dry_run,
         "signals": [_signal(state, candidates, layout) for state in signals.states],
         "would_evict": [
-            {"at": one.at, "pod": _name(one.eviction.ref), "signal": one.signal, "why": one.eviction.message}
-            for one in signals.would_evict
+            {"at": would.at, "pod": _name(would.eviction.ref), "signal": would.signal, "why": would.eviction.message}
+            for would in signals.would_evict
         ],
     }
 
 
 def _signal(state: SignalState, candidates: Sequence[Candidate], layout: FsLayout) -> Document:
     signal, rules = EVICTION_SIGNALS[state.signal], SIGNAL_RULES[state.signal]
-    used = [(rules.used(one, layout) or 0, one.pod) for one in candidates]
+    used = [(rules.used(candidate, layout) or 0, candidate.pod) for candidate in candidates]
     top = sorted(used, key=lambda pair: pair[0], reverse=True)[:SHOWN_USERS]
-    ranked = sorted(candidates, key=lambda one: rules.rank(one, layout))
-    victim = next((one for one in ranked if not is_critical(one.pod)), None)
+    ranked = sorted(candidates, key=lambda candidate: rules.rank(candidate, layout))
+    victim = next((candidate for candidate in ranked if not is_critical(candidate.pod)), None)
     return {
         "signal": state.signal,
         "condition": str(signal.condition),

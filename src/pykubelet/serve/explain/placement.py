@@ -51,8 +51,8 @@ def device_documents(placements: Placements, names: Mapping[PodUID, str]) -> Ite
     held: dict[str, list[tuple[_Owner, Mapping[int, frozenset[str]]]]] = {}
     for uid, pod in placements.pods.items():
         for container, has in pod.containers.items():
-            for one in has.devices:
-                held.setdefault(one.resource, []).append(((_name(names, uid), container), one.by_node))
+            for assigned in has.devices:
+                held.setdefault(assigned.resource, []).append(((_name(names, uid), container), assigned.by_node))
     for resource in sorted({*placements.devices, *held}):
         yield _resource(resource, placements.devices.get(resource, DeviceResource()), held.get(resource, ()))
 
@@ -79,11 +79,18 @@ def _container(name: str, has: ContainerPlacement, claims: Iterable[ContainerCla
         "name": name,
         "cpus": format_cpuset(has.cpus),
         "mems": has.mems,
-        "memory": [{"type": one.type, "size": one.size, "numa_nodes": list(one.nodes)} for one in has.memory],
-        "devices": [{"resource": one.resource, "count": len(one.ids), "ids": _first(one.ids)} for one in has.devices],
+        "memory": [{"type": block.type, "size": block.size, "numa_nodes": list(block.nodes)} for block in has.memory],
+        "devices": [
+            {"resource": assigned.resource, "count": len(assigned.ids), "ids": _first(assigned.ids)}
+            for assigned in has.devices
+        ],
         "claims": [
-            {"namespace": one.namespace, "name": one.name, "devices": [_claim_device(device) for device in one.devices]}
-            for one in claims
+            {
+                "namespace": claim.namespace,
+                "name": claim.name,
+                "devices": [_claim_device(device) for device in claim.devices],
+            }
+            for claim in claims
         ],
     }
 
@@ -143,14 +150,14 @@ def _memory(placements: Placements, names: Mapping[PodUID, str]) -> list[Documen
     ]
     groups: dict[int, _Nodes] = {node: block.nodes for _, block in blocks for node in block.nodes}
     pools: dict[tuple[_Nodes, str], Document] = {}
-    for one in placements.allocatable_memory:
-        nodes = tuple(dict.fromkeys(other for node in one.nodes for other in groups.get(node, (node,))))
+    for allocatable in placements.allocatable_memory:
+        nodes = tuple(dict.fromkeys(other for node in allocatable.nodes for other in groups.get(node, (node,))))
         pool = pools.setdefault(
-            (nodes, one.type),
-            {"numa_nodes": list(nodes), "type": one.type, "allocatable": 0, "free": 0, "held": []},
+            (nodes, allocatable.type),
+            {"numa_nodes": list(nodes), "type": allocatable.type, "allocatable": 0, "free": 0, "held": []},
         )
-        pool["allocatable"] += one.size
-        pool["free"] += one.size
+        pool["allocatable"] += allocatable.size
+        pool["free"] += allocatable.size
     for (pod, container), block in blocks:
         pool = pools.get((block.nodes, block.type), {"free": 0, "held": []})
         pool["free"] = max(0, pool["free"] - block.size)

@@ -94,12 +94,12 @@ class VolumeSearch:
         if device is not None:
             directories.append(device.directory)
             keys.append(f"device/{device.name}")
-        program = next((found for one in directories if (found := running_program(one)) is not None), None)
-        threads = [thread for one in keys if (thread := self._flight.thread(one)) is not None]
+        program = next((found for directory in directories if (found := running_program(directory)) is not None), None)
+        threads = [thread for key in keys if (thread := self._flight.thread(key)) is not None]
         waits = [words for thread in threads if (words := kernel_wait(thread))] if program is None else []
         is_leaving = status.is_leaving or (device is not None and device.is_leaving)
         # a CSI driver mounts the volume below its directory: that mount holds nothing up
-        own = [f"{one}/mount" for one in directories[:1] if _CSI in one]
+        own = [f"{directory}/mount" for directory in directories[:1] if _CSI in directory]
         search = HolderSearch((*directories, *own)) if is_leaving and directories else None
         return VolumeFacts(program, search, self._calls(status, directories), waits[0] if waits else "")
 
@@ -111,7 +111,7 @@ class VolumeSearch:
         is_busy = status.is_busy or (status.device is not None and status.device.is_busy)
 
         def is_about(path: str) -> bool:
-            if any(path == one or path.startswith(f"{one}/") for one in directories):
+            if any(path == directory or path.startswith(f"{directory}/") for directory in directories):
                 return True
             parts = path.removeprefix(f"{self._paths.plugins}/").split("/")
             return path.startswith(f"{self._paths.plugins}/") and status.spec_name in parts
@@ -158,8 +158,8 @@ def _document(uid: PodUID, status: MountStatus, facts: VolumeFacts, context: Vol
         "notes": notes,
         "calls": [_call(call, context.mono) for call in facts.calls],
         "program": _program(facts.program, context.mono),
-        "holders": [_holder(one, context.names) for one in search.holders] if search is not None else [],
-        "mounts": [asdict(one) for one in search.mounts] if search is not None else [],
+        "holders": [_holder(holder, context.names) for holder in search.holders] if search is not None else [],
+        "mounts": [asdict(mount) for mount in search.mounts] if search is not None else [],
         "is_search_complete": search is None or search.is_complete,
     }
 
@@ -182,11 +182,11 @@ def _other_pod_notes(uid: PodUID, status: MountStatus, context: VolumeContext) -
     if device is None or status.is_busy or device.is_busy or not (status.is_leaving or status.since):
         return []
     return [
-        f"waits for an operation on the same volume, for pod {context.names.get(other, other)}: {one.state}"
+        f"waits for an operation on the same volume, for pod {context.names.get(other, other)}: {mount.state}"
         for other, statuses in context.statuses.items()
         if other != uid
-        for one in statuses
-        if one.is_busy and one.device is not None and one.device.name == device.name
+        for mount in statuses
+        if mount.is_busy and mount.device is not None and mount.device.name == device.name
     ]
 
 

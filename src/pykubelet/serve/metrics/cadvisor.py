@@ -86,9 +86,9 @@ def _seen(usage: Usage) -> Iterator[_Seen]:
                 pod.network,
                 pod.started_at,
             )
-        for one in pod.containers:
-            labels = _labels(one.name, one.path, one.image, one.id, pod)
-            yield _Seen(labels, one.group, started_at=one.started_at, is_container=True)
+        for container in pod.containers:
+            labels = _labels(container.name, container.path, container.image, container.id, pod)
+            yield _Seen(labels, container.group, started_at=container.started_at, is_container=True)
 
 
 def cadvisor_families(usage: Usage, machine: MachineFacts) -> Iterator[MetricFamily]:
@@ -99,18 +99,18 @@ def cadvisor_families(usage: Usage, machine: MachineFacts) -> Iterator[MetricFam
         samples = [
             MetricSample(
                 value,
-                with_labels(one.labels, *metric.more) if metric.more else one.labels,
-                one.group.at if metric.is_timed else None,
+                with_labels(cgroup.labels, *metric.more) if metric.more else cgroup.labels,
+                cgroup.group.at if metric.is_timed else None,
             )
             for metric in metrics
-            for one in seen
-            if (value := metric.read(one)) is not None
+            for cgroup in seen
+            if (value := metric.read(cgroup)) is not None
         ]
         yield MetricFamily(name, first.kind, first.help, samples)
     yield from _network_families(seen)
     yield from _file_system_families(usage)
     if usage.details is not None:
-        groups = [SeenGroup(one.labels, one.group, one.is_container) for one in seen]
+        groups = [SeenGroup(cgroup.labels, cgroup.group, cgroup.is_container) for cgroup in seen]
         yield from detail_families(groups, usage.details)
     yield from _machine_families(machine)
     yield MetricFamily(
@@ -122,8 +122,8 @@ def cadvisor_families(usage: Usage, machine: MachineFacts) -> Iterator[MetricFam
 
 
 def _pressure(resource: str, *, full: bool) -> Callable[[_Seen], float | None]:
-    def read(one: _Seen) -> float | None:
-        pair = one.group.pressure.get(resource)
+    def read(cgroup: _Seen) -> float | None:
+        pair = cgroup.group.pressure.get(resource)
         if pair is None:
             return None
         if full:
@@ -135,7 +135,7 @@ def _pressure(resource: str, *, full: bool) -> Callable[[_Seen], float | None]:
 
 def _throttling(read: Callable[[GroupUse], float]) -> Callable[[_Seen], float | None]:
     """A reader of throttling figures, which exist only for cgroups with a limit."""
-    return lambda one: read(one.group) if one.group.cpu.quota_us else None
+    return lambda cgroup: read(cgroup.group) if cgroup.group.cpu.quota_us else None
 
 
 _CPU_TIME = "Cumulative {} cpu time consumed in seconds."
@@ -302,10 +302,10 @@ _NETWORK: tuple[tuple[str, str, Callable[[InterfaceUse], int]], ...] = (
 
 def _network_families(seen: list[_Seen]) -> Iterator[MetricFamily]:
     interfaces = [
-        (interface, with_labels(one.labels, ("interface", interface.name)), one.network.at)
-        for one in seen
-        if one.network is not None
-        for interface in one.network.interfaces
+        (interface, with_labels(cgroup.labels, ("interface", interface.name)), cgroup.network.at)
+        for cgroup in seen
+        if cgroup.network is not None
+        for interface in cgroup.network.interfaces
     ]
     for name, text, read in _NETWORK:
         samples = [MetricSample(read(interface), labels, at) for interface, labels, at in interfaces]
@@ -346,10 +346,13 @@ def _file_system_families(usage: Usage) -> Iterator[MetricFamily]:
         elif samples:
             yield MetricFamily(name, "gauge", text, samples)
     for pod in usage.pods.values():
-        for one in pod.containers:
-            if one.rootfs is not None and one.rootfs.used is not None:
-                labels = with_labels(_labels(one.name, one.path, one.image, one.id, pod), _device(one.rootfs))
-                used.append(MetricSample(one.rootfs.used, labels, one.rootfs.at))
+        for container in pod.containers:
+            if container.rootfs is not None and container.rootfs.used is not None:
+                labels = with_labels(
+                    _labels(container.name, container.path, container.image, container.id, pod),
+                    _device(container.rootfs),
+                )
+                used.append(MetricSample(container.rootfs.used, labels, container.rootfs.at))
     yield MetricFamily(_FS_USAGE, "gauge", _FS_USAGE_TEXT, used)
 
 

@@ -104,29 +104,29 @@ _PROCESSES = (
 def detail_families(groups: Sequence[SeenGroup], details: Details) -> Iterator[MetricFamily]:
     """The metric families of disk input and output, processes and limits, for the cgroups with details."""
     devices = {disk.number: f"/dev/{disk.name}" for disk in details.disks}
-    known = [(one, detail) for one in groups if (detail := details.groups.get(one.group.path)) is not None]
+    known = [(cgroup, detail) for cgroup in groups if (detail := details.groups.get(cgroup.group.path)) is not None]
     used = [
-        _Used(with_labels(one.labels, ("device", devices.get(io.number, ""))), io, one.group.at)
-        for one, detail in known
-        for io in _io_of(one, detail, details, devices)
+        _Used(with_labels(cgroup.labels, ("device", devices.get(io.number, ""))), io, cgroup.group.at)
+        for cgroup, detail in known
+        for io in _io_of(cgroup, detail, details, devices)
     ]
-    root = next((one for one in groups if one.group.path == ROOT), None)
+    root = next((cgroup for cgroup in groups if cgroup.group.path == ROOT), None)
     for metric in _IO:
         samples = _disk_samples(root, details.disks, metric.of_disk) if root is not None else []
         if metric.of_group is not None:
             read = metric.of_group
-            samples += [MetricSample(read(one.io), one.labels, one.at) for one in used]
+            samples += [MetricSample(read(use.io), use.labels, use.at) for use in used]
         yield MetricFamily(f"container_fs_{metric.name}", metric.kind, metric.help, samples)
     yield MetricFamily("container_blkio_device_usage_total", "counter", "Blkio Device bytes usage", _blkio(used))
     for process in _PROCESSES:
-        found = [(one, value) for one, detail in known if (value := process.read(detail)) is not None]
+        found = [(cgroup, value) for cgroup, detail in known if (value := process.read(detail)) is not None]
         yield MetricFamily(
-            process.name, "gauge", process.help, [_sample(one, value, *process.more) for one, value in found]
+            process.name, "gauge", process.help, [_sample(cgroup, value, *process.more) for cgroup, value in found]
         )
 
 
-def _io_of(one: SeenGroup, detail: GroupDetail, details: Details, devices: dict[str, str]) -> tuple[DeviceIo, ...]:
-    if detail.io or not one.is_container or details.root_device not in devices:
+def _io_of(cgroup: SeenGroup, detail: GroupDetail, details: Details, devices: dict[str, str]) -> tuple[DeviceIo, ...]:
+    if detail.io or not cgroup.is_container or details.root_device not in devices:
         return detail.io
     return (DeviceIo(details.root_device),)
 
@@ -138,13 +138,13 @@ def _disk_samples(root: SeenGroup, disks: Iterable[DiskUse], read: Callable[[Dis
 def _blkio(used: Iterable[_Used]) -> list[MetricSample]:
     return [
         MetricSample(
-            value, with_labels(one.labels, ("major", major), ("minor", minor), ("operation", operation)), one.at
+            value, with_labels(use.labels, ("major", major), ("minor", minor), ("operation", operation)), use.at
         )
-        for one in used
-        for major, _, minor in (one.io.number.partition(":"),)
-        for operation, value in (("Read", one.io.read_bytes), ("Write", one.io.written_bytes))
+        for use in used
+        for major, _, minor in (use.io.number.partition(":"),)
+        for operation, value in (("Read", use.io.read_bytes), ("Write", use.io.written_bytes))
     ]
 
 
-def _sample(one: SeenGroup, value: float, *more: tuple[str, str]) -> MetricSample:
-    return MetricSample(value, with_labels(one.labels, *more) if more else one.labels, one.group.at)
+def _sample(cgroup: SeenGroup, value: float, *more: tuple[str, str]) -> MetricSample:
+    return MetricSample(value, with_labels(cgroup.labels, *more) if more else cgroup.labels, cgroup.group.at)

@@ -268,11 +268,11 @@ def _logs(usage: Usage) -> MetricFamily:
     """The sizes of containers' logs, if known. Only scrapes of `/stats/summary` and cAdvisor measure them, this one does not."""
     samples = []
     for pod in usage.pods.values():
-        for one in pod.containers:
-            if one.logs is not None and one.logs.used is not None:
+        for container in pod.containers:
+            if container.logs is not None and container.logs.used is not None:
                 ref = pod.ref
-                names = ("container", one.name), ("namespace", ref.namespace), ("pod", ref.name), ("uid", ref.uid)
-                samples.append(MetricSample(one.logs.used, names))
+                names = ("container", container.name), ("namespace", ref.namespace), ("pod", ref.name), ("uid", ref.uid)
+                samples.append(MetricSample(container.logs.used, names))
     text = "Bytes used by the container's logs on the filesystem."
     return _gauge("kubelet_container_log_filesystem_used_bytes", text, samples)
 

@@ -134,17 +134,17 @@ def _psi(pair: PsiStats | None) -> Json:
     return {"full": _pressure(pair.full or _NOTHING), "some": _pressure(pair.some)}
 
 
-def _pressure(one: PsiData) -> Json:
+def _pressure(psi: PsiData) -> Json:
     """One line of pressure. `total`: microseconds (`docs/decisions/0022-totals-of-pressure-are-microseconds.md`)."""
-    return {"total": one.total_us, "avg10": one.avg10, "avg60": one.avg60, "avg300": one.avg300}
+    return {"total": psi.total_us, "avg10": psi.avg10, "avg60": psi.avg60, "avg300": psi.avg300}
 
 
 def _network(use: NetworkUse | None) -> Json | None:
     """All interfaces. Only `eth0` is reported as the default one, because clients expect this name or none."""
     if use is None:
         return None
-    interfaces = [_interface(one) for one in use.interfaces]
-    default = next((one for one in interfaces if one["name"] == DEFAULT_INTERFACE), {"name": ""})
+    interfaces = [_interface(interface) for interface in use.interfaces]
+    default = next((interface for interface in interfaces if interface["name"] == DEFAULT_INTERFACE), {"name": ""})
     return {"time": format_time(use.at), **default, "interfaces": interfaces}
 
 
@@ -188,8 +188,8 @@ def _ephemeral(use: PodUse, node: NodeUse) -> Json | None:
     if node.fs is None:
         return None
     parts = parts_on_disk(use)
-    document = _fs(replace(node.fs, at=max(one.at for one in (node.fs, *parts)))) or {}
+    document = _fs(replace(node.fs, at=max(part.at for part in (node.fs, *parts)))) or {}
     return document | {
-        "usedBytes": sum(one.used or 0 for one in parts),
-        "inodesUsed": sum(one.inodes_used or 0 for one in parts),
+        "usedBytes": sum(part.used or 0 for part in parts),
+        "inodesUsed": sum(part.inodes_used or 0 for part in parts),
     }

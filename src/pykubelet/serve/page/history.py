@@ -50,8 +50,8 @@ class Track:
         before, self._before = self._before, None
         if network is None:
             return None, None
-        received = sum(one.rx_bytes for one in network.interfaces)
-        sent = sum(one.tx_bytes for one in network.interfaces)
+        received = sum(interface.rx_bytes for interface in network.interfaces)
+        sent = sum(interface.tx_bytes for interface in network.interfaces)
         self._before = (taken_at, received, sent)
         if before is None or taken_at <= before[0]:
             return None, None

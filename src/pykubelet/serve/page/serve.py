@@ -120,9 +120,10 @@ class NodePage:
         if document is None:
             return None
         track, use = self._history.pods.get(uid), self._usage.get().pods.get(uid)
-        by_id = {one.id: one.group for one in use.containers} if use is not None else {}
+        by_id = {container.id: container.group for container in use.containers} if use is not None else {}
         containers = [
-            {**one, **_container_use(by_id.get(one["id"].partition("://")[2]))} for one in document["containers"]
+            {**container, **_container_use(by_id.get(container["id"].partition("://")[2]))}
+            for container in document["containers"]
         ]
         return {
             **document,
@@ -133,7 +134,7 @@ class NodePage:
 
     def _volumes(self, uid: PodUID, use: PodUse | None) -> list[Document]:
         mounts = self._inputs.mounts.get().pods.get(uid)
-        used = {one.name: one.fs.used for one in use.volumes} if use is not None else {}
+        used = {volume.name: volume.fs.used for volume in use.volumes} if use is not None else {}
         return [
             {"name": volume.name, "kind": volume.kind, "path": volume.host_path, "used": used.get(volume.name)}
             for volume in (mounts.volumes.values() if mounts is not None else ())
@@ -141,19 +142,19 @@ class NodePage:
 
     def _events(self) -> list[Document]:
         recent = self._inputs.recent.get()
-        found = [*recent.node, *(one for ring in recent.pods.values() for one in ring)]
-        found.sort(key=lambda one: one.last_at, reverse=True)
+        found = [*recent.node, *(event for ring in recent.pods.values() for event in ring)]
+        found.sort(key=lambda event: event.last_at, reverse=True)
         return [
             {
-                "at": one.last_at,
-                "type": one.kube_event.type,
-                "reason": one.kube_event.reason,
-                "object": f"{pod.namespace}/{pod.name}" if (pod := one.kube_event.pod) is not None else "node",
-                "part": one.kube_event.field_path,
-                "message": one.message,
-                "count": one.count,
+                "at": event.last_at,
+                "type": event.kube_event.type,
+                "reason": event.kube_event.reason,
+                "object": f"{pod.namespace}/{pod.name}" if (pod := event.kube_event.pod) is not None else "node",
+                "part": event.kube_event.field_path,
+                "message": event.message,
+                "count": event.count,
             }
-            for one in found[:MAX_EVENTS]
+            for event in found[:MAX_EVENTS]
         ]
 
     async def _image_list(self) -> list[Document]:
@@ -164,15 +165,17 @@ class NodePage:
                 listed = await self._images.list_images()
             except CriError:
                 return self._listed[1] if self._listed is not None else []
-            names = [{"name": (*one.repo_tags, *one.repo_digests, one.id)[0], "size": one.size} for one in listed]
-            self._listed = (now, sorted(names, key=lambda one: str(one["name"])))
+            names = [
+                {"name": (*image.repo_tags, *image.repo_digests, image.id)[0], "size": image.size} for image in listed
+            ]
+            self._listed = (now, sorted(names, key=lambda image: str(image["name"])))
         return self._listed[1]
 
 
 def _series(points: Iterable[UsagePoint]) -> Document:
     """The values of each figure as a list, oldest first."""
     kept = list(points)
-    return {name: [getattr(one, name) for one in kept] for name in UsagePoint.__struct_fields__}
+    return {name: [getattr(point, name) for point in kept] for name in UsagePoint.__struct_fields__}
 
 
 def _container_use(group: GroupUse | None) -> Document:
