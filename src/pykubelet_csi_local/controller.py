@@ -65,10 +65,10 @@ class ControllerService:
 
     async def plugin_capabilities(self, _: pb.GetPluginCapabilitiesRequest) -> pb.GetPluginCapabilitiesResponse:
         """The driver has a controller, its volumes are on one machine, and they grow while they are in use."""
-        one = pb.PluginCapability
-        services = (one.Service.CONTROLLER_SERVICE, one.Service.VOLUME_ACCESSIBILITY_CONSTRAINTS)
-        found = [one(service=one.Service(type=service)) for service in services]
-        found.append(one(volume_expansion=one.VolumeExpansion(type=one.VolumeExpansion.ONLINE)))
+        capability = pb.PluginCapability
+        services = (capability.Service.CONTROLLER_SERVICE, capability.Service.VOLUME_ACCESSIBILITY_CONSTRAINTS)
+        found = [capability(service=capability.Service(type=service)) for service in services]
+        found.append(capability(volume_expansion=capability.VolumeExpansion(type=capability.VolumeExpansion.ONLINE)))
         return pb.GetPluginCapabilitiesResponse(capabilities=found)
 
     async def probe(self, _: pb.ProbeRequest) -> pb.ProbeResponse:
@@ -77,7 +77,7 @@ class ControllerService:
 
     async def capabilities(self, _: pb.ControllerGetCapabilitiesRequest) -> pb.ControllerGetCapabilitiesResponse:
         """The optional calls that are served."""
-        found = [pb.ControllerServiceCapability(rpc=_RPC(type=one)) for one in CAPABILITIES]
+        found = [pb.ControllerServiceCapability(rpc=_RPC(type=capability)) for capability in CAPABILITIES]
         return pb.ControllerGetCapabilitiesResponse(capabilities=found)
 
     async def create(self, request: pb.CreateVolumeRequest) -> pb.CreateVolumeResponse:
@@ -97,7 +97,7 @@ class ControllerService:
         size, limit = request.capacity_range.required_bytes, request.capacity_range.limit_bytes
         if not self._reaches(request.accessibility_requirements.requisite):
             raise RpcError(Code.RESOURCE_EXHAUSTED, "the volume is wanted where this driver does not run")
-        is_block = any(one.WhichOneof("access_type") == "block" for one in request.volume_capabilities)
+        is_block = any(capability.WhichOneof("access_type") == "block" for capability in request.volume_capabilities)
         wanted = read_persistent(volume_id_of(name), request.parameters, size, is_block=is_block)
         if 0 < limit < wanted.capacity_bytes:
             wanted = replace(wanted, capacity_bytes=limit)
@@ -119,17 +119,17 @@ class ControllerService:
         """The persistent volumes by id; the token of the next page is the id of the last volume."""
         if request.max_entries < 0:
             raise RpcError(Code.INVALID_ARGUMENT, "max_entries must not be negative")
-        volumes = [one for one in await self._volumes.list() if not one.is_ephemeral]
+        volumes = [volume for volume in await self._volumes.list() if not volume.is_ephemeral]
         token = request.starting_token
-        if token and all(one.id != token for one in volumes):
+        if token and all(volume.id != token for volume in volumes):
             raise RpcError(
                 Code.ABORTED, "starting_token is none of this driver, or its volume is gone: list from the beginning"
             )
-        volumes = [one for one in volumes if one.id > token]
+        volumes = [volume for volume in volumes if volume.id > token]
         page = volumes[: min(request.max_entries or MAX_LISTED, MAX_LISTED)]
         answer = pb.ListVolumesResponse(next_token=page[-1].id if len(page) < len(volumes) else "")
-        for one in page:
-            answer.entries.append(pb.ListVolumesResponse.Entry(volume=self._shown(one)))
+        for volume in page:
+            answer.entries.append(pb.ListVolumesResponse.Entry(volume=self._shown(volume)))
         return answer
 
     async def delete(self, request: pb.DeleteVolumeRequest) -> pb.DeleteVolumeResponse:
@@ -152,7 +152,10 @@ class ControllerService:
         answer = pb.ValidateVolumeCapabilitiesResponse
         if problem := _refusal(request.volume_capabilities):
             return answer(message=problem)
-        if any((one.WhichOneof("access_type") == "block") != volume.is_block for one in request.volume_capabilities):
+        if any(
+            (capability.WhichOneof("access_type") == "block") != volume.is_block
+            for capability in request.volume_capabilities
+        ):
             return answer(message="the volume was created for the other type of access")
         if any(
             fields.get(BACKING, volume.backing) != volume.backing
@@ -191,9 +194,11 @@ class ControllerService:
 
     def _reaches(self, topologies: Iterable[pb.Topology]) -> bool:
         """Whether one of the topologies is this machine's; without any, everything is."""
-        wanted = [dict(one.segments) for one in topologies]
+        wanted = [dict(topology.segments) for topology in topologies]
         wanted = [segments for segments in wanted if segments]
-        return not wanted or any(all(self._topology.get(key) == value for key, value in one.items()) for one in wanted)
+        return not wanted or any(
+            all(self._topology.get(key) == value for key, value in segments.items()) for segments in wanted
+        )
 
 
 def volume_id_of(name: str) -> str:
@@ -210,13 +215,15 @@ def _check_range(wanted: pb.CapacityRange) -> None:
 
 def _refusal(capabilities: Sequence[pb.VolumeCapability]) -> str:
     """Why volumes cannot be used as described; empty if they can."""
-    if len({one.WhichOneof("access_type") for one in capabilities}) > 1:
+    if len({capability.WhichOneof("access_type") for capability in capabilities}) > 1:
         return "a volume is either mounted or a block volume"
-    for one in capabilities:
-        if one.WhichOneof("access_type") is None:
+    for capability in capabilities:
+        if capability.WhichOneof("access_type") is None:
             return "volume_capabilities: each must be either mount or block"
-        if one.mount.fs_type not in ("", "ext4"):
-            return f"file system {one.mount.fs_type!r} is not offered: use ext4"
-        if one.access_mode.mode not in MODES:
-            return f"access mode {_MODE.Mode.Name(one.access_mode.mode)} is not offered: volumes are on one machine"
+        if capability.mount.fs_type not in ("", "ext4"):
+            return f"file system {capability.mount.fs_type!r} is not offered: use ext4"
+        if capability.access_mode.mode not in MODES:
+            return (
+                f"access mode {_MODE.Mode.Name(capability.access_mode.mode)} is not offered: volumes are on one machine"
+            )
     return ""

@@ -61,7 +61,7 @@ class NodeService:
 
     async def capabilities(self, _: pb.NodeGetCapabilitiesRequest) -> pb.NodeGetCapabilitiesResponse:
         """The optional calls that are served."""
-        found = [pb.NodeServiceCapability(rpc=_RPC(type=one)) for one in CAPABILITIES]
+        found = [pb.NodeServiceCapability(rpc=_RPC(type=capability)) for capability in CAPABILITIES]
         return pb.NodeGetCapabilitiesResponse(capabilities=found)
 
     async def stage(self, request: pb.NodeStageVolumeRequest) -> pb.NodeStageVolumeResponse:

@@ -85,7 +85,7 @@ def _is_wanted(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
     wanted = requested_size(claim)
     if volume_size(volume.spec) < wanted:
         return True
-    waits_for_node = any(one.type == FILE_SYSTEM_PENDING for one in status_of(claim).conditions)
+    waits_for_node = any(condition.type == FILE_SYSTEM_PENDING for condition in status_of(claim).conditions)
     return claim_size(claim) < wanted and resize_state(claim) in _OF_CONTROLLER and not waits_for_node
 
 
@@ -104,7 +104,7 @@ def expansion(task: Resize) -> pb.ControllerExpandVolumeRequest:
 def begun_patch(claim: PersistentVolumeClaim, time: str) -> dict[str, Any] | None:
     """The patch of the claim's status before the driver is called; None if the claim is marked already. `time`: now."""
     text, status = _text(requested_size(claim)), status_of(claim)
-    is_marked = any(one.type == RESIZING for one in status.conditions)
+    is_marked = any(condition.type == RESIZING for condition in status.conditions)
     if is_marked and status.allocatedResources.get(STORAGE, text) == text and resize_state(claim) in _OF_CONTROLLER:
         return None
     conditions = [*conditions_without(claim, {RESIZING}), condition_now(RESIZING, "", time)]

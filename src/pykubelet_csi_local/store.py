@@ -90,8 +90,10 @@ class VolumeStore:
         """
         files.make_dirs(self.directory, 0o750)
         usage = read_fs_usage(self.directory)
-        known = {one.id: one for one in (*self.list(), *others) if one.is_ephemeral and one.id != wanted.id}
-        promised = sum(self._unwritten_bytes(one) for one in known.values())
+        known = {
+            volume.id: volume for volume in (*self.list(), *others) if volume.is_ephemeral and volume.id != wanted.id
+        }
+        promised = sum(self._unwritten_bytes(volume) for volume in known.values())
         missing = missing_bytes(wanted.capacity_bytes, usage.available_bytes, usage.capacity_bytes, promised)
         if missing > 0:
             text = f"{missing} bytes are missing for an ephemeral volume of {wanted.capacity_bytes} bytes: "

@@ -110,8 +110,11 @@ async def _list(driver: _Driver) -> str:
     while True:
         request = pb.ListVolumesRequest(starting_token=token)
         answer = await driver.call("ListVolumes", request, pb.ListVolumesResponse)
-        volumes = [one.volume for one in answer.entries]
-        rows += [(one.volume_id, format_size(one.capacity_bytes), one.volume_context["backing"]) for one in volumes]
+        volumes = [entry.volume for entry in answer.entries]
+        rows += [
+            (volume.volume_id, format_size(volume.capacity_bytes), volume.volume_context["backing"])
+            for volume in volumes
+        ]
         token = answer.next_token
         if not token:
             break

@@ -18,11 +18,11 @@ def placement_lines(recording: PlacementRecording, steps: Sequence[ReplayedPlace
     cpus = "none" if rules.options is None else "static"
     yield f"Placement, {len(steps)} steps recorded by version {recording.agent}: CPUs {cpus}, {policies}"
     start = steps[0].step.at if steps else 0.0
-    for one in steps:
-        yield f"{one.step.at - start:+10.3f} s  {_what(one.step)}"
-        yield from (f"              {line}" for line in _result(one.result))
-        yield from (f"              DIFFERS {line}" for line in one.differences)
-    different = sum(1 for one in steps if one.differences)
+    for replayed in steps:
+        yield f"{replayed.step.at - start:+10.3f} s  {_what(replayed.step)}"
+        yield from (f"              {line}" for line in _result(replayed.result))
+        yield from (f"              DIFFERS {line}" for line in replayed.differences)
+    different = sum(1 for replayed in steps if replayed.differences)
     yield f"{different} of {len(steps)} steps came out differently" if different else "every step came out as recorded"
 
 

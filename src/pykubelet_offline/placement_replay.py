@@ -55,23 +55,23 @@ def parse_placement(head: Document) -> PlacementRecording:
 def replay_placement(recording: PlacementRecording) -> tuple[ReplayedPlacement, ...]:
     """Run the recorded steps again, each on what the one before has left."""
     managers, done = _managers(recording.rules), []
-    for one in recording.steps:
-        managers = _with(managers, one.given)
+    for step in recording.steps:
+        managers = _with(managers, step.given)
         outcome: Value | None = None
-        if one.pod is not None:
-            outcome = admit(managers.topology, managers.providers, one.pod)
+        if step.pod is not None:
+            outcome = admit(managers.topology, managers.providers, step.pod)
             if isinstance(outcome, Admitted):
                 managers = managers.with_providers(outcome.providers)
-        if one.released:
-            managers = managers.release(one.released)
-        result = as_document(step_result(managers, one.pod, outcome))
-        names = sorted({*one.result, *result})
+        if step.released:
+            managers = managers.release(step.released)
+        result = as_document(step_result(managers, step.pod, outcome))
+        names = sorted({*step.result, *result})
         differences = tuple(
-            f"{name}: recorded {_short(one.result.get(name))}, now {_short(result.get(name))}"
+            f"{name}: recorded {_short(step.result.get(name))}, now {_short(result.get(name))}"
             for name in names
-            if one.result.get(name) != result.get(name)
+            if step.result.get(name) != result.get(name)
         )
-        done.append(ReplayedPlacement(one, result, differences))
+        done.append(ReplayedPlacement(step, result, differences))
     return tuple(done)
 
 
@@ -111,8 +111,14 @@ def _with(managers: Managers, given: GivenState) -> Managers:
         )
     if devices is not None and given.resources is not None:
         resources = {
-            name: DeviceResource(one.healthy, one.unhealthy, one.nodes, group_by_nodes(one.nodes), prefers=one.prefers)
-            for name, one in given.resources.items()
+            name: DeviceResource(
+                resource.healthy,
+                resource.unhealthy,
+                resource.nodes,
+                group_by_nodes(resource.nodes),
+                prefers=resource.prefers,
+            )
+            for name, resource in given.resources.items()
         }
         devices = replace(devices, resources=resources)
     return replace(managers, cpus=cpus, memory=memory, devices=devices)

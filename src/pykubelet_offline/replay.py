@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
         if placement is not None:
             replayed = replay_placement(placement)
             lines = list(placement_lines(placement, replayed))
-            different = any(one.differences for one in replayed)
+            different = any(step.differences for step in replayed)
         else:
             recording = parse(data)
             steps = replay(recording, container_hash)

@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     outcomes = [simulation.admit(pod) for pod in pods]
     node = placement_document(simulation.placements(), Claims(), simulation.names)
     if options.output == "json":
-        print(json.dumps({"pods": [_as_json(one) for one in outcomes], **node}, indent=2))
+        print(json.dumps({"pods": [_as_json(outcome) for outcome in outcomes], **node}, indent=2))
     else:
         for line in _lines(outcomes, node):
             print(escape_controls(line))

@@ -102,18 +102,18 @@ def _read_shape(path: str, shape: _Shape) -> MachineTopology:
 def _devices_problem(devices: Sequence[_Devices], machine: MachineTopology) -> str:
     """The place of the first entry that is wrong, and why; empty if none is."""
     nodes, total = {node.id for node in machine.nodes}, 0
-    for number, one in enumerate(devices):
-        prefix, _, name = one.resource.partition("/")
+    for number, entry in enumerate(devices):
+        prefix, _, name = entry.resource.partition("/")
         if not prefix or not name:
             return (
-                f'[{number}].resource: "{one.resource}" is not the name of an extended resource, like example.com/gpu'
+                f'[{number}].resource: "{entry.resource}" is not the name of an extended resource, like example.com/gpu'
             )
-        if one.count < 1:
+        if entry.count < 1:
             return f"[{number}].count: must be at least 1"
-        unknown = sorted({*one.numaNodes} - nodes)
+        unknown = sorted({*entry.numaNodes} - nodes)
         if unknown:
             return f"[{number}].numaNodes: the machine has no NUMA node {unknown[0]}"
-        total += one.count * max(1, len(one.numaNodes))
+        total += entry.count * max(1, len(entry.numaNodes))
         if total > MAX_DEVICES:
             return f"[{number}].count: the machine would have more than {MAX_DEVICES} devices"
     return ""
@@ -123,11 +123,11 @@ def _build_devices(devices: Sequence[_Devices]) -> dict[str, DeviceResource]:
     """Devices are named by the last part of their resource's name, and numbered."""
     ids: dict[str, list[str]] = {}
     nodes: dict[str, dict[str, tuple[int, ...]]] = {}
-    for one in devices:
-        known, placed = ids.setdefault(one.resource, []), nodes.setdefault(one.resource, {})
-        for node in one.numaNodes or (None,):
-            for _ in range(one.count):
-                known.append(f"{one.resource.rpartition('/')[2]}-{len(known)}")
+    for entry in devices:
+        known, placed = ids.setdefault(entry.resource, []), nodes.setdefault(entry.resource, {})
+        for node in entry.numaNodes or (None,):
+            for _ in range(entry.count):
+                known.append(f"{entry.resource.rpartition('/')[2]}-{len(known)}")
                 if node is not None:
                     placed[known[-1]] = (node,)
     return {

@@ -38,7 +38,7 @@ class Simulation:
         result = admit(before.topology, before.providers, pod)
         if isinstance(result, PlacementRejection):
             why = explain_rejection(
-                before.topology, before.providers, pod, {str(one): name for one, name in self.names.items()}
+                before.topology, before.providers, pod, {str(other): name for other, name in self.names.items()}
             )
             rejection = Rejection(result.reason, result.message)
             return SimulatedPod(pod_name(pod), uid, PodPlacement(rejection=rejection, explanation=why))
