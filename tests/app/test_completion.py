@@ -80,7 +80,7 @@ def test_the_command_prints_every_flag_and_option(shell: str) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, SHELLS[shell]())
     names = {f"--{name}" for name in ALL} | {
-        name for one in all_syntax() for option in one.options for name in option.names
+        name for syntax in all_syntax() for option in syntax.options for name in option.names
     }
     shown = {name: f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in names}
     missing = [name for name in names if (shown[name] if shell == "fish" else name) not in done.stdout]
@@ -88,6 +88,6 @@ def test_the_command_prints_every_flag_and_option(shell: str) -> None:
 
 
 def test_every_command_has_words_for_what_it_does() -> None:
-    texts = {one.words[0]: one.description for one in all_syntax()}
+    texts = {syntax.words[0]: syntax.description for syntax in all_syntax()}
     assert set(texts) == set(all_commands())
     assert all(texts.values()) and all(command.help for command in all_commands().values())

@@ -76,7 +76,7 @@ FILES = frozenset({"file"})
     ],
 )
 def test_pods(found: RunningPod, desired: Desired, expected: str) -> None:
-    texts = [f"{one.subject}: {one.text}" for one in pod_findings([found], desired)]
+    texts = [f"{finding.subject}: {finding.text}" for finding in pod_findings([found], desired)]
     assert [expected in text for text in texts] == [True] * bool(expected)
 
 
@@ -91,7 +91,7 @@ def test_pods(found: RunningPod, desired: Desired, expected: str) -> None:
     ],
 )
 def test_cgroups(parent: str, wanted: str, driver: CgroupDriver, expected: str) -> None:
-    texts = [one.text for one in cgroup_findings([running(parent=parent)], {PodUID("u"): wanted}, driver)]
+    texts = [finding.text for finding in cgroup_findings([running(parent=parent)], {PodUID("u"): wanted}, driver)]
     assert [expected in text for text in texts] == [True] * bool(expected)
 
 
@@ -101,15 +101,15 @@ def test_volumes_of_kinds_that_are_not_known_are_named() -> None:
         ("u", "example.com~driver", "b"),
         ("u", "kubernetes.io~aws-ebs", "c"),
     ]
-    (one,) = volume_findings(found, DIRECTORIES)
-    assert one.subject == "volume c of pod u" and "kubernetes.io/aws-ebs" in one.text
+    (finding,) = volume_findings(found, DIRECTORIES)
+    assert finding.subject == "volume c of pod u" and "kubernetes.io/aws-ebs" in finding.text
 
 
 def test_devices_that_the_kubelet_has_in_its_fixed_folder_are_named() -> None:
     folders = ("/var/lib/kubelet/device-plugins", "/srv/kubelet/device-plugins")
-    (one,) = misplaced_devices(*folders, {"b", "a", "of-another-kubelet"}, {"a", "b", "c"})
-    assert one.severity is Severity.CHANGE and one.subject == folders[0]
-    assert "the pods a, b lose" in one.text and f"bind {folders[0]} to {folders[1]}" in one.text
+    (finding,) = misplaced_devices(*folders, {"b", "a", "of-another-kubelet"}, {"a", "b", "c"})
+    assert finding.severity is Severity.CHANGE and finding.subject == folders[0]
+    assert "the pods a, b lose" in finding.text and f"bind {folders[0]} to {folders[1]}" in finding.text
     assert not list(misplaced_devices(*folders, {"of-another-kubelet"}, {"a"}))
 
 
@@ -149,7 +149,7 @@ def test_files_that_cannot_be_used_and_a_runtime_that_is_away(
     )
     before = sorted(path for path in tmp_path.rglob("*"))
     code, report = answer(capsys, "--", "--config", str(config), "--root-dir", str(root))
-    severities = {one["subject"].rpartition("/")[2]: one["severity"] for one in report["findings"]}
+    severities = {finding["subject"].rpartition("/")[2]: finding["severity"] for finding in report["findings"]}
     assert (code, severities) == (
         1,
         {
@@ -173,8 +173,8 @@ def test_what_the_kubelet_ignores_is_named_and_is_no_obstacle(tmp_path: Path) ->
         f"containerRuntimeEndpoint: unix://{tmp_path}/away.sock\n"
     )
     findings = takeover.check(["--config", str(config), "--root-dir", str(tmp_path / "root")])
-    assert [one.subject for one in findings if one.severity is not Severity.NOTE] == ["container runtime"]
-    notes = [f"{one.subject}: {one.text}" for one in findings if one.severity is Severity.NOTE]
+    assert [finding.subject for finding in findings if finding.severity is not Severity.NOTE] == ["container runtime"]
+    notes = [f"{finding.subject}: {finding.text}" for finding in findings if finding.severity is Severity.NOTE]
     assert [note for note in notes if "field" in note] == [
         f"configuration {config}: newField: unknown field, ignored",
         f"configuration {config}: maxPods: duplicate field (line 6): the last value counts",

@@ -54,7 +54,7 @@ def described(command: Command, now: float) -> str:
     match command:
         case Sync(plan=plan, view=look, uncounted=useless):
             is_new = bool(plan.create_sandbox and useless)
-            parts = [f"remove with its log {', '.join(one.id for one in useless)}"] if is_new else []
+            parts = [f"remove with its log {', '.join(container.id for container in useless)}"] if is_new else []
             parts += ["stop the pod"] if plan.stop_pod and not look.is_gone else []
             parts += ["restart all"] if plan.restart_all else []
             parts += [f"resize {', '.join(change.name for change in plan.resizes)}".strip()] if plan.resize_pod else []

@@ -145,7 +145,7 @@ class PodLife(RuleBasedStateMachine):
                 assert not self.was_killed, "a sync after a kill"
                 self.syncing, self.started = command, []
                 self.sync = [
-                    *(f"remove {one.id}" for one in command.uncounted if plan.create_sandbox),
+                    *(f"remove {c.id}" for c in command.uncounted if plan.create_sandbox),
                     *(["stop"] if plan.stop_pod else []),
                     *(f"kill {kill.container.id}" for kill in plan.kills),
                     *(f"remove {target}" for target in plan.remove),
@@ -384,7 +384,7 @@ class PodLife(RuleBasedStateMachine):
         recorded = record(self.steps, "test")
         assert recorded is not None
         replayed = replay(parse(json.dumps(recorded).encode()), container_hash)
-        assert [one.differences for one in replayed] == [()] * len(self.steps)
+        assert [entry.differences for entry in replayed] == [()] * len(self.steps)
 
     def init_containers_end(self) -> None:
         for _ in range(4):

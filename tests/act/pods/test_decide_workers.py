@@ -474,14 +474,14 @@ def test_probe_results_concern_the_pods_of_their_containers_and_a_new_kind_conce
     passes = listed(api("a"), api("b"))
     other = view(box(), running("db"), ref=ref("b"), read_at=20.0)
     passes.see(up("a", read_at=20.0), other)
-    one = ProbeResults({(ContainerID("db-0"), ProbeKind.LIVENESS): ProbeResult.FAILURE}, frozenset(ProbeKind))
+    failing = ProbeResults({(ContainerID("db-0"), ProbeKind.LIVENESS): ProbeResult.FAILURE}, frozenset(ProbeKind))
 
     def concerned(before: ProbeResults, now: ProbeResults) -> list[str]:
         return [worker.state.ref.uid for worker in workers_of_probes(passes.records, before, now)]
 
-    assert concerned(ProbeResults({}, frozenset(ProbeKind)), one) == ["b"]
-    assert concerned(one, one) == []
-    assert concerned(ProbeResults(), one) == ["a", "b"]
+    assert concerned(ProbeResults({}, frozenset(ProbeKind)), failing) == ["b"]
+    assert concerned(failing, failing) == []
+    assert concerned(ProbeResults(), failing) == ["a", "b"]
 
 
 def test_a_changed_object_concerns_the_pods_that_could_not_start_without_it() -> None:
@@ -510,11 +510,15 @@ def test_a_pod_of_many_objects_is_tried_again_when_all_are_readable() -> None:
     def content(readable: int) -> Content:
         found = [Present(ConfigMap()) if number < readable else Unreadable("timed out", 1.0) for number in range(101)]
         return Content(
-            True, {ObjectKey(ContentKind.CONFIG_MAP, "shop", name): one for name, one in zip(names, found, strict=True)}
+            True,
+            {
+                ObjectKey(ContentKind.CONFIG_MAP, "shop", name): answer
+                for name, answer in zip(names, found, strict=True)
+            },
         )
 
     concerned = [[*workers_of_content(passes.records, content(n), content(n + 1))] for n in range(101)]
-    assert [len(one) for one in concerned] == [0] * 100 + [1]
+    assert [len(workers) for workers in concerned] == [0] * 100 + [1]
 
 
 @pytest.mark.parametrize(
@@ -555,7 +559,7 @@ def test_whatever_comes_there_is_one_worker_a_pod_and_every_other_pod_shows_its_
     for kind, what, how in steps:
         passes.at += 1
         record = passes.records.get(PodUID(what)) if isinstance(what, str) else None
-        killed = {uid for uid, one in passes.records.items() if one.kill_sent}
+        killed = {uid for uid, kept in passes.records.items() if kept.kill_sent}
         if kind == "want":
             passes.want(*what, ready=how)
         elif kind == "see":
@@ -568,9 +572,9 @@ def test_whatever_comes_there_is_one_worker_a_pod_and_every_other_pod_shows_its_
         elif record is not None:
             record.pause = None
             passes.run()
-        working = {uid for uid, one in passes.records.items() if one.worker is not None}
+        working = {uid for uid, kept in passes.records.items() if kept.worker is not None}
         if not passes.roster.sources_ready:
-            assert {uid for uid, one in passes.records.items() if one.kill_sent} <= killed
+            assert {uid for uid, kept in passes.records.items() if kept.kill_sent} <= killed
         elif passes.observed.listed_at is not None:
             undesired = working - set(passes.roster.pods)
             assert all(passes.records[uid].kill_sent for uid in undesired)
@@ -578,7 +582,7 @@ def test_whatever_comes_there_is_one_worker_a_pod_and_every_other_pod_shows_its_
             "a pod without a worker publishes what it waits for"
         )
         assert set(passes.shown) <= set(passes.roster.pods) | working
-        idle = {uid for uid, one in passes.records.items() if one.worker is None and one.pause is None}
+        idle = {uid for uid, kept in passes.records.items() if kept.worker is None and kept.pause is None}
         assert idle <= set(passes.roster.pods) | set(passes.observed.pods), "no record is kept for nothing"
         assert passes.run() == [], "a second pass over the same snapshots has nothing to do"
 

@@ -92,13 +92,15 @@ def test_each_transition_of_the_table_happens() -> None:
         play = Recorded(pod(container(), restart="Never"))
         life(play)
         seen |= play.seen
-    assert {change for change in seen if change[0] != change[1]} == {(one.before, one.after) for one in TRANSITIONS}
+    assert {change for change in seen if change[0] != change[1]} == {
+        (transition.before, transition.after) for transition in TRANSITIONS
+    }
 
 
 def test_each_stage_and_work_of_the_table_is_reached_from_a_beginning() -> None:
     reached = set(BEGINNINGS)
     for _ in POINTS:
-        reached |= {one.after for one in TRANSITIONS if one.before in reached}
+        reached |= {transition.after for transition in TRANSITIONS if transition.before in reached}
     assert reached == POINTS
     assert {stage for stage, _ in POINTS} == set(Stage) and {work for _, work in POINTS} == set(Work)
 

@@ -111,4 +111,4 @@ async def test_nothing_of_a_pod_that_has_gone_is_kept(tmp_path: Path) -> None:
 
 def _workers() -> list[PodWorker]:
     gc.collect()
-    return [one for one in gc.get_objects() if isinstance(one, PodWorker)]
+    return [worker for worker in gc.get_objects() if isinstance(worker, PodWorker)]

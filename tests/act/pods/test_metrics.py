@@ -51,7 +51,7 @@ def seen(**states: ObservedState) -> PodView:
 
 
 def counts() -> list[int]:
-    return [one.count() for one in COUNTED]
+    return [metric.count() for metric in COUNTED]
 
 
 def since(before: list[int]) -> list[int]:

@@ -47,8 +47,10 @@ def document() -> dict[str, Any]:
 
 
 def test_the_log_keeps_the_newest_steps_only() -> None:
-    log, one = StepLog(), life_of_a_pod().snapshot()[0]
+    log, recorded = StepLog(), life_of_a_pod().snapshot()[0]
     for at in range(KEPT_STEPS + 5):
-        log.add(WorkerStep(float(at), one.state, one.event, one.rules, one.after, one.commands))
+        log.add(
+            WorkerStep(float(at), recorded.state, recorded.event, recorded.rules, recorded.after, recorded.commands)
+        )
     kept = log.snapshot()
     assert (len(kept), kept[0].at, kept[-1].at) == (KEPT_STEPS, 5.0, KEPT_STEPS + 4.0)

@@ -142,7 +142,7 @@ async def test_a_removed_pod_is_read_when_it_has_stopped_only_if_volumes_wait_fo
         work.stop_gate.set()
         await settle()
         assert it.state.stage is Stage.FINISHED
-    assert ("stopped" in [one.cause for one in touched.events]) == is_held
+    assert ("stopped" in [event.cause for event in touched.events]) == is_held
 
 
 async def test_a_shorter_grace_that_crosses_the_end_of_the_stop_stops_nothing_twice() -> None:

@@ -126,7 +126,7 @@ class Stand:
         self.show(*(lifecycle(n) for n in names))
 
     def show(self, *lifecycles: PodLifecycle) -> None:
-        self.lifecycles.publish(Lifecycles({one.ref.uid: one for one in lifecycles}))
+        self.lifecycles.publish(Lifecycles({life.ref.uid: life for life in lifecycles}))
 
     async def relist(self) -> Observed:
         read_at, listed = await list_pods(self.cri, self.clock)

@@ -394,11 +394,11 @@ def test_a_source_that_is_given_often_is_taken_once_where_it_is_given_last() -> 
     assert environment([], ctx, [of_other, of_map, of_other])["k1"] == "other"
     assert {"k1", "P_k1"} <= environment([], ctx, [of_map, {**of_map, "prefix": "P_"}]).keys()
     once, often = ([of_map] * number for number in (1, 500))
-    container = [make_container(envFrom=sources) for sources in (once, often)]
-    pods = [make_pod(one, nodeName="node-1") for one in container]
+    containers = [make_container(envFrom=sources) for sources in (once, often)]
+    pods = [make_pod(container, nodeName="node-1") for container in containers]
     counts = [
-        count_instructions(partial(make_environment, pod, one, SETTINGS, ctx))
-        for pod, one in zip(pods, container, strict=True)
+        count_instructions(partial(make_environment, pod, container, SETTINGS, ctx))
+        for pod, container in zip(pods, containers, strict=True)
     ]
     assert counts[1] < 2 * counts[0]
 

@@ -36,12 +36,12 @@ def view(*containers: ContainerView, sandboxes: tuple[SandboxView, ...] = (), po
 
 def known(*lifecycles: PodLifecycle, wanted: tuple[str, ...] = ()) -> GcFacts:
     roster = Roster({ref_of(n).uid: RosterPod(pod_of(n), "file", 0.0) for n in wanted}, sources_ready=True)
-    return GcFacts(Lifecycles({one.ref.uid: one for one in lifecycles}), roster)
+    return GcFacts(Lifecycles({life.ref.uid: life for life in lifecycles}), roster)
 
 
 def going(views: list[PodView], who: GcFacts, policy: GcPolicy | None = None, with_ended: bool = False) -> list[str]:
     """Ids of containers and sandboxes that go, in order."""
-    observed = Observed({one.ref.uid: one for one in views}, 1.0)
+    observed = Observed({pod_view.ref.uid: pod_view for pod_view in views}, 1.0)
     plans = plan_gc(observed, who, policy or GcPolicy(), NOW, with_ended=with_ended)
     return [gone for plan in plans for gone in (*(c.id for c in plan.containers), *plan.sandboxes)]
 
@@ -193,7 +193,7 @@ CONTAINERS = st.lists(
         st.integers(0, 2),
     ),
     max_size=25,
-    unique_by=lambda one: one[:3],
+    unique_by=lambda drawn: drawn[:3],
 )
 STANDINGS = st.fixed_dictionaries(
     {
@@ -226,15 +226,15 @@ def test_whatever_there_is(
         views.append(view(*mine, sandboxes=boxes, pod=pod))
     gone = going(views, who, policy, with_ended)
     assert len(set(gone)) == len(gone)
-    for one in views:
-        gc_state = who.gc_state(one.ref.uid)
-        left = [c for c in one.containers if c.id not in gone]
-        lost = [c for c in one.containers if c.id in gone]
+    for pod_view in views:
+        gc_state = who.gc_state(pod_view.ref.uid)
+        left = [c for c in pod_view.containers if c.id not in gone]
+        lost = [c for c in pod_view.containers if c.id in gone]
         if gc_state is GcState.REMOVING:
             assert not lost
         assert all(c.state is not RUNNING and c.created_at / 1e9 <= NOW - policy.min_age_s for c in lost)
-        for name in {c.name for c in one.containers}:
-            newest = max(one.instances(name), key=lambda c: (c.attempt, c.created_at))
+        for name in {c.name for c in pod_view.containers}:
+            newest = max(pod_view.instances(name), key=lambda c: (c.attempt, c.created_at))
             if gc_state is GcState.ACTIVE:
                 assert newest.id not in gone
             kept = [
@@ -242,7 +242,7 @@ def test_whatever_there_is(
             ]
             if policy.per_container >= 0 and gc_state in (GcState.ACTIVE, GcState.ENDED):
                 assert len(kept) <= max(policy.per_container, 1 if gc_state is GcState.ACTIVE else 0)
-        for box in one.sandboxes:
+        for box in pod_view.sandboxes:
             if box.id in gone:
                 assert not box.ready
                 assert all(c.sandbox_id != box.id for c in left)

@@ -34,21 +34,21 @@ def plan(of: Pod, look: PodView, before: Pod) -> PodPlan:
     return plan_pod(of, look, ProbeResults(), container_hash, had(before, look))
 
 
-def one(resources: dict[str, Any], **more: Any) -> Pod:
+def sized(resources: dict[str, Any], **more: Any) -> Pod:
     return pod(container(resources=resources, **more))
 
 
 def test_nothing_is_done_while_the_size_stays() -> None:
-    assert plan(one(SMALL), view(box(), running()), one(SMALL)).is_empty
+    assert plan(sized(SMALL), view(box(), running()), sized(SMALL)).is_empty
 
 
 def test_amounts_written_otherwise_are_the_same_amounts() -> None:
     same = {"requests": {"cpu": 0.1, "memory": 64 * MEBI}, "limits": {"cpu": "0.2", "memory": "131072Ki"}}
-    assert plan(one(same), view(box(), running()), one(SMALL)).is_empty
+    assert plan(sized(same), view(box(), running()), sized(SMALL)).is_empty
 
 
 def test_a_running_container_gets_its_new_amounts_in_place() -> None:
-    made = plan(one(MORE_CPU), view(box(), running()), one(SMALL))
+    made = plan(sized(MORE_CPU), view(box(), running()), sized(SMALL))
     (change,) = made.resizes
     assert (change.name, change.instance) == ("app", "app-0")
     assert change.before == Amounts(100, 200, 64 * MEBI, 128 * MEBI)
@@ -57,11 +57,11 @@ def test_a_running_container_gets_its_new_amounts_in_place() -> None:
 
 
 def test_only_a_change_of_that_resource_restarts_the_container() -> None:
-    before = one(SMALL, resizePolicy=RESTART_FOR_MEMORY)
-    in_place = plan(one(MORE_CPU, resizePolicy=RESTART_FOR_MEMORY), view(box(), running()), before)
+    before = sized(SMALL, resizePolicy=RESTART_FOR_MEMORY)
+    in_place = plan(sized(MORE_CPU, resizePolicy=RESTART_FOR_MEMORY), view(box(), running()), before)
     assert [change.name for change in in_place.resizes] == ["app"]
     more_memory = {**SMALL, "limits": {"cpu": "200m", "memory": "256Mi"}}
-    restarted = plan(one(more_memory, resizePolicy=RESTART_FOR_MEMORY), view(box(), running()), before)
+    restarted = plan(sized(more_memory, resizePolicy=RESTART_FOR_MEMORY), view(box(), running()), before)
     assert kills(restarted) == [("app-0", KillCause.RESIZE)]
     assert restarted.kills[0].message == "Container app resize requires restart"
     assert restarted.start == ("app",) and not restarted.resizes and restarted.resize_pod
@@ -119,11 +119,11 @@ def test_a_request_of_the_whole_pod_touches_no_container() -> None:
 
 def test_what_is_under_way_and_what_is_done() -> None:
     look = view(box(), running())
-    assert is_under_way(one(MORE_CPU), look, had(one(SMALL), look))
-    assert not is_under_way(one(MORE_CPU), look, had(one(MORE_CPU), look))
-    assert not is_under_way(one(MORE_CPU), view(box(), exited()), had(one(SMALL), look))
+    assert is_under_way(sized(MORE_CPU), look, had(sized(SMALL), look))
+    assert not is_under_way(sized(MORE_CPU), look, had(sized(MORE_CPU), look))
+    assert not is_under_way(sized(MORE_CPU), view(box(), exited()), had(sized(SMALL), look))
 
 
 def test_an_instance_that_is_unknown_is_left_as_it_is() -> None:
     unknown = Applied({ContainerID("other"): ResourceRequirements()})
-    assert plan_pod(one(SMALL), view(box(), running()), ProbeResults(), container_hash, unknown).is_empty
+    assert plan_pod(sized(SMALL), view(box(), running()), ProbeResults(), container_hash, unknown).is_empty

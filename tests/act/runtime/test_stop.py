@@ -154,11 +154,11 @@ async def test_all_that_could_not_be_stopped_is_reported_in_the_words_people_sea
     async with hands(tmp_path) as h:
         await bring_up(h, of)
         h.fake.inject(RuntimeFault("StopPodSandbox", code=CriCode.UNKNOWN, message='no "cni"', times=2))
-        with pytest.raises(CriError) as one:
+        with pytest.raises(CriError) as of_sandbox:
             await h.stopper.stop_pod(of, REF, 5, "")
         box = """failed to "KillPodSandbox" for "uid-1" with KillPodSandboxError: """
         box += r'"rpc error: code = Unknown desc = no \"cni\""'
-        assert str(one.value) == box
+        assert str(of_sandbox.value) == box
         h.fake.inject(RuntimeFault("StopContainer", code=CriCode.UNKNOWN, message="in use", times=1))
         await bring_up(h, of)
         with pytest.raises(CriError) as both:
