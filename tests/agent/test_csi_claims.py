@@ -38,7 +38,9 @@ def devices(world: World) -> list[Path]:
     top = world.agent.root / "plugins/kubernetes.io/csi"
     shared = [top / "volumeDevices" / name for name in ("staging", "publish")]
     return [
-        path for path in (*top.glob("*/*"), *(one for each in shared for one in each.glob("*"))) if path not in shared
+        path
+        for path in (*top.glob("*/*"), *(child for each in shared for child in each.glob("*")))
+        if path not in shared
     ]
 
 

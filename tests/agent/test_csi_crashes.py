@@ -201,7 +201,7 @@ class Lives:
     def _mounts(self) -> set[tuple[int, str]]:
         """Number and place of each mount of the volumes."""
         found = mounts_below(str(self.world.agent.root))
-        return {(one.id, one.target) for one in found if "kubernetes.io" in one.target}
+        return {(mount.id, mount.target) for mount in found if "kubernetes.io" in mount.target}
 
     def _check(self) -> None:
         """After a life: the data, the driver's state, the devices, and its calls."""

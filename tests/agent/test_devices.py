@@ -60,7 +60,9 @@ async def annotations_of(agent: Agent, name: str) -> dict[str, str]:
 def health(pod: Json) -> list[tuple[str, str]]:
     (status,) = pod["status"]["containerStatuses"]
     found = [
-        (one["resourceID"], one["health"]) for r in status.get("allocatedResourcesStatus", []) for one in r["resources"]
+        (resource["resourceID"], resource["health"])
+        for r in status.get("allocatedResourcesStatus", [])
+        for resource in r["resources"]
     ]
     return sorted(found)
 

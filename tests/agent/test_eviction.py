@@ -36,8 +36,8 @@ pytestmark = pytest.mark.integration
 def whole_condition(world: World, kind: str) -> tuple[str, ...]:
     """Status, reason and message."""
     nodes = (item for item in world.server.store.objects.values() if item.get("kind") == "Node")
-    shown = (one for node in nodes for one in node["status"].get("conditions", []) if one["type"] == kind)
-    return next(((one["status"], one["reason"], one["message"]) for one in shown), ())
+    shown = (entry for node in nodes for entry in node["status"].get("conditions", []) if entry["type"] == kind)
+    return next(((entry["status"], entry["reason"], entry["message"]) for entry in shown), ())
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ async def test_a_pod_that_takes_the_memory_of_all_is_evicted(memory_world: World
     await world.agent.wait_for("no MemoryPressure", lambda: world.node_condition("MemoryPressure") == "False")
     world.run(make_pod("later"))
     await world.wait_ready("later", "good", "idle")
-    [event] = [one for one in world.events("Evicted") if one["involvedObject"]["name"] == "hog"]
+    [event] = [event for event in world.events("Evicted") if event["involvedObject"]["name"] == "hog"]
     assert event["message"] == message
     assert event["metadata"]["annotations"]["starved_resource"] == "memory"
     assert world.events("EvictionThresholdMet")[0]["message"] == "Attempting to reclaim memory"
@@ -143,7 +143,7 @@ async def evicts_the_pod_that_forks(world: World) -> None:
     assert world.events("NodeHasInsufficientPID")
     world.run(make_pod("later"))
     await world.wait_ready("later", "good")
-    [event] = [one for one in world.events("Evicted") if one["involvedObject"]["name"] == "forker"]
+    [event] = [event for event in world.events("Evicted") if event["involvedObject"]["name"] == "forker"]
     assert world.events("EvictionThresholdMet")[0]["message"] == "Attempting to reclaim pids"
     assert event["message"] == forker["status"]["message"]
     assert event["metadata"]["annotations"]["starved_resource"] == "pids"

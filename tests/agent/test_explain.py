@@ -219,7 +219,7 @@ async def test_a_sandbox_that_dies(agent: Agent, around: Surroundings, tmp_path:
     gate.open()
 
     def is_new() -> bool:
-        return any(one["id"] != sandbox.id for one in agent.explain("orphaned")["sandboxes"])
+        return any(other["id"] != sandbox.id for other in agent.explain("orphaned")["sandboxes"])
 
     await agent.wait_for("it has a new sandbox", is_new)
     await agent.wait_running("orphaned")

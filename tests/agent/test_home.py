@@ -27,7 +27,7 @@ async def test_the_agent_lives_in_the_group_named_for_it_and_its_usage_is_report
         groups = {line.split(":", 2)[2] for line in Path(f"/proc/{agent.process.pid}/cgroup").read_text().split()}
         assert group in groups
         node = json.loads(agent.get("/stats/summary", agent.read_only_port)[1])["node"]
-        own = next(one for one in node["systemContainers"] if one["name"] == "kubelet")
+        own = next(container for container in node["systemContainers"] if container["name"] == "kubelet")
         assert own["memory"]["workingSetBytes"] > 0 and own["cpu"]["usageCoreNanoSeconds"] > 0
         assert agent.stop() == 0
     finally:

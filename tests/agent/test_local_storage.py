@@ -90,8 +90,8 @@ async def eviction_events(world: World) -> list[Json]:
     """The Events of evictions, once there is one: Events are sent after statuses."""
 
     def found() -> list[Json]:
-        events = (one for one in world.server.store.objects.values() if one.get("kind") == "Event")
-        return [one for one in events if one["reason"] == "Evicted"]
+        events = (item for item in world.server.store.objects.values() if item.get("kind") == "Event")
+        return [event for event in events if event["reason"] == "Evicted"]
 
     await world.agent.wait_for("an Event of the eviction", lambda: bool(found()))
     return found()

@@ -91,7 +91,7 @@ class Crowd:
         return [
             *loops,
             *(status.get("volumesInUse") or ()),
-            *(one["name"] for one in status.get("volumesAttached") or ()),
+            *(volume["name"] for volume in status.get("volumesAttached") or ()),
         ]
 
 

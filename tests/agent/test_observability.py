@@ -44,11 +44,13 @@ async def test_a_pods_start_is_a_trace_and_its_log_is_json(
     agent.put(make_pod("traced"))
     await agent.wait_running("traced")
     assert agent.stop() == 0, "what is left is exported at the end"
-    spans = [one for resource in got for scope in resource.scope_spans for one in scope.spans]
-    assert {(one.key, one.value.string_value) for one in got[0].resource.attributes} >= {("service.name", "kubelet")}
-    [sync] = [one for one in spans if one.name == "syncPod" and b"traced" in one.SerializeToString()][:1]
+    spans = [span for resource in got for scope in resource.scope_spans for span in scope.spans]
+    assert {(attribute.key, attribute.value.string_value) for attribute in got[0].resource.attributes} >= {
+        ("service.name", "kubelet")
+    }
+    [sync] = [span for span in spans if span.name == "syncPod" and b"traced" in span.SerializeToString()][:1]
     for call in CALLS:
-        [span] = [one for one in spans if one.name == f"runtime.v1.RuntimeService/{call}"]
+        [span] = [span for span in spans if span.name == f"runtime.v1.RuntimeService/{call}"]
         assert (span.trace_id, span.parent_span_id) == (sync.trace_id, sync.span_id), call
         assert sync.start_time_unix_nano <= span.start_time_unix_nano <= span.end_time_unix_nano, call
     entries = [json.loads(line) for line in agent.log_text().splitlines()]

@@ -63,9 +63,9 @@ def quota(agent: Agent, of: Json) -> set[str]:
     found = set()
     for folder in agent.pod_cgroups():
         if of["metadata"]["uid"] in folder.name:
-            for one in (folder, *(child for child in folder.iterdir() if child.is_dir())):
+            for group in (folder, *(child for child in folder.iterdir() if child.is_dir())):
                 for file in ("cpu.cfs_quota_us", "cpu.max"):
-                    found |= {(one / file).read_text().split()[0]} if (one / file).exists() else set()
+                    found |= {(group / file).read_text().split()[0]} if (group / file).exists() else set()
     return found
 
 
@@ -204,14 +204,14 @@ async def test_a_second_pod_is_rejected_and_a_resize_leaves_the_first_without_a_
         second = await world.wait("second", "rejected", lambda of: of["status"].get("phase") == "Failed")
         text = "Allocate failed due to not enough cpus available to satisfy request: requested=1, available=0, which is unexpected"
         assert (second["status"]["reason"], second["status"]["message"]) == (UNEXPECTED, f"Pod was rejected: {text}")
-        await agent.wait_for("its Event", lambda: [one["message"] for one in world.events(UNEXPECTED)] == [text])
+        await agent.wait_for("its Event", lambda: [event["message"] for event in world.events(UNEXPECTED)] == [text])
 
         world.server.update(f"{PODS}/pinned/resize", partial(_with_cpus, cpus="1"))
 
         def has_more(of: Json) -> bool:
             applied = container_status(of).get("resources", {}).get("limits", {})
             return applied.get("memory") == "40Mi" and not any(
-                one["type"].startswith("PodResize") for one in of["status"]["conditions"]
+                condition["type"].startswith("PodResize") for condition in of["status"]["conditions"]
             )
 
         after = await world.wait("pinned", "more memory", has_more)
@@ -228,7 +228,14 @@ def _with_cpus(of: Json, cpus: str) -> None:
 
 
 def pending(of: Json) -> Json:
-    return next((dict(one) for one in of["status"].get("conditions", []) if one["type"] == "PodResizePending"), {})
+    return next(
+        (
+            dict(condition)
+            for condition in of["status"].get("conditions", [])
+            if condition["type"] == "PodResizePending"
+        ),
+        {},
+    )
 
 
 async def test_with_the_gate_off_exclusive_cpus_have_a_quota(make_agent: MakeAgent) -> None:

@@ -60,12 +60,14 @@ async def test_what_a_pinned_pod_has(make_agent: MakeAgent, tmp_path: Path, caps
     assert "  main: CPUs 1, 20Mi memory on node 0\n" in agent.ask("explain", "first").stdout
 
     listed = pb.ListPodResourcesResponse.FromString(await call(agent, "List")).pod_resources
-    assert [(pod.name, [list(one.cpu_ids) for one in pod.containers]) for pod in listed] == [("first-node", [[1]])]
+    assert [(pod.name, [list(container.cpu_ids) for container in pod.containers]) for pod in listed] == [
+        ("first-node", [[1]])
+    ]
     [block] = listed[0].containers[0].memory
     assert (block.memory_type, block.size, [node.ID for node in block.topology.nodes]) == ("memory", 20 << 20, [0])
     allocatable = pb.AllocatableResourcesResponse.FromString(await call(agent, "GetAllocatableResources"))
     assert list(allocatable.cpu_ids) == [1]
-    assert [one.memory_type for one in allocatable.memory] == ["memory"]
+    assert [memory.memory_type for memory in allocatable.memory] == ["memory"]
 
     recording = tmp_path / "recording.json"
     recording.write_text(agent.ask("explain", "node", "--recording").stdout)
@@ -96,7 +98,9 @@ async def test_devices_and_why_another_pod_has_none(make_agent: MakeAgent) -> No
         assert f"  {GPU}\n    a                  default/first-node main\n    b                  free\n" in shown
         assert f"No NUMA node:\n  {GPU}\n    c                  unhealthy\n" in shown
         pods = pb.ListPodResourcesResponse.FromString(await call(agent, "List")).pod_resources
-        assert [(pod.name, [held(one) for one in pod.containers]) for pod in pods] == [("first-node", [[("a", [0])]])]
+        assert [(pod.name, [held(container) for container in pod.containers]) for pod in pods] == [
+            ("first-node", [[("a", [0])]])
+        ]
         allocatable = pb.AllocatableResourcesResponse.FromString(await call(agent, "GetAllocatableResources"))
         assert held(allocatable) == [("a", [0]), ("b", [0])]
         old = pb.ListPodResourcesResponse.FromString(await call(agent, "List", version="v1alpha1")).pod_resources
@@ -115,7 +119,7 @@ async def test_claims(world: World) -> None:
         assert (claim.claim_name, claim.claim_namespace) == ("one", "default")
         [device] = claim.claim_resources
         assert (device.driver_name, device.pool_name, device.device_name) == (DRIVER, "pool", "dev-0")
-        assert [one.name for one in device.cdi_devices] == [f"{DRIVER}/gpu=one"]
+        assert [cdi_device.name for cdi_device in device.cdi_devices] == [f"{DRIVER}/gpu=one"]
         shown = await asyncio.to_thread(agent.ask, "explain", "node")
         assert (
             f"Resource claims:\n  default/one\n    {DRIVER}/pool/dev-0\n    held by default/web main\n" in shown.stdout
@@ -130,8 +134,8 @@ def wanting(name: str, count: int) -> Json:
     return make_pod(name, make_container(script=script, resources={"requests": amounts, "limits": amounts}))
 
 
-def held(one: pb.ContainerResources | pb.AllocatableResourcesResponse) -> list[tuple[str, list[int]]]:
-    return [(",".join(found.device_ids), [node.ID for node in found.topology.nodes]) for found in one.devices]
+def held(listed: pb.ContainerResources | pb.AllocatableResourcesResponse) -> list[tuple[str, list[int]]]:
+    return [(",".join(found.device_ids), [node.ID for node in found.topology.nodes]) for found in listed.devices]
 
 
 def rows(agent: Agent, ids: str) -> list[str]:

@@ -113,7 +113,7 @@ async def test_prometheus_scrapes_the_node_and_dashboards_have_values(make_agent
         await agent.wait_for("every page was scraped three times", lambda: prometheus.values(twice))
         assert prometheus.is_up(), prometheus.ask("targets")
         kinds = prometheus.ask("metadata", metric="kubelet_pleg_relist_duration_seconds")
-        assert [one["type"] for one in kinds["kubelet_pleg_relist_duration_seconds"]] == ["histogram"]
+        assert [entry["type"] for entry in kinds["kubelet_pleg_relist_duration_seconds"]] == ["histogram"]
         lines = log.read_text().splitlines()
     assert [line for line in lines if re.search("level=(warn|error)", line)] == [], (
         "no duplicate sample, none out of order"

@@ -40,7 +40,7 @@ async def agent(testbed: Testbed) -> AsyncIterator[Agent]:
 def remarks(agent: Agent, subject: str) -> list[tuple[str, str, str]]:
     """What `pykubelet explain` remarks, with the names of the files."""
     found = agent.ask_json("explain", subject)["remarks"]
-    return [(one["origin"].rpartition("/")[2], one["field_path"], one["reason"]) for one in found]
+    return [(remark["origin"].rpartition("/")[2], remark["field_path"], remark["reason"]) for remark in found]
 
 
 async def test_a_node_with_old_typos_starts_and_runs_its_pods_and_names_each(agent: Agent) -> None:

@@ -185,7 +185,7 @@ def test_the_summary_of_what_is_used(api: NodeApi) -> None:
     node, web = summary_once(api, has_files)
     assert node["nodeName"] == "node"
     assert node["cpu"]["usageNanoCores"] > 0 and node["memory"]["workingSetBytes"] > 1 << 20
-    assert {one["name"] for one in node["systemContainers"]} == {"kubelet", "pods"}
+    assert {entry["name"] for entry in node["systemContainers"]} == {"kubelet", "pods"}
     assert node["fs"]["capacityBytes"] > node["fs"]["availableBytes"] > 0
     images = node["runtime"]["imageFs"]
     assert 0 <= images["usedBytes"] < images["capacityBytes"]  # containerd counts every ten seconds, and 0 until then
@@ -348,10 +348,10 @@ async def test_pod_resources_by_grpc(agent: Agent, api: NodeApi) -> None:
         assert [container.name for container in pods[POD].containers] == ["talk", "cat"]
         assert "done-node" not in pods
         asked = pb.GetPodResourcesRequest(pod_name=POD, pod_namespace="default").SerializeToString()
-        one = pb.GetPodResourcesResponse.FromString(
+        answer = pb.GetPodResourcesResponse.FromString(
             await channel.unary_unary("/v1.PodResourcesLister/Get", None, None)(asked)
         )
-        assert one.pod_resources.name == POD
+        assert answer.pod_resources.name == POD
         asked = pb.GetPodResourcesRequest(pod_name="missing", pod_namespace="default").SerializeToString()
         with pytest.raises(grpc.aio.AioRpcError, match="pod missing in namespace default not found"):
             await channel.unary_unary("/v1.PodResourcesLister/Get", None, None)(asked)

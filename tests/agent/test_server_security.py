@@ -97,7 +97,7 @@ async def test_every_listed_path_is_tried_without_credentials(agent: Agent, pki:
     paths = answer.split("Paths: ")[1].split("\n")[0].split()
     tried = [path.split("?")[0] + "/" for _, path in endpoint_requests(POD)]
     assert {"/pods", "/exec/", "/healthz", "/debug/pods/", "/statusz"} <= set(paths)
-    assert [path for path in paths if not any(one.startswith(path) for one in tried)] == []
+    assert [path for path in paths if not any(target.startswith(path) for target in tried)] == []
 
 
 async def test_path_tricks_lead_nowhere(agent: Agent, pki: Path) -> None:

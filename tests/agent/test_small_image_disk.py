@@ -66,7 +66,7 @@ class SmallDisk:
     async def has(self, image: str) -> bool:
         client = CriClient(self.testbed.endpoint)
         try:
-            return any(image in one.repo_tags for one in await client.list_images())
+            return any(image in listed.repo_tags for listed in await client.list_images())
         finally:
             await client.close()
 
@@ -110,14 +110,18 @@ def pulling(name: str, image: str, **spec: Any) -> Json:
 
 
 def events(world: World, reason: str, name: str = "") -> list[str]:
-    found = (one for one in world.server.store.objects.values() if one.get("kind") == "Event")
-    return [one["message"] for one in found if one["reason"] == reason and name in ("", one["involvedObject"]["name"])]
+    found = (item for item in world.server.store.objects.values() if item.get("kind") == "Event")
+    return [
+        event["message"]
+        for event in found
+        if event["reason"] == reason and name in ("", event["involvedObject"]["name"])
+    ]
 
 
 def node_condition(world: World, kind: str) -> str:
     nodes = (item for item in world.server.store.objects.values() if item.get("kind") == "Node")
-    conditions = (one for node in nodes for one in node["status"].get("conditions", []))
-    return next((one["status"] for one in conditions if one["type"] == kind), "")
+    conditions = (condition for node in nodes for condition in node["status"].get("conditions", []))
+    return next((condition["status"] for condition in conditions if condition["type"] == kind), "")
 
 
 async def test_a_pull_on_a_full_disk_fails_and_is_tried_again(small_disk: SmallDisk) -> None:

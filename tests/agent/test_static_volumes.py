@@ -90,7 +90,9 @@ async def test_two_volumes_of_one_name_are_reported(agent: Agent, tmp_path: Path
     agent.put_text("two.json", text(volume("twin", tmp_path / "a")))
 
     def reported() -> bool:
-        return any("is also defined in" in one["reason"] for one in agent.ask_json("explain", "node")["problems"])
+        return any(
+            "is also defined in" in problem["reason"] for problem in agent.ask_json("explain", "node")["problems"]
+        )
 
     await agent.wait_for("the problem is reported", reported)
 

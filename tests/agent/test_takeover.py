@@ -158,7 +158,7 @@ async def take_over(agent: EitherAgent, pods: dict[str, str], gone: list[str], w
     }
     if agent.is_reference:
         report = json.loads(agent.takeover_check().stdout)
-        changes = [one for one in report["findings"] if one["severity"] != "note"]
+        changes = [finding for finding in report["findings"] if finding["severity"] != "note"]
         assert not changes, f"{what}: {changes}"
     held = f"{what}, from {agent.who}: {sorted(pods.items())}"
     agent.stop()
@@ -202,11 +202,11 @@ def differences(before: Json, now: Json, path: str = "") -> list[str]:
     """What has another value, with both."""
     found = []
     for key in {**before, **now}:
-        one, other = before.get(key), now.get(key)
-        if isinstance(one, dict) and isinstance(other, dict):
-            found += differences(one, other, f"{path}.{key}")
-        elif one != other:
-            found.append(f"{path}.{key}: {one} -> {other}")
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += differences(old, new, f"{path}.{key}")
+        elif old != new:
+            found.append(f"{path}.{key}: {old} -> {new}")
     return found
 
 

@@ -18,7 +18,9 @@ async def check(agent: Agent, *more: str) -> tuple[int, Json]:
     words = [str(agent.program), "takeover", "--check", "-o", "json", "--", *agent.command(*more)[1:]]
     done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, timeout=60, env=agent.env)
     findings = json.loads(done.stdout)["findings"]
-    return done.returncode, {one["subject"]: one["text"] for one in findings if one["severity"] != "note"}
+    return done.returncode, {
+        finding["subject"]: finding["text"] for finding in findings if finding["severity"] != "note"
+    }
 
 
 async def test_what_would_change_is_named(make_agent: MakeAgent) -> None:

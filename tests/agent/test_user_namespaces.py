@@ -48,8 +48,8 @@ def files(agent: Agent) -> dict[int, Path]:
     """The mapping files by the first host id that they report."""
     found = [path / "userns" for path in agent.pod_dirs()]
     reported = {path: json.loads(path.read_text()) for path in found if path.exists()}
-    assert all(one["uidMappings"] == one["gidMappings"] for one in reported.values())
-    return {one["uidMappings"][0]["hostId"]: path for path, one in reported.items()}
+    assert all(namespace["uidMappings"] == namespace["gidMappings"] for namespace in reported.values())
+    return {namespace["uidMappings"][0]["hostId"]: path for path, namespace in reported.items()}
 
 
 async def test_users_are_mapped_or_the_pod_is_refused(make_agent: MakeAgent, testbed: Testbed) -> None:

@@ -44,7 +44,7 @@ async def instances(agent: Agent, pod: str) -> list[tuple[float, float]]:
                     raise
     finally:
         await client.close()
-    return sorted((one.started_at / 1e9, one.finished_at / 1e9) for one in found)
+    return sorted((instance.started_at / 1e9, instance.finished_at / 1e9) for instance in found)
 
 
 async def held_back(agent: Agent, pod: str) -> float:

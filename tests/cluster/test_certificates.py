@@ -134,7 +134,7 @@ def wait_of(agent: Agent, what: str, message: str) -> Json | None:
 def expiry(agent: Agent) -> dict[str, float]:
     """By use, wall seconds."""
     found = agent.ask_json("explain", "node")["certificates"]
-    return {one["use"]: one["expires_at"] or 0.0 for one in found}
+    return {certificate["use"]: certificate["expires_at"] or 0.0 for certificate in found}
 
 
 def served(agent: Agent) -> str:

@@ -106,54 +106,54 @@ def wait_dns(machine: SeparateMachine) -> None:
 
 
 def test_init_join_renewal_and_reset(machines: tuple[SeparateMachine, SeparateMachine], tmp_path: Path) -> None:
-    one, two = machines
-    config = one.folder / "init.yaml"
+    first, second = machines
+    config = first.folder / "init.yaml"
     init: Json = {
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "InitConfiguration",
         "localAPIEndpoint": {"advertiseAddress": ADDRESSES[0]},
         "nodeRegistration": {
-            "criSocket": one.endpoint,
+            "criSocket": first.endpoint,
             "kubeletExtraArgs": [{"name": "node-labels", "value": "example.com/made-by=kubeadm"}],
         },
-        "patches": {"directory": str(one.folder / "patches")},
+        "patches": {"directory": str(first.folder / "patches")},
     }
-    (one.folder / "patches").mkdir()
-    (one.folder / "patches/kubeletconfiguration+merge.yaml").write_text("maxPods: 77\n")
+    (first.folder / "patches").mkdir()
+    (first.folder / "patches/kubeletconfiguration+merge.yaml").write_text("maxPods: 77\n")
     config.write_text("\n---\n".join(json.dumps(part) for part in (init, *CONFIG)))
-    output = one.run("kubeadm", "init", "--config", str(config), IGNORE)
+    output = first.run("kubeadm", "init", "--config", str(config), IGNORE)
     assert "Your Kubernetes control-plane has initialized successfully!" in output
     # else kubeadm takes it that client certificates do not rotate
-    assert f"client-certificate: {CURRENT}" in one.run("cat", "/etc/kubernetes/kubelet.conf")
-    wait_ready(one, "node", "one")
-    node = get(one, "node", "one")
+    assert f"client-certificate: {CURRENT}" in first.run("cat", "/etc/kubernetes/kubelet.conf")
+    wait_ready(first, "node", "one")
+    node = get(first, "node", "one")
     assert node["status"]["capacity"]["pods"] == "77" and node["metadata"]["labels"]["example.com/made-by"] == "kubeadm"
     for name in CONTROL_PLANE:
-        wait_ready(one, "-n", "kube-system", "pod", f"{name}-one")
+        wait_ready(first, "-n", "kube-system", "pod", f"{name}-one")
 
     if HAS_DNS:
-        wait_dns(one)
+        wait_dns(first)
 
-    join = one.run("kubeadm", "token", "create", "--print-join-command").split()
-    output = two.run(*join, "--cri-socket", two.endpoint, IGNORE)
+    join = first.run("kubeadm", "token", "create", "--print-join-command").split()
+    output = second.run(*join, "--cri-socket", second.endpoint, IGNORE)
     assert "This node has joined the cluster" in output
-    wait_ready(one, "node", "two")
-    assert f"client-certificate: {CURRENT}" in two.run("cat", "/etc/kubernetes/kubelet.conf")
+    wait_ready(first, "node", "two")
+    assert f"client-certificate: {CURRENT}" in second.run("cat", "/etc/kubernetes/kubelet.conf")
 
     pod = make_pod("web", make_container(script="echo hello; while :; do sleep 86400 & wait $!; done"))
-    one.run("kubectl", "apply", "-f", "-", text=json.dumps(pod))
-    wait_ready(one, "pod", "web")
-    assert get(one, "pod", "web")["spec"]["nodeName"] == "two"
-    assert one.run("kubectl", "logs", "web") == "hello\n"
-    assert one.run("kubectl", "exec", "web", "--", "hostname") == "web\n"
+    first.run("kubectl", "apply", "-f", "-", text=json.dumps(pod))
+    wait_ready(first, "pod", "web")
+    assert get(first, "pod", "web")["spec"]["nodeName"] == "two"
+    assert first.run("kubectl", "logs", "web") == "hello\n"
+    assert first.run("kubectl", "exec", "web", "--", "hostname") == "web\n"
 
-    two.run("kubeadm", "upgrade", "node", "--skip-phases=addon", IGNORE)
-    two.run("systemctl", "restart", "kubelet")
-    one.run("kubeadm", "certs", "renew", "all")
-    wait_ready(one, "node", "two")
-    assert get(one, "pod", "web")["status"]["containerStatuses"][0]["restartCount"] == 0
+    second.run("kubeadm", "upgrade", "node", "--skip-phases=addon", IGNORE)
+    second.run("systemctl", "restart", "kubelet")
+    first.run("kubeadm", "certs", "renew", "all")
+    wait_ready(first, "node", "two")
+    assert get(first, "pod", "web")["status"]["containerStatuses"][0]["restartCount"] == 0
 
-    for machine in (two, one):
+    for machine in (second, first):
         machine.run("kubeadm", "reset", "--force", "--cri-socket", machine.endpoint)
         assert machine.run("ls", "/var/lib/kubelet") == ""
         assert "pause" not in machine.run("ps", "ax"), "containers outlived the reset"

@@ -80,7 +80,7 @@ def objects(folder: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def capacities(folder: Path) -> list[str]:
-    return [one["status"]["capacity"]["storage"] for one in objects(folder, "pvc")]
+    return [claim["status"]["capacity"]["storage"] for claim in objects(folder, "pvc")]
 
 
 def on_disk(folder: Path) -> int:
@@ -92,7 +92,7 @@ def test_the_data_of_a_stateful_set_outlive_its_pods_and_the_driver(folder: Path
     try:
         assert host.wait_until(lambda: ready(folder) == 2, UP_S, 0.2), kubectl(folder, "describe", "pods,pvc")
         assert host.wait_until(lambda: len(starts(folder, "counter-0")) == 1, 30, 0.2)
-        assert {one["status"]["phase"] for one in objects(folder, "pvc")} == {"Bound"}
+        assert {claim["status"]["phase"] for claim in objects(folder, "pvc")} == {"Bound"}
         assert on_disk(folder) == 2
         more = '{"spec": {"resources": {"requests": {"storage": "32Mi"}}}}'
         kubectl(folder, "patch", "pvc", "data-counter-0", "-p", more)

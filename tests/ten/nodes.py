@@ -163,15 +163,15 @@ class Ten:
 
     def start(self) -> None:
         """All runtimes and agents; returns when every node is Ready."""
-        for one in self.nodes:
-            one.start_runtime()
-            one.start_agent()
-        for one in self.nodes:
-            self.cluster.wait_node_ready(one.name, 2 * WITHIN_S)
+        for member in self.nodes:
+            member.start_runtime()
+            member.start_agent()
+        for member in self.nodes:
+            self.cluster.wait_node_ready(member.name, 2 * WITHIN_S)
 
     def running(self) -> dict[str, str]:
         """As `Node.running`, of all nodes."""
-        return {container: uid for one in self.nodes for container, uid in one.running().items()}
+        return {container: uid for member in self.nodes for container, uid in member.running().items()}
 
     @contextmanager
     def explained(self, *numbers: int) -> Iterator[None]:

@@ -73,11 +73,11 @@ def watching_phases(ten: Ten) -> Iterator[list[str]]:
     def look() -> None:
         phases: dict[str, str] = {}
         while not ended.wait(STEP_S):
-            for one in pods(ten):
-                phase = one["status"].get("phase", "")
-                if phases.get(uid(one)) in ENDED and phase not in ENDED:
-                    wrong.append(f"{one['metadata']['name']}: {phases[uid(one)]} became {phase}")
-                phases[uid(one)] = phase
+            for item in pods(ten):
+                phase = item["status"].get("phase", "")
+                if phases.get(uid(item)) in ENDED and phase not in ENDED:
+                    wrong.append(f"{item['metadata']['name']}: {phases[uid(item)]} became {phase}")
+                phases[uid(item)] = phase
 
     thread = threading.Thread(target=look)
     thread.start()
@@ -93,7 +93,7 @@ def assert_runtimes_agree(ten: Ten) -> None:
 
     def differ() -> str:
         running = sorted(ten.running().values())
-        known = sorted(runtime_uid(one) for one in pods(ten) if one["status"].get("phase") not in ENDED)
+        known = sorted(runtime_uid(item) for item in pods(ten) if item["status"].get("phase") not in ENDED)
         surplus, missing = set(running) - set(known), set(known) - set(running)
         return "" if running == known else f"only at runtimes {surplus}, only at the API server {missing}"
 
@@ -109,11 +109,11 @@ def runtime_uid(found: Json) -> str:
 
 
 def test_all_pods_are_rolled_over(ten: Ten) -> None:
-    before = {uid(one) for one in ready(ten, "web")}
+    before = {uid(web) for web in ready(ten, "web")}
     with watching_web(ten) as seen, ten.explained(1, 10):
         ten.cluster.kubectl("set", "env", "deployment/web", "ROUND=2")
         ten.cluster.kubectl("rollout", "status", "deployment/web", f"--timeout={5 * LONG_S:.0f}s", timeout_s=6 * LONG_S)
-    after = {uid(one) for one in ready(ten, "web")}
+    after = {uid(web) for web in ready(ten, "web")}
     assert len(after) == REPLICAS
     assert not after & before
     assert min(available for available, _ in seen) >= REPLICAS * (1 - SURPLUS), "as many as maxUnavailable leaves"
@@ -131,7 +131,7 @@ def test_a_drained_node_keeps_what_belongs_to_it(ten: Ten) -> None:
             "drain", node.name, "--ignore-daemonsets", "--delete-emptydir-data", limit, timeout_s=4 * LONG_S
         )
         assert names(pods(ten, node=node)) == {helper["metadata"]["name"], f"fixed-{node.name}"}
-        assert [uid(one) for one in ready(ten, "helper", node)] == [uid(helper)]
+        assert [uid(item) for item in ready(ten, "helper", node)] == [uid(helper)]
         ten.cluster.wait_ready(f"fixed-{node.name}")
         assert len(node.running()) == 2
         wait_web(ten)
@@ -175,7 +175,7 @@ def test_a_node_that_dies_loses_its_pods_to_others_and_returns(ten: Ten) -> None
         again = ten.cluster.wait_ready(helper["metadata"]["name"], f"fixed-{node.name}", within=LONG_S)[0]
         assert uid(again) == uid(helper)
         assert [status["restartCount"] for status in again["status"]["containerStatuses"]] == [1]
-        assert not {uid(one) for one in webs} & set(node.running().values())
+        assert not {uid(web) for web in webs} & set(node.running().values())
         wait_all(ten)
     assert_never_two(ten)
     assert_runtimes_agree(ten)
@@ -190,7 +190,7 @@ def test_a_node_that_is_cut_off_for_five_minutes_returns(ten: Ten) -> None:
     cluster = ten.cluster
     here: Json = {"nodeName": node.name, "tolerations": tolerations(None)}
     helper, member = ready(ten, "helper", node)[0], member_on(ten, node)
-    webs = {uid(one) for n in (node, other) for one in ready(ten, "web", n)}
+    webs = {uid(web) for n in (node, other) for web in ready(ten, "web", n)}
     minute = "sleep 90; exit 0"
     cluster.create(cluster.pods_path, pod("stays", **here))
     cluster.create(cluster.pods_path, pod("forced", **here))

@@ -119,7 +119,7 @@ def pods(ten: Ten, app: str = "", node: Node | None = None) -> list[Json]:
 
 def ready(ten: Ten, app: str, node: Node | None = None) -> list[Json]:
     """Those that are ready and not being deleted."""
-    return [one for one in pods(ten, app, node) if condition(one, "Ready") == "True" and not is_deleted(one)]
+    return [item for item in pods(ten, app, node) if condition(item, "Ready") == "True" and not is_deleted(item)]
 
 
 def is_deleted(found: Json) -> bool:
@@ -134,7 +134,7 @@ def uid(found: Json) -> str:
 
 def names(found: list[Json]) -> set[str]:
     """The pods' names."""
-    return {str(one["metadata"]["name"]) for one in found}
+    return {str(item["metadata"]["name"]) for item in found}
 
 
 def container_ids(found: Json) -> list[str]:
@@ -185,6 +185,6 @@ def assert_never_two(ten: Ten) -> None:
 
 def note_killed(ten: Ten, members: list[Json]) -> None:
     """Write the last line of members that were killed."""
-    for one in members:
-        with (ten.shared / one["metadata"]["name"]).open("a") as file:
-            file.write(f"end {uid(one)}\n")
+    for member in members:
+        with (ten.shared / member["metadata"]["name"]).open("a") as file:
+            file.write(f"end {uid(member)}\n")

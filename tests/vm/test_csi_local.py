@@ -62,7 +62,7 @@ async def test_an_image_grows_while_it_is_in_use(top: Path) -> None:
                 assert file_system_size(path) > size * MI * 3 // 4
                 assert fits(Path(path, "filler"), size // 2)
             file.write("written while it grew")
-        assert [one.id for one in mounts.mounts_below(path)] == [before.id], "it was not mounted again"
+        assert [mount.id for mount in mounts.mounts_below(path)] == [before.id], "it was not mounted again"
         assert Path(path, "kept").read_text() == "written while it grew"
         assert driver.names().count("NodeStageVolume") == driver.names().count("NodePublishVolume") == 1
         agent.roster.publish(roster())

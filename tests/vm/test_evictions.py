@@ -116,8 +116,8 @@ async def evict(
     assert condition(pod, "DisruptionTarget") == "True"
     await world.agent.wait_for(f"no {pressure}", lambda: world.node_condition(pressure) == "False", LONG_S)
     message = str(pod["status"]["message"])
-    events = [one for one in world.events("Evicted") if one["involvedObject"]["name"] == name]
-    assert [one["message"] for one in events] == [message]
+    events = [event for event in world.events("Evicted") if event["involvedObject"]["name"] == name]
+    assert [event["message"] for event in events] == [message]
     return message, events
 
 
@@ -142,8 +142,8 @@ async def test_a_pod_that_stalls_the_node_is_named_and_then_evicted(make_unit: M
             return found if found["would_evict"] else {}
 
         shown = await agent.wait_for("the stall shows, and the pod is named", named, LONG_S)
-        assert [one["pod"] for one in shown["would_evict"]] == ["default/stuck"]
-        (signal,) = [one for one in shown["signals"] if one["signal"] == "memory.stall.some"]
+        assert [would["pod"] for would in shown["would_evict"]] == ["default/stuck"]
+        (signal,) = [signal for signal in shown["signals"] if signal["signal"] == "memory.stall.some"]
         print(f"{100 - signal['available'] / 100:.0f} % of the time some task was stalled on memory")
         assert signal["available"] < signal["threshold"] and signal["met_since"] is not None
         text = (await asyncio.to_thread(agent.ask, "explain", "node")).stdout

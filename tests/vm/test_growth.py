@@ -115,7 +115,7 @@ async def test_a_volume_grows_while_it_is_in_use(tmp_path: Path, fs_type: str) -
         assert mounts.mounts_below(path) == (mounted,), "it was not mounted again"
         assert Path(path, "kept").read_text() == "written while it grew"
         done = 'FileSystemResizeSuccessful: MountVolume.NodeExpandVolume succeeded for volume "pv"'
-        assert [one for one in events(it.agent) if one.startswith(done)]
+        assert [event for event in events(it.agent) if event.startswith(done)]
         await it.end()
         await it.agent.wait_gone(it.agent.paths.pods + "/u1")
 

@@ -65,7 +65,7 @@ def test_disks_are_mounted_and_taken_off(folder: Path, target: IscsiTarget) -> N
     first, second = device(folder, 1), device(folder, 2, fs_type="xfs")
     iscsi.mount_disk(first, MACHINE)
     iscsi.mount_disk(second, MACHINE)
-    kinds = [mounts.mounts_below(one.directory)[0].fs_type for one in (first, second)]
+    kinds = [mounts.mounts_below(disk.directory)[0].fs_type for disk in (first, second)]
     assert kinds == ["ext4", "xfs"] and len(target.sessions()) == 1
     Path(first.directory, "kept").write_text("data")
     iscsi.unmount(first.directory, first.name, MACHINE)

@@ -215,7 +215,7 @@ def test_a_cluster_of_two_is_made_used_restarted_and_reset(
     assert f"client-certificate: {CURRENT}" in second.run("cat", ETC / "kubelet.conf")
     say("the second node is ready")
     start_pod("far", SECOND)
-    assert {one["status"]["nodeInfo"]["kubeletVersion"].partition("+")[2][:9] for one in get("nodes")["items"]} == {
+    assert {node["status"]["nodeInfo"]["kubeletVersion"].partition("+")[2][:9] for node in get("nodes")["items"]} == {
         "pykubelet"
     }
     say("a pod runs there")
@@ -280,5 +280,5 @@ def look_at_top(say: Callable[[str], None]) -> None:
     say("kubectl top shows nodes and pods")
     run("crictl", "config", "--set", "runtime-endpoint=unix:///run/containerd/containerd.sock")
     shown = run("crictl", "ps", "-o", "json")
-    names = {one["metadata"]["name"] for one in json.loads(shown)["containers"]}
+    names = {container["metadata"]["name"] for container in json.loads(shown)["containers"]}
     assert {*CONTROL_PLANE, "main"} <= names, names

@@ -79,7 +79,7 @@ def test_prometheus_scrapes_the_node_and_dashboards_have_values() -> None:
     served = prometheus.Prometheus("http://127.0.0.1:9090")
     wait(served.is_ready)
     wait(served.is_up)
-    up = {one["metric"]["job"]: one["value"][1] for one in json.loads(type_in(look))["data"]["result"]}
+    up = {sample["metric"]["job"]: sample["value"][1] for sample in json.loads(type_in(look))["data"]["result"]}
     assert {name: up.get(name) for name in prometheus.JOBS} == dict.fromkeys(prometheus.JOBS, "1")
     # the node's own certificate makes no client
     ask = "curl -s --cacert ca.pem --cert {0}.pem --key {0}.key https://node1.example:10250/healthz"
@@ -120,7 +120,7 @@ def test_crictl_shows_the_pods_of_the_node(tmp_path: Path) -> None:
     assert crictl("logs", container["id"]) == "hello\n"
     assert crictl("exec", container["id"], "echo", "from", "inside") == "from inside\n"
     stats = items("stats", "stats", container["id"])
-    assert [one["attributes"]["id"] for one in stats] == [container["id"]]
+    assert [entry["attributes"]["id"] for entry in stats] == [container["id"]]
     assert int(stats[0]["memory"]["workingSetBytes"]["value"]) > 0
 
     # a pod that someone else makes stays
@@ -128,7 +128,7 @@ def test_crictl_shows_the_pods_of_the_node(tmp_path: Path) -> None:
     config.write_text(json.dumps({"metadata": {"name": "mine", "namespace": "default", "uid": "1", "attempt": 0}}))
     mine = crictl("runp", str(config)).strip()
     time.sleep(120)
-    assert [one["state"] for one in items("items", "pods", "--id", mine)] == ["SANDBOX_READY"]
-    assert [one["id"] for one in items("containers", "ps", "--pod", sandbox["id"])] == [container["id"]]
+    assert [item["state"] for item in items("items", "pods", "--id", mine)] == ["SANDBOX_READY"]
+    assert [item["id"] for item in items("containers", "ps", "--pod", sandbox["id"])] == [container["id"]]
     crictl("stopp", mine)
     crictl("rmp", mine)

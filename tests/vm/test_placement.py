@@ -44,7 +44,7 @@ def seen(agent: UnitAgent, name: str) -> list[tuple[str, str]]:
     output = agent.output(name, "main")
     cpus, mems = (re.findall(rf"{kind}_allowed_list:\s*(\S+)", output) for kind in ("Cpus", "Mems"))
     found = list(zip(cpus, mems, strict=False))
-    return [one for number, one in enumerate(found) if not number or found[number - 1] != one]
+    return [pair for number, pair in enumerate(found) if not number or found[number - 1] != pair]
 
 
 def has_seen(agent: UnitAgent, name: str, wanted: list[tuple[str, str]]) -> bool:
@@ -78,7 +78,7 @@ async def test_containers_have_their_cpus_and_memory_nodes(make_unit: MakeUnit) 
     await sees(agent, "shared", ("0-3", "0-1"), ("0-1", "0-1"), ("0", "0-1"))
     pair = agent.pods()["pair"]
     group = container_group(container_status(pair)["containerID"].partition("://")[2])
-    assert {(one / "cpu.max").read_text().split()[0] for one in (group, group.parent)} == {"max"}
+    assert {(folder / "cpu.max").read_text().split()[0] for folder in (group, group.parent)} == {"max"}
     assert (group / "cpuset.cpus").read_text().strip() == "2-3"
     assert (group / "cpuset.mems").read_text().strip() == "1"
 

@@ -94,7 +94,9 @@ async def test_an_oom_kill_ends_the_whole_container(make_unit: MakeUnit) -> None
     print(f"OOMKilled was reported {reported.at - killed:.1f} s after the end of the container")
     assert "are going to be killed due to memory.oom.group set" in kernel_log()
     assert not [
-        one for one in cgroups_below_kubepods() if one.name == group.name and (one / "cgroup.procs").read_text()
+        folder
+        for folder in cgroups_below_kubepods()
+        if folder.name == group.name and (folder / "cgroup.procs").read_text()
     ]
     await agent.remove_all(LONG_S)
     assert agent.stop() == 0
