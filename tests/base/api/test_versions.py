@@ -10,7 +10,7 @@ HIGHEST = str(2**63 - 1)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "order"),
+    ("version", "other", "order"),
     [
         ("100", "99", 1),
         ("99", "100", -1),
@@ -24,5 +24,5 @@ HIGHEST = str(2**63 - 1)
         ("9" * 5_000_000, "9" * 5_000_000, None),
     ],
 )
-def test_versions_are_compared_as_numbers_where_both_are_numbers(one: str, other: str, order: int | None) -> None:
-    assert compare_versions(one, other) == order
+def test_versions_are_compared_as_numbers_where_both_are_numbers(version: str, other: str, order: int | None) -> None:
+    assert compare_versions(version, other) == order

@@ -39,11 +39,11 @@ async def test_a_reader_may_wait_for_more_than_events() -> None:
 async def test_a_waiting_reader_is_woken() -> None:
     mailbox: Mailbox[str] = Mailbox("test")
     async with Supervisor("test") as supervisor:
-        one = supervisor.start_child("one", mailbox.get())
+        single = supervisor.start_child("one", mailbox.get())
         await asyncio.sleep(0)
-        assert not one.done()
+        assert not single.done()
         mailbox.post("a")
-        assert await one == "a"
+        assert await single == "a"
         many = supervisor.start_child("many", mailbox.get_all())
         await asyncio.sleep(0)
         mailbox.post("b")

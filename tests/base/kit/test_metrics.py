@@ -112,8 +112,8 @@ def test_the_bounds_of_runtime_operations_are_those_of_other_nodes() -> None:
 
 def test_wrong_labels_and_names_given_twice_are_bugs() -> None:
     registry = Registry()
-    one = Counter("e_total", "One.", ("a",), registry=registry)
+    counter = Counter("e_total", "One.", ("a",), registry=registry)
     with pytest.raises(ValueError, match="labels"):
-        one.inc()
+        counter.inc()
     with pytest.raises(ValueError, match="exists already"):
         Counter("e_total", "Again.", registry=registry)

@@ -47,7 +47,7 @@ def test_the_innermost_work_of_the_event_loop_is_the_current_one() -> None:
         while time.monotonic() <= begun:
             pass  # what begins later has a later time
         with work.on("inner"):
-            assert {one.key for one in open_works(buffer)} == {"outer", "inner"}
+            assert {opened.key for opened in open_works(buffer)} == {"outer", "inner"}
             current = work.current()
             assert current is not None and current.key == "inner"
         current = work.current()
@@ -66,7 +66,7 @@ def test_work_of_another_thread_is_recorded_and_is_not_the_event_loops() -> None
     thread = threading.Thread(target=run)
     thread.start()
     begun.wait()
-    assert [(one.key, one.is_main) for one in open_works(buffer)] == [("manifest /a", False)]
+    assert [(opened.key, opened.is_main) for opened in open_works(buffer)] == [("manifest /a", False)]
     assert work.current() is None
     end.set()
     thread.join()

@@ -53,7 +53,7 @@ async def test_calls_begin_a_few_at_a_time_and_run_in_parallel() -> None:
     results, _ = await asyncio.gather(gather_staggered([partial(call, number) for number in range(10)], 4), watch())
     assert loop.time() - before == 1, "all run at the same time"
     assert max(after - earlier for earlier, after in pairwise(seen)) == 4 and begun == list(range(10))
-    assert [one for one in results if not isinstance(one, ValueError)] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    assert [result for result in results if not isinstance(result, ValueError)] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     assert isinstance(results[3], ValueError)
 
 

@@ -104,7 +104,7 @@ def test_unknown_fields_are_named_with_their_paths() -> None:
         },
         "extra": None,
     }
-    assert [(one.path, one.near) for one in unknown_fields(core.Pod, pod)] == [
+    assert [(member.path, member.near) for member in unknown_fields(core.Pod, pod)] == [
         ("metadata.nam", "name"),
         ("spec.containers[1].resources.limit", "limits"),
         ("spec.affinity.nodeAffinity.required", None),

@@ -100,13 +100,13 @@ def test_the_name_of_a_signers_bundles_can_be_read_back() -> None:
 
 
 def test_content_reports_what_has_changed() -> None:
-    one, two = (ObjectKey(ContentKind.SECRET, "shop", name) for name in ("one", "two"))
+    first, second = (ObjectKey(ContentKind.SECRET, "shop", name) for name in ("one", "two"))
     token = TokenKey(PodUID("u1"), "shop", "web", "clerk", "", 3600)
     same = Absent("no")
-    old = Content(True, {one: same, two: same})
-    new = Content(True, {one: same, two: Absent("no")}, {token: Present(Token("t", 1.0))})
-    assert changed_content(old, new) == {two, token}  # another answer, even with equal content
-    assert changed_content(new, Content(True)) == {one, two, token}
+    old = Content(True, {first: same, second: same})
+    new = Content(True, {first: same, second: Absent("no")}, {token: Present(Token("t", 1.0))})
+    assert changed_content(old, new) == {second, token}  # another answer, even with equal content
+    assert changed_content(new, Content(True)) == {first, second, token}
     assert changed_content(new, new) == set()
 
 

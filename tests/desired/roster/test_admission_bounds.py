@@ -126,11 +126,13 @@ def test_resources_beyond_the_bound_are_not_summed_up() -> None:
 def test_ephemeral_containers_beyond_the_bound_are_left_out_of_a_pod_that_runs() -> None:
     desk = Desk()
     desk.send(make_pod(containers=containers(300)))
-    added = [{**one, "targetContainerName": "c0"} for one in containers(300, "e")]
+    added = [{**container, "targetContainerName": "c0"} for container in containers(300, "e")]
     desk.send(make_pod(containers=containers(300), ephemeralContainers=added))
     (entry,) = desk.roster.pods.values()
     assert entry.rejection is None
-    assert [one.name for one in entry.pod.spec.ephemeralContainers] == [f"e{n}" for n in range(MAX_CONTAINERS - 300)]
+    assert [container.name for container in entry.pod.spec.ephemeralContainers] == [
+        f"e{n}" for n in range(MAX_CONTAINERS - 300)
+    ]
     desk.send(make_pod(containers=containers(300), ephemeralContainers=added))
     assert next(iter(desk.roster.pods.values())) is entry  # nothing has changed
 

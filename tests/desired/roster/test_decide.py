@@ -18,8 +18,8 @@ UNLISTED = facts(observed=Observed())
 CRITICAL = 2_000_000_000
 
 
-def both(one: Lifecycles, other: Lifecycles) -> Lifecycles:
-    return Lifecycles({**one.pods, **other.pods})
+def both(lifecycles: Lifecycles, other: Lifecycles) -> Lifecycles:
+    return Lifecycles({**lifecycles.pods, **other.pods})
 
 
 # Order
@@ -41,16 +41,16 @@ def test_older_pods_first() -> None:
 
 
 def test_what_runs_already_is_never_refused_for_resources() -> None:
-    new, one, two = make_pod("new", cpu="600m"), make_pod("one", cpu="900m"), make_pod("two", cpu="900m")
+    new, first, second = make_pod("new", cpu="600m"), make_pod("one", cpu="900m"), make_pod("two", cpu="900m")
     desk = Desk()
-    desk.send(new, one, two, at=facts(observed=observe(running(one), running(two))))
+    desk.send(new, first, second, at=facts(observed=observe(running(first), running(second))))
     assert [desk.reason(uid) for uid in ("one-1", "two-1", "new-1")] == [None, None, "OutOfcpu"]
 
 
 def test_what_the_runtime_has_and_could_not_describe_yet_is_not_refused() -> None:
-    new, one = make_pod("new", cpu="600m"), make_pod("one", cpu="900m")
+    new, old = make_pod("new", cpu="600m"), make_pod("one", cpu="900m")
     desk = Desk()
-    desk.send(new, one, at=facts(observed=Observed(listed_at=1.0, unread=frozenset({pod_ref(one)}))))
+    desk.send(new, old, at=facts(observed=Observed(listed_at=1.0, unread=frozenset({pod_ref(old)}))))
     assert [desk.reason(uid) for uid in ("one-1", "new-1")] == [None, "OutOfcpu"]
 
 

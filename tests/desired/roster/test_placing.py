@@ -127,15 +127,15 @@ def test_after_a_restart_a_pod_keeps_devices_that_no_plugin_offers_any_more() ->
 
 
 def test_pods_are_listed_in_the_order_of_their_admission() -> None:
-    running_one, old = (
+    runs, old = (
         make_guaranteed("runs"),
         make_guaranteed("old", metadata={"creationTimestamp": "2020-01-01T00:00:00Z"}),
     )
     desk = Desk()
-    at = placing(observed=observe(running(running_one)))
-    desk.send(make_guaranteed("new"), old, running_one, at=at)
+    at = placing(observed=observe(running(runs)))
+    desk.send(make_guaranteed("new"), old, runs, at=at)
     assert awaiting_placement(desk) == ["runs-1", "old-1", "new-1"]
-    desk.send(make_guaranteed("new"), old, running_one, make_guaranteed("a-later-one"), at=at)
+    desk.send(make_guaranteed("new"), old, runs, make_guaranteed("a-later-one"), at=at)
     assert awaiting_placement(desk) == ["runs-1", "old-1", "new-1", "a-later-one-1"]
 
 

@@ -161,7 +161,7 @@ def test_a_pod_over_the_attach_limit_stays() -> None:
 
 def placements(seen_at: float, **others: PodPlacement) -> Placements:
     """The resource managers have rejected the pod `web` with this first-seen time."""
-    pods = {PodUID(f"{name}-1"): one for name, one in others.items()}
+    pods = {PodUID(f"{name}-1"): placement for name, placement in others.items()}
     return Placements({PodUID("web-1"): PodPlacement(seen_at=seen_at, rejection=NO_CPUS), **pods}, devices=DEVICES)
 
 

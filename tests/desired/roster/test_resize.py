@@ -289,7 +289,7 @@ async def test_the_files_differ_while_a_resize_is_under_way_and_are_the_same_aga
     def states() -> list[dict[str, Any]]:
         paths = [tmp_path / name for name in ("allocated_pods_state", "actuated_pods_state")]
         found = [decode_state(path.read_bytes()) for path in paths if path.exists()]
-        return [{uid: one.containers["app"].requests["cpu"] for uid, one in state.items()} for state in found]
+        return [{uid: size.containers["app"].requests["cpu"] for uid, size in state.items()} for state in found]
 
     async with Supervisor("test") as supervisor:
         supervisor.start_root("sizes", memory.follow(roster))

@@ -160,7 +160,7 @@ async def test_that_a_deleted_pod_has_ended_is_no_change_unless_a_finalizer_keep
     kept = leaving | {"finalizers": ("example.com/keep",)}
     pods = [pod("stays"), pod("leaves", **leaving), pod("kept", **kept)]
     await desk.send(listed(*pods))
-    failed = [replace(one, status=PodStatus(phase="Failed")) for one in pods]
+    failed = [replace(old, status=PodStatus(phase="Failed")) for old in pods]
     assert len(await desk.send(listed(pods[0], failed[1], pods[2]))) == 1
     assert len(await desk.send(listed(pods[0], failed[1], failed[2]))) == 2
     assert len(await desk.send(listed(*failed))) == 3

@@ -91,7 +91,7 @@ def test_a_change_of_the_clock_makes_no_quarantine_longer_than_a_day(step: float
 def test_the_number_of_suspects_and_the_length_of_texts_are_limited() -> None:
     suspects = charged({}, [(f"uid-{number}", "x" * 10_000) for number in range(1000)], NOW)
     assert len(suspects) == MAX_SUSPECTS and "uid-999" in suspects
-    assert all(len(one.cause) < 1000 for one in suspects.values())
+    assert all(len(suspect.cause) < 1000 for suspect in suspects.values())
 
 
 def test_a_wait_shows_why_and_until_when() -> None:

@@ -180,8 +180,8 @@ def test_what_the_reference_ignores_is_ignored_with_a_remark(
     """The pod is the same, with the same UID, so that it goes on when one agent takes over from the other."""
     (pod,), found = with_remarks(data, origin)
     assert pod == only_pod(text(), origin)
-    assert [(one.field_path, one.reason) for one in found] == remarks
-    assert {(one.origin, one.uid) for one in found} == {(origin.shown, pod.metadata.uid)}
+    assert [(remark.field_path, remark.reason) for remark in found] == remarks
+    assert {(remark.origin, remark.uid) for remark in found} == {(origin.shown, pod.metadata.uid)}
 
 
 COPIED = {
@@ -203,7 +203,7 @@ def test_a_copy_of_a_pod_from_the_api_is_an_ordinary_static_pod(origin: Origin) 
     assert pod.metadata.annotations["kubernetes.io/config.hash"] == pod.metadata.uid
     assert not is_mirror(pod)
     assert (pod.metadata.deletionTimestamp, pod.metadata.deletionGracePeriodSeconds) == ("", None)
-    assert [(one.field_path, one.reason) for one in remarks] == [
+    assert [(remark.field_path, remark.reason) for remark in remarks] == [
         *((f"metadata.annotations[{key}]", "only the agent sets it, ignored") for key in COPIED),
         ("metadata.deletionTimestamp", "only the API server sets it, ignored"),
         ("metadata.deletionGracePeriodSeconds", "only the API server sets it, ignored"),
@@ -258,7 +258,7 @@ def test_a_volume_that_is_wrong_is_not_missing_too(user: dict[str, Any]) -> None
 def test_overhead_without_a_class_is_remarked() -> None:
     spec = {**SPEC, "overhead": {"memory": "1Mi"}}
     _, remarks = with_remarks(text(spec=spec))
-    assert [one.text for one in remarks] == [
+    assert [remark.text for remark in remarks] == [
         "spec.overhead: an API server refuses pods that have it without a runtimeClassName"
     ]
     assert only_pod(text(spec={**spec, "runtimeClassName": "sealed"})).spec.overhead == {"memory": "1Mi"}
@@ -272,7 +272,7 @@ def test_limits_that_nothing_enforces_are_remarked() -> None:
         {"name": "plain", "emptyDir": {}},
     ]
     _, remarks = with_remarks(text(spec={**with_container(**limits), "volumes": volumes}))
-    assert [one.text for one in remarks] == [
+    assert [remark.text for remark in remarks] == [
         "spec.volumes[0].emptyDir.sizeLimit: is not enforced: static pods are not evicted",
         "spec.containers[0].resources.limits[ephemeral-storage]: is not enforced: static pods are not evicted",
     ]
@@ -281,7 +281,7 @@ def test_limits_that_nothing_enforces_are_remarked() -> None:
 def test_a_fixed_uid_is_remarked() -> None:
     [pod], remarks = with_remarks(text(metadata={"name": "web", "uid": "5b7c1f6e"}))
     assert pod.metadata.uid == "5b7c1f6e"
-    assert [one.text for one in remarks] == [
+    assert [remark.text for remark in remarks] == [
         "metadata.uid: with a fixed uid, an edit restarts only containers whose image changes; "
         "without one, it starts the pod anew"
     ]
@@ -308,7 +308,7 @@ def test_a_priority_class_that_nothing_defines_is_remarked(
 def test_fields_without_the_effect_that_was_meant_are_remarked() -> None:
     spec = with_container(resources={"limits": {"memory": "400m"}})
     (_,), remarks = with_remarks(text(spec=spec))
-    assert [one.text for one in remarks] == [
+    assert [remark.text for remark in remarks] == [
         'spec.containers[0].resources.limits[memory]: "400m" is not a whole number of bytes: it counts as 1; did you mean 400M or 400Mi?'
     ]
 
@@ -318,7 +318,7 @@ def test_remarks_about_a_list_name_the_pod_that_they_are_about() -> None:
     document = {"apiVersion": "v1", "kind": "PodList", "itmes": [], "items": [POD, second]}
     pods, remarks = with_remarks(yaml.safe_dump(document).encode(), URL)
     assert [pod.metadata.name for pod in pods] == ["web-node-1", "db-node-1"]
-    assert [(one.field_path, one.uid) for one in remarks] == [
+    assert [(remark.field_path, remark.uid) for remark in remarks] == [
         ("itmes", ""),
         ("items[1].spec.hostNetwrk", pods[1].metadata.uid),
     ]
@@ -337,7 +337,7 @@ def test_remarks_are_few_and_short() -> None:
     many = {f"x{i}-" + "z" * 1000: i for i in range(1000)}
     (_,), remarks = with_remarks(text(**many, **{"y" * 1024: 1}))
     assert len(remarks) == MAX_PROBLEMS
-    assert all(len(one.field_path) <= MAX_WORDS + 3 for one in remarks)
+    assert all(len(remark.field_path) <= MAX_WORDS + 3 for remark in remarks)
 
 
 def test_all_mistakes_are_reported_at_once() -> None:

@@ -286,7 +286,7 @@ async def test_a_field_that_is_ignored_is_remarked_until_it_is_mended(
         async with source(folder) as reader:
             post = await reader.next()
             assert [pod.metadata.name for pod in post.pods] == ["a-n"] and post.problems == ()
-            assert [(one.origin, one.field_path, one.uid) for one in post.remarks] == [
+            assert [(remark.origin, remark.field_path, remark.uid) for remark in post.remarks] == [
                 (str(path), "spex", post.pods[0].metadata.uid)
             ]
             (folder / "b.yaml").write_text(manifest("b"))
@@ -306,7 +306,7 @@ async def test_a_single_file_has_its_remarks(tmp_path: Path) -> None:
     path.write_text(manifest("a") + "spex: 1\n")
     async with source(path) as reader:
         post = await reader.next()
-        assert has_only("a-n", post) and [one.field_path for one in post.remarks] == ["spex"]
+        assert has_only("a-n", post) and [remark.field_path for remark in post.remarks] == ["spex"]
 
 
 async def test_a_file_edited_badly_drops_out_when_its_writer_is_done(folder: Path) -> None:

@@ -38,7 +38,7 @@ async def test_a_file_system_that_hangs_keeps_the_set_and_is_reported_until_it_a
     scan = await manifests.scan(set(), settle=True)
     assert loop.time() - began <= DISK_DEADLINE_S + 1
     assert scan.keep and scan.unsettled, "the pods stay, and it is tried again"
-    assert [(one.origin, one.reason) for one in scan.problems] == [
+    assert [(problem.origin, problem.reason) for problem in scan.problems] == [
         (str(tmp_path), "its file system has not answered for 10 s")
     ]
 
@@ -67,7 +67,7 @@ async def test_a_directory_that_hangs_while_its_watch_is_opened_is_reported_and_
         tasks.start_root("source", source.run())
         (post,) = await posts.get_all()
         assert loop.time() - began <= DISK_DEADLINE_S + 1
-        assert not post.known and [(one.origin, one.reason) for one in post.problems] == [
+        assert not post.known and [(problem.origin, problem.reason) for problem in post.problems] == [
             (str(tmp_path), "its file system has not answered for 10 s")
         ]
         await asyncio.sleep(60.0)

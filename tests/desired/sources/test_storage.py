@@ -166,8 +166,8 @@ def list_of(*items: dict[str, Any]) -> dict[str, Any]:
 )  # fmt: skip
 def test_a_wrong_manifest_is_refused_by_field(document: dict[str, Any], path: str, reason: str) -> None:
     problems = decode(document)
-    assert all(isinstance(one, ManifestProblem) and one.origin == "/m/data.yaml" for one in problems)
-    assert any(one.field_path == path and reason in one.reason for one in problems), problems
+    assert all(isinstance(problem, ManifestProblem) and problem.origin == "/m/data.yaml" for problem in problems)
+    assert any(problem.field_path == path and reason in problem.reason for problem in problems), problems
 
 
 @pytest.mark.parametrize("document", [VOLUME, CLAIM, DRIVER], ids=lambda document: str(document["kind"]))

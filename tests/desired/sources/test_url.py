@@ -121,7 +121,9 @@ async def test_remarks_are_posted_with_the_pods_they_are_about_and_logged_once(
     with caplog.at_level("WARNING", "pykubelet.sources"):
         for _ in range(5):
             await asking.ask()
-    found = [(len(post.pods), bool(post.problems), [one.field_path for one in post.remarks]) for post in posts.events]
+    found = [
+        (len(post.pods), bool(post.problems), [remark.field_path for remark in post.remarks]) for post in posts.events
+    ]
     assert found == [
         (1, False, ["spex"]),
         (1, True, ["spex"]),

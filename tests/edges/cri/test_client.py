@@ -86,8 +86,8 @@ async def test_containerds_own_api_may_have_its_own_socket(tmp_path: Path, fake:
         assert await stream.read() is not None
         await client.end_task("nothing")
     assert own.called("Kill") and not fake.called("Kill")
-    for one in (client, direct):
-        await one.close()
+    for opened in (client, direct):
+        await opened.close()
     await own.stop()
 
 

@@ -115,21 +115,21 @@ def test_a_mounted_device_is_in_use(device: str, folder: Path) -> None:
 def test_a_loop_device_is_found_by_its_file_and_detached(folder: Path) -> None:
     image = folder / "a file"
     image.write_bytes(bytes(1 << 20))
-    one = loops.attach_loop(str(image))
-    assert loops.find_loops(str(image)) == [one]
+    loop = loops.attach_loop(str(image))
+    assert loops.find_loops(str(image)) == [loop]
     assert loops.find_loops(f"{image}2") == []
-    assert loops.detach_loop(one)
+    assert loops.detach_loop(loop)
     assert loops.find_loops(str(image)) == []
-    assert not loops.detach_loop(one)
+    assert not loops.detach_loop(loop)
 
 
 def test_a_loop_device_is_found_after_its_file_was_deleted(folder: Path) -> None:
     image = folder / "image"
     image.write_bytes(bytes(1 << 20))
-    one = loops.attach_loop(str(image))
+    loop = loops.attach_loop(str(image))
     image.unlink()
-    assert loops.find_loops(str(image)) == [one]
-    loops.detach_loop(one)
+    assert loops.find_loops(str(image)) == [loop]
+    loops.detach_loop(loop)
 
 
 def test_a_loop_device_that_detaches_itself_is_waited_for(folder: Path) -> None:
@@ -293,17 +293,17 @@ def test_two_do_not_format_at_once(device: str, folder: Path, tools: Path) -> No
     """The lock is that of the program itself, so it holds after its starter was killed."""
     write_tool(tools, "mkfs.ext4", f'echo begun > {tools}/begun; sleep 1; exec /usr/sbin/mkfs.ext4 "$@"')
     os.mkfifo(tools / "begun")
-    one, two = folder / "one", folder / "two"
-    one.mkdir()
-    two.mkdir()
-    first = threading.Thread(target=disk_formats.format_and_mount, args=(device, str(one)))
+    target, other = folder / "one", folder / "two"
+    target.mkdir()
+    other.mkdir()
+    first = threading.Thread(target=disk_formats.format_and_mount, args=(device, str(target)))
     first.start()
     assert (tools / "begun").read_text() == "begun\n"  # it waits for the writer
     write_tool(tools, "mkfs.ext4", "exit 1")
-    disk_formats.format_and_mount(device, str(two))
+    disk_formats.format_and_mount(device, str(other))
     first.join()
-    (two / "file").touch()
-    assert (one / "file").exists()
+    (other / "file").touch()
+    assert (target / "file").exists()
 
 
 def test_growing_what_has_the_size_changes_nothing(device: str, folder: Path) -> None:

@@ -44,7 +44,7 @@ def found(path: Path) -> HolderSearch:
 
 
 def uses(holders: list[Holder]) -> list[tuple[int, str, str]]:
-    return [(one.pid, one.use, one.path) for one in holders]
+    return [(holder.pid, holder.use, holder.path) for holder in holders]
 
 
 @pytest.mark.parametrize(
@@ -77,11 +77,11 @@ def test_a_process_that_holds_a_mount(mounted: Path, script: str, inside: bool, 
 def test_other_mounts_of_the_same_file_system(mounted: Path) -> None:
     (mounted / "below").mkdir()
     mounts.mount("tmpfs", str(mounted / "below"), "tmpfs")
-    assert [(one.pid, one.target) for one in found(mounted).mounts] == [(0, f"{mounted}/below")]
+    assert [(mount.pid, mount.target) for mount in found(mounted).mounts] == [(0, f"{mounted}/below")]
     assert mounts.unmount(str(mounted / "below"))
     with process("", None, "unshare", "--mount", "--propagation", "private") as pid:
         elsewhere = found(mounted).mounts  # other tests may have made mount namespaces meanwhile
-        assert (pid, str(mounted)) in [(one.pid, one.target) for one in elsewhere]
+        assert (pid, str(mounted)) in [(mount.pid, mount.target) for mount in elsewhere]
         assert mounts.unmount(str(mounted))
 
 

@@ -48,7 +48,7 @@ def with_reference(end: threading.Event, ref: PodRef = REF) -> None:
     wait(end)
 
 
-def with_two(end: threading.Event, one: PodRef = REF, other: Pod = OTHER) -> None:
+def with_two(end: threading.Event, pod: PodRef = REF, other: Pod = OTHER) -> None:
     wait(end)
 
 

@@ -466,8 +466,8 @@ async def test_a_stored_pair_that_has_expired_is_replaced_by_the_one_in_the_kube
 
 @pytest.mark.parametrize("embedded", [True, False])
 async def test_a_pair_that_does_not_fit_is_replaced(stand: Stand, authority: Authority, embedded: bool) -> None:
-    one, two = (authority.sign(name, "/O=system:nodes/CN=system:node:n") for name in ("one", "two"))
-    stand.start(initial=FirstPair(one.cert.read_bytes(), two.key.read_bytes(), embedded))
+    first, second = (authority.sign(name, "/O=system:nodes/CN=system:node:n") for name in ("one", "two"))
+    stand.start(initial=FirstPair(first.cert.read_bytes(), second.key.read_bytes(), embedded))
     stand.answer(await stand.request())
     await stand.until(lambda state: state.expires_at)
 

@@ -212,11 +212,11 @@ async def test_half_a_pair_leaves_the_old_one_in_use(
     secured: FakeApiServer, authority: Authority, clock: ManualClock, tmp_path: Path
 ) -> None:
     current = tmp_path / "current.pem"
-    one, two = authority.sign("one", "/CN=one"), authority.sign("two", "/CN=two")
-    current.write_bytes(one.both)
+    first, second = authority.sign("one", "/CN=one"), authority.sign("two", "/CN=two")
+    current.write_bytes(first.both)
     async with asking(with_certificate(secured, current), clock) as client:
         await get(client)
-        current.write_bytes(two.cert.read_bytes() + one.key.read_bytes())
+        current.write_bytes(second.cert.read_bytes() + first.key.read_bytes())
         clock.advance(1.1)
         await get(client)
 

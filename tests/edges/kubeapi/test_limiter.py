@@ -19,11 +19,11 @@ async def waits(limiter: Limiter, number: int) -> list[float]:
     """When so many that come now are let through, in seconds from now."""
     began = now()
 
-    async def one() -> float:
+    async def wait() -> float:
         await limiter.take()
         return round(now() - began, 3)
 
-    return await asyncio.gather(*(one() for _ in range(number)))
+    return await asyncio.gather(*(wait() for _ in range(number)))
 
 
 async def crowd(limiter: Limiter, number: int) -> list[asyncio.Task[None]]:

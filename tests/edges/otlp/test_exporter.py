@@ -48,7 +48,7 @@ class Collector:
     @property
     def spans(self) -> list[pb.Span]:
         return [
-            one for request in self.requests for part in request.resource_spans[0].scope_spans for one in part.spans
+            sent for request in self.requests for part in request.resource_spans[0].scope_spans for sent in part.spans
         ]
 
 
@@ -90,8 +90,8 @@ async def test_a_collector_gets_spans_with_all_their_parts(collector: Collector)
     await exporter.close()
     [request] = collector.requests
     [resource] = request.resource_spans
-    assert {one.key: one.value.string_value for one in resource.resource.attributes} == RESOURCE
-    assert [(one.scope.name, one.scope.version) for one in resource.scope_spans] == [("pykubelet", "1.2")]
+    assert {attribute.key: attribute.value.string_value for attribute in resource.resource.attributes} == RESOURCE
+    assert [(part.scope.name, part.scope.version) for part in resource.scope_spans] == [("pykubelet", "1.2")]
     call, sync = collector.spans
     assert (call.name, call.kind, call.status.code, call.status.message) == (
         "runtime.v1.RuntimeService/RunPodSandbox",
@@ -102,7 +102,7 @@ async def test_a_collector_gets_spans_with_all_their_parts(collector: Collector)
     assert (sync.name, sync.kind, sync.status.code) == ("syncPod", 1, 0)
     assert call.trace_id == sync.trace_id and len(call.trace_id) == 16
     assert call.parent_span_id == sync.span_id and sync.parent_span_id == b""
-    values = {one.key: one.value for one in sync.attributes}
+    values = {attribute.key: attribute.value for attribute in sync.attributes}
     assert (values["k8s.pod.name"].string_value, values["ok"].bool_value, values["count"].int_value) == ("web", True, 3)
     assert 0 < sync.start_time_unix_nano <= call.start_time_unix_nano <= sync.end_time_unix_nano
 

@@ -72,7 +72,7 @@ def test_fields_of_later_versions_are_ignored() -> None:
         (b"\x0a\x00" * (MAX_DEVICES + 1), f"the list has more than {MAX_DEVICES} devices"),
         (listed(on("d", *[0] * 257)), "device d is on more than 256 NUMA nodes"),
         (
-            listed(*(on(f"d{one}", one // 2, one // 2 + 1 + one % 2) for one in range(MAX_GROUPS + 1))),
+            listed(*(on(f"d{n}", n // 2, n // 2 + 1 + n % 2) for n in range(MAX_GROUPS + 1))),
             f"the devices are on more than {MAX_GROUPS} different sets of NUMA nodes",
         ),
     ],
@@ -84,20 +84,20 @@ def test_lists_that_are_refused(data: bytes, problem: str) -> None:
 
 
 def test_what_several_resources_add_the_first_one_counts() -> None:
-    one = pb.ContainerAllocateResponse(
+    first = pb.ContainerAllocateResponse(
         envs={"A": "1"},
         mounts=[pb.Mount(container_path="/m", host_path="/one")],
         devices=[pb.DeviceSpec(container_path="/dev/x", host_path="/dev/null", permissions="r")],
         cdi_devices=[pb.CDIDevice(name="v/c=1"), pb.CDIDevice(name="v/c=1")],
     )
-    two = pb.ContainerAllocateResponse(
+    second = pb.ContainerAllocateResponse(
         envs={"A": "2", "B": "2"},
         mounts=[pb.Mount(container_path="/m", host_path="/two"), pb.Mount(container_path="/n", host_path="/two")],
         devices=[pb.DeviceSpec(container_path="/dev/x", host_path="/dev/zero", permissions="rw")],
         annotations={"a": "2"},
         cdi_devices=[pb.CDIDevice(name="v/c=2"), pb.CDIDevice(name="v/c=1")],
     )
-    assert merged([read_allocation(part.SerializeToString()) for part in (one, two)]) == Devices(
+    assert merged([read_allocation(part.SerializeToString()) for part in (first, second)]) == Devices(
         nodes=(DeviceNode("/dev/null", "/dev/x", "r"),),
         mounts=(DeviceMount("/one", "/m"), DeviceMount("/two", "/n")),
         env={"A": "1", "B": "2"},

@@ -129,7 +129,7 @@ def test_a_claim_is_used_whole_or_by_its_requests() -> None:
         claims_of(("r0", ""), ("r1", "a"), ("r1", "b"), ("r1", ""), ("r0", ""), ("r1", "a"), pod_claims=2)
     )
     at = "spec.containers[0].resources.claims"
-    assert [str(one) for one in errors] == [
+    assert [str(error) for error in errors] == [
         f'{at}[3]: Duplicate value: "r1"',
         f'{at}[3]: Duplicate value: "r1"',
         f'{at}[4]: Duplicate value: "r0"',
@@ -149,8 +149,8 @@ def many_claims(count: int) -> core.Pod:
 
 
 def many_constraints(count: int) -> core.Pod:
-    one = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
-    return pod_with({"spec.topologySpreadConstraints": [{**one, "topologyKey": f"t{n}"} for n in range(count)]})
+    constraint = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    return pod_with({"spec.topologySpreadConstraints": [{**constraint, "topologyKey": f"t{n}"} for n in range(count)]})
 
 
 @pytest.mark.parametrize("made", [many_claims, many_constraints])
