@@ -140,10 +140,10 @@ def test_thresholds_that_follow_from_others(layout: FsLayout, containerfs: str) 
         threshold("containerfs.available", "77%"),
     ]
     found = node_thresholds(configured, enforces_pods=True, layout=layout)
-    assert [one for one in found if one.signal.startswith("allocatable")] == [
+    assert [derived for derived in found if derived.signal.startswith("allocatable")] == [
         threshold("allocatableMemory.available", "1Gi")
     ]
-    by_signal = {one.signal: one.limit for one in found}
+    by_signal = {derived.signal: derived.limit for derived in found}
     assert by_signal["containerfs.available"] == by_signal[f"{containerfs}.available"]
     assert by_signal["containerfs.inodesFree"] == by_signal[f"{containerfs}.inodesFree"]
 

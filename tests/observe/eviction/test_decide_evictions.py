@@ -87,7 +87,7 @@ def test_a_dry_run_evicts_no_pod_and_notes_each_once() -> None:
     dry = replace(SETTINGS, dry_run=True)
     decision = evict_over_limits(EvictionState(), pods, dry, NOW)
     assert (names(decision), decision.first, decision.state.evicted) == ([], None, {})
-    assert [one.eviction.ref.name for one in decision.state.would_evict] == [f"p{n:02}" for n in range(3, count)]
+    assert [would.eviction.ref.name for would in decision.state.would_evict] == [f"p{n:02}" for n in range(3, count)]
     assert texts(decision) == ["dry run: a pod would be evicted"] * count
     for_memory = evict_for(decision.state, (HARD,), OBSERVED, pods, dry, NOW)
     assert len(for_memory.notes) == 1 and evict_for(for_memory.state, (HARD,), OBSERVED, pods, dry, NOW).notes == ()

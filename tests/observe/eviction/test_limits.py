@@ -111,7 +111,9 @@ def test_many_short_logs_exceed_a_limit_by_the_blocks_that_they_take(tmp_path: P
 def test_what_was_not_measured_exceeds_nothing() -> None:
     pod = limited(size="1Mi", own="1Mi")
     use = make_use("pod")
-    bare = replace(use, containers=tuple(replace(one, rootfs=None, logs=None) for one in use.containers), volumes=())
+    bare = replace(
+        use, containers=tuple(replace(container, rootfs=None, logs=None) for container in use.containers), volumes=()
+    )
     unknown = replace(bare, volumes=(VolumeUse("data", replace(fs(0), used=None)),))
     for each in (None, bare, unknown):
         assert not list(excesses([Candidate(pod, each)], FsLayout.SHARED))
@@ -121,7 +123,7 @@ def test_all_pods_that_exceed_a_limit_are_found() -> None:
     pods = [limited(name, size="1Mi") for name in ("a", "b", "c")]
     used = (2 * MI, 0, 3 * MI)
     seen = [Candidate(pod, make_use(pod.metadata.name, volume=n)) for pod, n in zip(pods, used, strict=True)]
-    assert [one.pod.metadata.name for one in excesses(seen, FsLayout.SHARED)] == ["a", "c"]
+    assert [excess.pod.metadata.name for excess in excesses(seen, FsLayout.SHARED)] == ["a", "c"]
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ class Stand:
         self.lifecycles.publish(Lifecycles({**self.lifecycles.get().pods, ref.uid: life}))
 
     def evicted(self) -> list[str]:
-        return [one.ref.name for one in self.evictions.get().pods.values()]
+        return [eviction.ref.name for eviction in self.evictions.get().pods.values()]
 
     def reasons(self) -> list[str]:
         return [event.reason for event in self.events.events]
@@ -160,8 +160,10 @@ class Stand:
                 uid: replace(
                     use,
                     containers=tuple(
-                        replace(one, rootfs=replace(one.rootfs, at=self.clock.wall())) if one.rootfs else one
-                        for one in use.containers
+                        replace(container, rootfs=replace(container.rootfs, at=self.clock.wall()))
+                        if container.rootfs
+                        else container
+                        for container in use.containers
                     ),
                 )
                 for uid, use in self.use.items()
@@ -171,7 +173,7 @@ class Stand:
     async def answer_reclaims(self, kind: Reclaim) -> None:
         wanted, writer = self.reclaims[kind]
         while True:
-            at = max(one.at for one in await wanted.get_all())
+            at = max(request.at for request in await wanted.get_all())
             self.removed.append(kind)
             self.frees(kind)
             writer.publish(Reclaimed(at))
@@ -489,7 +491,7 @@ def test_a_dry_run_reports_each_pod_over_a_limit_once(tmp_path: Path) -> None:
             stand.add(make_pod(name, FILLERS), volume=11 * MI)
         await asyncio.sleep(60)
         assert stand.evicted() == []
-        assert [one.eviction.ref.name for one in stand.signals.get().would_evict] == ["first", "second"]
+        assert [would.eviction.ref.name for would in stand.signals.get().would_evict] == ["first", "second"]
 
     play(tmp_path, work, HARD, dry_run=True)
 

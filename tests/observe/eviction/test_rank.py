@@ -64,16 +64,16 @@ def test_pods_are_ranked_by_signal(
     signal: str, layout: FsLayout, candidates: list[Candidate], order: list[str]
 ) -> None:
     rules = SIGNAL_RULES[signal]
-    ranked = sorted(candidates, key=lambda one: rules.rank(one, layout))
-    assert [one.pod.metadata.name for one in ranked][: len(order)] == order
+    ranked = sorted(candidates, key=lambda c: rules.rank(c, layout))
+    assert [c.pod.metadata.name for c in ranked][: len(order)] == order
 
 
 def test_a_stalled_pod_goes_before_others_of_its_priority() -> None:
     calm = candidate(make_pod("calm"), memory=GI, stalled=1.0)
     stalled = candidate(make_pod("stalled"), memory=MI, stalled=60.0)
     important = candidate(make_pod("important", priority=3), memory=GI, stalled=90.0)
-    ranked = sorted((important, calm, stalled), key=lambda one: SIGNAL_RULES["memory.stall.some"].rank(one, SHARED))
-    assert [one.pod.metadata.name for one in ranked] == ["stalled", "calm", "important"]
+    ranked = sorted((important, calm, stalled), key=lambda c: SIGNAL_RULES["memory.stall.some"].rank(c, SHARED))
+    assert [c.pod.metadata.name for c in ranked] == ["stalled", "calm", "important"]
 
 
 @pytest.mark.parametrize(
@@ -95,5 +95,5 @@ def test_a_pod_that_was_not_measured_in_part_is_ranked_all_the_same() -> None:
     assert whole.use is not None
     bare = replace(whole, use=replace(whole.use, group=None, containers=()))
     for rules in SIGNAL_RULES.values():
-        assert sorted((whole, bare), key=lambda one, rules=rules: rules.rank(one, SHARED))  # type: ignore[misc]
+        assert sorted((whole, bare), key=lambda c, rules=rules: rules.rank(c, SHARED))  # type: ignore[misc]
         rules.used(bare, SHARED)

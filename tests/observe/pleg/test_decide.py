@@ -245,8 +245,8 @@ def test_whatever_is_read_an_exit_is_final_and_only_running_containers_have_pend
         assert [c.id for c in merged.containers] == [c.id for c in read.containers], "a read shows what there is"
         exited = {c.id for c in known.containers if c.state is EXITED} if known is not None else set()
         assert not exited & {c.id for c in merged.running}
-        assert {one.id for one in merged.pending_exits} <= {c.id for c in merged.running}
-        assert len({one.id for one in merged.pending_exits}) == len(merged.pending_exits)
+        assert {pending.id for pending in merged.pending_exits} <= {c.id for c in merged.running}
+        assert len({pending.id for pending in merged.pending_exits}) == len(merged.pending_exits)
         known = merged
 
 

@@ -108,7 +108,9 @@ async def test_more_than_can_ever_be_carried_out_hardly_run_beside_pods_that_com
     await asyncio.sleep(0.4)
     assert await probe("new", is_first=True) == pytest.approx(began + 0.5), "it does not wait for a rest"
     times = [at - began for at in await asyncio.gather(*entered)]
-    assert [round(later - one, 1) for one, later in pairwise(times[:3])] == [1.0, 1.0], "a twentieth of the time"
+    assert [round(later - earlier, 1) for earlier, later in pairwise(times[:3])] == [1.0, 1.0], (
+        "a twentieth of the time"
+    )
     for n in range(30):
         limiter.forget(f"k{n}")
     limiter.pods_changed(loop.time(), at_work=False)
@@ -189,7 +191,7 @@ async def test_those_whose_commands_hang_rest_beside_pods_that_come_and_go() -> 
         return times
 
     async def pauses(key: str) -> list[float]:
-        return [round(later - one, 2) for one, later in pairwise(await entries(key, 3))]
+        return [round(later - earlier, 2) for earlier, later in pairwise(await entries(key, 3))]
 
     assert await pauses("hung-0") == [0.1, 0.1]
     limiter.pods_changed(loop.time(), at_work=False)

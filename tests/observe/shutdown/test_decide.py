@@ -60,10 +60,10 @@ def test_the_groups_of_a_configuration(config: dict[str, Any], expected: list[tu
     [(None, 0), (-5, 0), (0, 0), (9999, 0), (10000, 10000), (99999, 10000), (2_000_001_000, 100000)],
 )
 def test_a_pod_ends_with_the_highest_priority_that_is_not_above_its_own(priority: int | None, group: int) -> None:
-    groups = tuple(ShutdownGroup(one, 5) for one in (0, 10000, 100000))
+    groups = tuple(ShutdownGroup(lowest, 5) for lowest in (0, 10000, 100000))
     pod = make_pod(priority=priority)
     lives = Lifecycles({pod_ref(pod).uid: PodLifecycle(pod_ref(pod), pod, Stage.SYNCING, 0.0, 0.0)})
-    assert [one.group.priority for one in pods_by_group(lives, groups)] == [group]
+    assert [members.group.priority for members in pods_by_group(lives, groups)] == [group]
 
 
 def test_pods_that_are_over_are_left_out_and_the_delay_is_the_sum() -> None:

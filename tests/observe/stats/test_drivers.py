@@ -37,7 +37,7 @@ async def driver() -> AsyncIterator[CsiProcess]:
 
 
 async def measured(plugins: Plugins, volumes: list[MountedVolume], at: float, **more: bool) -> list[MeasuredVolume]:
-    return [one for work in measurements(plugins, volumes, at, **more) for one in await work]
+    return [found for work in measurements(plugins, volumes, at, **more) for found in await work]
 
 
 def plugin_at(name: str, endpoint: str) -> Plugins:
@@ -50,7 +50,7 @@ async def serving(
     endpoint: str, answers: dict[str, pb.NodeGetVolumeStatsResponse], *capabilities: pb.NodeServiceCapability.RPC.Type
 ) -> AsyncIterator[Plugins]:
     """A driver that answers with the usage of volumes by their ids."""
-    rpcs = [pb.NodeServiceCapability(rpc=pb.NodeServiceCapability.RPC(type=one)) for one in capabilities]
+    rpcs = [pb.NodeServiceCapability(rpc=pb.NodeServiceCapability.RPC(type=capability)) for capability in capabilities]
 
     async def known(_: bytes) -> bytes:
         return pb.NodeGetCapabilitiesResponse(capabilities=rpcs).SerializeToString()
@@ -73,9 +73,9 @@ async def hanging(endpoint: str) -> AsyncIterator[Plugins]:
     writers: list[asyncio.StreamWriter] = []
     async with await asyncio.start_unix_server(ignore, endpoint):
         yield plugin_at("hangs", endpoint)
-        for one in writers:
-            one.close()
-            await one.wait_closed()
+        for writer in writers:
+            writer.close()
+            await writer.wait_closed()
 
 
 async def test_a_volume_is_measured_by_its_driver(driver: CsiProcess) -> None:
@@ -107,7 +107,7 @@ async def test_a_volume_is_measured_by_its_driver(driver: CsiProcess) -> None:
         expected.inodes_used,
     )
     gone = MountedVolume("gone", "csi", path, csi=DrivenVolume(DRIVER, "csi-9"))
-    assert [one.use.name for one in await measured(plugins, [gone, volume], 5.0)] == ["data"], "one fails alone"
+    assert [result.use.name for result in await measured(plugins, [gone, volume], 5.0)] == ["data"], "one fails alone"
     await driver.behave(NodeGetVolumeStats="lie")
     assert await measured(plugins, [volume], 6.0) == [], "an answer without usage"
     await driver.behave(NodeGetVolumeStats="fail INTERNAL broken")
@@ -129,7 +129,7 @@ async def test_a_driver_that_hangs_delays_the_figures_of_no_other() -> None:
             works = measurements(Plugins({**plugins.plugins, **others.plugins}), volumes, 5.0)
             async with Supervisor("test") as tasks:
                 first, second = [tasks.start_child("measure", work) for work in works]
-                assert [one.use.name for one in await second] == [DRIVER]
+                assert [found.use.name for found in await second] == [DRIVER]
                 assert not first.done()
 
 

@@ -112,12 +112,12 @@ class Runtime:
         if self.fails:
             raise CriError(CriCode.UNIMPLEMENTED, "no", "ImageFsInfo")
 
-        def one(path: str, used: int) -> list[pb.FilesystemUsage]:
+        def usage(path: str, used: int) -> list[pb.FilesystemUsage]:
             where = pb.FilesystemIdentifier(mountpoint=path)
             return [pb.FilesystemUsage(fs_id=where, used_bytes=pb.UInt64Value(value=used))] if path else []
 
         return pb.ImageFsInfoResponse(
-            image_filesystems=one(self.images, 111), container_filesystems=one(self.containers, 222)
+            image_filesystems=usage(self.images, 111), container_filesystems=usage(self.containers, 222)
         )
 
     async def list_container_stats(self) -> list[pb.ContainerStats]:
@@ -140,7 +140,7 @@ class Stand:
 
     def mount(self, *volumes: MountedVolume) -> None:
         scratch = MountedVolume("scratch", "emptyDir", str(self.volume))
-        self.mounts.publish(Mounts({UID: PodMounts({one.name: one for one in (scratch, *volumes)})}))
+        self.mounts.publish(Mounts({UID: PodMounts({volume.name: volume for volume in (scratch, *volumes)})}))
 
     def __post_init__(self) -> None:
         self.volume = self.folder / "pods" / UID / "volumes" / "scratch"
@@ -267,9 +267,9 @@ async def test_a_server_that_is_away_costs_its_own_volume_alone(tmp_path: Path) 
         stand.mount(claimed("hung", "/proc"), claimed("data", "/proc"))
         stand.flight.stuck_keys = ("stats-volume:nfs/pv-hung",)
         await asyncio.sleep(PERIOD_S)
-        await stand.ask_until(lambda pod: [one.name for one in pod.volumes] == ["scratch"])
+        await stand.ask_until(lambda pod: [volume.name for volume in pod.volumes] == ["scratch"])
         stand.flight.free.set()
-        await stand.ask_until(lambda pod: {one.name for one in pod.volumes} == {"scratch", "data", "hung"})
+        await stand.ask_until(lambda pod: {volume.name for volume in pod.volumes} == {"scratch", "data", "hung"})
 
 
 async def test_a_hanging_node_disk_costs_its_figures_alone(tmp_path: Path) -> None:

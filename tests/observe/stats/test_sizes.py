@@ -45,7 +45,7 @@ def test_volumes_are_walked_or_asked_of_their_own_file_system(tmp_path: Path) ->
         "gone": MountedVolume("gone", "configMap", str(tmp_path / "gone")),
     }
     sizes = read_volume_sizes(paths(tmp_path).pods, mounted, OFF, AT)
-    reported = {one.name: one for one in sizes.volumes}
+    reported = {volume.name: volume for volume in sizes.volumes}
     assert reported.keys() == {"scratch", "shm", "gone"}, "a hostPath has no files of the pod's own"
     assert reported["scratch"].is_local and (reported["scratch"].fs.used or 0) >= 10_000
     assert reported["scratch"].fs.inodes_used == 3
@@ -64,7 +64,7 @@ def test_what_a_quota_counts_is_not_walked(tmp_path: Path) -> None:
     calls.used[FIRST_ID] = (777_000, 8)
     mounted = {name: MountedVolume(name, "emptyDir", str(tmp_path / name)) for name in ("counted", "walked")}
     sizes = read_volume_sizes(paths(tmp_path).pods, mounted, quotas, AT)
-    counted, walked = (one.fs for one in sizes.volumes)
+    counted, walked = (volume.fs for volume in sizes.volumes)
     assert (counted.used, counted.inodes_used) == (777_000, 8)
     assert walked.inodes_used == 2 and counted.capacity == walked.capacity
     assert [source for source, _ in sizes.took] == ["fsquota", "du"]

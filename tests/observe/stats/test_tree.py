@@ -93,7 +93,7 @@ def test_a_sandbox_without_a_process_has_the_network_of_its_containers(
         (ContainerView(ContainerID(ID), "app", SandboxID(sandbox), ObservedState.RUNNING, 0, 1),),
     )
     found = read_pods(UsageSources(tree, "/kubepods", 0, 0.0), Observed({PodUID(UID): view}), 1.0)[PodUID(UID)]
-    assert [one.path for one in found.containers] == [container]
+    assert [use.path for use in found.containers] == [container]
     assert (found.network is not None) == has_network
     if found.network is not None:
         own = read_network_use(1.0)

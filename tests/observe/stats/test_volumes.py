@@ -23,9 +23,11 @@ def volume(path: str, name: str = "data", *, is_block: bool = False) -> MountedV
 
 async def test_two_pods_with_one_volume_both_have_its_figures(tmp_path: Path) -> None:
     flight = SingleFlight("test")
-    (one,), (other,) = [await measure_file_systems(flight, PodUID(uid), [volume(str(tmp_path))], 5.0) for uid in "ab"]
-    assert one.source == other.source == "statfs"
-    assert one.use.fs.capacity == other.use.fs.capacity != 0
+    (first,), (second,) = [
+        await measure_file_systems(flight, PodUID(uid), [volume(str(tmp_path))], 5.0) for uid in "ab"
+    ]
+    assert first.source == second.source == "statfs"
+    assert first.use.fs.capacity == second.use.fs.capacity != 0
 
 
 async def test_no_more_threads_are_held_than_the_bound() -> None:

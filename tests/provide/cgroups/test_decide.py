@@ -123,9 +123,11 @@ def test_memory_protection_of_pods_and_of_all_groups_above_them() -> None:
     """The values of the reference kubelet for the same seven pods."""
     guaranteed = pod(both("200m", "48Mi")), pod(both("100m", "64Mi"))
     burstable = [pod(resources({"memory": amount})) for amount in ("120Mi", "64Mi", "64Mi", "96Mi")]
-    found = [dict(decide.pod_cgroup_limits(one, TIERED).unified) for one in (guaranteed[0], burstable[0], pod({}))]
+    found = [
+        dict(decide.pod_cgroup_limits(example, TIERED).unified) for example in (guaranteed[0], burstable[0], pod({}))
+    ]
     assert found == [{"memory.min": "50331648"}, {"memory.low": "125829120"}, {}]
-    shares = [decide.share_of(one) for one in (*guaranteed, *burstable, pod({}))]
+    shares = [decide.share_of(example) for example in (*guaranteed, *burstable, pod({}))]
     limits = decide.qos_limits(shares, NodeResources({"memory": 8 * GI}), TIERED)
     assert dict(limits[QOSClass.GUARANTEED].unified) == {"memory.min": "478150656"}
     assert dict(limits[QOSClass.BURSTABLE].unified) == {"memory.low": "360710144"}

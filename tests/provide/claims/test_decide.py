@@ -110,9 +110,9 @@ def test_a_claim_of_the_same_name_that_is_still_in_use() -> None:
 
 
 def test_each_driver_is_called_once_for_all_its_claims() -> None:
-    one = ClaimInfo(ONE, "1", drivers={GPU: (), "net": ()})
-    two = ClaimInfo(ClaimKey("default", "two"), "2", drivers={GPU: ()})
-    assert batches([one, two]) == {GPU: (one, two), "net": (one,)}
+    first = ClaimInfo(ONE, "1", drivers={GPU: (), "net": ()})
+    second = ClaimInfo(ClaimKey("default", "two"), "2", drivers={GPU: ()})
+    assert batches([first, second]) == {GPU: (first, second), "net": (first,)}
 
 
 @pytest.mark.parametrize(

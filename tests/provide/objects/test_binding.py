@@ -31,7 +31,7 @@ def claim(name: str, size: str = "1Gi", origin: str = "/m/c", **more: Any) -> Ma
 
 
 def decide(*objects: ManifestObject, before: Bindings | None = None, is_complete: bool = True) -> Bound:
-    ordered = tuple(sorted(objects, key=lambda one: (one.key, one.origin)))
+    ordered = tuple(sorted(objects, key=lambda item: (item.key, item.origin)))
     return bind(ordered, before or Bindings(), NODE, is_complete=is_complete)
 
 

@@ -42,8 +42,8 @@ class Stand:
         self.loop = StandaloneContent(path, self.roster.cell, node.cell, self.content.writer, flight, needs)
 
     def put(self, *objects: ManifestObject, pods: tuple[RosterPod, ...] = (), ready: bool = True) -> None:
-        ordered = tuple(sorted(objects, key=lambda one: (one.key, one.origin)))
-        by_uid = {PodUID(one.pod.metadata.uid): one for one in pods}
+        ordered = tuple(sorted(objects, key=lambda item: (item.key, item.origin)))
+        by_uid = {PodUID(item.pod.metadata.uid): item for item in pods}
         self.roster.writer.publish(Roster(by_uid, ready, objects=ordered))
 
     async def bound_to(self) -> str:
@@ -116,7 +116,7 @@ async def test_an_unwritable_file_stops_nothing(tmp_path: Path) -> None:
 async def test_what_pods_refer_to_without_a_manifest_is_answered_when_all_manifests_are_known(tmp_path: Path) -> None:
     wanted = from_object(Volume, {"name": "v", "persistentVolumeClaim": {"claimName": "x"}})
     inline = from_object(Volume, {"name": "w", "csi": {"driver": "d.example.com"}})
-    pods = tuple(RosterPod(using(one), "file", 0.0) for one in (wanted, inline))
+    pods = tuple(RosterPod(using(source), "file", 0.0) for source in (wanted, inline))
     async with running(tmp_path) as stand:
         stand.put(pods=pods, ready=False)
         await asyncio.sleep(0.05)

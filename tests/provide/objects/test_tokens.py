@@ -41,8 +41,8 @@ async def test_a_token_is_asked_for_once_bound_to_the_pod() -> None:
 
 async def test_each_pod_has_its_own_token_and_it_is_forgotten_with_the_pod() -> None:
     async with stand() as s:
-        one, other = (pod_with(projected=(token_source(),), uid=uid) for uid in ("u1", "u2"))
-        s.want(one, other)
+        pod, other = (pod_with(projected=(token_source(),), uid=uid) for uid in ("u1", "u2"))
+        s.want(pod, other)
         await s.until(lambda content: len(content.tokens) == 2)
         s.want(other)
         await s.until(lambda content: set(content.tokens) == {key(uid="u2")})

@@ -55,8 +55,8 @@ def make_manager(shape: Shape, options: tuple[str, ...] = (), *, reserved: str =
 
 def admit(manager: CpuManager, pod: Pod, hint: TopologyHint = ANYWHERE) -> CpuManager | AllocationError:
     """The manager after all containers of the pod got their CPUs."""
-    for one in (*pod.spec.initContainers, *pod.spec.containers):
-        after = manager.allocate(pod, one, hint).after
+    for c in (*pod.spec.initContainers, *pod.spec.containers):
+        after = manager.allocate(pod, c, hint).after
         if isinstance(after, AllocationError):
             return after
         manager = after

@@ -108,7 +108,7 @@ class PlacementStand:
         """The exclusive CPUs of the pod's containers."""
         placement = await self.placed(pod)
         assert placement.rejection is None, placement.rejection
-        return {name: format_cpuset(one.cpus) for name, one in placement.containers.items()}
+        return {name: format_cpuset(container.cpus) for name, container in placement.containers.items()}
 
     async def rejected(self, pod: Pod) -> Rejection:
         """Why the pod is rejected."""
@@ -210,7 +210,7 @@ class FakeDevices(Value):
 
     def release(self, pod_uids: Collection[str]) -> FakeDevices:
         back = {self.taken[uid] for uid in pod_uids if uid in self.taken}
-        taken = {uid: one for uid, one in self.taken.items() if uid not in pod_uids}
+        taken = {uid: device for uid, device in self.taken.items() if uid not in pod_uids}
         return replace(self, free=self.free | back, taken=taken)
 
     def settled(self, pod_uid: str) -> FakeDevices:

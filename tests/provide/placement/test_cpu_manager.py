@@ -52,8 +52,8 @@ def state(default: str, **assigned: str) -> CpuState:
     """`pod_container="cpus"`."""
     entries: dict[str, dict[str, frozenset[int]]] = {}
     for name, cpus in assigned.items():
-        uid, _, one = name.partition("_")
-        entries.setdefault(uid, {})[one] = parse_cpuset(cpus)
+        uid, _, container = name.partition("_")
+        entries.setdefault(uid, {})[container] = parse_cpuset(cpus)
     return CpuState(parse_cpuset(default), entries)
 
 

@@ -54,7 +54,7 @@ class Running:
     def observe(self, **cpusets: str) -> None:
         """What the runtime reports of the containers."""
         seen = view(POD, cpusets)
-        containers = tuple(replace(one, id=self.ids[one.name]) for one in seen.containers)
+        containers = tuple(replace(c, id=self.ids[c.name]) for c in seen.containers)
         self.observed.publish(Observed({UID: replace(seen, containers=containers)}, 1.0))
 
     def cpus(self, name: str) -> str:
@@ -76,7 +76,7 @@ async def two_containers(
     """`before`: what ran when the loop was made."""
     async with hands(tmp_path) as h:
         home = await h.sandbox(POD)
-        ids = {one.name: await h.started(POD, one, home) for one in POD.spec.containers}
+        ids = {c.name: await h.started(POD, c, home) for c in POD.spec.containers}
         running = Running(h, ids, placements, period_s, before)
         async with Supervisor("test") as supervisor:
             supervisor.start_root("cpusets", running.loop.run())

@@ -44,9 +44,11 @@ def read_cpus(root: Path) -> dict[str, Any]:
 
 
 def gpu_pod(uid: str) -> Pod:
-    one = container("c0", "1")
-    one["resources"] = {part: {**one["resources"][part], GPU: "1"} for part in ("requests", "limits")}
-    return msgspec.convert({"metadata": {"uid": uid, "name": uid}, "spec": {"containers": [one]}}, Pod)
+    gpu_container = container("c0", "1")
+    gpu_container["resources"] = {
+        part: {**gpu_container["resources"][part], GPU: "1"} for part in ("requests", "limits")
+    }
+    return msgspec.convert({"metadata": {"uid": uid, "name": uid}, "spec": {"containers": [gpu_container]}}, Pod)
 
 
 async def test_pods_get_cpus_until_there_are_no_more(tmp_path: Path) -> None:
@@ -242,7 +244,7 @@ async def test_memory_of_finished_init_containers_is_free_again(tmp_path: Path) 
         pod = make_pod("a", "1", init=("1",))
         stand.desire(pod)
         placement = await stand.placed(pod)
-        assert {name: one.mems for name, one in placement.containers.items()} == {"i0": "0", "c0": "0"}
+        assert {name: c.mems for name, c in placement.containers.items()} == {"i0": "0", "c0": "0"}
         stand.observed.publish(Observed({PodUID("a"): view(pod, {"i0": "1"})}, 2.0))
         stand.observed.publish(Observed({PodUID("a"): view(pod, {"i0": "1", "c0": "1"})}, 3.0))
 

@@ -50,7 +50,7 @@ def read_cases() -> list[Case]:
     return cases
 
 
-def one(case: Case, key: str, default: str = "") -> str:
+def line_of(case: Case, key: str, default: str = "") -> str:
     return case.get(key, [default])[0]
 
 
@@ -115,12 +115,12 @@ def read_pod(case: Case) -> Pod:
         return make_pod(
             containers, resources={"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}}
         )
-    return make_pod(containers, one(case, "uid", "pod1"))
+    return make_pod(containers, line_of(case, "uid", "pod1"))
 
 
 def run(case: Case) -> MemoryState | str:
     """The state after the case's operation, or the error."""
-    what = one(case, "do")
+    what = line_of(case, "do")
     if what == "start":
         nodes = []
         for line in case["node"]:
@@ -141,7 +141,7 @@ def run(case: Case) -> MemoryState | str:
     pod = read_pod(case)
     containers = [*pod.spec.initContainers, *pod.spec.containers]
     for each in containers if what == "allocate all" else containers[:1]:
-        after = manager.allocate(pod, each, read_hint(one(case, "hint"))).after
+        after = manager.allocate(pod, each, read_hint(line_of(case, "hint"))).after
         if isinstance(after, AllocationError):
             return after.text
         manager = after
@@ -165,21 +165,21 @@ def comparable(state: MemoryState) -> Any:
 CASES = read_cases()
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if "hints" not in case], ids=lambda case: one(case, "do"))
+@pytest.mark.parametrize("case", [case for case in CASES if "hints" not in case], ids=lambda case: line_of(case, "do"))
 def test_documented_cases(case: Case) -> None:
     result = run(case)
     if isinstance(result, str):
-        assert result == one(case, "error")
+        assert result == line_of(case, "error")
     else:
         assert "error" not in case
         assert comparable(result) == comparable(state_of(case, " after"))
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if "hints" in case], ids=lambda case: one(case, "do"))
+@pytest.mark.parametrize("case", [case for case in CASES if "hints" in case], ids=lambda case: line_of(case, "do"))
 def test_documented_hints(case: Case) -> None:
     pod, manager = read_pod(case), MemoryManager(MemoryPolicy.STATIC, state_of(case))
-    given = manager.hints(pod, pod.spec.containers[0]) if one(case, "do") == "hints" else manager.pod_hints(pod)
-    *names, last = one(case, "hints").split(", ")
+    given = manager.hints(pod, pod.spec.containers[0]) if line_of(case, "do") == "hints" else manager.pod_hints(pod)
+    *names, last = line_of(case, "hints").split(", ")
     resource, *texts = last.split() or [""]
     expected = tuple(map(read_hint, texts))
     assert given == {name: expected for name in (*names, resource) if name}

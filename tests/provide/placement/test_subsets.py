@@ -16,13 +16,13 @@ from pykubelet.provide.placement.subsets import subset_hints, subset_masks, subs
 def test_all_of_them_in_one_order(nodes: tuple[int, ...]) -> None:
     found = subsets(nodes)
     assert len(found) == len(set(found)) == 2 ** len(nodes) - 1
-    assert [len(one) for one in found] == sorted(len(one) for one in found)
+    assert [len(subset) for subset in found] == sorted(len(subset) for subset in found)
     values = [10**place + node for place, node in enumerate(nodes)]
     of = dict(zip(nodes, values, strict=True))
-    assert list(subset_sums(values)) == [sum(of[node] for node in one) for one in found]
+    assert list(subset_sums(values)) == [sum(of[node] for node in subset) for subset in found]
     bits = {node: 1 << place for place, node in enumerate(nodes)}
-    assert list(subset_masks(len(nodes))) == [sum(bits[node] for node in one) for one in found]
-    assert list(subset_hints(nodes, 2)) == [TopologyHint(one, len(one) == 2) for one in found]
+    assert list(subset_masks(len(nodes))) == [sum(bits[node] for node in subset) for subset in found]
+    assert list(subset_hints(nodes, 2)) == [TopologyHint(subset, len(subset) == 2) for subset in found]
 
 
 def tables(free: int, total: int) -> dict[str, MemoryTable]:

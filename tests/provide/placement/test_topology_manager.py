@@ -158,8 +158,8 @@ class Enumeration:
             return False
         return len(new) > len(old) or (len(new) == len(old) and self.closer(new, old))
 
-    def closer(self, one: frozenset[int], other: frozenset[int]) -> bool:
-        return self.rank(one) < self.rank(other)
+    def closer(self, nodes: frozenset[int], other: frozenset[int]) -> bool:
+        return self.rank(nodes) < self.rank(other)
 
     def rank(self, nodes: frozenset[int]) -> tuple[int, float, int]:
         pairs = [self.distances[a][b] for a in nodes for b in nodes] if self.distances else [0]
@@ -208,10 +208,10 @@ def test_agrees_with_the_enumeration(case: tuple[Topology, list[ResourceHints]])
 
 @settings(max_examples=15, deadline=None)
 @given(st.sets(st.integers(1, 255), min_size=60, max_size=90), st.sets(st.integers(1, 255), min_size=60, max_size=90))
-def test_agrees_with_the_enumeration_of_many_hints(one: set[int], other: set[int]) -> None:
+def test_agrees_with_the_enumeration_of_many_hints(cpus: set[int], memory: set[int]) -> None:
     topology = Topology(Policy.BEST_EFFORT, Scope.CONTAINER, tuple(range(8)), DISTANCES)
     providers: list[ResourceHints] = [
         {name: [TopologyHint(frozenset(n for n in range(8) if mask >> n & 1), False) for mask in masks]}
-        for name, masks in (("cpu", one), ("memory", other))
+        for name, masks in (("cpu", cpus), ("memory", memory))
     ]
     assert merge(topology, providers) == enumerated(topology, providers)

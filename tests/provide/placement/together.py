@@ -195,8 +195,8 @@ class FilledNode:
 
 
 def check_disjoint(sets: Iterable[frozenset[int]] | Iterable[frozenset[str]]) -> None:
-    listed: list[frozenset[int] | frozenset[str]] = [one for one in sets if one]
-    assert not any(one & other for one, other in combinations(listed, 2))
+    listed: list[frozenset[int] | frozenset[str]] = [held for held in sets if held]
+    assert not any(left & right for left, right in combinations(listed, 2))
 
 
 def names_of(pod: Pod) -> Iterator[str]:

@@ -60,24 +60,24 @@ def unmap(map: BlockMap) -> None:
 
 
 def test_two_pods_share_a_device(folder: Path, device: str) -> None:
-    one, two = map_for(folder, "one"), map_for(folder, "two")
-    for map in (one, two, one):
+    first, second = map_for(folder, "one"), map_for(folder, "two")
+    for map in (first, second, first):
         map_device(device, map)
-    Path(one.link).write_bytes(b"written by one")
-    assert Path(two.link).read_bytes()[:14] == b"written by one"
-    assert os.readlink(one.link) == device
-    assert mapped_size(one) == 4 << 20
-    assert len(loops.find_loops(one.file)) == 1
-    unmap(one)
-    assert Path(two.link).read_bytes()[:14] == b"written by one"
+    Path(first.link).write_bytes(b"written by one")
+    assert Path(second.link).read_bytes()[:14] == b"written by one"
+    assert os.readlink(first.link) == device
+    assert mapped_size(first) == 4 << 20
+    assert len(loops.find_loops(first.file)) == 1
+    unmap(first)
+    assert Path(second.link).read_bytes()[:14] == b"written by one"
     with pytest.raises(VolumesError, match=r'the device ".*/pv-1" is still referenced from other Pods \[two\]'):
-        remove_map(two.directory)
-    unmap(two)
-    unmap(two)
-    remove_map(two.directory)
-    remove_map(two.directory)
+        remove_map(second.directory)
+    unmap(second)
+    unmap(second)
+    remove_map(second.directory)
+    remove_map(second.directory)
     assert left(folder) == []
-    assert not os.path.exists(two.directory)
+    assert not os.path.exists(second.directory)
 
 
 def test_a_link_to_a_device_is_resolved(folder: Path, device: str) -> None:

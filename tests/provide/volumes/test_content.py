@@ -183,11 +183,11 @@ def test_tokens_are_for_the_pods_user_or_group_alone() -> None:
     assert (token(run_as=1000).mode, token(run_as=1000).owner) == (0o600, 1000)
     assert (token(fs_group=7).mode, token(fs_group=7).owner) == (0o600, None)
     alone = pod_of(KUBE_API)
-    of_one = {"name": "c", "image": "x", "securityContext": {"runAsUser": 1000}}
+    container = {"name": "c", "image": "x", "securityContext": {"runAsUser": 1000}}
     spec = {**_plain(alone)["spec"], "ephemeralContainers": [{"name": "debug", "image": "x"}]}
-    debugged = from_object(Pod, {**_plain(alone), "spec": {**spec, "containers": [of_one]}})
+    debugged = from_object(Pod, {**_plain(alone), "spec": {**spec, "containers": [container]}})
     assert user_of_files(debugged) is None  # an ephemeral container may run as any user
-    settled = from_object(Pod, {**_plain(alone), "spec": {**_plain(alone)["spec"], "containers": [of_one]}})
+    settled = from_object(Pod, {**_plain(alone), "spec": {**_plain(alone)["spec"], "containers": [container]}})
     assert user_of_files(settled) == 1000
 
 

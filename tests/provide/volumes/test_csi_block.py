@@ -182,7 +182,7 @@ async def test_a_block_volume_whose_publishing_fails(top: Path, code: str) -> No
         await driver.create(HANDLE, is_block=True)
         begin(agent, driver, known(volume=BLOCK), pod)
         await agent.wait(lambda now: failing(now, "desc = no device"))
-        event = next(one for one in agent.recorded.events if "no device" in one.message)
+        event = next(event for event in agent.recorded.events if "no device" in event.message)
         assert (event.reason, event.message[:52]) == (
             "FailedMapVolume",
             'MapVolume.MapPodDevice failed for volume "pv" : rpc ',

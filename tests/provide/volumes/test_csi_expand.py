@@ -76,7 +76,7 @@ def top() -> Iterator[Path]:
 
 
 def sizes(driver: CsiProcess) -> list[int]:
-    return [int(one["capacity_range"]["required_bytes"]) for one in driver.requests(EXPAND)]
+    return [int(request["capacity_range"]["required_bytes"]) for request in driver.requests(EXPAND)]
 
 
 def events_of(agent: Agent, reason: str) -> list[str]:

@@ -46,10 +46,10 @@ def top() -> Iterator[Path]:
 
 @needs_root
 async def test_a_volume_is_staged_once_for_two_pods_and_outlives_them(top: Path) -> None:
-    one, other = a_pod(), a_pod("u2")
+    pod, other = a_pod(), a_pod("u2")
     async with csi_driver(top / "root", top / "data") as driver, started(top / "root") as agent:
         await driver.create(HANDLE)
-        begin(agent, driver, known(), one, other)
+        begin(agent, driver, known(), pod, other)
         volumes = [(await agent.wait_ready(uid)).volumes["v"] for uid in ("u1", "u2")]
         Path(volumes[0].host_path, "file").write_text("shared")
         assert Path(volumes[1].host_path, "file").read_text() == "shared"
@@ -65,9 +65,9 @@ async def test_a_volume_is_staged_once_for_two_pods_and_outlives_them(top: Path)
         await agent.wait_gone(agent.paths.pod(PodUID("u2")))
         await is_unstaged(agent)
         assert driver.names() == [LIFE[0], LIFE[1], LIFE[1], LIFE[2], LIFE[2], LIFE[3]]
-        set_roster(agent, one)
+        set_roster(agent, pod)
         assert Path((await agent.wait_ready()).volumes["v"].host_path, "file").read_text() == "shared"
-        await stop_pod(agent, one)
+        await stop_pod(agent, pod)
         await is_unstaged(agent)
 
 

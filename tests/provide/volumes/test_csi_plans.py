@@ -102,8 +102,8 @@ def test_what_the_driver_is_asked_for() -> None:
 def test_the_first_access_mode_counts(modes: list[str], plain: int, finer: int) -> None:
     device = device_of_plan(planned(known(volume={"accessModes": modes})))
     found = [
-        stage_request(device, one).volume_capability.access_mode.mode
-        for one in (frozenset[int](), frozenset({Capability.SINGLE_NODE_MULTI_WRITER}))
+        stage_request(device, capabilities).volume_capability.access_mode.mode
+        for capabilities in (frozenset[int](), frozenset({Capability.SINGLE_NODE_MULTI_WRITER}))
     ]
     assert found == [plain, finer]
 
@@ -130,7 +130,7 @@ def test_without_a_controller_volumes_that_must_be_attached_are_refused(is_block
     seen = Inputs(roster=roster(pod), observed=running(), node=NODE, content=content, plugins=registered())
     seen = replace(seen, by_controller=False)
     commands = Driver().see(InputsChanged(seen))
-    (event,) = [one.kube_event for one in commands if isinstance(one, RecordEvent)]
+    (event,) = [command.kube_event for command in commands if isinstance(command, RecordEvent)]
     assert (event.reason, event.message) == (
         "FailedAttachVolume",
         'AttachVolume.Attach failed for volume "pv" : kubernetes.io/csi: attaching volumes from the kubelet is not supported',

@@ -98,7 +98,7 @@ async def test_a_claim_without_allocated_resources_gets_the_size_of_its_volume()
     (grown, (patched, body)) = cluster.log
     assert (grown, patched) == (GROWS, "patched") and set(body) == {"capacity", "conditions"}
     assert cluster.status["capacity"] == {"storage": "2Gi"}
-    assert [one["type"] for one in cluster.status["conditions"]] == ["ModifyingVolume"]
+    assert [entry["type"] for entry in cluster.status["conditions"]] == ["ModifyingVolume"]
     text = 'MountVolume.NodeExpandVolume succeeded for volume "pv" n1'
     assert cluster.event_texts() == [
         ("Pod", "FileSystemResizeSuccessful", text),
@@ -197,14 +197,14 @@ async def test_a_refusal_is_a_condition_of_the_claim_and_is_tried_again() -> Non
         with pytest.raises(ExpandError):
             await cluster.expand()
     conditions = cluster.status["conditions"]
-    assert [one["type"] for one in conditions] == ["Resizing", "NodeResizeError"]
+    assert [entry["type"] for entry in conditions] == ["Resizing", "NodeResizeError"]
     assert conditions[1]["status"] == "True"
     assert conditions[1]["message"] == "failed to expand pvc with rpc error: code = Internal desc = broken"
     assert cluster.status["allocatedResourceStatuses"] == {"storage": "NodeResizeInProgress"}
 
     cluster.fails = None
     assert await cluster.expand() == 2 * GI
-    assert [one["type"] for one in cluster.status.get("conditions", [])] == []
+    assert [entry["type"] for entry in cluster.status.get("conditions", [])] == []
 
 
 async def test_a_size_that_is_never_possible_is_not_tried_again() -> None:

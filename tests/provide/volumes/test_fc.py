@@ -118,7 +118,7 @@ def test_a_disk_is_mounted_bound_and_taken_off(machine: ScsiPaths, folder: Path,
         assert (mount.source, mount.fs_type) == (disk, "ext4") and os.stat(made.path).st_gid == 2000
         dirs = VolumeDirs.of(paths, PodUID("u1"), "kubernetes.io~fc", "data")
         assert fc.DISKS.device_of(paths, dirs) == NAME
-        assert [one.name for one in fc.DISKS.find_devices(paths)] == [NAME]
+        assert [found.name for found in fc.DISKS.find_devices(paths)] == [NAME]
         with pytest.raises(VolumesError, match="still mounted by other references"):
             fc.unmount(device.directory, NAME, machine)
         fc.DISKS.tear_down(dirs)
@@ -174,7 +174,7 @@ def test_a_volume_of_mode_block_is_mapped_and_taken_off(machine: ScsiPaths, fold
         assert os.readlink(made.path) == disk and not mounts.is_mount_point(device.directory)
         dirs = VolumeDirs.of(paths, PodUID("u1"), "kubernetes.io~fc", "pv", is_block=True)
         assert fc.DISKS.device_of(paths, dirs) == NAME
-        assert [(one.name, one.directory) for one in fc.DISKS.find_devices(paths)] == [(NAME, device.directory)]
+        assert [(found.name, found.directory) for found in fc.DISKS.find_devices(paths)] == [(NAME, device.directory)]
         with pytest.raises(VolumesError, match="still referenced from other Pods"):
             fc.unmount(device.directory, NAME, machine)
         fc.DISKS.tear_down(dirs)

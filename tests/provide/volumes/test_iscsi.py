@@ -189,8 +189,8 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def tools(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IscsiTools]:
-    with block_device() as one, block_device() as two:
-        made = IscsiTools(folder / "tools", {0: one, 1: two})
+    with block_device() as first, block_device() as second:
+        made = IscsiTools(folder / "tools", {0: first, 1: second})
         monkeypatch.setenv("PATH", f"{made.folder}/bin:{os.environ['PATH']}")
         monkeypatch.setattr(iscsi, "DISK_S", 1.0)
         monkeypatch.setattr(iscsi, "MORE_DISKS_S", 0.5)
@@ -225,7 +225,7 @@ def test_a_disk_from_login_to_logout(tools: IscsiTools, folder: Path) -> None:
     paths, uid = Paths(str(folder / "root"), "/logs"), PodUID("u1")
     dirs = VolumeDirs.of(paths, uid, "kubernetes.io~iscsi", "data")
     assert iscsi.DISKS.device_of(paths, dirs) == NAME
-    assert [(one.name, one.directory) for one in iscsi.DISKS.find_devices(paths)] == [(NAME, device.directory)]
+    assert [(listed.name, listed.directory) for listed in iscsi.DISKS.find_devices(paths)] == [(NAME, device.directory)]
     with pytest.raises(VolumesError, match="still mounted by other references"):
         iscsi.unmount(device.directory, NAME, tools.machine)
 
@@ -415,9 +415,9 @@ def mapped(root: Path | str, *luns: int) -> list[tuple[DiskPlan, IscsiDevice]]:
         volume, content = claimed(iscsi=source, volumeMode="Block", mountOptions=["noatime"])
         name = NAME.removesuffix("0") + str(lun)
         node = ApiNode(volumes_in_use=frozenset({name}), volumes_attached={name: ""})
-        one = plan(volume, content, node, root=str(root), is_block=True)
-        assert isinstance(one, DiskPlan) and isinstance(one.device, IscsiDevice), one
-        made.append((one, one.device))
+        disk_plan = plan(volume, content, node, root=str(root), is_block=True)
+        assert isinstance(disk_plan, DiskPlan) and isinstance(disk_plan.device, IscsiDevice), disk_plan
+        made.append((disk_plan, disk_plan.device))
     return made
 
 
@@ -447,7 +447,7 @@ def test_a_mapped_disk_from_login_to_logout(tools: IscsiTools, folder: Path) -> 
     paths, uid = Paths(str(folder / "root"), "/logs"), PodUID("u1")
     dirs = VolumeDirs.of(paths, uid, "kubernetes.io~iscsi", "pv", is_block=True)
     assert iscsi.DISKS.device_of(paths, dirs) == NAME
-    assert [(one.name, one.directory) for one in iscsi.DISKS.find_devices(paths)] == [(NAME, device.directory)]
+    assert [(found.name, found.directory) for found in iscsi.DISKS.find_devices(paths)] == [(NAME, device.directory)]
     with pytest.raises(VolumesError, match=r"still referenced from other Pods \[u1\]"):
         iscsi.unmount(device.directory, NAME, tools.machine)
     iscsi.DISKS.tear_down(dirs)
@@ -473,14 +473,14 @@ def test_disks_that_one_pod_has_mapped_are_distinguished_after_a_restart(tools: 
     both = mapped(folder / "root", 0, 1)
     paths = Paths(str(folder / "root"), "/logs")
     dirs = [VolumeDirs.of(paths, PodUID("u1"), "kubernetes.io~iscsi", name, is_block=True) for name in ("pv", "other")]
-    for (made, device), one in zip(both, dirs, strict=True):
+    for (made, device), volume_dirs in zip(both, dirs, strict=True):
         assert made.map is not None
-        made = replace(made, map=replace(made.map, link=one.path))
+        made = replace(made, map=replace(made.map, link=volume_dirs.path))
         iscsi.mount_disk(device, tools.machine)
         set_up(made, disk_path(tools.machine, find_disks(tools.machine, device.target)), CONTEXT)
     names = [device.name for _, device in both]
-    assert [iscsi.DISKS.device_of(paths, one) for one in dirs] == names
-    for one, (_, device) in zip(dirs, both, strict=True):
-        iscsi.DISKS.tear_down(one)
+    assert [iscsi.DISKS.device_of(paths, volume_dirs) for volume_dirs in dirs] == names
+    for volume_dirs, (_, device) in zip(dirs, both, strict=True):
+        iscsi.DISKS.tear_down(volume_dirs)
         iscsi.unmount(device.directory, device.name, tools.machine)
     assert list(iscsi.DISKS.find_devices(paths)) == []

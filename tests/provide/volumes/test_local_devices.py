@@ -91,15 +91,15 @@ def events(agent: Agent) -> list[str]:
 
 
 async def wait_event(agent: Agent, text: str) -> None:
-    await until(lambda: any(text in one for one in events(agent)))
+    await until(lambda: any(text in event for event in events(agent)))
 
 
 async def test_two_pods_share_the_file_system_of_a_device_through_a_restart(root: Path, device: str) -> None:
-    one, two = make_pod("u1"), make_pod("u2")
+    first, second = make_pod("u1"), make_pod("u2")
     async with started(root) as agent:
         agent.content.publish(content(device))
         agent.observed.publish(running())
-        set_roster(agent, one, two)
+        set_roster(agent, first, second)
         path = Path((await agent.wait_ready("u1")).volumes["v"].host_path)
         (path / "kept").write_text("data")
         other = (await agent.wait_ready("u2")).volumes["v"].host_path
@@ -107,13 +107,13 @@ async def test_two_pods_share_the_file_system_of_a_device_through_a_restart(root
         assert mounts.is_mount_point(f"{root}/{MOUNTS}")
     async with started(root) as agent:
         agent.content.publish(content(device))
-        set_roster(agent, one)
+        set_roster(agent, first)
         agent.observed.publish(running("u1"))
         await agent.wait_ready("u1")
-        await agent.wait_gone(agent.paths.pod(two.metadata.uid))  # type: ignore[arg-type]
+        await agent.wait_gone(agent.paths.pod(second.metadata.uid))  # type: ignore[arg-type]
         assert (path / "kept").read_text() == "data" and is_device_in_use(device)
         agent.observed.publish(running())
-        await stop_pod(agent, one)
+        await stop_pod(agent, first)
         await agent.wait_gone(f"{root}/{MOUNTS}")
         assert events(agent) == []
     # a container of another test that starts meanwhile has a copy of the mount for a moment
@@ -203,30 +203,30 @@ async def test_a_directory_takes_the_mount_options_of_its_storage_class(root: Pa
 
 
 async def test_a_block_volume_is_mapped_for_pods_through_a_restart(root: Path, device: str) -> None:
-    one, two = make_pod("u1", is_block=True), make_pod("u2", is_block=True, read_only=True)
+    first, second = make_pod("u1", is_block=True), make_pod("u2", is_block=True, read_only=True)
     link = f"{root}/pods/u1/volumeDevices/kubernetes.io~local-volume/pv"
     async with started(root) as agent:
         agent.content.publish(content(device, "Block"))
         agent.observed.publish(running())
-        set_roster(agent, one)
+        set_roster(agent, first)
         mounted = (await agent.wait_ready("u1")).volumes["v"]
         assert mounted.is_block and mounted.host_path == link and not mounted.read_only
         done = 'SuccessfulMountVolume: MapVolume.MapPodDevice succeeded for volume "pv"'
         expected = [f'{done} globalMapPath "{root}/{MAPS}"', f'{done} volumeMapPath "{os.path.dirname(link)}"']
         await until(lambda: events(agent) == expected)
-        set_roster(agent, one, two)
+        set_roster(agent, first, second)
         assert (await agent.wait_ready("u2")).volumes["v"].read_only
     assert os.readlink(link) == device
     async with started(root) as agent:
         agent.content.publish(content(device, "Block"))
-        set_roster(agent, one)
+        set_roster(agent, first)
         agent.observed.publish(running("u1"))
         await agent.wait_ready("u1")
         await agent.wait_gone(f"{root}/pods/u2")
         assert [entry.name for entry in os.scandir(root / MAPS)] == ["u1"]
         assert len(find_loops(f"{root}/{MAPS}/u1")) == 1
         agent.observed.publish(running())
-        await stop_pod(agent, one)
+        await stop_pod(agent, first)
         await agent.wait_gone(f"{root}/{MAPS}")
         await agent.wait_gone(f"{root}/pods/u1")
     assert not mounts.mounts_below(str(root)) and find_loops(f"{root}/{MAPS}/u1") == []

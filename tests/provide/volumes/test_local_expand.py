@@ -69,7 +69,7 @@ async def test_the_file_system_of_a_device_is_grown_by_its_tool(root: Path, devi
         await agent.wait_ready("u1")
         assert calls.read_text().splitlines() == [device] * 2
         assert store.status["capacity"] == {"storage": "16Mi"} and "conditions" not in store.status
-        failed = [one for one in events(agent) if "Setup failed while expanding" in one]
+        failed = [event for event in events(agent) if "Setup failed while expanding" in event]
         assert len(failed) == 1 and failed[0].endswith("no such luck")
         assert (root / MOUNTS).exists()
         set_roster(agent)

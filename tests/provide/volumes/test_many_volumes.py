@@ -73,11 +73,11 @@ class Node:
     def _step(self, events: tuple[Event, ...]) -> None:
         self.state, commands = step_all(self.state, events, moment(), PATHS)
         self.commands += commands
-        self.under_way += [one for one in commands if not isinstance(one, RecordEvent)]
+        self.under_way += [command for command in commands if not isinstance(command, RecordEvent)]
         self.most = max(self.most, len(self.under_way))
         if self._check:
             check_published(self.state)
-            assert sum(isinstance(one, SetUp) for one in commands) <= PLANS_AT_ONCE
+            assert sum(isinstance(command, SetUp) for command in commands) <= PLANS_AT_ONCE
 
     def end(self, commands: Iterable[Command], result: Result = Result.DONE) -> None:
         events: list[Event] = []
@@ -134,7 +134,7 @@ def test_volumes_left_by_an_earlier_agent_are_taken_over() -> None:
     assert len(node.state.pods[UID].volumes) == 450
     node.run(inputs(Roster({}, True)))
     assert not node.state.pods
-    assert len([one for one in node.commands if isinstance(one, TearDown)]) == 450
+    assert len([command for command in node.commands if isinstance(command, TearDown)]) == 450
 
 
 def test_claims_of_one_volume_share_its_directory_one_operation_at_a_time() -> None:
@@ -175,7 +175,7 @@ def test_an_event_names_a_few_of_many_missing_volumes() -> None:
     bad = Volume(name="bad", hostPath=HostPathVolumeSource(path="relative/../../x"))
     node = Node()
     node.run(inputs(roster(make_pod(bad, *(replace(bad, name=f"bad{n:05}") for n in range(3000))))))
-    texts = [one.kube_event.message for one in node.commands if isinstance(one, RecordEvent)]
+    texts = [command.kube_event.message for command in node.commands if isinstance(command, RecordEvent)]
     assert len(texts) > 3000
     assert max(map(len, texts)) < 20 * MAX_NAMED
 
@@ -194,7 +194,7 @@ def test_content_that_comes_piece_by_piece_costs_what_depends_on_it() -> None:
         before = node.total
         node.run(replace(inputs(roster(pod)), content=known))
         assert node.total - before < INSTRUCTIONS / 40
-    assert {one.phase for one in node.state.pods[UID].volumes.values()} <= {MountPhase.NEW, MountPhase.MOUNTED}
+    assert {volume.phase for volume in node.state.pods[UID].volumes.values()} <= {MountPhase.NEW, MountPhase.MOUNTED}
 
 
 def test_content_of_very_many_volumes_is_looked_at_a_few_volumes_at_a_time() -> None:

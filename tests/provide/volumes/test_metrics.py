@@ -94,11 +94,11 @@ def test_devices_that_are_given_back(name: str, kind: str, directory: str, plugi
 
 def test_block_devices_are_mapped_and_not_mounted() -> None:
     labels = [("kubernetes.io/local-volume", name, "success", "false") for name in ("map_volume", "unmap_volume")]
-    before = [OPERATIONS.count(*one) for one in labels]
+    before = [OPERATIONS.count(*values) for values in labels]
     mounted = MountedVolume("v", "local", "/p", is_block=True)
     count_operation(SetUp(UID, "v", VolumePlan(mounted), "wanted"), Result.DONE, 0.01)
     count_operation(TearDown(UID, "v", "kubernetes.io~local-volume", "v", "over", is_block=True), Result.DONE, 0.01)
-    assert [OPERATIONS.count(*one) for one in labels] == [count + 1 for count in before]
+    assert [OPERATIONS.count(*values) for values in labels] == [count + 1 for count in before]
 
 
 def test_the_whole_time_until_a_volume_is_mounted() -> None:
@@ -113,11 +113,11 @@ def test_a_failed_staging_counts_as_a_failed_mount() -> None:
     device = DevicePlan("kubernetes.io/csi/d^h", "csi", Beneath("/k/plugins", "x/globalmount"))
     block = DevicePlan("kubernetes.io/csi/d^h", "csi", Beneath("/k/plugins", "kubernetes.io/csi/volumeDevices/pv/dev"))
     labels = [("kubernetes.io/csi:d", name, "fail-unknown", "false") for name in ("volume_mount", "map_volume")]
-    before = [OPERATIONS.count(*one) for one in labels]
+    before = [OPERATIONS.count(*values) for values in labels]
     for plan in (device, block):
         count_staging(plan, Result.DONE, 0.1)
         count_staging(plan, Result.UNCERTAIN, 0.1)
-    assert [OPERATIONS.count(*one) for one in labels] == [count + 1 for count in before]
+    assert [OPERATIONS.count(*values) for values in labels] == [count + 1 for count in before]
 
 
 def test_a_mounted_volume_was_verified_to_be_attached() -> None:

@@ -49,7 +49,7 @@ MIB = 1 << 20
 
 def content(**objects: ConfigMap | Secret) -> Content:
     kinds = {ConfigMap: ContentKind.CONFIG_MAP, Secret: ContentKind.SECRET}
-    return Content(True, {ObjectKey(kinds[type(one)], "shop", name): Present(one) for name, one in objects.items()})
+    return Content(True, {ObjectKey(kinds[type(item)], "shop", name): Present(item) for name, item in objects.items()})
 
 
 def plan_of(volume: Volume, known: Content, pod: Pod | None = None) -> PayloadPlan:
@@ -160,10 +160,10 @@ def repeating(what: str, number: int) -> tuple[Volume, Pod, Content]:
     known = content(s=Secret(data={"k": b"x" * 900_000}))
     items = [{"key": "k", "path": f"f{n}"} for n in range(number)]
     fields = [{"path": f"f{n}", "fieldRef": {"fieldPath": "metadata.annotations"}} for n in range(number)]
-    one = [{"path": f"f{n}", "fieldRef": {"fieldPath": "metadata.annotations['a']"}} for n in range(number)]
+    annotation = [{"path": f"f{n}", "fieldRef": {"fieldPath": "metadata.annotations['a']"}} for n in range(number)]
     volumes = {
         "secret": lambda: volume_of("secret", secretName="s", items=items),
-        "annotation": lambda: volume_of("downwardAPI", items=one),
+        "annotation": lambda: volume_of("downwardAPI", items=annotation),
         "annotations": lambda: volume_of("downwardAPI", items=fields),
         "projected": lambda: projected({"secret": {"name": "s", "items": items}}, {"downwardAPI": {"items": fields}}),
     }

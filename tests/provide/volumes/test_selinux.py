@@ -181,24 +181,26 @@ def see(driver: Driver, *pods: Pod, ended: tuple[Pod, ...] = (), modes: tuple[st
 
 
 def kinds(commands: list[Command]) -> list[type[Command]]:
-    return [type(one) for one in commands if isinstance(one, (StageDevice, UnstageDevice, SetUp, CountContext))]
+    return [
+        type(command) for command in commands if isinstance(command, (StageDevice, UnstageDevice, SetUp, CountContext))
+    ]
 
 
 def test_a_pod_with_another_context_waits_and_then_has_the_device_mounted_anew() -> None:
-    driver, one, other = Driver(), labelled("u1"), labelled("u2", "s0:c7")
+    driver, pod, other = Driver(), labelled("u1"), labelled("u2", "s0:c7")
     driver.see(Scanned(()))
-    assert kinds(see(driver, one, modes=("ReadWriteMany",))) == [CountContext, StageDevice]
+    assert kinds(see(driver, pod, modes=("ReadWriteMany",))) == [CountContext, StageDevice]
     driver.see(DeviceStaged(NAME, Result.DONE))
     driver.see(SetUpEnded(ONE, "v", Result.DONE))
-    cells = replace(driver.state.inputs, roster=roster(one, other))
+    cells = replace(driver.state.inputs, roster=roster(pod, other))
     commands = driver.see(InputsChanged(cells))
     assert kinds(commands) == [CountContext, CountContext]
     assert CountContext(ContextOutcome.VOLUME_MISMATCH, PLUGIN, "RWX") in commands
     text = f'conflicting SELinux labels of volume pv: "{CONTEXT}" and "{FILES}:c7"'
     assert driver.state.mounts.pods[OTHER].waits[0].detail == text
-    see(driver, other, ended=(one,), modes=("ReadWriteMany",))
+    see(driver, other, ended=(pod,), modes=("ReadWriteMany",))
     commands = driver.see(TearDownEnded(ONE, "v", Result.DONE))
-    assert [one.cause for one in commands if isinstance(one, UnstageDevice)] == [
+    assert [command.cause for command in commands if isinstance(command, UnstageDevice)] == [
         "it is mounted with another SELinux context"
     ]
     assert kinds(driver.see(DeviceUnstaged(NAME, Result.DONE))) == [StageDevice]

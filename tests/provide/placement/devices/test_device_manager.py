@@ -38,7 +38,9 @@ def resource(healthy: Listed, unhealthy: Listed | None = None, *, prefers: bool 
 
 
 def manager(**resources: DeviceResource) -> DeviceManager:
-    return DeviceManager((0, 1), {f"example.com/{name}": one for name, one in resources.items()})
+    return DeviceManager(
+        (0, 1), {f"example.com/{name}": device_resource for name, device_resource in resources.items()}
+    )
 
 
 def flat(*names: str) -> dict[str, None]:
@@ -291,7 +293,9 @@ def test_entries_are_by_node() -> None:
     entry = after.state.entry("1", "app", R)
     assert entry is not None
     assert entry.by_node == {-1: {"c", "d"}, 0: {"a"}, 1: {"a", "b"}}
-    assert [(one.resource, one.by_node) for one in after.state.assigned("1", "app")] == [(R, entry.by_node)]
+    assert [(assigned.resource, assigned.by_node) for assigned in after.state.assigned("1", "app")] == [
+        (R, entry.by_node)
+    ]
 
 
 def test_single_numa_node_keeps_a_pod_together() -> None:
@@ -425,7 +429,7 @@ def test_no_device_is_lost_or_given_twice(history: list[tuple[str, int, int]]) -
             now = after
             known[uid] = (starting, count)
             assert len(now.state.pod_ids(uid, R)) == max(starting, count)
-        held = [now.state.pod_ids(one, R) for one in known]
+        held = [now.state.pod_ids(holder, R) for holder in known]
         assert sum(map(len, held)) == len(frozenset[str]().union(*held))
         assert now.state.in_use.get(R, frozenset()) == frozenset[str]().union(*held)
     assert now.release(list(known)).state == before.state
