@@ -65,4 +65,6 @@ def _handler(path: str) -> Callable[[EndpointInputs], EndpointHandler]:
 
 
 #: The table of the agent with handlers that answer `reached <path>`.
-REACHED: tuple[Endpoint[EndpointInputs], ...] = tuple(replace(one, handler=_handler(one.path)) for one in ENDPOINTS)
+REACHED: tuple[Endpoint[EndpointInputs], ...] = tuple(
+    replace(entry, handler=_handler(entry.path)) for entry in ENDPOINTS
+)

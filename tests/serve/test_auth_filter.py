@@ -164,8 +164,10 @@ async def test_concurrent_requests_with_one_token_share_a_review_even_if_the_fir
         first.cancel()
         await settled()
         cluster.go.set()
-        assert [await one for one in others] == [(401, "Unauthorized")] * 20
-    assert [type(one).__name__ for one in cluster.asked] == ["TokenReview"] * 2  # the first one's, and the others'
+        assert [await reply for reply in others] == [(401, "Unauthorized")] * 20
+    assert [type(review).__name__ for review in cluster.asked] == [
+        "TokenReview"
+    ] * 2  # the first one's, and the others'
 
 
 async def test_a_flood_of_unknown_tokens_delays_no_client_and_evicts_no_user() -> None:
@@ -186,8 +188,8 @@ async def test_a_flood_of_unknown_tokens_delays_no_client_and_evicts_no_user() -
         await settled()
         assert await answer(flooded, request("/x"), ADMIN) == (200, "")
         assert len(replaced.asked) == 1
-        for one in waiting:
-            one.cancel()
+        for task in waiting:
+            task.cancel()
 
 
 async def test_transient_errors_are_retried_and_others_are_reported() -> None:
@@ -296,6 +298,6 @@ async def test_beyond_a_bound_tokens_are_refused_at_once() -> None:
     async with asyncio.TaskGroup() as group:
         waiting = [group.create_task(answer(auth, request("/x", f"bogus-{number}"))) for number in range(1000)]
         await asyncio.sleep(0.01)
-        assert sum(one.done() for one in waiting) >= 850
-        assert {one.result() for one in waiting if one.done()} == {(401, "Unauthorized")}
+        assert sum(task.done() for task in waiting) >= 850
+        assert {task.result() for task in waiting if task.done()} == {(401, "Unauthorized")}
     assert loop.time() <= 2.1

@@ -86,8 +86,8 @@ async def test_a_trace_is_for_programs_that_show_such() -> None:
         await asyncio.sleep(0)
         work_hard(0.2)
     events = json.loads(trace.result().body)["traceEvents"]
-    assert {(one["ph"], one["dur"]) for one in events} == {("X", 10_000)}
-    assert any("work_hard" in frame for one in events for frame in one["args"]["stack"])
+    assert {(event["ph"], event["dur"]) for event in events} == {("X", 10_000)}
+    assert any("work_hard" in frame for event in events for frame in event["args"]["stack"])
 
 
 def hold_up(seconds: float) -> None:
@@ -106,7 +106,7 @@ async def test_the_block_profile_shows_what_holds_up_the_loop() -> None:
             hold_up(0.1)
             await asyncio.sleep(0.01)
     watching.cancel()
-    [line] = [one for one in found.decode().splitlines() if "hold_up" in one][:1]
+    [line] = [line for line in found.decode().splitlines() if "hold_up" in line][:1]
     assert int(line.rpartition(" ")[2]) > 1000, "microseconds"
     for number in range(2 * MAX_STACKS):
         contention.add(f"stack-{number}", 0.001)

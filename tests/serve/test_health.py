@@ -160,14 +160,14 @@ def read_only(*pods: core.Pod, statuses: dict[PodUID, core.PodStatus] | None = N
 def test_pods_are_a_list_of_the_desired_ones_with_their_statuses() -> None:
     mirror = make_pod(name="mirror", uid="uid-m")
     mirror.metadata.annotations[CONFIG_MIRROR] = "x"
-    one, two = make_pod(container("c"), name="b"), make_pod(name="a", uid="uid-2")
-    route = read_only(one, two, mirror, statuses={UID: core.PodStatus(phase="Running")})
+    first, second = make_pod(container("c"), name="b"), make_pod(name="a", uid="uid-2")
+    route = read_only(first, second, mirror, statuses={UID: core.PodStatus(phase="Running")})
     status, body = ask(route, "/pods")
     assert (status, body[:43]) == (200, '{"apiVersion":"v1","items":[{"metadata":{"a')
     found = decode(core.PodList, body)
     assert (found.kind, found.apiVersion) == ("PodList", "v1")
     assert [(p.metadata.name, p.status.phase) for p in found.items] == [("a", ""), ("b", "Running")]
-    assert found.items[1].spec == one.spec
+    assert found.items[1].spec == first.spec
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def shown(server: FakeApiServer) -> int | None:
 def entry(server: FakeApiServer, name: str) -> tuple[str, list[str], int] | None:
     """The id, topology keys and limit of a driver in the CSINode."""
     nodes = (item for place, item in server.store.objects.items() if place.plural == "csinodes")
-    found = next((one for node in nodes for one in node["spec"]["drivers"] or () if one["name"] == name), None)
+    found = next((driver for node in nodes for driver in node["spec"]["drivers"] or () if driver["name"] == name), None)
     return found and (found["nodeID"], found.get("topologyKeys", []), found["allocatable"]["count"])
 
 
@@ -137,6 +137,6 @@ async def test_the_csi_node_of_an_earlier_node_goes_with_its_drivers() -> None:
         async with keeping(server, registered(("a", CsiNodeInfo("id-1", 7)))):
             await eventually(lambda: entry(server, "a") is not None)
         found = next(item for place, item in server.store.objects.items() if place.plural == "csinodes")
-        assert [one["name"] for one in found["spec"]["drivers"]] == ["a"]
+        assert [driver["name"] for driver in found["spec"]["drivers"]] == ["a"]
         assert found["metadata"]["uid"] != made["metadata"]["uid"]
         assert found["metadata"]["ownerReferences"][0]["uid"] != "another"

@@ -234,12 +234,12 @@ async def test_node_and_csi_node_show_the_registered_drivers(make_stand: MakeSta
     assert node["metadata"]["annotations"][ids] == '{"d":"id-1"}'
     assert node["metadata"]["labels"]["t/zone"] == "a"
     write.publish(csi_plugin("d", "id-2", zone="b"))
-    await stand.until(lambda found: [one["name"] for one in found["spec"]["drivers"]] == ["earlier"], CSI_NODE)
+    await stand.until(lambda found: [driver["name"] for driver in found["spec"]["drivers"]] == ["earlier"], CSI_NODE)
     write.publish(csi_plugin("d", "id-2", zone="a"))
     node = await stand.until(lambda node: node["metadata"].get("annotations", {}).get(ids) == '{"d":"id-2"}')
     write.publish(Plugins())
     await stand.until(lambda node: ids not in node["metadata"].get("annotations", {}))
-    await stand.until(lambda found: [one["name"] for one in found["spec"]["drivers"]] == ["earlier"], CSI_NODE)
+    await stand.until(lambda found: [driver["name"] for driver in found["spec"]["drivers"]] == ["earlier"], CSI_NODE)
     node = stand.get() or {}
     assert node["metadata"]["labels"]["t/zone"] == "a"
     requests = stand.server.count("PATCH") + stand.server.count("GET", CSI_NODE)
@@ -252,10 +252,10 @@ async def test_node_and_csi_node_show_the_registered_drivers(make_stand: MakeSta
 async def test_a_driver_that_the_api_server_refuses_costs_the_others_nothing(make_stand: MakeStand) -> None:
     stand, write = await with_csi_node(make_stand)
     await stand.until(lambda found: True, CSI_NODE)
-    one, other = csi_plugin("forbidden", zone="a"), csi_plugin("good", "id-2", rack="r")
+    forbidden, good = csi_plugin("forbidden", zone="a"), csi_plugin("good", "id-2", rack="r")
     invalid = csi_plugin("invalid", "x" * 193)
     stand.server.faults.append(ApiFault("PATCH", f"{NODE}/status", status=403, message="no such label for a node"))
-    write.publish(Plugins({**one.plugins, **other.plugins, **invalid.plugins}))
+    write.publish(Plugins({**forbidden.plugins, **good.plugins, **invalid.plugins}))
     found = await stand.until(lambda found: bool(found["spec"]["drivers"]), CSI_NODE)
     assert [entry["name"] for entry in found["spec"]["drivers"]] == ["good"]
     node = await stand.until(lambda node: "t/rack" in node["metadata"].get("labels", {}))

@@ -157,7 +157,7 @@ async def test_the_health_of_claimed_devices_is_reported_beside_that_of_others(r
         ring.claims.publish(Claims(pods, health=health))
         status = (await ring.settle()).pods[UID].containerStatuses[0]
         return {
-            resource.name: [(one.resourceID, one.health, one.message) for one in resource.resources]
+            resource.name: [(device.resourceID, device.health, device.message) for device in resource.resources]
             for resource in status.allocatedResourcesStatus
         }
 

@@ -247,7 +247,7 @@ async def test_a_pod_that_is_in_quarantine_after_the_restart_has_the_condition(t
         now.roster.publish(Roster({UID: replace(entry(pod), held=wait)}, True))
         await now.live(replace(lifecycle(pod), has_worker=False, quarantine=wait.detail))
         await now.see(view(running()))
-        (condition,) = [one for one in now.reported.conditions if one.type == "pykubelet/Quarantined"]
+        (condition,) = [condition for condition in now.reported.conditions if condition.type == "pykubelet/Quarantined"]
         assert (condition.status, condition.reason) == ("True", "Quarantined")
         assert now.reported.containerStatuses == before.containerStatuses
 

@@ -83,7 +83,12 @@ async def test_a_page_of_another_site_may_read_at_most_whatever_the_endpoint() -
 
 
 def test_the_endpoints_whose_get_has_an_effect() -> None:
-    assert {one.path for one in ENDPOINTS if one.has_effect} == {"/exec/", "/attach/", "/portForward/", "/debug/pprof/"}
+    assert {endpoint.path for endpoint in ENDPOINTS if endpoint.has_effect} == {
+        "/exec/",
+        "/attach/",
+        "/portForward/",
+        "/debug/pprof/",
+    }
 
 
 async def test_the_answer_names_the_site_in_a_bounded_text() -> None:

@@ -82,7 +82,7 @@ class Node:
         answer = pb.ListPodResourcesResponse.FromString(await self.raw("List", version=version))
         return {pod.name: pod for pod in answer.pod_resources}
 
-    async def one(self, name: str) -> pb.PodResources:
+    async def get(self, name: str) -> pb.PodResources:
         asked = pb.GetPodResourcesRequest(pod_name=name, pod_namespace="default").SerializeToString()
         return pb.GetPodResourcesResponse.FromString(await self.raw("Get", asked)).pod_resources
 
@@ -159,7 +159,7 @@ async def test_a_pod_with_everything(node: Node) -> None:
     assert [name.name for name in first.cdi_devices] == ["example.com/tpu=0", "example.com/tpu=x"]
     assert (first.driver_name, first.pool_name, first.device_name) == ("tpu.example.com", "pool-a", "tpu-0")
     assert not first.HasField("share_id") and second.share_id == "s-1"
-    assert await node.one("full") == pods["full"]
+    assert await node.get("full") == pods["full"]
     (plain,) = pods["plain"].containers
     assert plain == pb.ContainerResources(name="app")
 
@@ -239,7 +239,7 @@ async def test_only_active_pods(node: Node) -> None:
     assert list(await node.listed()) == ["new", "running", "stopping", "evicted"]
     assert list(await node.listed("v1alpha1")) == list(names)
     with pytest.raises(grpc.aio.AioRpcError, match="pod succeeded in namespace default not found") as caught:
-        await node.one("succeeded")
+        await node.get("succeeded")
     assert caught.value.code() is grpc.StatusCode.UNKNOWN
 
 

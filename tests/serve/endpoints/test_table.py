@@ -146,7 +146,7 @@ def test_a_request_that_reaches_an_endpoint_was_authorized_as_the_endpoint_decla
     with asyncio.Runner() as runner:
         status, body = runner.run(ask(api_router(REACHED, settings, inputs_of(settings)), method, path))
     if status == 200:
-        [found] = [one for one in ENDPOINTS if body == f"reached {one.path}"]
+        [found] = [entry for entry in ENDPOINTS if body == f"reached {entry.path}"]
         assert attributes_of(method, path, RULES).subresources == found.authorization
 
 
@@ -184,14 +184,14 @@ async def test_no_request_without_credentials_reaches_an_endpoint(settings: Sett
 
 async def test_every_subresource_of_an_endpoint_admits_and_nothing_else() -> None:
     settings = settings_of(page_port=4194, gates={"ComponentFlagz": True, "ComponentStatusz": True})
-    for one in ENDPOINTS:
-        method = "GET" if not one.methods or "GET" in one.methods else next(iter(one.methods))
+    for entry in ENDPOINTS:
+        method = "GET" if not entry.methods or "GET" in entry.methods else next(iter(entry.methods))
         for subresource in Subresource:
-            status, body = await asked(port(Reviewer(subresource), settings), method, one.path, "bob")
-            if subresource in one.authorization:
-                assert (status, body) == (200, f"reached {one.path}")
+            status, body = await asked(port(Reviewer(subresource), settings), method, entry.path, "bob")
+            if subresource in entry.authorization:
+                assert (status, body) == (200, f"reached {entry.path}")
             else:
-                tried = " ".join(one.authorization)
+                tried = " ".join(entry.authorization)
                 assert status == 403 and body.endswith(f"subresource(s)=[{tried}])\n")
 
 
@@ -206,13 +206,17 @@ def test_a_debugging_endpoint_cannot_be_on_the_read_only_port() -> None:
 async def test_what_the_read_only_port_shows_is_listed_here_too() -> None:
     """A new endpoint is not shown to clients without credentials by mistake."""
     router = read_only_router(REACHED, inputs_of())
-    shown = {one.path for one in ENDPOINTS if await ask(router, "GET", one.path) == (200, f"reached {one.path}")}
+    shown = {
+        entry.path for entry in ENDPOINTS if await ask(router, "GET", entry.path) == (200, f"reached {entry.path}")
+    }
     assert shown == {
         *("/healthz", "/pods", "/pods/", "/stats/summary", "/stats/summary/"),
         *("/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/metrics/slis"),
     }
     refused = {
-        one.path for one in ENDPOINTS if await ask(router, "DELETE", one.path) == (405, NO_DEBUGGING.body.decode())
+        entry.path
+        for entry in ENDPOINTS
+        if await ask(router, "DELETE", entry.path) == (405, NO_DEBUGGING.body.decode())
     }
     assert refused == {
         *("/exec/", "/attach/", "/portForward/", "/run/", "/containerLogs/", "/runningpods/", "/logs/"),
@@ -266,14 +270,14 @@ async def test_groups_and_paths(config: dict[str, Any], method: str, path: str, 
 
 def test_statusz_lists_all_paths_that_are_served() -> None:
     everything = settings_of(page_port=4194, gates={"ComponentFlagz": True, "ComponentStatusz": True})
-    assert listed_paths(ENDPOINTS, everything) == tuple(sorted(one.path for one in ENDPOINTS))
+    assert listed_paths(ENDPOINTS, everything) == tuple(sorted(entry.path for entry in ENDPOINTS))
     assert listed_paths(ENDPOINTS, settings_of(enableDebuggingHandlers=False)) == tuple(
-        sorted(one.path for one in ENDPOINTS if one.read_only)
+        sorted(entry.path for entry in ENDPOINTS if entry.read_only)
     )
 
 
 def test_no_path_is_there_twice() -> None:
-    assert len({one.path for one in ENDPOINTS}) == len(ENDPOINTS)
+    assert len({entry.path for entry in ENDPOINTS}) == len(ENDPOINTS)
 
 
 # Metric labels
@@ -290,11 +294,11 @@ def test_the_label_is_the_path_or_other() -> None:
 
 
 def test_endpoints_that_are_counted_together_have_the_same_labels() -> None:
-    one = endpoint("/new/a")
+    first = endpoint("/new/a")
     with pytest.raises(ValueError, match="counted as 'new'"):
-        metric_labels((one, replace(one, path="/new/b", long_running=True)))
+        metric_labels((first, replace(first, path="/new/b", long_running=True)))
 
 
 def test_methods_are_those_of_http() -> None:
-    assert all(one.methods <= {"GET", "HEAD", "POST", "PUT"} for one in ENDPOINTS)
-    assert [one.path for one in ENDPOINTS if one.methods == POST] == ["/run/", "/checkpoint/"]
+    assert all(entry.methods <= {"GET", "HEAD", "POST", "PUT"} for entry in ENDPOINTS)
+    assert [entry.path for entry in ENDPOINTS if entry.methods == POST] == ["/run/", "/checkpoint/"]

@@ -90,7 +90,7 @@ def test_pause_containers_and_qos_groups_are_named_by_their_own_path() -> None:
     usage = Usage(1.0, NodeUse(group("/"), 1 << 30, 0.0, qos_groups=classes), {UID: pod})
     [threads] = [family for family in cadvisor_families(usage, MACHINE) if family.name == "container_threads"]
     found = {labels["id"]: labels["name"] for sample in threads.samples if (labels := dict(sample.labels))}
-    assert found == {"/": "", "/p": "", scope: "5a5b"} | {one.path: "" for one in classes}
+    assert found == {"/": "", "/p": "", scope: "5a5b"} | {qos.path: "" for qos in classes}
 
 
 def families_of(usage: Usage) -> dict[str, MetricFamily]:

@@ -20,8 +20,8 @@ from pykubelet.provide.volumes.registry import PLUGINS
 from pykubelet.serve.metrics.kubelet import MetricsInputs, kubelet_families
 
 VOLUMES = tuple(
-    from_object(Volume, one)
-    for one in (
+    from_object(Volume, volume)
+    for volume in (
         {"name": "scratch", "emptyDir": {}},
         {"name": "etc", "hostPath": {"path": "/etc"}},
         {"name": "more", "emptyDir": {}},

@@ -79,7 +79,11 @@ def test_the_default_interface_is_eth0_or_none() -> None:
     """The upstream suite takes no other name for it."""
     slow, fast = InterfaceUse("ens4", rx_bytes=1), InterfaceUse("eth0", rx_bytes=2)
     both = of_node(used(group(), network=NetworkUse(AT, (slow, fast))))["network"]
-    assert (both["name"], both["rxBytes"], [one["name"] for one in both["interfaces"]]) == ("eth0", 2, ["ens4", "eth0"])
+    assert (both["name"], both["rxBytes"], [interface["name"] for interface in both["interfaces"]]) == (
+        "eth0",
+        2,
+        ["ens4", "eth0"],
+    )
     other = of_node(used(group(), network=NetworkUse(AT, (slow,))))["network"]
     assert other["name"] == "" and "rxBytes" not in other and other["interfaces"][0]["rxBytes"] == 1
 
@@ -92,8 +96,8 @@ def test_volumes_and_what_a_pod_keeps_on_the_nodes_disk() -> None:
     hosts = FileSystemUse(AT + 200_000_000, 1000, 500, 4096, 50, 40, 1)
     usage = replace(usage, pods={uid: replace(pod, volumes=volumes, own_files=hosts)})
     reported = render_summary(usage, "n", AT, only_cpu_and_memory=False)["pods"][0]
-    assert [(one["name"], one["usedBytes"]) for one in reported["volume"]] == [("scratch", 400), ("tmp", 400)]
-    assert [one.get("volumeHealthStats") for one in reported["volume"]] == [None, {"abnormal": True}]
+    assert [(volume["name"], volume["usedBytes"]) for volume in reported["volume"]] == [("scratch", 400), ("tmp", 400)]
+    assert [volume.get("volumeHealthStats") for volume in reported["volume"]] == [None, {"abnormal": True}]
     # its volume on the node's disk, its container's layer and logs, its /etc/hosts
     assert reported["ephemeral-storage"]["usedBytes"] == 400 + 10 + 10 + 4096
     assert reported["ephemeral-storage"]["inodesUsed"] == 10 + 7 + 7 + 1
@@ -104,7 +108,7 @@ def test_volumes_and_what_a_pod_keeps_on_the_nodes_disk() -> None:
 
 def test_system_containers_begin_when_their_groups_were_made() -> None:
     node = of_node(used(group(), system={"kubelet": group(), "pods": group(made_at=AT - 100)}))
-    assert [(one["name"], one["startTime"]) for one in node["systemContainers"]] == [
+    assert [(container["name"], container["startTime"]) for container in node["systemContainers"]] == [
         ("kubelet", "2023-11-14T22:13:20Z"),
         ("pods", "2023-11-14T22:11:40Z"),
     ]

@@ -55,10 +55,10 @@ def test_network_is_reported_by_the_second_and_disk_without_volumes_elsewhere() 
     history.add(10.0, node(110.0), [pod(110.0, (200, 0), used=300)])  # another network namespace: counters begin anew
     history.add(15.0, node(115.0), [pod(115.0, None)])  # that of the node
     points = history.pods[WEB.uid].points
-    assert [one.at for one in points] == [100.0, 105.0, 110.0, 115.0]
-    assert [(one.received, one.sent) for one in points] == [(None, None), (1000, 10), (0, 0), (None, None)]
-    assert [one.disk for one in points] == [None, 900, 900, None]
-    assert [one.received for one in history.node.points] == [None, 0, 0, 0]
+    assert [point.at for point in points] == [100.0, 105.0, 110.0, 115.0]
+    assert [(point.received, point.sent) for point in points] == [(None, None), (1000, 10), (0, 0), (None, None)]
+    assert [point.disk for point in points] == [None, 900, 900, None]
+    assert [point.received for point in history.node.points] == [None, 0, 0, 0]
 
 
 def test_what_is_gone_is_forgotten_and_the_past_has_an_end() -> None:

@@ -58,5 +58,7 @@ async def test_the_list_has_the_newest_figures_and_a_pod_has_them_over_time() ->
 
 def test_the_page_is_light() -> None:
     folder = files("pykubelet.serve.page")
-    sizes = [len(one.read_bytes()) for one in folder.iterdir() if one.name.endswith((".js", ".css", ".html", ".svg"))]
+    sizes = [
+        len(file.read_bytes()) for file in folder.iterdir() if file.name.endswith((".js", ".css", ".html", ".svg"))
+    ]
     assert sum(sizes) < 40_000
