@@ -72,13 +72,15 @@ def test_every_program_beside_the_agent_has_contracts_and_a_command() -> None:
     linter, points = project["tool"]["importlinter"], project["project"]["entry-points"][GROUP]
     assert linter["root_packages"] == ["pykubelet", *companions()]
     assert {point.partition(".")[0] for point in points.values()} == {*companions()}
-    (of_agent,) = (one for one in linter["contracts"] if one["name"] == "the agent imports no program beside it")
+    (of_agent,) = (
+        contract for contract in linter["contracts"] if contract["name"] == "the agent imports no program beside it"
+    )
     assert (of_agent["source_modules"], of_agent["forbidden_modules"]) == (["pykubelet"], companions())
     bound = {
         name
-        for one in linter["contracts"]
-        if "pykubelet" in one.get("forbidden_modules", ())
-        for name in one["source_modules"]
+        for contract in linter["contracts"]
+        if "pykubelet" in contract.get("forbidden_modules", ())
+        for name in contract["source_modules"]
     }
     assert bound == {*companions()}
 
@@ -86,7 +88,9 @@ def test_every_program_beside_the_agent_has_contracts_and_a_command() -> None:
 def test_the_agent_does_not_name_a_program_beside_it() -> None:
     """Nor as a text, by which it could import one late."""
     texts = {name: path.read_text() for name, path in source_files().items() if path.is_relative_to(SRC)}
-    assert [f"{name}: {one}" for name, text in texts.items() for one in companions() if one in text] == []
+    assert [
+        f"{name}: {companion}" for name, text in texts.items() for companion in companions() if companion in text
+    ] == []
 
 
 def test_the_table_of_cells_names_the_one_writer_of_each() -> None:

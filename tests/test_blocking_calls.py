@@ -52,7 +52,9 @@ def product() -> dict[str, Any]:
 async def test_a_call_that_may_block_is_found(product: dict[str, Any], tmp_path: Path, name: str, event: str) -> None:
     with DETECTOR.observed() as found:
         await product["do"](product[name], str(tmp_path / "a"))
-    assert any(one.startswith(f"{event} ") and f" {name}\n" in one and one.endswith(" do") for one in found), found
+    assert any(entry.startswith(f"{event} ") and f" {name}\n" in entry and entry.endswith(" do") for entry in found), (
+        found
+    )
 
 
 async def test_a_call_of_a_callback_is_found(product: dict[str, Any], tmp_path: Path) -> None:

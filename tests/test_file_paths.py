@@ -169,7 +169,7 @@ def joined_paths(name: str, tree: ast.Module) -> Iterator[str]:
         for node in ast.walk(function):
             if isinstance(node, ast.Call) and is_file_call(names.full(node.func)):
                 given = [*node.args, *(keyword.value for keyword in node.keywords)]
-                if any(is_joined(one, names, variables) for one in given):
+                if any(is_joined(argument, names, variables) for argument in given):
                     yield f"{name}:{node.lineno}: {names.full(node.func)}"
 
 
@@ -188,19 +188,19 @@ def any_path_calls(name: str, tree: ast.Module) -> Iterator[str]:
 
 
 def is_listed(name: str, listed: dict[str, str]) -> bool:
-    return any(name == one or (one.endswith("/") and name.startswith(one)) for one in listed)
+    return any(name == prefix or (prefix.endswith("/") and name.startswith(prefix)) for prefix in listed)
 
 
 def test_paths_that_are_joined_are_not_given_to_the_file_system() -> None:
     found = {name: [*joined_paths(name, tree)] for name, tree in modules()}
-    assert [one for name, calls in found.items() if not is_listed(name, JOINS) for one in calls] == []
+    assert [call for name, calls in found.items() if not is_listed(name, JOINS) for call in calls] == []
     used = [name for name, calls in found.items() if calls]
-    assert [one for one in JOINS if not any(is_listed(name, {one: ""}) for name in used)] == []
+    assert [listed for listed in JOINS if not any(is_listed(name, {listed: ""}) for name in used)] == []
 
 
 def test_what_works_for_pods_uses_paths_below_the_agents_directories() -> None:
     found = {name: [*any_path_calls(name, tree)] for name, tree in modules() if name.startswith(FOR_PODS)}
-    assert [one for name, calls in found.items() if name not in ANY_PATHS for one in calls] == []
+    assert [call for name, calls in found.items() if name not in ANY_PATHS for call in calls] == []
     assert [name for name in ANY_PATHS if not found[name]] == []
 
 

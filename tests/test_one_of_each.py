@@ -48,10 +48,10 @@ def is_scaled_pause(node: ast.AST) -> bool:
         return PAUSE.fullmatch(name_of(node.target)) is not None
     if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)):
         return False
-    for one, other in ((node.left, node.right), (node.right, node.left)):
+    for operand, other in ((node.left, node.right), (node.right, node.left)):
         factor = other.value if isinstance(other, ast.Constant) else None
         grows = (isinstance(factor, int | float) and 1 < factor < 100) or "factor" in name_of(other).lower()
-        if grows and PAUSE.fullmatch(name_of(one)):
+        if grows and PAUSE.fullmatch(name_of(operand)):
             return True
     return False
 

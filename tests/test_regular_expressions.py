@@ -96,7 +96,7 @@ class Finder(ast.NodeVisitor):
         given = [*node.args[1:], *(keyword.value for keyword in node.keywords if keyword.arg == "flags")]
         try:
             pattern = evaluated(node.args[0], self._module)
-            flags = [evaluated(one, self._module) for one in given if "re." in ast.unparse(one)]
+            flags = [evaluated(argument, self._module) for argument in given if "re." in ast.unparse(argument)]
         except NameError:
             self.problems.append(f"{where}: the pattern is no constant")
             return

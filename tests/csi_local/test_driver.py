@@ -118,7 +118,7 @@ async def test_a_volume_from_creation_to_deletion(top: Path, driver: CsiProcess,
     await node.publish(publication(top, volume_id, "other", staging_target_path=str(staged), readonly=True))
     with pytest.raises(OSError, match="Read-only"):
         (top / "other" / "new").write_text("x")
-    usage = {one.unit: one for one in (await node.stats(volume_id, str(target))).usage}
+    usage = {amount.unit: amount for amount in (await node.stats(volume_id, str(target))).usage}
     assert usage[pb.VolumeUsage.BYTES].total == read_fs_usage(str(target)).capacity_bytes
     assert usage[pb.VolumeUsage.INODES].used > 0
     if backing == "image":
@@ -257,13 +257,13 @@ async def test_a_block_volume(top: Path, driver: CsiProcess, node: CsiNode) -> N
         await node.publish(publish)
     write_through(top / "device", b"k" * 4096)
     assert image.read_bytes()[:4096] == b"k" * 4096
-    assert [one.total for one in (await node.stats(volume_id, str(top / "device"))).usage] == [8 * MIB]
+    assert [usage.total for usage in (await node.stats(volume_id, str(top / "device"))).usage] == [8 * MIB]
     wanted = pb.CapacityRange(required_bytes=16 * MIB)
     await control(driver, "ControllerExpandVolume", volume_id=volume_id, capacity_range=wanted)
     await node.expand(
         pb.NodeExpandVolumeRequest(volume_id=volume_id, volume_path=str(top / "device"), capacity_range=wanted)
     )
-    assert [one.total for one in (await node.stats(volume_id, str(top / "device"))).usage] == [16 * MIB]
+    assert [usage.total for usage in (await node.stats(volume_id, str(top / "device"))).usage] == [16 * MIB]
     with pytest.raises(RpcError, match="was created as a block volume"):
         await node.stage(staging(top, volume_id))
     with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -285,7 +285,7 @@ async def test_volumes_are_listed_by_pages(top: Path, driver: CsiProcess, node: 
     await node.publish(publication(top, "csi-abc", volume_context=context))
     first = await control(driver, "ListVolumes", max_entries=2)
     rest = await control(driver, "ListVolumes", max_entries=2, starting_token=first.next_token)
-    assert [one.volume.volume_id for one in (*first.entries, *rest.entries)] == ["a", "b", "c"]
+    assert [entry.volume.volume_id for entry in (*first.entries, *rest.entries)] == ["a", "b", "c"]
     assert rest.next_token == ""
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await control(driver, "ListVolumes", starting_token="x")
@@ -308,7 +308,7 @@ async def test_damaged_notes_are_reported_and_hurt_no_other_volume(
     assert refused.value.code is Code.INTERNAL
     await node.stage(staging(top, "good"))
     listed = await control(driver, "ListVolumes")
-    assert [one.volume.volume_id for one in listed.entries] == ["good"]
+    assert [entry.volume.volume_id for entry in listed.entries] == ["good"]
 
 
 async def test_a_directory_is_limited_where_the_file_system_can_do_that(top: Path) -> None:
@@ -419,7 +419,7 @@ async def test_a_block_volume_is_published_for_reading(top: Path, driver: CsiPro
     await node.stage(pb.NodeStageVolumeRequest(**where))
     for _ in range(2):
         await node.publish(pb.NodePublishVolumeRequest(**where, target_path=target, readonly=True))
-    assert [one.total for one in (await node.stats("pvc-1", target)).usage] == [8 * MIB]
+    assert [usage.total for usage in (await node.stats("pvc-1", target)).usage] == [8 * MIB]
     with pytest.raises(RpcError, match="is published read-only") as refused:
         await node.publish(pb.NodePublishVolumeRequest(**where, target_path=target))
     assert refused.value.code is Code.ALREADY_EXISTS
@@ -552,7 +552,7 @@ async def test_one_volume_has_one_operation_at_a_time(top: Path, driver: CsiProc
     context = {"csi.storage.k8s.io/ephemeral": "true", "backing": "image", "size": "64Mi"}
     calls = [node.publish(publication(top, "csi-abc", volume_context=context)) for _ in range(4)]
     results = await asyncio.gather(*calls, return_exceptions=True)
-    codes = [one.code for one in results if isinstance(one, RpcError)]
+    codes = [result.code for result in results if isinstance(result, RpcError)]
     assert codes and set(codes) == {Code.ABORTED}
     assert is_mount_point(str(top / "target"))
     await node.unpublish("csi-abc", str(top / "target"))

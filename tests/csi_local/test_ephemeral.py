@@ -162,8 +162,8 @@ async def test_volumes_that_are_created_at_the_same_time_share_the_disk(top: Pat
     results = await asyncio.gather(
         *(publish(node, top, f"csi-{number}", size="20Mi") for number in range(6)), return_exceptions=True
     )
-    assert sum(isinstance(one, Path) for one in results) == 4
-    assert {one.code for one in results if isinstance(one, RpcError)} == {Code.RESOURCE_EXHAUSTED}
+    assert sum(isinstance(result, Path) for result in results) == 4
+    assert {result.code for result in results if isinstance(result, RpcError)} == {Code.RESOURCE_EXHAUSTED}
     for number in range(6):
         await unpublish(node, top, f"csi-{number}")
     assert os.listdir(disk / "volumes") == []

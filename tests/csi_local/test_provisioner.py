@@ -66,7 +66,7 @@ class Stand:
         """As `claim`, when its volume is there; the claim is bound to it, as the control plane does that."""
         volume = self.claim(name, storage_class, size)
         await self.until(lambda: volume in self.volumes())
-        self.server.update(f"{CLAIMS}/{name}", lambda one: _bind(one, volume, size))
+        self.server.update(f"{CLAIMS}/{name}", lambda claim: _bind(claim, volume, size))
         return volume
 
     def ask(self, name: str, size: str) -> None:
@@ -78,28 +78,28 @@ class Stand:
         self.server.update(f"{CLAIMS}/{name}", change)
 
     def status(self, name: str) -> Json:
-        (found,) = [one for one in self._all("persistentvolumeclaims") if one["metadata"]["name"] == name]
+        (found,) = [claim for claim in self._all("persistentvolumeclaims") if claim["metadata"]["name"] == name]
         status: Json = found["status"]
         return status
 
     def conditions(self, name: str) -> list[str]:
-        return [one["type"] for one in self.status(name).get("conditions", [])]
+        return [condition["type"] for condition in self.status(name).get("conditions", [])]
 
     def capacity(self, volume: str) -> str:
         size: str = self.volumes()[volume]["spec"]["capacity"]["storage"]
         return size
 
     def volumes(self) -> dict[str, Json]:
-        return {one["metadata"]["name"]: one for one in self._all("persistentvolumes")}
+        return {volume["metadata"]["name"]: volume for volume in self._all("persistentvolumes")}
 
     def _all(self, plural: str) -> list[Json]:
-        return [one for place, one in self.server.store.objects.items() if place.plural == plural]
+        return [item for place, item in self.server.store.objects.items() if place.plural == plural]
 
     def on_disk(self) -> list[str]:
         return sorted(path.parent.name for path in (self.data / "volumes").glob("*/volume.json"))
 
     def messages(self) -> list[str]:
-        return [one["message"] for one in self._all("events")]
+        return [event["message"] for event in self._all("events")]
 
     async def until(self, holds: Callable[[], Any]) -> None:
         for _ in range(2000):
@@ -280,7 +280,7 @@ async def test_volumes_of_others_do_not_grow(stand: Stand) -> None:
     stand.storage_class("now")
     volume = await stand.bound("data", "now")
     foreign = await stand.bound("foreign", "now")
-    stand.server.update(f"{VOLUMES}/{foreign}", lambda one: one["spec"]["csi"].update(driver="other.example.com"))
+    stand.server.update(f"{VOLUMES}/{foreign}", lambda found: found["spec"]["csi"].update(driver="other.example.com"))
     stand.ask("foreign", "5Mi")
     stand.ask("data", "5Mi")
     await stand.until(lambda: stand.capacity(volume) == "5Mi")

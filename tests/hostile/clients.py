@@ -41,7 +41,7 @@ async def attack_port(port: int, talk: Talk, clients: int = 1) -> None:
     """`clients` at once over TLS to a port of loopback, each until it is done or out of patience."""
     tls = ssl._create_unverified_context()
 
-    def one() -> None:
+    def attack() -> None:
         with (
             contextlib.suppress(OSError),
             socket.create_connection(("127.0.0.1", port), PATIENCE_S) as plain,
@@ -49,22 +49,22 @@ async def attack_port(port: int, talk: Talk, clients: int = 1) -> None:
         ):
             talk(connection)
 
-    await _at_once(one, clients)
+    await _at_once(attack, clients)
 
 
 async def attack_socket(path: str, talk: Talk, clients: int = 1) -> None:
     """The same on a unix socket."""
 
-    def one() -> None:
+    def attack() -> None:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(PATIENCE_S)
             connection.connect(path)
             talk(connection)
 
-    await _at_once(one, clients)
+    await _at_once(attack, clients)
 
 
-async def _at_once(one: Callable[[], None], clients: int) -> None:
+async def _at_once(attack: Callable[[], None], clients: int) -> None:
     with ThreadPoolExecutor(clients) as threads:
         loop = asyncio.get_running_loop()
-        await asyncio.gather(*(loop.run_in_executor(threads, one) for _ in range(clients)))
+        await asyncio.gather(*(loop.run_in_executor(threads, attack) for _ in range(clients)))

@@ -39,8 +39,8 @@ def serving(script: Script, path: str = "") -> Iterator[int]:
                     client, _ = listener.accept()
                     clients.append(threading.Thread(target=treat, args=(client,), daemon=True))
                     clients[-1].start()
-            for one in clients:
-                one.join(LONGEST_S)
+            for thread in clients:
+                thread.join(LONGEST_S)
 
         acceptor = threading.Thread(target=accept)
         acceptor.start()

@@ -101,9 +101,9 @@ def test_every_product_has_another_size_at_another_share() -> None:
 def test_what_the_agent_does_for_a_pod_grows_with_its_size(tmp_path: Path) -> None:
     counted = list(run(tmp_path / "node", "growth"))
     assert len(counted) > 100
-    problems = {one["few"]["name"]: superlinear(one) for one in counted}
+    problems = {counts["few"]["name"]: superlinear(counts) for counts in counted}
     assert not {name: problem for name, problem in problems.items() if problem}
-    assert all(one[size]["is_gone"] for one in counted for size in ("few", "more"))
+    assert all(counts[size]["is_gone"] for counts in counted for size in ("few", "more"))
 
 
 @needs_root

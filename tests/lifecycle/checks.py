@@ -136,16 +136,16 @@ class Checks:
         if pod.has_past and not pod.instances:
             return  # it is still its earlier life that ends
         began = pod.instances[0].created_at if pod.has_past else 0.0
-        for one in seen[self._looked.get(pod.uid, 0) :]:
-            if one.at >= began:
-                self._check_one_seen(pod, model, one)
+        for entry in seen[self._looked.get(pod.uid, 0) :]:
+            if entry.at >= began:
+                self._check_one_seen(pod, model, entry)
         self._looked[pod.uid] = len(seen)
 
-    def _check_one_seen(self, pod: PodTruth, model: Model, one: Seen) -> None:
-        at, status = one.at - 1000, one.status
-        if one.is_remembered:  # after a power cut, not always the newest one
+    def _check_one_seen(self, pod: PodTruth, model: Model, seen: Seen) -> None:
+        at, status = seen.at - 1000, seen.status
+        if seen.is_remembered:  # after a power cut, not always the newest one
             if all(
-                in_short(status) != in_short(other.status) for other in self._world.seen[pod.uid] if other.at < one.at
+                in_short(status) != in_short(other.status) for other in self._world.seen[pod.uid] if other.at < seen.at
             ):
                 self._add(pod, f"it had a status at {at:.3f} that it never had before: {in_short(status)}")
             return
@@ -160,7 +160,7 @@ class Checks:
             most += any(i.taken for i in instances[-1:])  # it has vanished
             if s.restartCount > most and not pod.counts_lost:
                 self._add(pod, f"{s.name} had restartCount {s.restartCount} at {at:.3f}, of {most}")
-            key = (pod.uid, max(pod.wanted_at, pod.forgotten_at if one.at >= pod.forgotten_at else 0.0), s.name)
+            key = (pod.uid, max(pod.wanted_at, pod.forgotten_at if seen.at >= pod.forgotten_at else 0.0), s.name)
             before = self._counts.get(key, 0)
             if s.restartCount < before:
                 self._add(pod, f"{s.name} had restartCount {s.restartCount} at {at:.3f}, after {before}")
@@ -328,8 +328,8 @@ def _differences_of(pod: PodTruth, model: Model, c: Container, s: ContainerStatu
 
 def _never_hooked(pod: PodTruth, c: Container) -> bool:
     """Whether it has instances, and none of them counted as running, because no hook has succeeded [HK]."""
-    ones = pod.of(c.name)
-    return c.has_hook and bool(ones) and not any(i.hooked for i in ones)
+    instances = pod.of(c.name)
+    return c.has_hook and bool(instances) and not any(i.hooked for i in instances)
 
 
 def _is_seen(model: Model, c: Container) -> bool:

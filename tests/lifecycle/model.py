@@ -327,14 +327,14 @@ class Model:
 
     def state(self, c: Container) -> State:
         """The container's status."""
-        ones = self.all_of(c.name)
-        if ones and ones[-1].runs and c.has_hook and not ones[-1].hooked:
-            ones = ones[:-1]  # [HK] it does not count as running before its hook has succeeded
-        exits = [self._exit(i) for i in ones]
+        instances = self.all_of(c.name)
+        if instances and instances[-1].runs and c.has_hook and not instances[-1].hooked:
+            instances = instances[:-1]  # [HK] it does not count as running before its hook has succeeded
+        exits = [self._exit(i) for i in instances]
         nothing = "PodInitializing" if self.pod.spec.get("initContainers") else "ContainerCreating"
-        if not ones:
+        if not instances:
             return State("waiting", nothing)
-        newest, before = ones[-1], exits[-2] if len(ones) > 1 else None
+        newest, before = instances[-1], exits[-2] if len(instances) > 1 else None
         count = sum(not self.is_useless(i) for i in self.pod.of(c.name) if i.created_at < newest.created_at)
         if newest.runs:
             started = self._has_started(c, newest)

@@ -223,8 +223,8 @@ class OrderedRuntime(MemoryRuntime):
             del self._unseen[object_id]
 
     async def _seen(self, *objects: str) -> None:
-        for one in objects:
-            if (event := self._unseen.get(one)) is not None:
+        for object_id in objects:
+            if (event := self._unseen.get(object_id)) is not None:
                 await event.wait()
 
     async def _list_containers(self, request: pb.ListContainersRequest) -> pb.ListContainersResponse:

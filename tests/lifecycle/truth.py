@@ -137,7 +137,7 @@ class PodTruth:
 
     def of(self, name: str) -> list[Instance]:
         """All instances of a container, oldest first."""
-        return [one for one in self.instances if one.name == name]
+        return [instance for instance in self.instances if instance.name == name]
 
 
 @dataclass

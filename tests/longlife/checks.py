@@ -63,7 +63,14 @@ class Checks:
         return str(self.status(name).get("phase", ""))
 
     def condition(self, name: str, kind: str) -> str:
-        return next((str(one["status"]) for one in self.status(name).get("conditions", ()) if one["type"] == kind), "")
+        return next(
+            (
+                str(condition["status"])
+                for condition in self.status(name).get("conditions", ())
+                if condition["type"] == kind
+            ),
+            "",
+        )
 
     def is_ready(self, name: str) -> bool:
         return self.phase(name) == "Running" and self.condition(name, "Ready") == "True"
@@ -73,7 +80,7 @@ class Checks:
         return str(statuses[index].get("state", {}).get("waiting", {}).get("reason", ""))
 
     def restarts(self, name: str) -> int:
-        return sum(one["restartCount"] for one in self.status(name).get("containerStatuses", ()))
+        return sum(container["restartCount"] for container in self.status(name).get("containerStatuses", ()))
 
     async def busy(self, done: str, fails: str, crash: str, ill: str, lost: str, waits: str) -> None:
         self.expect(self.phase(done) == "Succeeded", f"{done} has succeeded, not {self.phase(done)!r}")
@@ -87,7 +94,7 @@ class Checks:
 
     def is_gone(self, *names: str) -> bool:
         state = self._node.runtime.state
-        there = {one.config.metadata.name for one in state.sandboxes.values()}
+        there = {sandbox.config.metadata.name for sandbox in state.sandboxes.values()}
         return not any(name in there or self._cluster.pod(name) for name in names)
 
     async def at_rest(self, expected: set[str], *, api_away: bool) -> None:
@@ -95,7 +102,7 @@ class Checks:
         await self.soon(f"the runtime has only {expected}", lambda: self.pods_at_runtime() == expected)
         found = self.pods_at_runtime()
         self.expect(found == expected, f"the runtime has the pods {expected}, not {found}")
-        uids = {one.config.metadata.uid for one in self._node.runtime.state.sandboxes.values()}
+        uids = {sandbox.config.metadata.uid for sandbox in self._node.runtime.state.sandboxes.values()}
         self._on_disk(uids)
         await self.soon("all CPUs are shared", self._shares_all_cpus)
         if api_away:
@@ -110,7 +117,7 @@ class Checks:
     def pods_at_runtime(self) -> set[str]:
         state = self._node.runtime.state
         running = {c.sandbox.id for c in state.containers.values() if c.state == pb.CONTAINER_RUNNING}
-        return {one.config.metadata.name for one in state.sandboxes.values() if one.id in running}
+        return {sandbox.config.metadata.name for sandbox in state.sandboxes.values() if sandbox.id in running}
 
     def has_own_cpu(self, name: str) -> bool:
         """Whether the pod has a CPU that no running container of another pod may use."""
@@ -132,9 +139,9 @@ class Checks:
 
     def _cpusets(self) -> Iterator[tuple[str, frozenset[int]]]:
         """The pod and the CPUs of each running container."""
-        for one in self._node.runtime.state.containers.values():
-            if one.state == pb.CONTAINER_RUNNING:
-                yield one.sandbox.config.metadata.name, parse_cpuset(one.resources.cpuset_cpus)
+        for container in self._node.runtime.state.containers.values():
+            if container.state == pb.CONTAINER_RUNNING:
+                yield container.sandbox.config.metadata.name, parse_cpuset(container.resources.cpuset_cpus)
 
     def _on_disk(self, uids: set[str]) -> None:
         root = self._node.folder / "root"
@@ -148,7 +155,7 @@ class Checks:
 
     def _node_is_well(self) -> None:
         node = self._node.api.get(f"/api/v1/nodes/{NODE_NAME}")
-        ready = next(one for one in node["status"]["conditions"] if one["type"] == "Ready")
+        ready = next(condition for condition in node["status"]["conditions"] if condition["type"] == "Ready")
         self.expect(ready["status"] == "True", f"the node is ready, not {ready}")
         wall = self._node.clock.wall()
         beat = wall - parse_time(ready["lastHeartbeatTime"])

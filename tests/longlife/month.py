@@ -134,7 +134,7 @@ class Month:
 
     async def _live_days(self, first: int, last: int) -> None:
         for day in range(first, last + 1):
-            for hour, step in sorted(self._steps(day), key=lambda one: one[0]):
+            for hour, step in sorted(self._steps(day), key=lambda pair: pair[0]):
                 await self._sleep_until(day, hour)
                 await step()
             await self._sleep_until(day, 23.5)

@@ -101,7 +101,9 @@ class Scale:
         lines, log_bytes, requests, calls, cpu_s = (now - then for now, then in zip(totals, self._before, strict=True))
         self._before = totals
         # a log of a fixed number of steps, which takes a month to be full
-        full_late = [one for one in gc.get_objects() if isinstance(one, StepLog) and one.kept == KEPT_STEPS]
+        full_late = [
+            step_log for step_log in gc.get_objects() if isinstance(step_log, StepLog) and step_log.kept == KEPT_STEPS
+        ]
         return Sizes(
             day=day,
             life=node.lives,

@@ -21,20 +21,22 @@ def test_a_replay_comes_out_as_recorded(policy: str, scope: str) -> None:
     node = busy_node(f"{policy}-{scope}", policy, scope)
     document = recorded(node)
     replayed = replay_placement(parse_placement(document))
-    assert [line for one in replayed for line in one.differences] == []
+    assert [line for step in replayed for line in step.differences] == []
     assert len(replayed) == len(node.log.snapshot()) > 60
-    results = [one.result for one in replayed]
-    assert sum("reason" in one for one in results) > 5 and sum("asks" in one for one in results) > 5
+    results = [step.result for step in replayed]
+    assert sum("reason" in result for result in results) > 5 and sum("asks" in result for result in results) > 5
     # what follows from the steps before is not repeated
-    assert sum(one["given"]["memory"] is not None for one in document["steps"]) <= 3
+    assert sum(step["given"]["memory"] is not None for step in document["steps"]) <= 3
 
 
 def test_another_policy_makes_differences() -> None:
     document = recorded(busy_node("other", "restricted"))
     document["rules"]["topology"]["policy"] = "none"
-    different = [one for one in replay_placement(parse_placement(document)) if one.differences]
+    different = [step for step in replay_placement(parse_placement(document)) if step.differences]
     assert different
-    assert any('recorded "TopologyAffinityError", now nothing' in line for one in different for line in one.differences)
+    assert any(
+        'recorded "TopologyAffinityError", now nothing' in line for step in different for line in step.differences
+    )
 
 
 def test_the_oldest_steps_are_dropped() -> None:
@@ -44,7 +46,7 @@ def test_the_oldest_steps_are_dropped() -> None:
         if node.admit(random_pod(random, number, cpus=2)):
             node.release(list(node.pods))
     steps = replay_placement(parse_placement(recorded(node)))
-    assert len(steps) == KEPT_STEPS and not any(one.differences for one in steps)
+    assert len(steps) == KEPT_STEPS and not any(step.differences for step in steps)
 
 
 def test_devices_that_come_and_go_do_not_fill_the_memory() -> None:
@@ -56,7 +58,7 @@ def test_devices_that_come_and_go_do_not_fill_the_memory() -> None:
         node.admit(random_pod(random, iteration, cpus=1, resources=(GPU,)))
     kept = node.log.snapshot()
     assert 1 <= len(kept) < 10
-    assert not any(one.differences for one in replay_placement(parse_placement(recorded(node))))
+    assert not any(step.differences for step in replay_placement(parse_placement(recorded(node))))
 
 
 def test_what_is_no_recording_is_refused() -> None:

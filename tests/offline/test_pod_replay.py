@@ -19,14 +19,14 @@ VERSION_1 = Path(__file__).with_name("recording_v1.json")
 def test_a_recording_runs_again_to_the_same_end() -> None:
     recording = parse(json.dumps(document()).encode())
     replayed = replay(recording, container_hash)
-    assert [one.event_type for one in replayed] == [
+    assert [step.event_type for step in replayed] == [
         "RuntimeChanged",
         "SyncEnded",
         "RuntimeChanged",
         "KillRequested",
         "StopEnded",
     ]
-    assert [one.differences for one in replayed] == [()] * 5
+    assert [step.differences for step in replayed] == [()] * 5
     assert [command["type"] for command in replayed[0].commands][:1] == ["Sync"]
     assert replayed[3].changed["stage"] == "terminating"
 
@@ -36,7 +36,7 @@ def test_a_recording_of_version_1_runs_again_to_the_same_end() -> None:
     recording = parse(VERSION_1.read_bytes())
     replayed = replay(recording, container_hash)
     assert len(replayed) == len(recording.steps) == 45
-    assert [(number, one.differences) for number, one in enumerate(replayed) if one.differences] == []
+    assert [(number, step.differences) for number, step in enumerate(replayed) if step.differences] == []
 
 
 def test_a_step_that_came_out_differently_is_named_with_field_and_values() -> None:

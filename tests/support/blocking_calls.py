@@ -52,7 +52,7 @@ CALLS = frozenset(
 #: Files that are not on a disk.
 KERNEL = ("/proc/", "/sys/", "/dev/null/", "/dev/urandom/")
 #: Calls that wait for another process, which no reason makes right on the loop's thread of an agent that runs.
-WAITING = frozenset(one for one in CALLS if one.startswith(("socket.", "time.")))
+WAITING = frozenset(call for call in CALLS if call.startswith(("socket.", "time.")))
 #: The only function that may wait for other processes.
 START = "pykubelet/app/wiring.py:start"
 #: Functions of the product whose calls, direct or not, are allowed on the loop's thread, with the reason.
@@ -116,8 +116,8 @@ class BlockingCalls:
             return
         frames = self._responsible(frame)
         allowed = {START} if event in WAITING else ALLOWED
-        if frames and not any(f"{_module(one)}:{one.f_code.co_name}" in allowed for one in frames):
-            stack = "\n".join(f"    {_module(one)}:{one.f_lineno} {one.f_code.co_name}" for one in frames)
+        if frames and not any(f"{_module(caller)}:{caller.f_code.co_name}" in allowed for caller in frames):
+            stack = "\n".join(f"    {_module(caller)}:{caller.f_lineno} {caller.f_code.co_name}" for caller in frames)
             self._found.append(f"{event} {arguments[0]!r} on the event loop's thread, by\n{stack}")
 
     def _responsible(self, frame: FrameType | None) -> list[FrameType]:

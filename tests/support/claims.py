@@ -58,7 +58,7 @@ class Attacher:
         if node is None:
             return
         in_use = set(node["status"].get("volumesInUse") or ())
-        attached = {one["name"] for one in node["status"].get("volumesAttached") or ()}
+        attached = {volume["name"] for volume in node["status"].get("volumesAttached") or ()}
         for name in sorted(self.wanted & in_use - attached):
             handle = self._volumes[name]
             body = {

@@ -45,11 +45,11 @@ class CsiProcess(DriverProcess):
     def names(self, what: str = "begun") -> list[str]:
         """The names of the calls that have begun, are `done`, or have `failed`, in order; without queries."""
         queries = ("NodeGetCapabilities", "NodeGetInfo", "NodeGetVolumeStats", "CreateVolume")
-        return [one["call"] for one in self.calls() if one["is"] == what and one["call"] not in queries]
+        return [entry["call"] for entry in self.calls() if entry["is"] == what and entry["call"] not in queries]
 
     def requests(self, call: str) -> list[dict[str, Any]]:
         """The requests of one method."""
-        return [one["request"] for one in self.calls(call) if one["is"] == "begun"]
+        return [entry["request"] for entry in self.calls(call) if entry["is"] == "begun"]
 
     async def create(self, name: str, *, is_block: bool = False, **parameters: str) -> str:
         """Have the driver create a volume of 8 MiB. Returns its id."""

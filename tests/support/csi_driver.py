@@ -89,8 +89,10 @@ class Observed:
             return found.SerializeToString()
         if name == "NodeGetCapabilities" and (self.hidden or self.added):
             known = pb.NodeGetCapabilitiesResponse.FromString(answer)
-            left = [one for one in known.capabilities if one.rpc.type not in self.hidden]
-            left += [pb.NodeServiceCapability(rpc=pb.NodeServiceCapability.RPC(type=one)) for one in self.added]
+            left = [capability for capability in known.capabilities if capability.rpc.type not in self.hidden]
+            left += [
+                pb.NodeServiceCapability(rpc=pb.NodeServiceCapability.RPC(type=capability)) for capability in self.added
+            ]
             return pb.NodeGetCapabilitiesResponse(capabilities=left).SerializeToString()
         return answer
 

@@ -125,15 +125,15 @@ class Plugin:
         return pb.PreferredAllocationResponse(container_responses=[wanted] if how != "empty" else [])
 
     async def allocate(self, request: pb.AllocateRequest, context: Context) -> pb.AllocateResponse:
-        ids = [sorted(one.devices_ids) for one in request.container_requests]
+        ids = [sorted(container.devices_ids) for container in request.container_requests]
         self.log("Allocate", ids=ids)
         how = await self.behave("Allocate", context)
         if how == "empty":
             return pb.AllocateResponse()
         if how == "flood":
-            one = pb.ContainerAllocateResponse(envs={f"E{n}": "x" * 1000 for n in range(10_000)})
-            return pb.AllocateResponse(container_responses=[one])
-        return pb.AllocateResponse(container_responses=[self.respond(one) for one in ids])
+            flood = pb.ContainerAllocateResponse(envs={f"E{n}": "x" * 1000 for n in range(10_000)})
+            return pb.AllocateResponse(container_responses=[flood])
+        return pb.AllocateResponse(container_responses=[self.respond(device_ids) for device_ids in ids])
 
     def respond(self, ids: list[str]) -> pb.ContainerAllocateResponse:
         def fill(value: Any) -> Any:
@@ -142,8 +142,8 @@ class Plugin:
         made = self.response
         return pb.ContainerAllocateResponse(
             envs={key: fill(value) for key, value in made.get("envs", {}).items()},
-            mounts=[pb.Mount(**{key: fill(value) for key, value in one.items()}) for one in made.get("mounts", [])],
-            devices=[pb.DeviceSpec(**one) for one in made.get("devices", [])],
+            mounts=[pb.Mount(**{key: fill(value) for key, value in mount.items()}) for mount in made.get("mounts", [])],
+            devices=[pb.DeviceSpec(**device) for device in made.get("devices", [])],
             annotations={key: fill(value) for key, value in made.get("annotations", {}).items()},
             cdi_devices=[pb.CDIDevice(name=fill(name)) for name in made.get("cdi", [])],
         )

@@ -175,11 +175,11 @@ class DriverProcess:
         if not self._log.exists():
             return []
         found: list[dict[str, Any]] = [json.loads(line) for line in self._log.read_text().splitlines()]
-        return [one for one in found if call in ("", one["call"])]
+        return [entry for entry in found if call in ("", entry["call"])]
 
     def claims(self, call: str) -> list[str]:
         """The names of the claims in the calls of one method, in order."""
-        return [claim[1] for one in self.calls(call) for claim in one["claims"]]
+        return [claim[1] for entry in self.calls(call) for claim in entry["claims"]]
 
     async def wait_calls(self, call: str, count: int, within_s: float = 30.0) -> list[dict[str, Any]]:
         """Wait until a method was called `count` times."""

@@ -74,7 +74,7 @@ def top(before: Batch, now: Batch) -> dict[str, tuple[float, float]]:
     for key, points in now.pods.items():
         old = before.pods.get(key, {})
         found = [usage(old[name], point) if name in old else None for name, point in points.items()]
-        rates = [one for one in found if one is not None]
+        rates = [rate for rate in found if rate is not None]
         if len(rates) == len(found):
             reported[key[1]] = sum(cpu for cpu, _ in rates), sum(memory for _, memory in rates)
     return reported

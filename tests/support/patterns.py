@@ -100,11 +100,11 @@ class _Builder:
             whole = self._then(whole, self._item(*item))
         return whole
 
-    def _then(self, one: _Part, other: _Part) -> _Part:
-        self._step(one.last, other.first)
-        first = one.first | other.first if one.is_empty else one.first
-        last = one.last | other.last if other.is_empty else other.last
-        return _Part(set(first), set(last), one.is_empty and other.is_empty)
+    def _then(self, part: _Part, other: _Part) -> _Part:
+        self._step(part.last, other.first)
+        first = part.first | other.first if part.is_empty else part.first
+        last = part.last | other.last if other.is_empty else other.last
+        return _Part(set(first), set(last), part.is_empty and other.is_empty)
 
     def _either(self, parts: list[_Part]) -> _Part:
         if sum(part.is_empty for part in parts) > 1:
@@ -153,7 +153,7 @@ class _Builder:
         if kind is c.ANY:
             return bool(self._flags & re.DOTALL) or text != "\n"
         if kind is c.IN:
-            return any(self._in(one[0], one[1], code) for one in value if one[0] is not c.NEGATE) is not (
+            return any(self._in(item[0], item[1], code) for item in value if item[0] is not c.NEGATE) is not (
                 value[0][0] is c.NEGATE
             )
         forms = {text, text.lower(), text.upper()} if self._flags & re.IGNORECASE else {text}
@@ -167,8 +167,8 @@ class _Builder:
             )
             return re.fullmatch(found, chr(code), self._flags & re.ASCII) is not None
         text = chr(code)
-        codes = {ord(one) for one in (text, text.lower(), text.upper())} if self._flags & re.IGNORECASE else {code}
-        return any(value[0] <= one <= value[1] if kind is c.RANGE else one == value for one in codes)
+        codes = {ord(form) for form in (text, text.lower(), text.upper())} if self._flags & re.IGNORECASE else {code}
+        return any(value[0] <= candidate <= value[1] if kind is c.RANGE else candidate == value for candidate in codes)
 
 
 def problem(found: Automaton) -> str:
@@ -220,9 +220,9 @@ def _is_reached_twice(found: Automaton, start: int, loop: set[int]) -> bool:
     seen = {(start, start, False)}
     todo = deque(seen)
     while todo:
-        one, other, differ = todo.popleft()
-        for a in found.next[one] & loop:
-            for b in found.next[other] & loop:
+        left, right, differ = todo.popleft()
+        for a in found.next[left] & loop:
+            for b in found.next[right] & loop:
                 if not found.accepts[a] & found.accepts[b]:
                     continue
                 state = (a, b, differ or a != b)
@@ -241,13 +241,13 @@ def _both_repeat(found: Automaton, place: int, other: int, loops: dict[int, set[
     seen = {(place, place, other)}
     todo = deque(seen)
     while todo:
-        one, two, three = todo.popleft()
-        for a in found.next[one] & loops[place]:
-            for e in found.next[three] & loops[other]:
+        first, middle, last = todo.popleft()
+        for a in found.next[first] & loops[place]:
+            for e in found.next[last] & loops[other]:
                 both = found.accepts[a] & found.accepts[e]
                 if not both:
                     continue
-                for b in found.next[two]:
+                for b in found.next[middle]:
                     if not both & found.accepts[b]:
                         continue
                     if (a, b, e) == (place, other, other):

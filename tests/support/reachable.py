@@ -34,7 +34,7 @@ def container_sizes(*skipped: object) -> Counter[str]:
 class _Walk:
     def __init__(self, skipped: tuple[object, ...]) -> None:
         self.sizes: Counter[str] = Counter()
-        self._seen = {id(one) for one in skipped} | {id(self.__dict__), id(self.sizes)}
+        self._seen = {id(item) for item in skipped} | {id(self.__dict__), id(self.sizes)}
         self._kept: list[object] = []  # what was made for the walk keeps its id
         self._waiting: deque[tuple[str, object]] = deque(_roots())
         while self._waiting:
@@ -46,19 +46,19 @@ class _Walk:
         self._seen.add(id(value))
         self._kept.append(value)
         if owner.endswith(_INSIDE) and isinstance(value, tuple):
-            self._waiting.extend((owner, one) for one in value)  # a key or a record: one entry, whatever its length
+            self._waiting.extend((owner, item) for item in value)  # a key or a record: one entry, whatever its length
         else:
             self._visit(owner.removesuffix(_INSIDE), value)
 
     def _visit(self, owner: str, value: Any) -> None:
         if isinstance(value, dict):
             self._count(owner, value)
-            for key, one in value.copy().items():
+            for key, item in value.copy().items():
                 self._waiting.append((owner + _INSIDE, key))
-                self._waiting.append((owner + _INSIDE, one))
+                self._waiting.append((owner + _INSIDE, item))
         elif isinstance(value, _COLLECTIONS):
             self._count(owner, value)
-            self._waiting.extend((owner + _INSIDE, one) for one in list(value))
+            self._waiting.extend((owner + _INSIDE, item) for item in list(value))
         elif isinstance(value, (types.FunctionType, types.MethodType)):
             self._follow_function(owner, value)
         elif isinstance(value, (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)):
@@ -88,7 +88,7 @@ class _Walk:
         kind = {types.CoroutineType: "cr", types.GeneratorType: "gi", types.AsyncGeneratorType: "ag"}[type(value)]
         frame = getattr(value, f"{kind}_frame")
         if frame is not None:
-            self._waiting.extend((f"{value.__qualname__}.{name}", one) for name, one in frame.f_locals.items())
+            self._waiting.extend((f"{value.__qualname__}.{name}", local) for name, local in frame.f_locals.items())
         self._waiting.append((value.__qualname__, getattr(value, f"{kind}_await", None)))
 
 
@@ -115,8 +115,8 @@ def _attributes(value: Any) -> Iterator[tuple[str, object]]:
         for slot in (slots,) if isinstance(slots, str) else slots:
             if not slot.startswith("__") and hasattr(value, slot):
                 yield f"{name}.{slot}", getattr(value, slot)
-    for attribute, one in list(getattr(value, "__dict__", {}).items()):
-        yield f"{name}.{attribute}", one
+    for attribute, item in list(getattr(value, "__dict__", {}).items()):
+        yield f"{name}.{attribute}", item
     if isinstance(value, collections.UserDict):
         yield f"{name}.data", value.data
 

@@ -115,7 +115,10 @@ def lasting(status: Json) -> Json:
         "phase": status.get("phase"),
         "podIP": status.get("podIP") if own_address else None,
         "qosClass": status.get("qosClass"),
-        "conditions": {one["type"]: (one["status"], one.get("reason")) for one in status.get("conditions", [])},
+        "conditions": {
+            condition["type"]: (condition["status"], condition.get("reason"))
+            for condition in status.get("conditions", [])
+        },
         "containers": {
             entry["name"]: {
                 name: entry.get(name)
@@ -148,4 +151,6 @@ def entries_of(status: Json) -> list[Json]:
 
 
 def _ready(status: Json) -> str:
-    return next((str(one["status"]) for one in status.get("conditions", []) if one["type"] == "Ready"), "")
+    return next(
+        (str(condition["status"]) for condition in status.get("conditions", []) if condition["type"] == "Ready"), ""
+    )

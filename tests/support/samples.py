@@ -170,9 +170,9 @@ async def check_need(names: Names) -> None:
             await on.wait_gone("a")
             await on.wait_running("c")
             (container,) = on.running("c")
-            assert [one.value for one in container.config.envs if one.key == "LICENCE"] == [b"granted"]
+            assert [env.value for env in container.config.envs if env.key == "LICENCE"] == [b"granted"]
             (container,) = on.running("other")
-            assert all(one.key != "LICENCE" for one in container.config.envs)
+            assert all(env.key != "LICENCE" for env in container.config.envs)
 
 
 def check_volume(names: Names) -> None:

@@ -112,4 +112,4 @@ class Signer:
 
 def is_denied(request: Json) -> bool:
     conditions = (request.get("status") or {}).get("conditions") or []
-    return any(one["type"] == "Denied" for one in conditions)
+    return any(condition["type"] == "Denied" for condition in conditions)

@@ -49,7 +49,7 @@ class Situation:
     def pods(self) -> list[str]:
         """The names of its pods."""
         found = (yaml.safe_load(_plain(text)) for text in self.files.values())
-        return [str(one["metadata"]["name"]) for one in found if one.get("kind") == "Pod"]
+        return [str(document["metadata"]["name"]) for document in found if document.get("kind") == "Pod"]
 
 
 def _plain(text: str) -> str:
@@ -106,12 +106,12 @@ class Run:
         self._going = len(courses)
         looks = asyncio.create_task(self._look())
         try:
-            await asyncio.gather(*(self._one(course) for course in courses))
+            await asyncio.gather(*(self._run_course(course) for course in courses))
         finally:
             looks.cancel()
         return self.errors
 
-    async def _one(self, course: _Course) -> None:
+    async def _run_course(self, course: _Course) -> None:
         error: BaseException | None = None
         try:
             async with self._slots:
@@ -271,8 +271,8 @@ class _Course:
         await asyncio.sleep(seconds)
 
     async def expect(self, value: Json | list[Json]) -> None:
-        for one in value if isinstance(value, list) else [value]:
-            await self._expect_one(one)
+        for expected in value if isinstance(value, list) else [value]:
+            await self._expect_one(expected)
 
     async def _expect_one(self, wanted: Json) -> None:
         wanted = json.loads(self._filled(json.dumps(wanted)))
@@ -318,12 +318,12 @@ class _Course:
             now, before = _instances(pod), self._kept.get(name, [])
             return [] if now == before and now else [f"other instances: {now}, before {before}"]
         if key in ("output", "silent"):
-            read = {one: self._agent.output(name, one, _count(pod, one)) for one in wanted}
+            read = {container: self._agent.output(name, container, _count(pod, container)) for container in wanted}
             return [
-                f"{key}, {one}: {text!r} in {read[one]!r}"
-                for one, texts in wanted.items()
+                f"{key}, {container}: {text!r} in {read[container]!r}"
+                for container, texts in wanted.items()
                 for text in _listed(texts)
-                if (text in read[one]) != (key == "output")
+                if (text in read[container]) != (key == "output")
             ]
         now = _FACTS[key](pod)
         if isinstance(wanted, Mapping):
@@ -341,12 +341,13 @@ def _fits(wanted: Any, found: Any) -> bool:
 def _statuses(pod: Json) -> dict[str, Json]:
     status = pod["status"]
     return {
-        one["name"]: one for one in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", []))
+        container["name"]: container
+        for container in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", []))
     }
 
 
 def _instances(pod: Json | None) -> list[str]:
-    return [str(one.get("containerID")) for one in _statuses(pod).values()] if pod is not None else []
+    return [str(container.get("containerID")) for container in _statuses(pod).values()] if pod is not None else []
 
 
 def _count(pod: Json, container: str) -> int:
@@ -381,14 +382,16 @@ _FACTS: dict[str, Callable[[Json], Any]] = {
     "phase": lambda pod: pod["status"].get("phase", ""),
     "reason": lambda pod: pod["status"].get("reason", ""),
     "message": lambda pod: pod["status"].get("message", ""),
-    "containers": lambda pod: {name: _state(one["state"]) for name, one in _statuses(pod).items()},
-    "last": lambda pod: {name: _state(one.get("lastState", {})) for name, one in _statuses(pod).items()},
-    "restarts": lambda pod: {name: one["restartCount"] for name, one in _statuses(pod).items()},
-    "ready": lambda pod: {name: one["ready"] for name, one in _statuses(pod).items()},
-    "started": lambda pod: {name: one.get("started") for name, one in _statuses(pod).items()},
-    "messages": lambda pod: {name: _ended(one).get("message", "") for name, one in _statuses(pod).items()},
-    "images": lambda pod: {name: one["image"] for name, one in _statuses(pod).items()},
-    "conditions": lambda pod: {one["type"]: _condition(one) for one in pod["status"].get("conditions", [])},
+    "containers": lambda pod: {name: _state(container["state"]) for name, container in _statuses(pod).items()},
+    "last": lambda pod: {name: _state(container.get("lastState", {})) for name, container in _statuses(pod).items()},
+    "restarts": lambda pod: {name: container["restartCount"] for name, container in _statuses(pod).items()},
+    "ready": lambda pod: {name: container["ready"] for name, container in _statuses(pod).items()},
+    "started": lambda pod: {name: container.get("started") for name, container in _statuses(pod).items()},
+    "messages": lambda pod: {name: _ended(container).get("message", "") for name, container in _statuses(pod).items()},
+    "images": lambda pod: {name: container["image"] for name, container in _statuses(pod).items()},
+    "conditions": lambda pod: {
+        condition["type"]: _condition(condition) for condition in pod["status"].get("conditions", [])
+    },
     "annotations": lambda pod: pod["metadata"].get("annotations", {}),
 }
 
@@ -405,7 +408,7 @@ def _is_in(part: str, text: str) -> bool:
 
 
 def _listed(wanted: Any) -> list[str]:
-    return [str(one) for one in wanted] if isinstance(wanted, list) else [str(wanted)]
+    return [str(item) for item in wanted] if isinstance(wanted, list) else [str(wanted)]
 
 
 def _noted(kind: str) -> Callable[[Agent, str, Any], list[str]]:
@@ -413,7 +416,9 @@ def _noted(kind: str) -> Callable[[Agent, str, Any], list[str]]:
 
     def check(agent: Agent, name: str, wanted: str | list[str]) -> list[str]:
         notes = agent.ask_json("explain", "node")[kind]
-        texts = [f"{one['field_path']}: {one['reason']}" for one in notes if name in os.path.basename(one["origin"])]
+        texts = [
+            f"{note['field_path']}: {note['reason']}" for note in notes if name in os.path.basename(note["origin"])
+        ]
         missing = [
             f"no one of {kind} has {part!r}: {texts}" for part in _listed(wanted) if not any(part in t for t in texts)
         ]

@@ -18,7 +18,7 @@ class KeptSpans:
         self.spans.append(span)
 
     def named(self, name: str) -> list[FinishedSpan]:
-        return [one for one in self.spans if one.name == name]
+        return [span for span in self.spans if span.name == name]
 
 
 @contextmanager

@@ -114,8 +114,13 @@ def _of_pod(pods: Iterable[Json], forgiven: Collection[str]) -> Iterator[str]:
 
 def _shown(pod: Json) -> str:
     """The conditions and the containers of a pod, in short."""
-    conditions = [(one["type"], one["status"], one["lastTransitionTime"]) for one in pod["status"]["conditions"]]
-    entries = [(one["name"], one["ready"], one["state"]) for one in pod["status"].get("containerStatuses", [])]
+    conditions = [
+        (entry["type"], entry["status"], entry["lastTransitionTime"]) for entry in pod["status"]["conditions"]
+    ]
+    entries = [
+        (container["name"], container["ready"], container["state"])
+        for container in pod["status"].get("containerStatuses", [])
+    ]
     return f"{conditions} {entries}"
 
 

@@ -83,7 +83,7 @@ class World:
     def events(self, reason: str) -> list[Json]:
         """The Events of a reason."""
         objects = self.server.store.objects.values()
-        return [one for one in objects if one.get("kind") == "Event" and one["reason"] == reason]
+        return [item for item in objects if item.get("kind") == "Event" and item["reason"] == reason]
 
     def reported(self, name: str) -> list[Sent]:
         """The patches of its status, oldest first."""

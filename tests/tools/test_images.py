@@ -31,9 +31,9 @@ def read_image(archive: Path) -> tuple[dict[str, object], dict[str, tarfile.TarI
 def test_the_same_input_gives_the_same_image(tmp_path: Path) -> None:
     files = {"/a/b": Entry(data=b"x", mode=0o640, uid=7, gid=8), "/a/link": Entry(link="b")}
     config = Config(entrypoint=("/a/b",), user="7", labels={"k": "v"})
-    one = images.build_image("localhost/x:1", files, config, tmp_path / "one.tar")
-    two = images.build_image("localhost/x:1", files, config, tmp_path / "two.tar")
-    assert one == two
+    first = images.build_image("localhost/x:1", files, config, tmp_path / "one.tar")
+    second = images.build_image("localhost/x:1", files, config, tmp_path / "two.tar")
+    assert first == second
     assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "two.tar").read_bytes()
 
     document, entries, layer = read_image(tmp_path / "one.tar")

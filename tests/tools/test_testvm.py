@@ -78,10 +78,10 @@ def test_kubernetes_packages_have_the_programs_and_the_drop_in(tmp_path: Path) -
     kubernetes_archive.build(binaries, out)
     index = (out / "Packages").read_text().split("\n\n")
     fields = [dict(line.split(": ", 1) for line in stanza.splitlines()) for stanza in index]
-    assert {one["Package"]: one["Version"] for one in fields} == dict.fromkeys(
+    assert {package["Package"]: package["Version"] for package in fields} == dict.fromkeys(
         kubernetes_archive.PACKAGES, "1.36.9-1.1"
     )
-    assert [one["Package"] for one in fields if one.get("Depends") == "cri-tools"] == ["kubeadm"]
-    assert all((out / one["Filename"]).stat().st_size == int(one["Size"]) for one in fields)
+    assert [package["Package"] for package in fields if package.get("Depends") == "cri-tools"] == ["kubeadm"]
+    assert all((out / package["Filename"]).stat().st_size == int(package["Size"]) for package in fields)
     listed = subprocess.run(["dpkg-deb", "-c", out / "kubeadm.deb"], capture_output=True, text=True, check=True).stdout
     assert "./usr/bin/kubeadm" in listed and "kubelet.service.d/10-kubeadm.conf" in listed

@@ -81,5 +81,5 @@ def _needed(type_: Any) -> Any:
     """The type without `| None`. Of a choice such as `int | str`, the text."""
     if typing.get_origin(type_) not in (typing.Union, types.UnionType):
         return type_
-    choices = [one for one in typing.get_args(type_) if one is not types.NoneType]
+    choices = [choice for choice in typing.get_args(type_) if choice is not types.NoneType]
     return str if str in choices else choices[0]

@@ -96,7 +96,7 @@ BOUNDED = {
 def superlinear(counted: dict[str, Any]) -> str:
     """Why the lines of a pod grow faster than its size, which is twice as much in `more` as in `few`; "" if they do not."""
     few, more = counted["few"], counted["more"]
-    of_few, of_more = (max(0, one["lines"] - counted["small"]) for one in (few, more))
+    of_few, of_more = (max(0, measured["lines"] - counted["small"]) for measured in (few, more))
     if of_more <= 2.5 * of_few + NOISE or few["name"] in BOUNDED:
         return ""
     growth = {name: lines - few["by_name"].get(name, 0) for name, lines in more["by_name"].items()}

@@ -341,9 +341,9 @@ class SpecNode:
         paths, at = self._node.settings().paths, self._node.clock.wall()
         view, mounts = agent.cells.observed.cell.get().pods.get(uid), agent.cells.mounts.cell.get().pods.get(uid)
         logs = read_log_sizes(paths, [view], at).values() if view is not None else ()
-        found = sum(one.own[0] + sum(used for used, _ in one.logs.values()) for one in logs)
+        found = sum(log.own[0] + sum(used for used, _ in log.logs.values()) for log in logs)
         sizes = read_volume_sizes(paths.pods, mounts.volumes if mounts is not None else {}, NO_QUOTAS, at)
-        return found + sum(one.fs.used or 0 for one in sizes.volumes if one.is_local)
+        return found + sum(volume.fs.used or 0 for volume in sizes.volumes if volume.is_local)
 
     def _crashes(self, since: int) -> list[str]:
         with (self._folder / "agent.log").open() as log:
@@ -397,8 +397,8 @@ def _forms(text: bytes, cls: Cls) -> int:
 
 
 def _reason(status: Any) -> str:
-    for one in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
-        if waiting := one.get("state", {}).get("waiting"):
+    for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
+        if waiting := container.get("state", {}).get("waiting"):
             return f"{waiting.get('reason')}: {waiting.get('message', '')}"[:200]
     return f"{status.get('reason', '')}: {status.get('message', '')}"[:200].removeprefix(": ")
 

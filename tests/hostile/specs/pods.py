@@ -133,7 +133,9 @@ def pod_fields() -> list[Field]:
 
 def object_fields(cls: Cls) -> list[Field]:
     """The same of a kind that pods refer to. What all kinds have is in `pod_fields`."""
-    return [one for one in fields_of(cls) if not one.path.startswith(("status.", "metadata.", "apiVersion", "kind"))]
+    return [
+        field for field in fields_of(cls) if not field.path.startswith(("status.", "metadata.", "apiVersion", "kind"))
+    ]
 
 
 def pod_case(field: Field, size: int = WHOLE) -> Case:
@@ -168,7 +170,7 @@ def pod_referring(cls: Cls) -> Json:
     pod: Json = merged(base_pod(), {"spec": REFERS[cls]})
     pod["spec"]["volumes"] = [{"name": "v", "emptyDir": {}}, *REFERS[cls].get("volumes", ())]
     pod["spec"]["containers"][0]["volumeMounts"] = [
-        {"name": one["name"], "mountPath": f"/{one['name']}"} for one in pod["spec"]["volumes"]
+        {"name": volume["name"], "mountPath": f"/{volume['name']}"} for volume in pod["spec"]["volumes"]
     ]
     return pod
 
@@ -233,16 +235,16 @@ def filling(field: Field, count: int) -> Any:
             return raw("[%s]", element_text(field.item), count)
 
 
-def raw(whole: str, one: str, count: int, first: int = 0) -> msgspec.Raw:
+def raw(whole: str, entry: str, count: int, first: int = 0) -> msgspec.Raw:
     """The JSON of many entries, quickly: `%s` in `whole` is replaced by all, `%d` in each by its number."""
-    entries = ",".join([one.replace("%d", f"{number:06}") for number in range(first, first + count)])
+    entries = ",".join([entry.replace("%d", f"{number:06}") for number in range(first, first + count)])
     return msgspec.Raw(whole.replace("%s", entries).encode())
 
 
 def without_nones(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: without_nones(one) for key, one in value.items() if one is not None}
-    return [without_nones(one) for one in value] if isinstance(value, list) else value
+        return {key: without_nones(item) for key, item in value.items() if item is not None}
+    return [without_nones(item) for item in value] if isinstance(value, list) else value
 
 
 def merged(base: Any, more: Any) -> Any:

@@ -37,9 +37,9 @@ def _case(*objects: tuple[type, Json], annotations: Any = None, container: Json 
     return Case("", pod, stored)
 
 
-def _some(one: str, most: int, share: float) -> Any:
+def _some(entry: str, most: int, share: float) -> Any:
     """JSON of so many entries, of which `share` is there."""
-    return raw("[%s]", one, max(1, int(most * share)))
+    return raw("[%s]", entry, max(1, int(most * share)))
 
 
 def _containers(most: int, share: float, more: str = "") -> Any:
@@ -211,8 +211,10 @@ def images_with_pull_secrets(share: float) -> Case:
         "type": "kubernetes.io/dockerconfigjson",
         "data": {".dockerconfigjson": _base64(f'{{"auths":{{{auths}}}}}')},
     }
-    one = CONTAINER.replace("%s", "").replace(IMAGE, "a.b.c.d.e.%d.invalid/x/y:1")
-    return _case((core.Secret, data), imagePullSecrets=[{"name": "keys"}], containers=_some(one, CONTAINERS, share))
+    container = CONTAINER.replace("%s", "").replace(IMAGE, "a.b.c.d.e.%d.invalid/x/y:1")
+    return _case(
+        (core.Secret, data), imagePullSecrets=[{"name": "keys"}], containers=_some(container, CONTAINERS, share)
+    )
 
 
 @product

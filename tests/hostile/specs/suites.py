@@ -14,11 +14,13 @@ Cases = dict[str, Callable[[], Case]]
 
 
 def _fields(kinds: set[Kind], size: int) -> Cases:
-    cases: Cases = {f"pod {one.path}": partial(pod_case, one, size) for one in pod_fields() if one.kind in kinds}
+    cases: Cases = {
+        f"pod {field.path}": partial(pod_case, field, size) for field in pod_fields() if field.kind in kinds
+    }
     for cls in COLLECTIONS:
-        for one in object_fields(cls):
-            if one.kind in kinds:
-                cases[f"{cls.__name__} {one.path}"] = partial(object_case, cls, one, size)
+        for field in object_fields(cls):
+            if field.kind in kinds:
+                cases[f"{cls.__name__} {field.path}"] = partial(object_case, cls, field, size)
     return cases
 
 
