@@ -164,7 +164,7 @@ async def log_floods(stage: Stage) -> AsyncIterator[None]:
 async def _running(stage: Stage, prefix: str) -> set[str]:
     """Ids of the running containers of pods whose names begin so."""
     found = await stage.bench.cri.list_containers(state=pb.CONTAINER_RUNNING)
-    return {one.id for one in found if one.labels.get(POD_NAME, "").startswith(prefix)}
+    return {container.id for container in found if container.labels.get(POD_NAME, "").startswith(prefix)}
 
 
 @contextlib.asynccontextmanager
@@ -173,10 +173,12 @@ async def containers_crowd(stage: Stage, period_s: int = 3600) -> AsyncIterator[
     probe = {"exec": {"command": ["true"]}, "periodSeconds": period_s, "timeoutSeconds": 1}
     for n in range(25):
         pod = shell(f"crowd-{n}", _SLEEP)
-        [one] = pod["spec"]["containers"]  # type: ignore[index]
+        [container] = pod["spec"]["containers"]  # type: ignore[index]
         pod["spec"] |= {  # type: ignore[operator]
             "hostNetwork": True,
-            "containers": [one | {"name": f"c{i}", "livenessProbe": probe, "readinessProbe": probe} for i in range(10)],
+            "containers": [
+                container | {"name": f"c{i}", "livenessProbe": probe, "readinessProbe": probe} for i in range(10)
+            ],
         }
         stage.placed(pod)
     await all_ready(stage.bench.agent, 25, 240)
@@ -236,8 +238,8 @@ async def bulkheads(bench: Bench) -> None:
             before, crowd = after, beside
 
 
-def _joined(one: Samples, other: Samples) -> Samples:
-    return Samples(one.start + other.start, one.status + other.status, one.end + other.end)
+def _joined(samples: Samples, other: Samples) -> Samples:
+    return Samples(samples.start + other.start, samples.status + other.status, samples.end + other.end)
 
 
 async def one_by_one(bench: Bench, answerer: Answerer, count: int) -> Samples:

@@ -112,7 +112,7 @@ class ClusterBench:
         names = [f"baseline-{self.trips}-{i}" for i in range(count)]
         prepared = [baseline.prepare(template) for _ in names]
 
-        async def one(name: str, pod: Prepared) -> Made:
+        async def make(name: str, pod: Prepared) -> Made:
             await self.api.create_pod(cluster_pod(name, token, _NOWHERE))
             await self.watch.seen_at(name)
             made = await baseline.make(pod)
@@ -120,7 +120,7 @@ class ClusterBench:
             return made
 
         began = time.time_ns()
-        made = await asyncio.gather(*(one(*pair) for pair in zip(names, prepared, strict=True)))
+        made = await asyncio.gather(*(make(*pair) for pair in zip(names, prepared, strict=True)))
         ready = (await self.all_ready_at(names) - began) / NS_PER_MS
         gone = await baseline.remove_all(made)
         for name in names:

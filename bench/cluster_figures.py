@@ -95,7 +95,7 @@ def burst_figures(
     runtime: Sequence[float],
 ) -> list[Figure]:
     """`baseline`: of as many pods with one create and one patch each; `runtime`: their start by runtime calls alone."""
-    start, end = spread([one.ready_ms for one in baseline]), spread([one.gone_ms for one in baseline])
+    start, end = spread([pod.ready_ms for pod in baseline]), spread([pod.gone_ms for pod in baseline])
     what = f"{count} pods at once, {kind}"
     return [
         Figure(

@@ -179,7 +179,7 @@ async def _summary(agent: Agent) -> float:
 
 
 def _is_measured(pod: dict[str, Any] | None) -> bool:
-    return pod is not None and all(one["cpu"]["usageCoreNanoSeconds"] > 0 for one in pod["containers"])
+    return pod is not None and all(container["cpu"]["usageCoreNanoSeconds"] > 0 for container in pod["containers"])
 
 
 async def _restart(bench: Bench) -> float:
@@ -218,7 +218,7 @@ async def _all_gone(bench: Bench, names: list[str]) -> None:
     ours = {runtime_name(name) for name in names}
 
     async def is_so() -> bool:
-        return not ours & {one.metadata.name for one in await bench.cri.list_pod_sandboxes()}
+        return not ours & {sandbox.metadata.name for sandbox in await bench.cri.list_pod_sandboxes()}
 
     await until("pods whose storage answers again are gone", is_so, 90)
 

@@ -104,7 +104,8 @@ async def _start(bench: Bench, name: str) -> float:
         await asyncio.sleep(_POLL_S)
         found = await bench.cri.list_containers()
         return any(
-            one.labels.get(POD_NAME) == runtime_name(name) and one.state == pb.CONTAINER_RUNNING for one in found
+            container.labels.get(POD_NAME) == runtime_name(name) and container.state == pb.CONTAINER_RUNNING
+            for container in found
         )
 
     await until(f"{name} runs", runs, 60)

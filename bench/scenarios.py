@@ -289,7 +289,7 @@ async def crowd(bench: Bench) -> None:
             "1.45 s",
         ),
         Figure(f"killed with {count} pods, start to all in sync", "s", spread(synced), None, 1.8, "<= 1.8 s", "2.7 s"),
-        Figure("its CPU until half a second after that", "s", _one(cpu), None, 0.9, "<= 0.9 s", "0.95 s"),
+        Figure("its CPU until half a second after that", "s", _spread_of(cpu), None, 0.9, "<= 0.9 s", "0.95 s"),
         Figure("start to /healthz ok", "s", spread(healthy), None, 0.8, "< 0.8 s"),
         Figure("the same in an empty root directory, without pods", "s", spread(first), None, 0.3, "<= 0.3 s"),
     ]
@@ -305,7 +305,7 @@ async def _first_start(agent: Agent) -> float:
     return taken
 
 
-def _one(value: float) -> Spread:
+def _spread_of(value: float) -> Spread:
     return spread([value])
 
 

@@ -139,7 +139,7 @@ async def timed(work: Callable[[], Awaitable[object]], times: int) -> list[float
     return taken
 
 
-def one(value: float) -> Spread:
+def spread_of(value: float) -> Spread:
     return spread([value])
 
 
@@ -229,7 +229,13 @@ async def _exec(bench: Bench, client: Client) -> None:
     grown = bench.agent.tree_rss_mib() - memory
     bench.figures.append(
         Figure(
-            f"RSS kept after {_EXECS} execs, {_EXECS_AT_ONCE} at once", "MiB", one(grown), None, 10.0, "<= 10 MiB", "-"
+            f"RSS kept after {_EXECS} execs, {_EXECS_AT_ONCE} at once",
+            "MiB",
+            spread_of(grown),
+            None,
+            10.0,
+            "<= 10 MiB",
+            "-",
         )
     )
 

@@ -145,7 +145,7 @@ async def _baseline(bench: Bench, driver: Driver, template: Template, volume: st
     """
     pod = bench.baseline.prepare(template)
     staged, target = (str(driver.folder / volume / part) for part in ("staged", "mount"))
-    (mount,) = [one for one in pod.container.mounts if one.container_path == _PATH]
+    (mount,) = [mount for mount in pod.container.mounts if mount.container_path == _PATH]
     mount.host_path = target
     stage = pb.NodeStageVolumeRequest(volume_id=volume, staging_target_path=staged, volume_capability=_MOUNTED)
     publish = pb.NodePublishVolumeRequest(

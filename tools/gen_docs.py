@@ -95,12 +95,12 @@ def endpoints_page() -> str:
     """The endpoints of the ports with their authorization."""
     rows = (
         (
-            f"`{one.path}{'*' if one.below else ''}`",
-            ", ".join(sorted(one.methods)) or "any",
-            ", ".join(f"`nodes/{part}`" for part in one.authorization),
-            "yes" if one.read_only else "",
+            f"`{endpoint.path}{'*' if endpoint.below else ''}`",
+            ", ".join(sorted(endpoint.methods)) or "any",
+            ", ".join(f"`nodes/{part}`" for part in endpoint.authorization),
+            "yes" if endpoint.read_only else "",
         )
-        for one in ENDPOINTS
+        for endpoint in ENDPOINTS
     )
     head = ("Path", "Methods", "Authorized by any of", "On the read-only port")
     return f"# HTTP endpoints\n\n{GENERATED}" + table(head, rows)
@@ -125,7 +125,9 @@ def metrics_page() -> str:
         ("/metrics", [*REGISTRY.families(), *kubelet_families(now)]),
         ("/metrics/probes", PROBES.families()),
     )
-    rows = sorted((f"`{one.name}`", one.kind, path, one.help) for path, families in sources for one in families)
+    rows = sorted(
+        (f"`{family.name}`", family.kind, path, family.help) for path, families in sources for family in families
+    )
     return f"# Metrics\n\n{GENERATED}" + table(("Metric", "Type", "Endpoint", "Meaning"), rows)
 
 

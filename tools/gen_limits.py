@@ -127,10 +127,10 @@ def _value(node: ast.expr, known: Mapping[str, Number]) -> Number | Backoff | No
         case ast.Name(id=name):
             return known.get(name)
         case ast.BinOp(left=left, op=op, right=right):
-            one, other = _value(left, known), _value(right, known)
-            if one is None or other is None or isinstance(one, Backoff) or isinstance(other, Backoff):
+            a, b = _value(left, known), _value(right, known)
+            if a is None or b is None or isinstance(a, Backoff) or isinstance(b, Backoff):
                 return None
-            return _computed(one, op, other)
+            return _computed(a, op, b)
         case ast.Call(func=ast.Name(id="BackoffPolicy"), args=args, keywords=keywords):
             given = {word.arg: _value(word.value, known) for word in keywords}
             given |= {name: _value(arg, known) for name, arg in zip(("initial_s", "cap_s"), args, strict=False)}
@@ -140,18 +140,18 @@ def _value(node: ast.expr, known: Mapping[str, Number]) -> Number | Backoff | No
     return None
 
 
-def _computed(one: Number, op: ast.operator, other: Number) -> Number | None:
+def _computed(left: Number, op: ast.operator, right: Number) -> Number | None:
     match op:
         case ast.Add():
-            return one + other
+            return left + right
         case ast.Sub():
-            return one - other
+            return left - right
         case ast.Mult():
-            return one * other
-        case ast.LShift() if isinstance(one, int) and isinstance(other, int):
-            return one << other
-        case ast.Pow() if isinstance(one, int) and isinstance(other, int):
-            return int(one**other)
+            return left * right
+        case ast.LShift() if isinstance(left, int) and isinstance(right, int):
+            return left << right
+        case ast.Pow() if isinstance(left, int) and isinstance(right, int):
+            return int(left**right)
         case _:
             return None
 

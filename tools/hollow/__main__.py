@@ -73,9 +73,9 @@ def parser() -> argparse.ArgumentParser:
     cost.add_argument("--kubectl", default="kubectl", help="the program")
     cost.add_argument("--pods", type=int, default=0, help="the pods of a Deployment that is made and deleted; 0: none")
     cost.add_argument("--seconds", type=float, default=60.0, help="how long nodes at rest are measured")
-    one = commands.add_parser("runtime", help="serve CRI at a socket for one agent that is a process of its own")
-    one.add_argument("socket", help="the path of the socket")
-    one.add_argument("--image", action="append", default=[], help="an image that is there without a pull")
+    serving = commands.add_parser("runtime", help="serve CRI at a socket for one agent that is a process of its own")
+    serving.add_argument("socket", help="the path of the socket")
+    serving.add_argument("--image", action="append", default=[], help="an image that is there without a pull")
     return whole
 
 

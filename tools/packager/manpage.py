@@ -56,13 +56,13 @@ def render(epoch_s: int) -> str:
         r".RI [ flags ]",
     ]
     commands = all_syntax()
-    for one in commands:
-        lines += [".br", f".B pykubelet {_text(' '.join(one.words))}", _usage(one)]
+    for command in commands:
+        lines += [".br", f".B pykubelet {_text(' '.join(command.words))}", _usage(command)]
     lines += [".SH DESCRIPTION", _DESCRIPTION.format(kubernetes=KUBERNETES.removeprefix("v").rpartition(".")[0])]
     lines += [".SH COMMANDS"]
-    for one in commands:
-        lines += [f".SS pykubelet {_text(' '.join(one.words))}", _text(one.description)]
-        lines += [line for item in (*one.arguments, *one.options) for line in _item(item)]
+    for command in commands:
+        lines += [f".SS pykubelet {_text(' '.join(command.words))}", _text(command.description)]
+        lines += [line for item in (*command.arguments, *command.options) for line in _item(item)]
     for title, flags in (
         ("FLAGS", (*PROGRAM, *OWN)),
         ("FLAGS THAT SET A FIELD OF THE CONFIGURATION FILE", FIELDS),

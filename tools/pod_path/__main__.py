@@ -65,8 +65,8 @@ def render(report: Report, *, files: bool, switches: bool) -> list[str]:
     if switches:
         lines += ["", "task, the task that has woken it, the function that waited"]
         lines += [
-            f"{number:3} {one.task} <- {one.woken_by}  {one.waited_in}"
-            for number, one in enumerate(report.causal.switches, 1)
+            f"{number:3} {switch.task} <- {switch.woken_by}  {switch.waited_in}"
+            for number, switch in enumerate(report.causal.switches, 1)
         ]
     return lines
 

@@ -171,13 +171,15 @@ def end_containers(testbed: Testbed) -> None:
     monitors = [
         process.pid
         for process in host.processes()
-        if process.argv and os.path.basename(process.argv[0]) == "conmon" and any(mark in one for one in process.argv)
+        if process.argv
+        and os.path.basename(process.argv[0]) == "conmon"
+        and any(mark in argument for argument in process.argv)
     ]
     host.kill_all(monitors)
     for file in (testbed.state / "runc").glob("*/state.json"):
         pid = json.loads(file.read_text()).get("init_process_pid", 0)
         groups = {group for group in host.read_cgroups(pid) if file.parent.name in group}
         if groups:  # a reused pid would not be in a group of this container's name
-            host.kill_all({pid, *(one for group in groups for one in host.cgroup_pids(group))})
+            host.kill_all({pid, *(member for group in groups for member in host.cgroup_pids(group))})
         for group in groups:
             host.remove_cgroup(group)

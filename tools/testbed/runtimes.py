@@ -139,16 +139,19 @@ def _run(checkout: Path, program: Path, folder: Path, name: str, bin_dir: Path |
 def read_report(runtime: str, about: str, report: Path) -> Result:
     """The result in a JUnit report of pytest."""
     cases = list(Xml.parse(report).getroot().iter("testcase"))
-    failed = [one for one in cases if one.find("failure") is not None or one.find("error") is not None]
-    skipped = [one for one in cases if one.find("skipped") is not None]
-    names = tuple(f"{one.get('classname', '').rpartition('.')[2]}::{one.get('name')}" for one in failed)
+    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    skipped = [case for case in cases if case.find("skipped") is not None]
+    names = tuple(f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}" for case in failed)
     return Result(runtime, about, len(cases) - len(failed) - len(skipped), len(failed), len(skipped), names)
 
 
 def render(results: Sequence[Result]) -> list[str]:
     """The lines of a table, and the tests that failed."""
     rows = [("RUNTIME", "PASSED", "FAILED", "SKIPPED", "VERSION")]
-    rows += [(one.runtime, str(one.passed), str(one.failed), str(one.skipped), one.version) for one in results]
+    rows += [
+        (result.runtime, str(result.passed), str(result.failed), str(result.skipped), result.version)
+        for result in results
+    ]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return lines + [f"{one.runtime}: {name}" for one in results for name in one.failures]
+    return lines + [f"{result.runtime}: {name}" for result in results for name in result.failures]
