@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,10 @@ SUFFIXES = {".py", ".md", ".js", ".css", ".html", ".yaml", ".yml", ".toml", ".sh
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 #: Only lines with one of these letter sequences are split into words, which are a hundredth of all.
 HINT = re.compile("|".join(BANNED), re.IGNORECASE)
+#: Names of variables that do not name the thing: `one`, `_one`, `this_one`.
+NAMELESS = re.compile(r"(?:\w*_)?ones?")
+#: Only modules with such a name before one of these, as where something is bound, are parsed.
+NAMELESS_HINT = re.compile(rf"(?<![\w`\"'-]){NAMELESS.pattern}(?: in\b| if\b| :?=|[,:)=\]}}])")
 
 
 def banned(word: str) -> bool:
@@ -43,6 +48,25 @@ def found_in(text: str) -> Iterator[tuple[int, str]]:
         for word in WORD.findall(ALLOWED.sub("", line)):
             if banned(word):
                 yield number, word
+
+
+def bound_in(node: ast.AST) -> str:
+    """The name that the node gives to a variable, an attribute or a parameter; empty if it is no such node."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+            return name
+        case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.ExceptHandler(name=str(name)):
+            return name
+    return ""
+
+
+def nameless_in(text: str) -> Iterator[tuple[int, str]]:
+    """Line numbers and names of the variables of a module that do not name the thing."""
+    if NAMELESS_HINT.search(text) is None:
+        return
+    for node in ast.walk(ast.parse(text)):
+        if NAMELESS.fullmatch(name := bound_in(node)):
+            yield getattr(node, "lineno", 0), name
 
 
 def files() -> Iterator[Path]:
@@ -72,3 +96,23 @@ def test_identifiers_are_split() -> None:
     assert list(found_in("has_room = NextTurn.TOLD\nin turn: floors")) == [
         (1, "room"), (1, "Turn"), (1, "TOLD"), (2, "floors"),
     ]  # fmt: skip
+
+
+def test_variables_name_the_thing() -> None:
+    found = [
+        f"{file.relative_to(ROOT)}:{number}: {name} (write the word for the thing: pod, container, volume, line)"
+        for file in files()
+        if file.suffix == ".py"
+        for number, name in nameless_in(file.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_every_way_to_name_a_variable_is_seen() -> None:
+    ways = (
+        "one = 1", "ones: int = 1", "_one, b = c", "self.this_one = 1", "for one in a: ...", "[1 for _, one in a]",
+        "if one := a(): ...", "with a as one: ...", "try: ...\nexcept E as one: ...", "def f(one): ...", "lambda *one: 1",
+        "match a:\n    case [*one]: ...", "match a:\n    case {'a': one}: ...", "match a:\n    case 1 as one if b: ...",
+    )  # fmt: skip
+    assert [way for way in ways if not list(nameless_in(way))] == []
+    assert list(nameless_in("one_pod = stone = f(one=1)  # for one in prose, one: two")) == []
