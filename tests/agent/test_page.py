@@ -129,7 +129,9 @@ def open_pod(tab: Tab, pod: str) -> None:
 
 
 def button(pod: str) -> str:
-    return f"[...document.querySelectorAll('.head button')].find((one) => one.textContent === 'default/{pod}-node')"
+    return (
+        f"[...document.querySelectorAll('.head button')].find((button) => button.textContent === 'default/{pod}-node')"
+    )
 
 
 def inside(pod: str) -> str:
@@ -142,16 +144,16 @@ CONTRAST = """(() => {
   const light = (colour) => numbers(colour).slice(0, 3).map((part) => part / 255)
     .map((part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
     .reduce((sum, part, place) => sum + part * [0.2126, 0.7152, 0.0722][place], 0);
-  const behind = (one) => {
-    const colour = getComputedStyle(one).backgroundColor;
-    return numbers(colour)[3] === 0 ? behind(one.parentElement) : colour;
+  const behind = (node) => {
+    const colour = getComputedStyle(node).backgroundColor;
+    return numbers(colour)[3] === 0 ? behind(node.parentElement) : colour;
   };
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   let lowest = [99, ""];
   while (texts.nextNode()) {
-    const one = texts.currentNode.parentElement;
-    if (!texts.currentNode.data.trim() || !one.checkVisibility() || one.closest("noscript")) continue;
-    const [a, b] = [light(getComputedStyle(one).color), light(behind(one))];
+    const node = texts.currentNode.parentElement;
+    if (!texts.currentNode.data.trim() || !node.checkVisibility() || node.closest("noscript")) continue;
+    const [a, b] = [light(getComputedStyle(node).color), light(behind(node))];
     const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
     if (ratio < lowest[0]) lowest = [ratio, texts.currentNode.data];
   }
@@ -190,8 +192,8 @@ def test_what_a_pod_waits_for_its_charts_and_its_timeline(shown: tuple[Agent, in
         assert "localhost/missing:1" in reported and "PodScheduled" in reported and "Timeline" in reported
         open_pod(tab, "web")
         figures = f"{inside('web')}.querySelectorAll('svg')"
-        tab.wait(f"[...{figures}].every((one) => one.querySelector('.line'))", 60)
-        names = tab.run(f"[...{figures}].map((one) => one.getAttribute('aria-label'))")
+        tab.wait(f"[...{figures}].every((chart) => chart.querySelector('.line'))", 60)
+        names = tab.run(f"[...{figures}].map((chart) => chart.getAttribute('aria-label'))")
         assert [re.split(r"[:,]", name)[0] for name in names] == ["CPU", "Memory", "Network", "Disk"]
         assert all("now " in name and "peak " in name and "in the last" in name for name in names), names
         assert "received " in names[2] and "sent " in names[2]
@@ -208,6 +210,15 @@ def test_remarks_about_manifests(shown: tuple[Agent, int], browser: Browser) -> 
         assert tab.run(f"{inside('web')}.querySelector('.remarks').innerText") == shown_above
         open_pod(tab, "rude")
         assert tab.run(f"{inside('rude')}.querySelector('.remarks').innerText") == ""
+
+
+def test_events_are_shown_with_their_reasons(shown: tuple[Agent, int], browser: Browser) -> None:
+    names_it = "querySelectorAll('strong')].some((reason) => reason.textContent.endsWith('BackOff'))"
+    with browser.tab() as tab:
+        open_page(tab, shown[0])
+        tab.wait(f"[...document.querySelector('#happened').{names_it}")
+        open_pod(tab, "rude")
+        tab.wait(f"[...{inside('rude')}.querySelector('.timeline').{names_it}")
 
 
 def test_with_the_keyboard_alone(shown: tuple[Agent, int], browser: Browser) -> None:
@@ -261,11 +272,13 @@ def test_with_a_screen_reader(shown: tuple[Agent, int], browser: Browser) -> Non
         images = [name for role, name in reported if role in ("image", "img")]
         assert len(images) == 8 and all(": now" in name for name in images)
         assert "▸" not in "".join(name for _, name in reported)
-        levels = tab.run("[...document.querySelectorAll('h1,h2,h3')].map((one) => Number(one.tagName[1]))")
+        levels = tab.run("[...document.querySelectorAll('h1,h2,h3')].map((heading) => Number(heading.tagName[1]))")
         assert levels[0] == 1 and levels.count(1) == 1
         assert all(after <= before + 1 for before, after in pairwise(levels))
         # nothing is read out unasked but whether the agent answers, and how many pods the filter leaves
-        live = tab.run("[...document.querySelectorAll('[aria-live],[role=status],[role=alert]')].map((one) => one.id)")
+        live = tab.run(
+            "[...document.querySelectorAll('[aria-live],[role=status],[role=alert]')].map((region) => region.id)"
+        )
         assert live == ["state", "count"]
         assert tab.run("document.getElementById('state').textContent") == ""
 

@@ -1,6 +1,6 @@
 // The page: asks the agent every few seconds, and shows when there is no answer.
 import { amount, element, fill, moment, writeTimes, usageCharts, write } from "./charts.js";
-import { PodRow, health, part, reason, remark } from "./pod.js";
+import { PodRow, health, part, reason, remarkItem } from "./pod.js";
 
 const PERIOD_MS = 2000;
 const PATIENCE_MS = 10000;
@@ -76,10 +76,10 @@ function showPods() {
   write(byId("count"), wanted || byId("waiting").checked ? `${count} of ${newest.pods.length} shown` : "");
 }
 
-const happened = (one) => element("li", {}, moment(one.at), element("span", {}, ...reason({ ...one, event: one.reason })), element("span", {}, one.object),
-  element("span", {}, part(one.part), one.message, one.count > 1 ? ` (${one.count} times)` : ""));
+const happened = (event) => element("li", {}, moment(event.at), element("span", {}, ...reason({ ...event, event: event.reason })),
+  element("span", {}, event.object), element("span", {}, part(event.part), event.message, event.count > 1 ? ` (${event.count} times)` : ""));
 
-const image = (one) => element("tr", {}, element("td", {}, one.name), element("td", { class: "number" }, amount(one.size)));
+const imageRow = (image) => element("tr", {}, element("td", {}, image.name), element("td", { class: "number" }, amount(image.size)));
 
 function show() {
   const node = newest.node;
@@ -87,12 +87,13 @@ function show() {
   if (document.title !== `${node.name} – pykubelet`) document.title = `${node.name} – pykubelet`;
   write(byId("facts"), [node.ips.join(", "), node.runtime, node.version].filter(Boolean).join(" · "));
   fill(byId("charts"), newest.usage, (usage) => usageCharts(usage, { cpu: node.cpu_cores * 1e9, memory: node.memory, disk: node.disk }, "Disk"));
-  fill(byId("problems"), newest.problems, (problems) => problems.map((one) => element("p", { class: "bad" }, Object.values(one).filter(Boolean).join(": "))));
-  some(byId("remarks"), "remarks", newest.remarks, remark, (button) => element("li", {}, button));
+  fill(byId("problems"), newest.problems, (problems) => problems.map((problem) =>
+    element("p", { class: "bad" }, Object.values(problem).filter(Boolean).join(": "))));
+  some(byId("remarks"), "remarks", newest.remarks, remarkItem, (button) => element("li", {}, button));
   showPods();
   some(byId("happened"), "events", newest.events, happened, (button) => element("li", {}, button));
-  some(byId("listed"), "images", newest.images, image, (button) => element("tr", {}, element("td", { colspan: 2 }, button)));
-  const size = newest.images.reduce((sum, one) => sum + one.size, 0);
+  some(byId("listed"), "images", newest.images, imageRow, (button) => element("tr", {}, element("td", { colspan: 2 }, button)));
+  const size = newest.images.reduce((sum, image) => sum + image.size, 0);
   write(byId("images-title"), `Images: ${newest.images.length}, ${amount(size)}`);
   writeTimes(newest.now);
 }

@@ -104,9 +104,9 @@ export function chart(title, at, lines, unit, limit) {
 
 // The four charts of the node or of a pod. `limits`: of `cpu`, `memory`, `disk`.
 export function usageCharts(usage, limits, disk) {
-  const one = (name) => [{ name: "", values: usage[name] }];
+  const single = (name) => [{ name: "", values: usage[name] }];
   const network = [{ name: "received", sign: "↓ ", values: usage.received }, { name: "sent", sign: "↑ ", values: usage.sent }];
   return [
-    chart("CPU", usage.at, one("cpu"), "cores", limits.cpu), chart("Memory", usage.at, one("memory"), "bytes", limits.memory),
-    chart("Network", usage.at, network, "rate"), chart(disk, usage.at, one("disk"), "bytes", limits.disk)];
+    chart("CPU", usage.at, single("cpu"), "cores", limits.cpu), chart("Memory", usage.at, single("memory"), "bytes", limits.memory),
+    chart("Network", usage.at, network, "rate"), chart(disk, usage.at, single("disk"), "bytes", limits.disk)];
 }

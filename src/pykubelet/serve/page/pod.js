@@ -37,10 +37,11 @@ function next(wait) {
 const waits = (pod) => [element("h3", {}, "Waits for"), element("ul", { class: "waits" }, ...pod.waits.map((wait) =>
   element("li", {}, words(wait), element("span", { class: "soft" }, " – for ", moment(wait.since), `, by ${wait.owner}`, ...next(wait)))))];
 
-function state(one) {
-  const texts = [one.state === "waiting" && one.reason ? "" : one.state, one.reason, one.exit_code ? `exit code ${one.exit_code}` : ""];
-  const cell = element("td", {}, texts.filter(Boolean).join(", "), ...(one.since ? [" ", moment(one.since)] : []));
-  const { last } = one;
+function state(container) {
+  const texts = [container.state === "waiting" && container.reason ? "" : container.state, container.reason,
+    container.exit_code ? `exit code ${container.exit_code}` : ""];
+  const cell = element("td", {}, texts.filter(Boolean).join(", "), ...(container.since ? [" ", moment(container.since)] : []));
+  const { last } = container;
   if (last && last.state === "terminated") {
     const ended = [last.reason, `exit code ${last.exit_code}`].filter(Boolean).join(", ");
     cell.append(element("div", { class: "soft below" }, `before: ${ended}`, ...(last.since ? [", ", moment(last.since), " ago"] : [])));
@@ -48,28 +49,28 @@ function state(one) {
   return cell;
 }
 
-function container(one) {
-  const kind = one.kind === "regular" ? null : element("span", { class: "soft" }, ` ${one.kind}`);
-  const name = element("th", { scope: "row" }, one.name, kind, below(one.image));
-  const restarts = element("td", { class: "number w2" }, String(one.restarts));
-  const row = element("tr", {}, name, state(one), restarts, ...numbers(amount(one.cpu, "cores"), amount(one.memory)));
-  const notes = [one.message, one.last && one.last.message && `before: ${one.last.message.trim()}`].filter(Boolean);
+function containerRows(container) {
+  const kind = container.kind === "regular" ? null : element("span", { class: "soft" }, ` ${container.kind}`);
+  const name = element("th", { scope: "row" }, container.name, kind, below(container.image));
+  const restarts = element("td", { class: "number w2" }, String(container.restarts));
+  const row = element("tr", {}, name, state(container), restarts, ...numbers(amount(container.cpu, "cores"), amount(container.memory)));
+  const notes = [container.message, container.last && container.last.message && `before: ${container.last.message.trim()}`].filter(Boolean);
   return notes.length ? [row, element("tr", { class: "note" }, element("td", { colspan: 4 }, notes.join("\n")))] : [row];
 }
 
 const containers = (pod) => [table("Containers", [["Container"], ["State"], ["Restarts", "number w2"], ["CPU", "number"], ["Memory", "number"]],
-  pod.containers.flatMap(container))];
+  pod.containers.flatMap(containerRows))];
 
-const volumes = (pod) => (pod.volumes.length ? [table("Volumes", [["Volume"], ["Kind"], ["Used", "number"]], pod.volumes.map((one) =>
-  element("tr", {}, element("th", { scope: "row" }, one.name, below(one.path)), element("td", {}, one.kind), ...numbers(amount(one.used)))))] : []);
+const volumes = (pod) => (pod.volumes.length ? [table("Volumes", [["Volume"], ["Kind"], ["Used", "number"]], pod.volumes.map((volume) =>
+  element("tr", {}, element("th", { scope: "row" }, volume.name, below(volume.path)), element("td", {}, volume.kind), ...numbers(amount(volume.used)))))] : []);
 
-const conditions = (pod) => [table("Conditions", [["Condition"], ["Status"], ["Why"]], pod.conditions.map((one) =>
-  element("tr", {}, element("th", { scope: "row" }, one.type), element("td", {}, one.status),
-    element("td", {}, [one.reason, one.message].filter(Boolean).join(": ")))))];
+const conditions = (pod) => [table("Conditions", [["Condition"], ["Status"], ["Why"]], pod.conditions.map((condition) =>
+  element("tr", {}, element("th", { scope: "row" }, condition.type), element("td", {}, condition.status),
+    element("td", {}, [condition.reason, condition.message].filter(Boolean).join(": ")))))];
 
-export function reason(one) {
-  return one.type === "Warning" ? [element("strong", { class: "bad" }, element("span", { "aria-hidden": "true" }, "▲\u00a0"), spoken("Warning: "), one.event)]
-    : [element("strong", {}, one.event)];
+export function reason(line) {
+  return line.type === "Warning" ? [element("strong", { class: "bad" }, element("span", { "aria-hidden": "true" }, "▲\u00a0"), spoken("Warning: "), line.event)]
+    : [element("strong", {}, line.event)];
 }
 
 // The container in a field path such as `spec.containers{main}`.
@@ -85,9 +86,9 @@ function happened(line) {
 }
 
 // What is odd about a file that is used nevertheless.
-export const remark = (one) => element("li", {}, "Remark: ", [one.origin, one.field_path, one.reason].filter(Boolean).join(": "));
+export const remarkItem = (remark) => element("li", {}, "Remark: ", [remark.origin, remark.field_path, remark.reason].filter(Boolean).join(": "));
 
-const remarks = (pod) => (pod.remarks.length ? [element("ul", {}, ...pod.remarks.map(remark))] : []);
+const remarks = (pod) => (pod.remarks.length ? [element("ul", {}, ...pod.remarks.map(remarkItem))] : []);
 
 const timeline = (pod) => [element("h3", {}, "Timeline, newest first"),
   element("ol", { class: "lines" }, ...pod.timeline.slice(-LINES_SHOWN).reverse().map(happened))];
