@@ -101,31 +101,31 @@ FS_TYPES = pytest.mark.parametrize("fs_type", ["ext4", "xfs", "btrfs"])
 
 @FS_TYPES
 async def test_a_volume_grows_while_it_is_in_use(tmp_path: Path, fs_type: str) -> None:
-    async with growing(tmp_path, fs_type) as it:
-        path = await it.start("u1")
+    async with growing(tmp_path, fs_type) as growth:
+        path = await growth.start("u1")
         (mounted,) = mounts.mounts_below(path)
         assert mounted.fs_type == fs_type and file_system_size(path) <= SMALL
         with written(Path(path, "kept")) as file:
-            grow_device(it.image, it.device)
-            it.store.claim["metadata"]["resourceVersion"] = "2"
-            it.publish(LARGE)
-            await until(lambda: it.store.status["capacity"] == {"storage": "640Mi"})
+            grow_device(growth.image, growth.device)
+            growth.store.claim["metadata"]["resourceVersion"] = "2"
+            growth.publish(LARGE)
+            await until(lambda: growth.store.status["capacity"] == {"storage": "640Mi"})
             file.write("written while it grew")
-        assert file_system_size(path) > LARGE * 3 // 4, events(it.agent)
+        assert file_system_size(path) > LARGE * 3 // 4, events(growth.agent)
         assert mounts.mounts_below(path) == (mounted,), "it was not mounted again"
         assert Path(path, "kept").read_text() == "written while it grew"
         done = 'FileSystemResizeSuccessful: MountVolume.NodeExpandVolume succeeded for volume "pv"'
-        assert [event for event in events(it.agent) if event.startswith(done)]
-        await it.end()
-        await it.agent.wait_gone(it.agent.paths.pods + "/u1")
+        assert [event for event in events(growth.agent) if event.startswith(done)]
+        await growth.end()
+        await growth.agent.wait_gone(growth.agent.paths.pods + "/u1")
 
 
 @FS_TYPES
 async def test_a_volume_that_was_grown_elsewhere_grows_when_it_is_mounted(tmp_path: Path, fs_type: str) -> None:
-    async with growing(tmp_path, fs_type) as it:
-        await it.start("u1")
-        await it.end()
-        grow_device(it.image, it.device)
-        it.publish(LARGE)
-        path = await it.start("u2")
-        assert file_system_size(path) > LARGE * 3 // 4 and it.store.status["capacity"] == {"storage": "640Mi"}
+    async with growing(tmp_path, fs_type) as growth:
+        await growth.start("u1")
+        await growth.end()
+        grow_device(growth.image, growth.device)
+        growth.publish(LARGE)
+        path = await growth.start("u2")
+        assert file_system_size(path) > LARGE * 3 // 4 and growth.store.status["capacity"] == {"storage": "640Mi"}

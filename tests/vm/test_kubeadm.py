@@ -105,12 +105,12 @@ def run(*command: str | Path, check: bool = True, text: str = "") -> str:
     return typed.run(*command, check=check, text=text, env={"KUBECONFIG": str(ETC / "admin.conf")})
 
 
-def apply(thing: Json) -> None:
+def apply(manifest: Json) -> None:
     """`kubectl apply`, again and again: an API server that has just started refuses some requests."""
     outputs: list[str] = []
 
     def is_done() -> bool:
-        outputs.append(run("bash", "-c", "kubectl apply -f - && echo applied", check=False, text=json.dumps(thing)))
+        outputs.append(run("bash", "-c", "kubectl apply -f - && echo applied", check=False, text=json.dumps(manifest)))
         return outputs[-1].endswith("applied\n")
 
     assert host.wait_until(is_done, LIMIT_S, 5), outputs[-1]
@@ -126,8 +126,8 @@ def get(*words: str) -> Json:
     return found
 
 
-def is_true(thing: Json, condition: str) -> bool:
-    conditions = thing.get("status", {}).get("conditions", ())
+def is_true(found: Json, condition: str) -> bool:
+    conditions = found.get("status", {}).get("conditions", ())
     return any(each["type"] == condition and each["status"] == "True" for each in conditions)
 
 

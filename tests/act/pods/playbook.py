@@ -99,14 +99,14 @@ class Playbook:
         self.state, commands = step(self.state, event, self.now, self.rules)
         return [described(command, self.now) for command in commands]
 
-    def sees(self, *things: SandboxView | ContainerView, ago: float = 0.0) -> list[str]:
+    def sees(self, *views: SandboxView | ContainerView, ago: float = 0.0) -> list[str]:
         """A view of the runtime whose read began `ago` seconds before."""
-        return self.hears(RuntimeChanged(view(*things, read_at=self.now - ago), self.wall))
+        return self.hears(RuntimeChanged(view(*views, read_at=self.now - ago), self.wall))
 
-    def hears_of_end(self, *things: SandboxView | ContainerView, code: int = 1) -> list[str]:
+    def hears_of_end(self, *views: SandboxView | ContainerView, code: int = 1) -> list[str]:
         """An event reports that the first container of this view has ended; the view does not show it yet."""
-        first = next(thing for thing in things if isinstance(thing, ContainerView))
-        look = view(*things, read_at=self.now).add_pending_exits([ContainerEnd(first.id, code, int(self.wall * 1e9))])
+        first = next(item for item in views if isinstance(item, ContainerView))
+        look = view(*views, read_at=self.now).add_pending_exits([ContainerEnd(first.id, code, int(self.wall * 1e9))])
         return self.hears(RuntimeChanged(look.with_pending_exits(), self.wall))
 
     def wakes(self) -> list[str]:
@@ -170,8 +170,8 @@ class Playbook:
         """The waiting reasons that people see, by container."""
         return {name: error.reason for name, error in self.state.start_errors.items()}
 
-    def runs(self, *things: SandboxView | ContainerView) -> None:
+    def runs(self, *views: SandboxView | ContainerView) -> None:
         """Bring a pod to where the runtime shows `things` and there is nothing to do."""
-        answer = self.sees(*things)
+        answer = self.sees(*views)
         if answer != [f"wake in {self.rules.resync_s:g} s"]:
             raise AssertionError(f"the pod is not at rest: {answer}")

@@ -113,10 +113,10 @@ def unknown(name: str = "app", **how: Any) -> ContainerView:
     return instance(name, ObservedState.UNKNOWN, **how)
 
 
-def view(*things: SandboxView | ContainerView, read_at: float = 0.0, ref: PodRef = REF) -> PodView:
+def view(*views: SandboxView | ContainerView, read_at: float = 0.0, ref: PodRef = REF) -> PodView:
     """One view; newest first, as the PLEG publishes it."""
-    sandboxes = [thing for thing in things if isinstance(thing, SandboxView)]
-    containers = [thing for thing in things if isinstance(thing, ContainerView)]
+    sandboxes = [item for item in views if isinstance(item, SandboxView)]
+    containers = [item for item in views if isinstance(item, ContainerView)]
     return PodView(
         ref=ref,
         sandboxes=tuple(sorted(sandboxes, key=lambda s: (s.created_at, s.attempt), reverse=True)),

@@ -15,10 +15,10 @@ from pykubelet.base.model.observed import ContainerView, SandboxView
 from pykubelet.base.model.probes import ProbeResult
 
 
-def up(*things: SandboxView | ContainerView, restart: str = "Always") -> Playbook:
-    names = dict.fromkeys(thing.name for thing in things if isinstance(thing, ContainerView))
+def up(*views: SandboxView | ContainerView, restart: str = "Always") -> Playbook:
+    names = dict.fromkeys(item.name for item in views if isinstance(item, ContainerView))
     play = Playbook(pod(*(container(name) for name in names), restart=restart))
-    play.runs(box(), *things)
+    play.runs(box(), *views)
     play.passes(30)
     return play
 

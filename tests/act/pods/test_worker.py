@@ -115,72 +115,72 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def look(*things: object, ago: float = 0.0) -> RuntimeChanged:
+def look(*views: object, ago: float = 0.0) -> RuntimeChanged:
     now = clock_of_loop().monotonic()
-    return RuntimeChanged(view(*things, read_at=now - ago), WALL)  # type: ignore[arg-type]
+    return RuntimeChanged(view(*views, read_at=now - ago), WALL)  # type: ignore[arg-type]
 
 
 async def test_a_pod_that_is_killed_in_the_moment_it_is_taken_up_is_stopped() -> None:
     work = Work()
-    async with worker(work) as it:
-        it.mailbox.post(look())
-        it.mailbox.post(KillRequested(KillReason.REJECTED, "rejected"))
+    async with worker(work) as pod_worker:
+        pod_worker.mailbox.post(look())
+        pod_worker.mailbox.post(KillRequested(KillReason.REJECTED, "rejected"))
         await settle()
         assert work.log == ["stop 30"], "the sync was abandoned before its first step, and its end was noticed"
         work.stop_gate.set()
         await settle()
-        assert it.state.stage is Stage.FINISHED
+        assert pod_worker.state.stage is Stage.FINISHED
 
 
 @pytest.mark.parametrize("is_held", [True, False])
 async def test_a_removed_pod_is_read_when_it_has_stopped_only_if_volumes_wait_for_that(is_held: bool) -> None:
     """Volumes are unmounted once the pod's view shows that nothing runs."""
     work, touched = Work(is_held=is_held), Sink[PodReadWanted]()
-    async with worker(work, touched=touched) as it:
-        it.mailbox.post(KillRequested(REMOVED, "removed"))
+    async with worker(work, touched=touched) as pod_worker:
+        pod_worker.mailbox.post(KillRequested(REMOVED, "removed"))
         await settle()
         work.stop_gate.set()
         await settle()
-        assert it.state.stage is Stage.FINISHED
+        assert pod_worker.state.stage is Stage.FINISHED
     assert ("stopped" in [event.cause for event in touched.events]) == is_held
 
 
 async def test_a_shorter_grace_that_crosses_the_end_of_the_stop_stops_nothing_twice() -> None:
     work = Work()
-    async with worker(work) as it:
-        it.mailbox.post(KillRequested(REMOVED, "removed"))
+    async with worker(work) as pod_worker:
+        pod_worker.mailbox.post(KillRequested(REMOVED, "removed"))
         await settle()
         work.stop_gate.set()
-        it.mailbox.post(KillRequested(REMOVED, "in a hurry", 1))
+        pod_worker.mailbox.post(KillRequested(REMOVED, "in a hurry", 1))
         await settle()
         assert work.log in (
             ["stop 30", "stopped", "clean and remove"],
             ["stop 30", "stop 1", "stopped", "clean and remove"],
         )
-        assert it.state.stage is Stage.FINISHED
+        assert pod_worker.state.stage is Stage.FINISHED
 
 
 async def test_a_shorter_grace_after_the_stop_has_ended_unseen_begins_no_other() -> None:
     work = Work()
-    async with worker(work) as it:
-        it.mailbox.post(KillRequested(REMOVED, "removed"))
+    async with worker(work) as pod_worker:
+        pod_worker.mailbox.post(KillRequested(REMOVED, "removed"))
         await settle()
         work.stop_gate.set()
         while "stopped" not in work.log:
             await asyncio.sleep(0)
-            it.mailbox.post(KillRequested(REMOVED, "in a hurry", 29 - len(it.mailbox)))
+            pod_worker.mailbox.post(KillRequested(REMOVED, "in a hurry", 29 - len(pod_worker.mailbox)))
         await settle()
         assert work.log.count("stopped") == 1
         assert work.log[-1] == "clean and remove"
-        assert it.state.stage is Stage.FINISHED
+        assert pod_worker.state.stage is Stage.FINISHED
 
 
 async def test_a_shorter_grace_hurries_the_stop() -> None:
     work = Work()
-    async with worker(work) as it:
-        it.mailbox.post(KillRequested(REMOVED, "removed"))
+    async with worker(work) as pod_worker:
+        pod_worker.mailbox.post(KillRequested(REMOVED, "removed"))
         await settle()
-        it.mailbox.post(KillRequested(REMOVED, "in a hurry", 1))
+        pod_worker.mailbox.post(KillRequested(REMOVED, "in a hurry", 1))
         await settle()
         assert work.log == ["stop 30", "stop 1"]
         work.stop_gate.set()
@@ -190,50 +190,50 @@ async def test_a_shorter_grace_hurries_the_stop() -> None:
 
 async def test_an_event_between_a_decision_and_its_first_step_is_not_lost() -> None:
     work = Work()
-    async with worker(work) as it:
-        it.mailbox.post(look(ago=1.0))
+    async with worker(work) as pod_worker:
+        pod_worker.mailbox.post(look(ago=1.0))
         await asyncio.sleep(0)
-        it.mailbox.post(SpecChanged(pod(metadata={"labels": {"a": "b"}}), "labels"))
-        it.mailbox.post(look(box()))
+        pod_worker.mailbox.post(SpecChanged(pod(metadata={"labels": {"a": "b"}}), "labels"))
+        pod_worker.mailbox.post(look(box()))
         await settle()
-        assert it.state.view is not None
-        assert it.state.view.sandboxes
+        assert pod_worker.state.view is not None
+        assert pod_worker.state.view.sandboxes
         assert work.attention.is_set() or "interrupted at once" in work.log
 
 
 async def test_an_interruption_is_over_with_the_sync_it_was_meant_for() -> None:
     work = Work()
-    async with worker(work) as it:
-        it.mailbox.post(look())
+    async with worker(work) as pod_worker:
+        pod_worker.mailbox.post(look())
         await settle()
-        it.mailbox.post(look(box()))
+        pod_worker.mailbox.post(look(box()))
         await settle()
         assert work.attention.is_set()
         work.sync_gate.set()
         await settle()
-        it.mailbox.post(look(box()))
+        pod_worker.mailbox.post(look(box()))
         await settle()
         assert work.log == ["sync", "synced", "sync", "synced"]
 
 
 async def test_of_several_views_the_newest_counts_whatever_their_order() -> None:
     work = Work()
-    async with worker(work) as it:
-        it.mailbox.post(look(box(), running()))
-        it.mailbox.post(look(ago=5.0))
+    async with worker(work) as pod_worker:
+        pod_worker.mailbox.post(look(box(), running()))
+        pod_worker.mailbox.post(look(ago=5.0))
         await settle()
         assert work.log == [], "the pod runs; the older look that shows nothing came late"
 
 
 async def test_an_abandoned_sync_is_followed_by_one_for_the_new_manifest() -> None:
     work = Work()
-    async with worker(work) as it:
-        it.mailbox.post(look())
+    async with worker(work) as pod_worker:
+        pod_worker.mailbox.post(look())
         await settle()
-        it.mailbox.post(SpecChanged(pod(terminationGracePeriodSeconds=3), "manifest changed"))
+        pod_worker.mailbox.post(SpecChanged(pod(terminationGracePeriodSeconds=3), "manifest changed"))
         await settle()
         assert work.log == ["sync"], "first it is looked at what the abandoned one has done"
-        it.mailbox.post(look())
+        pod_worker.mailbox.post(look())
         await settle()
         assert work.log == ["sync", "sync"]
 
@@ -242,12 +242,12 @@ async def test_the_timeline_reports_what_was_done_and_why() -> None:
     work = Work()
     work.sync_gate.set()
     work.stop_gate.set()
-    async with worker(work) as it:
-        it.mailbox.post(look())
+    async with worker(work) as pod_worker:
+        pod_worker.mailbox.post(look())
         await settle()
-        it.mailbox.post(KillRequested(REMOVED, "no longer desired"))
+        pod_worker.mailbox.post(KillRequested(REMOVED, "no longer desired"))
         await settle()
-        assert [(line.what, line.cause) for line in it.history] == [
+        assert [(line.what, line.cause) for line in pod_worker.history] == [
             ("taken up", ""),
             ("create sandbox (attempt 0); start app", "runtime changed"),
             ("syncing -> terminating", "no longer desired"),
@@ -259,8 +259,8 @@ async def test_the_timeline_reports_what_was_done_and_why() -> None:
 
 async def test_a_pod_that_is_taken_up_after_its_deadline_starts_nothing() -> None:
     work = Work()
-    async with worker(work, pod(activeDeadlineSeconds=60), since=clock_of_loop().monotonic() - 61) as it:
-        it.mailbox.post(look())
+    async with worker(work, pod(activeDeadlineSeconds=60), since=clock_of_loop().monotonic() - 61) as pod_worker:
+        pod_worker.mailbox.post(look())
         await settle()
         assert work.log == ["stop 30"]
         assert [kube_event.reason for kube_event in work.recorder.events] == ["DeadlineExceeded"]
@@ -270,18 +270,18 @@ async def test_a_pod_that_is_taken_up_after_its_deadline_starts_nothing() -> Non
 async def test_a_wall_clock_that_jumps_moves_no_deadline(jump: float) -> None:
     clock = ManualClock()
     of = pod(activeDeadlineSeconds=1800)
-    async with worker(Work(clock=clock), of, since=clock.monotonic() - 600) as it:
+    async with worker(Work(clock=clock), of, since=clock.monotonic() - 600) as pod_worker:
 
         def kill_reason() -> KillReason | None:
-            return None if it.state.kill is None else it.state.kill.reason
+            return None if pod_worker.state.kill is None else pod_worker.state.kill.reason
 
         clock.jump_wall(jump)
-        it.mailbox.post(SpecChanged(of, "looked at again"))
+        pod_worker.mailbox.post(SpecChanged(of, "looked at again"))
         clock.advance(1199)
-        it.mailbox.post(SpecChanged(of, "looked at again"))
+        pod_worker.mailbox.post(SpecChanged(of, "looked at again"))
         await settle()
         assert kill_reason() is None
         clock.advance(1)
-        it.mailbox.post(SpecChanged(of, "looked at again"))
+        pod_worker.mailbox.post(SpecChanged(of, "looked at again"))
         await settle()
         assert kill_reason() is KillReason.DEADLINE

@@ -391,7 +391,7 @@ def test_static_pods_stand_alone(spec: dict[str, Any], resource: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "thing"),
+    ("spec", "resource"),
     [
         ({"imagePullSecrets": [{"name": "s"}]}, ""),
         ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, ""),
@@ -402,10 +402,10 @@ def test_static_pods_stand_alone(spec: dict[str, Any], resource: str) -> None:
         ),
     ],
 )
-def test_without_the_gate_static_pods_may_refer_to_most_objects(spec: dict[str, Any], thing: str) -> None:
+def test_without_the_gate_static_pods_may_refer_to_most_objects(spec: dict[str, Any], resource: str) -> None:
     (found,) = decode_manifest(text(spec={**SPEC, **spec}), ORIGIN, ManifestRules("node-1", may_refer=True))
-    if thing:
-        assert isinstance(found, ManifestProblem) and found.reason == f"static pods may not use {thing}"
+    if resource:
+        assert isinstance(found, ManifestProblem) and found.reason == f"static pods may not use {resource}"
     else:
         assert isinstance(found, core.Pod)
 

@@ -201,13 +201,13 @@ def test_a_pods_directory_that_cannot_be_read_hides_no_other_and_is_not_removed(
 
 
 def make_things(tmp_path: Path) -> dict[str, Path]:
-    things = {"dir": tmp_path / "dir", "file": tmp_path / "file", "sock": tmp_path / "sock", "none": tmp_path / "none"}
-    things["dir"].mkdir()
-    things["file"].write_text("x")
+    places = {"dir": tmp_path / "dir", "file": tmp_path / "file", "sock": tmp_path / "sock", "none": tmp_path / "none"}
+    places["dir"].mkdir()
+    places["file"].write_text("x")
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(things["sock"]))
-    things["char"] = Path("/dev/null")
-    return things
+        listener.bind(str(places["sock"]))
+    places["char"] = Path("/dev/null")
+    return places
 
 
 @pytest.mark.parametrize(

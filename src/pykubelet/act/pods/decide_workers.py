@@ -182,17 +182,17 @@ def decide_workers(
 
     A pod that did not change costs only its part of the C loops in `base/kit/values.py`.
     """
-    this = _Pass(records, before, now)
+    current = _Pass(records, before, now)
     if now.observed.listed_at is not None:
-        this.update_workers()
-        this.start_workers()
+        current.update_workers()
+        current.start_workers()
         if now.roster.sources_ready:
-            this.kill_undesired()
-            this.start_orphans()
-        this.evict()
-        this.send_views()
-        this.forget_pods()
-    return WorkerDecisions(tuple(this.actions), this.changed_lifecycles(shown), this.waiting(waiting))
+            current.kill_undesired()
+            current.start_orphans()
+        current.evict()
+        current.send_views()
+        current.forget_pods()
+    return WorkerDecisions(tuple(current.actions), current.changed_lifecycles(shown), current.waiting(waiting))
 
 
 class _Pass(Generic[W]):

@@ -87,15 +87,15 @@ def qos_class(pod: Pod) -> QOSClass:
     else:
         all_resources = [c.resources for c in (*spec.containers, *spec.initContainers)]
     guaranteed = bool(all_resources)
-    anything = False
+    has_requests = False
     for resources in all_resources:
         limits = _positive(resources, "limits")
         is_same = resources is None or resources.requests == resources.limits
         requests = limits if is_same else {**limits, **_positive(resources, "requests")}
-        anything = anything or bool(requests)
+        has_requests = has_requests or bool(requests)
         if len(limits) != len(_COUNTED) or requests != limits:
             guaranteed = False
-    if not anything:
+    if not has_requests:
         return QOSClass.BEST_EFFORT
     return QOSClass.GUARANTEED if guaranteed else QOSClass.BURSTABLE
 

@@ -78,11 +78,11 @@ def apply_source(state: RosterState, event: SourceChanged, wall: float) -> tuple
     state = replace(state, sources={**state.sources, event.source: event})
     if event.source == SOURCE_API and (alone := _with_api_pods(state, event.pods, wall)) is not None:
         return alone, ()
-    everything = _in_order(state)
+    desired = _in_order(state)
     chosen: dict[PodUID, _Wanted] = {}
-    holders = _reserved(state, everything)
+    holders = _reserved(state, desired)
     clashes: dict[tuple[str, PodRef], ManifestProblem] = {}
-    for wanted in everything:
+    for wanted in desired:
         name, uid = wanted.ref.full_name, wanted.ref.uid
         if uid in chosen:
             clashes[wanted.source, wanted.stated] = _clash(wanted, "metadata.uid", uid, chosen[uid].holder)
@@ -136,10 +136,10 @@ def _is_known(state: RosterState, source: str) -> bool:
     return source in state.sources and state.sources[source].known
 
 
-def _reserved(state: RosterState, everything: list[_Wanted]) -> dict[str, NameHolder]:
+def _reserved(state: RosterState, desired: list[_Wanted]) -> dict[str, NameHolder]:
     """The names of manifests that have become wrong. A copy does not take the place of what is being edited."""
     wrong = {NameHolder(name, problem.origin) for name, source in state.sources.items() for problem in source.problems}
-    present = {(wanted.ref.full_name, wanted.holder) for wanted in everything}
+    present = {(wanted.ref.full_name, wanted.holder) for wanted in desired}
     return {name: holder for name, holder in state.holders.items() if holder in wrong and (name, holder) not in present}
 
 

@@ -238,8 +238,8 @@ def _decode_pod(manifest: dict[str, object], origin: Origin, rules: ManifestRule
         errors = without_echoes(errors, pod, manifest)
         return tuple(problem(origin, prefix + error.path, error.body) for error in errors[:MAX_PROBLEMS])
     if rules.may_refer:
-        if thing := never_allowed(pod):
-            return (problem(origin, prefix + "spec", f"static pods may not use {thing}"),)
+        if resource := never_allowed(pod):
+            return (problem(origin, prefix + "spec", f"static pods may not use {resource}"),)
     elif resource := api_reference(pod, rules.is_standalone):
         return (problem(origin, prefix + "spec", f"static pods may not reference {resource}"),)
     odd = (

@@ -83,9 +83,9 @@ class KnownPods(Value):
 def container_spec(pod: Pod, name: str) -> Container | EphemeralContainer | None:
     """The regular, init or ephemeral container with that name; None if the pod has none."""
     spec = pod.spec
-    everything: list[Container | EphemeralContainer] = [*spec.containers, *spec.initContainers]
-    everything += spec.ephemeralContainers
-    return next((container for container in everything if container.name == name), None)
+    containers: list[Container | EphemeralContainer] = [*spec.containers, *spec.initContainers]
+    containers += spec.ephemeralContainers
+    return next((container for container in containers if container.name == name), None)
 
 
 def full_name(pod: Pod) -> str:
