@@ -28,10 +28,10 @@ SUFFIXES = {".py", ".md", ".js", ".css", ".html", ".yaml", ".yml", ".toml", ".sh
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 #: Only lines with one of these letter sequences are split into words, which are a hundredth of all.
 HINT = re.compile("|".join(BANNED), re.IGNORECASE)
-#: Names of variables that do not name the thing: `one`, `_one`, `this_one`.
-NAMELESS = re.compile(r"(?:\w*_)?ones?")
+#: Names of variables that do not name the thing: `one`, `_one`, `this_one`, `it`.
+NAMELESS = re.compile(r"(?:\w*_)?ones?|_?(?:it|things?|stuff)")
 #: Only modules with such a name before one of these, as where something is bound, are parsed.
-NAMELESS_HINT = re.compile(rf"(?<![\w`\"'-]){NAMELESS.pattern}(?: in\b| if\b| :?=|[,:)=\]}}])")
+NAMELESS_HINT = re.compile(rf"(?<![\w`\"'-])(?:{NAMELESS.pattern})(?: in\b| if\b| :?=|[,:)=\]}}])")
 
 
 def banned(word: str) -> bool:
