@@ -57,7 +57,7 @@ def violations(path: Path, text: str) -> list[str] | None:
 def test_modules_that_are_pure_by_name_place_or_docstring_import_nothing_impure() -> None:
     pure = [found for path in source_files().values() if (found := violations(path, path.read_text())) is not None]
     assert len(pure) > 150
-    assert [found for each in pure for found in each] == []
+    assert [found for names in pure for found in names] == []
 
 
 def test_an_impure_import_in_a_pure_module_is_found() -> None:

@@ -291,7 +291,7 @@ def reduce_document(document: dict[str, Any], release: str) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):  # a property may have the name description
         return {k: _plain(v) for k, v in value.items() if k != "description" or isinstance(v, dict)}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
+    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def render_types(types: dict[str, Any]) -> str:

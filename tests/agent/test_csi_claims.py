@@ -39,7 +39,7 @@ def devices(world: World) -> list[Path]:
     shared = [top / "volumeDevices" / name for name in ("staging", "publish")]
     return [
         path
-        for path in (*top.glob("*/*"), *(child for each in shared for child in each.glob("*")))
+        for path in (*top.glob("*/*"), *(child for folder in shared for child in folder.glob("*")))
         if path not in shared
     ]
 

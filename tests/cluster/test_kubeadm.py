@@ -86,7 +86,7 @@ def get(machine: SeparateMachine, *words: str) -> Any:
 def wait_ready(machine: SeparateMachine, *words: str) -> None:
     def is_ready() -> bool:
         conditions = get(machine, *words).get("status", {}).get("conditions", ())
-        return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+        return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
     assert host.wait_until(is_ready, WAIT_S, 0.5), f"{get(machine, *words)}\n{machine.log_tail()}"
 

@@ -46,7 +46,7 @@ class Watched:
         self._mark(text)
 
         def is_seen(objects: Iterable[Json]) -> bool:
-            return any(each["metadata"].get("annotations", {}).get(MARK) == text for each in objects)
+            return any(item["metadata"].get("annotations", {}).get(MARK) == text for item in objects)
 
         self.cluster.wait("the mark is seen", lambda: is_seen(self.pods()) and is_seen(self.nodes()), WITHIN_S)
 
@@ -64,16 +64,16 @@ class Watched:
     def keep_newest(self) -> None:
         """Forget all but the newest state of each object."""
         count = len(self.events)
-        newest = {each["metadata"]["uid"]: (kind, each) for kind, each in self.events[:count]}
+        newest = {item["metadata"]["uid"]: (kind, item) for kind, item in self.events[:count]}
         self.events[:count] = [event for event in newest.values() if event[0] != "DELETED"]
 
     def pods(self) -> list[Json]:
         """The states of pods that were seen, in order."""
-        return [each for _, each in list(self.events) if "containers" in each["spec"]]
+        return [item for _, item in list(self.events) if "containers" in item["spec"]]
 
     def nodes(self) -> list[Json]:
         """The states of the node that were seen, in order."""
-        return [each for _, each in list(self.events) if "containers" not in each["spec"]]
+        return [item for _, item in list(self.events) if "containers" not in item["spec"]]
 
 
 def faults(watched: Watched, forgiven: Collection[str] = ()) -> list[str]:

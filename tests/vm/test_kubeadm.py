@@ -128,7 +128,7 @@ def get(*words: str) -> Json:
 
 def is_true(found: Json, condition: str) -> bool:
     conditions = found.get("status", {}).get("conditions", ())
-    return any(each["type"] == condition and each["status"] == "True" for each in conditions)
+    return any(entry["type"] == condition and entry["status"] == "True" for entry in conditions)
 
 
 def wait_ready(*words: str, condition: str = "Ready") -> None:

@@ -13,7 +13,7 @@ from pykubelet.net.websocket import frames
 def joined(received: list[frames.ReceivedFrames]) -> list[bytes]:
     """Whole messages."""
     found: list[bytearray] = []
-    for piece in (piece for each in received for piece in each.pieces):
+    for piece in (piece for batch in received for piece in batch.pieces):
         if piece.first:
             found.append(bytearray())
         found[-1] += piece.data
@@ -44,8 +44,8 @@ def test_messages_arrive_whole_however_they_are_cut(output: list[list[bytes]], m
     reader = frames.WebSocketReader()
     received = [reader.feed(piece) for piece in cut(sent, places)]
     assert joined(received) == [b"".join(fragments) for fragments in output]
-    assert not any(each.close_frame for each in received)
-    assert {each.pong for each in received} <= {b"", b"\x8a\x04ping"}
+    assert not any(batch.close_frame for batch in received)
+    assert {batch.pong for batch in received} <= {b"", b"\x8a\x04ping"}
 
 
 LARGE = b"".join(number.to_bytes(4, "big") for number in range(frames.FRAGMENT // 2))
@@ -64,7 +64,7 @@ def test_a_frame_may_have_any_size(sizes: list[int], mask: bytes, places: list[i
     reader = frames.WebSocketReader()
     received = [reader.feed(piece) for piece in cut(b"".join(sent), places)]
     assert joined(received) == [b"".join(LARGE[:size] for size in sizes), b"next"]
-    assert max(len(piece.data) for each in received for piece in each.pieces) <= frames.FRAGMENT
+    assert max(len(piece.data) for batch in received for piece in batch.pieces) <= frames.FRAGMENT
 
 
 def test_a_large_frame_is_passed_on_before_it_is_whole() -> None:

@@ -115,8 +115,8 @@ def test_what_was_not_measured_exceeds_nothing() -> None:
         use, containers=tuple(replace(container, rootfs=None, logs=None) for container in use.containers), volumes=()
     )
     unknown = replace(bare, volumes=(VolumeUse("data", replace(fs(0), used=None)),))
-    for each in (None, bare, unknown):
-        assert not list(excesses([Candidate(pod, each)], FsLayout.SHARED))
+    for measured in (None, bare, unknown):
+        assert not list(excesses([Candidate(pod, measured)], FsLayout.SHARED))
 
 
 def test_all_pods_that_exceed_a_limit_are_found() -> None:

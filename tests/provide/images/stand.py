@@ -72,7 +72,9 @@ class FakeRuntime:
         self.status_calls += 1
         if self.status_failure is not None:
             raise self.status_failure
-        found = (each for name, each in self.images.items() if image.image in (name, each.id, *each.repo_digests))
+        found = (
+            stored for name, stored in self.images.items() if image.image in (name, stored.id, *stored.repo_digests)
+        )
         return next(found, None)
 
     async def pull_image(
@@ -107,7 +109,7 @@ class FakeRuntime:
     async def remove_image(self, image: pb.ImageSpec) -> None:
         if image.image in self.remove_failures:
             raise CriError(CriCode.UNKNOWN, f"cannot remove {image.image}", "RemoveImage")
-        self.images = {name: each for name, each in self.images.items() if each.id != image.image}
+        self.images = {name: stored for name, stored in self.images.items() if stored.id != image.image}
         self.removed.append(image.image)
 
     async def image_fs_info(self) -> pb.ImageFsInfoResponse:

@@ -38,7 +38,7 @@ class Node:
     def __init__(self, tmp_path: Path, *images: pb.Image, clock: Clock | None = None, **settings: Any) -> None:
         self.clock = ManualClock()
         self.runtime = FakeRuntime()
-        self.runtime.images = {each.repo_tags[0]: each for each in images}
+        self.runtime.images = {tagged.repo_tags[0]: tagged for tagged in images}
         self.available = 5000
         self.capacity = 10_000
         self.settings = ImageSettings(str(tmp_path), **settings)

@@ -370,7 +370,7 @@ async def test_the_collector_removes_what_is_unused_but_never_the_sandbox_image(
     built = tmp_path / "own.tar"
     images.build_image("localhost/own:1", {"/own": images.Entry(b"own")}, images.Config(), built)
     registry.push(plain, built, "team/own:1")
-    others = [name for each in await node.client.list_images() for name in (*each.repo_tags, *each.repo_digests)]
+    others = [name for image in await node.client.list_images() for name in (*image.repo_tags, *image.repo_digests)]
     async with node.puller() as puller:
         own = await node.ensure(puller, f"{plain.address}/team/own:1")
     assert isinstance(own, ImageReady)
@@ -383,7 +383,7 @@ async def test_the_collector_removes_what_is_unused_but_never_the_sandbox_image(
     collector = ImageCollector(node.client, records, SystemClock(), settings, lifecycles, node.sink)
     await asyncio.sleep(0.05)
     assert await collector.collect() > 0
-    left = {each.id for each in await node.client.list_images()}
+    left = {image.id for image in await node.client.list_images()}
     assert own.image_id not in left
     assert await node.client.image_status(pb.ImageSpec(image=images.PAUSE)) is not None
     assert records.record(ImageIdentity(own.image_id)) is None

@@ -140,8 +140,8 @@ def run(case: Case) -> MemoryState | str:
         return manager.release("pod1", "container1").state
     pod = read_pod(case)
     containers = [*pod.spec.initContainers, *pod.spec.containers]
-    for each in containers if what == "allocate all" else containers[:1]:
-        after = manager.allocate(pod, each, read_hint(line_of(case, "hint"))).after
+    for c in containers if what == "allocate all" else containers[:1]:
+        after = manager.allocate(pod, c, read_hint(line_of(case, "hint"))).after
         if isinstance(after, AllocationError):
             return after.text
         manager = after
@@ -321,8 +321,8 @@ def test_entries_of_another_machine_prevent_the_start() -> None:
 
 
 def placed(manager: MemoryManager, pod: Pod, hint: TopologyHint = NO_HINT) -> MemoryManager:
-    for each in (*pod.spec.initContainers, *pod.spec.containers):
-        after = manager.allocate(pod, each, hint).after
+    for c in (*pod.spec.initContainers, *pod.spec.containers):
+        after = manager.allocate(pod, c, hint).after
         assert isinstance(after, MemoryManager), after
         manager = after
     return manager

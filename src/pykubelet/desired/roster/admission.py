@@ -296,7 +296,7 @@ def _tolerates_all(pod: Pod, node: NodeView, comparisons: bool) -> bool:
         if toleration.effect in ("", NO_EXECUTE) and (toleration.key or toleration.operator == "Exists"):
             by_key.setdefault(toleration.key, []).append(toleration)
     return all(
-        any(_tolerates(each, taint, comparisons) for key in ("", taint.key) for each in by_key.get(key, ()))
+        any(_tolerates(found, taint, comparisons) for key in ("", taint.key) for found in by_key.get(key, ()))
         for taint in taints
     )
 

@@ -255,7 +255,7 @@ def _config_files(path: str) -> list[str]:
     except HostError as error:
         raise ConfigError(f"{path}: {error}") from error
     paths = [os.path.join(path, name) for name in names]
-    return [each for each in paths if not os.path.isdir(each)]
+    return [file for file in paths if not os.path.isdir(file)]
 
 
 def _read(path: str) -> bytes:

@@ -104,7 +104,7 @@ def parse_answer(data: bytes, api_version: str) -> ProviderAnswer:
         cache_s = None if response.cacheDuration is None else parse_duration(response.cacheDuration) / SECOND
     except ValueError as error:
         raise ProviderError(f"cacheDuration: {error}") from None
-    auth = {image: (each.username or "", each.password or "") for image, each in (response.auth or {}).items()}
+    auth = {image: (entry.username or "", entry.password or "") for image, entry in (response.auth or {}).items()}
     return ProviderAnswer(kind, auth, cache_s)
 
 

@@ -138,7 +138,7 @@ class RecordStore:
         """Record a successful pull with the access that each waiting pod has proven. `image`: the name as in the pods."""
         async with self._lock:
             self._running[image] -= 1
-            written = [await self._add(image, pulled, each) for each in access]
+            written = [await self._add(image, pulled, image_access) for image_access in access]
             if all(written):
                 self._unsure.discard(image)
                 await self._drop_intent(image)
@@ -157,8 +157,8 @@ class RecordStore:
         if not left:
             return
         present: dict[str, ImageIdentity] = {}
-        for each in images:
-            present.update((name, each) for name in each.names)
+        for identity in images:
+            present.update((name, identity) for name in identity.names)
         async with self._lock:
             for image in sorted(left):
                 if self._running[image]:

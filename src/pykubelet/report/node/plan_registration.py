@@ -68,9 +68,9 @@ def without_stale(about: NodeRegistration, status: NodeStatus, own: Container[st
     amounts = [
         {
             name: "0" if about.reset_extended and is_extended(name) and name not in own else amount
-            for name, amount in each.items()
+            for name, amount in quantities.items()
             if name in own or not name.startswith("hugepages-")
         }
-        for each in (status.capacity, status.allocatable)
+        for quantities in (status.capacity, status.allocatable)
     ]
     return replace(status, capacity=amounts[0], allocatable=amounts[1])

@@ -97,7 +97,7 @@ def _huge_page_sizes(pod: Pod) -> set[int]:
     """The page sizes, in bytes, in the resources of the pod and its containers."""
     containers = (*pod.spec.containers, *pod.spec.initContainers)
     every = (pod.spec.resources, *(container.resources for container in containers))
-    names = {name for each in every if each is not None for name in (*each.requests, *each.limits)}
+    names = {name for resources in every if resources is not None for name in (*resources.requests, *resources.limits)}
     return {size for name in names if (size := page_size(name)) is not None}
 
 
