@@ -226,8 +226,8 @@ def reader(cluster: Cluster) -> Iterator[str]:
     name = f"reader-{cluster.namespace}"
     cluster.kubectl("create", "serviceaccount", "reader")
     cluster.kubectl("create", "clusterrole", name, "--verb=get", "--resource=nodes/metrics,nodes/stats")
-    who = f"--serviceaccount={cluster.namespace}:reader"
-    cluster.kubectl("create", "clusterrolebinding", name, f"--clusterrole={name}", who)
+    subject = f"--serviceaccount={cluster.namespace}:reader"
+    cluster.kubectl("create", "clusterrolebinding", name, f"--clusterrole={name}", subject)
     review = {
         "user": f"system:serviceaccount:{cluster.namespace}:reader",
         "resourceAttributes": {"verb": "get", "resource": "nodes", "subresource": "metrics"},
@@ -250,12 +250,12 @@ def test_a_token_opens_what_its_owner_may_and_with_the_verb_that_he_may(
 ) -> None:
     api = NodeApi(cluster_agent.port, token=reader).wait_listening()
     assert api.ask("/metrics")[0] == api.ask("/metrics/resource")[0] == api.ask("/stats/summary")[0] == 200
-    who = f"user=system:serviceaccount:{cluster.namespace}:reader"
+    user = f"user=system:serviceaccount:{cluster.namespace}:reader"
     assert api.ask("/stats/summary", "POST") == (
         403,
-        f"Forbidden ({who}, verb=create, resource=nodes, subresource(s)=[stats])\n",
+        f"Forbidden ({user}, verb=create, resource=nodes, subresource(s)=[stats])\n",
     )
-    assert api.ask("/pods") == (403, f"Forbidden ({who}, verb=get, resource=nodes, subresource(s)=[pods proxy])\n")
+    assert api.ask("/pods") == (403, f"Forbidden ({user}, verb=get, resource=nodes, subresource(s)=[pods proxy])\n")
     may = "/metrics", "/stats/summary"
     for method, path in endpoint_requests("web"):
         if not (method == "GET" and path.startswith(may)):

@@ -76,9 +76,9 @@ def _device_lines(device: Document | None, now: float, age: Callable[[float], st
 
 def _holder_lines(volume: Document) -> Iterator[str]:
     for holder in volume["holders"]:
-        who = f"process {holder['pid']} ({holder['name']})" if holder["pid"] else f"the {holder['name']}"
+        user = f"process {holder['pid']} ({holder['name']})" if holder["pid"] else f"the {holder['name']}"
         pod = f" of pod {holder['pod']}" if holder["pod"] else ""
-        yield f"  held by {who}{pod}: {holder['use']} {holder['path']}"
+        yield f"  held by {user}{pod}: {holder['use']} {holder['path']}"
     for mount in volume["mounts"]:
         if mount["pid"]:
             yield f"  also mounted at {mount['target']} for process {mount['pid']} ({mount['name']}), in its mount namespace"

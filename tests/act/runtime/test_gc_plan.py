@@ -39,10 +39,10 @@ def known(*lifecycles: PodLifecycle, wanted: tuple[str, ...] = ()) -> GcFacts:
     return GcFacts(Lifecycles({life.ref.uid: life for life in lifecycles}), roster)
 
 
-def going(views: list[PodView], who: GcFacts, policy: GcPolicy | None = None, with_ended: bool = False) -> list[str]:
+def going(views: list[PodView], facts: GcFacts, policy: GcPolicy | None = None, with_ended: bool = False) -> list[str]:
     """Ids of containers and sandboxes that go, in order."""
     observed = Observed({pod_view.ref.uid: pod_view for pod_view in views}, 1.0)
-    plans = plan_gc(observed, who, policy or GcPolicy(), NOW, with_ended=with_ended)
+    plans = plan_gc(observed, facts, policy or GcPolicy(), NOW, with_ended=with_ended)
     return [gone for plan in plans for gone in (*(c.id for c in plan.containers), *plan.sandboxes)]
 
 
@@ -179,8 +179,8 @@ def test_log_directories_of_unknown_pods() -> None:
         "x_y_",
     ]
     seen = {ref_of("seen").uid: view(container("app", 0, pod="seen"), pod="seen")}
-    who = known(lifecycle("web"), wanted=("new",))
-    assert unknown_pod_dirs(names, who, seen) == [("shop_gone_uid-gone", "uid-gone")]
+    facts = known(lifecycle("web"), wanted=("new",))
+    assert unknown_pod_dirs(names, facts, seen) == [("shop_gone_uid-gone", "uid-gone")]
 
 
 CONTAINERS = st.lists(
@@ -213,7 +213,7 @@ def test_whatever_there_is(
     policy: GcPolicy,
     with_ended: bool,
 ) -> None:
-    who = known(*(lifecycle(n, *lifecycles) for n, lifecycles in standings.items() if lifecycles is not None))
+    facts = known(*(lifecycle(n, *lifecycles) for n, lifecycles in standings.items() if lifecycles is not None))
     by_id: dict[str, ContainerView] = {}
     views = []
     for pod in "abc":
@@ -224,10 +224,10 @@ def test_whatever_there_is(
         )
         by_id.update((c.id, c) for c in mine)
         views.append(view(*mine, sandboxes=boxes, pod=pod))
-    gone = going(views, who, policy, with_ended)
+    gone = going(views, facts, policy, with_ended)
     assert len(set(gone)) == len(gone)
     for pod_view in views:
-        gc_state = who.gc_state(pod_view.ref.uid)
+        gc_state = facts.gc_state(pod_view.ref.uid)
         left = [c for c in pod_view.containers if c.id not in gone]
         lost = [c for c in pod_view.containers if c.id in gone]
         if gc_state is GcState.REMOVING:
@@ -252,4 +252,4 @@ def test_whatever_there_is(
         )
         for v in views
     ]
-    assert going(again, who, policy, with_ended) == []
+    assert going(again, facts, policy, with_ended) == []

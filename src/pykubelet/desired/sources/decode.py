@@ -113,8 +113,8 @@ def decode_manifest(data: bytes, origin: Origin, rules: ManifestRules) -> Decode
         return (problem(origin, *unusable),)
     found = _decode_document(document.value, origin, rules)
     pods = [item.metadata.uid for item in found if isinstance(item, core.Pod)]
-    whose = pods[0] if len(pods) == 1 else ""
-    return (*found, *(replace(remark, uid=whose) for remark in document_remarks(origin.shown, document)))
+    uid = pods[0] if len(pods) == 1 else ""
+    return (*found, *(replace(remark, uid=uid) for remark in document_remarks(origin.shown, document)))
 
 
 def _decode_document(document: object, origin: Origin, rules: ManifestRules) -> Decoded:

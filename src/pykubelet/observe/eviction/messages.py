@@ -117,14 +117,14 @@ def _used(container: ContainerUse, resource: str) -> int | None:
 def _stall_message(threshold: Threshold, observations: Observations, resource: str) -> str:
     """The message for a stall signal, which the reference kubelet does not have."""
     seen, kind = observations.get(threshold.signal), threshold.signal.rpartition(".")[2]
-    who = "All tasks" if kind == "full" else "Some tasks"
+    tasks = "All tasks" if kind == "full" else "Some tasks"
     if seen is None:
         return f"The node was low on resource: {resource}. "
     waited = (seen.capacity - seen.available) / STALL_SCALE
     allowed = (seen.capacity - limit_amount(threshold.limit, seen.capacity).value()) / STALL_SCALE
     return (
         f"The node was low on resource: {resource}. "
-        f"{who} were stalled {waited:.2f}% of the last 10s, threshold: {allowed:g}%. "
+        f"{tasks} were stalled {waited:.2f}% of the last 10s, threshold: {allowed:g}%. "
     )
 
 

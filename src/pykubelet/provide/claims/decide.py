@@ -23,16 +23,16 @@ from pykubelet.provide.claims.model import Cache, ClaimError, ClaimInfo, ClaimKe
 
 def pod_claims(pod: Pod, *, extended: bool) -> tuple[PodClaimRef, ...]:
     """The claims that the pod needs. Raises ClaimError if one has no name yet."""
-    namespace, whose = pod.metadata.namespace, f'pod "{pod.metadata.namespace}/{pod.metadata.name}"'
+    namespace, subject = pod.metadata.namespace, f'pod "{pod.metadata.namespace}/{pod.metadata.name}"'
     generated = {status.name: status.resourceClaimName for status in pod.status.resourceClaimStatuses}
     refs: list[PodClaimRef] = []
     for claim in pod.spec.resourceClaims:
         if claim.resourceClaimName:
             refs.append(PodClaimRef(claim.name, ClaimKey(namespace, claim.resourceClaimName)))
         elif not claim.resourceClaimTemplateName:
-            raise ClaimError(f'{whose}, spec.resourceClaim "{claim.name}": none of the supported fields are set')
+            raise ClaimError(f'{subject}, spec.resourceClaim "{claim.name}": none of the supported fields are set')
         elif claim.name not in generated:
-            raise ClaimError(f"{whose}: ResourceClaim not created yet")
+            raise ClaimError(f"{subject}: ResourceClaim not created yet")
         elif generated[claim.name]:
             refs.append(PodClaimRef(claim.name, ClaimKey(namespace, generated[claim.name]), must_own=True))
     behind = extended_claim(pod) if extended else None
@@ -45,8 +45,8 @@ def check_claim(pod: Pod, ref: PodClaimRef, claim: ApiClaim) -> tuple[str, ...]:
     """The drivers that have allocated devices of the claim, each once. Raises ClaimError if the pod cannot use it."""
     meta, name = pod.metadata, ref.key.name
     if ref.must_own and not any(owner.uid == meta.uid and owner.controller for owner in claim.metadata.ownerReferences):
-        whose = f"Pod {meta.namespace}/{meta.name}"
-        raise ClaimError(f"ResourceClaim {meta.namespace}/{name} was not created for {whose} (Pod is not owner)")
+        pod_name = f"Pod {meta.namespace}/{meta.name}"
+        raise ClaimError(f"ResourceClaim {meta.namespace}/{name} was not created for {pod_name} (Pod is not owner)")
     if not any(consumer.uid == meta.uid for consumer in claim.status.reservedFor):
         what = f"ResourceClaim {name} ({claim.metadata.uid})"
         raise ClaimError(f"pod {meta.name} ({meta.uid}) is not allowed to use {what}")

@@ -98,8 +98,8 @@ class TokenKeeper:
             if not may_pass or now - asked_at >= self._settings.patience_s:
                 self._answer_unreadable(f"failed to fetch token: {error.message}")
         elif held.age_s(now, wall) >= held.life_s:
-            who = f"{self._key.namespace}/{self._key.service_account}"
-            self._answer_unreadable(f'token "{who}" expired and refresh failed: {error.message}')
+            account = f"{self._key.namespace}/{self._key.service_account}"
+            self._answer_unreadable(f'token "{account}" expired and refresh failed: {error.message}')
         if failures == 1 and held is not None:
             log.warning(
                 "a token cannot be replaced; the old one is kept while it is valid", **self._names(), error=error

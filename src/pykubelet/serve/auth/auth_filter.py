@@ -194,8 +194,8 @@ class AuthFilter:
                     return None
             except ApiError as error:
                 log.warning("SubjectAccessReview failed", user=user.name, error=error)
-                who = f"user={user.name}, verb={wanted.verb}, resource=nodes, subresource={subresource}"
-                return text(500, f"Authorization error ({who})")
+                request = f"user={user.name}, verb={wanted.verb}, resource=nodes, subresource={subresource}"
+                return text(500, f"Authorization error ({request})")
         tried = " ".join(wanted.subresources)
         return text(
             403, f"Forbidden (user={user.name}, verb={wanted.verb}, resource=nodes, subresource(s)=[{tried}])\n"

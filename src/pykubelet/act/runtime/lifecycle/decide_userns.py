@@ -41,8 +41,8 @@ def user_namespace_refusal(handler: str, features: HandlerFeatures | None) -> st
     """Why the runtime cannot give pods user namespaces; empty when it can. `features`: None for an unknown handler."""
     if features is not None and features.user_namespaces:
         return ""
-    who = f'RuntimeClass handler "{handler}"' if handler else "runtime"
-    text = f"can't set `spec.hostUsers: false`, {who} does not support user namespaces"
+    runtime = f'RuntimeClass handler "{handler}"' if handler else "runtime"
+    text = f"can't set `spec.hostUsers: false`, {runtime} does not support user namespaces"
     return text if features is not None else f'{text}: the handler "{handler}" is not known'
 
 

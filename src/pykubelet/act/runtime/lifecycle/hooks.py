@@ -43,7 +43,7 @@ def words_for_log(problem: str) -> str:
 
 
 class HookTarget(Value):
-    """The container whose hook is run. `pod_ip`: for HTTP hooks, empty when it is not known."""
+    """The container of a hook. `pod_ip`: for HTTP hooks, empty when it is not known."""
 
     ref: PodRef
     container: AnyContainer

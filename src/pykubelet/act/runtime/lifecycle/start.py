@@ -227,8 +227,8 @@ class ContainerStarter:
             "postStart hook", Owner.RUNTIME_MANAGER, 0.0, container.name, detail=detail, next_step="take it for running"
         )
         with waits.waiting(wait):
-            whose = HookTarget(target.ref, container, instance, target.pod_ip)
-            problem = await self._hooks.run(lifecycle.postStart, whose)
+            hook_target = HookTarget(target.ref, container, instance, target.pod_ip)
+            problem = await self._hooks.run(lifecycle.postStart, hook_target)
         if not problem:
             return
         path = container_field_path(pod, container.name)

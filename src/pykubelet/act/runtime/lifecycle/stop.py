@@ -73,7 +73,7 @@ class ContainerStop(Value):
 
 
 class PodLeftovers(Value):
-    """What a stopped pod leaves in the runtime. `strays`: containers whose sandbox is already gone."""
+    """What a stopped pod leaves in the runtime. `strays`: containers that have outlived their sandbox."""
 
     sandboxes: tuple[SandboxID, ...] = ()
     strays: tuple[ContainerID, ...] = ()
@@ -152,8 +152,8 @@ class ContainerStopper:
             await self._signal(end, order, waits, end.grace_s)
             return
         hook = _RunningHook(lifecycle.preStop)
-        whose = HookTarget(target.ref, container, target.container, target.pod_ip)
-        both = (self._pre_stop(hook, whose, path), self._end_hooked(end, hook, order, waits))
+        hook_target = HookTarget(target.ref, container, target.container, target.pod_ip)
+        both = (self._pre_stop(hook, hook_target, path), self._end_hooked(end, hook, order, waits))
         for result in await asyncio.gather(*both, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
@@ -198,11 +198,11 @@ class ContainerStopper:
         await work
         return int(self._clock.monotonic() - began)
 
-    async def _pre_stop(self, hook: _RunningHook, whose: HookTarget, path: str) -> None:
+    async def _pre_stop(self, hook: _RunningHook, hook_target: HookTarget, path: str) -> None:
         """Run the hook until it ends, or at the latest until its container has ended."""
         try:
             async with hook.limit:
-                problem = await self._hooks.run(hook.handler, whose)
+                problem = await self._hooks.run(hook.handler, hook_target)
         except TimeoutError:
             # a sleep only waits: nothing has failed
             problem = "" if hook.handler.sleep is not None else "its container ended before it"
@@ -211,8 +211,8 @@ class ContainerStopper:
         if problem:
             # its output stays out of the Event: it may contain secrets
             error = words_for_log(problem)
-            log.warning("preStop hook failed", pod=whose.ref, container=whose.container.name, error=error)
-            self._recorder.post(warning(EVENT_FAILED_PRE_STOP_HOOK, "PreStopHook failed", whose.ref, path))
+            log.warning("preStop hook failed", pod=hook_target.ref, container=hook_target.container.name, error=error)
+            self._recorder.post(warning(EVENT_FAILED_PRE_STOP_HOOK, "PreStopHook failed", hook_target.ref, path))
 
     async def stop_pod(
         self,
@@ -244,11 +244,11 @@ class ContainerStopper:
         is_last = for_good and len(alive) == 1  # with several containers, users see which ones are left
         targets = [StopTarget(pod, ref, _name(c), ContainerID(c.id), pod_ip, is_last) for c in alive]
         ends = [partial(self._end, ContainerStop(target, grace_s), order, waits) for target in targets]
-        whose = [f'"KillContainer" for "{target.name}" with {KILL_CONTAINER_ERROR}' for target in targets]
-        failed = list(zip(whose, await _each(ends), strict=True))
+        subjects = [f'"KillContainer" for "{target.name}" with {KILL_CONTAINER_ERROR}' for target in targets]
+        failed = list(zip(subjects, await _each(ends), strict=True))
         with waits.waiting(_SANDBOX_WAIT):
-            whose = [f'"KillPodSandbox" for "{ref.uid}" with {KILL_POD_SANDBOX_ERROR}'] * len(sandboxes)
-            failed += zip(whose, await _each(partial(self._stop_sandbox, ref, s.id) for s in sandboxes), strict=True)
+            subjects = [f'"KillPodSandbox" for "{ref.uid}" with {KILL_POD_SANDBOX_ERROR}'] * len(sandboxes)
+            failed += zip(subjects, await _each(partial(self._stop_sandbox, ref, s.id) for s in sandboxes), strict=True)
         _raise_what_failed(failed)
         ids = tuple(SandboxID(s.id) for s in sandboxes)
         strays = tuple(ContainerID(c.id) for c in containers if c.pod_sandbox_id not in ids)
