@@ -56,7 +56,7 @@ def _intervals(flags: Flags) -> list[ConfigProblem]:
 
 
 def _refused(flags: Flags) -> list[ConfigProblem]:
-    """Flags whose effect this agent does not have; leaving them out is the remedy."""
+    """Flags without an effect in this agent; leaving them out is the remedy."""
     problems = []
     if flags.experimental_mounter_path:
         text = "--experimental-mounter-path is not supported: volumes are mounted with the mount program of the host"

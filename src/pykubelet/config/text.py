@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def parse_document(data: bytes, file: str) -> dict[str, Any]:
-    """The map in `data`, whose only document it is. Raises ConfigError that names `file` and the line or path."""
+    """The map that is the only document in `data`. Raises ConfigError that names `file` and the line or path."""
     return _map(_parsed(load_document, data, file), file)
 
 

@@ -7,7 +7,7 @@ from pykubelet.edges.host.fs.errors import HostError
 
 
 class MemoryCgroups:
-    """A driver (`edges.host.cgroups.Cgroups`) whose groups hold no processes. `groups`: limits by path."""
+    """A driver (`edges.host.cgroups.Cgroups`) with groups that hold no processes. `groups`: limits by path."""
 
     def __init__(self) -> None:
         self.groups: dict[str, CgroupLimits] = {}

@@ -230,7 +230,7 @@ class _Pass(Generic[W]):
                 self.actions.append(RequestKill(uid, KillRequested(KillReason.REMOVED, "no longer desired")))
 
     def evict(self) -> None:
-        """Request the evictions that are new, or whose pod has a new worker."""
+        """Request the evictions that are new, and those of pods with a new worker."""
         evictions = self._now.evictions
         new = set(changed_keys(self._before.evictions, evictions))
         for uid, eviction in evictions.items():
@@ -377,14 +377,14 @@ def is_worker_done(lifecycle: PodLifecycle, removed: bool, is_desired: bool) -> 
 
 
 def crash_pause(backoff: Backoff | None, message: str, at: float, wall: float) -> tuple[Backoff, Wait]:
-    """The pause of a pod whose worker has crashed, and its back-off."""
+    """The pause of a pod after a crash of its worker, and its back-off."""
     raised = CRASH_PAUSE.raised(backoff, at, at)
     next_at = wall + raised.delay_s
     return raised, Wait("retry", Owner.POD_WORKER, wall, "pod", INTERNAL_ERROR, message, "start afresh", next_at)
 
 
 def workers_of_probes(records: Records[W], before: ProbeResults, now: ProbeResults) -> Iterator[W]:
-    """The workers of pods whose probe results have changed; all of them if the watched probe kinds have changed."""
+    """The workers of pods with changed probe results; all of them if the watched probe kinds have changed."""
     changed = {container for container, _ in changed_keys(before.results, now.results)}
     for record in records.values():
         if (worker := record.worker) is not None:

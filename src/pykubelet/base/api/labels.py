@@ -80,7 +80,7 @@ def dns_subdomain_errors(value: str) -> list[str]:
 
 
 def dns_search_errors(value: str) -> list[str]:
-    """DNS search domain: a subdomain whose labels may have underscores."""
+    """DNS search domain: a subdomain with labels that may have underscores."""
     errors = [_too_long(253)] if _length(value) > 253 else []
     if not re.fullmatch(_SUBDOMAIN_UNDERSCORE, value, re.ASCII):
         errors.append(_regex(_SUBDOMAIN_UNDERSCORE_TEXT, _SUBDOMAIN_UNDERSCORE, "example.com"))

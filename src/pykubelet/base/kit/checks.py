@@ -1,7 +1,7 @@
 """Whether the state machines of pods and volumes check their states after every step.
 
 Owns: `CHECKS`. A check can cost more than the step, so an agent checks only with `PYKUBELET_CHECK_STATES=1` in its environment. The
-tests always do. A state machine whose state breaks an invariant raises `BrokenInvariantError`, as for any other bug.
+tests always do. A state machine raises `BrokenInvariantError` if its state breaks an invariant, as for any other bug.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class SingleFlight:
         self._renewed: set[str] = set()
 
     def stuck(self) -> dict[str, float]:
-        """The keys whose work missed its deadline and still runs, with the loop time at which `run` was called."""
+        """The keys of work that missed its deadline and still runs, with the loop time at which `run` was called."""
         with self._lock:
             return {key: self._running[key] for key in self._marked if key in self._running}
 

@@ -64,7 +64,7 @@ def matches(pattern: str, module: str) -> bool:
 
 
 class Log:
-    """A named logger whose calls take fields as keyword arguments. Make one in each module that logs."""
+    """A named logger. Its calls take fields as keyword arguments. Make one in each module that logs."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -87,7 +87,7 @@ def sharing_parts(before: S, now: S, depth: int = 2) -> S:
 
 
 def changed_keys(before: Mapping[K, V], now: Mapping[K, V]) -> list[K]:
-    """The keys whose object was replaced, and those that only one of the two has. No value may be None.
+    """The keys of replaced objects, and those that only one of the two has. No value may be None.
 
     It runs in `itertools`, because each reader of a cell scans all pods for each snapshot.
     """

@@ -158,5 +158,5 @@ LEADING = frozenset({ContentKind.CSI_DRIVER, ContentKind.VOLUME_CLAIM, ContentKi
 
 
 def changed_content(before: Content, now: Content) -> set[ContentKey]:
-    """The keys whose answers changed."""
+    """The keys with changed answers."""
     return {*changed_keys(before.objects, now.objects), *changed_keys(before.tokens, now.tokens)}

@@ -64,7 +64,7 @@ def pod_needs(pod: Pod, content: Content, volume_keys: VolumeKeys) -> Needs:
 
 @remember_last
 def start_keys(pod: Pod) -> frozenset[ObjectKey]:
-    """The API objects whose change may allow a sandbox or container to start after a failure."""
+    """The API objects that may allow a sandbox or container to start after a failure, once they change."""
     keys = {key for container in every_container(pod) for key in environment_keys(pod, container)}
     runtime_class = runtime_class_key(pod)
     return frozenset(keys if runtime_class is None else keys | {runtime_class})

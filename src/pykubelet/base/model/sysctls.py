@@ -40,7 +40,7 @@ _SWAP_SEPARATORS = str.maketrans("./", "/.")
 
 
 def normalized(name: str) -> str:
-    """Spell `net/ipv4/x` as `net.ipv4.x`. A name whose first separator is a dot stays, because its slashes are literal."""
+    """Spell `net/ipv4/x` as `net.ipv4.x`. A name stays if its first separator is a dot, because its slashes are then literal."""
     first = next((char for char in name if char in "./"), ".")
     return name.translate(_SWAP_SEPARATORS) if first == "/" else name
 

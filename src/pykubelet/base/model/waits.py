@@ -13,7 +13,7 @@ from pykubelet.base.kit.values import Value
 
 
 class Owner(StrEnum):
-    """The party whose answer or work ends a wait, named as users know it: a part of the agent or an external party."""
+    """The party that ends a wait by its answer or work, named as users know it: a part of the agent or an external party."""
 
     POD_WORKER = "pod worker"
     RUNTIME_MANAGER = "runtime manager"
@@ -91,7 +91,7 @@ class Waits(Protocol):
 
 
 class UnrecordedWaits:
-    """Records no waits, for work whose waits are not shown."""
+    """Records no waits, for work without shown waits."""
 
     def waiting(self, wait: Wait) -> AbstractContextManager[None]:  # noqa: ARG002 - not recorded
         """A context manager that records nothing."""

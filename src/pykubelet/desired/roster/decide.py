@@ -184,7 +184,7 @@ def _end_preemptions(
 
 
 def _end_placements(entries: Entries, placements: Placements, wall: float) -> list[KubeEvent]:
-    """Admit or reject, in `entries`, the pods whose placement is decided. Returns the Events."""
+    """Admit or reject, in `entries`, the pods with a decided placement. Returns the Events."""
     events = []
     for uid, entry in entries.items():
         if entry.verdict is not AdmissionVerdict.PLACING:

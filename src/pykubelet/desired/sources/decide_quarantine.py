@@ -61,7 +61,7 @@ def charged(suspects: Suspects, charges: Iterable[tuple[str, str]], now: float) 
 
 
 def remembered(suspects: Suspects, now: float) -> Suspects:
-    """The suspects without those whose charges are forgotten. A time in the future, after a change of the clock, counts as now."""
+    """The suspects without those with forgotten charges. A time in the future, after a change of the clock, counts as now."""
     return {
         key: suspect
         for key, suspect in suspects.items()

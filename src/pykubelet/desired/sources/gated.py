@@ -1,4 +1,4 @@
-"""Removes fields of pods whose feature gate is off, as the API server does.
+"""Removes the fields of pods that are behind a feature gate that is off, as the API server does.
 
 This runs between the sources and the roster, only if such a gate is off. Unchanged pods remain the same objects.
 """

@@ -315,7 +315,7 @@ class CriClient:
     # Events; edges/cri/events.py translates both streams to hints
 
     async def open_container_events(self) -> OpenStream[pb.ContainerEventResponse]:
-        """CRI's own event stream, whose events contain statuses."""
+        """CRI's own event stream; its events contain statuses."""
         return await self._runtime.get_container_events.open(pb.GetEventsRequest())
 
     async def open_containerd_events(self, filters: Sequence[str]) -> OpenStream[events_pb2.Envelope]:

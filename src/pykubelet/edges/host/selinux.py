@@ -14,7 +14,7 @@ _MAX_BYTES = 1 << 20
 
 
 def read_selinux(root: str = "") -> SelinuxHost:
-    """SELinux on the host whose files are below `root`."""
+    """SELinux on the host with its files below `root`."""
     table = _read(f"{root}/proc/self/mountinfo")
     if not any(mount.fs_type == "selinuxfs" for mount in parse_mountinfo(table)):
         return SelinuxHost()

@@ -67,7 +67,7 @@ async def make_request(
 
 
 async def describe_pair(pem: bytes) -> Description:
-    """Describe the first certificate in `pem`, whose last block is the key. Raises KeysError, also if they do not match."""
+    """Describe the first certificate in `pem`; its last block is the key. Raises KeysError, also if they do not match."""
     answer = await _ask({"kind": "describe", "pem": pem.decode("ascii", "replace")})
     return Description(
         not_before=answer["not_before"],

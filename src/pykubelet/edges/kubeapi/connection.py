@@ -212,7 +212,7 @@ def timed_out(seconds: float, server: str) -> ApiError:
 
 
 def unreached(error: Exception, server: str) -> ApiError:
-    """The ApiError of a request whose answer did not arrive completely."""
+    """The ApiError of a request without a complete answer."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return ApiError(0, "Certificate", f"{server}: {error.verify_message or error}")
     text = str(error) or type(error).__name__

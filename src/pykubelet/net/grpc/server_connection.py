@@ -219,7 +219,7 @@ class ServerConnection:
         call.task = self._supervisor.start_child(f"rpc-call-{id}", work, on_crash=lambda _: self._give_up(id))
 
     def _give_up(self, id: int) -> None:
-        """Drop a call whose method has failed because of a bug. It gets no answer."""
+        """Drop a call after a bug in its method. It gets no answer."""
         if self._calls.pop(id, None) is not None:
             self._http.reset_stream(id, ErrorCodes.INTERNAL_ERROR)
             self._flush()

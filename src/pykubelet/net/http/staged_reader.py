@@ -1,4 +1,4 @@
-"""A stream reader whose limit can change while its connection is open.
+"""A stream reader with a limit that can change while its connection is open.
 
 asyncio fixes the limit of a `StreamReader` when it is made: it bounds both what is kept unread and what `readuntil` takes. Here,
 each limit is a stage with a `StreamReader` of its own, and what an earlier stage has not read goes to the next.

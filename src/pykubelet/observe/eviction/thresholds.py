@@ -62,7 +62,7 @@ def is_met(threshold: Threshold, observation: Observation, *, with_reclaim: bool
 def met_thresholds(
     thresholds: Iterable[Threshold], observations: Observations, *, with_reclaim: bool = False
 ) -> tuple[Threshold, ...]:
-    """The met thresholds, in their order. A threshold whose signal was not measured is not met."""
+    """The met thresholds, in their order. A threshold is not met if its signal was not measured."""
     return tuple(
         threshold
         for threshold in thresholds

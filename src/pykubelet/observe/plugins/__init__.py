@@ -1,1 +1,1 @@
-"""Registers plugins whose sockets appear in the plugins_registry directory (KEP-595)."""
+"""Registers plugins by the sockets that appear in the plugins_registry directory (KEP-595)."""

@@ -162,7 +162,7 @@ def refusal(offer: PluginOffer, others: Collection[Plugin]) -> str:
 
 
 def unreachable(reason: object) -> str:
-    """The words for a plugin whose endpoint cannot be reached."""
+    """The words for a plugin with an endpoint that cannot be reached."""
     return _NOT_REGISTERED.format(reason)
 
 

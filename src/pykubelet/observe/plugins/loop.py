@@ -1,4 +1,4 @@
-"""Registers the plugins whose sockets appear in the plugins' directory. Owns the cell `Plugins`.
+"""Registers plugins by the sockets that appear in their directory. Owns the cell `Plugins`.
 
 Owns: one watch of the directory, and one task for each socket that is not registered yet. File events are only hints: each
 leads to a scan of the whole directory, and a periodic scan is the safety net. A socket that was removed takes its plugin
@@ -79,7 +79,7 @@ class PluginsLoop:
     # The sockets
 
     def _take(self, scan: SocketScan, tasks: Supervisor) -> None:
-        """Forget the plugins whose sockets are gone, and register those whose sockets are new."""
+        """Forget the plugins without a socket, and register those with a new one."""
         for path, (socket, task) in list(self._sockets.items()):
             if scan.sockets.get(path) != socket and (path in scan.sockets or not scan.is_unread(path)):
                 task.cancel()

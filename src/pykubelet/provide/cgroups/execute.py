@@ -415,7 +415,7 @@ class PodCgroups:
 
     async def _run(self, key: str, work: Callable[[], T], operation: str = "", *, aside: bool = False) -> Outcome[T]:
         """Run work on a cgroup. Most cgroup files answer in microseconds, less than a thread costs, so the work runs inline.
-        It runs in a thread with systemd, whose D-Bus calls may be slow, and with `aside`, for memory limits of many pods: the
+        It runs in a thread with systemd, because its D-Bus calls may be slow, and with `aside`, for memory limits of many pods: the
         kernel may free memory before it answers. `operation`: its label in the metric."""
         loop = asyncio.get_running_loop()
         began = loop.time()

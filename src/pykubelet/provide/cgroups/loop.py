@@ -42,7 +42,7 @@ class ResourceInputs(Value):
     mounts: Cell[Mounts]
 
     def known(self) -> frozenset[PodUID]:
-        """Pods whose group must stay."""
+        """Pods that keep their group."""
         cells = (self.lifecycles.get().pods, self.roster.get().pods, self.observed.get().pods, self.mounts.get().pods)
         unread = (ref.uid for ref in self.observed.get().unread)
         return frozenset(uid for pods in cells for uid in pods).union(unread)

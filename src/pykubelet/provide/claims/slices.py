@@ -1,4 +1,4 @@
-"""Deletes the ResourceSlices of this node whose driver is gone, so that the scheduler does not count on its devices.
+"""Deletes the ResourceSlices of drivers that are gone from this node, so that the scheduler does not count on its devices.
 
 All slices of the node are deleted at the start, because their drivers may be gone; a driver that is there publishes its own again.
 Later those of a driver are deleted that had no connection for `DELAY_S`.

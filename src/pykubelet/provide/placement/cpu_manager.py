@@ -302,7 +302,7 @@ def cpuset_updates(
     running: Iterable[RunningContainer],
     applied: Mapping[str, frozenset[int]],
 ) -> tuple[CpusetUpdate, ...]:
-    """The containers whose cpuset differs from the last one that was applied.
+    """The containers with another cpuset than the last one that was applied.
 
     `cpuset`: by pod UID and container name. `applied`: by container id, from its creation and from updates that succeeded; a
     missing one is updated.

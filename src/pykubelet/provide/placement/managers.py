@@ -125,7 +125,7 @@ class Managers(Value):
         return tuple(provider for provider in listed if provider is not None)
 
     def with_providers(self, after: Iterable[Provider]) -> Managers:
-        """The managers after an admission, whose providers are `after`."""
+        """The managers after an admission. `after`: its providers."""
         managers = self
         for provider in after:
             if isinstance(provider, CpuManager):

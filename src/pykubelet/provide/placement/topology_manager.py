@@ -117,7 +117,7 @@ def _best_preferred(
 
 
 def _best_other(resources: Sequence[_Resource], every: Mask, distances: Mapping[int, Mapping[int, int]]) -> Mask | None:
-    """Of all combinations: the set whose size comes closest, from below, to what the most demanding resource needs.
+    """Of all combinations: the set with the size closest, from below, to what the most demanding resource needs.
 
     Without a set of at most that size, the smallest. Only called when no preferred combination has a node.
     """

@@ -122,7 +122,7 @@ def settle(work: VolumesStep) -> None:
 
 
 def retry(work: VolumesStep) -> None:
-    """Decide about the devices whose operation has failed, because a time has come."""
+    """Decide about devices with a failed operation, because a time has come."""
     for name, device in work.devices.items():
         if device.failure is not None:
             work.touch_device(name)

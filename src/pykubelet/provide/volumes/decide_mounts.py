@@ -188,7 +188,7 @@ def is_again_due(volume: VolumeState, now: Moment) -> bool:
 
 
 def _phase_after(result: Result, volume: VolumeState) -> MountPhase:
-    """The phase of a volume that is not mounted and whose set-up has failed."""
+    """The phase of a volume that is not mounted, after a failed set-up."""
     if result is Result.TRANSIENT:
         return volume.before
     return MountPhase.FAILED if result is Result.FAILED and not volume.left_by_previous_run else MountPhase.UNCERTAIN

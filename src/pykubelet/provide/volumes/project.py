@@ -96,7 +96,7 @@ def is_mounting(pod: PodVolumes, view: PodVolumesView) -> bool:
     """Whether the sandbox may be made before all volumes are mounted.
 
     True if every missing volume only waits for a requested token, or is being set up and does not hold the sandbox
-    (`VolumeKind.delays_sandbox`). The sandbox waits for everything else, as users expect of a pod whose volumes fail.
+    (`VolumeKind.delays_sandbox`). The sandbox waits for everything else, as users expect of a pod with volumes that fail.
     """
     return _has_directory(pod) and view.ready + view.mounting == len(pod.used)
 
@@ -176,7 +176,7 @@ def _waits_for(pod: PodVolumes, state: VolumeState, device: DeviceState | None) 
 
 
 def _device_wait(state: VolumeState, device: DeviceState) -> Wait | None:
-    """The wait of a volume whose device is not staged."""
+    """The wait of a volume for its device to be staged."""
     if device.failure is not None and device.last is DevicePhase.STAGING:
         return _failure_wait("volume", state.name, reasons.EVENT_FAILED_MOUNT, device.failure, "try again")
     match device.phase:

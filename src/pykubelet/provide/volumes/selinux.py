@@ -28,7 +28,7 @@ _OTHER_LABEL = "different pod with a different SELinux label"
 
 
 def mount_context(inputs: PlanInputs) -> str:
-    """The context to mount the volume with, whose plugin can do that; "" for none.
+    """The context to mount the volume with, if its plugin can do that; "" for none.
 
     VolumesError if its containers disagree, or if their options cannot be a part of a context.
     """

@@ -270,7 +270,7 @@ def _has_succeeded_unseen(facts: StatusFacts, old: core.ContainerStatus | None) 
 def _vanished(
     facts: StatusFacts, old: core.ContainerStatus | None, status: core.ContainerStatus
 ) -> core.ContainerStatus:
-    """The status of a container whose instance has vanished. `status`: the status of a container that never ran."""
+    """The status after the instance of a container has vanished. `status`: that of a container that never ran."""
     before = _state(old)
     if facts.lifecycle.restarting_all:
         waiting = core.ContainerStateWaiting(reason=RESTARTING_ALL_CONTAINERS, message=REMOVED_TO_RESTART)

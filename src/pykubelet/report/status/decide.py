@@ -100,7 +100,7 @@ class Snapshot(Value):
         return PodSnapshot(pod, entry, lifecycle, view, seen.listed_at, seen.is_unread(uid), self.shared, health)
 
     def changed_since(self, before: Snapshot) -> list[PodUID]:
-        """The pods whose inputs have changed, or that are gone; may contain duplicates."""
+        """The pods that have changed inputs or are gone; may contain duplicates."""
         if self.shared is not before.shared:
             return [*self.lifecycles, *self.roster, *before.lifecycles, *before.roster]
         return [

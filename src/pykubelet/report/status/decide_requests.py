@@ -101,7 +101,7 @@ def diagnostics(state: PublishState) -> Diagnostics:
 
 
 class _Step:
-    """One decision: the state that it changes, whose collections are copied once, and what it has decided so far.
+    """One decision: the state that it changes (its collections are copied once), and what it has decided so far.
 
     `may_send`: something has changed that decides on what is sent. `answered`: the pods of which a request was answered.
     """

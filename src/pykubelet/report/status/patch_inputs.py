@@ -1,4 +1,4 @@
-"""The inputs of one pod's status patch (`PatchInput`), and the pods whose inputs changed since the last pass. Pure.
+"""The inputs of one pod's status patch (`PatchInput`), and the pods with inputs that changed since the last pass. Pure.
 
 A mirror pod is patched with the status of its static pod.
 """
@@ -40,7 +40,7 @@ class PatchSnapshot(Value):
     sources: Mapping[PodUID, PodUID] = field(default_factory=dict)
 
     def changed_since(self, before: PatchSnapshot) -> list[PodUID]:
-        """The API server's pods whose inputs have changed."""
+        """The API server's pods with changed inputs."""
         here = [
             *changed_keys(before.statuses.pods, self.statuses.pods),
             *changed_keys(before.lifecycles, self.lifecycles),

@@ -118,7 +118,7 @@ def health_routes(checks: Mapping[str, Check]) -> Handler:
 
 
 def constant_handler(make: Callable[[], Response]) -> EndpointHandler:
-    """A handler whose answer does not depend on the request."""
+    """A handler with the same answer to every request."""
 
     async def handle(_: Request) -> Answer:
         return make()

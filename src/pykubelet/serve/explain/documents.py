@@ -91,7 +91,7 @@ class StorageCells(Value):
 
 
 class DiagnosticCells(Value):
-    """The diagnostics of components. `detailed`: of those whose waits are more detailed than the pod workers'."""
+    """The diagnostics of components. `detailed`: of those with more detailed waits than the pod workers'."""
 
     workers: LazyCell[Diagnostics]
     placement: LazyCell[Diagnostics]

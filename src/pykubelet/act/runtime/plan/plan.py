@@ -418,7 +418,7 @@ class Applied(Value):
 
 
 class ContainerResize(Value):
-    """One running container whose CPU or memory changes."""
+    """A change of CPU or memory of one running container."""
 
     name: str
     instance: ContainerID
@@ -427,7 +427,7 @@ class ContainerResize(Value):
 
 
 def changes_of(pod: Pod, view: PodView, applied: Applied) -> tuple[ContainerResize, ...]:
-    """The running containers whose applied resources differ from the spec, in the order of the spec."""
+    """The running containers with other applied resources than in the spec, in the order of the spec."""
     found: list[ContainerResize] = []
     same_whole = pod.spec.resources == applied.whole
     for container in resizable(pod):

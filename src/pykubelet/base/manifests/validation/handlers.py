@@ -93,7 +93,7 @@ def _validate_probe(probe: Probe, grace_s: int | None, path: str) -> Errors:
 
 
 def validate_restart_probe(probe: Probe, grace_s: int | None, path: str) -> Errors:
-    """A liveness or startup probe, whose success threshold must be 1."""
+    """A liveness or startup probe: its success threshold must be 1."""
     errors = _validate_probe(probe, grace_s, path)
     if probe.successThreshold != 1:
         errors.append(invalid(f"{path}.successThreshold", probe.successThreshold or 0, "must be 1"))

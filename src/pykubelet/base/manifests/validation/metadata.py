@@ -46,7 +46,7 @@ def validate_annotations(annotations: Mapping[str, str], path: str) -> Errors:
 
 
 def validate_metadata(meta: ObjectMeta, path: str, *, is_namespaced: bool = True) -> Errors:
-    """Metadata of an object whose name is a DNS subdomain."""
+    """Metadata of an object with a DNS subdomain as its name."""
     errors: Errors = []
     if meta.generateName:
         prefix = meta.generateName

@@ -63,7 +63,7 @@ class Ending:
         return self._ends_at
 
     def install(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Handle the signals from now on. Only in the main thread, whose event loop `loop` is."""
+        """Handle the signals from now on. Only in the main thread. `loop`: its event loop."""
         self._loop = loop
         for number in SIGNALS:
             loop.add_signal_handler(number, partial(self._handle, number))

@@ -136,5 +136,5 @@ def _header_pairs(url: str, headers: Mapping[str, tuple[str, ...]]) -> Headers:
 
 @cache
 def _tls_settings() -> ssl.SSLContext:
-    """The TLS settings with the machine's certificate authorities, whose reading takes milliseconds."""
+    """The TLS settings with the machine's certificate authorities. Reading these takes milliseconds."""
     return ssl.create_default_context()

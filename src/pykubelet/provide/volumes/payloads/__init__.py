@@ -1,1 +1,1 @@
-"""Volumes whose files come from API objects: secret, configMap, downwardAPI, projected."""
+"""Volumes with files from API objects: secret, configMap, downwardAPI, projected."""

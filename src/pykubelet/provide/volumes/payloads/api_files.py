@@ -1,4 +1,4 @@
-"""Volume files whose content comes from the API server: ConfigMaps, Secrets, tokens and trust bundles. Pure.
+"""Volume files with content from the API server: ConfigMaps, Secrets, tokens and trust bundles. Pure.
 
 Owns: which part of an object becomes which file, and the error texts for missing parts, which are those of the reference
 kubelet. Reads `Content`. A key without an answer gives no files; `Reader.awaited` lists it.

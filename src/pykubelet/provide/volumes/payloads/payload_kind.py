@@ -64,7 +64,7 @@ def payload_kind(
     keys: Callable[[Pod, Volume], Iterable[ContentKey]] = no_keys,
     weight: Callable[[Volume], int] = entries_of,
 ) -> VolumeKind[PayloadPlan]:
-    """A volume kind whose plans are files. Writing them takes only a moment, so sandboxes do not wait for it."""
+    """A volume kind with files as plans. Writing them takes only a moment, so sandboxes do not wait for it."""
     return VolumeKind(
         name=name,
         plugin=plugin,
