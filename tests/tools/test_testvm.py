@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from testbed import checkout
 from testbed.checkout import CHECKOUT
-from testbed.host import TestbedError
+from testbed.host import TestbedError, wait_until
 from testvm import image, kubernetes_archive, machine, report
 from testvm.parts import LIMITS_S, PARTS, REBOOT
 
@@ -85,3 +87,29 @@ def test_kubernetes_packages_have_the_programs_and_the_drop_in(tmp_path: Path) -
     assert all((out / package["Filename"]).stat().st_size == int(package["Size"]) for package in fields)
     listed = subprocess.run(["dpkg-deb", "-c", out / "kubeadm.deb"], capture_output=True, text=True, check=True).stdout
     assert "./usr/bin/kubeadm" in listed and "kubelet.service.d/10-kubeadm.conf" in listed
+
+
+#: `python -m testvm exec` with a program in place of qemu that writes its process id into a file.
+WITHOUT_QEMU = """
+import sys
+from pathlib import Path
+from testvm import __main__ as testvm
+
+def run(virtual, script, results, limit_s):
+    testvm.machine._follow(["sh", "-c", f"echo $$ > {script}; exec sleep 60"], results, limit_s)
+
+testvm.machine.run = run
+sys.exit(testvm.main())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="testvm needs root")
+def test_sigterm_ends_the_machine_too(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    options = ["--as-is", "--folder", str(tmp_path), "--results", str(tmp_path / "output"), "exec", str(pid_file)]
+    with subprocess.Popen([sys.executable, "-c", WITHOUT_QEMU, *options], cwd=CHECKOUT / "tools") as process:
+        assert wait_until(lambda: pid_file.exists() and pid_file.read_text().endswith("\n"), 30, 0.05)
+        machine = int(pid_file.read_text())
+        process.terminate()
+        assert process.wait(30) == 130
+    assert not Path(f"/proc/{machine}").exists()

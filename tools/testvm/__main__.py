@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import sys
 import time
 from pathlib import Path
@@ -32,6 +33,7 @@ def main() -> int:
     command.add_argument("--limit", type=float, default=3600, metavar="SECONDS")
     command.add_argument("script")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the machine is ended too, as after Ctrl-C
     try:
         return _do(options)
     except TestbedError as error:
