@@ -46,7 +46,7 @@ down: python ## Remove everything that `make run`, `run-cluster` and `run-storag
 test: packages lint ## Lint, types, architecture, all tests without and with real containers (root)
 	$(PYTEST) -m "not cluster and not crash and not ten"
 
-test-crash: packages env ## Kill the agent at every effect it has on the machine, and run the largest pods (root; long)
+test-crash: packages env ## Kill the agent at every effect it has on the machine, run the largest pods, and live a month (root; long)
 	$(PYTEST) --dist load -m crash
 
 test-cluster: packages env programs ## The tests on a real control plane (root; the first time builds for 5 minutes)

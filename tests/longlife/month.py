@@ -67,7 +67,7 @@ MONTH = Calendar(
     jumps={4: 3 * HOUR, 5: -3 * HOUR, 7: 8 * HOUR, 8: -DAY, 9: DAY},
     unwell=6,
 )
-#: The same in short, to try things out.
+#: The same in short, for `make test`.
 WEEK = Calendar(
     days=9, lives=(1, 2, 8), api_away=(6, 7), runtime_away=8, jumps={3: 3 * HOUR, 4: -3 * HOUR, 5: 8 * HOUR}, unwell=3
 )
