@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -201,6 +203,23 @@ async def test_transient_errors_are_retried_and_others_are_reported() -> None:
         500,
         "Authorization error (user=admin, verb=get, resource=nodes, subresource=log)",
     )
+
+
+async def test_a_review_that_fails_leaves_nothing_that_only_a_garbage_collection_frees(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("CRITICAL", "pykubelet.server")  # a record has the error
+    errors = [ApiError(403, "Forbidden", "no reviews for this node")]
+    kept = weakref.ref(errors[0])
+    auth = AuthFilter(RULES, both(Cluster(errors=errors)), ManualClock())
+    gc.disable()
+    try:
+        callers = [asyncio.ensure_future(answer(auth, request("/pods", "t"))) for _ in range(2)]
+        statuses = {(await caller)[0] for caller in callers}
+        del callers
+        assert statuses == {401} and kept() is None
+    finally:
+        gc.enable()
 
 
 async def test_always_allow_needs_authentication_and_no_review() -> None:

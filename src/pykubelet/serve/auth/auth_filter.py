@@ -108,10 +108,13 @@ class _Coalesced(Generic[T]):
 
     async def call(self, key: object, review: Callable[[], Awaitable[T]]) -> T:
         """The result that all callers share. Raises ApiError, for all of them."""
-        while (pending := self._pending.get(key)) is not None:
-            await asyncio.wait((pending,))
-            if not pending.cancelled():
-                return pending.result()
+        while (shared := self._pending.get(key)) is not None:
+            await asyncio.wait((shared,))
+            if not shared.cancelled():
+                try:
+                    return shared.result()
+                finally:
+                    del shared  # its error refers to this frame
             # try again: the caller that made the review was cancelled
         pending = self._pending[key] = asyncio.get_running_loop().create_future()
         try:
@@ -125,6 +128,7 @@ class _Coalesced(Generic[T]):
         finally:
             del self._pending[key]
             pending.cancel()
+            del pending  # its error refers to this frame
 
 
 class AuthFilter:
