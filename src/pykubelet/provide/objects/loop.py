@@ -39,7 +39,15 @@ from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.provide.objects.bundles import TrustBundles
 from pykubelet.provide.objects.excess import MANY, TOO_MANY, ExcessKeys
 from pykubelet.provide.objects.model import Answered, ContentSettings, Event, ReferenceExpired, ServicesListed
-from pykubelet.provide.objects.objects import ObjectKeeper, ReadObject, ReadQueue, WatchedObject, is_watched, task_name
+from pykubelet.provide.objects.objects import (
+    KeeperTools,
+    ObjectKeeper,
+    ReadObject,
+    ReadQueue,
+    WatchedObject,
+    is_watched,
+    task_name,
+)
 from pykubelet.provide.objects.services import keep_services
 from pykubelet.provide.objects.tokens import TokenKeeper
 
@@ -280,10 +288,10 @@ class ContentLoop:
 
     def _object_keeper(self, key: ObjectKey) -> ObjectKeeper:
         settings = self._excess.settings(key, self._settings)
-        of_all = key, self._client, self._clock, settings, self._mailbox
+        tools = KeeperTools(self._client, self._clock, settings, self._mailbox)
         if is_watched(key, settings.strategy):
-            return WatchedObject(*of_all, self._tasks)
-        return ReadObject(*of_all, self._node, self._reads)
+            return WatchedObject(key, tools, self._tasks)
+        return ReadObject(key, tools, self._node, self._reads)
 
 
 class _Draft:

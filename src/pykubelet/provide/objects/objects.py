@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import aclosing
 from enum import StrEnum
@@ -19,7 +20,7 @@ from pykubelet.base.kit.cells import Cell
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import replace
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model.attachments import attachment_names
 from pykubelet.base.model.content import Absent, ContentKey, Found, ObjectKey, Present, Unreadable, wait_label
 from pykubelet.base.model.ids import is_object_name
@@ -48,17 +49,24 @@ UNSETTLED_CAP_S = 15.0
 TIMED_OUT = "timed out waiting for the condition"
 
 
-class ObjectKeeper:
+class KeeperTools(Value):
+    """What all keepers of objects use."""
+
+    client: ApiClient
+    clock: Clock
+    settings: ContentSettings
+    answers: Post[Answered]
+
+
+class ObjectKeeper(ABC):
     """What is known of one object. Posts every new answer."""
 
-    def __init__(
-        self, key: ObjectKey, client: ApiClient, clock: Clock, settings: ContentSettings, answers: Post[Answered]
-    ) -> None:
+    def __init__(self, key: ObjectKey, tools: KeeperTools) -> None:
         self.key = key
-        self._client = client
-        self._clock = clock
-        self._settings = settings
-        self._answers = answers
+        self._client = tools.client
+        self._clock = tools.clock
+        self._settings = tools.settings
+        self._answers = tools.answers
         self._resource = RESOURCES[key.kind]
         self._answered: Found | None = None
         self._error = TIMED_OUT
@@ -80,14 +88,17 @@ class ObjectKeeper:
         """End it."""
         self._stop_waiting()
 
+    @abstractmethod
     def read_again(self) -> None:
         """Read the object again, unless it is watched, because another pod refers to it."""
 
+    @abstractmethod
     def node_changed(self) -> None:
         """Take notice of another version of the Node."""
 
+    @abstractmethod
     def _begin(self) -> None:
-        raise NotImplementedError
+        """Begin to keep an object that can exist."""
 
     async def _get(self) -> ApiObject:
         return await self._client.get(f"{collection_path(self.key)}/{self.key.name}", self._resource.kind)
@@ -131,16 +142,8 @@ class ObjectKeeper:
 class WatchedObject(ObjectKeeper):
     """An object that is watched, in a task of `tasks`."""
 
-    def __init__(
-        self,
-        key: ObjectKey,
-        client: ApiClient,
-        clock: Clock,
-        settings: ContentSettings,
-        answers: Post[Answered],
-        tasks: Supervisor,
-    ) -> None:
-        super().__init__(key, client, clock, settings, answers)
+    def __init__(self, key: ObjectKey, tools: KeeperTools, tasks: Supervisor) -> None:
+        super().__init__(key, tools)
         self._tasks = tasks
         self._task: asyncio.Task[None] | None = None
 
@@ -154,6 +157,12 @@ class WatchedObject(ObjectKeeper):
         super().cancel()
         if self._task is not None:
             self._task.cancel()
+
+    def read_again(self) -> None:
+        """Nothing: the watch has the newest version."""
+
+    def node_changed(self) -> None:
+        """Nothing: it does not depend on the Node."""
 
     def _begin(self) -> None:
         self._wait_patiently()
@@ -220,20 +229,11 @@ class ReadObject(ObjectKeeper):
     A VolumeAttachment is read only while the Node lists its volume as attached. Without that there is no answer.
     """
 
-    def __init__(
-        self,
-        key: ObjectKey,
-        client: ApiClient,
-        clock: Clock,
-        settings: ContentSettings,
-        answers: Post[Answered],
-        node: Cell[ApiNode],
-        reads: ReadQueue,
-    ) -> None:
-        super().__init__(key, client, clock, settings, answers)
+    def __init__(self, key: ObjectKey, tools: KeeperTools, node: Cell[ApiNode], reads: ReadQueue) -> None:
+        super().__init__(key, tools)
         self._node = node
         self._reads = reads
-        self._failures, self._settled_at = 0, clock.monotonic()
+        self._failures, self._settled_at = 0, tools.clock.monotonic()
         self._state = Reading.OFF
         self._timer: asyncio.TimerHandle | None = None
 
