@@ -244,15 +244,15 @@ class PodExecution:
         paths = self._tools.sandboxes.paths
         for container in old:
             link = paths.log_link(self._ref, container.name, container.id)
-            problem: object = None
+            problem = ""
             try:
                 await self._tools.stopper.remove_container(container.id, waits)
                 remove = partial(remove_container_log, paths, container.log_path, link)
                 outcome = await self._tools.flight.run(f"logs:{self._ref.uid}:{container.id}", remove, LOGS_DEADLINE_S)
-                problem = outcome if not isinstance(outcome, Done) else None
+                problem = "" if isinstance(outcome, Done) else str(outcome)
             except CriError as error:
-                problem = error
-            if problem is not None:
+                problem = str(error)
+            if problem:
                 log.warning("an old container cannot be removed", pod=self._ref, id=container.id, error=problem)
 
     async def _sandbox(self, run: SyncRun) -> Sandbox:

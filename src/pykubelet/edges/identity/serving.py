@@ -79,20 +79,16 @@ async def _write_missing(files: TlsFiles, name: str, ips: tuple[str, ...], fligh
 def _is_usable(files: TlsFiles) -> bool:
     """Whether both files exist and match. Otherwise they are renamed, not deleted: an administrator may need them."""
     present = [path for path in (files.certificate, files.key) if stat_file(path) is not None]
-    problem: Exception | None = None
+    problem = "the certificate or its key is missing"
     if len(present) == 2:
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(files.certificate, files.key, password="")
             return True
         except (ssl.SSLError, OSError) as error:
-            problem = error
+            problem = str(error)
     for path in present:
         rename(path, f"{path}{SET_ASIDE}")
-        log.warning(
-            "a serving certificate cannot be used and was renamed",
-            file=path,
-            error=problem or "the certificate or its key is missing",
-        )
+        log.warning("a serving certificate cannot be used and was renamed", file=path, error=problem)
     return False
 
 

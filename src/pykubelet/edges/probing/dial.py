@@ -54,15 +54,15 @@ async def dial(host: str, port: int, deadline: float = inf) -> socket.socket:
     family = literal_family(host)
     if family is not None and "%" not in host:
         return await _connect(family, (host, port), (host, port), deadline)
-    problem = DialError(f"dial tcp: lookup {host}: no such host")
+    problem = f"dial tcp: lookup {host}: no such host"
     async with until(deadline):
         found = await _resolve(host, port)
     for family, address in found:
         try:
             return await _connect(family, address, (str(address[0]), port), deadline)
         except DialError as error:
-            problem = error
-    raise problem
+            problem = str(error)
+    raise DialError(problem)
 
 
 async def _connect(

@@ -288,15 +288,18 @@ async def _connected(make: Callable[[], ProtocolT], host: str, port: int, connec
     """Connect to the first address that answers."""
     loop = asyncio.get_running_loop()
     problem: Exception = OSError(f"no address for {host}")
-    for family, _, _, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        try:
-            async with asyncio.timeout(connect_s):
-                return (await loop.create_connection(make, *address[:2], family=family))[1]
-        except TimeoutError:
-            problem = OSError(f"no connection to {address[0]} within {connect_s:g} s")
-        except OSError as error:
-            problem = error
-    raise problem
+    try:
+        for family, _, _, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            try:
+                async with asyncio.timeout(connect_s):
+                    return (await loop.create_connection(make, *address[:2], family=family))[1]
+            except TimeoutError:
+                problem = OSError(f"no connection to {address[0]} within {connect_s:g} s")
+            except OSError as error:
+                problem = error
+        raise problem
+    finally:
+        del problem  # it refers to this frame
 
 
 def _spare_memory() -> None:

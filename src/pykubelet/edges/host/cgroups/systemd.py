@@ -157,15 +157,15 @@ class Systemd:
             try:
                 return work(_Manager(self._connected(), deadline, unit))
             except ConnectionLost as error:
-                away: Exception = error
+                away = str(error)
             except DBusError as error:
                 if error.name not in _AWAY:
                     raise HostError("systemd", unit, "", str(error)) from error
-                away = error
+                away = str(error)
             except TimeoutError as error:
                 raise _late(unit, f"{error} ({self._timeout_s:g} s)") from error
             if time.monotonic() + AGAIN_S >= deadline:
-                raise _late(unit, f"systemd could not be reached for {self._timeout_s:g} s: {away}") from away
+                raise _late(unit, f"systemd could not be reached for {self._timeout_s:g} s: {away}")
             time.sleep(AGAIN_S)  # noqa: TID251 - a worker thread
 
     def _connected(self) -> DBusConnection:
