@@ -19,7 +19,10 @@ from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.report.status.decide_requests import AT_ONCE, Decision, decide, diagnostics
 from pykubelet.report.status.merge import Urgency
 from pykubelet.report.status.records import (
+    CHANGE_EACH_S,
+    CHANGES_AT_ONCE,
     DEFERRED,
+    PARTIAL_S,
     Answer,
     Deleted,
     Patched,
@@ -33,6 +36,7 @@ from pykubelet.report.status.records import (
 )
 
 UNANSWERED = ApiError(0, "", "connection refused")
+IS_RUNNING = core.ContainerState(running=core.ContainerStateRunning())
 CONFLICT = ApiError(409, "Conflict", "the object has been modified")
 
 
@@ -48,6 +52,24 @@ def creating(**fields: Any) -> core.PodStatus:
 
 def restarted(count: int) -> core.PodStatus:
     return status("Pending", False, containerStatuses=(core.ContainerStatus(name="app", restartCount=count),))
+
+
+def sized(cpu: str, resize: str = "", reason: str = "") -> core.PodStatus:
+    """Of a pod with a running container of this size, and a resize that is Pending or InProgress."""
+    resources = core.ResourceRequirements(limits={"cpu": cpu})
+    found = status(containerStatuses=(core.ContainerStatus(name="app", state=IS_RUNNING, resources=resources),))
+    if not resize:
+        return found
+    condition = core.PodCondition(type=f"PodResize{resize}", status="True", reason=reason)
+    return replace(found, conditions=(*found.conditions, condition))
+
+
+def with_running(count: int, *, of: int) -> core.PodStatus:
+    """Of a starting pod of so many containers, the first of which run."""
+    waiting = core.ContainerState(waiting=core.ContainerStateWaiting(reason="ContainerCreating"))
+    states = [IS_RUNNING] * count + [waiting] * (of - count)
+    containers = tuple(core.ContainerStatus(name=f"c{n}", state=state) for n, state in enumerate(states))
+    return status("Pending", False, containerStatuses=containers)
 
 
 class Play:
@@ -149,12 +171,70 @@ def check(play: Play) -> None:
         assert state.wake_at is not None, "what is to be sent is never forgotten"
 
 
-def test_readiness_is_sent_at_once_and_what_containers_did_after_a_moment() -> None:
+def test_what_a_client_waits_for_is_sent_at_once() -> None:
+    play = Play()
+    play.make("a"), play.make("b"), play.make("c")
+    assert len(play.report(a=status(), c=sized("1"))) == 2
+    assert play.run(1) == []
+    sent = play.report(b=restarted(1), c=sized("2"))
+    assert [request.uid for request in sent] == ["b", "c"]
+
+
+def test_the_changes_of_a_restless_pod_are_sent_at_once_at_first_and_then_ten_a_second() -> None:
+    play = Play()
+    play.make("a")
+    for count in range(1, 201):  # two seconds
+        play.report(a=restarted(count))
+        play.run(0.01)
+    times = [round(at - 100, 3) for at, _ in play.sent]
+    assert times[:CHANGES_AT_ONCE] == [n / 100 for n in range(CHANGES_AT_ONCE)]
+    assert len(times) <= CHANGES_AT_ONCE + 2 / CHANGE_EACH_S
+    play.run(1)
+    assert play.there[PodUID("a")].status.containerStatuses[0].restartCount == 200, "the newest is sent, only later"
+    assert len(play.report(a=restarted(201))) == 1, "after some rest at once again"
+
+
+def test_a_resize_is_one_patch_unless_it_takes_long() -> None:
+    play = Play()
+    play.make("a")
+    (first,) = play.report(a=sized("1"))
+    play.answer(first)
+    assert play.report(a=sized("1", "InProgress")) == []
+    assert play.run(0.015) == []
+    assert play.report(a=sized("2", "InProgress")) == []
+    (last,) = play.report(a=sized("2"))
+    play.answer(last)
+    play.report(a=sized("2", "InProgress"))
+    assert play.run(1) == [PARTIAL_S], "a client sees a slow one while it lasts"
+    assert len(play.report(a=sized("2"))) == 1, "and its end"
+
+
+def test_a_resize_that_has_to_wait_or_has_failed_is_reported_at_once() -> None:
     play = Play()
     play.make("a"), play.make("b")
-    (request,) = play.report(a=status(), b=restarted(1))
-    assert (request.uid, request.known) == ("a", play.there[PodUID("a")])
-    assert play.run(60) == [0.1]
+    play.report(a=sized("1"), b=sized("1"))
+    play.run(1)
+    sent = play.report(a=sized("1", "Pending", "Deferred"), b=sized("1", "InProgress", "Error"))
+    assert [request.uid for request in sent] == ["a", "b"]
+
+
+def test_the_containers_of_a_pod_that_start_together_are_one_patch() -> None:
+    play = Play()
+    play.make("a")
+    sent = []
+    for count in range(1, 5):
+        play.report(a=with_running(count, of=5))
+        sent += play.run(0.015)
+    assert sent == []
+    assert len(play.report(a=replace(with_running(5, of=5), phase="Running"))) == 1
+    assert play.run(60) == []
+
+
+def test_a_container_that_runs_is_reported_while_another_takes_long() -> None:
+    play = Play()
+    play.make("a")
+    assert play.report(a=with_running(1, of=2)) == []
+    assert play.run(1) == [PARTIAL_S]
 
 
 def test_a_start_is_one_patch() -> None:

@@ -192,10 +192,10 @@ def test_a_mirror_pod_reports_no_generation() -> None:
             reported("Pending", "False", startTime="2026-01-01T00:00:00Z"),
             Urgency.DEFERRABLE,
         ),
-        (reported("Pending", "False"), reported("Pending", "False", containerStatuses=(PULL_ERROR,)), Urgency.NORMAL),
+        (reported("Pending", "False"), reported("Pending", "False", containerStatuses=(PULL_ERROR,)), Urgency.CHANGED),
         (reported("Pending", "False"), reported("Running", "True", containerStatuses=(RUNNING,)), Urgency.READY),
         (reported("Running", "True"), reported("Running", "False"), Urgency.READY),
-        (reported("Running", "False"), reported("Running", "False", containerStatuses=(ENDED,)), Urgency.NORMAL),
+        (reported("Running", "False"), reported("Running", "False", containerStatuses=(ENDED,)), Urgency.CHANGED),
         (reported("Running", "True"), reported("Running", "True", podIP="10.0.0.9"), Urgency.DEFERRABLE),
     ],
 )

@@ -66,8 +66,8 @@ CONTAINERS_READY = "ContainersReady"
 POD_READY_TO_START_CONTAINERS = "PodReadyToStartContainers"
 DISRUPTION_TARGET = "DisruptionTarget"
 ALL_CONTAINERS_RESTARTING = "AllContainersRestarting"
-RESIZE_PENDING = "PodResizePending"
-RESIZE_IN_PROGRESS = "PodResizeInProgress"
+POD_RESIZE_PENDING = "PodResizePending"
+POD_RESIZE_IN_PROGRESS = "PodResizeInProgress"
 #: Conditions that the node agent writes; all others belong to other writers. DisruptionTarget has other writers too.
 OWN_CONDITIONS = frozenset(
     {
@@ -78,13 +78,11 @@ OWN_CONDITIONS = frozenset(
         POD_READY_TO_START_CONTAINERS,
         DISRUPTION_TARGET,
         ALL_CONTAINERS_RESTARTING,
-        RESIZE_PENDING,
-        RESIZE_IN_PROGRESS,
+        POD_RESIZE_PENDING,
+        POD_RESIZE_IN_PROGRESS,
         POD_QUARANTINED,
     }
 )
-POD_RESIZE_PENDING = "PodResizePending"
-POD_RESIZE_IN_PROGRESS = "PodResizeInProgress"
 RESIZE_DEFERRED = "Deferred"
 RESIZE_INFEASIBLE = "Infeasible"
 RESIZE_ERROR = "Error"

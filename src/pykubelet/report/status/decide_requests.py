@@ -6,10 +6,11 @@ Rules:
   been away for hours. A status that another client has overwritten is restored.
 - If the answer differs from the request (a server may drop unknown fields), the request is not repeated.
 - When nothing is left of a deleted pod and its final status is published, it is deleted for good. No patch follows.
-- Final statuses and last deletions are sent first, then changes of readiness, then other changes. Statuses with little
-  content (such as ContainerCreating) are deferred for `defer_s`, longer if there are many, and much longer after another one
-  of the same pod, unless a condition changed. Usually the start of the containers replaces them. For a pod that is being
-  deleted, little more than its final status is sent.
+- What a client may wait for is sent at once: final statuses and last deletions first, then changes of readiness, then others, of which
+  each pod has a limited number in a second. What more follows soon, such as one of several containers that start, waits shortly.
+- Statuses with little content (such as ContainerCreating) are deferred for `defer_s`, longer if there are many, and much longer
+  after another one of the same pod, unless a condition changed. Usually the start of the containers replaces them. For a pod that
+  is being deleted, little more than its final status is sent.
 - The status from before a restart of the agent is not sent, because the API server may have a newer one.
 - A failed request is repeated with exponential back-off, also after a conflict; if the pod was replaced, the watch shows
   it. While the server cannot be reached, all requests pause together. When `ApiState` shows that it is back, requests
@@ -44,6 +45,7 @@ from pykubelet.report.status.merge import (
 )
 from pykubelet.report.status.patch_inputs import PatchSnapshot, is_same, sources_of
 from pykubelet.report.status.records import (
+    CHANGE_EACH_S,
     DEFERRED,
     Agenda,
     Deleted,
@@ -325,9 +327,12 @@ class _Step:
             self.requests.append(SendDeletion(uid, known))
         else:
             self.requests.append(SendPatch(uid, known, patch.wanted, patch.urgency, record.inputs, record.since))
-        is_deferrable = record.urgency is Urgency.DEFERRABLE
-        deferrable_at = self.now if is_deferrable else record.deferrable_at
-        self.put(replace(record, is_under_way=True, deferrable_at=deferrable_at))
+        begun = replace(record, is_under_way=True)
+        if record.urgency is Urgency.DEFERRABLE:
+            begun = replace(begun, deferrable_at=self.now)
+        elif record.urgency is Urgency.CHANGED:
+            begun = replace(begun, changes_until=max(self.now, record.changes_until) + CHANGE_EACH_S)
+        self.put(begun)
         self.under_way += 1
 
     def next_moment(self) -> float | None:

@@ -14,7 +14,9 @@ Source: the Kubernetes documentation "Pod Lifecycle"; KEP-5067 (generations of p
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
+from itertools import chain
 from typing import Any
 
 from pykubelet.base.api import core
@@ -29,22 +31,32 @@ from pykubelet.base.model.reasons import (
     OWN_CONDITIONS,
     POD_INITIALIZING,
     POD_READY,
+    POD_RESIZE_IN_PROGRESS,
+    POD_RESIZE_PENDING,
 )
 from pykubelet.base.model.restart import ALWAYS, AfterExit, after_exit, has_restart_all_rule, is_sidecar
 from pykubelet.base.model.roster import TERMINAL_PHASES, is_mirror
 
+RESIZES = frozenset({POD_RESIZE_PENDING, POD_RESIZE_IN_PROGRESS})
 QUIET_REASONS = frozenset({CONTAINER_CREATING, POD_INITIALIZING, ""})
 
 
 class Urgency(IntEnum):
-    """The order of the patches. DEFERRABLE: no client waits for the content, so the patch may be combined with the next one.
-    SUPERSEDED: the pod's final status will probably replace it before it is sent."""
+    """The order of the patches.
+
+    END: the pod has ended. READY: its phase or readiness has changed. CHANGED: another change that a client may wait for: an exit, a
+    restart, a failed start, the end of a resize. PARTIAL: more follows soon: containers run and others are being started, or a
+    resize is under way. DEFERRABLE: no
+    client waits for the content, so the patch may be combined with the next one. SUPERSEDED: the pod's final status will probably
+    replace it before it is sent.
+    """
 
     END = 0
     READY = 1
-    NORMAL = 2
-    DEFERRABLE = 3
-    SUPERSEDED = 4
+    CHANGED = 2
+    PARTIAL = 3
+    DEFERRABLE = 4
+    SUPERSEDED = 5
 
 
 def status_for_api(api: core.Pod, status: core.PodStatus, *, has_ended: bool) -> core.PodStatus | None:
@@ -73,8 +85,7 @@ def status_for_api(api: core.Pod, status: core.PodStatus, *, has_ended: bool) ->
 
 
 def _has_running(status: core.PodStatus) -> bool:
-    statuses = (*status.initContainerStatuses, *status.containerStatuses)
-    return any(container.state is not None and container.state.running is not None for container in statuses)
+    return any(map(_is_running, (*status.initContainerStatuses, *status.containerStatuses)))
 
 
 def revived(api: core.Pod, status: core.PodStatus) -> str:
@@ -131,7 +142,14 @@ def urgency_of(api: core.Pod, wanted: core.PodStatus, *, is_held_up: bool = Fals
     if readiness:
         return Urgency.READY
     follows = there.observedGeneration is not None and there.observedGeneration != wanted.observedGeneration
-    return Urgency.NORMAL if is_held_up or follows or _news(wanted) != _news(there) else Urgency.DEFERRABLE
+    if is_held_up or _outcomes(there) != _outcomes(wanted):
+        return Urgency.CHANGED
+    if _is_resizing(wanted):
+        return Urgency.PARTIAL
+    before, now = _sizes(there), _sizes(wanted)
+    if follows or _is_resizing(there) or any(size != before[part] for part, size in now.items() if part in before):
+        return Urgency.CHANGED
+    return Urgency.PARTIAL if now.keys() - before.keys() else Urgency.DEFERRABLE
 
 
 def differs_in_condition(there: core.PodStatus, wanted: core.PodStatus) -> bool:
@@ -143,18 +161,35 @@ def _condition(status: core.PodStatus, kind: str) -> bool:
     return any(c.type == kind and c.status == "True" for c in status.conditions)
 
 
-def _news(status: core.PodStatus) -> list[object]:
-    """The parts of a status that a client may wait for: exits, restarts, failed starts, resizes."""
-    compared: list[object] = [status.resources, status.allocatedResources]
-    compared.extend((c.type, c.status, c.reason) for c in status.conditions if c.type.startswith("PodResize"))
-    for container in (*status.initContainerStatuses, *status.containerStatuses, *status.ephemeralContainerStatuses):
+def _outcomes(status: core.PodStatus) -> list[object]:
+    """Exits, restarts, failed starts, and resizes that wait or have failed."""
+    found: list[object] = [(c.type, c.reason) for c in status.conditions if c.type in RESIZES and c.reason]
+    for container in _container_statuses(status):
         state = container.state if container.state is not None else core.ContainerState()
         reason = state.waiting.reason if state.waiting is not None else ""
         if reason not in QUIET_REASONS or state.terminated is not None or container.restartCount:
-            compared.append((container.name, container.restartCount, reason, state.terminated))
-        if state.running is not None:
-            compared.append((container.name, container.resources))
-    return compared
+            found.append((container.name, container.restartCount, reason, state.terminated))
+    return found
+
+
+def _is_resizing(status: core.PodStatus) -> bool:
+    """Whether a resize is being carried out, which usually takes milliseconds, and has not failed so far."""
+    return any(c.type == POD_RESIZE_IN_PROGRESS and not c.reason for c in status.conditions)
+
+
+def _sizes(status: core.PodStatus) -> dict[str, object]:
+    """The resources of the running containers, by name, and of the pod by names that no container has. Not what is not known yet."""
+    of_pod = {"/resources": status.resources, "/allocatedResources": status.allocatedResources}
+    sizes = {part: size for part, size in of_pod.items() if size}
+    return sizes | {c.name: c.resources for c in _container_statuses(status) if _is_running(c)}
+
+
+def _is_running(container: core.ContainerStatus) -> bool:
+    return container.state is not None and container.state.running is not None
+
+
+def _container_statuses(status: core.PodStatus) -> Iterator[core.ContainerStatus]:
+    return chain(status.initContainerStatuses, status.containerStatuses, status.ephemeralContainerStatuses)
 
 
 def may_delete(api: core.Pod) -> bool:

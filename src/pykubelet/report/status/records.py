@@ -20,8 +20,11 @@ from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.report.status.merge import Urgency
 from pykubelet.report.status.patch_inputs import PatchInput, PatchSnapshot
 
-#: How long a patch of normal urgency waits for more changes.
-NORMAL_S = 0.1
+#: How long a patch waits for what follows it soon: other containers that start, or the end of a resize.
+PARTIAL_S = 0.1
+#: Patches of one pod with a change that a client may wait for: so many are sent at once, and then one in each `CHANGE_EACH_S`.
+CHANGES_AT_ONCE = 5
+CHANGE_EACH_S = 0.1
 #: The urgencies of patches that another one will probably replace before they are sent.
 DEFERRED = frozenset({Urgency.DEFERRABLE, Urgency.SUPERSEDED})
 
@@ -65,7 +68,8 @@ class StatusRecord(Value):
 
     `known`: its newest copy. `here`: its UID on this node. `inputs`: those that `patch` was made from. `deletes`: its last
     deletion must be sent. `since`: when there first was something to send. `crowd`: the highest number of deferrable patches
-    since then. `deferrable_at`: when a deferrable patch was last sent. `deleted_wall`: when it was deleted for good.
+    since then. `deferrable_at`: when a deferrable patch was last sent. `changes_until`: the end of the time that the changes sent so far
+    use up, `CHANGE_EACH_S` for each. `deleted_wall`: when it was deleted for good.
     """
 
     uid: PodUID
@@ -77,6 +81,7 @@ class StatusRecord(Value):
     since: float = 0.0
     crowd: int = 0
     deferrable_at: float = float("-inf")
+    changes_until: float = float("-inf")
     settled: Settled | None = None
     failure: RequestFailure | None = None
     is_under_way: bool = False
@@ -95,7 +100,14 @@ class StatusRecord(Value):
     @property
     def due_at(self) -> float:
         """When a request that is not deferred is due."""
-        return max(self.since + (NORMAL_S if self.urgency is Urgency.NORMAL else 0.0), self.free_at)
+        match self.urgency:
+            case Urgency.CHANGED:
+                at = max(self.since, self.changes_until - (CHANGES_AT_ONCE - 1) * CHANGE_EACH_S)
+            case Urgency.PARTIAL:
+                at = self.since + PARTIAL_S
+            case _:
+                at = self.since
+        return max(at, self.free_at)
 
 
 class Agenda(Value):
