@@ -152,7 +152,10 @@ class PodExecution:
         resized, problem = await self._resize(run, sandbox) if plan.resize_pod else (None, "")
         # 9. Each container, in order: what it needs is there, then it starts, then its postStart hook runs.
         ended = await self._start_all(run, sandbox, failed)
-        return replace(ended, resized=resized, resize_error=problem)
+        made = ended.made
+        if made is not None and plan.resize_pod:
+            made = replace(made, resized=tuple(resized.containers)) if resized is not None and not problem else None
+        return replace(ended, made=made, resized=resized, resize_error=problem)
 
     def _cancel_needs(self) -> None:
         for need in reversed(self._needs):
@@ -319,7 +322,7 @@ class PodExecution:
                 if name in plan.start_init and container.restartPolicy != ALWAYS:
                     break
         self._cancel_needs()
-        cleared = plan.kills or plan.remove or plan.resize_pod or (plan.stop_pod and not run.command.view.is_gone)
+        cleared = plan.kills or plan.remove or (plan.stop_pod and not run.command.view.is_gone)
         made = None if failed or cleared else Started(sandbox.id, tuple(started.values()), sandbox.seen)
         return SyncEnded(tuple(started), failed, made=made)
 

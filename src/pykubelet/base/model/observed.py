@@ -246,7 +246,7 @@ class Observed(Value):
 
 
 class Started(Value):
-    """These containers of one sandbox were started; nothing else about the pod has changed.
+    """These containers of one sandbox were started, and `resized` got another size; nothing else about the pod has changed.
 
     `seen`: the sandbox, if it was created for them and was read before they were started.
     """
@@ -254,6 +254,7 @@ class Started(Value):
     sandbox: SandboxID
     containers: tuple[ContainerID, ...]
     seen: SandboxView | None = None
+    resized: tuple[ContainerID, ...] = ()
 
 
 class Stopped(Value):

@@ -1,7 +1,7 @@
 """Reads one container, one pod, or a list of all from the runtime. Reads a status only if it may have changed.
 
 An exited container never changes again but by an OOM kill that the runtime notes late (`exits.py`), and a running one changes only by
-exiting, so a list shows which statuses must be read.
+exiting or when the agent resizes it, so a list shows which statuses must be read.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ async def read_pod(cri: CriClient, clock: Clock, ref: PodRef, known: PodView | N
 
 async def read_started(cri: CriClient, clock: Clock, ref: PodRef, started: Started, known: PodView | None) -> PodView:
     """Read a pod in which only these containers, and perhaps their sandbox, are new: by ID, without a list. Raises CriError."""
+    changed = (*started.containers, *started.resized)
     read_at = clock.monotonic()
     before = known if known is not None else PodView(ref)
     sandbox = next((s for s in before.sandboxes if s.id == started.sandbox), started.seen)
@@ -44,7 +45,7 @@ async def read_started(cri: CriClient, clock: Clock, ref: PodRef, started: Start
     try:
         statuses, containers = await asyncio.gather(
             asyncio.gather(*(() if is_known else (cri.pod_sandbox_status(started.sandbox),))),
-            asyncio.gather(*(cri.container_status(container) for container in started.containers)),
+            asyncio.gather(*(cri.container_status(container) for container in changed)),
         )
     except CriError as error:
         if error.is_not_found:
@@ -52,7 +53,7 @@ async def read_started(cri: CriClient, clock: Clock, ref: PodRef, started: Start
         raise
     read = [sandbox_view(s.status, s.status) for s in statuses] if sandbox is None or statuses else [sandbox]
     sandboxes = (*(s for s in before.sandboxes if s.id != started.sandbox), *read)
-    old = (c for c in before.containers if c.id not in started.containers)
+    old = (c for c in before.containers if c.id not in changed)
     new = [started_view(c.status, started.sandbox) for c in containers]
     return pod_view(ref, sandboxes, (*old, *new), read_at)
 
