@@ -116,7 +116,7 @@ async def _run(
     asked: tuple[argparse.Namespace, Faults | None],
 ) -> int:
     options, faults = asked
-    names = options.only or [n for n in (SCENARIOS if plane is None else cluster.SCENARIOS) if n not in _NAMED]
+    names = options.only or _usual(plane)
     async with _prepared(testbed, agent, cgroups, options.quick) as bench:
         bench.faults = faults
         version = (await bench.cri.version()).runtime_version
@@ -143,6 +143,13 @@ async def _run(
     if options.json:
         options.json.write_text(json.dumps(_document(bench.figures, about, foreign, failures), indent=2) + "\n")
     return 1 if failures else 0
+
+
+def _usual(plane: ControlPlane | None) -> list[str]:
+    """The scenarios that run if none is named."""
+    if plane is None:
+        return [name for name in SCENARIOS if name not in _NAMED]
+    return [name for name in cluster.SCENARIOS if cluster.SINCE.get(name, 0) <= plane.programs.minor]
 
 
 def _document(figures: Sequence[Figure], about: str, foreign: float, failures: Sequence[str]) -> dict[str, object]:

@@ -77,7 +77,7 @@ class Api:
 
 
 class PodWatch:
-    """All pods of the namespace: when each was first seen, first seen Ready, and gone, by name."""
+    """All pods of the namespace: when each was first seen, first seen Ready, and gone, by name; and its newest state."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -85,6 +85,7 @@ class PodWatch:
         self.ready: dict[str, int] = {}
         self.gone: dict[str, int] = {}
         self.unready: set[str] = set()
+        self.newest: dict[str, tuple[int, Mapping[str, Any]]] = {}
         self._wakeup = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
 
@@ -117,8 +118,10 @@ class PodWatch:
         name = pod["metadata"]["name"]
         ready = any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", ()))
         self.seen.setdefault(name, now)
+        self.newest[name] = now, pod
         if kind == "DELETED":
             self.gone.setdefault(name, now)
+            del self.newest[name]
         elif ready:
             self.ready.setdefault(name, now)
         elif name in self.ready and "deletionTimestamp" not in pod["metadata"]:
@@ -143,6 +146,15 @@ class PodWatch:
 
     async def ready_at(self, name: str) -> int:
         return await self.wait(f"{name} Ready", lambda: self.ready.get(name))
+
+    async def shows(self, name: str, what: str, holds: Callable[[Mapping[str, Any]], bool]) -> int:
+        """When the first of the states that come from now on, or the newest, had arrived of which `holds` is true."""
+
+        def found() -> int | None:
+            state = self.newest.get(name)
+            return state[0] if state is not None and holds(state[1]) else None
+
+        return await self.wait(f"{name} {what}", found)
 
     async def gone_at(self, name: str) -> int:
         return await self.wait(f"{name} gone", lambda: self.gone.get(name))

@@ -16,6 +16,7 @@ from typing import Any
 from bench.agent import NODE_NAME, manifest
 from bench.api import CONFIG_MAPS, MERGE, STRATEGIC_MERGE, Api, Audit, PodWatch
 from bench.baseline import NS_PER_MS, Made, Prepared, Template, find_pod, read_template
+from bench.cluster_changes import failures, resize
 from bench.cluster_figures import (
     KINDS,
     BaselineBurst,
@@ -305,4 +306,14 @@ async def content(cluster: ClusterBench) -> None:
     await bench.rest()
 
 
-SCENARIOS = {"single": single, "burst": burst, "crowd": crowd, "idle": idle, "content": content}
+SCENARIOS = {
+    "single": single,
+    "resize": resize,
+    "failures": failures,
+    "burst": burst,
+    "crowd": crowd,
+    "idle": idle,
+    "content": content,
+}
+#: The first minor release of an API server that a scenario needs: pods have the subresource `resize` since 1.33.
+SINCE = {"resize": 33}

@@ -34,17 +34,21 @@ EXEC_COMMAND = ["true"]
 
 @dataclass
 class Answerer:
-    """An HTTP server for probes: `status` is what it answers, `sent_ns` when it first answered so for each path (wall clock)."""
+    """An HTTP server for probes: `status` is what it answers, 503 for `failing` paths.
+
+    `sent_ns`: when it first answered so for each path (wall clock).
+    """
 
     status: str = "200 OK"
     port: int = 0
     sent_ns: dict[str, int] = field(default_factory=dict)
+    failing: set[str] = field(default_factory=set)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             request = await reader.readuntil(b"\r\n\r\n")
             path = request.split(b" ")[1].decode()
-            status = self.status if path != "/good" else "200 OK"
+            status = "200 OK" if path == "/good" else "503 Service Unavailable" if path in self.failing else self.status
             writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
             self.sent_ns.setdefault(f"{path} {status[:3]}", time.time_ns())
             await writer.drain()
