@@ -53,7 +53,7 @@ def test_a_hook_that_was_cut_off_with_its_sync_is_run_again() -> None:
 
 def test_the_hook_of_a_container_that_does_not_run_any_more_is_not_run() -> None:
     assert adopted().sees(box(), exited(code=1)) == ["sync: start app"]
-    assert adopted().sees(box(), created()) == ["sync: start app"]
+    assert adopted().sees(box(), created()) == ["sync: remove app-0; start app"]
     assert adopted(attempt=1).sees(box(), running(attempt=0)) == AT_REST, "it was to be created, and was not"
 
 

@@ -77,7 +77,7 @@ def test_what_was_half_made_is_gone_on_with() -> None:
     play = Playbook(pod())
     assert play.sees(box()) == ["sync: start app"]
     play = Playbook(pod())
-    assert play.sees(box(), created()) == ["sync: start app"]
+    assert play.sees(box(), created()) == ["sync: remove app-0; start app"]
 
 
 def test_an_adopted_pod_that_ended_meanwhile_is_stopped_and_cleaned_but_kept() -> None:

@@ -77,7 +77,10 @@ class Hands:
             termination_log_host_path=files.termination_log,
             etc_hosts_host_path=files.etc_hosts,
         )
-        made = await self.starter.start(of, container, home, self.sandboxes.settings(), ctx)
+        settings = self.sandboxes.settings()
+        created = await self.starter.create(of, container, home, settings, ctx)
+        assert not isinstance(created, SandboxEnded)
+        made = await self.starter.start(of, container, created, home, settings)
         assert not isinstance(made, SandboxEnded)
         await self.starter.post_start(of, container, made, home.ips[0] if home.ips else "")
         return made

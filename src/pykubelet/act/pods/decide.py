@@ -14,6 +14,8 @@ Rules:
 - A pod that is desired again while it is terminating keeps its containers and logs, and starts again when it has
   terminated, unless its restartPolicy is Never.
 - After a restart of the agent, the state is derived again from what is observed.
+- A container that was created and not started, because its sync ended before that, is removed when it is next to start, and
+  created anew. It does not count as a restart.
 - A postStart hook runs at least once. One that was cut off, by the end of the agent or of a sync, is run again while its container
   runs, and until it has ended the container does not count as running. Nothing is started beside a hook: what comes next depends on
   how it ends, and on the probes after it. A hook of a container that has ended, or is being killed, is not run.
@@ -434,7 +436,7 @@ def _advance_syncing(state: PodWorkerState, now: float, rules: Rules, cause: str
     if plan.resize_pod and (again := state.sizes.retry_at) is not None and again > now:
         plan = replace(plan, resizes=(), resize_pod=False)
         wakes.append(again)
-    plan = _with_hooks(plan, state)
+    plan = _without_leftovers(_with_hooks(plan, state), state, view)
     if not (plan.starts or plan.restart_all):
         plan = replace(plan, remove=())  # old instances are removed when the next one starts
     if plan.is_empty:
@@ -451,6 +453,21 @@ def _advance_syncing(state: PodWorkerState, now: float, rules: Rules, cause: str
     )
     useless = tuple(start.instance for start in state.loss.uncounted)
     return state, (*reports, Sync(state.pod, plan, view, cause, sizes.applied, useless))
+
+
+def _without_leftovers(plan: PodPlan, state: PodWorkerState, view: PodView) -> PodPlan:
+    """The plan that also removes what was created for a start that did not come: it has never run, so its successor is no restart.
+
+    One that the runtime could not start stays: its start has counted.
+    """
+    if not plan.starts or not any(found.state is ObservedState.CREATED for found in view.containers):
+        return plan
+    tried = {pause.unstarted for pause in state.back_offs.pauses.values()}
+    every = (found for name in plan.starts for found in view.instances(name))
+    useless = (
+        c.id for c in every if c.state is ObservedState.CREATED and c.id not in tried and c.id not in plan.remove
+    )
+    return replace(plan, remove=(*plan.remove, *useless))
 
 
 def _with_restart_of_all(state: PodWorkerState, plan: PodPlan, now: float, rules: Rules) -> PodWorkerState:

@@ -14,6 +14,7 @@ from functools import partial
 from math import inf
 from typing import TypeVar
 
+from pykubelet.act.pods.ahead import Ahead, Early
 from pykubelet.act.pods.decide import find_container
 from pykubelet.act.pods.ending import LOGS_DEADLINE_S, PodEnding
 from pykubelet.act.pods.hooks import PodHooks
@@ -32,7 +33,7 @@ from pykubelet.act.runtime.lifecycle.metrics import (
     STARTED_USERNS_ERRORS,
 )
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
-from pykubelet.act.runtime.lifecycle.start import SandboxEnded
+from pykubelet.act.runtime.lifecycle.start import CreatedContainer, SandboxEnded
 from pykubelet.act.runtime.lifecycle.stop import ContainerStop, StopTarget, restart_grace
 from pykubelet.act.runtime.plan.plan import Applied, ContainerKill, KillCause
 from pykubelet.act.runtime.render.context import AnyContainer, ContainerContext, RenderSettings
@@ -43,7 +44,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import Done
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.mailbox import Post
-from pykubelet.base.kit.values import replace
+from pykubelet.base.kit.values import Value, replace
 from pykubelet.base.model import containers
 from pykubelet.base.model.containers import container_kind
 from pykubelet.base.model.ids import ContainerID, PodRef, SandboxID
@@ -70,6 +71,17 @@ class Interrupted(Exception):
     """The sync ends here, because a newer event must be decided on first."""
 
 
+class ReadyContainer(Value):
+    """What a container needs for its creation."""
+
+    settings: RenderSettings
+    ctx: ContainerContext
+
+
+AheadOfStart = Ahead[ReadyContainer, CreatedContainer | SandboxEnded]
+EarlyContainer = Early[ReadyContainer, CreatedContainer | SandboxEnded]
+
+
 class PodExecution:
     """The work of one pod. At most one of `sync`, `ending.stop` and `ending.clean` runs at a time.
 
@@ -87,6 +99,7 @@ class PodExecution:
         self.ending = PodEnding(tools, ref, self._needs)
         self.hooks = PodHooks(ref, tools.starter, tools.hook_records)
         self.pulled = PullTime()
+        self._calls = 0
 
     def begin_sync(self, unhooked: Mapping[str, int]) -> None:
         """Prepare for a sync: `interrupt` from now on ends this sync. `unhooked`: as in `PodWorkerState`."""
@@ -150,7 +163,8 @@ class PodExecution:
         sandbox = self._tools.sandboxes.with_volume_groups(run.pod, sandbox)
         # 8. Running containers get their new size.
         resized, problem = await self._resize(run, sandbox) if plan.resize_pod else (None, "")
-        # 9. Each container, in order: what it needs is there, then it starts, then its postStart hook runs.
+        # 9. Each container, in order: what it needs is there, then it is created and started, then its postStart hook runs. What has no
+        #    order is done ahead, for the containers after it (`ahead.py`).
         ended = await self._start_all(run, sandbox, failed)
         made = ended.made
         if made is not None and plan.resize_pod:
@@ -184,11 +198,15 @@ class PodExecution:
         """A context manager: while the block runs, `wait` is open, and `Starts` has the pod."""
         starts, uid = self._tools.starts, self._ref.uid
         starts.publish(Starts({**starts.get().since, uid: self.clock.wall()}))
+        self._calls += 1
         try:
             with waits.waiting(wait):
                 yield
         finally:
-            starts.publish(Starts({other: since for other, since in starts.get().since.items() if other != uid}))
+            self._calls -= 1
+            if not self._calls:
+                since = starts.get().since
+                starts.publish(Starts({other: at for other, at in since.items() if other != uid}))
 
     async def _runtime_ready(self, run: SyncRun) -> None:
         cell = self._tools.cells.runtime
@@ -308,13 +326,24 @@ class PodExecution:
         await self._unless(ended, self.hooks.run(run.pod, container, instance, pod_ip, run.waits))
 
     async def _start_all(self, run: SyncRun, sandbox: Sandbox, failed: dict[str, StartFailed]) -> SyncEnded:
+        """Start the containers of the plan, in its order."""
+        if len(run.command.plan.start) < 2:
+            return await self._start_in_order(run, sandbox, failed, None)
+        tools = self._tools
+        make = partial(self._prepare, run, sandbox), partial(self._create, run, sandbox)
+        async with Ahead(tools.supervisor, tools.ahead, run.pod, run.command.plan.start, *make) as ahead:
+            return await self._start_in_order(run, sandbox, failed, ahead)
+
+    async def _start_in_order(
+        self, run: SyncRun, sandbox: Sandbox, failed: dict[str, StartFailed], ahead: AheadOfStart | None
+    ) -> SyncEnded:
         started: dict[str, ContainerID] = {}
         pod, plan = run.pod, run.command.plan
         for name in plan.starts:
             container = find_container(pod, name)
             try:
                 with self._tools.starter.reporting(pod, container):
-                    started[name] = await self._start_one(run, container, sandbox)
+                    started[name] = await self._start_one(run, container, sandbox, ahead)
             except Interrupted:
                 return SyncEnded(tuple(started), failed, unfinished=True, cause="interrupted by a newer event")
             except ContainerStartError as error:
@@ -326,23 +355,41 @@ class PodExecution:
         made = None if failed or cleared else Started(sandbox.id, tuple(started.values()), sandbox.seen)
         return SyncEnded(tuple(started), failed, made=made)
 
-    async def _start_one(self, run: SyncRun, container: AnyContainer, sandbox: Sandbox) -> ContainerID:
-        """The steps of one container's start."""
+    async def _start_one(
+        self, run: SyncRun, container: AnyContainer, sandbox: Sandbox, ahead: AheadOfStart | None
+    ) -> ContainerID:
+        """The steps of one container's start. `ahead`: the containers that are made ahead; None: there are none."""
         if self._is_outdated or self._has_ended(run.command.plan.sandbox):
             raise Interrupted
         STARTED_CONTAINERS.inc(container_kind(run.pod, container))
-        # 1. What the container needs is there, and in its context.
+        early = ahead.take(container.name) if ahead is not None else None
+        # 1. What it needs is there, and its files are made.
+        try:
+            ready = await (self._prepare(run, sandbox, container) if early is None else early.ready)
+        except ContainerStartError:
+            self._record_needs(run, container)
+            raise
+        self._record_needs(run, container)
+        # 2. The next ones begin to be made.
+        if ahead is not None:
+            ahead.begin(container)
+        # 3. It is created and started.
+        instance = await self._create_and_start(run, sandbox, container, ready, early)
+        # 4. Its postStart hook. The container is reported as running after the hook has ended.
+        await self._run_hook(run, container, instance, sandbox.id, ready.ctx.pod_ips[0] if ready.ctx.pod_ips else "")
+        return instance
+
+    async def _prepare(self, run: SyncRun, sandbox: Sandbox, container: AnyContainer) -> ReadyContainer:
+        """Wait for what a container needs, and make its files: the termination message, /etc/hosts, the log directory."""
         ctx = ContainerContext(sandbox=sandbox.context, pod_ips=sandbox.ips)
         for need in self._needs:
             ctx = await need.before_container(run, container, ctx)
-        # 2. Its files: the termination message, /etc/hosts, the log directory.
         settings = self._tools.sandboxes.settings()
-        ctx = await self._with_files(run, container, settings, ctx, sandbox.ips)
-        # 3. It is created and started.
-        instance = await self._create_and_start(run, container, sandbox, settings, ctx)
-        # 4. Its postStart hook. The container is reported as running after the hook has ended.
-        await self._run_hook(run, container, instance, sandbox.id, ctx.pod_ips[0] if ctx.pod_ips else "")
-        return instance
+        return ReadyContainer(settings, await self._with_files(run, container, settings, ctx, sandbox.ips))
+
+    def _record_needs(self, run: SyncRun, container: AnyContainer) -> None:
+        for need in self._needs:
+            need.before_start(run, container)
 
     async def _with_files(
         self,
@@ -360,7 +407,7 @@ class PodExecution:
                 f"unable to find target container {getattr(container, 'targetContainerName', '')}"
             )
         repeated = max((c.restart_count for c in command.uncounted if c.name == name), default=0)
-        instances = command.view.instances(name)
+        instances = command.left(name)
         files = await self._tools.starter.prepare(run.pod, container, instances, settings, ips, least_count=repeated)
         return replace(
             ctx,
@@ -375,33 +422,50 @@ class PodExecution:
         view = self._tools.cells.observed.get().pods.get(self._ref.uid)
         return sandbox is not None and _shows_end_of(view, sandbox.id)
 
+    async def _create(
+        self, run: SyncRun, sandbox: Sandbox, container: AnyContainer, ready: ReadyContainer
+    ) -> CreatedContainer | SandboxEnded:
+        """Create a container ahead."""
+        await self.hooks.announce(container, ready.ctx.restart_count, run.waits)
+        with self._starting(_start_wait(container), run.waits):
+            return await self._create_now(run, sandbox, container, ready)
+
+    async def _create_now(
+        self, run: SyncRun, sandbox: Sandbox, container: AnyContainer, ready: ReadyContainer
+    ) -> CreatedContainer | SandboxEnded:
+        may_have_ended = _may_have_ended(run.command, container.name)
+        create = self._tools.starter.create
+        return await create(run.pod, container, sandbox, ready.settings, ready.ctx, may_have_ended=may_have_ended)
+
     async def _create_and_start(
         self,
         run: SyncRun,
-        container: AnyContainer,
         sandbox: Sandbox,
-        settings: RenderSettings,
-        ctx: ContainerContext,
+        container: AnyContainer,
+        ready: ReadyContainer,
+        early: EarlyContainer | None,
     ) -> ContainerID:
         """Create and start the container. That its hook will run is noted before, so that it runs after a restart of the agent."""
-        name, starter, old = container.name, self._tools.starter, run.command.plan.sandbox
-        may_have_ended = old is not None and may_have_ended_with(old, run.command.view.newest(name))
-        await self.hooks.announce(container, ctx.restart_count, run.waits)
-        detail = "CreateContainer and StartContainer"
-        wait = Wait(CONTAINER_START, Owner.CONTAINER_RUNTIME, 0.0, name, detail=detail, next_step="run it")
+        start, may_have_ended = self._tools.starter.start, _may_have_ended(run.command, container.name)
+        images = len(ready.ctx.image_volumes)
+        if early is None:
+            await self.hooks.announce(container, ready.ctx.restart_count, run.waits)
         try:
-            with self._starting(wait, run.waits):
-                instance = await starter.start(
-                    run.pod, container, sandbox, settings, ctx, may_have_ended=may_have_ended
+            with self._starting(_start_wait(container), run.waits):
+                made = await (self._create_now(run, sandbox, container, ready) if early is None else early.created())
+                instance = (
+                    await start(run.pod, container, made, sandbox, ready.settings, may_have_ended=may_have_ended)
+                    if isinstance(made, CreatedContainer)
+                    else made
                 )
         except ContainerStartError as error:
-            IMAGE_VOLUMES_ERRORS.inc(by=len(ctx.image_volumes))
+            IMAGE_VOLUMES_ERRORS.inc(by=images)
             if error.unstarted is None:
                 await self.hooks.withdraw(container)
             raise
         if isinstance(instance, SandboxEnded):
             raise Interrupted
-        IMAGE_VOLUMES_MOUNTED.inc(by=len(ctx.image_volumes))
+        IMAGE_VOLUMES_MOUNTED.inc(by=images)
         return instance
 
 
@@ -418,13 +482,23 @@ def _kill_grace(pod: Pod, kill: ContainerKill) -> int:
     return restart_grace(pod, probe)
 
 
+def _start_wait(container: AnyContainer) -> Wait:
+    detail = "CreateContainer and StartContainer"
+    return Wait(CONTAINER_START, Owner.CONTAINER_RUNTIME, 0.0, container.name, detail=detail, next_step="run it")
+
+
+def _may_have_ended(command: Sync, name: str) -> bool:
+    """Whether the sandbox in which a container is started may have ended with the container's last instance."""
+    sandbox = command.plan.sandbox
+    return sandbox is not None and may_have_ended_with(sandbox, next(iter(command.left(name)), None))
+
+
 def _target(command: Sync, container: AnyContainer) -> str | None:
     """The instance whose process namespace an ephemeral container shares; "": shares none; None: the instance does not exist."""
     name = getattr(container, "targetContainerName", "")
     if not name:
         return ""
-    newest = command.view.newest(name)
-    return newest.id if newest is not None else None
+    return next((instance.id for instance in command.left(name)), None)
 
 
 def _shows_end_of(view: PodView | None, sandbox: SandboxID, existed_at: float = inf) -> bool:

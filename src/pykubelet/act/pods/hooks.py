@@ -34,6 +34,11 @@ SAVE_DEADLINE_S = 1.0
 Hooks = Mapping[str, int]
 
 
+def has_post_start(container: AnyContainer) -> bool:
+    """Whether the container has a postStart hook. What is started after it waits for the end of the hook."""
+    return container.lifecycle is not None and container.lifecycle.postStart is not None
+
+
 class PodHooks:
     """Runs the hooks. `running`: those that have not ended, by container, with the least attempt of the instance.
 
@@ -49,7 +54,7 @@ class PodHooks:
 
     async def announce(self, container: AnyContainer, attempt: int, waits: WaitBook) -> None:
         """Note, before a container is created, that its hook will run. A container without a hook has nothing to note."""
-        if container.lifecycle is None or container.lifecycle.postStart is None:
+        if not has_post_start(container):
             return
         self.running = {**self.running, container.name: min(attempt, self.running.get(container.name, attempt))}
         waits.notify()

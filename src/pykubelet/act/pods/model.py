@@ -347,6 +347,10 @@ class Sync(Value):
     applied: Applied = field(default_factory=Applied)
     uncounted: tuple[ContainerView, ...] = ()
 
+    def left(self, name: str) -> tuple[ContainerView, ...]:
+        """The instances of a container that the plan does not remove, newest first."""
+        return tuple(found for found in self.view.instances(name) if found.id not in self.plan.remove)
+
 
 class AbandonSync(Value):
     """End the running sync: when it next waits (`hard` False), or now, by cancelling the running calls (`hard` True).

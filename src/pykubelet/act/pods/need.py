@@ -69,8 +69,14 @@ class PodNeed:
         """Wait for what every container needs."""
 
     async def before_container(self, run: SyncRun, container: AnyContainer, ctx: ContainerContext) -> ContainerContext:
-        """Wait for what one container needs. Returns `ctx` with what the container gets."""
+        """Wait for what one container needs. Returns `ctx` with what the container gets.
+
+        It may come while containers before it in the pod are being started.
+        """
         return ctx
+
+    def before_start(self, run: SyncRun, container: AnyContainer) -> None:
+        """The container is created and started next: record what `before_container` has found. Not called if that was interrupted."""
 
     def cancel(self) -> None:
         """End what `begin` has begun: the sync is over, or the pod is being stopped."""

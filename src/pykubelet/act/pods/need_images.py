@@ -54,6 +54,8 @@ class ImagesNeed(PodNeed):
         self._secrets = PullSecrets(tools.cells.content, ref, tools.recorder)
         self._pulls: dict[tuple[str, str], Pull] = {}
         self._later: dict[tuple[str, str], Callable[[], object]] = {}
+        #: By container name, what `before_start` records.
+        self._found: dict[str, list[ImageReady | ImageError]] = {}
         self._running = 0
         self._next: asyncio.Handle | None = None
 
@@ -98,8 +100,8 @@ class ImagesNeed(PodNeed):
         """Wait for the container's image, then for those that it mounts. ContainerStartError if one cannot be pulled."""
         wait = Wait("image", Owner.IMAGE_MANAGER, 0.0, container.name, detail=container.image, next_step=START_IT)
         outcome = await run.wait(self._begin(run, container), wait)
-        del self._pulls[container.name, container.image]
-        image = self._used(run.pod, container, outcome)
+        self._found[container.name] = []
+        image = self._used(container, outcome)
         volumes = await self._volumes(run, container)
         return replace(
             ctx, image_ref=image.image_ref, image_uid=image.uid, image_username=image.username, image_volumes=volumes
@@ -121,17 +123,24 @@ class ImagesNeed(PodNeed):
             outcome = await run.wait(task, wait)
             if isinstance(outcome, ImageError):
                 IMAGE_VOLUMES_ERRORS.inc()
-            volumes[mount.name] = ImageVolume(self._used(run.pod, container, outcome).image_ref, source.reference)
+            volumes[mount.name] = ImageVolume(self._used(container, outcome).image_ref, source.reference)
         return volumes
 
-    def _used(self, pod: Pod, container: AnyContainer, image: ImageReady | ImageError) -> ImageReady:
-        """The image, whose Event is recorded if it was present. A failed start is counted; the puller has recorded its Event."""
+    def _used(self, container: AnyContainer, image: ImageReady | ImageError) -> ImageReady:
+        """The image, which is noted for `before_start`."""
+        self._found[container.name].append(image)
         if isinstance(image, ImageError):
-            STARTED_CONTAINERS_ERRORS.inc(container_kind(pod, container), image.reason)
             raise ContainerStartError(image.message, image.reason, retry_at=image.retry_at, is_reported=True)
-        if image.present is not None:
-            self._recorder.post(image.present)
         return image
+
+    def before_start(self, run: SyncRun, container: AnyContainer) -> None:
+        """Record the Events of images that were present. A failed start is counted; the puller has recorded its Event."""
+        self._pulls.pop((container.name, container.image), None)
+        for image in self._found.pop(container.name, ()):
+            if isinstance(image, ImageError):
+                STARTED_CONTAINERS_ERRORS.inc(container_kind(run.pod, container), image.reason)
+            elif image.present is not None:
+                self._recorder.post(image.present)
 
     def cancel(self) -> None:
         """Cancel the running pulls."""
@@ -139,6 +148,7 @@ class ImagesNeed(PodNeed):
         for task in self._pulls.values():
             task.cancel()
         self._pulls.clear()
+        self._found.clear()
 
     async def release(self, waits: WaitBook) -> str:
         """Forget how pulls for the pod have failed."""

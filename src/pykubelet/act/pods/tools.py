@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from pykubelet.act.pods.ahead import AheadSlots
 from pykubelet.act.pods.hooks import HookRecords
 from pykubelet.act.pods.need import PodNeed
 from pykubelet.act.runtime.lifecycle.resize import ContainerResizer
@@ -77,6 +78,7 @@ class PodTools(Value):
     needs: tuple[MakeNeed, ...]
     extended_claims: bool = True
     devices: NodeDevicePlugins | None = None
+    ahead: AheadSlots = field(default_factory=AheadSlots)
 
 
 def runtime_wait(now: RuntimeReady) -> Wait:

@@ -10,7 +10,8 @@ from pykubelet.base.model.reasons import CREATE_CONTAINER_CONFIG_ERROR
 class ContainerStartError(Exception):
     """A container, or the sandbox that it needs, cannot be started: the waiting reason and its message.
 
-    `retry_at`, `instance`, `unstarted`: as in `StartFailed`. `is_reported`: the failure is counted, and has its Event.
+    `retry_at`, `instance`, `unstarted`: as in `StartFailed`. `refusals`: why earlier attempts of this start have failed, each of which
+    is reported too. `is_reported`: the failure is counted, and has its Event.
     """
 
     def __init__(
@@ -21,6 +22,7 @@ class ContainerStartError(Exception):
         retry_at: float | None = None,
         instance: ContainerID | None = None,
         unstarted: ContainerID | None = None,
+        refusals: tuple[str, ...] = (),
         is_reported: bool = False,
     ) -> None:
         super().__init__(message)
@@ -28,6 +30,7 @@ class ContainerStartError(Exception):
         self.retry_at = retry_at
         self.instance = instance
         self.unstarted = unstarted
+        self.refusals = refusals
         self.is_reported = is_reported
 
     @property

@@ -1,7 +1,7 @@
-"""Starts one container in a sandbox: makes its files and its config, then calls CreateContainer and StartContainer.
+"""Makes and starts one container in a sandbox: its files, its config and CreateContainer; then StartContainer.
 
-Owns: the order of these steps, and the waiting reason of each failure. The files are the termination message file, the
-pod's /etc/hosts and the log directory.
+Owns: what each of these steps does, and the waiting reason of each failure. The files are the termination message file, the
+pod's /etc/hosts and the log directory. A container may be created long before its start: what users see of it comes with its start.
 """
 
 from __future__ import annotations
@@ -86,6 +86,14 @@ class ContainerFiles(Value):
     etc_hosts: str
 
 
+class CreatedContainer(Value):
+    """A container that is to be started. `count`: its restart count. `refusals`: why the runtime has refused lower counts."""
+
+    id: ContainerID
+    count: int
+    refusals: tuple[str, ...] = ()
+
+
 class SandboxEnded(Value):
     """The sandbox ended before the container was started. The created container is left in it."""
 
@@ -113,6 +121,7 @@ class ContainerStarter:
         try:
             yield
         except ContainerStartError as error:
+            self._report_refusals(pod, container, error.refusals)
             if not error.is_reported:
                 self._report(pod, container, error.reason, error.message)
                 error.is_reported = True
@@ -164,7 +173,7 @@ class ContainerStarter:
         )
         return outcome.value if isinstance(outcome, Done) else {}
 
-    async def start(
+    async def create(
         self,
         pod: Pod,
         container: AnyContainer,
@@ -173,25 +182,54 @@ class ContainerStarter:
         ctx: ContainerContext,
         *,
         may_have_ended: bool = False,
+    ) -> CreatedContainer | SandboxEnded:
+        """Create a container. No Event and no count is made of it before `start`. `may_have_ended`: as of `start`."""
+        refusals: list[str] = []
+        for count in range(ctx.restart_count, ctx.restart_count + NAME_ATTEMPTS):
+            config = await self._render(pod, container, settings, replace(ctx, restart_count=count))
+            try:
+                made = ContainerID(await self._cri.create_container(sandbox.id, config, sandbox.config))
+                return CreatedContainer(made, count, tuple(refusals))
+            except CriError as error:
+                if await self._has_ended(sandbox, SETTLE_S if may_have_ended else ()):
+                    return SandboxEnded()
+                if error.reserved_for is None:
+                    refused = tuple(refusals)
+                    raise ContainerStartError(error.message, CREATE_CONTAINER_ERROR, refusals=refused) from error
+                log.warning(
+                    "a container name is still reserved; the next attempt is used", pod=pod_ref(pod), error=error
+                )
+                # an Event for each attempt, because the restart count is higher than the number of containers that ran
+                refusals.append(error.message)
+        message = f"the runtime holds the names of attempts {ctx.restart_count} to {count}: {refusals[-1]}"
+        raise ContainerStartError(message, CREATE_CONTAINER_ERROR, refusals=tuple(refusals))
+
+    async def start(
+        self,
+        pod: Pod,
+        container: AnyContainer,
+        created: CreatedContainer,
+        sandbox: Sandbox,
+        settings: RenderSettings,
+        *,
+        may_have_ended: bool = False,
     ) -> ContainerID | SandboxEnded:
-        """Create and start a container, without its postStart hook. A container that could not be started is not removed: it is the
-        `unstarted` of the error, and most runtimes show it as exited.
+        """Start a created container, without its postStart hook. One that could not be started is not removed: it is the `unstarted`
+        of the error, and most runtimes show it as exited.
 
         `may_have_ended`: the runtime may be stopping the sandbox, so it is asked once more before the container is started.
         It is also asked after a failure: what fails because the sandbox has ended is no fault of the container.
         """
-        created = await self._create(pod, container, sandbox, settings, ctx, may_have_ended)
-        if not isinstance(created, tuple):
-            return created
-        container_id, count = created
+        container_id, ref = created.id, pod_ref(pod)
+        self._report_refusals(pod, container, created.refusals)
         if may_have_ended and await self._has_ended(sandbox):
             return SandboxEnded()
         path = container_field_path(pod, container.name)
-        self._recorder.post(normal(EVENT_CREATED, "Container created", pod_ref(pod), path))
+        self._recorder.post(normal(EVENT_CREATED, "Container created", ref, path))
         try:
             # an interrupted call would leave a container that could not be started
             started = finish(self._cri.start_container(container_id), START_LIMIT_S)
-            await beside(self._link_log(pod, container, container_id, count, settings), started)
+            await beside(self._link_log(pod, container, container_id, created.count, settings), started)
         except CriError as error:
             if await self._has_ended(sandbox, SETTLE_S if may_have_ended else ()):
                 return SandboxEnded()
@@ -200,7 +238,7 @@ class ContainerStarter:
             raise ContainerStartError(
                 error.message, RUN_CONTAINER_ERROR, unstarted=container_id, is_reported=True
             ) from error
-        self._recorder.post(normal(EVENT_STARTED, "Container started", pod_ref(pod), path))
+        self._recorder.post(normal(EVENT_STARTED, "Container started", ref, path))
         return container_id
 
     async def _has_ended(self, sandbox: Sandbox, pauses: Sequence[float] = ()) -> bool:
@@ -247,33 +285,6 @@ class ContainerStarter:
         except CriError as error:
             log.warning("a container whose hook failed cannot be stopped", container=container.name, error=error)
 
-    async def _create(
-        self,
-        pod: Pod,
-        container: AnyContainer,
-        sandbox: Sandbox,
-        settings: RenderSettings,
-        ctx: ContainerContext,
-        may_have_ended: bool,
-    ) -> tuple[ContainerID, int] | SandboxEnded:
-        for count in range(ctx.restart_count, ctx.restart_count + NAME_ATTEMPTS):
-            config = await self._render(pod, container, settings, replace(ctx, restart_count=count))
-            try:
-                return ContainerID(await self._cri.create_container(sandbox.id, config, sandbox.config)), count
-            except CriError as error:
-                if await self._has_ended(sandbox, SETTLE_S if may_have_ended else ()):
-                    return SandboxEnded()
-                if error.reserved_for is None:
-                    raise ContainerStartError(error.message, CREATE_CONTAINER_ERROR) from error
-                log.warning(
-                    "a container name is still reserved; the next attempt is used", pod=pod_ref(pod), error=error
-                )
-                # an Event for each attempt, because the restart count is higher than the number of containers that ran
-                self._report(pod, container, CREATE_CONTAINER_ERROR, error.message)
-                refusal = error.message
-        message = f"the runtime holds the names of attempts {ctx.restart_count} to {count}: {refusal}"
-        raise ContainerStartError(message, CREATE_CONTAINER_ERROR)
-
     async def _render(
         self, pod: Pod, container: AnyContainer, settings: RenderSettings, ctx: ContainerContext
     ) -> pb.ContainerConfig:
@@ -294,6 +305,10 @@ class ContainerStarter:
                 raise ContainerStartError("the configuration takes too long to make")
             case _:
                 assert_never(outcome)
+
+    def _report_refusals(self, pod: Pod, container: AnyContainer, refusals: Sequence[str]) -> None:
+        for refusal in refusals:
+            self._report(pod, container, CREATE_CONTAINER_ERROR, refusal)
 
     def _report(self, pod: Pod, container: AnyContainer, reason: str, message: str) -> None:
         """Count a failed start and record its Event."""
