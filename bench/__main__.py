@@ -27,6 +27,7 @@ from bench.agent import NODE_NAME, PROGRAM, Agent
 from bench.api import Api, Audit, PodWatch
 from bench.baseline import Baseline
 from bench.bulkheads import bulkheads
+from bench.containers import containers
 from bench.hangs import hangs
 from bench.heavy import heavy
 from bench.placement import placement
@@ -44,6 +45,7 @@ _LONGEST_S = {False: 1500.0, True: 900.0}
 SCENARIOS = {
     "single": one_by_one,
     "burst": burst,
+    "containers": containers,
     "restart": restart,
     "crowd": crowd,
     "probes": probes,

@@ -87,6 +87,18 @@ async def read_template(cri: CriClient, name: str) -> Template:
     return Template(_request(sandbox_info, pb.PodSandboxConfig()), _request(container_info, pb.ContainerConfig()))
 
 
+async def read_templates(cri: CriClient, name: str) -> list[Template]:
+    """The same of a pod with several containers: one for each, in the order of their starts."""
+    sandbox, _ = await find_pod(cri, name)
+    sandbox_info = (await cri.pod_sandbox_status(sandbox, verbose=True)).info["info"]
+    found = [await cri.container_status(c.id, verbose=True) for c in await cri.list_containers(labels={POD_NAME: name})]
+    found.sort(key=lambda answer: answer.status.started_at)
+    return [
+        Template(_request(sandbox_info, pb.PodSandboxConfig()), _request(answer.info["info"], pb.ContainerConfig()))
+        for answer in found
+    ]
+
+
 def _request(info: str, message: M) -> M:
     config = json.loads(info)["config"]
     for env in config.get("envs", ()):  # bytes in our messages, text in the runtime's account of them
@@ -106,29 +118,37 @@ class Baseline:
 
     def prepare(self, template: Template) -> Prepared:
         """Copy the requests under a new name, and make what they refer to."""
+        return self.prepare_all([template])[0]
+
+    def prepare_all(self, templates: Sequence[Template]) -> list[Prepared]:
+        """The same for the containers of one pod."""
         self._made += 1
         name = f"baseline-{self._made}"
         folder = self._folder / name
-        sandbox, container = pb.PodSandboxConfig(), pb.ContainerConfig()
-        sandbox.CopyFrom(template.sandbox)
-        container.CopyFrom(template.container)
+        sandbox = pb.PodSandboxConfig()
+        sandbox.CopyFrom(templates[0].sandbox)
         sandbox.metadata.name = sandbox.metadata.uid = name
         sandbox.hostname = name
         sandbox.log_directory = str(folder / "logs")
-        depth = [part for part in template.sandbox.linux.cgroup_parent.split("/") if part]
+        depth = [part for part in templates[0].sandbox.linux.cgroup_parent.split("/") if part]
         sandbox.linux.cgroup_parent = "/".join((self._cgroup, *depth[1:-1], f"pod{name}"))
         _rename_labels(sandbox.labels)
+        host.make_cgroup(sandbox.linux.cgroup_parent)
+        return [Prepared(sandbox, self._container(template.container, folder)) for template in templates]
+
+    def _container(self, template: pb.ContainerConfig, folder: Path) -> pb.ContainerConfig:
+        container = pb.ContainerConfig()
+        container.CopyFrom(template)
         _rename_labels(container.labels)
         (folder / "logs" / container.log_path).parent.mkdir(parents=True, exist_ok=True)
-        host.make_cgroup(sandbox.linux.cgroup_parent)
         for number, mount in enumerate(container.mounts):
-            copy = folder / f"mount-{number}"
+            copy = folder / f"{container.metadata.name}-mount-{number}"
             if Path(mount.host_path).is_dir():
                 copy.mkdir()
             else:
                 copy.write_bytes(Path(mount.host_path).read_bytes() if Path(mount.host_path).exists() else b"")
             mount.host_path = str(copy)
-        return Prepared(sandbox, container)
+        return container
 
     async def make(self, pod: Prepared) -> Made:
         """RunPodSandbox, CreateContainer, StartContainer."""
