@@ -25,7 +25,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.net.http.client_hello import ContextsByGroup
 from pykubelet.net.http.decide_accept import choose_evicted, choose_next
-from pykubelet.net.http.server import HttpServer
+from pykubelet.net.http.server import HttpServer, LimitedReader
 from pykubelet.net.http.staged_reader import StagedReader
 
 log = Log("server")
@@ -68,7 +68,7 @@ def keep_alive(end: socket.socket) -> None:
         end.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-class UnauthenticatedClient(StagedReader):
+class UnauthenticatedClient(StagedReader, LimitedReader):
     """The reader of one unauthenticated client. It limits heads of requests to a small size until `admit`."""
 
     def __init__(self, queue: ConnectionQueue, limits: AdmissionLimits, address: str) -> None:

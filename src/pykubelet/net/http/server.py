@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -108,17 +109,19 @@ class ServedConnection(Value):
         return await self.body.read() if self.body is not None else b""
 
 
-@runtime_checkable
-class LimitedReader(Protocol):
+class LimitedReader(ABC):  # no protocol: each request asks for it twice, and a protocol is compared by its attributes
     """The reader of a client that may be unauthenticated. Heads must be small until `admit` or `allow_large_head`."""
 
     @property
+    @abstractmethod
     def is_admitted(self) -> bool:
         """Whether `admit` was called."""
 
+    @abstractmethod
     async def admit(self) -> None:
         """Lift the limits for unauthenticated clients."""
 
+    @abstractmethod
     async def allow_large_head(self) -> bool:
         """Whether the next head may be large."""
 
@@ -152,15 +155,12 @@ def plain(route: Route) -> Handler:
     return handle
 
 
-def allow_all(_: asyncio.StreamWriter) -> bool:
-    """Allow every connection."""
-    return True
-
-
 class HttpServer:
     """Answers the requests of connections with a handler. Pass `serve` to `asyncio.start_server` or `start_unix_server`."""
 
-    def __init__(self, handler: Handler, is_allowed: IsAllowed = allow_all, limits: ServerLimits | None = None) -> None:
+    def __init__(
+        self, handler: Handler, is_allowed: IsAllowed = lambda _: True, limits: ServerLimits | None = None
+    ) -> None:
         self._handler = handler
         self._is_allowed = is_allowed
         self._limits = limits or ServerLimits()
@@ -323,7 +323,8 @@ async def _write_stream(
         connection.writer.write(render_head(stream.status, headers))
         return (True, b"") if request.method == "HEAD" else await _send_stream(connection, stream, idle_s)
     finally:
-        await _closed(stream.chunks)
+        if isinstance(stream.chunks, Closable):  # also if none was read, so that their resources are released
+            await stream.chunks.aclose()
 
 
 async def _send_stream(connection: ServedConnection, stream: StreamedResponse, idle_s: float) -> tuple[bool, bytes]:
@@ -345,12 +346,6 @@ async def _send_stream(connection: ServedConnection, stream: StreamedResponse, i
         await _cancelled(sending)
         await _cancelled(leaving)
         return is_sent, heard
-
-
-async def _closed(chunks: AsyncIterator[bytes]) -> None:
-    """Close the chunks, even if none was read, so that their resources are released."""
-    if isinstance(chunks, Closable):
-        await chunks.aclose()
 
 
 async def _cancelled(task: asyncio.Task[Any]) -> None:
