@@ -130,6 +130,22 @@ async def test_a_link_that_leads_nowhere_is_reported(tmp_path: Path) -> None:
     assert status == 200 and output.startswith("unable to retrieve container logs: ")
 
 
+async def test_a_long_log_is_streamed(tmp_path: Path) -> None:
+    (tmp_path / "0.log").write_bytes(LOG * 2000)
+    long = logs_of(running("app", log_path=str(tmp_path / "0.log")))
+    assert await ask(long) == (200, "one\ntwo\nthree\n" * 2000)
+    assert await ask(long, tailLines="4") == (200, "three\none\ntwo\nthree\n")
+
+
+@pytest.mark.parametrize("query", ["", "follow=true"])
+async def test_the_head_of_an_answer_needs_no_log(tmp_path: Path, query: str) -> None:
+    (tmp_path / "0.log").write_bytes(LOG)
+    logs = logs_of(running("app", log_path=str(tmp_path / "0.log")))
+    with observed_opens(tmp_path / "0.log") as was_opened:
+        answer = await logs.answer(Request("HEAD", "/containerLogs/default/web/app", query))
+        assert isinstance(answer, StreamedResponse) and not was_opened()
+
+
 async def test_a_container_that_the_runtime_has_forgotten_has_no_log() -> None:
     gone = logs_of(exited("app", 1, number=0), is_there=False)
     status, output = await ask(gone)

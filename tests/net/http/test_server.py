@@ -281,6 +281,33 @@ async def ticks(_: Request, connection: ServedConnection) -> Answer:
     return StreamedResponse(200, chunks())
 
 
+@pytest.mark.parametrize(
+    ("method", "content", "body"),
+    [
+        (b"GET", b"0123456789abcdef", b"10\r\n0123456789abcdef\r\n0\r\n\r\n"),
+        (b"GET", b"", b"0\r\n\r\n"),
+        (b"HEAD", b"once", b""),
+    ],
+)
+async def test_a_whole_answer_may_look_like_a_stream(method: bytes, content: bytes, body: bytes) -> None:
+    async def whole(_: Request, __: ServedConnection) -> Answer:
+        return Response(200, content, is_chunked=True)
+
+    async def stream(_: Request, __: ServedConnection) -> Answer:
+        async def chunks() -> AsyncIterator[bytes]:
+            yield content
+
+        return StreamedResponse(200, chunks())
+
+    request = method + b" / HTTP/1.1\r\nHost: x\r\n\r\n"
+    async with serving(whole) as port, serving(stream) as other:
+        answer = await talk(port, request * 2)
+        assert answer == await talk(other, request * 2)
+    head = answer.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+    assert b"Transfer-Encoding: chunked" in head and b"Content-Length" not in head
+    assert answer == (head + body) * 2
+
+
 async def test_the_next_request_comes_on_the_connection_of_a_stream() -> None:
     async with serving(ticks) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

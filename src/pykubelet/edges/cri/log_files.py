@@ -7,8 +7,11 @@ is the link that a runtime over Docker puts in the place of a log: it leads to t
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from pykubelet.base.model.paths import Beneath, log_file
 from pykubelet.edges.host.fs import beneath
+from pykubelet.edges.host.fs.errors import HostError
 
 
 def find_log(path: str, container: str = "") -> Beneath:
@@ -22,4 +25,6 @@ def find_log(path: str, container: str = "") -> Beneath:
 
 def open_log(path: str, container: str = "") -> int:
     """Open the log. The caller must close the descriptor. HostError: `is_not_found`; EINVAL if it is no regular file; ELOOP for a link."""
+    with suppress(HostError):  # the usual log is no link, and needs no look for one
+        return beneath.open_regular(log_file(path))
     return beneath.open_regular(find_log(path, container))

@@ -24,6 +24,7 @@ from pykubelet.edges.cri.log_files import find_log
 from pykubelet.edges.cri.log_parts import OpenPart
 from pykubelet.edges.cri.log_render import LogOptions, LogRenderer
 from pykubelet.edges.cri.log_segments import CHANGES, LogSegments
+from pykubelet.edges.cri.log_short import read_short
 from pykubelet.edges.host.fs import beneath
 from pykubelet.edges.host.fs.errors import HostError, translated
 from pykubelet.edges.host.fs.inotify import Watcher
@@ -160,6 +161,11 @@ class LogReader:
     def __init__(self, flight: SingleFlight) -> None:
         self._flight = flight
 
+    async def read_short(self, path: str, options: LogOptions, container: str = "") -> bytes | None:
+        """As `read` without `follow`, if what is requested is short (see `log_short.py`); else None. Raises HostError."""
+        work = _Work(self._flight, path)
+        return await work.run(path, lambda: read_short(path, container, options))
+
     async def read(
         self,
         path: str,
@@ -212,15 +218,33 @@ class LogReader:
                         await wake.wait()
 
 
+class _Work:
+    """The blocking work for one request, in a thread."""
+
+    def __init__(self, flight: SingleFlight, path: str) -> None:
+        self._flight = flight
+        self._key = f"log-read:{next(_numbers)}:{path}"
+
+    async def run(self, path: str, work: Callable[[], T]) -> T:
+        """The result of `work`, which reads the file at `path`. Raises HostError."""
+        outcome = await self._flight.run(self._key, work, READ_DEADLINE_S)
+        if isinstance(outcome, Done):
+            return outcome.value
+        if isinstance(outcome, Failed) and isinstance(outcome.error, OSError):
+            raise translated("read", path, outcome.error) from outcome.error
+        if isinstance(outcome, Failed):
+            raise outcome.error
+        raise HostError("read", path, "ETIMEDOUT", "the disk does not answer")
+
+
 class _Reading:
     """The file that is currently read (in a thread), and the renderer of its lines."""
 
     def __init__(self, flight: SingleFlight, path: Beneath, options: LogOptions) -> None:
-        self._flight = flight
+        self._work = _Work(flight, path)
         self._path = path
         self._options = options
         self._renderer = LogRenderer(options)
-        self._key = f"log-read:{next(_numbers)}:{path}"
         self._file = _LogFile(path, options.tail_lines, grows=options.follow)
         self._next_file = _LogFile(path, None, grows=True)
 
@@ -275,11 +299,4 @@ class _Reading:
         self._next_file.close()
 
     async def _run(self, work: Callable[[], T]) -> T:
-        outcome = await self._flight.run(self._key, work, READ_DEADLINE_S)
-        if isinstance(outcome, Done):
-            return outcome.value
-        if isinstance(outcome, Failed) and isinstance(outcome.error, OSError):
-            raise translated("read", self._path, outcome.error) from outcome.error
-        if isinstance(outcome, Failed):
-            raise outcome.error
-        raise HostError("read", self._path, "ETIMEDOUT", "the disk does not answer")
+        return await self._work.run(self._path, work)

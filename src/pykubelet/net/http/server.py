@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field, replace
-from pykubelet.net.http.wire import REASONS, BadRequest, Body, Head, Request, parse_head, render_head
+from pykubelet.net.http.wire import REASONS, BadRequest, Body, Head, Request, chunked, parse_head, render_head
 
 __all__ = [
     "Handler",
@@ -53,12 +53,13 @@ class ServerLimits(Value):
 
 
 class Response(Value):
-    """A whole answer."""
+    """A whole answer. `is_chunked`: it looks like that of a `StreamedResponse`."""
 
     status: int
     body: bytes
     content_type: str = TEXT
     headers: Mapping[str, str] = field(default_factory=dict)
+    is_chunked: bool = False
 
 
 @runtime_checkable
@@ -301,10 +302,12 @@ def _headers(answer: Response | StreamedResponse) -> dict[str, str]:
 
 
 async def _write(writer: asyncio.StreamWriter, request: Request, response: Response, keep: bool) -> None:
-    headers = _headers(response) | {"Content-Length": str(len(response.body))}
+    body = chunked(response.body) if response.is_chunked else response.body
+    framing = {"Transfer-Encoding": "chunked"} if response.is_chunked else {"Content-Length": str(len(body))}
+    headers = _headers(response) | framing
     if not keep:
         headers["Connection"] = "close"
-    writer.write(render_head(response.status, headers) + (b"" if request.method == "HEAD" else response.body))
+    writer.write(render_head(response.status, headers) + (b"" if request.method == "HEAD" else body))
     async with asyncio.timeout(WRITE_DEADLINE_S):
         await writer.drain()
 
@@ -362,5 +365,5 @@ async def _send_chunks(writer: asyncio.StreamWriter, chunks: AsyncIterator[bytes
                 writer.writelines((b"%x\r\n" % len(chunk), chunk, b"\r\n"))
                 await writer.drain()
                 limit.reschedule(now() + idle_s if idle_s else None)
-        writer.write(b"0\r\n\r\n")
+        writer.write(chunked(b""))  # the end
         await writer.drain()

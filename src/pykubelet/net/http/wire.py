@@ -192,3 +192,8 @@ def render_head(status: int, headers: Mapping[str, str]) -> bytes:
     lines = [f"HTTP/1.1 {status} {REASONS.get(status, '')}"]
     lines += [f"{name}: {value}".replace("\r", " ").replace("\n", " ") for name, value in headers.items()]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
+
+
+def chunked(body: bytes) -> bytes:
+    """A whole body in the coding `chunked`."""
+    return b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if body else b"0\r\n\r\n"

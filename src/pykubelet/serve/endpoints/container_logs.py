@@ -141,6 +141,10 @@ def _bare(container_id: str) -> str:
     return container_id.partition("://")[2] or container_id
 
 
+def _unreadable(error: HostError) -> bytes:
+    return f"unable to retrieve container logs: {error}\n".encode()
+
+
 class ContainerLogs:
     """The handler. `split_streams`: gate PodLogsQuerySplitStreams."""
 
@@ -151,7 +155,7 @@ class ContainerLogs:
         self._split_streams = split_streams
 
     async def answer(self, request: Request) -> Answer:
-        """The log as a stream. 404 if there is none and 400 for invalid options, with Kubernetes' messages."""
+        """The log, as a stream if it is long or followed. 404 if there is none and 400 for invalid options, with Kubernetes' messages."""
         target = container_target(request.path)
         if target is None or not target.container:
             return text(404, "404: Page Not Found")
@@ -170,13 +174,21 @@ class ContainerLogs:
             chosen = choose_log(pod, statuses, target.container, previous=previous)
         except LookupError as error:
             return text(400, str(error))
-        return await self._stream(pod, chosen, options)
+        return await self._log(pod, chosen, options, has_body=request.method != "HEAD")
 
-    async def _stream(self, pod: Pod, chosen: str, options: LogOptions) -> Answer:
+    async def _log(self, pod: Pod, chosen: str, options: LogOptions, *, has_body: bool) -> Answer:
         container_id = _bare(chosen)
         container = self._pods.instance(pod, container_id)
         if container is None or not container.log_path:
             return Response(200, f"unable to retrieve container logs for {chosen}".encode(), TEXT_PLAIN)
+
+        if has_body and not options.follow:
+            try:
+                short = await self._reader.read_short(container.log_path, options, container_id)
+            except HostError as error:
+                short = _unreadable(error)
+            if short is not None:
+                return Response(200, short, TEXT_PLAIN, is_chunked=True)
 
         def has_ended() -> bool:
             now = self._pods.instance(pod, container_id)
@@ -197,7 +209,7 @@ class ContainerLogs:
                 async for piece in texts:
                     yield piece
             except HostError as error:
-                yield f"unable to retrieve container logs: {error}\n".encode()
+                yield _unreadable(error)
 
     async def _ring(self, has_ended: Callable[[], bool], wake: asyncio.Event) -> None:
         await self._pods.observed.wait_for(lambda _: has_ended())
