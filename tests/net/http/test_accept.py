@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import ssl
+import struct
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from pykubelet.base.kit.clock import ManualClock
 from pykubelet.base.kit.supervise import Supervisor
@@ -18,7 +22,7 @@ from pykubelet.edges.identity.keys import make_self_signed
 from pykubelet.edges.identity.server_tls import ServerTls, TlsFiles, TlsRules
 from pykubelet.net.http.accept import AdmissionLimits, serve_connections, source_of
 from pykubelet.net.http.client_hello import ContextsByGroup
-from pykubelet.net.http.server import Answer, HttpServer, Request, ServedConnection, ServerLimits, text
+from pykubelet.net.http.server import Answer, Handler, HttpServer, Request, ServedConnection, ServerLimits, text
 from pykubelet.serve.listen import open_port
 
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -44,8 +48,10 @@ async def server_tls(tmp_path: Path) -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def admission_port(tls: ssl.SSLContext | ContextsByGroup, limits: AdmissionLimits) -> AsyncIterator[int]:
-    server = HttpServer(answer, limits=ServerLimits(connections=100))
+async def admission_port(
+    tls: ssl.SSLContext | ContextsByGroup, limits: AdmissionLimits, handler: Handler = answer
+) -> AsyncIterator[int]:
+    server = HttpServer(handler, limits=ServerLimits(connections=100))
     with open_port("127.0.0.1", 0) as listening:
         async with Supervisor("test") as supervisor, asyncio.timeout(90):
             supervisor.start_root("port", serve_connections(listening, tls, server, limits))
@@ -135,6 +141,37 @@ async def test_where_too_many_wait_the_first_is_cut_off(server_tls: ssl.SSLConte
 )
 def test_whose_a_connection_is(peer: tuple[object, ...], source: str) -> None:
     assert source_of(peer) == source
+
+
+def test_a_connection_that_is_reset_leaves_nothing_that_only_a_garbage_collection_frees(
+    server_tls: ssl.SSLContext,
+) -> None:
+    """With its TLS buffers, it would be some hundred KiB, and a collection comes after some hundred connections."""
+
+    async def play() -> None:
+        freed = asyncio.Event()
+        kept: list[weakref.ref[asyncio.StreamReader]] = []
+
+        async def remember(request: Request, connection: ServedConnection) -> Answer:
+            kept.append(weakref.ref(connection.reader, lambda _: freed.set()))
+            return await answer(request, connection)
+
+        async with admission_port(server_tls, AdmissionLimits(), remember) as port:
+            ends = await connect(port)
+            assert await say(ends, KNOWN) == b"HTTP/1.1 200 OK"
+            at_once = struct.pack("ii", 1, 0)
+            ends[1].get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+            gc.disable()
+            try:
+                leave(ends)
+                leave(await connect(port))  # the loop that serves connections refers to the last one
+                async with asyncio.timeout(30):
+                    await freed.wait()
+            finally:
+                gc.enable()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(play())
 
 
 @pytest.mark.parametrize("word", [b"", b"\x16"])

@@ -293,3 +293,5 @@ async def _receive(
             await writer.wait_closed()  # the connection uses memory until then
     finally:
         writer.transport.abort()
+        if (failure := client.exception()) is not None:
+            failure.with_traceback(None)  # it refers to frames that refer to the client, which has the error
