@@ -68,6 +68,18 @@ async def test_the_start_of_a_container_does_not_wait_for_the_creation_of_later_
 
 
 @pytest.mark.virtual_time
+async def test_what_is_created_ahead_is_known_to_who_reports_it(tmp_path: Path) -> None:
+    with timed(tmp_path, Delays(create_s=[0.01], start_s=[0.5])) as runtime:
+        async with node(tmp_path, fake=runtime) as n:
+            n.want(many(3))
+            await n.wait_for(lambda: len([span for span in runtime.of(CREATE) if span.ended is not None]) == 3)
+            life = await n.wait_life("web", lambda _: True)
+            assert {"c1", "c2"} <= life.ahead
+            await n.wait_running("web", "c0", "c1", "c2")
+            await n.wait_life("web", lambda life: not life.ahead)
+
+
+@pytest.mark.virtual_time
 async def test_only_a_few_containers_of_a_pod_are_created_ahead(tmp_path: Path) -> None:
     with timed(tmp_path, Delays(create_s=[0.01], start_s=[0.3])) as runtime:
         async with node(tmp_path, fake=runtime) as n:

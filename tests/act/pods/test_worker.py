@@ -54,6 +54,7 @@ class Work:
     is_stopped: bool = False
     is_held: bool = False
     pulled: PullTime = field(default_factory=PullTime)
+    ahead: frozenset[str] = frozenset()
 
     @property
     def ending(self) -> Work:

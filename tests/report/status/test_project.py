@@ -472,6 +472,18 @@ def test_a_restart_counts_once_though_the_runtime_reports_the_container_before_i
     assert shown(pod, view(running(number=1), before), old=old).containerStatuses[0].restartCount == 1
 
 
+def test_a_container_that_is_created_ahead_is_shown_from_its_start_on() -> None:
+    pod = make_pod(container("app"), container("other"))
+    made = instance("other", CREATED)
+    expected = shown(pod, view(running()))
+    assert shown(pod, view(running(), made), ahead=frozenset({"other"})) == expected
+    again = view(running(), instance("other", CREATED, number=1), exited("other", 3))
+    (_, other) = shown(pod, again, ahead=frozenset({"other"})).containerStatuses
+    assert (other.restartCount, other.state is not None and other.state.terminated is not None) == (0, True)
+    (_, other) = shown(pod, view(running(), running("other")), ahead=frozenset({"other"})).containerStatuses
+    assert other.ready
+
+
 def test_the_instance_before_the_one_with_a_hook_is_shown_until_its_end_is() -> None:
     """The pod worker may know of an end before the view shows it, and start the successor at once."""
     pod, before = make_pod(), running()

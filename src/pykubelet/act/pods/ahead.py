@@ -110,19 +110,28 @@ class Ahead(Generic[R, C]):
         self._next = self._begun.pop(name, None)
         return self._next
 
-    def begin(self, container: AnyContainer) -> None:
-        """Begin to make the next containers after `container`, which is next to start and is prepared: up to one with a hook."""
+    @property
+    def names(self) -> frozenset[str]:
+        """The containers that were begun ahead and are not started yet."""
+        return frozenset(self._begun if self._next is None else (*self._begun, self._next.container.name))
+
+    def begin(self, container: AnyContainer) -> bool:
+        """Begin to make the next containers after `container`, which is next to start and is prepared: up to one with a hook.
+
+        Returns whether there are more than before.
+        """
         place = self._places.get(container.name)
         if place is None:
-            return  # an init or ephemeral container
-        before, last = container, None
+            return False  # an init or ephemeral container
+        before, last, known = container, None, len(self._begun)
         for name in self._names[place + 1 : place + 1 + MOST_OF_POD]:
             if has_post_start(before):
-                return
+                break
             early = self._begun.get(name)
             if early is None:
                 early = self._begun[name] = self._begin(find_container(self._pod, name), last)
             before, last = early.container, early
+        return len(self._begun) > known
 
     def _begin(self, container: AnyContainer, last: Early[R, C] | None) -> Early[R, C]:
         early, start = Early[R, C](container), self._supervisor.start_child

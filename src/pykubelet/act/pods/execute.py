@@ -85,7 +85,8 @@ EarlyContainer = Early[ReadyContainer, CreatedContainer | SandboxEnded]
 class PodExecution:
     """The work of one pod. At most one of `sync`, `ending.stop` and `ending.clean` runs at a time.
 
-    `hooks`: the postStart hooks of its containers. `pulled`: the time that its image pulls took.
+    `hooks`: the postStart hooks of its containers. `ahead`: the containers that the running sync makes ahead. `pulled`: the time that its
+    image pulls took.
     """
 
     def __init__(self, tools: PodTools, ref: PodRef) -> None:
@@ -98,6 +99,7 @@ class PodExecution:
         self.recorder: Post[KubeEvent] = tools.recorder
         self.ending = PodEnding(tools, ref, self._needs)
         self.hooks = PodHooks(ref, tools.starter, tools.hook_records)
+        self.ahead: frozenset[str] = frozenset()
         self.pulled = PullTime()
         self._calls = 0
 
@@ -121,6 +123,7 @@ class PodExecution:
             _count_user_namespace_error(command, ended)
             return ended
         finally:
+            self.ahead = frozenset()
             self.ending.note_change()
             waits.forget_notes()
 
@@ -371,8 +374,9 @@ class PodExecution:
             raise
         self._record_needs(run, container)
         # 2. The next ones begin to be made.
-        if ahead is not None:
-            ahead.begin(container)
+        if ahead is not None and ahead.begin(container):
+            self.ahead = ahead.names
+            run.waits.notify()
         # 3. It is created and started.
         instance = await self._create_and_start(run, sandbox, container, ready, early)
         # 4. Its postStart hook. The container is reported as running after the hook has ended.

@@ -332,6 +332,7 @@ class PodWorker:
             uncounted={useless.id: useless.ended for useless in state.loss.uncounted},
             resize=state.sizes.resize,
             post_starting=self._execution.hooks.running if state.work is Work.SYNC else state.unhooked,
+            ahead=self._execution.ahead,
             is_stopped=self._execution.ending.is_stopped,
             is_held_up=state.stage is Stage.SYNCING and is_failing,
         )

@@ -69,7 +69,8 @@ class PodLifecycle(Value):
     restart policy is. `uncounted`: instances that were started while their sandbox ended, each with the instance
     before it; they are not reported. `resize`: a resize that does not hold for all running containers yet.
     `post_starting`: containers whose postStart hook has not ended, with the attempt that was asked for; until then they do not
-    count as running.
+    count as running. `ahead`: containers that are created while those before them are being started; until their own start they are
+    not reported.
     `is_held_up`: a failure keeps the pod from starting, possibly for long. `is_stopped`: all containers have
     ended and none will be started any more; the pod may still be terminating, because its resource claims are not unprepared yet.
     `has_worker` False: the pod is held up before anything is done for it, so nothing else is known of it. `quarantine`: why it is
@@ -88,6 +89,7 @@ class PodLifecycle(Value):
     restarting_all: bool = False
     reset: frozenset[ContainerID] = frozenset()
     post_starting: Mapping[str, int] = field(default_factory=dict)
+    ahead: frozenset[str] = frozenset()
     to_restart: frozenset[ContainerID] = frozenset()
     uncounted: Mapping[ContainerID, ContainerView] = field(default_factory=dict)
     resize: ResizeProgress | None = None

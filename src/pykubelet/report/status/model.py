@@ -20,9 +20,10 @@ def reported_view(view: PodView | None, lifecycle: PodLifecycle) -> PodView | No
     """The snapshot of a pod in the form that its status may show.
 
     A container is hidden until its postStart hook has ended, also before its start: what was shown must not be hidden
-    again. An instance that was started while its sandbox ended is hidden. A container that was killed to be restarted is shown
-    as running until the next instance exists or its start has failed, because a terminated container must not become running
-    again. So is an init container that is restarted although it exited with 0.
+    again. One that is created ahead is hidden until its start. An instance that was started while its sandbox ended is
+    hidden. A container that was killed to be restarted is shown as running until the next instance exists or its start has
+    failed, because a terminated container must not become running again. So is an init container that is restarted although
+    it exited with 0.
     """
     if view is None:
         return None
@@ -32,10 +33,16 @@ def reported_view(view: PodView | None, lifecycle: PodLifecycle) -> PodView | No
         newest = [(view.newest(name), attempt) for name, attempt in lifecycle.post_starting.items()]
         hidden = {c.id for c, attempt in newest if c is not None and _is_starting(c, attempt)}
         view = replace(view, containers=tuple(c for c in view.containers if c.id not in hidden))
+    if lifecycle.ahead:
+        view = replace(view, containers=tuple(c for c in view.containers if not _is_made_ahead(c, lifecycle)))
     owed = lifecycle.to_restart | _owed_inits(view, lifecycle)
     if owed:
         view = replace(view, containers=tuple(_going_on(c, view, lifecycle, owed) for c in view.containers))
     return view
+
+
+def _is_made_ahead(container: ContainerView, lifecycle: PodLifecycle) -> bool:
+    return container.state is ObservedState.CREATED and container.name in lifecycle.ahead
 
 
 def _owed_inits(view: PodView, lifecycle: PodLifecycle) -> frozenset[ContainerID]:
