@@ -202,6 +202,14 @@ class Agent:
                 count = int(float(line.split()[-1]))
         return total, count
 
+    async def syncs(self) -> float | None:
+        """By its own metrics: how often it has called fsync; None for an agent that does not count that."""
+        body = await self._get(self._ports[1], "/metrics")
+        if body is None:
+            raise BenchError("/metrics is not answered with 200 within 10 s")
+        found = (line for line in body.decode().splitlines() if line.startswith("pykubelet_file_syncs_total "))
+        return next((float(line.split()[-1]) for line in found), None)
+
     @staticmethod
     async def _get(port: int, path: str) -> bytes | None:
         """The body, or None unless the answer is 200."""
@@ -229,6 +237,11 @@ class Agent:
             stat = (host.CGROUP_MOUNT / self._cgroup.strip("/") / "cpu.stat").read_text().split()
             used = int(stat[stat.index("usage_usec") + 1]) / 1e6
         return checked(used, "the CPU time of the agent's cgroup")
+
+    def written_bytes(self) -> int:
+        """The bytes that it has given to write(2): files, its log among them, control files and pipes. Sockets are written otherwise."""
+        lines = Path(f"/proc/{self.pid}/io").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("wchar:"))
 
     def peak_rss_mib(self) -> float:
         """The agent's own peak since it was started."""

@@ -104,12 +104,22 @@ class Bench:
 
 
 @dataclass(slots=True)
+class _Disk:
+    """What pods cost of the disk, each block of them for one of its pods: calls of fsync, and KiB given to write(2)."""
+
+    syncs: list[float] = field(default_factory=list)
+    kib: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class _Singles:
     started: list[float] = field(default_factory=list)
     exited: list[float] = field(default_factory=list)
     gone: list[float] = field(default_factory=list)
     start_cpu: list[float] = field(default_factory=list)
     remove_cpu: list[float] = field(default_factory=list)
+    start_disk: _Disk = field(default_factory=_Disk)
+    remove_disk: _Disk = field(default_factory=_Disk)
     cycles: list[Cycle] = field(default_factory=list)
 
 
@@ -132,16 +142,23 @@ async def one_by_one(bench: Bench) -> None:
 
 
 async def _costs(bench: Bench, seen: _Singles, names: list[list[str]]) -> None:
-    """CPU per pod, of an agent that is not stopped meanwhile: what it has to catch up with afterwards is no pod's cost."""
-    for used_ms, work in ((seen.start_cpu, _start_one), (seen.remove_cpu, _remove_one)):
+    """CPU and disk per pod, of an agent that is not stopped meanwhile: what it has to catch up with afterwards is no pod's cost."""
+    for used_ms, disk, work in (
+        (seen.start_cpu, seen.start_disk, _start_one),
+        (seen.remove_cpu, seen.remove_disk, _remove_one),
+    ):
         await bench.rest()
         idle = await bench.idle_rate()
         for block in names:
+            syncs, written = await bench.agent.syncs(), bench.agent.written_bytes()
             cpu, began = bench.agent.cpu_s(), time.monotonic()
             for name in block:
                 await work(bench, name)
             used, window = bench.agent.cpu_s() - cpu, time.monotonic() - began
             used_ms.append(without_idle(used, window, idle) / len(block) * 1000)
+            disk.kib.append((bench.agent.written_bytes() - written) / len(block) / 1024)
+            if syncs is not None:
+                disk.syncs.append(((await bench.agent.syncs() or 0) - syncs) / len(block))
 
 
 async def _start_one(bench: Bench, name: str) -> float:
@@ -183,7 +200,14 @@ def _single_figures(seen: _Singles, count: int) -> list[Figure]:
         ),
         Figure("agent CPU per pod started", "ms", spread(seen.start_cpu), None, 18, "<= 18 ms", "21-27 ms"),
         Figure("agent CPU per pod removed", "ms", spread(seen.remove_cpu), None, 13, "<= 13 ms", "19-21 ms"),
+        *_disk_figures("started", seen.start_disk, 12),
+        *_disk_figures("removed", seen.remove_disk, 6),
     ]
+
+
+def _disk_figures(what: str, seen: _Disk, most_kib: int) -> list[Figure]:
+    kib = Figure(f"written per pod {what}", "KiB", spread(seen.kib), None, most_kib, f"<= {most_kib} KiB")
+    return [*([Figure(f"fsync calls per pod {what}", "", spread(seen.syncs), None, 0, "0")] if seen.syncs else ()), kib]
 
 
 # Many at once

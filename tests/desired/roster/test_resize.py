@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from desired.roster.wants import WALL, Desk, facts, make_pod, stage
+from support.file_calls import observed_replacements
 
 from pykubelet.base.api.codec import encode
 from pykubelet.base.api.core import Pod, PodCondition, PodStatus
@@ -26,6 +27,7 @@ from pykubelet.desired.roster.kept_size import KeptSize
 from pykubelet.desired.roster.model import RosterState
 from pykubelet.desired.roster.size_memory import SizeMemory
 from pykubelet.edges.host.fs.checkpoint import Checkpoint
+from pykubelet.edges.host.fs.files import SYNCS
 
 pytestmark = pytest.mark.virtual_time
 
@@ -299,6 +301,76 @@ async def test_the_files_differ_while_a_resize_is_under_way_and_are_the_same_aga
             while states() != [{"a-1": allocated, **more}, {"a-1": actuated, **more}]:
                 await supervisor.start_child("iteration", _one_iteration())
     assert not list(tmp_path.glob("*.tmp*")) + list(tmp_path.glob(".*")), "nothing unfinished is left"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "replaced", "syncs"),
+    [
+        pytest.param(
+            {}, {f"p-{i}": RosterPod(sized("p", "1"), "api", WALL) for i in range(30)}, 2, 0, id="30 pods come"
+        ),
+        pytest.param({"a-1": RosterPod(sized("a", "1"), "api", WALL)}, {}, 2, 0, id="a pod goes"),
+        pytest.param(
+            {"a-1": RosterPod(sized("a", "1"), "api", WALL)},
+            {"a-1": RosterPod(sized("a", "1"), "api", WALL, pending=PendingResize("Deferred", "", 2, WALL))},
+            1,
+            2,
+            id="a resize has to wait",
+        ),
+        pytest.param(
+            {"a-1": RosterPod(sized("a", "1"), "api", WALL)},
+            {"a-1": RosterPod(sized("a", "2"), "api", WALL, change=SizeChange(size_of(sized("a", "1"))))},
+            2,
+            4,
+            id="a resize begins",
+        ),
+        pytest.param(
+            {"a-1": RosterPod(sized("a", "2"), "api", WALL, change=SizeChange(size_of(sized("a", "1"))))},
+            {"a-1": RosterPod(sized("a", "2"), "api", WALL)},
+            2,
+            4,
+            id="a resize is done",
+        ),
+    ],
+)
+async def test_each_change_is_written_once_and_synced_if_a_resize_depends_on_it(
+    before: dict[str, RosterPod], after: dict[str, RosterPod], replaced: int, syncs: int, tmp_path: Path
+) -> None:
+    """`replaced`: the files that are written; `syncs`: the calls of fsync."""
+    roster, writer = make_cell("roster", Roster())
+    memory = SizeMemory(str(tmp_path), SingleFlight("test"))
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("sizes", memory.follow(roster))
+        await _one_iteration()
+        writer.publish(Roster({PodUID(uid): pod for uid, pod in before.items()}, sources_ready=True))
+        await _one_iteration()
+        synced = SYNCS.value()
+        with observed_replacements(tmp_path) as names:
+            for _ in range(2):  # the second has nothing new
+                writer.publish(Roster({PodUID(uid): pod for uid, pod in after.items()}, sources_ready=True))
+                await _one_iteration()
+    assert (len([name for name in names if not name.endswith(".bak")]), SYNCS.value() - synced) == (replaced, syncs), (
+        names
+    )
+    assert decode_state((tmp_path / "allocated_pods_state").read_bytes()).keys() == after.keys()
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", encode_state({}), None])
+async def test_a_deferred_resize_outlives_the_file_of_all_sizes(damage: bytes | None, tmp_path: Path) -> None:
+    """A power cut may damage a file that is not synced, or leave it as it was before the newest pod."""
+    roster, writer = make_cell("roster", Roster())
+    memory = SizeMemory(str(tmp_path), SingleFlight("test"))
+    waits = RosterPod(sized("a", "1"), "api", WALL, pending=PendingResize("Deferred", "", 2, WALL))
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("sizes", memory.follow(roster))
+        await _one_iteration()
+        writer.publish(Roster({PodUID("a-1"): waits}, sources_ready=True))
+        await _one_iteration()
+    if damage is not None:
+        (tmp_path / "allocated_pods_state").write_bytes(damage)
+    assert SizeMemory(str(tmp_path), SingleFlight("test")).load(WALL) == {
+        PodUID("a-1"): KeptSize(size=size_of(sized("a", "1")))
+    }
 
 
 def test_sizes_of_the_reference_are_taken_over(tmp_path: Path) -> None:

@@ -35,6 +35,15 @@ def test_write_atomic_replaces_with_the_exact_mode(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["f"]
 
 
+def test_each_sync_is_counted(tmp_path: Path) -> None:
+    counts = []
+    for how in ({}, {"whole": True}, {"durable": True}):
+        before = files.SYNCS.value()
+        files.write_atomic(str(tmp_path / "f"), b"data", **how)
+        counts.append(files.SYNCS.value() - before)
+    assert counts == [0, 1, 2], "nothing; the content; the content and the name"
+
+
 def test_write_atomic_that_fails_leaves_the_old_file_and_no_rest(tmp_path: Path) -> None:
     (tmp_path / "f").mkdir()
     (tmp_path / "f" / "x").touch()

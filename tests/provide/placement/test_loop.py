@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from provide.placement.cpu_pods import container, make_pod
 from provide.placement.stand import GPU, LIMIT_S, FakeDevices, FakePlugins, cpu_managers, placing, single_numa, view
+from support.file_calls import observed_replacements
 from support.machines import Shape
 from support.virtual_time import VirtualLoop
 from testbed.fuse import HangingFileSystem
@@ -24,6 +25,7 @@ from pykubelet.base.model.lifecycle import KillReason, Stage
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import NO_CPUS, Placements
 from pykubelet.config.kubelet import MemoryReservation
+from pykubelet.edges.host.fs.files import SYNCS
 from pykubelet.provide.placement.cpu_manager import CpuState
 from pykubelet.provide.placement.cpu_state import decode
 from pykubelet.provide.placement.loop import PLACED_AT_ONCE
@@ -88,6 +90,25 @@ async def test_the_state_is_on_disk_before_the_decision_is_published(tmp_path: P
         assert read_cpus(tmp_path)["entries"] == {"a": {"c0": "1-2"}}
         assert read_cpus(tmp_path)["defaultCpuSet"] == "0,3"
         assert json.loads((tmp_path / "memory_manager_state").read_text())["policyName"] == "None"
+
+
+async def test_a_file_is_written_once_for_many_pods_and_only_if_it_changes(tmp_path: Path) -> None:
+    """With one sync of its content: a power cut leaves the old file or the new one."""
+    async with placing(cpu_managers(FOUR), tmp_path) as stand:
+        pods = [make_pod(name, "1") for name in "abc"]
+        stand.desire(make_pod("first", "500m"))
+        await stand.placed(make_pod("first", "500m"))
+        synced = SYNCS.value()
+        with observed_replacements(tmp_path) as names:
+            stand.desire(make_pod("first", "500m"), *pods, make_pod("other", "500m"))
+            for pod in pods:
+                await stand.placed(pod)
+            for pod in pods:
+                stand.end(pod)
+            stand.desire(make_pod("first", "500m"))
+            await stand.shared("0-3")
+    assert names == ["cpu_manager_state"] * 2, "memory is not managed"
+    assert SYNCS.value() - synced == 2
 
 
 async def test_cpus_of_a_pod_that_has_ended_return_to_the_shared_pool(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ class KeptSize(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def with_kept_sizes(
     sizes: Mapping[PodUID, KeptSize], before: Mapping[PodUID, RosterPod], now: Mapping[PodUID, RosterPod]
 ) -> dict[PodUID, KeptSize]:
-    """The kept sizes of all pods after the roster changed from `before` to `now`. Pure."""
+    """The allocated sizes of the pods whose resize is not done, after the roster changed from `before` to `now`. Pure."""
     changed = dict(sizes)
     for uid in changed_keys(before, now):
         kept = _kept(now[uid]) if uid in now else None
@@ -47,9 +47,10 @@ def merged_sizes(
 ) -> dict[PodUID, KeptSize]:
     """The sizes of the reference's files, with the times in `kept` of resizes that are not applied yet. Pure.
 
-    A resize of the reference has no time there: as of `now` (wall seconds), everything that runs has the old size.
+    A resize of the reference has no time there: as of `now` (wall seconds), everything that runs has the old size. A pod that is
+    only in `kept` is gone, or a power cut has undone the write of the other files.
     """
-    merged = {}
+    merged = {uid: known for uid, known in kept.items() if uid not in allocated}
     for uid, size in allocated.items():
         if not _is_resizable(size):
             continue
@@ -66,10 +67,18 @@ def merged_sizes(
 def _kept(item: RosterPod) -> KeptSize | None:
     if is_static(item.pod) or item.held is not None or item.rejection is not None:
         return None
-    size, change = size_of(item.pod), item.change
-    if not _is_resizable(size):
-        return None
+    change = item.change
+    if item.pending is None and change is None:
+        return None  # the pod has the size of its spec
+    size = size_of(item.pod)
     return KeptSize(size=size, before=change.before if change else None, at=change.at if change else 0.0)
+
+
+def has_other_size(before: Mapping[PodUID, PodSize] | None, now: Mapping[PodUID, PodSize]) -> bool:
+    """Whether a pod has another size in `now` than `before`, if it was there; None: the sizes before are not known. Pure."""
+    if before is None:
+        return bool(now)
+    return now != {uid: before.get(uid, size) for uid, size in now.items()}
 
 
 def _is_resizable(size: PodSize) -> bool:

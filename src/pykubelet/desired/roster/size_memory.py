@@ -1,9 +1,12 @@
 """Keeps the sizes of pods over restarts of the agent.
 
 Owns, in the root directory: `allocated_pods_state` and `actuated_pods_state` in the reference's format, with the sizes of all pods
-(`allocation_state`), and `pod_sizes` with what these lack: since when a resize is not applied yet. The spec of a pod may request
-another size than is allocated; after a restart the agent must know the allocated one. What the first two files have wins, because
-the reference may have run meanwhile. Without any file, every pod is assumed to have the size of its spec.
+(`allocation_state`), and `pod_sizes` with the resizes that are not done, and since when: the first two lack that. The spec of a pod
+may request another size than is allocated; after a restart the agent must know the allocated one. What the first two files have
+wins, because the reference may have run meanwhile. Without any file, every pod is assumed to have the size of its spec.
+
+So only sizes that the specs do not give have to survive a power cut. While a resize is not done, and when a pod gets another size,
+the files are synced to the disk; when pods only come and go, they are not.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from pykubelet.desired.roster.allocation_state import (
     encode_state,
     is_of_another,
 )
-from pykubelet.desired.roster.kept_size import KeptSize, merged_sizes, with_kept_sizes
+from pykubelet.desired.roster.kept_size import KeptSize, has_other_size, merged_sizes, with_kept_sizes
 from pykubelet.edges.host.fs import files
 from pykubelet.edges.host.fs.checkpoint import Checkpoint, set_aside
 from pykubelet.edges.host.fs.errors import HostError
@@ -114,19 +117,22 @@ class SizeMemory:
         if not news and own is None:
             return
 
-        before = {name: self._written.pop(name, {}) for name in news}
+        durable = bool(sizes) or any(has_other_size(self._written.get(name), state) for name, state in news.items())
+        for name in news:
+            self._written.pop(name, None)
 
         def save() -> None:
-            """Without waiting for the disk if pods only went: the size of a pod that is gone matters no longer."""
             written: dict[str, Sizes] = {}
             for name, state in news.items():
-                path, durable = f"{self._root}/{name}", not state.items() <= before[name].items()
+                path = f"{self._root}/{name}"
                 same = next((other for other, content in written.items() if content == state), None)
                 if same is None:
-                    files.write_atomic(path, encode_state(state), 0o600, durable=durable)
+                    files.write_atomic(path, encode_state(state), 0o600, whole=durable)
                 else:  # as always, unless a resize is under way
-                    files.link_over(same, path, durable=durable)
+                    files.link_over(same, path)
                 written[path] = state
+            if durable and news:
+                files.sync_directory(self._root)
             if own is not None:
                 self._file.save(own)
 

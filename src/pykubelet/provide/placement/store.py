@@ -1,4 +1,8 @@
-"""The state files of the CPU and Memory Manager below the root directory: read at the start, replaced at each change."""
+"""The state files of the CPU and Memory Manager below the root directory: read at the start, replaced at each change.
+
+A damaged file stops the start of the agent, so a power cut must not leave one. It may undo the newest changes: no container has survived
+it, and pods get their CPUs and memory anew.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +50,7 @@ class StateFiles:
 
         def write() -> None:
             for path, text in changed.items():
-                files.write_atomic(path, text.encode(), 0o600, durable=True)
+                files.write_atomic(path, text.encode(), 0o600, whole=True)
 
         outcome = await self._flight.run_next("placement", write, DEADLINE_S)
         if isinstance(outcome, Done):

@@ -4,7 +4,8 @@ Owns: `pods/<uid>/userns`. `decide_userns.py` chooses the range; the runtime dec
 is read before the first pod requests a user namespace.
 
 After a restart, the files of all pods show which ranges are taken. A missing or malformed file is written again from the
-runtime's report on the pod's sandbox. Only a pod without a running sandbox then gets a new range.
+runtime's report on the pod's sandbox. Only a pod without a running sandbox then gets a new range. So the files need not survive a power
+cut, which no sandbox does.
 Source: KEP-127.
 """
 
@@ -100,7 +101,7 @@ class UserNamespaceManager:
 
     def _write(self, uid: PodUID, mapping: bytes) -> None:
         make_dirs(self._paths.pod(uid))
-        write_atomic(self._paths.user_namespace(uid), mapping, durable=True)
+        write_atomic(self._paths.user_namespace(uid), mapping)
 
     async def _with_free_slot(self, slots: IdSlots) -> IdSlots:
         """The slots; if all are taken, without those of pods whose file is gone."""

@@ -15,9 +15,13 @@ import secrets
 import stat
 from enum import StrEnum
 
+from pykubelet.base.kit.metrics import Counter
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.errors import HostError, is_not_found, translated, translating
 
+SYNCS = Counter(
+    "pykubelet_file_syncs_total", "Calls of fsync: how often the agent has waited for its files to be on the disk."
+)
 _COPY_BYTES = 1 << 16
 #: The unit of `st_blocks`, whatever the blocks of the file system are.
 STAT_BLOCK = 512
@@ -188,11 +192,19 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def write_atomic(
-    path: str, data: bytes, mode: int = 0o644, uid: int = -1, gid: int = -1, *, durable: bool = False
+    path: str,
+    data: bytes,
+    mode: int = 0o644,
+    uid: int = -1,
+    gid: int = -1,
+    *,
+    whole: bool = False,
+    durable: bool = False,
 ) -> None:
     """Replace `path` atomically by a new file: a reader sees either the old content or the new one.
 
-    The mode is exact, whatever the umask is. With `durable`, the new content survives a power cut. The directory must exist.
+    After a power cut, the file may be damaged; with `whole`, it has the old content or the new one; with `durable`, the new one.
+    The mode is exact, whatever the umask is. The directory must exist.
     """
     directory, temporary = os.path.dirname(path), _temporary(path)
     try:
@@ -203,8 +215,8 @@ def write_atomic(
                 if uid != -1 or gid != -1:
                     os.fchown(descriptor, uid, gid)
                 os.fchmod(descriptor, mode)
-                if durable:
-                    os.fsync(descriptor)
+                if whole or durable:
+                    _sync(descriptor)
             finally:
                 os.close(descriptor)
             os.rename(temporary, path)
@@ -215,8 +227,8 @@ def write_atomic(
         raise
 
 
-def link_over(source: str, path: str, *, durable: bool = False) -> None:
-    """Replace `path` atomically by a further name of the file `source`. With `durable`, the name survives a power cut."""
+def link_over(source: str, path: str) -> None:
+    """Replace `path` atomically by a further name of the file `source`."""
     temporary = _temporary(path)
     with translating("link", path):
         os.link(source, temporary)
@@ -225,8 +237,6 @@ def link_over(source: str, path: str, *, durable: bool = False) -> None:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)  # rename(2) does nothing if both names are of one file already
-        if durable:
-            _sync_directory(os.path.dirname(path) or ".")
 
 
 def sync_file(path: str) -> None:
@@ -234,18 +244,29 @@ def sync_file(path: str) -> None:
     with translating("sync", path):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            os.fsync(descriptor)
+            _sync(descriptor)
         finally:
             os.close(descriptor)
         _sync_directory(os.path.dirname(path) or ".")
 
 
+def sync_directory(path: str) -> None:
+    """Bring the names in a directory to the disk: what was renamed and linked there before survives a power cut."""
+    with translating("sync", path):
+        _sync_directory(path)
+
+
 def _sync_directory(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        _sync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _sync(descriptor: int) -> None:
+    SYNCS.inc()
+    os.fsync(descriptor)
 
 
 def _forget(path: str) -> None:

@@ -1,4 +1,7 @@
-"""The directory of device plugins: their sockets, and the file of allocations."""
+"""The directory of device plugins: their sockets, and the file of allocations.
+
+A power cut must not damage the file. It may undo the newest changes: no container has survived it, and pods get their devices anew.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ class DeviceFiles:
         healthy, content = _content(devices)
 
         def write() -> None:
-            files.write_atomic(self.path, encode(devices.state, healthy).encode(), 0o600, durable=True)
+            files.write_atomic(self.path, encode(devices.state, healthy).encode(), 0o600, whole=True)
 
         outcome = await self._flight.run_next("devices", write, _DEADLINE_S)
         if isinstance(outcome, Done):
