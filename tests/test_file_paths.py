@@ -18,6 +18,7 @@ JOINS = {
     "edges/host/cgroups/": "the kernel's cgroups; groups are named after UIDs of pods, which are plain names",
     "edges/host/devices/": "the kernel's devices; words of volumes are matched with a pattern before",
     "edges/host/proc/": "the kernel's files about processes and itself",
+    "edges/host/selinux": "the mount table and files about SELinux",
     "provide/cgroups/system_cgroup": "processes, by number",
     # the helper itself and its parts
     "edges/host/fs/": "the functions on files themselves",

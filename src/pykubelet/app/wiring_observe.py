@@ -9,7 +9,6 @@ from pykubelet.base.kit.mailbox import Post
 from pykubelet.base.model.evictions import Reclaimed, ReclaimWanted
 from pykubelet.edges.host.cgroups.cgroup_stats import detect_reader, own_group, read_boot_time
 from pykubelet.edges.host.proc.procfs import read_default_routes
-from pykubelet.edges.host.services.logind import Logind
 from pykubelet.observe.eviction.loop import EvictionInputs, EvictionLoop, EvictionOutputs
 from pykubelet.observe.eviction.meter import NodeMeter
 from pykubelet.observe.eviction.model import Reclaim, eviction_settings
@@ -43,6 +42,8 @@ def wire_shutdown(m: SharedParts, cells: Cells) -> Loops:
     groups = shutdown_groups(m.settings)
     if not groups:
         return []
+    from pykubelet.edges.host.services.logind import Logind  # most nodes need neither it nor D-Bus
+
     is_kept = m.settings.enabled("GracefulNodeShutdownBasedOnPodPriority")
     record = ShutdownRecord(f"{m.settings.root_dir}/{SHUTDOWN_RECORD}" if is_kept else "", m.flight)
     lifecycles, writer = cells.lifecycles.cell, cells.shutdown.writer

@@ -66,6 +66,15 @@ def test_a_name_with_another_end_of_line_hides_no_mount(tmp_path: Path, end: str
     assert [(m.root, m.target) for m in mounts.read_mounts(str(tmp_path))] == [(f"/pods/a{end}1", "/target")]
 
 
+def test_mounts_of_one_type_are_those_of_the_whole_table(tmp_path: Path) -> None:
+    decoy = "41 20 0:34 / /a\\040-\\040proc rw - tmpfs none rw,x - proc \n"
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "mountinfo").write_text(TABLE + decoy, encoding="utf-8", newline="\n")
+    table = mounts.read_mounts(str(tmp_path))
+    for types in {(mount.fs_type,) for mount in table} | {("proc", "tmpfs"), ("none",)}:
+        assert mounts.read_mounts_of_type(*types, proc=str(tmp_path)) == tuple(m for m in table if m.fs_type in types)
+
+
 def test_below_is_deepest_first_and_stops_at_names() -> None:
     table = mounts.parse_mountinfo(TABLE)
     assert [m.id for m in mounts.mounts_below("/var/lib/kubelet/pods/u1", table)] == [98, 97]

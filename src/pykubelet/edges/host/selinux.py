@@ -8,15 +8,18 @@ from __future__ import annotations
 from pykubelet.base.model.selinux import SelinuxHost
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import read_text
-from pykubelet.edges.host.fs.mounts import parse_mountinfo
+from pykubelet.edges.host.fs.mounts import read_mounts_of_type
 
 _MAX_BYTES = 1 << 20
 
 
 def read_selinux(root: str = "") -> SelinuxHost:
     """SELinux on the host with its files below `root`."""
-    table = _read(f"{root}/proc/self/mountinfo")
-    if not any(mount.fs_type == "selinuxfs" for mount in parse_mountinfo(table)):
+    try:
+        is_mounted = bool(read_mounts_of_type("selinuxfs", proc=f"{root}/proc"))
+    except HostError:
+        is_mounted = False
+    if not is_mounted:
         return SelinuxHost()
     if _read(f"{root}/proc/self/attr/current").strip("\0\n ") in ("", "kernel"):  # no policy is loaded
         return SelinuxHost()

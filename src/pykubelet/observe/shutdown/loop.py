@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.cells import Cell, CellWriter
@@ -25,9 +25,11 @@ from pykubelet.base.model.kube_events import KubeEvent, normal
 from pykubelet.base.model.lifecycle import Lifecycles
 from pykubelet.base.model.reasons import EVENT_SHUTDOWN
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.services.logind import Lock, ShutdownManager
 from pykubelet.observe.shutdown.decide import PodsOfGroup, ShutdownGroup, delay_s, is_there, pods_by_group
 from pykubelet.observe.shutdown.record import ShutdownRecord
+
+if TYPE_CHECKING:
+    from pykubelet.edges.host.services.logind import Lock, ShutdownManager
 
 log = Log("shutdown")
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from pykubelet.edges.host.cgroups.cgroup_stats import own_group
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupVersion
 from pykubelet.edges.host.cgroups.cgroups import Cgroups, Units, join
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.mounts import read_mounts
+from pykubelet.edges.host.fs.mounts import read_mounts_of_type
 
 DEFAULT_ROOT = "/sys/fs/cgroup"
 _NO_CONTROLLERS = frozenset({"rw", "ro", "xattr", "clone_children", "noprefix", "cpuset_v2_mode", "none", "all"})
@@ -21,7 +21,7 @@ def detect_cgroups(root: str = DEFAULT_ROOT, proc: str = "/proc", units: Units |
 
     hierarchies = []
     unified: str | None = None
-    for mount in read_mounts(proc):
+    for mount in read_mounts_of_type("cgroup", "cgroup2", proc=proc):
         if mount.fs_type == "cgroup2" and mount.target == root:
             return CgroupsV2(root, units)
         if not mount.target.startswith(root + "/"):
@@ -41,7 +41,7 @@ def can_limit_cpu(version: CgroupVersion, proc: str = "/proc") -> bool:
     """Whether the kernel has the files that limit CPU time. They are not looked for on version 2, as the reference does not."""
     if version is CgroupVersion.V2:
         return True
-    mounts = [mount.target for mount in read_mounts(proc) if mount.fs_type == "cgroup" and "cpu" in mount.super_options]
+    mounts = [mount.target for mount in read_mounts_of_type("cgroup", proc=proc) if "cpu" in mount.super_options]
     return bool(mounts) and all(os.path.exists(f"{mounts[-1]}/cpu.cfs_{name}_us") for name in ("period", "quota"))
 
 

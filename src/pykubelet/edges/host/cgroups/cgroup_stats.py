@@ -17,7 +17,7 @@ from pykubelet.edges.host.cgroups.cgroups import join, sub_groups
 from pykubelet.edges.host.cgroups.io_stats import parse_blkio, parse_io_stat, read_processes
 from pykubelet.edges.host.cgroups.memory_notifier import MemoryNotifier
 from pykubelet.edges.host.fs.errors import HostError
-from pykubelet.edges.host.fs.mounts import read_mounts
+from pykubelet.edges.host.fs.mounts import read_mounts_of_type
 from pykubelet.edges.host.fs.text_files import read_file, read_number, read_table
 
 #: On version 1, a limit of this or more means "no limit".
@@ -346,7 +346,7 @@ def _pressure(line: tuple[str, str, str, str, str]) -> PsiData:
 def detect_reader(root: str = "/sys/fs/cgroup", proc: str = "/proc") -> GroupsV1 | GroupsV2:
     """The reader for the cgroup file systems at and below `root`."""
     roots: dict[str, str] = {}
-    for mount in read_mounts(proc):
+    for mount in read_mounts_of_type("cgroup", "cgroup2", proc=proc):
         if mount.fs_type == "cgroup2" and mount.target == root:
             return GroupsV2(root, proc)
         if mount.fs_type == "cgroup" and mount.target.startswith(root + "/"):
