@@ -355,6 +355,23 @@ async def test_each_change_is_written_once_and_synced_if_a_resize_depends_on_it(
     assert decode_state((tmp_path / "allocated_pods_state").read_bytes()).keys() == after.keys()
 
 
+async def test_without_an_api_server_nothing_is_synced(tmp_path: Path) -> None:
+    """No pod is resized, and the next start does not read the files."""
+    roster, writer = make_cell("roster", Roster())
+    memory = SizeMemory(str(tmp_path), SingleFlight("test"))
+    synced = SYNCS.value()
+    async with Supervisor("test") as supervisor:
+        supervisor.start_root("sizes", memory.follow(roster, resizable=False))
+        for cpu in ("1", "2"):  # of a manifest with a UID of its own
+            await _one_iteration()
+            item = RosterPod(sized("a", cpu, source="file"), "file", WALL)
+            writer.publish(Roster({PodUID("a-1"): item}, sources_ready=True))
+        await _one_iteration()
+    state = decode_state((tmp_path / "actuated_pods_state").read_bytes())
+    assert state == {PodUID("a-1"): size_of(sized("a", "2"))}
+    assert SYNCS.value() == synced
+
+
 @pytest.mark.parametrize("damage", [b"", b"{", encode_state({}), None])
 async def test_a_deferred_resize_outlives_the_file_of_all_sizes(damage: bytes | None, tmp_path: Path) -> None:
     """A power cut may damage a file that is not synced, or leave it as it was before the newest pod."""

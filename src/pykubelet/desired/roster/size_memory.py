@@ -109,15 +109,16 @@ class SizeMemory:
                 if resizable:
                     sizes = with_kept_sizes(sizes, seen, now.pods)
                 seen = now.pods
-                await self._save(sizes, {ALLOCATED: allocated, ACTUATED: actuated})
+                await self._save(sizes, {ALLOCATED: allocated, ACTUATED: actuated}, resizable=resizable)
 
-    async def _save(self, sizes: dict[PodUID, KeptSize], states: Mapping[str, Sizes]) -> None:
+    async def _save(self, sizes: dict[PodUID, KeptSize], states: Mapping[str, Sizes], *, resizable: bool) -> None:
         news = {name: dict(state) for name, state in states.items() if state != self._written.get(name)}
         own = None if sizes == self._saved else encode(sizes)
         if not news and own is None:
             return
 
-        durable = bool(sizes) or any(has_other_size(self._written.get(name), state) for name, state in news.items())
+        resized = any(has_other_size(self._written.get(name), state) for name, state in news.items())
+        durable = resizable and (bool(sizes) or resized)
         for name in news:
             self._written.pop(name, None)
 
