@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -104,12 +105,13 @@ sys.exit(testvm.main())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="testvm needs root")
-def test_sigterm_ends_the_machine_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_the_machine_ends_with_testvm(ending: signal.Signals, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     options = ["--as-is", "--folder", str(tmp_path), "--results", str(tmp_path / "output"), "exec", str(pid_file)]
     with subprocess.Popen([sys.executable, "-c", WITHOUT_QEMU, *options], cwd=CHECKOUT / "tools") as process:
         assert wait_until(lambda: pid_file.exists() and pid_file.read_text().endswith("\n"), 30, 0.05)
-        machine = int(pid_file.read_text())
-        process.terminate()
-        assert process.wait(30) == 130
-    assert not Path(f"/proc/{machine}").exists()
+        process.send_signal(ending)
+        assert process.wait(30) == (130 if ending == signal.SIGTERM else -signal.SIGKILL)
+    machine = int(pid_file.read_text())
+    assert wait_until(lambda: not Path(f"/proc/{machine}").exists(), 30, 0.05)

@@ -113,9 +113,13 @@ def _copy_compiled(target: Path) -> None:
 
 
 def _follow(command: list[str], output: Path, limit_s: float) -> bool:
-    """Run qemu, and print what appears in `output`; False when it had to be ended after `limit_s`."""
+    """Run qemu, and print what appears in `output`; False when it had to be ended after `limit_s`.
+
+    The kernel ends it when this process ends, whenever and however that happens.
+    """
     output.touch()
     deadline = time.monotonic() + limit_s
+    command = ["setpriv", "--pdeathsig", "TERM", *command]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
         with output.open("rb") as lines:
