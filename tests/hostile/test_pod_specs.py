@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 from hostile.specs.fields import Cls, Kind, fields_of, structs_of
+from hostile.specs.launch import run
 from hostile.specs.limits import exceeded, superlinear
 from hostile.specs.pods import COLLECTIONS, FIXED, object_case, object_fields, pod_case, pod_fields, stored_size
 from hostile.specs.products import PRODUCTS
@@ -27,26 +24,11 @@ from hostile.specs.suites import SUITES
 
 from pykubelet.base.api.core import Pod
 
-HERE = Path(__file__).parent
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts and namespaces")
 #: Bytes of a pod that is only made, not run.
 SMALL = 40_000
 #: Parts of a suite that are run one after the other, so that each takes a few minutes.
 PARTS = {"entries": 4, "texts": 8, "products": 3, "static entries": 3, "static products": 2}
-
-
-def run(folder: Path, module: str, *arguments: str) -> Iterator[dict[str, Any]]:
-    """What `python -m hostile.specs.MODULE FOLDER ARGUMENTS...` prints."""
-    folder.mkdir()
-    tests = HERE.parent
-    paths = os.pathsep.join(str(path) for path in (tests, tests.parent / "tools", *sys.path) if str(path))
-    command = ["sh", str(HERE / "specs/launch.sh"), sys.executable, module, str(folder), *arguments]
-    with subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        output, errors = process.communicate()
-    assert process.returncode == 0, f"{output[-2000:]}\n{errors[-4000:]}\nthe agent's log: {folder}.log"
-    return map(json.loads, output.splitlines())
 
 
 # Nothing is forgotten

@@ -13,7 +13,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,17 @@ class Lines:
     is_gone: bool
 
 
+@dataclass
+class CrowdLines:
+    """The lines of Python that the agent's loop executes by pod, for pods that start together, rest for a minute, and end together."""
+
+    count: int
+    start: float
+    rest: float
+    end: float
+    by_name: dict[str, dict[str, float]]
+
+
 class CountingApiServer(MemoryApiServer):
     """`received`: bytes of all requests."""
 
@@ -120,7 +132,7 @@ class SpecNode:
         self._loop = loop
         self._folder = folder
         self._free, self._unused = 0, sys.maxsize
-        self._node = Node(folder, loop, time.time(), registerWithTaints=TAINTS)
+        self._node = Node(folder, loop, time.time(), registerWithTaints=TAINTS, maxPods=3000)
         self._api = CountingApiServer(self._node.clock)
         self._node.api = self._api
         self._node.runtime.registry[IMAGE] = FakeImage(IMAGE)
@@ -195,6 +207,38 @@ class SpecNode:
             self._api.received - before,
             is_gone,
         )
+
+    async def crowd(self, count: int) -> CrowdLines:
+        """What the agent's loop executes for so many pods."""
+        names, lines = [f"crowd-{number}" for number in range(count)], []
+        for name in names:
+            pod = base_pod()
+            pod["metadata"]["name"] = name
+            self._api.create(PODS, _in_parts(_stored(pod)))
+        lines.append(await self._counted(self._all_running(count)))
+        await asyncio.sleep(RUNS_S)
+        lines.append(await self._counted(asyncio.sleep(60)))
+        for name in names:
+            self._api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 1})
+        lines.append(await self._counted(self._wait_gone()))
+        self._forget()
+        parts = {
+            stage: {name: round(number / count, 1) for name, number in of_stage.most_common(20)}
+            for stage, of_stage in zip(("start", "rest", "end"), lines, strict=True)
+        }
+        start, rest, end = (sum(of_stage.values()) / count for of_stage in lines)
+        return CrowdLines(count, start, rest, end, parts)
+
+    async def _counted(self, work: Awaitable[object]) -> Counter[str]:
+        self._loop.reset()
+        self._loop.counts = True
+        await work
+        self._loop.counts = False
+        return self._loop.lines
+
+    async def _all_running(self, count: int) -> None:
+        while sum(pod["status"].get("phase") == "Running" for pod in self._api.objects("pods")) < count:  # noqa: ASYNC110 - the double has no event for it
+            await asyncio.sleep(0.1)
 
     async def _once(self, case: Case) -> Cost:
         text = _stored(case.pod)

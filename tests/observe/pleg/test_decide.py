@@ -33,7 +33,6 @@ from pykubelet.observe.pleg.decide import (
     RelistPeriods,
     exit_pauses,
     exit_step,
-    find_pod,
     has_ended,
     ids_of,
     inspection,
@@ -314,9 +313,7 @@ def test_what_becomes_of_a_pod_that_a_list_from_5_does_not_contain(
     assert missing_pods({REF.uid: shown}, {REF.uid} if is_listed else set(), 5.0, records) == expected
 
 
-def test_ids_lead_to_pods() -> None:
-    pods = {REF.uid: view(container())}
-    assert [find_pod(pods, runtime_id) for runtime_id in ("s0", "app", "else")] == [REF.uid, REF.uid, None]
+def test_the_ids_of_a_list() -> None:
     assert ids_of([([box()], [item(), item("mesh")])]) == {"s0", "app", "mesh"}
 
 

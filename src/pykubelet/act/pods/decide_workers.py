@@ -241,19 +241,24 @@ class _Pass(Generic[W]):
 
     def start_orphans(self) -> None:
         for uid in missing_keys(self._observed, self._roster):
-            record, view = self._records.get(uid), self._observed[uid]
-            is_taken = record is not None and (record.worker is not None or self._is_blocked(uid, record))
-            is_withheld = view.ref.full_name in self._now.roster.withheld
-            if not is_taken and not view.is_gone and not is_withheld:
+            record = self._records.get(uid)
+            if record is not None and record.worker is not None:
+                continue
+            view, is_blocked = self._observed[uid], record is not None and self._is_blocked(uid, record)
+            if not is_blocked and not view.is_gone and view.ref.full_name not in self._now.roster.withheld:
                 self._start(orphan_start(view, self._now.wall), None)
 
     def send_views(self) -> None:
-        observed, wall = self._now.observed, self._now.wall
+        observed, before, wall = self._now.observed, self._before.observed, self._now.wall
+        changed = changed_keys(before.pods, self._observed)
+        is_listed = observed.listed_at != before.listed_at or observed.unread != before.unread
+        gone = set(missing_keys(changed, self._observed))
         for uid in missing_keys(self._records, self._observed):
             worker = self._records[uid].worker
-            if worker is not None and (absent := _absent_view(worker.state, observed)) is not None:
+            if worker is None or not (is_listed or uid in gone or worker.state.view is None):
+                continue
+            if (absent := _absent_view(worker.state, observed)) is not None:
                 self.actions.append(SendView(uid, RuntimeChanged(absent, wall)))
-        changed = changed_keys(self._before.observed.pods, self._observed)
         for uid in changed:
             record, view = self._records.get(uid), self._observed.get(uid)
             if record is not None and record.worker is not None and view is not None:

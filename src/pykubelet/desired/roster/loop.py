@@ -153,7 +153,7 @@ class RosterLoop:
         kube_events.extend(more)
         if any(kube_event.reason == EVENT_PREEMPTING for kube_event in more):
             count_preemptions(self._state.entries, state.entries)
-        if facts.node.allocatable and any(entry.may_resize for entry in state.entries.values()):
+        if facts.node.allocatable and state.may_resize:
             entries, counted, more = settle_sizes(state.entries, state.counted, facts, wall)
             kube_events.extend(more)
             if more:

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.backoff import Backoff
-from pykubelet.base.kit.values import Value, field
+from pykubelet.base.kit.values import Value, field, remember_last
 from pykubelet.base.model.evictions import NodePressure
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
@@ -157,29 +157,48 @@ class RosterState(Value):
     def node_asked_at(self) -> float | None:
         """When a pod last requested a new read of the Node, in monotonic seconds; None: no pod waits for one."""
         asked = (
-            e.asked_at for e in self.entries.values() if e.verdict is AdmissionVerdict.OPEN and e.asked_at is not None
+            e.asked_at for e in _unusual(self.entries) if e.verdict is AdmissionVerdict.OPEN and e.asked_at is not None
         )
         return max(asked, default=None)
 
     @property
     def has_readmissible(self) -> bool:
         """Whether a rejected pod may be admitted later."""
-        return any(entry.is_readmissible for entry in self.entries.values())
+        return any(entry.is_readmissible for entry in _unusual(self.entries))
 
     @property
     def awaits_only_placement(self) -> bool:
         """Whether pods wait for their placement, and none for anything else."""
-        waiting = [entry for entry in self.entries.values() if entry.item.held is not None or entry.is_resizing]
+        waiting = [entry for entry in _unusual(self.entries) if entry.item.held is not None or entry.is_resizing]
         settled = (AdmissionVerdict.PLACING, AdmissionVerdict.QUARANTINED)
         return bool(waiting) and all(entry.verdict in settled and not entry.is_resizing for entry in waiting)
+
+    @property
+    def may_resize(self) -> bool:
+        """Whether a pod may get another size, or is getting it."""
+        return any(entry.may_resize for entry in _unusual(self.entries))
 
     @property
     def is_settled(self) -> bool:
         """Whether no pod waits for a decision and no resize is in progress or deferred."""
         return all(
             (entry.item.held is None or entry.verdict is AdmissionVerdict.QUARANTINED) and not entry.is_resizing
-            for entry in self.entries.values()
+            for entry in _unusual(self.entries)
         )
+
+
+@remember_last
+def _unusual(entries: Mapping[PodUID, Entry]) -> list[Entry]:
+    """The pods that are not simply admitted with the size of their spec: most questions about all pods are about these."""
+    return [
+        entry
+        for entry in entries.values()
+        if entry.verdict is not AdmissionVerdict.ADMITTED
+        or (entry.wanted or entry.item.pod) is not entry.item.pod
+        or entry.item.held is not None
+        or entry.item.change is not None
+        or entry.item.pending is not None
+    ]
 
 
 class AdmissionFacts(Value):

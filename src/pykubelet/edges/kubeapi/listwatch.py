@@ -127,6 +127,7 @@ class Follower(Generic[T]):
         self._backoff = BackoffPolicy(periods.retry, periods.retry_max)
         self._start = start
         self._known: dict[str, _Known[T]] = {}
+        self._values: dict[str, T] = {}
         self._version = ""
         self._synced = False
         self._has_bookmarks = False
@@ -173,6 +174,7 @@ class Follower(Generic[T]):
                 break
             query = {**self._selectors, "limit": str(PAGE), "continue": page.metadata.continue_}
         self._known = found
+        self._values = {key: known.value for key, known in found.items()}
         self._version = page.metadata.resourceVersion
         self._listed_at = self._clock.monotonic()
         self._synced = True
@@ -188,7 +190,7 @@ class Follower(Generic[T]):
     def _take(self, into: dict[str, _Known[T]], raw: msgspec.Raw) -> bool:
         """Add one object to the set. Returns False if it is unchanged."""
         meta = self._meta(raw)
-        key = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+        key = _key(meta)
         version = (meta.uid, meta.resourceVersion)
         known = self._known.get(key)
         if known is not None and known.version == version:
@@ -213,7 +215,7 @@ class Follower(Generic[T]):
             raise ApiError(0, "Undecodable", f"{self._path}: an object without readable metadata: {error}") from error
 
     def _listed(self, error: ApiError | None) -> Listed[T]:
-        return Listed({key: known.value for key, known in self._known.items()}, self._synced, error)
+        return Listed(dict(self._values), self._synced, error)
 
     # -- changes
 
@@ -280,12 +282,14 @@ class Follower(Generic[T]):
         if event.type == "ERROR":
             raise self._refused(event.object)
         meta = self._meta(event.object)
-        changed = False
+        key, changed = _key(meta), False
         if event.type in ("ADDED", "MODIFIED"):
             changed = self._take(self._known, event.object)
+            if key in self._known:
+                self._values[key] = self._known[key].value
         elif event.type == "DELETED":
-            key = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
             changed = self._known.pop(key, None) is not None
+            self._values.pop(key, None)
         elif event.type == "BOOKMARK":
             self._has_bookmarks = True
         if meta.resourceVersion:
@@ -300,6 +304,10 @@ class Follower(Generic[T]):
         except msgspec.DecodeError:
             code = 0
         return answer_error(code, bytes(raw), {})
+
+
+def _key(meta: _Meta) -> str:
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
 
 class _Code(msgspec.Struct, frozen=True):

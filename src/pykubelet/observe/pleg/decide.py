@@ -271,15 +271,3 @@ def missing_pods(
 def ids_of(pods: Iterable[ListedPod]) -> set[str]:
     """The IDs of all sandboxes and containers in a list."""
     return {s.id for sandboxes, _ in pods for s in sandboxes} | {c.id for _, containers in pods for c in containers}
-
-
-def find_pod(pods: Mapping[PodUID, PodView], runtime_id: str) -> PodUID | None:
-    """The pod of a container or sandbox ID."""
-    for uid, view in pods.items():
-        for sandbox in view.sandboxes:
-            if sandbox.id == runtime_id:
-                return uid
-        for container in view.containers:
-            if container.id == runtime_id:
-                return uid
-    return None

@@ -38,7 +38,6 @@ from pykubelet.observe.pleg.decide import (
     ReadRecord,
     ReadState,
     RelistPeriods,
-    find_pod,
     ids_of,
     inspection,
     is_more_than_start,
@@ -190,13 +189,12 @@ class Pleg:
             self._relist_due.set()
             return
         hint = self._exits.trusted(hint)
-        pods = self._cache.pods
-        uid = PodUID(hint.pod_uid) if hint.pod_uid else find_pod(pods, hint.id)
+        uid = PodUID(hint.pod_uid) if hint.pod_uid else self._cache.owner(hint.id)
         record = self._records.get(uid) if uid is not None else None
         if record is None:
             self._unknown.note(hint)
             return
-        match inspection(hint, pods.get(record.ref.uid)):
+        match inspection(hint, self._cache.view(record.ref.uid)):
             case Inspection.EXIT:
                 self._exits.take_hint(record.ref.uid, hint)
             case Inspection.POD:

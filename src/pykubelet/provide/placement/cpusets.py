@@ -3,19 +3,21 @@
 A container gets its cpuset when it is created. It changes when the shared pool does, because another pod has got CPUs or has given
 them back; and it may be another one after a restart. What the runtime reports of a container counts until this loop has changed it.
 Containers that ran before the loop did are updated once whatever is reported: after its own restart, CRI-O reports what they had
-when they were created.
+when they were created. A change of one pod checks only that pod; a change of the placements, and each period, all of them.
 Reads: `Placements`, `Observed`, `Roster`. A failed update is tried again in the next period (`cpuManagerReconcilePeriod`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
 
 from pykubelet.base.kit.cells import Cell, set_on_change
 from pykubelet.base.kit.cpuset import format_cpuset, parse_cpuset
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import changed_keys
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.observed import ContainerView, Observed
 from pykubelet.base.model.placement import NO_CPUS, Placements
@@ -49,6 +51,8 @@ class CpusetLoop:
         self._period_s = max(period_s, MIN_PERIOD_S)
         self._applied: dict[str, frozenset[int]] = {}
         self._older = _running(observed.get())
+        self._seen: tuple[Observed, Roster, Placements] | None = None
+        self._answered: set[PodUID] = set()
         self._under_way: set[str] = set()
         self._failed: set[str] = set()
         self._slots = asyncio.Semaphore(CALLS_AT_ONCE)
@@ -73,28 +77,40 @@ class CpusetLoop:
                 if loop.time() >= complete_at:
                     complete_at = loop.time() + self._period_s
                     self._failed.clear()
+                    self._seen = None
                 self._check()
 
     def _check(self) -> None:
-        placements = self._placements.get()
+        """Check the pods that have changed since the last check, or all."""
+        observed, roster, placements = self._observed.get(), self._roster.get(), self._placements.get()
+        before, self._seen = self._seen, (observed, roster, placements)
         if placements.shared is None:
             return
-        running: list[RunningContainer] = []
-        applied: dict[str, frozenset[int]] = {}
-        observed = self._observed.get()
         if self._older is None:
             self._older = _running(observed)
-        for uid, view in observed.pods.items():
-            if not self._is_admitted(uid, placements):
+        if before is None or before[2] is not placements:
+            self._check_pods(observed.pods, observed, placements)
+            shown = {container.id for view in observed.pods.values() for container in view.running}
+            self._applied = {id_: cpus for id_, cpus in self._applied.items() if id_ in shown}
+        else:
+            changed = (*changed_keys(before[0].pods, observed.pods), *changed_keys(before[1].pods, roster.pods))
+            self._check_pods({*changed, *self._answered}, observed, placements)
+        self._answered.clear()
+
+    def _check_pods(self, uids: Iterable[PodUID], observed: Observed, placements: Placements) -> None:
+        running: dict[str, RunningContainer] = {}
+        applied: dict[str, frozenset[int]] = {}
+        for uid in uids:
+            view = observed.pods.get(uid)
+            if view is None or not self._is_admitted(uid, placements):
                 continue
             for container in view.running:
-                running.append(RunningContainer(container.id, uid, container.name))
+                running[container.id] = RunningContainer(container.id, uid, container.name)
                 applied[container.id] = self._applied.get(container.id) or self._reported(container)
-        self._applied = {id_: cpus for id_, cpus in self._applied.items() if id_ in applied}
-        for update in cpuset_updates(placements.cpus_of, running, applied):
+        for update in cpuset_updates(placements.cpus_of, running.values(), applied):
             if update.id not in self._under_way and update.id not in self._failed:
                 self._under_way.add(update.id)
-                self._supervisor.start_root(f"cpuset-{update.id}", self._update(update))
+                self._supervisor.start_root(f"cpuset-{update.id}", self._update(update, PodUID(running[update.id].uid)))
 
     def _is_admitted(self, uid: PodUID, placements: Placements) -> bool:
         """Whether it is decided what the pod has. One that needs nothing of its own has no placement, and one that leaves gets none:
@@ -107,7 +123,7 @@ class CpusetLoop:
         is_leaving = item.pod.metadata.deletionTimestamp or has_ended_in_api(item.pod)
         return not is_leaving or qos_class(item.pod) is not QOSClass.GUARANTEED
 
-    async def _update(self, update: CpusetUpdate) -> None:
+    async def _update(self, update: CpusetUpdate, uid: PodUID) -> None:
         cpus = format_cpuset(update.cpus)
         try:
             async with self._slots:
@@ -121,7 +137,8 @@ class CpusetLoop:
                 log.warning("the cpuset of a container cannot be updated", id=update.id, cpus=cpus, error=error)
         finally:
             self._under_way.discard(update.id)
-            self._changed.set()  # the decision may have changed during the call
+            self._answered.add(uid)  # the decision may have changed during the call
+            self._changed.set()
 
     def _reported(self, container: ContainerView) -> frozenset[int]:
         """The CPUs that the runtime reports; empty if it reports none, or nothing that can be read or relied on."""

@@ -21,6 +21,7 @@ from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value, field, replace
 from pykubelet.base.kit.work import WORK
+from pykubelet.base.kit.yields import Yields
 from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.lifecycle import Lifecycles
@@ -54,6 +55,8 @@ from pykubelet.report.status.model import StatusFacts
 from pykubelet.report.status.project import project_status
 
 SETTLE_S = 0.015
+#: Pods whose status is made before other tasks go on.
+AT_ONCE = 64
 
 
 class StatusInputs(Value):
@@ -147,7 +150,7 @@ class StatusLoop:
                 await asyncio.sleep(settling_s)
             self._changed.clear()
             listed_at = self._snapshot.observed.listed_at
-            statuses = self._update()
+            statuses = await self._update()
             self._set_timer()
             if statuses is None:
                 if self._snapshot.observed.listed_at != listed_at:
@@ -164,14 +167,15 @@ class StatusLoop:
         if self._memory is not None and self._memory.is_behind(pods):
             await self._memory.keep(pods)
 
-    def _update(self) -> Statuses | None:
+    async def _update(self) -> Statuses | None:
         """Take a step for each pod that needs one. Returns the statuses to publish, None if they are unchanged."""
         before, now = self._snapshot, self._read_cells()
         self._snapshot = now
-        changed = False
+        changed, yields = False, Yields(AT_ONCE)
         for uid in dict.fromkeys([*now.changed_since(before), *self._unsettled]):
             with WORK.on(uid):
                 changed |= self._update_pod(uid, now.pod(uid))
+            await yields.done()
         changed |= self._forget_remembered(now)
         self._forget_messages(now)
         return self._collect() if changed else None

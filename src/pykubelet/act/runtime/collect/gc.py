@@ -11,7 +11,7 @@ Does nothing before all sources have reported.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -32,7 +32,7 @@ from pykubelet.base.kit.mailbox import Mailbox, Post
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.tracing import span
-from pykubelet.base.kit.values import Value, field
+from pykubelet.base.kit.values import Value, changed_keys, field
 from pykubelet.base.model.evictions import Reclaimed, ReclaimWanted
 from pykubelet.base.model.ids import ContainerID, PodRef, PodUID, SandboxID
 from pykubelet.base.model.kube_events import KubeEvent, warning
@@ -119,7 +119,7 @@ class ContainerCollector:
         self._supervisor = Supervisor("container-gc")
         self._slots = Bulkhead(AT_ONCE, SLOT_HOLD_S)
         self._busy: set[PodUID] = set()
-        self._seen: dict[PodUID, PodView] = {}
+        self._seen: Mapping[PodUID, PodView] = {}
         self._failed_before = False
 
     async def run(self) -> None:
@@ -145,12 +145,13 @@ class ContainerCollector:
             if not self._inputs.ready:
                 continue
             known = self._inputs.known()
-            for uid, view in observed.pods.items():
-                if self._seen.get(uid) is not view and uid not in self._busy:
+            for uid in changed_keys(self._seen, observed.pods):
+                view = observed.pods.get(uid)
+                if view is not None and uid not in self._busy:
                     garbage = plan_ended(view, known.gc_state(uid), self._settings.policy)
                     if garbage is not None:
                         self._start(garbage, "container ended")
-            self._seen = dict(observed.pods)
+            self._seen = observed.pods
 
     async def run_round(self) -> None:
         """Run one complete collection. Failures are logged and recorded as an Event, never raised."""
