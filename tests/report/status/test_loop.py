@@ -33,6 +33,7 @@ from pykubelet.base.model.placement import (
 )
 from pykubelet.base.model.probes import ProbeKind, ProbeResult, ProbeResults
 from pykubelet.base.model.roster import Roster
+from pykubelet.base.model.sizing import ResizeProgress
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.report.status.decide import EXIT_STATUS_S
 from pykubelet.report.status.loop import SETTLE_S, StatusInputs, StatusLoop
@@ -70,7 +71,8 @@ class Ring:
 
 
 @pytest.fixture
-async def ring() -> AsyncIterator[Ring]:
+async def ring(request: pytest.FixtureRequest) -> AsyncIterator[Ring]:
+    """Parametrized with `settle_s`, or 0."""
     roster, lifecycles, observed = (
         make_cell("roster", Roster()),
         make_cell("lifecycles", Lifecycles()),
@@ -92,7 +94,7 @@ async def ring() -> AsyncIterator[Ring]:
         placements=placements[0],
         claims=claims[0],
     )
-    loop = StatusLoop(inputs, statuses[1], found.clock, SingleFlight("test"), settle_s=0)
+    loop = StatusLoop(inputs, statuses[1], found.clock, SingleFlight("test"), settle_s=getattr(request, "param", 0))
     async with Supervisor("test") as supervisor:
         supervisor.start_root("status", loop.run())
         yield found
@@ -103,6 +105,19 @@ async def test_a_desired_pod_has_a_status_before_a_pod_worker_takes_it_up(ring: 
     ring.roster.publish(Roster({UID: entry(make_pod())}))
     status = (await ring.settle()).pods[UID]
     assert (status.phase, status.hostIP) == ("Pending", "192.0.2.1")
+
+
+@pytest.mark.parametrize("ring", [3600.0], indirect=True)
+async def test_the_end_of_a_resize_is_published_at_once(ring: Ring) -> None:
+    pod = make_pod()
+    ring.observed.publish(Observed({UID: view(running())}, 1.0))
+    await ring.show(lifecycle(pod, resize=ResizeProgress(1)))
+    first = ring.statuses.get().pods[UID]
+    assert [c.type for c in first.conditions if c.type.startswith("PodResize")] == ["PodResizeInProgress"]
+    assert await ring.see(view(running(image="newer"), read_at=2.0)) is first, "other changes wait"
+    await ring.show(lifecycle(pod))
+    last = ring.statuses.get().pods[UID]
+    assert [c.type for c in last.conditions if c.type.startswith("PodResize")] == []
 
 
 async def test_a_change_of_one_pod_leaves_the_others_statuses_alone(ring: Ring) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 
 from pykubelet.base.api.core import PodStatus
 from pykubelet.base.api.times import format_time
@@ -19,7 +20,7 @@ from pykubelet.base.kit.cells import Cell, CellWriter, set_on_change
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.kit.values import Value, changed_keys, field, replace
 from pykubelet.base.kit.work import WORK
 from pykubelet.base.kit.yields import Yields
 from pykubelet.base.model.claims import Claims
@@ -145,9 +146,7 @@ class StatusLoop:
         published_at = float("-inf")
         while True:
             await self._changed.wait()
-            settling_s = published_at + self._settle_s - self._clock.monotonic()
-            if settling_s > 0:
-                await asyncio.sleep(settling_s)
+            await self._settle(published_at + self._settle_s)
             self._changed.clear()
             listed_at = self._snapshot.observed.listed_at
             statuses = await self._update()
@@ -160,6 +159,22 @@ class StatusLoop:
             if self._memory is not None and self._memory.lacks(statuses.pods):
                 await self._memory.keep(statuses.pods)
             self._statuses.publish(statuses)
+
+    async def _settle(self, until: float) -> None:
+        """Wait until then for more changes, but not once a resize has ended, for which clients wait."""
+        while (left_s := until - self._clock.monotonic()) > 0 and not self._has_ended_resize():
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._changed.wait()
+
+    def _has_ended_resize(self) -> bool:
+        before, now = self._snapshot.lifecycles, self._inputs.lifecycles.get().pods
+        changed = ((before.get(uid), now.get(uid)) for uid in changed_keys(before, now))
+        return any(
+            old is not None and new is not None and old.resize is not None and new.resize is None
+            for old, new in changed
+        )
 
     async def _keep_removals(self) -> None:
         """Write the removals of pods to the journal, after a relist. They alone do not cause a write earlier."""
