@@ -29,15 +29,11 @@ class KnownPods(Value):
         """The pod with that name. A desired pod is preferred to a terminating one."""
         if uid:
             uid = self._own_uid(namespace, name, uid)
-        pods = self._all()
-        return next(
-            (
-                pod
-                for pod in pods
-                if (pod.metadata.namespace, pod.metadata.name) == (namespace, name) and uid in ("", pod.metadata.uid)
-            ),
-            None,
-        )
+        for pod in self._all():
+            meta = pod.metadata
+            if meta.name == name and meta.namespace == namespace and uid in ("", meta.uid):
+                return pod
+        return None
 
     def _own_uid(self, namespace: str, name: str, uid: str) -> str:
         """The UID of the static pod if `uid` is that of its mirror pod, else `uid`."""

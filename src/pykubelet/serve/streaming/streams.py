@@ -121,7 +121,7 @@ class Streams:
         streams = wanted_streams(request)
         if streams is None:
             return NO_STREAM
-        container = self._running(target)
+        container = self._running(pod, target)
         if container is None:
             return text(500, f'container not found ("{target.container}")')
         runtime_request = pb.ExecRequest(
@@ -145,7 +145,7 @@ class Streams:
         streams = wanted_streams(request)
         if streams is None:
             return NO_STREAM
-        meant, container = self._meant(target), self._running(target)
+        meant, container = self._meant(pod, target), self._running(pod, target)
         spec = container_spec(meant, target.container) if meant is not None else None
         if container is None or spec is None:
             return text(500, f"container {target.container} not found in pod {full_name(pod)}")
@@ -167,7 +167,7 @@ class Streams:
         pod = self._find(target)
         if target is None or pod is None:
             return NO_POD
-        pod = self._meant(target)
+        pod = self._meant(pod, target)
         if pod is None:
             return NO_SUCH_UID
         tunnel = tunnel_for(offered(request)) if self._websockets else None
@@ -185,7 +185,7 @@ class Streams:
         pod = self._find(target)
         if target is None or pod is None:
             return NO_POD
-        container = self._running(target)
+        container = self._running(pod, target)
         if container is None:
             return text(500, f'container not found ("{target.container}")')
         try:
@@ -223,13 +223,13 @@ class Streams:
     def _find(self, target: StreamTarget | None) -> Pod | None:
         return self._pods.find(target.namespace, target.pod) if target is not None else None
 
-    def _meant(self, target: StreamTarget) -> Pod | None:
-        """The pod of the target, with its UID if one is given."""
-        return self._pods.find(target.namespace, target.pod, target.uid)
+    def _meant(self, pod: Pod, target: StreamTarget) -> Pod | None:
+        """`pod`, or the pod of the target's name with its UID, if one is given."""
+        return self._pods.find(target.namespace, target.pod, target.uid) if target.uid else pod
 
-    def _running(self, target: StreamTarget) -> ContainerView | None:
-        pod = self._meant(target)
-        return self._pods.running(pod, target.container) if pod is not None else None
+    def _running(self, pod: Pod, target: StreamTarget) -> ContainerView | None:
+        meant = self._meant(pod, target)
+        return self._pods.running(meant, target.container) if meant is not None else None
 
 
 def forwarded_ports(request: Request) -> list[int] | Response:
