@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
+import struct
+import weakref
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from pykubelet.base.kit.supervise import Supervisor
-from pykubelet.net.http.server import Answer, Handler, Request, ServedConnection
+from pykubelet.net.http.server import Answer, Handler, Request, ServedConnection, text
 from pykubelet.serve.listen import open_port, serve_port, serve_socket
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -54,6 +58,32 @@ def test_a_request_that_is_being_answered_at_the_end_is_no_error(
 
     asyncio.run(main())
     assert not errors
+
+
+def test_a_connection_that_is_reset_leaves_nothing_that_only_a_garbage_collection_frees(tmp_path: Path) -> None:
+    async def main() -> None:
+        freed = asyncio.Event()
+        kept: list[weakref.ref[asyncio.StreamReader]] = []
+
+        async def answer(_: Request, connection: ServedConnection) -> Answer:
+            kept.append(weakref.ref(connection.reader, lambda _: freed.set()))
+            return text(200, "ok")
+
+        async with Supervisor("test") as supervisor:
+            reader, writer = await over_tcp(answer, supervisor, tmp_path)
+            writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            gc.disable()
+            try:
+                writer.transport.abort()
+                async with asyncio.timeout(30):
+                    await freed.wait()
+            finally:
+                gc.enable()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
 
 
 async def test_a_socket_file_of_a_process_that_accepts_nothing_is_not_replaced(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from functools import partial
 from typing import NamedTuple
 
 from pykubelet.base.kit.bucket import TokenBucket
+from pykubelet.base.kit.causes import releasing_frames
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.readiness import wait_ready
 from pykubelet.base.kit.supervise import Supervisor
@@ -287,11 +288,10 @@ async def _receive(
     if transport.get_extra_info("peercert"):
         await client.admit()
     writer = asyncio.StreamWriter(transport, protocol, client, loop)
-    try:
-        await server.serve(client, writer)
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()  # the connection uses memory until then
-    finally:
-        writer.transport.abort()
-        if (failure := client.exception()) is not None:
-            failure.with_traceback(None)  # it refers to frames that refer to the client, which has the error
+    with releasing_frames(client):
+        try:
+            await server.serve(client, writer)
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()  # the connection uses memory until then
+        finally:
+            writer.transport.abort()

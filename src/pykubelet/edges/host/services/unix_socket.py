@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 
+from pykubelet.base.kit.causes import releasing_frames
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import FileKind, change_mode, make_dirs, remove_file, stat_file
@@ -97,7 +98,7 @@ def until_the_end(serve: Serve) -> Serve:
     """A connection that is open when the program ends is cancelled, which asyncio before 3.12 logs as an error."""
 
     async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
+        with contextlib.suppress(asyncio.CancelledError), releasing_frames(reader):
             await serve(reader, writer)
 
     return serve_one
