@@ -27,6 +27,7 @@ from bench.agent import NODE_NAME, PROGRAM, Agent
 from bench.api import Api, Audit, PodWatch
 from bench.baseline import Baseline
 from bench.bulkheads import bulkheads
+from bench.cluster_bench import ClusterBench
 from bench.containers import containers
 from bench.hangs import hangs
 from bench.heavy import heavy
@@ -188,7 +189,7 @@ async def _measure_in_cluster(bench: Bench, plane: ControlPlane, names: Sequence
     api = Api(plane)
     try:
         async with PodWatch(api) as watch:
-            joined = cluster.ClusterBench(bench, api, watch, Audit(plane.audit_log, f"system:node:{NODE_NAME}"))
+            joined = ClusterBench(bench, api, watch, Audit(plane.audit_log, f"system:node:{NODE_NAME}"))
             scenarios = {name: partial(cluster.SCENARIOS[name], joined) for name in names}
             failures = await _run_scenarios(bench.agent, joined.learn, scenarios, _LONGEST_S[True])
             print(*joined.account(), sep="\n")

@@ -9,22 +9,18 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.agent import NODE_NAME
 from bench.api import PODS, STRATEGIC_MERGE
 from bench.baseline import NS_PER_MS
+from bench.cluster_bench import NOWHERE, READY, SETTLE_S, ClusterBench
 from bench.probes import answering, http_probe, with_container
 from bench.runtime import BenchError
 from bench.stats import spread
 from bench.table import Figure
 from pykubelet.edges.cri import cri_pb2 as pb
 
-if TYPE_CHECKING:
-    from bench.cluster import ClusterBench
-
-_NOWHERE = "nowhere"
-_SETTLE_S = 0.35
 #: Sizes of the container, one after the other: more CPU, more memory, less memory, less CPU.
 _SIZES = (
     {"cpu": "200m", "memory": "64Mi"},
@@ -58,7 +54,7 @@ async def resize(cluster: ClusterBench) -> None:
             await bench.rest()
             mark = cluster.audit.mark()
             found.seen.append(await _resize(cluster, name, size))
-            await asyncio.sleep(_SETTLE_S)
+            await asyncio.sleep(SETTLE_S)
             patches = [sent for sent in cluster.audit.since(mark) if sent == ("patch", "pods/status")]
             found.requests.append(float(len(patches)))
     await bench.baseline.remove(made)
@@ -92,9 +88,9 @@ async def _resize_baseline(cluster: ClusterBench, container: str, size: Mapping[
     api, watch = cluster.api, cluster.watch
     cluster.trips += 1
     stand_in = f"size-{cluster.trips}"
-    await api.create_pod(_sized_pod(stand_in, _NOWHERE))
+    await api.create_pod(_sized_pod(stand_in, NOWHERE))
     await watch.seen_at(stand_in)
-    await asyncio.sleep(_SETTLE_S)
+    await asyncio.sleep(SETTLE_S)
     began = time.time_ns()
     wanted = {"bench/size": f"{size['cpu']} {size['memory']}"}
     await api.request("PATCH", f"{PODS}/{stand_in}", {"metadata": {"annotations": wanted}}, STRATEGIC_MERGE)
@@ -181,12 +177,12 @@ async def _restart_baseline(cluster: ClusterBench) -> float:
     cluster.trips += 1
     name = f"restart-{cluster.trips}"
     pod = with_container(name)
-    pod["spec"] |= {"nodeName": _NOWHERE, "automountServiceAccountToken": False}
+    pod["spec"] |= {"nodeName": NOWHERE, "automountServiceAccountToken": False}
     await cluster.api.create_pod(pod)
     await cluster.watch.seen_at(name)
     prepared = bench.baseline.prepare(template)
     made = await bench.baseline.make(prepared)
-    await asyncio.sleep(_SETTLE_S)
+    await asyncio.sleep(SETTLE_S)
     again = pb.ContainerConfig()
     again.CopyFrom(prepared.container)
     again.metadata.attempt += 1
@@ -194,7 +190,7 @@ async def _restart_baseline(cluster: ClusterBench) -> float:
     await bench.cri.stop_container(made.container, 1)
     container = await bench.cri.create_container(made.sandbox, again, prepared.sandbox)
     await bench.cri.start_container(container)
-    await cluster.api.patch_status(name, {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]})
+    await cluster.api.patch_status(name, READY)
     took = (await cluster.watch.ready_at(name) - began) / NS_PER_MS
     await bench.baseline.remove(made)
     await cluster.api.delete_pod(name, 0)
