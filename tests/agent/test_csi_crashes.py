@@ -39,7 +39,7 @@ CSI_MODULES, MANAGER = "volumes/csi/", "provide/volumes/"
 LONG_S = 8 * WAIT_S
 EXPAND = "NodeExpandVolume"
 #: Adds a line, and waits.
-APPENDS = 'trap "exit 0" TERM; echo line >> /data/file; while :; do sleep 3600 & wait $!; done'
+APPENDS = 'echo line >> /data/file; trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done'
 
 
 class Kind(StrEnum):

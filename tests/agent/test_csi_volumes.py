@@ -20,7 +20,7 @@ STEPS = ("NodePublishVolume", "NodeUnpublishVolume")
 
 
 def pod_with_volume(name: str, script: str = "", driver: str = DRIVER, **attributes: str) -> Json:
-    script = script or 'trap "exit 0" TERM; echo written >> /data/file; while :; do sleep 3600 & wait $!; done'
+    script = script or 'echo written >> /data/file; trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done'
     container = make_container(script=script, volumeMounts=[{"name": "data", "mountPath": "/data"}])
     volume = {"name": "data", "csi": {"driver": driver, "volumeAttributes": attributes}}
     return make_pod(name, container, volumes=[volume], securityContext={"fsGroup": 4321})

@@ -27,7 +27,8 @@ MakeAgent = Callable[..., Agent]
 LONG_S = 10 * WAIT_S
 PAUSE_S = 0.08
 KEPT = "kept"
-SCRIPT = f'trap "exit 0" TERM; echo {KEPT} > /data/file; while :; do sleep 3600 & wait $!; done'
+#: It hears SIGTERM only once it has written: until then, the first process of a container ignores it.
+SCRIPT = f'echo {KEPT} > /data/file; trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done'
 KINDS = ("directory", "directory", "image", "block")
 
 

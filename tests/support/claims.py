@@ -15,7 +15,7 @@ CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 NODE = f"/api/v1/nodes/{NODE_NAME}"
-WRITES = 'trap "exit 0" TERM; echo written >> /data/file; while :; do sleep 3600 & wait $!; done'
+WRITES = 'echo written >> /data/file; trap "exit 0" TERM; while :; do sleep 3600 & wait $!; done'
 
 
 def bind_claim(world: World, name: str, handle: str, *, source: Json | None = None, **spec: Any) -> str:
