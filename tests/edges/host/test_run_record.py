@@ -116,6 +116,21 @@ def test_the_records_of_root_directories_that_are_gone_are_removed(tmp_path: Pat
     assert len(list((memory / "run").iterdir())) == 4
 
 
+def test_the_record_of_an_agent_that_runs_is_kept_before_its_root_directory_is_made(
+    tmp_path: Path, memory: Path
+) -> None:
+    """Another agent that starts at this moment would remove it, and this one's end would be charged to no pod."""
+    new, other = tmp_path / "new", RunRecord(str(tmp_path), (str(memory / "run"),))
+    program = "print(flush=True); sys.stdin.read(); os._exit(1)"
+    argv = [sys.executable, "-c", _PROGRAM.format(program), str(new), str(memory / "run")]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"\n"
+        assert other.begin(1.0) is not None
+        process.communicate(timeout=60)
+    ended = read(new, memory / "run")
+    assert ended is not None and ended.works
+
+
 def test_records_that_others_make_or_remove_meanwhile_are_left_alone(tmp_path: Path, memory: Path) -> None:
     (memory / "run").mkdir(0o700)
     (memory / "run" / "1111.run").write_bytes(bytes(4096 + SIZE))

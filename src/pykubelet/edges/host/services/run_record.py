@@ -87,7 +87,7 @@ class RunRecord:
             magic, pid, started, started_at, memory = _HEAD.unpack_from(data)
         except (HostError, error):
             return None
-        self._is_in_use = magic == _MAGIC and start_ticks(pid) == started
+        self._is_in_use = magic == _MAGIC and _runs(pid, started)
         if magic != _MAGIC or self._is_in_use:
             return None
         fatal, fatal_at, stacks = self._read_stacks(now, wall)
@@ -134,19 +134,20 @@ class RunRecord:
         return memoryview(self._map)[_WORK_AT:], stacks
 
     def _sweep(self) -> None:
-        """Remove the files of agents whose root directory is gone."""
+        """Remove the files of agents that do not run and whose root directory is gone. One that has just begun has not made its own yet."""
         for name in names_in(self._directory)[:_MAX_SWEPT]:
             path = f"{self._directory}/{name}"
             if not name.endswith(".run") or path == self._path:
                 continue
             try:
                 data = read_bytes(path, _BYTES)
+                magic, pid, started, _, _ = _HEAD.unpack_from(data)
                 root = os.fsdecode(data[_ROOT_AT : _ROOT_AT + _MAX_ROOT_BYTES].partition(b"\0")[0])
-                if data.startswith(_MAGIC) and not os.path.isdir(root):  # without the first, it is just being made
+                if magic == _MAGIC and not os.path.isdir(root) and not _runs(pid, started):
                     remove_file(path)
                     remove_file(f"{path.removesuffix('.run')}.stacks")
-            except HostError:
-                continue  # another agent has removed it
+            except (HostError, error):
+                continue  # another agent has removed it, or is just making it
 
     def note_memory(self, size: int) -> None:
         """Note the bytes of memory in use while no work of a pod is under way."""
@@ -171,6 +172,11 @@ class RunRecord:
                 remove_file(path)
             except HostError as problem:
                 log.warning("the record of this run cannot be removed", error=problem)
+
+
+def _runs(pid: int, started: int) -> bool:
+    """Whether the process that the kernel started at these ticks still runs."""
+    return start_ticks(pid) == started
 
 
 def _is_in_memory(directory: str) -> bool:
