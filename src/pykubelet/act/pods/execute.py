@@ -208,8 +208,9 @@ class PodExecution:
         finally:
             self._calls -= 1
             if not self._calls:
-                since = starts.get().since
-                starts.publish(Starts({other: at for other, at in since.items() if other != uid}))
+                since = dict(starts.get().since)
+                since.pop(uid, None)
+                starts.publish(Starts(since))
 
     async def _runtime_ready(self, run: SyncRun) -> None:
         cell = self._tools.cells.runtime

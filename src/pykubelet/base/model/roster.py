@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykubelet.base.api.core import Pod
-from pykubelet.base.kit.values import Value, field
+from pykubelet.base.kit.values import Value, field, remember_last
 from pykubelet.base.model.content import ManifestObject
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.labels import CONFIG_MIRROR, CONFIG_SOURCE, SOURCE_API
@@ -128,6 +128,12 @@ def pod_ref(pod: Pod) -> PodRef:
 def is_static(pod: Pod) -> bool:
     """True for pods that do not come from the API server."""
     return pod.metadata.annotations.get(CONFIG_SOURCE, SOURCE_API) != SOURCE_API
+
+
+@remember_last
+def static_pods(pods: Mapping[PodUID, RosterPod]) -> Mapping[PodUID, RosterPod]:
+    """Those of a roster's pods that do not come from the API server."""
+    return {uid: entry for uid, entry in pods.items() if is_static(entry.pod)}
 
 
 def has_ended_in_api(pod: Pod) -> bool:

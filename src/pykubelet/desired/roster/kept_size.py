@@ -78,7 +78,7 @@ def has_other_size(before: Mapping[PodUID, PodSize] | None, now: Mapping[PodUID,
     """Whether a pod has another size in `now` than `before`, if it was there; None: the sizes before are not known. Pure."""
     if before is None:
         return bool(now)
-    return now != {uid: before.get(uid, size) for uid, size in now.items()}
+    return any(uid in before and uid in now and before[uid] != now[uid] for uid in changed_keys(before, now))
 
 
 def _is_resizable(size: PodSize) -> bool:

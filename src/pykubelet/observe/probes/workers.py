@@ -68,11 +68,10 @@ class ProbeRecord(Struct):
 
 
 class ProbedPod(Struct):
-    """One pod. `ends_at`: its last change (monotonic seconds), if it is being ended."""
+    """One pod."""
 
     lifecycle: PodLifecycle
     view: PodView | None
-    ends_at: float | None = None
     probes: dict[ProbeId, ProbeRecord] = field(default_factory=dict)
 
 
@@ -88,6 +87,7 @@ class ProbeWorkers:
         fraction: Callable[[], float],
     ) -> None:
         self._pods: dict[PodUID, ProbedPod] = {}
+        self._ended_at: dict[PodUID, float] = {}  # the last change of each pod that is being ended (monotonic seconds)
         self._starts = ContainerStarts()
         self._inherited = InheritedResults(remembered, enabled=inherits)
         self._inherits = inherits
@@ -108,7 +108,7 @@ class ProbeWorkers:
 
     def ends_pods(self, now: float) -> bool:
         """True while some pod is being ended."""
-        return any(pod.ends_at is not None and pod.ends_at > now - AT_WORK_S for pod in self._pods.values())
+        return any(at > now - AT_WORK_S for at in self._ended_at.values())
 
     # Following the snapshots
 
@@ -130,7 +130,10 @@ class ProbeWorkers:
         if pod is None:
             pod = self._pods[uid] = ProbedPod(lifecycle, view)
         pod.lifecycle, pod.view = lifecycle, view
-        pod.ends_at = now if lifecycle.stage in (Stage.TERMINATING, Stage.TERMINATED) else None
+        if lifecycle.stage in (Stage.TERMINATING, Stage.TERMINATED):
+            self._ended_at[uid] = now
+        else:
+            self._ended_at.pop(uid, None)
         plan = plan_workers(lifecycle, pod.probes)
         stopped = [self._stop(pod, probe_id) for probe_id in plan.stop]
         started = self._start_missing(pod, plan, now)
@@ -149,6 +152,7 @@ class ProbeWorkers:
             return []
         stopped = [self._stop(pod, probe_id) for probe_id in tuple(pod.probes)]
         del self._pods[uid]
+        self._ended_at.pop(uid, None)
         return stopped
 
     def remember(self, observed: Observed) -> None:

@@ -13,7 +13,7 @@ from pykubelet.base.api.core import Pod, Volume
 from pykubelet.base.kit.backoff import BackoffPolicy
 from pykubelet.base.kit.checks import CHECKS
 from pykubelet.base.kit.clock import Moment
-from pykubelet.base.kit.values import Value, field, replace
+from pykubelet.base.kit.values import Value, field, missing_keys, replace
 from pykubelet.base.model import reasons
 from pykubelet.base.model.content import ContentKey
 from pykubelet.base.model.ids import PodUID
@@ -205,8 +205,10 @@ class VolumesStep:
 
     def views(self) -> Mapping[PodUID, PodVolumesView]:
         """What is published of all pods."""
-        every = {**self.state.views, **self._views}
-        return {uid: view for uid, view in every.items() if uid in self.pods}
+        views = {**self.state.views, **self._views}
+        for uid in missing_keys(views, self.pods):
+            del views[uid]
+        return views
 
     def _draft(self, uid: PodUID) -> _Draft:
         draft = self._drafts.get(uid)

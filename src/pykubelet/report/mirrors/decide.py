@@ -28,6 +28,7 @@ from pykubelet.base.model.roster import (
     is_quarantined,
     is_static,
     pod_ref,
+    static_pods,
 )
 from pykubelet.base.model.statuses import Statuses
 
@@ -52,7 +53,7 @@ MirrorAction = MakeMirror | RemoveMirror
 
 def has_mirrors(roster: Roster) -> bool:
     """Whether there are static pods or mirror pods at all."""
-    return bool(roster.mirrors) or any(is_static(entry.pod) for entry in roster.pods.values())
+    return bool(roster.mirrors or static_pods(roster.pods))
 
 
 def plan_mirrors(
@@ -62,8 +63,9 @@ def plan_mirrors(
     `statuses`: the agent's own."""
     if roster.mirrors is None:
         return {}
-    statics = {pod_ref(e.pod).full_name: e.pod for e in roster.pods.values() if is_static(e.pod)}
-    stubs = {pod_ref(e.pod).full_name for e in roster.pods.values() if is_quarantined(e)}
+    entries = static_pods(roster.pods).values()
+    statics = {pod_ref(entry.pod).full_name: entry.pod for entry in entries}
+    stubs = {pod_ref(entry.pod).full_name for entry in entries if is_quarantined(entry)}
     errands: dict[str, MirrorAction] = {}
     for name, mirror in roster.mirrors.items():
         static = statics.get(name)

@@ -25,7 +25,7 @@ from pykubelet.base.kit.work import WORK
 from pykubelet.base.kit.yields import Yields
 from pykubelet.base.model.claims import Claims
 from pykubelet.base.model.ids import PodUID
-from pykubelet.base.model.lifecycle import Lifecycles
+from pykubelet.base.model.lifecycle import Lifecycles, PodLifecycle
 from pykubelet.base.model.node import NodeView, RuntimeReady
 from pykubelet.base.model.observed import Observed, PodView
 from pykubelet.base.model.placement import Placements
@@ -109,6 +109,8 @@ class StatusLoop:
             uid: PodRecord(remembered=status) for uid, status in self._remembered_statuses().items()
         }
         self._snapshot = Snapshot()
+        #: Pods whose records may have changed since the last publication.
+        self._unpublished: dict[PodUID, None] = dict.fromkeys(self._records)
         #: Pods whose status does not reflect all inputs yet, with the time of the next try, if it has one (monotonic seconds).
         self._unsettled: dict[PodUID, float | None] = {}
         self._changed = asyncio.Event()
@@ -162,19 +164,15 @@ class StatusLoop:
 
     async def _settle(self, until: float) -> None:
         """Wait until then for more changes, but not once a resize has ended, for which clients wait."""
-        while (left_s := until - self._clock.monotonic()) > 0 and not self._has_ended_resize():
+        seen = self._snapshot.lifecycles
+        while (left_s := until - self._clock.monotonic()) > 0:
+            before, seen = seen, self._inputs.lifecycles.get().pods
+            if any(_has_ended_resize(before.get(uid), seen.get(uid)) for uid in changed_keys(before, seen)):
+                return
             self._changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await self._changed.wait()
-
-    def _has_ended_resize(self) -> bool:
-        before, now = self._snapshot.lifecycles, self._inputs.lifecycles.get().pods
-        changed = ((before.get(uid), now.get(uid)) for uid in changed_keys(before, now))
-        return any(
-            old is not None and new is not None and old.resize is not None and new.resize is None
-            for old, new in changed
-        )
 
     async def _keep_removals(self) -> None:
         """Write the removals of pods to the journal, after a relist. They alone do not cause a write earlier."""
@@ -188,6 +186,7 @@ class StatusLoop:
         self._snapshot = now
         changed, yields = False, Yields(AT_ONCE)
         for uid in dict.fromkeys([*now.changed_since(before), *self._unsettled]):
+            self._unpublished[uid] = None
             with WORK.on(uid):
                 changed |= self._update_pod(uid, now.pod(uid))
             await yields.done()
@@ -265,6 +264,7 @@ class StatusLoop:
         gone = [uid for uid in self._statuses.get().remembered if not now.has(uid)]
         for uid in gone:
             self._records.pop(uid, None)
+        self._unpublished.update(dict.fromkeys(gone))
         return bool(gone)
 
     def _forget_messages(self, now: Snapshot) -> None:
@@ -272,8 +272,22 @@ class StatusLoop:
             self._messages.keep_only(now.observed.pods)
 
     def _collect(self) -> Statuses:
-        found = {uid: status for uid, record in self._records.items() if (status := record.newest) is not None}
-        return Statuses(found, frozenset(uid for uid, record in self._records.items() if record.is_remembered))
+        """The statuses to publish now."""
+        published = self._statuses.get()
+        pods, remembered = dict(published.pods), set(published.remembered)
+        for uid in self._unpublished:
+            record = self._records.get(uid)
+            status = record.newest if record is not None else None
+            if status is not None:
+                pods[uid] = status
+            else:
+                pods.pop(uid, None)
+            if record is not None and record.is_remembered:
+                remembered.add(uid)
+            else:
+                remembered.discard(uid)
+        self._unpublished.clear()
+        return Statuses(pods, frozenset(remembered))
 
     def _facts(self, inputs: Projected, old: PodStatus | None) -> StatusFacts:
         shared = inputs.shared
@@ -309,3 +323,7 @@ class StatusLoop:
         if due is not None:
             delay_s = max(0.0, due - self._clock.monotonic())
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._changed.set)
+
+
+def _has_ended_resize(before: PodLifecycle | None, now: PodLifecycle | None) -> bool:
+    return before is not None and now is not None and before.resize is not None and now.resize is None

@@ -21,6 +21,7 @@ from pykubelet.base.api.core import PodStatus
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.text import parse_decimal
+from pykubelet.base.kit.values import changed_keys
 from pykubelet.base.model.ids import PodUID
 from pykubelet.edges.host.fs.checkpoint import set_aside
 from pykubelet.edges.host.fs.errors import HostError
@@ -101,7 +102,7 @@ class StatusMemory:
 
     def lacks(self, pods: Pods) -> bool:
         """True if a status is missing in the journal. Removed pods do not count."""
-        return any(self._saved.get(uid) is not status for uid, status in pods.items())
+        return any(uid in pods for uid in changed_keys(self._saved, pods))
 
     def is_behind(self, pods: Pods) -> bool:
         """True if the last write failed, or removed pods are still in the journal."""
@@ -115,8 +116,7 @@ class StatusMemory:
 
     def _write_changes(self, pods: Pods) -> None:
         """Write the changes. Blocks. Raises HostError; then the next call writes everything."""
-        lines = [line_of(uid, status) for uid, status in pods.items() if self._saved.get(uid) is not status]
-        lines += [line_of(uid, None) for uid in self._saved if uid not in pods]
+        lines = [line_of(uid, pods.get(uid)) for uid in changed_keys(self._saved, pods)]
         data = b"".join(lines)
         try:
             if self._must_rewrite or self._size + len(data) > self._rewrite_bytes + 2 * self._whole_size:

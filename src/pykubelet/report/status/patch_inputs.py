@@ -12,7 +12,7 @@ from pykubelet.base.kit.values import Value, changed_keys, field
 from pykubelet.base.model.ids import PodUID
 from pykubelet.base.model.labels import CONFIG_HASH, CONFIG_MIRROR
 from pykubelet.base.model.lifecycle import ENDED_STAGES, KillReason, PodLifecycle, Stage
-from pykubelet.base.model.roster import Roster, is_mirror, is_static, pod_ref
+from pykubelet.base.model.roster import Roster, is_mirror, pod_ref, static_pods
 from pykubelet.base.model.statuses import Statuses
 
 
@@ -81,8 +81,7 @@ def sources_of(pods: Mapping[PodUID, Pod], roster: Roster) -> Mapping[PodUID, Po
         return {}
     originals = {
         (pod_ref(entry.pod).full_name, entry.pod.metadata.annotations.get(CONFIG_HASH, "")): uid
-        for uid, entry in roster.pods.items()
-        if is_static(entry.pod)
+        for uid, entry in static_pods(roster.pods).items()
     }
     keys = {uid: _mirror_key(pod) for uid, pod in pods.items() if is_mirror(pod)}
     return {uid: originals[key] for uid, key in keys.items() if key in originals}
