@@ -38,7 +38,7 @@ def flooding(first: bytes, again: bytes, most_bytes: int = 16 << 20) -> Talk:
 
 
 async def attack_port(port: int, talk: Talk, clients: int = 1) -> None:
-    """`clients` at once over TLS to a port of loopback, each until it is done or out of patience."""
+    """`clients` at once over TLS to a port of loopback, each until it is done or has waited too long."""
     tls = ssl._create_unverified_context()
 
     def attack() -> None:

@@ -119,6 +119,6 @@ Make = Callable[..., PodCgroups]
 
 @pytest.fixture
 def make(fake: FakeCgroups, recorder: Sink[KubeEvent]) -> Make:
-    return lambda patience=DEFAULT_RETRY_LIMITS, **settings: PodCgroups(
-        ResourceSettings(**settings), NODE, cast(Cgroups, fake), SingleFlight("test"), recorder, patience
+    return lambda limits=DEFAULT_RETRY_LIMITS, **settings: PodCgroups(
+        ResourceSettings(**settings), NODE, cast(Cgroups, fake), SingleFlight("test"), recorder, limits
     )

@@ -100,7 +100,9 @@ def test_the_status_from_before_the_restart_stays_until_the_pod_worker_has_start
     waiting = replace(lifecycle(POD), has_worker=False)
     record = PodRecord(remembered=REPORTED)
     seen = view(running())
-    held = entry(POD, held=Wait("placement", Owner.POD_ADMISSION, 0.0))  # as each pod is after a restart, for a moment
+    held = entry(
+        POD, undecided=Wait("placement", Owner.POD_ADMISSION, 0.0)
+    )  # as each pod is after a restart, for a moment
     for unknown in (
         snapshot(lifecycle=waiting, view=seen),
         snapshot(lifecycle=None, view=seen),
@@ -110,7 +112,7 @@ def test_the_status_from_before_the_restart_stays_until_the_pod_worker_has_start
         assert isinstance(found, Publish)
         assert found.record.newest is REPORTED
     wait = Wait("end of quarantine", Owner.POD_SOURCES, 0.0, reason=QUARANTINED)
-    for never in (snapshot(entry=None, view=seen), snapshot(entry=entry(POD, held=wait), view=seen), snapshot()):
+    for never in (snapshot(entry=None, view=seen), snapshot(entry=entry(POD, undecided=wait), view=seen), snapshot()):
         assert isinstance(step(replace(never, lifecycle=waiting), record), Project), "it gets no worker, or has nothing"
 
 

@@ -121,7 +121,7 @@ def _step(state: PodWorkerState, event: Event, now: float, rules: Rules) -> Resu
         case RuntimeRestarted():
             return _advance(_without_pauses(state, forgets_failures=True), now, rules, event.cause)
         case CgroupGone():
-            return _advance(replace(state, outside=event.sandbox), now, rules, event.cause)
+            return _advance(replace(state, outside_cgroup=event.sandbox), now, rules, event.cause)
         case TimerFired():
             return _advance(state, now, rules, event.cause)
         case SyncEnded():
@@ -346,7 +346,7 @@ def _clean_ended(state: PodWorkerState, event: CleanEnded, now: float, rules: Ru
     if event.error:
         state = replace(state, failure=_pod_failure(state, StartError(FAILED_CLEAN_UP, event.error), now))
         return _advance(state, now, rules, event.cause)
-    state = replace(state, stage=Stage.FINISHED, gone_at=event.gone_at, failure=None)
+    state = replace(state, stage=Stage.FINISHED, removed_at=event.removed_at, failure=None)
     return _advance(state, now, rules, event.cause)
 
 
@@ -421,7 +421,7 @@ def _advance_syncing(state: PodWorkerState, now: float, rules: Rules, cause: str
         return _complete(state, _end_cause(state))
     state = replace(state, sizes=state.sizes.after_view(state.pod, view))
     applied = state.sizes.applied
-    plan = plan_pod(state.pod, view, rules.probes, rules.hash_of, applied, state.to_restart, state.outside)
+    plan = plan_pod(state.pod, view, rules.probes, rules.hash_of, applied, state.to_restart, state.outside_cgroup)
     if plan.stop_pod and not plan.create_sandbox:
         return _complete(state, "nothing is left to run")
     if plan.create_sandbox:

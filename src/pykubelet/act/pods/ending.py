@@ -127,7 +127,7 @@ class PodEnding:
             work += [self._remove_from_runtime(waits), self._remove_logs()]
         error = "; ".join(problem for problem in await asyncio.gather(*work) if problem)
         is_gone = command.remove and not error
-        return CleanEnded(error, gone_at=self._tools.clock.monotonic() if is_gone else None)
+        return CleanEnded(error, removed_at=self._tools.clock.monotonic() if is_gone else None)
 
     async def _release(self, waits: WaitBook) -> str:
         """Release the needs, the last one first. Returns the errors, or an empty string."""

@@ -79,7 +79,7 @@ _RULES: tuple[tuple[str, Callable[[PodWorkerState], bool]], ...] = (
     ("if it has ended for good, it is not syncing", lambda s: not s.terminal or s.stage is not Stage.SYNCING),
     ("only an ended pod is removed", lambda s: not s.removed or s.stage in ENDED_STAGES),
     ("only a removing kill removes", lambda s: not s.removed or (s.kill is not None and s.kill.reason in REMOVING)),
-    ("only an ended pod is known to be gone", lambda s: s.gone_at is None or s.stage in ENDED_STAGES),
+    ("only an ended pod is known to be gone", lambda s: s.removed_at is None or s.stage in ENDED_STAGES),
     ("a finished pod has no failure", lambda s: s.failure is None or s.stage is not Stage.FINISHED),
     ("only a sync notes changed content", lambda s: not s.content_changed or s.work is Work.SYNC),
     ("only a pod that syncs restarts all", lambda s: not s.restarting_all or _may_sync(s)),

@@ -259,13 +259,11 @@ class PodsLoop:
         return self._rules
 
     def _end_worker(self, record: WorkerRecord[PodWorker], worker: PodWorker) -> None:
-        gone_at = worker.state.gone_at
         worker.close()
         record.worker, record.entry, record.kill_sent = None, None, False
-        record.removed_at = gone_at
-        if (
-            gone_at is None
-        ):  # only a read that begins from now on shows what is left: a relist in which nothing changes reads nothing
+        record.removed_at = worker.state.removed_at
+        if record.removed_at is None:
+            # only a read that begins from now on shows what is left: a relist in which nothing changes reads nothing
             record.removed_at = self._tools.clock.monotonic()
             self._touched.post(PodReadWanted(worker.ref, "its worker has ended"))
 

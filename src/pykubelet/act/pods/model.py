@@ -180,7 +180,7 @@ class PodWorkerState(Value):
     #: Containers, sandboxes and logs are removed.
     removed: bool = False
     #: As in `CleanEnded`.
-    gone_at: float | None = None
+    removed_at: float | None = None
     #: True from the command that removes all containers until the first one starts again.
     restarting_all: bool = False
     #: The instances that were removed for this restart of all.
@@ -197,7 +197,7 @@ class PodWorkerState(Value):
     #: Running containers whose postStart hook is not known to have ended, with the least attempt of the instance.
     unhooked: Mapping[str, int] = field(default_factory=dict)
     #: The sandbox whose containers run outside of the pod's cgroup, because the cgroup was removed while they ran.
-    outside: SandboxID | None = None
+    outside_cgroup: SandboxID | None = None
 
     @property
     def needs_content(self) -> bool:
@@ -310,11 +310,11 @@ class StopEnded(Value):
 
 
 class CleanEnded(Value):
-    """The clean-up has ended. `gone_at`: when the pod's last container and sandbox were removed, in monotonic seconds; None if
+    """The clean-up has ended. `removed_at`: when the pod's last container and sandbox were removed, in monotonic seconds; None if
     nothing was to be removed, or if the removal is not certain."""
 
     error: str = ""
-    gone_at: float | None = None
+    removed_at: float | None = None
     cause: str = "clean-up ended"
 
 

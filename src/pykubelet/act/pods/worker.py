@@ -243,10 +243,10 @@ class PodWorker:
             if ended.error:
                 traced.fail(ended.error)
         if self._abandoned:
-            ended = replace(ended, gone_at=None)  # the runtime may still create what an abandoned call has requested
+            ended = replace(ended, removed_at=None)  # the runtime may still create what an abandoned call has requested
         self.mailbox.post(ended)
         if command.remove:
-            answer = Removed(ended.gone_at) if ended.gone_at is not None else None
+            answer = Removed(ended.removed_at) if ended.removed_at is not None else None
             self._touched.post(PodReadWanted(self.ref, "removed", answer=answer))
 
     def _report_bug(self, what: str, error: Exception) -> StartError:

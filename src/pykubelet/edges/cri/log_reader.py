@@ -209,12 +209,12 @@ class LogReader:
                     yield await reading.unended_line()
                     reading.switch_to_next()
                     segments.begin(part.name, is_left=part.is_gzip)
-            elif is_over and segments.patience_s is None:
+            elif is_over and segments.wait_s is None:
                 yield await reading.unended_line()
                 return
             else:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(segments.patience_s):
+                    async with asyncio.timeout(segments.wait_s):
                         await wake.wait()
 
 

@@ -72,10 +72,10 @@ class LogSegments:
     @property
     def is_due(self) -> bool:
         """Whether the oldest file is complete and another one follows."""
-        return self.patience_s is not None and self.patience_s <= 0
+        return self.wait_s is not None and self.wait_s <= 0
 
     @property
-    def patience_s(self) -> float | None:
+    def wait_s(self) -> float | None:
         """The most seconds to wait until the oldest file is due; None if no file follows it."""
         segment = self._segments[0] if self._segments else None
         if segment is None or segment.replaced_at is None:

@@ -23,11 +23,11 @@ class _Noted(Value):
 
 
 class UnknownIds:
-    """Keeps unknown IDs. Sets `relist_due` when one stays unknown for `patience_s`, and again until a relist succeeds."""
+    """Keeps unknown IDs. Sets `relist_due` when one stays unknown for `unknown_s`, and again until a relist succeeds."""
 
-    def __init__(self, clock: Clock, patience_s: float, relist_due: asyncio.Event) -> None:
+    def __init__(self, clock: Clock, unknown_s: float, relist_due: asyncio.Event) -> None:
         self._clock = clock
-        self._patience_s = patience_s
+        self._unknown_s = unknown_s
         self._relist_due = relist_due
         self._noted: dict[str, _Noted] = {}
         self._taken_at = float("-inf")
@@ -38,7 +38,7 @@ class UnknownIds:
         known = self._noted.get(hint.id)
         self._noted[hint.id] = _Noted(hint, known.since if known is not None else self._clock.monotonic())
         if self._timer is None:
-            self._check_in(self._patience_s)
+            self._check_in(self._unknown_s)
 
     def __contains__(self, runtime_id: str) -> bool:
         return runtime_id in self._noted
@@ -63,7 +63,7 @@ class UnknownIds:
         if not self._noted:
             return
         since = max(self._taken_at, min(noted.since for noted in self._noted.values()))
-        left = since + self._patience_s - self._clock.monotonic()
+        left = since + self._unknown_s - self._clock.monotonic()
         if left <= 0:
             self._relist_due.set()
-        self._check_in(left if left > 0 else self._patience_s)
+        self._check_in(left if left > 0 else self._unknown_s)

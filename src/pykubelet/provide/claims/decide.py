@@ -114,7 +114,12 @@ def due_step(uid: PodUID, entry: RosterPod | None, life: PodLifecycle | None, no
         is_orphaned = life is None and now.sources_ready and not now.may_run(uid)
         return ClaimStep.RELEASE if is_orphaned else ClaimStep.KEEP
     pod = entry.pod
-    if entry.rejection is not None or entry.held is not None or pod.metadata.deletionTimestamp or has_ended_in_api(pod):
+    if (
+        entry.rejection is not None
+        or entry.undecided is not None
+        or pod.metadata.deletionTimestamp
+        or has_ended_in_api(pod)
+    ):
         return ClaimStep.KEEP
     return ClaimStep.PREPARE
 

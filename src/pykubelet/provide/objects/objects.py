@@ -70,7 +70,7 @@ class ObjectKeeper(ABC):
         self._resource = RESOURCES[key.kind]
         self._answered: Found | None = None
         self._error = TIMED_OUT
-        self._patience: asyncio.TimerHandle | None = None
+        self._timeout: asyncio.TimerHandle | None = None
 
     @property
     def is_current(self) -> bool:
@@ -106,23 +106,23 @@ class ObjectKeeper(ABC):
     def _absent(self) -> Absent:
         return Absent(f'{self._resource.noun} "{self.key.name}" not found')
 
-    def _wait_patiently(self) -> None:
-        """Restart the patience timer."""
+    def _expect_answer(self) -> None:
+        """Report the object as unreadable unless an answer comes in time."""
         self._stop_waiting()
-        self._patience = asyncio.get_running_loop().call_later(self._settings.patience_s, self._lose_patience)
+        self._timeout = asyncio.get_running_loop().call_later(self._settings.answer_s, self._report_unreadable)
 
     def _stop_waiting(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
 
     def _failed(self, error: ApiError) -> None:
-        """Keep the last answer; without one, report the error when `patience_s` is over."""
+        """Keep the last answer; without one, report the error when `answer_s` is over."""
         self._error = error.message
         if isinstance(self._answered, Unreadable):
-            self._lose_patience()
+            self._report_unreadable()
 
-    def _lose_patience(self) -> None:
+    def _report_unreadable(self) -> None:
         if self._answered is None or isinstance(self._answered, Unreadable):
             since = self._answered.since if isinstance(self._answered, Unreadable) else self._clock.wall()
             self._answer(Unreadable(self._problem(), since))
@@ -165,7 +165,7 @@ class WatchedObject(ObjectKeeper):
         """Nothing: it does not depend on the Node."""
 
     def _begin(self) -> None:
-        self._wait_patiently()
+        self._expect_answer()
         self._task = self._tasks.start_root(task_name(self.key), self._watch())
 
     async def _watch(self) -> None:
@@ -250,7 +250,7 @@ class ReadObject(ObjectKeeper):
             return
         if self._resource.access is Access.STRATEGY:
             self._forget()
-            self._wait_patiently()
+            self._expect_answer()
         if self._is_readable():
             self._read_now()
 
@@ -291,7 +291,7 @@ class ReadObject(ObjectKeeper):
 
     def _begin(self) -> None:
         if self._is_readable():
-            self._wait_patiently()
+            self._expect_answer()
             self._failures, self._settled_at = 0, self._clock.monotonic()
             self._read_now()
 

@@ -135,16 +135,16 @@ def plan_pod(
     hash_of: HashOf,
     applied: Applied | None = None,
     to_restart: Collection[ContainerID] = (),
-    outside: SandboxID | None = None,
+    outside_cgroup: SandboxID | None = None,
 ) -> PodPlan:
     """The plan for one pod. `view`: the newest view of the runtime, empty for a pod that was never started.
 
     `applied`: the resources that its containers have; None: those of the spec. `to_restart`: instances that were killed to be
-    started again regardless of their restart policy. `outside`: a sandbox that cannot be used any more, because its
+    started again regardless of their restart policy. `outside_cgroup`: a sandbox that cannot be used any more, because its
     containers run outside of the pod's cgroup.
     """
     needs, sandbox = _sandbox_needs(pod, view)
-    if needs or (sandbox is not None and sandbox.id == outside):
+    if needs or (sandbox is not None and sandbox.id == outside_cgroup):
         return _plan_new_sandbox(pod, view)
     assert sandbox is not None
     if trigger := restart_all_trigger(pod, view, to_restart):
