@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import gc
-import os
-import re
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
+
+from support.allocator import allocated, of_process, trim
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction
@@ -78,39 +76,7 @@ def bytes_in_use() -> int:
     Far cheaper than tracemalloc, which makes Python several times slower.
     """
     gc.collect()
-    return _in_small_objects() + _in_malloc()
-
-
-def _in_small_objects() -> int:
-    with tempfile.TemporaryFile() as file:
-        kept = os.dup(2)
-        os.dup2(file.fileno(), 2)
-        try:
-            sys._debugmallocstats()  # it writes to descriptor 2
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-        file.seek(0)
-        found = re.search(rb"# bytes in allocated blocks\s*=\s*([0-9,]+)", file.read())
-    assert found is not None, "this Python does not report how much of its memory is in use"
-    return int(found[1].replace(b",", b""))
-
-
-def _in_malloc() -> int:
-    """glibc's account of all its arenas: what they took from the system, less what is free in them."""
-    libc = ctypes.CDLL(None)
-    libc.fdopen.restype = ctypes.c_void_p
-    with tempfile.TemporaryFile() as file:
-        stream = ctypes.c_void_p(libc.fdopen(os.dup(file.fileno()), b"w"))
-        libc.malloc_info(0, stream)
-        libc.fclose(stream)
-        file.seek(0)
-        totals = file.read().rpartition(b"</heap>")[2]
-
-    def of(pattern: bytes) -> int:
-        return sum(int(size) for size in re.findall(pattern + rb'[^>]* size="(\d+)"', totals))
-
-    return of(rb'<system type="current"') + of(rb'<total type="mmap"') - of(rb'<total type="(?:fast|rest)"')
+    return allocated().used
 
 
 def pause_limit_s() -> float:
@@ -140,17 +106,11 @@ def _calibrate() -> float:
 def peak_bytes(work: Callable[[], object]) -> int:
     """How much more memory of the machine the process has at most while `work` runs than before: its resident set."""
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
+    trim()
     Path("/proc/self/clear_refs").write_text("5")  # the highest so far is forgotten
-    before = _status("VmRSS")
+    before = of_process("VmRSS")
     work()
-    return _status("VmHWM") - before
-
-
-def _status(field: str) -> int:
-    found = re.search(rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
-    assert found is not None
-    return int(found[1]) << 10
+    return of_process("VmHWM") - before
 
 
 @contextlib.contextmanager

@@ -141,7 +141,8 @@ class MemoryTransport(asyncio.Transport):
         self.write(b"".join(parts))
 
     def write_eof(self) -> None:
-        self.peer._take(b"")
+        if not self._is_lost:
+            self.peer._take(b"")
 
     def can_write_eof(self) -> bool:
         return True
@@ -224,7 +225,9 @@ class MemoryTransport(asyncio.Transport):
         self._is_lost = self._is_closing = True
         self._inbox.clear()
         self.at_end()
-        self._protocol.connection_lost(error)
+        protocol, self._protocol = self._protocol, None
+        del self.peer, self.at_end  # nothing is left to a garbage collection
+        protocol.connection_lost(error)
 
 
 def _greet(greeted: asyncio.Future[None]) -> None:

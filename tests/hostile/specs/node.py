@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import gc
 import os
 import re
@@ -28,6 +27,7 @@ from hostile.specs.memory import OwnMemory
 from hostile.specs.pods import COLLECTIONS, IN_DEFAULT, Case, base_pod, stored_pod, usual_objects
 from hostile.specs.structs import IMAGE, Json
 from longlife.machine import NODE_NAME, USUAL, Node
+from support.allocator import of_process, trim
 from support.cost import bytes_in_use, pause_limit_s
 from support.memory_api import MemoryApiServer
 
@@ -264,7 +264,7 @@ class SpecNode:
             found.charged = self._charged(_uid(stored, case)) if stored else 0
             self._end(case)
             found.is_gone = await self._wait_gone()
-            found.peak = _status("VmHWM") - resident
+            found.peak = of_process("VmHWM") - resident
             found.work_s = time.process_time() - began - self._loop.doubles_s
             found.held_s, found.held_by = self._loop.longest_s, self._loop.longest
             found.busiest = [*self._loop.by_name.most_common(6)]
@@ -447,14 +447,9 @@ def _reason(status: Any) -> str:
     return f"{status.get('reason', '')}: {status.get('message', '')}"[:200].removeprefix(": ")
 
 
-def _status(name: str) -> int:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
-    return int(line.split()[1]) << 10
-
-
 def _forget_peak() -> int:
     """Let the highest use of memory count from now on. Returns the present one."""
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
+    trim()
     Path("/proc/self/clear_refs").write_text("5")
-    return _status("VmRSS")
+    return of_process("VmRSS")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import time
@@ -212,11 +213,15 @@ def test_a_broken_response_stays_broken() -> None:
             response.feed(data)
 
 
-@pytest.mark.parametrize("end", [b"lo", b"lo" + OK])
-def test_a_whole_response_is_freed_without_the_garbage_collector(end: bytes) -> None:
+@pytest.mark.parametrize(
+    "pieces", [(), (b"",), (b"lo",), (b"lo" + OK,)], ids=["unused", "cut short", "whole", "too much"]
+)
+def test_a_response_is_freed_without_the_garbage_collector(pieces: tuple[bytes, ...]) -> None:
     response = ResponseParser()
-    response.feed(LENGTH.removesuffix(b"lo"))
-    response.feed(end)
+    for piece in pieces and (LENGTH.removesuffix(b"lo"), *pieces):
+        response.feed(piece)
+    with contextlib.suppress(BadResponse):
+        response.end()
     left = weakref.ref(response)
     gc.disable()
     try:

@@ -300,9 +300,14 @@ class PodWorker:
         self.mailbox.post(KillRequested(KillReason.DEADLINE, "active deadline passed", override=override))
 
     def close(self) -> None:
-        """End the worker and its timers. Running work continues unless `abandon` was called."""
+        """End the worker and its timers. Running work continues unless `abandon` was called.
+
+        A task that was cancelled keeps the frames in which it ended, and these the worker: if the worker kept its tasks, both would
+        stay, with the pod's history, until a full garbage collection.
+        """
         if self._task is not None:
             self._task.cancel()
+        self._task = self._work = None
         for timer in (self._timer, self._deadline):
             if timer is not None:
                 timer.cancel()

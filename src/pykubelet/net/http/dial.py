@@ -153,7 +153,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             self.response.end()
         except BadResponse as bad:
-            self._failure = self._failure or error or bad
+            self._failure = self._failure or error or bad.with_traceback(None)  # which refers to this object
         self._wake()
 
     def abort(self) -> None:

@@ -105,7 +105,8 @@ class ResponseParser:
         self._upgrades = upgrades
         self._pads_chunks = pads_chunks
         self._fields: list[tuple[bytes, bytes]] = []
-        self._parser: HttpResponseParser | None = HttpResponseParser(self)
+        #: Made with the first bytes: it and this object refer to each other.
+        self._parser: HttpResponseParser | None = None
 
     @property
     def begun(self) -> bool:
@@ -151,10 +152,9 @@ class ResponseParser:
 
     def end(self) -> None:
         """Process the end of the connection. Raises BadResponse if the response is not complete."""
-        self.keeps_alive = False
+        self.keeps_alive, self._parser = False, None
         if self._ends_with_connection:
             self.complete = True
-            self._parser = None
         elif not self.complete:
             raise BadResponse(ResponseProblem.CUT_SHORT if self.heard else ResponseProblem.NO_RESPONSE)
 
@@ -175,8 +175,9 @@ class ResponseParser:
 
     def _feed(self, data: bytes) -> bytes:
         """Parse. Returns what follows the head of a switch of protocols."""
+        if self._parser is None:
+            self._parser = HttpResponseParser(self)
         parser, parts = self._parser, self.parts
-        assert parser is not None
         had_begun, before = self.status > 0, len(parts)
         if not had_begun:
             self._head_bytes += len(data)

@@ -157,6 +157,7 @@ class WatchedObject(ObjectKeeper):
         super().cancel()
         if self._task is not None:
             self._task.cancel()
+            self._task = None  # it keeps the frames in which it was cancelled, and these this object
 
     def read_again(self) -> None:
         """Nothing: the watch has the newest version."""
