@@ -7,6 +7,7 @@ import logging
 
 import pytest
 from report.samples import UID
+from support.cost import bytes_in_use
 
 from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.kit.clock import ManualClock
@@ -14,7 +15,7 @@ from pykubelet.base.kit.mailbox import Mailbox
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.ids import PodRef, PodUID
 from pykubelet.base.model.kube_events import KubeEvent, Occurrence, Recent, normal, warning
-from pykubelet.report.events.correlate import COMBINED, MESSAGE_LIMIT, Correlator
+from pykubelet.report.events.correlate import COMBINED, MEMORY, MESSAGE_LIMIT, Correlator, SpamFilter
 from pykubelet.report.events.loop import KEPT_PER_OBJECT, KEPT_PODS, EventsLoop, added
 
 WEB = PodRef("default", "web", UID)
@@ -61,6 +62,18 @@ def test_a_long_message_is_cut_wherever_it_is_kept() -> None:
         assert found.message.endswith("x...")
     (again,) = see(correlator, "try 0: " + "x" * 1_000_000)
     assert again.count == 2
+
+
+def test_little_is_remembered_of_the_events_of_pods_that_have_gone() -> None:
+    correlator, spam = Correlator(), SpamFilter()
+    before = bytes_in_use()
+    for number in range(MEMORY):
+        pod = PodRef("default", f"web-{number}", PodUID(f"11111111-2222-3333-4444-{number:012}"))
+        event = warning("Unhealthy", f"{number} {'x' * MESSAGE_LIMIT}", pod)
+        assert correlator.see(event, 0.0, 1000.0).count == 1
+        assert spam.lets_pass(event, 0.0)
+    assert bytes_in_use() - before < 4 << 20
+    assert correlator.see(event, 0.0, 1000.0).count == 2
 
 
 def test_similar_messages_far_apart_are_not_joined() -> None:

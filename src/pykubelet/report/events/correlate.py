@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from pykubelet.base.kit.bucket import TokenBucket
 from pykubelet.base.kit.text import shorten
-from pykubelet.base.kit.values import field, replace
+from pykubelet.base.kit.values import replace
 from pykubelet.base.model.kube_events import KubeEvent, Occurrence
 
 K = TypeVar("K")
@@ -37,63 +37,69 @@ SPAM_BURST = 25
 SPAM_REFILL_S = 300.0
 
 Object = str
-Similar = tuple[Object, str, str]
-Same = tuple[Similar, str, str]
+#: Of what Events have in common. The texts themselves would take several times the memory, for pods that have gone long ago.
+Hash = int
 
 
-class _Group(Struct):
-    """The hashes of the messages of similar Events. `last_at`: monotonic seconds."""
+class _Group(Struct, gc=False):
+    """The messages of similar Events. `last_at`: monotonic seconds."""
 
-    messages: set[int] = field(default_factory=set)
+    messages: tuple[Hash, ...] = ()
     last_at: float = 0.0
+
+
+class _Count(Struct, gc=False):
+    """What `Occurrence` has beside the Event itself, at its last repetition."""
+
+    first_at: float
+    count: int
+    serial: int
 
 
 class Correlator:
     """Counts and combines Events. `see` takes them in order of time. Remembers the newest 4096."""
 
     def __init__(self) -> None:
-        self._groups: OrderedDict[Similar, _Group] = OrderedDict()
-        self._known: OrderedDict[Same, Occurrence] = OrderedDict()
+        self._groups: OrderedDict[Hash, _Group] = OrderedDict()
+        self._known: OrderedDict[Hash, _Count] = OrderedDict()
         self._serials = itertools.count(1)
 
     def see(self, kube_event: KubeEvent, now: float, wall: float) -> Occurrence:
         """The Event with its count. `now`: monotonic seconds. `wall`: the time of the Event, in wall seconds."""
-        similar: Similar = (about(kube_event), kube_event.type, kube_event.reason)
+        similar = hash((about(kube_event), kube_event.type, kube_event.reason))
         message = shorten(kube_event.message, MESSAGE_LIMIT)
         if message != kube_event.message:
             kube_event = replace(kube_event, message=message)
-        key: Same = (similar, kube_event.field_path, message)
+        key = hash((similar, kube_event.field_path, message))
         if self._is_one_of_many(similar, message, now):
-            message, key = shorten(COMBINED + message, MESSAGE_LIMIT), (similar, "", "")
-        known = self._known.get(key)
-        if known is None:
-            found = Occurrence(kube_event, message, wall, wall, serial=next(self._serials))
-        else:
-            found = replace(known, kube_event=kube_event, message=message, last_at=wall, count=known.count + 1)
-        _remember(self._known, key, found)
-        return found
+            message, key = shorten(COMBINED + message, MESSAGE_LIMIT), hash((similar, "", ""))
+        known = self._known.get(key) or _Count(wall, 0, next(self._serials))
+        counted = _Count(known.first_at, known.count + 1, known.serial)
+        _remember(self._known, key, counted)
+        return Occurrence(kube_event, message, counted.first_at, wall, counted.count, counted.serial)
 
-    def _is_one_of_many(self, similar: Similar, message: str, now: float) -> bool:
-        group = self._groups.get(similar)
-        if group is None or now - group.last_at > SIMILAR_WINDOW_S:
-            group = _Group()
-        group.last_at = now
-        _remember(self._groups, similar, group)
-        if hash(message) in group.messages or len(group.messages) < SIMILAR_MAX - 1:
-            group.messages.add(hash(message))
-            return False
-        return True
+    def _is_one_of_many(self, similar: Hash, message: str, now: float) -> bool:
+        while self._groups and now - next(iter(self._groups.values())).last_at > SIMILAR_WINDOW_S:
+            self._groups.popitem(last=False)
+        group = self._groups.get(similar, _Group())
+        messages, text = group.messages, hash(message)
+        is_new = text not in messages
+        is_one_of_many = is_new and len(messages) >= SIMILAR_MAX - 1
+        if is_new and not is_one_of_many:
+            messages = (*messages, text)
+        _remember(self._groups, similar, _Group(messages, now))
+        return is_one_of_many
 
 
 class SpamFilter:
     """Limits Events. `lets_pass` takes them in order of time. Remembers the 4096 objects and types with the newest Events."""
 
     def __init__(self) -> None:
-        self._buckets: OrderedDict[tuple[Object, str], TokenBucket] = OrderedDict()
+        self._buckets: OrderedDict[Hash, TokenBucket] = OrderedDict()
 
     def lets_pass(self, kube_event: KubeEvent, now: float) -> bool:
         """Whether the Event may be sent; if so, it counts against the limit. `now`: monotonic seconds."""
-        key = about(kube_event), kube_event.type
+        key = hash((about(kube_event), kube_event.type))
         bucket = self._buckets.get(key) or TokenBucket(1.0 / SPAM_REFILL_S, SPAM_BURST)
         _remember(self._buckets, key, bucket)
         return bucket.take(now)
