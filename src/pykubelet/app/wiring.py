@@ -275,7 +275,7 @@ def wire_act(
         sandboxes=Sandboxes(m.cri, m.flight, render, sandbox_cells, settings.config.resolvConf, m.recorder, userns),
         starter=ContainerStarter(m.cri, hooks, stopper, m.flight, m.recorder),
         stopper=stopper,
-        resizer=ContainerResizer(m.cri),
+        resizer=ContainerResizer(m.cri, runtime),
         images=puller,
         subpaths=Subpaths(mounts, paths, m.flight),
         cgroups=pod_cgroups,

@@ -361,7 +361,7 @@ async def node(
         sandboxes=Sandboxes(client, flight, settings, SandboxCells(view, runtime, content), "", recorder, userns),
         starter=ContainerStarter(client, hooks, stopper, flight, recorder),
         stopper=stopper,
-        resizer=ContainerResizer(client),
+        resizer=ContainerResizer(client, runtime),
         images=cast(ImagePuller, images),
         subpaths=Subpaths(mounts, paths, flight),
         cgroups=cast(PodCgroups, groups),

@@ -12,7 +12,9 @@ from pykubelet.act.runtime.lifecycle.resize import ContainerResizer
 from pykubelet.act.runtime.lifecycle.sandbox import Sandbox
 from pykubelet.act.runtime.plan.plan import ContainerResize
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.cells import make_cell
 from pykubelet.base.model.ids import ContainerID
+from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.sizing import Amounts
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.client import CriClient
@@ -22,6 +24,7 @@ from pykubelet.testing.cri.fake_handles import RuntimeFault
 pytestmark = pytest.mark.virtual_time
 
 MEBI = 1 << 20
+RUNTIME, _ = make_cell("runtime", RuntimeReady())
 LONG = {"command": ["sh", "-c", "sleep 1000"]}
 
 
@@ -44,7 +47,7 @@ async def test_a_running_container_gets_what_its_spec_requests(tmp_path: Path) -
         client = h.fake.connect()
         to = sized("200m", "128Mi")
         settings = h.sandboxes.settings()
-        assert await ContainerResizer(client).resize(to, change(made, 64 * MEBI, 128 * MEBI), settings) == ""
+        assert await ContainerResizer(client, RUNTIME).resize(to, change(made, 64 * MEBI, 128 * MEBI), settings) == ""
         (call,) = h.fake.called("UpdateContainerResources")
         linux: pb.LinuxContainerResources = call.request.linux
         assert (linux.cpu_quota, linux.cpu_period, linux.memory_limit_in_bytes) == (20_000, 100_000, 128 * MEBI)
@@ -57,7 +60,7 @@ async def test_what_the_runtime_refuses_is_reported(tmp_path: Path) -> None:
         client = h.fake.connect()
         h.fake.inject(RuntimeFault("UpdateContainerResources", code=CriCode.UNKNOWN, message="device or resource busy"))
         settings = h.sandboxes.settings()
-        resizer = ContainerResizer(client)
+        resizer = ContainerResizer(client, RUNTIME)
         problem = await resizer.resize(sized("1m", "1Mi"), change(made, 64 * MEBI, MEBI), settings)
         assert problem == "rpc error: code = Unknown desc = device or resource busy"
         assert await resizer.report_sandbox(sized("1m", "1Mi"), home, settings) == "", (
@@ -70,8 +73,10 @@ class Objecting(CriClient):
     """A runtime that has the call, or answers as containerd does without it."""
 
     message = "not implemented yet"
+    asked = 0
 
     async def update_pod_sandbox_resources(self, *_: object) -> None:
+        self.asked += 1
         raise CriError(CriCode.UNKNOWN, self.message, "UpdatePodSandboxResources")
 
 
@@ -79,8 +84,12 @@ async def test_a_runtime_may_object_to_a_resize_but_not_for_want_of_the_call(tmp
     async with hands(tmp_path) as h:
         home, _ = await up(h, sized("100m", "64Mi"))
         client = Objecting(h.fake.endpoint)
-        resizer, settings = ContainerResizer(client), h.sandboxes.settings()
-        assert await resizer.report_sandbox(sized("1m", "1Mi"), home, settings) == ""
+        runtime, restarted = make_cell("runtime", RuntimeReady())
+        resizer, settings = ContainerResizer(client, runtime), h.sandboxes.settings()
+        for _ in range(2):
+            assert await resizer.report_sandbox(sized("1m", "1Mi"), home, settings) == ""
+        assert client.asked == 1, "what it lacks it is not asked for again"
+        restarted.publish(RuntimeReady(epoch=1))
         client.message = "a plugin objects"
         assert await resizer.report_sandbox(sized("1m", "1Mi"), home, settings) == (
             "failed to notify runtime for UpdatePodSandboxResources; resize rejected: "
@@ -95,7 +104,7 @@ async def test_memory_is_not_taken_from_a_container_that_uses_it(tmp_path: Path)
         client = h.fake.connect()
         used = (await client.container_stats(made)).memory.usage_bytes.value
         assert used > 0
-        resizer = ContainerResizer(client)
+        resizer = ContainerResizer(client, RUNTIME)
         assert await resizer.refuse([change(made, 64 * MEBI, used + 1)], (used + 1, used)) == ""
         assert await resizer.refuse([], (9, 10)) == (
             "cannot decrease memory limits: attempting to set pod memory limit (9) below current usage (10)"

@@ -97,6 +97,16 @@ async def test_an_adopted_sandbox_is_described_like_a_new_one(tmp_path: Path) ->
         assert len(h.fake.called("RunPodSandbox")) == 1
 
 
+async def test_only_a_start_needs_the_resolver_file(tmp_path: Path) -> None:
+    async with hands(tmp_path) as h:
+        made = await h.sandbox(pod())
+        view = SandboxView(SandboxID(made.id), 0, True, 1, made.ips)
+        Path(h.resolv_conf).unlink()
+        assert "resolv" in (await refusal_of(h.sandboxes.adopt(pod(), view, "/kubepods/x"))).message
+        resized = await h.sandboxes.adopt(pod(), view, "/kubepods/x", for_starts=False)
+        assert (resized.id, resized.context) == (made.id, made.context)
+
+
 async def test_groups_of_persistent_volumes_reach_sandbox_and_containers(tmp_path: Path) -> None:
     volumes = {n: MountedVolume(n, "local", "/p", group=g) for n, g in (("a", 30), ("b", 20), ("c", 30), ("d", None))}
     mounts, writer = make_cell("mounts", Mounts({REF.uid: PodMounts({"a": volumes["a"]}, ready=True)}))

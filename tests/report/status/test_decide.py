@@ -19,9 +19,11 @@ from pykubelet.base.model.ids import ContainerID
 from pykubelet.base.model.lifecycle import KillReason, Lifecycles, Stage
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.reasons import QUARANTINED
+from pykubelet.base.model.sizing import ResizeProgress
 from pykubelet.base.model.waits import Owner, Wait
 from pykubelet.report.status.decide import (
     EXIT_STATUS_S,
+    RESIZE_S,
     Defer,
     Keep,
     PodRecord,
@@ -237,3 +239,49 @@ def test_the_inputs_of_all_pods_are_compared_by_identity() -> None:
     assert set(replace(before, shared=SharedInputs(runtime="containerd")).changed_since(before)) == {UID}
     assert Snapshot(shared=SHARED).changed_since(before) == [UID, UID]
     assert Snapshot().pod(UID) is None
+
+
+def test_a_resize_is_awaited_for_a_moment_and_shown_as_a_whole() -> None:
+    record = projected(snapshot(view=view(running())))
+    begun = snapshot(
+        pod=NEXT_POD,
+        entry=entry(NEXT_POD),
+        view=view(running()),
+        lifecycle=lifecycle(NEXT_POD, resize=ResizeProgress(2)),
+    )
+    before = record.made_from
+    assert before is not None
+    begun = replace(begun, view=before.view)
+    first = step(begun, record)
+    assert isinstance(first, Defer) and first.until == NOW + RESIZE_S
+    slow = step(begun, first.record, first.until)
+    assert isinstance(slow, Project), "a slow one is shown while it lasts"
+
+    read = replace(begun, view=view(running(), read_at=NOW + 0.02))
+    assert step(read, first.record, NOW + 0.021) == Defer(first.record, NOW + 0.02 + TAKE_UP_S)
+    ended = step(replace(read, lifecycle=lifecycle(NEXT_POD)), first.record, NOW + 0.022)
+    assert isinstance(ended, Project)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"lifecycle": lifecycle(NEXT_POD, resize=ResizeProgress(2, "refused"))}, id="it has failed"),
+        pytest.param(
+            {"shared": SharedInputs(runtime="containerd", host_ips=("10.0.0.1",))}, id="something else changes"
+        ),
+        pytest.param(
+            {"lifecycle": lifecycle(NEXT_POD, resize=ResizeProgress(2), kill_reason=KillReason.REMOVED)}, id="it ends"
+        ),
+    ],
+)
+def test_what_else_happens_to_a_pod_does_not_wait_for_its_resize(change: dict[str, Any]) -> None:
+    record = projected(snapshot(view=view(running())))
+    assert record.made_from is not None
+    now = snapshot(
+        pod=NEXT_POD,
+        entry=entry(NEXT_POD),
+        view=record.made_from.view,
+        lifecycle=lifecycle(NEXT_POD, resize=ResizeProgress(2)),
+    )
+    assert isinstance(step(replace(now, **change), record), Project)

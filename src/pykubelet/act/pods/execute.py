@@ -285,7 +285,7 @@ class PodExecution:
         pod, plan, tools = run.pod, run.command.plan, self._tools
         parent = tools.cgroups.cgroup_parent(pod)
         if plan.sandbox is not None:
-            return await tools.sandboxes.adopt(pod, plan.sandbox, parent)
+            return await tools.sandboxes.adopt(pod, plan.sandbox, parent, for_starts=bool(plan.starts))
         detail = "RunPodSandbox: network and pause container"
         wait = Wait(SANDBOX, Owner.CONTAINER_RUNTIME, 0.0, detail=detail, next_step="start the containers")
         with self._starting(wait, run.waits):

@@ -7,11 +7,13 @@ Rules, in their order:
 2. A desired pod is projected when `act/pods` works with its newest manifest, so that the first status already shows the
    result of admission. `act/pods` publishes a lifecycle after it has started the pod's work, because that work goes first.
    Without such a lifecycle, the status is projected `take_up_s` after the manifest arrived.
-3. A pod that has ended in the API, and has nothing in the runtime, keeps its status from the API.
-4. A change that cannot alter the status is not projected (`changes`). A snapshot that is older than the projected one is
+3. Most resizes end within RESIZE_S. One that has just begun is awaited so long, and after a new view until `act/pods` has seen it, so
+   that it is one change of the status.
+4. A pod that has ended in the API, and has nothing in the runtime, keeps its status from the API.
+5. A change that cannot alter the status is not projected (`changes`). A snapshot that is older than the projected one is
    ignored.
-5. A projection needs the name of the runtime for container IDs, and the termination messages of all exited containers.
-6. A new instance may run before the exit status of the previous one is known. The status waits for it, at most
+6. A projection needs the name of the runtime for container IDs, and the termination messages of all exited containers.
+7. A new instance may run before the exit status of the previous one is known. The status waits for it, at most
    EXIT_STATUS_S.
 """
 
@@ -44,6 +46,7 @@ from pykubelet.report.status.device_health import NO_HEALTH, ContainerHealth
 
 EXIT_STATUS_S = 5.0
 FIRST_LOOK_S = 2.0
+RESIZE_S = 0.05
 
 
 class SharedInputs(Value):
@@ -214,6 +217,8 @@ def plan_status(
         return Defer(record, record.entry_since + FIRST_LOOK_S)
     if _awaits_take_up(pod) and now < record.entry_since + take_up_s:
         return Defer(record, record.entry_since + take_up_s)
+    if (until := _resize_awaited_until(record, pod, take_up_s)) > now:
+        return Defer(record, until)
     lifecycle = _lifecycle(record, pod)
     if _rests(record, pod):
         return Publish(_with_api_status(record, pod, lifecycle))
@@ -231,7 +236,7 @@ def plan_status(
 
 
 def _plan_projection(record: PodRecord, inputs: Projected, read: Collection[ContainerID], now: float) -> Step:
-    """Rules 5 and 6."""
+    """Rules 6 and 7."""
     view = inputs.view
     if view is not None and not view.is_gone and not inputs.shared.runtime:
         return Keep(record)
@@ -276,6 +281,21 @@ def _awaits_take_up(pod: PodSnapshot) -> bool:
     if pod.lifecycle is None:
         return True
     return pod.lifecycle.kill_reason is None and pod.lifecycle.pod is not pod.entry.pod
+
+
+def _resize_awaited_until(record: PodRecord, pod: PodSnapshot, take_up_s: float) -> float:
+    """Until when a resize that may end soon is awaited, so that the whole of it is one change; 0.0 if there is none.
+
+    It is awaited for a moment after its start, while nothing else has happened, and until `act/pods` has seen the newest view.
+    """
+    before, life, view = record.made_from, pod.lifecycle, pod.view
+    if before is None or before.view is None or life is None or view is None:
+        return 0.0
+    if life.resize is None or life.resize.error or life.kill_reason is not None:
+        return 0.0
+    if view is not before.view:
+        return view.read_at + take_up_s
+    return record.entry_since + RESIZE_S if pod.shared is before.shared and pod.health == before.health else 0.0
 
 
 def _lifecycle(record: PodRecord, pod: PodSnapshot) -> PodLifecycle:

@@ -14,6 +14,8 @@ from pykubelet.act.runtime.plan.plan import ContainerResize
 from pykubelet.act.runtime.render.container_resources import container_resources, sandbox_resources
 from pykubelet.act.runtime.render.context import ContainerContext, RenderSettings
 from pykubelet.base.api.core import Pod
+from pykubelet.base.kit.cells import Cell
+from pykubelet.base.model.node import RuntimeReady
 from pykubelet.base.model.placement import CpuSet
 from pykubelet.base.model.sizing import resizable
 from pykubelet.edges.cri.client import CriClient
@@ -26,8 +28,10 @@ ANY_CPU = CpuSet()
 class ContainerResizer:
     """Resizes containers. Each call returns the error, or an empty string."""
 
-    def __init__(self, cri: CriClient) -> None:
+    def __init__(self, cri: CriClient, runtime: Cell[RuntimeReady]) -> None:
         self._cri = cri
+        self._runtime = runtime
+        self._lacks_in: int | None = None  # the epoch in which the runtime was found to lack UpdatePodSandboxResources
 
     async def refuse(self, changes: Sequence[ContainerResize], pod: tuple[int, int] | None) -> str:
         """Why memory limits cannot be lowered now; an empty string if they can. `pod`: the pod's new limit and its usage, in
@@ -52,13 +56,19 @@ class ContainerResizer:
         return f"cannot decrease memory limits: {text}"
 
     async def report_sandbox(self, pod: Pod, sandbox: Sandbox, settings: RenderSettings) -> str:
-        """Report the pod's new resources to the runtime (UpdatePodSandboxResources); older runtimes do not have this call."""
+        """Report the pod's new resources to the runtime (UpdatePodSandboxResources). Older runtimes do not have this call, and are not
+        asked again until they have been restarted."""
+        epoch = self._runtime.get().epoch
+        if epoch == self._lacks_in:
+            return ""
         together, overhead = sandbox_resources(pod, settings, sandbox.context)
         try:
             await self._cri.update_pod_sandbox_resources(sandbox.id, overhead, together)
         except CriError as error:
-            refused = "failed to notify runtime for UpdatePodSandboxResources; resize rejected"
-            return "" if error.is_unimplemented else f"{refused}: {error}"
+            if error.is_unimplemented:
+                self._lacks_in = epoch
+                return ""
+            return f"failed to notify runtime for UpdatePodSandboxResources; resize rejected: {error}"
         return ""
 
     async def resize(

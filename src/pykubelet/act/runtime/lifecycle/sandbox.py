@@ -52,8 +52,8 @@ FILES_DEADLINE_S = 30.0
 
 
 class Sandbox(Value):
-    """A sandbox to start containers in. `config` and `context`: what it was, or would now be, made from. `seen`: the view of a
-    new sandbox, if the runtime has reported it."""
+    """A sandbox to start containers in. `config` and `context`: what it was, or would now be, made from; `config` is empty if no
+    container is to be started in it. `seen`: the view of a new sandbox, if the runtime has reported it."""
 
     id: SandboxID
     ips: tuple[str, ...]
@@ -125,12 +125,15 @@ class Sandboxes:
         text = str(outcome.error) if isinstance(outcome, Failed) else f"the directory {logs} does not answer"
         raise ContainerStartError(text, CREATE_POD_SANDBOX_ERROR)
 
-    async def adopt(self, pod: Pod, sandbox: SandboxView, cgroup_parent: str) -> Sandbox:
-        """Adopt an existing sandbox: with its own runtime handler, and the config that it would be created with now.
+    async def adopt(self, pod: Pod, sandbox: SandboxView, cgroup_parent: str, *, for_starts: bool = True) -> Sandbox:
+        """Adopt an existing sandbox: with its own runtime handler, and `for_starts` of containers with the config that it would be
+        created with now.
 
         Raises ContainerStartError.
         """
         context = await self._context(pod, sandbox.attempt, cgroup_parent, sandbox.runtime_handler)
+        if not for_starts:
+            return Sandbox(sandbox.id, sandbox.ips, pb.PodSandboxConfig(), context)
         settings = await self._sandbox_settings(pod, is_new=False)
         with WORK.on(pod.metadata.uid):
             config = render_sandbox(pod, settings, context)
