@@ -31,6 +31,7 @@ from bench.cluster_bench import ClusterBench
 from bench.containers import containers
 from bench.hangs import hangs
 from bench.heavy import heavy
+from bench.many import many
 from bench.placement import placement
 from bench.pressure import eviction
 from bench.probes import probes
@@ -57,11 +58,12 @@ SCENARIOS = {
     "volumes": volumes,
     "heavy": heavy,
     "hangs": hangs,
+    "many": many,
 }
 # it needs a runtime of its own, whose programs can be made to hang
 _ALONE = "bulkheads"
 #: Scenarios that take long and have to be named.
-_NAMED = (_ALONE, "hangs")
+_NAMED = (_ALONE, "hangs", "many")
 
 
 def main() -> int:
