@@ -155,8 +155,8 @@ def _kind_of(code: CodeType) -> str:
         return "test"
     if name.startswith(PRODUCT):
         return "product"
-    if name.startswith("<frozen importlib") or name.endswith("/linecache.py"):
-        return "import"  # the program's own files, also for a traceback in the log
+    if name.startswith("<frozen importlib") or name.endswith(("/linecache.py", "/traceback.py")):
+        return "import"  # the program's own files, also for a traceback in the log; since 3.13 that tries to open "<unknown>"
     return "loop" if name.endswith(("/asyncio/events.py", "/asyncio/runners.py")) else "library"
 
 
