@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from testbed import containerd, controlplane, host, images, node, places
+from testbed import containerd, controlplane, images, node, places
 from testbed.controlplane import ControlPlane
 from testbed.faults import Faults
 from testbed.host import TestbedError
@@ -25,7 +24,6 @@ from testbed.private_runtime import Testbed
 from bench import cluster, machine
 from bench.agent import NODE_NAME, PROGRAM, Agent
 from bench.api import Api, Audit, PodWatch
-from bench.baseline import Baseline
 from bench.bulkheads import bulkheads
 from bench.cluster_bench import ClusterBench
 from bench.containers import containers
@@ -35,12 +33,11 @@ from bench.many import many
 from bench.placement import placement
 from bench.pressure import eviction
 from bench.probes import probes
-from bench.runtime import BenchError, RuntimeWatch
-from bench.scenarios import Bench, burst, crowd, one_by_one, restart
+from bench.runtime import BenchError
+from bench.scenarios import Bench, burst, crowd, one_by_one, prepared, restart
 from bench.server import server
 from bench.table import Figure, render_table, to_object
 from bench.volumes import volumes
-from pykubelet.edges.cri.client import CriClient
 from pykubelet.edges.cri.errors import CriError
 
 _LONGEST_S = {False: 1500.0, True: 900.0}
@@ -122,7 +119,7 @@ async def _run(
 ) -> int:
     options, faults = asked
     names = options.only or _usual(plane)
-    async with _prepared(testbed, agent, cgroups, options.quick) as bench:
+    async with prepared(testbed, agent, cgroups, options.quick) as bench:
         bench.faults = faults
         version = (await bench.cri.version()).runtime_version
         about = machine.describe(version) + (f", Kubernetes 1.{plane.programs.minor}" if plane else "")
@@ -166,20 +163,6 @@ def _document(figures: Sequence[Figure], about: str, foreign: float, failures: S
         "figures": [to_object(figure) for figure in figures],
         "failures": list(failures),
     }
-
-
-@contextlib.asynccontextmanager
-async def _prepared(testbed: Testbed, agent: Agent, cgroups: Sequence[str], quick: bool) -> AsyncIterator[Bench]:
-    cri = CriClient(testbed.endpoint)
-    try:
-        await cri.wait_connected(10)
-        async with RuntimeWatch(cri) as watch:
-            host.make_cgroup(cgroups[-1])
-            agent.configure()
-            baseline = Baseline(cri, watch, Path(testbed.folder, "baseline"), cgroups[-1])
-            yield Bench(cri, watch, agent, baseline, quick)
-    finally:
-        await cri.close()
 
 
 async def _measure(bench: Bench, names: Sequence[str]) -> list[str]:

@@ -8,15 +8,19 @@ left counts for neither.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from testbed import host
 from testbed.faults import Faults
+from testbed.private_runtime import Testbed
 
 from bench.agent import Agent, manifest, runtime_name
 from bench.baseline import NS_PER_MS, Baseline, Cycle, Template, find_pod, read_template
@@ -88,16 +92,31 @@ class Bench:
         _, container = await find_pod(self.cri, runtime_name(name))
         return await self.baseline.started_at(container)
 
-    async def remove_all(self, names: Sequence[str]) -> None:
+    async def remove_all(self, names: Sequence[str], timeout_s: float = 60.0) -> None:
         """Withdraw the manifests and wait until the pods are gone from the runtime."""
         self.agent.withdraw(names)
         ours = {runtime_name(name) for name in names}
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + timeout_s
         while any(s.labels.get(POD_NAME) in ours for s in await self.cri.list_pod_sandboxes()):
             if time.monotonic() > deadline:
-                raise BenchError("pods of removed manifests are still in the runtime after 60 s")
+                raise BenchError(f"pods of removed manifests are still in the runtime after {timeout_s:.0f} s")
             await asyncio.sleep(0.1)
         await self.agent.wait_quiet()
+
+
+@contextlib.asynccontextmanager
+async def prepared(testbed: Testbed, agent: Agent, cgroups: Sequence[str], quick: bool) -> AsyncIterator[Bench]:
+    """All that the scenarios share, with the agent configured and not started. The last of `cgroups` is the baseline's."""
+    cri = CriClient(testbed.endpoint)
+    try:
+        await cri.wait_connected(10)
+        async with RuntimeWatch(cri) as watch:
+            host.make_cgroup(cgroups[-1])
+            agent.configure()
+            baseline = Baseline(cri, watch, Path(testbed.folder, "baseline"), cgroups[-1])
+            yield Bench(cri, watch, agent, baseline, quick)
+    finally:
+        await cri.close()
 
 
 # One by one

@@ -77,8 +77,12 @@ def render_row(figure: Figure) -> tuple[str, ...]:
 
 def render_table(figures: Sequence[Figure]) -> str:
     """A Markdown table, aligned for reading as text too."""
-    rows = [HEADINGS, *(render_row(figure) for figure in figures)]
-    widths = [max(3, *(len(row[i]) for row in rows)) for i in range(len(HEADINGS))]
+    return render_rows([HEADINGS, *(render_row(figure) for figure in figures)])
+
+
+def render_rows(rows: Sequence[Sequence[str]]) -> str:
+    """The same of any rows, with the headings first."""
+    widths = [max(3, *(len(row[i]) for row in rows)) for i in range(len(rows[0]))]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
     ]
