@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import struct
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
 import grpc
 import pytest
+from support.cost import no_collections
 
 from pykubelet.edges.cri.wire import RUNTIME_LIMITS
 from pykubelet.net.grpc.channel import (
@@ -171,6 +173,14 @@ async def test_every_code_comes_with_its_words(channel: Channel, text: str) -> N
 
 async def test_a_method_that_is_not_there(channel: Channel) -> None:
     assert (await failure(call(channel, "Nothing")))[0] is Code.UNIMPLEMENTED
+
+
+async def test_a_call_that_fails_leaves_nothing_that_only_a_garbage_collection_frees(channel: Channel) -> None:
+    with no_collections():
+        with suppress(RpcError):
+            await call(channel, "Missing")
+        await asyncio.sleep(0)  # the loop has the future while it hands over the outcome
+        assert not [left for left in gc.get_objects() if isinstance(left, RpcError)]
 
 
 async def test_a_late_call_gets_deadline_exceeded_and_the_server_stops(served: Served, channel: Channel) -> None:

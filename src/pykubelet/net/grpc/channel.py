@@ -407,6 +407,7 @@ class Channel:
                     timer.cancel()
                 if not call.stream.is_ended:
                     session.cancel(call.stream)
+                del call  # its answer may be the error that is raised, which refers to this frame
         raise AssertionError("the last try returns or raises")
 
     async def stream(self, method: bytes, message: bytes) -> ServerStream:

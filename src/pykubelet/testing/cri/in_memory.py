@@ -175,6 +175,7 @@ class MemoryChannel:
             self._waiting.discard(waiting)
             if not child.done() and method == b"ExecSync":
                 child.cancel()
+            del waiting  # its error, if it has one, refers to this frame
 
     async def stream(self, method: bytes, message: bytes) -> MemoryStream:
         self._connected(b"Version")
@@ -217,7 +218,7 @@ async def _carry(work: Awaitable[bytes], waiting: asyncio.Future[bytes]) -> None
         answer = await work
     except RpcError as error:
         if not waiting.done():
-            waiting.set_exception(error)
+            waiting.set_exception(error.with_traceback(None))  # which refers to `waiting`
         return
     if not waiting.done():
         waiting.set_result(answer)
