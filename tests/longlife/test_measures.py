@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from longlife.churn import MEMORY, Left, stayed
 from longlife.sizes import Sizes, exceeded, grown
+from support.allocator import Allocated
 from support.reachable import container_sizes
 from support.virtual_time import Stuck, VirtualClock, VirtualLoop
 
@@ -218,3 +220,23 @@ def test_what_grows_day_by_day_is_found_and_what_goes_up_and_down_is_not() -> No
     days = [sizes(day, leak=day, busy=day % 3 * 50, steady=7) for day in range(2, 12)]
     assert [line.split(":")[0] for line in grown(days)] == ["entries of leak"]
     assert exceeded(days) == []
+
+
+def left(pods: int, types: int = 9, garbage: int = 0, resident: int = 90 << 20, **entries: int) -> Left:
+    memory = Allocated(1, 1, 1, 1, 1)
+    found = {"pykubelet.act.pods.worker.PodWorker": types}, {"pykubelet.net.http.dial.HttpConnection": garbage}
+    return Left(pods, sizes(1, **entries), resident, 0, resident, 0.1, memory, Counter(found[0]), Counter(found[1]))
+
+
+@pytest.mark.parametrize(
+    ("last", "found"),
+    [
+        (left(900, steady=9, leak=40), "entries of leak"),
+        (left(900, types=30, steady=9), "objects pykubelet.act.pods.worker.PodWorker"),
+        (left(900, garbage=30, steady=9), "left to the garbage collector"),
+        (left(900, resident=(91 << 20) + MEMORY, steady=9), "memory"),
+        (left(900, resident=(89 << 20) + MEMORY, steady=18), ""),
+    ],
+)
+def test_what_grows_with_pods_that_have_gone_is_found(last: Left, found: str) -> None:
+    assert [line.split(":")[0] for line in stayed(left(400, steady=9), last)] == ([found] if found else [])
