@@ -60,11 +60,18 @@ async def node(driver: CsiProcess) -> AsyncIterator[CsiNode]:
 
 
 async def control(driver: CsiProcess, call_: str, service: str = "Controller", **fields: Any) -> Any:
-    """Call the driver as sidecars do, with grpcio."""
+    """Call the driver as sidecars do, with grpcio: a call that a busy machine makes late is repeated."""
     async with grpc.aio.insecure_channel(f"unix:{driver.endpoint}") as channel:
         request, answer = getattr(pb, f"{call_}Request"), getattr(pb, f"{call_}Response")
         call = channel.unary_unary(f"/csi.v1.{service}/{call_}", request.SerializeToString, answer.FromString)
-        return await call(request(**fields), timeout=20)
+        tries = 0
+        while True:
+            try:
+                return await call(request(**fields), timeout=20)
+            except grpc.aio.AioRpcError as error:
+                tries += 1
+                if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED or tries > 5:
+                    raise
 
 
 async def create(driver: CsiProcess, name: str = "pvc-1", size: int = 0, **parameters: str) -> pb.Volume:
