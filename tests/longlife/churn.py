@@ -180,9 +180,13 @@ class Churn:
             await self._pass(count)
             self.left.append(self._weigh())
             print(row(self.left[-1]), flush=True)
-            with (self._node.folder / "sizes.jsonl").open("a") as stream:
-                owners = {**self.left[-1].sizes.sizes, **self.left[-1].types}
-                stream.write(json.dumps({"pods": self._made, **dict(sorted(owners.items()))}) + "\n")
+            self._keep(self.left[-1])
+
+    def _keep(self, left: Left) -> None:
+        """Add a line to the sizes by owner and type."""
+        with (self._node.folder / "sizes.jsonl").open("a") as stream:
+            owners = {**left.sizes.sizes, **left.types}
+            stream.write(json.dumps({"pods": left.pods, **dict(sorted(owners.items()))}) + "\n")
 
     async def _pass(self, count: int) -> None:
         """So many pods come and go, and leave nothing at the API server and the runtime. At last one comes and goes alone: what waits
