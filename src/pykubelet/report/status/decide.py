@@ -47,6 +47,7 @@ from pykubelet.report.status.device_health import NO_HEALTH, ContainerHealth
 EXIT_STATUS_S = 5.0
 FIRST_LOOK_S = 2.0
 RESIZE_S = 0.05
+RESIZE_VIEWS_S = 1.0
 
 
 class SharedInputs(Value):
@@ -286,7 +287,8 @@ def _awaits_take_up(pod: PodSnapshot) -> bool:
 def _resize_awaited_until(record: PodRecord, pod: PodSnapshot, take_up_s: float) -> float:
     """Until when a resize that may end soon is awaited, so that the whole of it is one change; 0.0 if there is none.
 
-    It is awaited for a moment after its start, while nothing else has happened, and until `act/pods` has seen the newest view.
+    It is awaited for a moment after its start, while nothing else has happened, and in its first second until `act/pods` has seen the
+    newest view.
     """
     before, life, view = record.made_from, pod.lifecycle, pod.view
     if before is None or before.view is None or life is None or view is None:
@@ -294,7 +296,7 @@ def _resize_awaited_until(record: PodRecord, pod: PodSnapshot, take_up_s: float)
     if life.resize is None or life.resize.error or life.kill_reason is not None:
         return 0.0
     if view is not before.view:
-        return view.read_at + take_up_s
+        return min(view.read_at + take_up_s, record.entry_since + RESIZE_VIEWS_S)
     return record.entry_since + RESIZE_S if pod.shared is before.shared and pod.health == before.health else 0.0
 
 
