@@ -32,15 +32,17 @@ class _Node:
 
 async def many(bench: Bench) -> None:
     """Fill the node twice, and start and remove some pods more on it each time."""
-    await _restart(bench, MANY + _BLOCK)
     names = [f"many-{number}" for number in range(MANY)]
-    await _start(bench, names[:FEW])
-    few = await _measure(bench)
-    await _start(bench, names[FEW:])
-    more = await _measure(bench)
-    for at in range(0, MANY, 2 * _BLOCK):
-        await bench.remove_all(names[at : at + 2 * _BLOCK])
-    await _restart(bench, _USUAL_MAX_PODS)
+    await _restart(bench, MANY + _BLOCK)
+    try:
+        await _start(bench, names[:FEW])
+        few = await _measure(bench)
+        await _start(bench, names[FEW:])
+        more = await _measure(bench)
+        for at in range(0, MANY, 2 * _BLOCK):
+            await bench.remove_all(names[at : at + 2 * _BLOCK])
+    finally:
+        await _restart(bench, _USUAL_MAX_PODS)
     bench.figures += _figures(few, more)
 
 

@@ -218,7 +218,9 @@ def test_a_pod_that_could_not_be_read_yet_waits() -> None:
 
 def test_a_held_pod_waits_in_the_words_of_the_roster() -> None:
     passes, web = listed(), api("web")
-    held = replace(web, undecided=Wait("admission", Owner.POD_ADMISSION, WALL, detail="devices are being allocated"))
+    held = replace(
+        web, admission_wait=Wait("admission", Owner.POD_ADMISSION, WALL, detail="devices are being allocated")
+    )
     assert passes.want(held) == []
     assert passes.waits("web") == "devices are being allocated"
     assert passes.want(web) == ["start web: new pod"]

@@ -125,7 +125,7 @@ def stale(desk: Desk) -> Pod:
     """A pod for a node in zone b, which the node known is not; it was bound a moment ago."""
     pod = make_pod("web", nodeSelector={"zone": "b"})
     desk.send(pod, source="api", at=facts(HERE), now=10.0)
-    held = desk.roster.pods[PodUID("web-1")].undecided
+    held = desk.roster.pods[PodUID("web-1")].admission_wait
     assert held is not None and (held.what, held.reason) == ("node", "NodeAffinity")
     assert desk.state.node_asked_at == 10.0 and not desk.events
     return pod

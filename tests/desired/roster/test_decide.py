@@ -100,7 +100,7 @@ def test_before_the_runtime_is_listed_scarce_resources_go_to_no_pod() -> None:
 def test_a_node_without_known_resources_holds_all() -> None:
     desk = Desk()
     desk.send(make_pod("a"), at=facts(node=NodeView("node-1", "node-1")))
-    held = desk.roster.pods[PodUID("a-1")].undecided
+    held = desk.roster.pods[PodUID("a-1")].admission_wait
     assert held is not None
     assert held.owner == Owner.NODE_STATUS
     desk.settle_again(facts())
@@ -177,7 +177,7 @@ def test_a_critical_pod_takes_the_place_of_another_once_that_has_ended() -> None
     assert (desk.reason("low-1"), desk.message("low-1")) == ("Preempting", "Preempted in order to admit critical pod")
     assert desk.events == [("low", "Preempting", "Preempted in order to admit critical pod")]
     assert desk.is_held("high-1")
-    held = desk.roster.pods[PodUID("high-1")].undecided
+    held = desk.roster.pods[PodUID("high-1")].admission_wait
     assert held is not None and "low_shop(low-1)" in held.detail
     desk.settle_again(facts(lifecycles=stage(low, Stage.TERMINATING)), now=9.0)
     assert desk.is_held("high-1")
@@ -303,7 +303,7 @@ def test_the_node_is_never_overbooked_by_admission(sets: list[tuple[list[Pod], S
                 assert item.rejection == was.rejection or is_static(item.pod)  # which is admitted again
             lifecycle = lifecycles.pods.get(uid)
             gone = lifecycle is not None and lifecycle.stage in (Stage.TERMINATED, Stage.FINISHED)
-            if item.rejection is None and item.undecided is None and not gone:
+            if item.rejection is None and item.admission_wait is None and not gone:
                 used += int(uid.split("-")[1])
             if item.rejection is not None and item.rejection.reason == "OutOfcpu":
                 assert not is_static(item.pod)

@@ -51,7 +51,7 @@ class RosterStand:
     async def until(self, uid: str) -> Roster:
         """The first roster in which the pod is decided."""
         return await asyncio.wait_for(
-            self.roster.wait_for(lambda r: uid in r.pods and r.pods[PodUID(uid)].undecided is None), 30
+            self.roster.wait_for(lambda r: uid in r.pods and r.pods[PodUID(uid)].admission_wait is None), 30
         )
 
 
@@ -151,7 +151,7 @@ async def test_held_pods_are_decided_when_the_runtime_is_listed(stand: RosterSta
     new, runs = make_pod("new", cpu="600m"), make_pod("runs", cpu="600m")
     stand.send(new, runs)
     await asyncio.wait_for(stand.roster.wait_for(lambda r: "new-1" in r.pods), 30)
-    assert stand.roster.get().pods[PodUID("runs-1")].undecided is not None
+    assert stand.roster.get().pods[PodUID("runs-1")].admission_wait is not None
     stand.observed.publish(observe(running(runs)))
     roster = await stand.until("new-1")
     assert roster.pods[PodUID("runs-1")].rejection is None
@@ -168,7 +168,7 @@ async def test_a_preempting_pod_comes_in_when_its_victim_has_ended(stand: Roster
     for at in (Stage.SYNCING, Stage.TERMINATING):
         stand.lifecycles.publish(stage(low, at))
         await asyncio.sleep(0.005)
-        assert stand.roster.get().pods[PodUID("high-1")].undecided is not None
+        assert stand.roster.get().pods[PodUID("high-1")].admission_wait is not None
     stand.lifecycles.publish(stage(low, Stage.TERMINATED))
     roster = await stand.until("high-1")
     assert roster.pods[PodUID("high-1")].rejection is None

@@ -35,14 +35,14 @@ def awaiting_placement(desk: Desk) -> list[str]:
 
 
 def is_held(desk: Desk, uid: str) -> bool:
-    return desk.roster.pods[PodUID(uid)].undecided is not None
+    return desk.roster.pods[PodUID(uid)].admission_wait is not None
 
 
 def test_an_admitted_pod_is_held_until_it_is_placed() -> None:
     desk = Desk()
     roster = desk.send(make_guaranteed("web"), at=placing())
     assert roster.awaiting_placement == ("web-1",)
-    held = roster.pods[PodUID("web-1")].undecided
+    held = roster.pods[PodUID("web-1")].admission_wait
     assert held is not None
     assert (held.what, held.owner, held.since) == ("placement", Owner.TOPOLOGY_MANAGER, WALL)
     roster = desk.settle_again(placing(placed("web-1")))
@@ -63,7 +63,7 @@ def test_the_wait_names_what_the_placement_waits_for() -> None:
     desk.send(make_guaranteed("web"), at=placing())
     slow = Wait("device plugin", Owner.TOPOLOGY_MANAGER, 0.0, GPU, detail="Allocate")
     desk.settle_again(placing(Placements(waits={PodUID("web-1"): slow})), wall=WALL + 5)
-    assert desk.roster.pods[PodUID("web-1")].undecided == replace(slow, since=WALL)
+    assert desk.roster.pods[PodUID("web-1")].admission_wait == replace(slow, since=WALL)
 
 
 def test_without_policies_only_pods_that_request_devices_are_placed() -> None:

@@ -36,7 +36,7 @@ def desk_with_stub() -> Desk:
 def test_it_is_desired_and_neither_admitted_nor_rejected_with_one_event() -> None:
     desk = desk_with_stub()
     item = desk.roster.pods[UID]
-    assert item.undecided == WAIT and item.rejection is None and is_quarantined(item)
+    assert item.admission_wait == WAIT and item.rejection is None and is_quarantined(item)
     assert not desk.is_held("good-1")
     assert desk.events == [("bad", QUARANTINED, WAIT.detail)]
     desk.take(quarantined(STUB, GOOD))
@@ -67,7 +67,7 @@ def test_at_the_end_of_the_quarantine_it_is_decided_like_a_new_pod() -> None:
     seen_at = desk.roster.pods[UID].seen_at
     desk.take(SourceChanged("file", (BAD, GOOD)), wall=seen_at + 600)
     item = desk.roster.pods[UID]
-    assert item.pod is BAD and item.undecided is None and item.rejection is None
+    assert item.pod is BAD and item.admission_wait is None and item.rejection is None
     assert desk.state.quarantined == frozenset()
 
 

@@ -34,7 +34,7 @@ def ended(*pods: Pod, at: Stage = Stage.FINISHED, reason: KillReason = KillReaso
 
 def is_admitted(desk: Desk, uid: str) -> bool:
     item = desk.roster.pods[PodUID(uid)]
-    return item.rejection is None and item.undecided is None
+    return item.rejection is None and item.admission_wait is None
 
 
 def rejected(pod: Pod, at: AdmissionFacts | None = None) -> Desk:

@@ -138,4 +138,4 @@ class Desk:
         return "" if rejection is None else rejection.message
 
     def is_held(self, uid: str) -> bool:
-        return self.roster.pods[PodUID(uid)].undecided is not None
+        return self.roster.pods[PodUID(uid)].admission_wait is not None

@@ -119,6 +119,6 @@ Make = Callable[..., PodCgroups]
 
 @pytest.fixture
 def make(fake: FakeCgroups, recorder: Sink[KubeEvent]) -> Make:
-    return lambda limits=DEFAULT_RETRY_LIMITS, **settings: PodCgroups(
-        ResourceSettings(**settings), NODE, cast(Cgroups, fake), SingleFlight("test"), recorder, limits
+    return lambda retry_limits=DEFAULT_RETRY_LIMITS, **settings: PodCgroups(
+        ResourceSettings(**settings), NODE, cast(Cgroups, fake), SingleFlight("test"), recorder, retry_limits
     )

@@ -102,7 +102,7 @@ async def test_slow_systemd_at_the_start_is_waited_for(make: Make, fake: FakeCgr
     gate = fake.gates["/kubepods.slice"] = threading.Event()
     limits = RetryLimits(deadline_s=0.05, start_s=60.0)
     asyncio.get_running_loop().call_later(0.3, gate.set)
-    await make(limits=limits, driver=CgroupDriver.SYSTEMD).ensure_root()
+    await make(retry_limits=limits, driver=CgroupDriver.SYSTEMD).ensure_root()
     assert "/kubepods.slice/kubepods-burstable.slice" in fake.groups
 
 
@@ -113,7 +113,7 @@ async def test_start_without_an_answer_names_who_is_silent(
     gate = threading.Event()
     fake.gates.update({"/kubepods": gate, "/kubepods.slice": gate})
     with pytest.raises(ResourcesError, match=rf"top level QOS containers: {name} has not answered for \d+ s"):
-        await make(limits=RetryLimits(deadline_s=0.05, start_s=0.1), driver=driver).ensure_root()
+        await make(retry_limits=RetryLimits(deadline_s=0.05, start_s=0.1), driver=driver).ensure_root()
     gate.set()
 
 
@@ -291,7 +291,7 @@ async def test_busy_group_is_killed_and_tried_again(make: Make, fake: FakeCgroup
 
 async def test_group_that_never_goes_is_reported(make: Make, fake: FakeCgroups) -> None:
     fake.busy["/kubepods/podu1"] = 100
-    assert not await make(limits=RetryLimits(removals=3)).remove_pod(PodUID("u1"))
+    assert not await make(retry_limits=RetryLimits(removals=3)).remove_pod(PodUID("u1"))
     fake.refuse["/kubepods/podu1"] = HostError("rmdir", "/x", "EPERM", "operation not permitted")
     fake.busy.clear()
     assert not await make().remove_pod(PodUID("u1"))
@@ -299,7 +299,7 @@ async def test_group_that_never_goes_is_reported(make: Make, fake: FakeCgroups) 
 
 async def test_pod_whose_group_hangs_holds_up_only_itself(make: Make, fake: FakeCgroups) -> None:
     gate = fake.gates[f"{SLICES}-podstuck.slice"] = threading.Event()
-    cgroups = make(limits=RetryLimits(deadline_s=1.0, uncertain_s=0.1), driver=CgroupDriver.SYSTEMD)
+    cgroups = make(retry_limits=RetryLimits(deadline_s=1.0, uncertain_s=0.1), driver=CgroupDriver.SYSTEMD)
     stuck, fine = await asyncio.gather(cgroups.ensure_pod(pod("stuck")), cgroups.ensure_pod(pod("fine")))
     gate.set()
     assert fine is None

@@ -172,7 +172,7 @@ async def test_with_a_cache_what_was_read_counts_for_the_ttl_of_the_node() -> No
 
 
 async def test_who_gets_no_answer_gets_the_reason_and_the_answer_when_the_server_is_back() -> None:
-    async with stand(ContentSettings(answer_s=0.1)) as s:
+    async with stand(ContentSettings(answer_timeout_s=0.1)) as s:
         s.server.create(MAPS, {"metadata": {"name": "m"}})
         await s.server.stop()
         s.want(pod_with(of_map("m")))
@@ -184,7 +184,7 @@ async def test_who_gets_no_answer_gets_the_reason_and_the_answer_when_the_server
 
 
 async def test_a_second_pod_also_gets_the_reason_for_no_answer() -> None:
-    async with stand(ContentSettings(Strategy.GET, answer_s=0.1)) as s:
+    async with stand(ContentSettings(Strategy.GET, answer_timeout_s=0.1)) as s:
         s.server.create(MAPS, {"metadata": {"name": "m"}})
         s.want(pod_with(of_map("m"), uid="u1"))
         await s.value(config_map("m"))
@@ -197,7 +197,7 @@ async def test_a_second_pod_also_gets_the_reason_for_no_answer() -> None:
 
 
 async def test_a_server_that_accepts_and_never_answers_is_reported_as_the_reference_does() -> None:
-    async with stand(ContentSettings(answer_s=0.1), deadline_s=2.0) as s:
+    async with stand(ContentSettings(answer_timeout_s=0.1), deadline_s=2.0) as s:
         s.server.create(MAPS, {"metadata": {"name": "m"}})
         s.server.faults.append(ApiFault(path=MAPS, hang=True))
         s.want(pod_with(of_map("m")))
@@ -217,7 +217,7 @@ async def test_a_refusal_right_after_the_pod_was_bound_is_no_failure() -> None:
 
 
 async def test_what_is_known_stays_while_the_server_is_away() -> None:
-    async with stand(ContentSettings(answer_s=0.05)) as s:
+    async with stand(ContentSettings(answer_timeout_s=0.05)) as s:
         s.server.create(MAPS, {"metadata": {"name": "m"}, "data": {"a": "1"}})
         s.want(pod_with(of_map("m")))
         await s.value(config_map("m"))

@@ -104,7 +104,7 @@ async def test_refusals_and_faults_of_the_first_moments_are_not_reported() -> No
 
 
 async def test_a_refusal_that_lasts_is_reported() -> None:
-    async with stand(ContentSettings(answer_s=0.1)) as s:
+    async with stand(ContentSettings(answer_timeout_s=0.1)) as s:
         s.server.faults.append(ApiFault("POST", PATH, 403, "Forbidden", "no", times=-1))
         s.want(pod_with(projected=(token_source(),)))
         found = await s.found(key())
@@ -124,7 +124,7 @@ async def test_a_server_that_never_answers_holds_up_one_pod_only() -> None:
 
 
 async def test_an_answer_without_a_usable_token_is_no_token() -> None:
-    async with stand(ContentSettings(answer_s=0.0)) as s:
+    async with stand(ContentSettings(answer_timeout_s=0.0)) as s:
         answers: Iterator[dict[str, Any]] = iter(
             ({"status": {}}, {"status": {"token": "t", "expirationTimestamp": "soon"}})
         )

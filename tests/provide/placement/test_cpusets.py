@@ -122,14 +122,14 @@ async def test_containers_from_before_a_restart_are_updated_whatever_is_reported
 
 async def test_an_admitted_pod_without_a_placement_follows_the_shared_pool(tmp_path: Path) -> None:
     """Only pods that may get something of their own are placed."""
-    held = RosterPod(POD, "file", 0.0, undecided=Wait("placement", Owner.TOPOLOGY_MANAGER, 0.0))
+    held = RosterPod(POD, "file", 0.0, admission_wait=Wait("placement", Owner.TOPOLOGY_MANAGER, 0.0))
     nothing = Placements(shared=parse_cpuset("0-1"))
     async with two_containers(tmp_path, nothing) as running:
         running.roster.publish(Roster({UID: held}))
         running.observe(c0="0-3", c1="0-3")
         await asyncio.sleep(60)
         assert running.updates() == 0, "it is not decided yet what the pod has"
-        running.roster.publish(Roster({UID: replace(held, undecided=None)}))
+        running.roster.publish(Roster({UID: replace(held, admission_wait=None)}))
         await running.until("c0", "0-1")
         await running.until("c1", "0-1")
 

@@ -128,7 +128,7 @@ def test_a_pod_in_quarantine_keeps_its_mirror_and_gets_no_new_one() -> None:
 
     def quarantined(*mirrors: Pod) -> Roster:
         wanted = roster(static, mirrors=mirrors)
-        return replace(wanted, pods={uid: replace(entry, undecided=wait) for uid, entry in wanted.pods.items()})
+        return replace(wanted, pods={uid: replace(entry, admission_wait=wait) for uid, entry in wanted.pods.items()})
 
     assert plan_mirrors(quarantined(), Lifecycles(), NODE) == {}
     assert plan_mirrors(quarantined(mirror(static)), Lifecycles(), NODE) == {}

@@ -103,7 +103,7 @@ def test_the_status_from_before_the_restart_stays_until_the_pod_worker_has_start
     record = PodRecord(remembered=REPORTED)
     seen = view(running())
     held = entry(
-        POD, undecided=Wait("placement", Owner.POD_ADMISSION, 0.0)
+        POD, admission_wait=Wait("placement", Owner.POD_ADMISSION, 0.0)
     )  # as each pod is after a restart, for a moment
     for unknown in (
         snapshot(lifecycle=waiting, view=seen),
@@ -114,7 +114,11 @@ def test_the_status_from_before_the_restart_stays_until_the_pod_worker_has_start
         assert isinstance(found, Publish)
         assert found.record.newest is REPORTED
     wait = Wait("end of quarantine", Owner.POD_SOURCES, 0.0, reason=QUARANTINED)
-    for never in (snapshot(entry=None, view=seen), snapshot(entry=entry(POD, undecided=wait), view=seen), snapshot()):
+    for never in (
+        snapshot(entry=None, view=seen),
+        snapshot(entry=entry(POD, admission_wait=wait), view=seen),
+        snapshot(),
+    ):
         assert isinstance(step(replace(never, lifecycle=waiting), record), Project), "it gets no worker, or has nothing"
 
 
@@ -261,6 +265,10 @@ def test_a_resize_is_awaited_for_a_moment_and_shown_as_a_whole() -> None:
     assert step(read, first.record, NOW + 0.021) == Defer(first.record, NOW + 0.02 + TAKE_UP_S)
     ended = step(replace(read, lifecycle=lifecycle(NEXT_POD)), first.record, NOW + 0.022)
     assert isinstance(ended, Project)
+
+    busy = [replace(begun, view=view(running(), read_at=NOW + ms / 1000)) for ms in range(10, 2000, 10)]
+    shown = [pod.view for pod in busy if pod.view and isinstance(step(pod, first.record, pod.view.read_at), Project)]
+    assert shown and shown[0] is busy[99].view, "views that follow each other closely do not keep it from being shown"
 
 
 @pytest.mark.parametrize(

@@ -244,7 +244,7 @@ async def test_a_pod_that_is_in_quarantine_after_the_restart_has_the_condition(t
     before = await first_life(tmp_path / "s", pod, view(running()))
     wait = Wait("end of quarantine", Owner.POD_SOURCES, WALL, reason=QUARANTINED, detail="the agent has ended 2 times")
     async with agent(tmp_path / "s", WALL + 100) as now:
-        now.roster.publish(Roster({UID: replace(entry(pod), undecided=wait)}, True))
+        now.roster.publish(Roster({UID: replace(entry(pod), admission_wait=wait)}, True))
         await now.live(replace(lifecycle(pod), has_worker=False, quarantine=wait.detail))
         await now.see(view(running()))
         (condition,) = [condition for condition in now.reported.conditions if condition.type == "pykubelet/Quarantined"]

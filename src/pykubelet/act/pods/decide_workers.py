@@ -218,7 +218,7 @@ class _Pass(Generic[W]):
         unread = self._now.observed.unread
         for uid in self._without_worker:
             entry, record = self._roster[uid], self._records.get(uid)
-            is_blocked = entry.undecided is not None or (record is not None and self._is_blocked(uid, record))
+            is_blocked = entry.admission_wait is not None or (record is not None and self._is_blocked(uid, record))
             if is_blocked or pod_ref(entry.pod) in unread or self._older_namesake(entry) is not None:
                 continue
             self._start(desired_start(entry, self._observed.get(uid), self._now.at, self._now.wall), entry)
@@ -289,10 +289,8 @@ class _Pass(Generic[W]):
             if uid in shown and uid not in waiting and uid not in self._started
         }
         for uid, entry in waiting.items():
-            known, quarantine = (
-                shown.get(uid),
-                entry.undecided.detail if entry.undecided and is_quarantined(entry) else "",
-            )
+            known, wait = shown.get(uid), entry.admission_wait
+            quarantine = wait.detail if wait is not None and is_quarantined(entry) else ""
             if known is None or known.has_worker or known.quarantine != quarantine:
                 changed[uid] = PodLifecycle(
                     pod_ref(entry.pod),
@@ -356,8 +354,8 @@ class _Pass(Generic[W]):
     def _wait_of(self, entry: RosterPod) -> Wait:
         """What a desired pod that has no worker yet waits for."""
         wall, record = self._now.wall, self._records.get(pod_ref(entry.pod).uid)
-        if entry.undecided is not None:
-            return entry.undecided
+        if entry.admission_wait is not None:
+            return entry.admission_wait
         if self._now.observed.listed_at is None:
             detail = "its pods have not been listed yet"
             return Wait("container runtime", Owner.PLEG, wall, detail=detail, next_step="list them")

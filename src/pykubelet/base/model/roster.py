@@ -60,7 +60,7 @@ class RosterPod(Value):
     """One desired pod. `seen_at`: the wall second at which the agent first saw it.
 
     `rejection` may also come later, when a more important pod preempts this one (reason `Preempting`).
-    `undecided`: why the pod is neither admitted nor rejected yet; nothing of it may be started or removed.
+    `admission_wait`: why the pod is neither admitted nor rejected yet; nothing of it may be started or removed.
     `pod` has the size that the node has allocated. `pending`: a size that its spec asks for and the node has not allocated.
     `change`: the previous size, until act/pods has applied the new one; it survives a restart of the agent.
     """
@@ -69,7 +69,7 @@ class RosterPod(Value):
     source: str
     seen_at: float
     rejection: Rejection | None = None
-    undecided: Wait | None = None
+    admission_wait: Wait | None = None
     pending: PendingResize | None = None
     change: SizeChange | None = None
 
@@ -162,4 +162,4 @@ def is_quarantine(problem: ManifestProblem) -> bool:
 
 def is_quarantined(entry: RosterPod) -> bool:
     """Whether a desired pod is in quarantine. Its `pod` then has only the fields that show what it is."""
-    return entry.undecided is not None and entry.undecided.reason == QUARANTINED
+    return entry.admission_wait is not None and entry.admission_wait.reason == QUARANTINED

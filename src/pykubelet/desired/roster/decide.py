@@ -238,22 +238,22 @@ def _hold_all(entries: Entries, undecided: list[Entry], wait: Wait, wall: float)
 
 
 def _held(entry: Entry, wait: Wait, wall: float) -> Entry:
-    held = entry.item.undecided
+    held = entry.item.admission_wait
     if held is not None and replace(held, since=0.0) == wait:
         return entry
     since = held.since if held is not None else wall
-    return replace(entry, item=replace(entry.item, undecided=replace(wait, since=since)))
+    return replace(entry, item=replace(entry.item, admission_wait=replace(wait, since=since)))
 
 
 def _admitted(entry: Entry) -> Entry:
-    item = entry.item if entry.item.undecided is None else replace(entry.item, undecided=None)
+    item = entry.item if entry.item.admission_wait is None else replace(entry.item, admission_wait=None)
     return replace(entry, item=item, verdict=AdmissionVerdict.ADMITTED, victims=frozenset(), until=0.0)
 
 
 def rejected(entry: Entry, rejection: Rejection) -> Entry:
     """The entry of a pod that the node rejects."""
     return replace(
-        entry, item=replace(entry.item, rejection=rejection, undecided=None), verdict=AdmissionVerdict.REJECTED
+        entry, item=replace(entry.item, rejection=rejection, admission_wait=None), verdict=AdmissionVerdict.REJECTED
     )
 
 

@@ -65,7 +65,7 @@ def merged_sizes(
 
 
 def _kept(item: RosterPod) -> KeptSize | None:
-    if is_static(item.pod) or item.undecided is not None or item.rejection is not None:
+    if is_static(item.pod) or item.admission_wait is not None or item.rejection is not None:
         return None
     change = item.change
     if item.pending is None and change is None:

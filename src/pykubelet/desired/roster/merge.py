@@ -329,13 +329,13 @@ def apply_quarantine(state: RosterState) -> tuple[RosterState, tuple[KubeEvent, 
     entries = dict(state.entries)
     for uid, wait in waits.items():
         entry = entries[uid]
-        if entry.verdict is not AdmissionVerdict.QUARANTINED or entry.item.undecided != wait:
-            item = replace(entry.item, undecided=wait, rejection=None)
+        if entry.verdict is not AdmissionVerdict.QUARANTINED or entry.item.admission_wait != wait:
+            item = replace(entry.item, admission_wait=wait, rejection=None)
             entries[uid] = replace(entry, item=item, verdict=AdmissionVerdict.QUARANTINED)
     for uid in state.quarantined - waits.keys():
         left = entries.get(uid)
         if left is not None and left.verdict is AdmissionVerdict.QUARANTINED:
-            entries[uid] = replace(left, item=replace(left.item, undecided=None), verdict=AdmissionVerdict.OPEN)
+            entries[uid] = replace(left, item=replace(left.item, admission_wait=None), verdict=AdmissionVerdict.OPEN)
     came = [uid for uid in waits if uid not in state.quarantined]
     events = tuple(warning(QUARANTINED, waits[uid].detail, entries[uid].ref) for uid in came)
     return replace(state, entries=entries, quarantined=frozenset(waits)), events

@@ -169,7 +169,9 @@ class RosterState(Value):
     @property
     def awaits_only_placement(self) -> bool:
         """Whether pods wait for their placement, and none for anything else."""
-        waiting = [entry for entry in _unusual(self.entries) if entry.item.undecided is not None or entry.is_resizing]
+        waiting = [
+            entry for entry in _unusual(self.entries) if entry.item.admission_wait is not None or entry.is_resizing
+        ]
         settled = (AdmissionVerdict.PLACING, AdmissionVerdict.QUARANTINED)
         return bool(waiting) and all(entry.verdict in settled and not entry.is_resizing for entry in waiting)
 
@@ -182,7 +184,8 @@ class RosterState(Value):
     def is_settled(self) -> bool:
         """Whether no pod waits for a decision and no resize is in progress or deferred."""
         return all(
-            (entry.item.undecided is None or entry.verdict is AdmissionVerdict.QUARANTINED) and not entry.is_resizing
+            (entry.item.admission_wait is None or entry.verdict is AdmissionVerdict.QUARANTINED)
+            and not entry.is_resizing
             for entry in _unusual(self.entries)
         )
 
@@ -195,7 +198,7 @@ def _unusual(entries: Mapping[PodUID, Entry]) -> list[Entry]:
         for entry in entries.values()
         if entry.verdict is not AdmissionVerdict.ADMITTED
         or (entry.wanted or entry.item.pod) is not entry.item.pod
-        or entry.item.undecided is not None
+        or entry.item.admission_wait is not None
         or entry.item.change is not None
         or entry.item.pending is not None
     ]

@@ -73,7 +73,7 @@ def _anew(entry: Entry, lifecycle: PodLifecycle, wall: float) -> Entry:
     seen_at = wall if wall != entry.item.seen_at else wall + _LATER_S
     return replace(
         entry,
-        item=replace(entry.item, rejection=None, undecided=None, seen_at=seen_at),
+        item=replace(entry.item, rejection=None, admission_wait=None, seen_at=seen_at),
         verdict=AdmissionVerdict.OPEN,
         refusal=None,
         asked_at=None,

@@ -103,7 +103,7 @@ class SizeMemory:
                     if item is None or item.rejection is not None:
                         allocated.pop(uid, None)
                         actuated.pop(uid, None)
-                    elif item.undecided is None or is_quarantined(item):
+                    elif item.admission_wait is None or is_quarantined(item):
                         allocated[uid] = size_of(item.pod)
                         actuated[uid] = item.change.before if item.change is not None else allocated[uid]
                 if resizable:

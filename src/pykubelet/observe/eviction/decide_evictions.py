@@ -166,7 +166,7 @@ def candidates_of(
         and uid not in evicted
         and (entry := roster.pods.get(uid)) is not None
         and entry.rejection is None
-        and entry.undecided is None
+        and entry.admission_wait is None
     )
 
 

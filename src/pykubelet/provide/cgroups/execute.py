@@ -98,14 +98,14 @@ class PodCgroups:
         cgroups: Cgroups,
         flight: SingleFlight,
         recorder: Post[KubeEvent],
-        limits: RetryLimits = DEFAULT_RETRY_LIMITS,
+        retry_limits: RetryLimits = DEFAULT_RETRY_LIMITS,
     ) -> None:
         self._settings = settings
         self._node = node
         self._cgroups = cgroups
         self._flight = flight
         self._recorder = recorder
-        self._limits = limits
+        self._retry_limits = retry_limits
         self._paths: dict[PodUID, str] = {}
         self._shares: dict[PodUID, tuple[Pod, decide.Share]] = {}
         self._applied: dict[QOSClass, CgroupLimits] = {}
@@ -163,7 +163,7 @@ class PodCgroups:
         loop = asyncio.get_running_loop()
         began, waiting = loop.time(), False
         while True:
-            outcome = await self._flight.run("cgroup:root", work, self._limits.deadline_s)
+            outcome = await self._flight.run("cgroup:root", work, self._retry_limits.deadline_s)
             match outcome:
                 case Done(value):
                     if waiting:
@@ -177,7 +177,7 @@ class PodCgroups:
                 case Uncertain():
                     pass
             waited = loop.time() - began
-            if waited > self._limits.start_s:
+            if waited > self._retry_limits.start_s:
                 problem = f"{self._maker} has not answered for {waited:.0f} s ({what})"
                 raise ResourcesError(f"failed to initialize top level QOS containers: {problem}")
             if not waiting:
@@ -350,7 +350,7 @@ class PodCgroups:
             return True
         known = self._paths.get(uid)
         paths = (known,) if known else self._possible_paths(uid)
-        for failures in range(1, self._limits.removals + 1):
+        for failures in range(1, self._retry_limits.removals + 1):
             outcome = await self._run(f"cgroup:{uid}", lambda: self._remove_or_kill(paths), "destroy")
             if outcome == Done(True):
                 self._paths.pop(uid, None)
@@ -376,7 +376,7 @@ class PodCgroups:
         """The pods that have a group now; empty when that cannot be read."""
         if not self._settings.cgroups_per_qos:
             return frozenset()
-        outcome = await self._flight.run("cgroup:list", self._list, self._limits.deadline_s)
+        outcome = await self._flight.run("cgroup:list", self._list, self._retry_limits.deadline_s)
         if isinstance(outcome, Failed) and not isinstance(outcome.error, HostError):
             raise outcome.error
         return outcome.value if isinstance(outcome, Done) else frozenset()
@@ -426,7 +426,7 @@ class PodCgroups:
 
     async def _ask(self, key: str, work: Callable[[], T], aside: bool) -> Outcome[T]:
         if aside or self._settings.driver is CgroupDriver.SYSTEMD:
-            return await self._flight.run(key, work, self._limits.deadline_s)
+            return await self._flight.run(key, work, self._retry_limits.deadline_s)
         try:
             return Done(work())
         except HostError as error:
@@ -447,7 +447,7 @@ class PodCgroups:
                 case Failed(error):
                     raise error
                 case Uncertain(since):
-                    if loop.time() - since > self._limits.uncertain_s:
+                    if loop.time() - since > self._retry_limits.uncertain_s:
                         return HostError("cgroup", key, "ETIMEDOUT", f"{self._maker} has not answered yet")
                     # A step of an abandoned sync is about to end.
                     await asyncio.sleep(FIRST_PAUSE_S)

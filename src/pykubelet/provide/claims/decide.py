@@ -116,7 +116,7 @@ def due_step(uid: PodUID, entry: RosterPod | None, life: PodLifecycle | None, no
     pod = entry.pod
     if (
         entry.rejection is not None
-        or entry.undecided is not None
+        or entry.admission_wait is not None
         or pod.metadata.deletionTimestamp
         or has_ended_in_api(pod)
     ):

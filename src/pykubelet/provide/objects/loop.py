@@ -351,6 +351,6 @@ def _is_bundle(key: ContentKey) -> bool:
 
 def _is_wanted(entry: RosterPod) -> bool:
     """Whether the pod needs its objects: not if it is rejected or held, or has already ended."""
-    if entry.rejection is not None or entry.undecided is not None:
+    if entry.rejection is not None or entry.admission_wait is not None:
         return False
     return entry.pod.status is None or entry.pod.status.phase not in _ENDED

@@ -21,14 +21,14 @@ class Strategy(StrEnum):
 
 class ContentSettings(Value):
     """The settings of this package, in seconds. `reread`: between two reads of an object that is not watched; with Cache at
-    least the Node's annotation `node.alpha.kubernetes.io/ttl`. `answer`: a key without an answer for this long is published
+    least the Node's annotation `node.alpha.kubernetes.io/ttl`. `answer_timeout`: a key without an answer for this long is published
     as unreadable. `linger`: how long an object is still watched after the last pod that refers to it. `refresh_retry`: the
     first delay before a token is replaced again, doubling. `watch`: the periods of watches. `node`: the name of the node.
     `trust_bundles`: the gate ClusterTrustBundleProjection."""
 
     strategy: Strategy = Strategy.WATCH
     reread_s: float = 60.0
-    answer_s: float = 2.0
+    answer_timeout_s: float = 2.0
     linger_s: float = 60.0
     refresh_retry_s: float = 1.0
     watch: WatchPeriods = WatchPeriods()

@@ -109,7 +109,7 @@ class ObjectKeeper(ABC):
     def _expect_answer(self) -> None:
         """Report the object as unreadable unless an answer comes in time."""
         self._stop_waiting()
-        self._timeout = asyncio.get_running_loop().call_later(self._settings.answer_s, self._report_unreadable)
+        self._timeout = asyncio.get_running_loop().call_later(self._settings.answer_timeout_s, self._report_unreadable)
 
     def _stop_waiting(self) -> None:
         if self._timeout is not None:
@@ -117,7 +117,7 @@ class ObjectKeeper(ABC):
             self._timeout = None
 
     def _failed(self, error: ApiError) -> None:
-        """Keep the last answer; without one, report the error when `answer_s` is over."""
+        """Keep the last answer; without one, report the error when `answer_timeout_s` is over."""
         self._error = error.message
         if isinstance(self._answered, Unreadable):
             self._report_unreadable()

@@ -95,7 +95,7 @@ class TokenKeeper:
         held = self._held
         if held is None:
             may_pass = error.is_transient or error.status == _FORBIDDEN
-            if not may_pass or now - asked_at >= self._settings.answer_s:
+            if not may_pass or now - asked_at >= self._settings.answer_timeout_s:
                 self._answer_unreadable(f"failed to fetch token: {error.message}")
         elif held.age_s(now, wall) >= held.life_s:
             account = f"{self._key.namespace}/{self._key.service_account}"

@@ -118,7 +118,7 @@ class CpusetLoop:
         if (placement := placements.pods.get(uid)) is not None:
             return placement.rejection is None
         item = self._roster.get().pods.get(uid)
-        if item is None or item.rejection is not None or item.undecided is not None:
+        if item is None or item.rejection is not None or item.admission_wait is not None:
             return False
         is_leaving = item.pod.metadata.deletionTimestamp or has_ended_in_api(item.pod)
         return not is_leaving or qos_class(item.pod) is not QOSClass.GUARANTEED
