@@ -52,6 +52,7 @@ class MemoryShutdownManager:
         self._left = reads_changes
         self._closed = threading.Event()
         self._watching = threading.Event()
+        self._watchers: list[threading.Thread] = []
         self._error = ""
 
     def connect(self) -> MemoryShutdownManager:
@@ -75,6 +76,7 @@ class MemoryShutdownManager:
 
     def watch(self, announce: Callable[[bool], None]) -> None:
         self.announce = announce
+        self._watchers.append(threading.current_thread())
         self._watching.set()
         self._closed.wait(60)
         if self._error:
@@ -84,12 +86,15 @@ class MemoryShutdownManager:
     def close(self) -> None:
         self._closed.set()
 
-    def fail(self, error: str) -> None:
+    async def fail(self, error: str) -> None:
+        """End the connection. Virtual time passes again when the watching thread has reported it."""
         self._error = error
         self._closed.set()
+        await asyncio.get_running_loop().run_in_executor(None, self._watchers[-1].join)
 
     async def wait_watched(self) -> None:
-        while not self._watching.is_set():  # noqa: ASYNC110 - set by a thread
+        """Wait for the watching thread. Each look takes real time too, so that a slow machine takes little virtual time."""
+        while not await asyncio.get_running_loop().run_in_executor(None, self._watching.wait, 0.01):  # noqa: ASYNC110 - a thread
             await asyncio.sleep(0.01)
         self._watching.clear()
 
@@ -284,7 +289,7 @@ def test_a_delay_that_stays_short_is_reported_and_tried_again(tmp_path: Path, ca
 def test_a_connection_that_ends_is_made_again_with_a_new_lock(tmp_path: Path) -> None:
     async def work(stand: Stand) -> None:
         await stand.manager.wait_watched()
-        stand.manager.fail("the bus has ended")
+        await stand.manager.fail("the bus has ended")
         await stand.manager.wait_watched()
         assert stand.manager.connections == 2
         assert [lock.is_held for lock in stand.manager.locks] == [False, True]
@@ -299,7 +304,7 @@ def test_the_bus_may_end_while_the_pods_do(tmp_path: Path) -> None:
         await stand.manager.wait_watched()
         stand.manager.announce(True)
         await stand.wait(lambda: early in stand.state.get().pods)
-        stand.manager.fail("the bus has ended")
+        await stand.manager.fail("the bus has ended")
         await stand.manager.wait_watched()
         assert stand.manager.held() == 1 and len(stand.manager.locks) == 1, "the lock of this shutdown stays"
         stand.end(early)
