@@ -11,7 +11,7 @@ from edges.cri.test_client import pod, run
 from support.virtual_time import virtual_clock
 
 from pykubelet.edges.cri import cri_pb2 as pb
-from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.client import EXEC_BEGINS_S, EXEC_CLOSE_S, CriClient
 from pykubelet.edges.cri.errors import CriError
 from pykubelet.testing.cri.fake_handles import RuntimeFault
 from pykubelet.testing.cri.fake_state import FakeImage
@@ -114,3 +114,40 @@ async def test_pulls_wait_as_long_as_it_takes_and_can_be_cancelled(fake: MemoryR
         async with asyncio.timeout(86400.0):
             await client.pull_image(pb.ImageSpec(image="never:1"), None)
     assert await client.image_status(pb.ImageSpec(image="never:1")) is None
+
+
+async def test_an_exec_is_not_cut_off_while_it_begins(fake: MemoryRuntime, client: CriClient) -> None:
+    main = await run(client)
+    ends: list[float] = []
+
+    async def sleep(_container: object, _command: list[str]) -> pb.ExecSyncResponse:
+        try:
+            await asyncio.sleep(86400)
+        finally:
+            ends.append(now())
+        return pb.ExecSyncResponse()
+
+    fake.exec_handler = sleep
+    began = now()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await client.exec_sync(main, ["sleep", "86400"])
+    assert now() - began < 1.0, "its caller does not wait for it"
+    await asyncio.sleep(EXEC_BEGINS_S)
+    assert [end - began for end in ends] == [pytest.approx(EXEC_BEGINS_S, abs=0.1)]
+
+    began = now()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2 * EXEC_BEGINS_S):
+            await client.exec_sync(main, ["sleep", "86400"])
+    await asyncio.sleep(0.1)
+    assert ends[1] - began == pytest.approx(2 * EXEC_BEGINS_S, abs=0.1), "one that has begun long ago ends at once"
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await client.exec_sync(main, ["sleep", "86400"])
+    began = now()
+    await client.close()
+    assert now() - began == pytest.approx(EXEC_CLOSE_S, abs=0.1)
+    await asyncio.sleep(0.1)
+    assert len(ends) == 3, "the connection has ended"

@@ -49,6 +49,23 @@ class Supervisor:
             task.add_done_callback(lambda done: _report_crash(done, on_crash))
         return task
 
+    async def outlive(self, name: str, work: Coroutine[Any, Any, T], least_s: float) -> T:
+        """Await work that should not be cut off while it begins. A cancelled caller returns at once, and the work is cancelled
+        when it has had `least_s` seconds.
+        """
+        loop = asyncio.get_running_loop()
+        until, task = loop.time() + least_s, self._start(name, work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            loop.call_at(until, task.cancel)
+            raise
+
+    async def wait_ended(self, limit_s: float) -> None:
+        """Wait until no task is left, for `limit_s` seconds at most."""
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks), timeout=limit_s)
+
     async def wait_failed(self) -> BaseException:
         """Wait until a root task ends with an error, and return the first such error."""
         await self._failed.wait()

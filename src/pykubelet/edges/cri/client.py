@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
+from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.ids import ContainerID, SandboxID
 from pykubelet.base.model.labels import POD_UID
@@ -23,6 +24,11 @@ from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.edges.cri.wire import SANDBOX_DURATIONS, SANDBOX_ERRORS, OpenStream, Wire, socket_path
 
 _RECONNECT_PAUSE_S = 0.1
+#: An exec that is cut off while it begins can hang containerd's shim, and with it every container of the pod
+#: (docs/runtimes.md). So much time it has to begin, also if its caller was cancelled.
+EXEC_BEGINS_S = 10.0
+#: For the same reason the connection stays open for so long while execs run: most of them end.
+EXEC_CLOSE_S = 1.0
 
 
 class ContainerdApi(Value):
@@ -58,9 +64,11 @@ class CriClient:
         own = self._containerd_api.endpoint
         self._containerd_wire = self._wire if not own or socket_path(own) == self._wire.path else Wire(own)
         self._containerd = ContainerdCalls(self._containerd_wire, self._containerd_api.namespace)
+        self._execs = Supervisor("exec-sync")
 
     async def close(self) -> None:
         """Close the connections. Calls in flight fail with code Canceled. Containers are left alone."""
+        await self._execs.wait_ended(EXEC_CLOSE_S)
         self._wire.close()
         if self._image_wire is not self._wire:
             self._image_wire.close()
@@ -254,10 +262,11 @@ class CriClient:
         """Run a command and return its stdout, stderr and exit code. `timeout_s` 0 means no limit.
 
         When `timeout_s` passes, the error's `is_deadline` is true, whether the runtime or the client noticed it.
+        Cancelling the caller cancels the call, but not before it has had `EXEC_BEGINS_S`.
         """
         request = pb.ExecSyncRequest(container_id=container_id, cmd=command, timeout=timeout_s)
         deadline_s = self._timeout_s + timeout_s if timeout_s > 0 else None
-        return await self._runtime.exec_sync(request, deadline_s)
+        return await self._execs.outlive("exec-sync", self._runtime.exec_sync(request, deadline_s), EXEC_BEGINS_S)
 
     async def exec_url(self, request: pb.ExecRequest) -> str:
         """The URL of the runtime's streaming server for this exec."""

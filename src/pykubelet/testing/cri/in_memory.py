@@ -237,3 +237,4 @@ class MemoryCriClient(CriClient):
         self._runtime = RuntimeCalls(self._wire)
         self._images = ImageCalls(self._image_wire)
         self._containerd = ContainerdCalls(self._wire, self._containerd_api.namespace)
+        self._execs = Supervisor("exec-sync")
