@@ -26,7 +26,7 @@ from pykubelet.edges.host.services.unix_socket import keep_serving_socket
 from pykubelet.edges.kubeapi.client import ApiClient
 from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess, KubeconfigError, load_access
 from pykubelet.net.grpc.channel import MAX_SOCKET_PATH
-from pykubelet.net.grpc.server import Method, RpcServer
+from pykubelet.net.grpc.server import Method, RpcLimits, RpcServer, Services
 from pykubelet_csi_local import volume_commands
 from pykubelet_csi_local.controller import ControllerService
 from pykubelet_csi_local.ephemeral import EphemeralLimits
@@ -119,10 +119,10 @@ async def serve_driver(options: DriverOptions, methods: dict[str, Method]) -> No
     """Serve the driver's socket, and then the one by which the agent finds it, until cancelled."""
     registration = RegistrationService(options.name, options.endpoint)
     async with Supervisor("csi-local") as tasks:
-        server = RpcServer(methods, max_connections=MAX_CONNECTIONS)
+        server = RpcServer(Services(methods), RpcLimits(connections=MAX_CONNECTIONS))
         driver = keep_serving_socket(server.serve, options.endpoint, "CSI")
         registrar = keep_serving_socket(
-            RpcServer(registration.methods()).serve, options.registration, "plugin registration"
+            RpcServer(Services(registration.methods())).serve, options.registration, "plugin registration"
         )
         tasks.start_root("csi", driver)
         tasks.start_root("registration", registrar)

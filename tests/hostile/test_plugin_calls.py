@@ -31,7 +31,7 @@ from hostile.test_grpc_answers import (
 from support.cost import check_cost
 
 from pykubelet.net.grpc.http2 import PREFACE
-from pykubelet.net.grpc.server import RpcServer
+from pykubelet.net.grpc.server import RpcServer, Services
 
 START = PREFACE + frame(SETTINGS, 0, 0)
 #: ":method: POST", ":scheme: http" and a literal ":path".
@@ -90,7 +90,7 @@ async def echo(request: bytes) -> bytes:
 
 async def attacked(path: Path, talk: Talk, clients: int = 1) -> None:
     path.unlink(missing_ok=True)
-    server = RpcServer({"/t/Echo": echo})
+    server = RpcServer(Services({"/t/Echo": echo}))
     async with await asyncio.start_unix_server(server.serve, str(path)) as listener:
         await attack_socket(str(path), talk, clients)
         listener.close()

@@ -17,7 +17,7 @@ from pykubelet.base.api.codec import from_object, to_object
 from pykubelet.base.api.core import Pod
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.manifests.defaults import default_pod
-from pykubelet.net.grpc.server import RpcServer
+from pykubelet.net.grpc.server import RpcServer, Services
 from pykubelet.testing.kubeapi.fake_store import ResourcePath
 
 Json = dict[str, Any]
@@ -190,7 +190,7 @@ class InPods:
         self._servers: list[asyncio.Server] = []
 
     async def start(self) -> None:
-        health = RpcServer({"/grpc.health.v1.Health/Check": self._health})
+        health = RpcServer(Services({"/grpc.health.v1.Health/Check": self._health}))
         self._servers = [
             await asyncio.start_server(self._answer, "0.0.0.0", HTTP_PORT),
             await asyncio.start_server(health.serve, "0.0.0.0", GRPC_PORT),

@@ -17,7 +17,7 @@ from pykubelet.edges.cri.errors import CriError
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.proc.topology import read_topology
 from pykubelet.edges.host.services.unix_socket import keep_serving_socket
-from pykubelet.net.grpc.server import RpcServer
+from pykubelet.net.grpc.server import RpcServer, Services
 from pykubelet.provide.claims.drivers import Drivers
 from pykubelet.provide.claims.health import HealthReports
 from pykubelet.provide.claims.loop import ClaimInputs, ClaimsLoop
@@ -56,7 +56,7 @@ async def wire_placement(m: SharedParts, cells: Cells) -> tuple[Loops, NodeDevic
     outputs = (cells.placements.writer, cells.placement_diagnostics.writer)
     placement = PlacementLoop(managers, inputs, outputs, files, m.clock, plugins)
     registration = keep_serving_socket(
-        RpcServer(plugins.methods()).serve, f"{directory}/kubelet.sock", "device plugins"
+        RpcServer(Services(plugins.methods())).serve, f"{directory}/kubelet.sock", "device plugins"
     )
     loops: Loops = [("placement", placement.run()), ("device-plugins", registration)]
     if managers.cpus is not None:

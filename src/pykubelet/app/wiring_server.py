@@ -20,7 +20,7 @@ from pykubelet.edges.host.services.notify import notify, watchdog_interval_s
 from pykubelet.edges.host.services.unix_socket import keep_serving_socket
 from pykubelet.edges.identity.server_tls import ServerTls, TlsRules, given_files_problem
 from pykubelet.edges.identity.serving import ServingChoice, ensure_self_signed, needs_self_signed, serving_files
-from pykubelet.net.grpc.server import RpcServer
+from pykubelet.net.grpc.server import RpcServer, Services
 from pykubelet.net.http.client_hello import ContextsByGroup
 from pykubelet.net.http.server import JSON, Answer, Handler, Request, Response, ServedConnection
 from pykubelet.provide.volumes.registry import PLUGINS
@@ -102,7 +102,7 @@ def wire_ports(m: SharedParts, cells: Cells, reviewers: Reviewers | None) -> Loo
             (HEALTH_PORT, keep_serving_port(health, config.healthzBindAddress, config.healthzPort, "health checks"))
         )
     pods = KnownPods(cells.roster.cell, cells.lifecycles.cell, cells.observed.cell, cells.statuses.cell)
-    resources = RpcServer(PodResources(pods, resource_cells(m, cells), m.clock).methods())
+    resources = RpcServer(Services(PodResources(pods, resource_cells(m, cells), m.clock).methods()))
     path = f"{m.settings.root_dir}/pod-resources/kubelet.sock"
     loops.append(("pod-resources", keep_serving_socket(resources.serve, path, "pod resources")))
     loops.append(("service-manager", notify_service_manager(checks, watchdog_interval(m.settings), notify)))

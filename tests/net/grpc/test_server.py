@@ -22,12 +22,10 @@ from pykubelet.net.grpc.http2 import (
     Kind,
     frame,
 )
-from pykubelet.net.grpc.server import MAX_CONNECTIONS, RpcServer
+from pykubelet.net.grpc.server import MAX_CALLS, MAX_CONNECTIONS, MAX_REQUEST_BYTES, RpcLimits, RpcServer, Services
 from pykubelet.net.grpc.server_connection import (
-    MAX_CALLS,
     MAX_EMPTY_FRAMES,
     MAX_HEADER_BYTES,
-    MAX_REQUEST_BYTES,
     MAX_RESETS,
 )
 from pykubelet.net.grpc.status import Code, RpcError, framed
@@ -60,7 +58,7 @@ METHODS = {"/t.S/Echo": echo, "/t.S/Grow": grow, "/t.S/Refuse": refuse, "/t.S/Cr
 @pytest.fixture
 async def path(tmp_path: Path) -> AsyncIterator[str]:
     where = str(tmp_path / "s.sock")
-    server = RpcServer(METHODS)
+    server = RpcServer(Services(METHODS))
     async with await asyncio.start_unix_server(server.serve, where):
         yield where
 
@@ -340,7 +338,7 @@ async def test_a_client_that_sends_too_much_gets_the_reason_and_is_refused(
 
 async def test_a_client_that_asks_nothing_is_turned_away(tmp_path: Path) -> None:
     path = str(tmp_path / "s.sock")
-    listening = await asyncio.start_unix_server(RpcServer(METHODS, idle_s=0.5).serve, path)
+    listening = await asyncio.start_unix_server(RpcServer(Services(METHODS), RpcLimits(idle_s=0.5)).serve, path)
     async with listening, connected(path) as silent, connected(path) as pinging:
         await silent.send(HELLO)
         await pinging.send(HELLO + frame(Kind.PING, 0, 0, b"12345678"))
@@ -371,3 +369,64 @@ async def test_of_too_many_connections_the_one_without_a_call_for_longest_is_clo
         for client in (clients[0], late):
             await client.send(frame(Kind.PING, 0, 0, b"12345678"))
             assert await client.next(Kind.PING) == (0, b"12345678")
+
+
+class Streams:
+    """A server whose method answers with as many messages as its request has bytes; `!` refuses, `~` never ends."""
+
+    def __init__(self) -> None:
+        self.ended: asyncio.Queue[int] = asyncio.Queue()
+
+    async def _count(self, request: bytes) -> AsyncIterator[bytes]:
+        for number, byte in enumerate(request):
+            if byte == ord("!"):
+                raise RpcError(Code.ABORTED, "enough")
+            if byte == ord("~"):
+                try:
+                    await asyncio.get_running_loop().create_future()
+                finally:
+                    self.ended.put_nowait(number)
+            yield b"%d" % number
+
+    async def wait_ended(self) -> int:
+        async with asyncio.timeout(20):
+            return await self.ended.get()
+
+    @asynccontextmanager
+    async def serve(self, path: str, limits: RpcLimits) -> AsyncIterator[grpc.aio.UnaryStreamMultiCallable[bytes, bytes]]:
+        server = RpcServer(Services({}, {"/t.S/Count": self._count}), limits)
+        options = (("grpc.default_authority", "localhost"),)
+        async with (
+            await asyncio.start_unix_server(server.serve, path),
+            grpc.aio.insecure_channel(f"unix:{path}", options=options) as channel,
+        ):
+            yield channel.unary_stream("/t.S/Count", None, None)
+
+
+async def test_a_stream_answers_until_its_end_an_error_or_the_client_leaves(tmp_path: Path) -> None:
+    streams = Streams()
+    async with streams.serve(str(tmp_path / "s.sock"), RpcLimits()) as method:
+        assert [answer async for answer in method(b"abc", timeout=20)] == [b"0", b"1", b"2"]
+        assert [answer async for answer in method(b"", timeout=20)] == []
+        got: list[bytes] = []
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            async for answer in method(b"ab!", timeout=20):
+                got.append(answer)
+        assert got == [b"0", b"1"]
+        assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.ABORTED, "enough")
+
+        endless = method(b"a~", timeout=20)
+        assert await endless.read() == b"0"
+        endless.cancel()
+        assert await streams.wait_ended() == 1
+
+
+async def test_an_open_stream_outlives_the_time_without_a_call(tmp_path: Path) -> None:
+    streams = Streams()
+    async with streams.serve(str(tmp_path / "s.sock"), RpcLimits(idle_s=0.2)) as method:
+        stream = method(b"a~", timeout=20)
+        assert await stream.read() == b"0"
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await stream.read()
+        assert await streams.wait_ended() == 1

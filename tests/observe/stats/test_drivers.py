@@ -20,7 +20,7 @@ from pykubelet.base.model.usage import FileSystemUse
 from pykubelet.edges.csi import csi_pb2 as pb
 from pykubelet.edges.csi.node import Capability, CsiNode
 from pykubelet.edges.host.fs.mounts import read_fs_usage
-from pykubelet.net.grpc.server import RpcServer
+from pykubelet.net.grpc.server import RpcServer, Services
 from pykubelet.observe.stats.drivers import MAX_CONDITION, condition_event, file_system_use, measurements, volume_use
 from pykubelet.observe.stats.volumes import MeasuredVolume
 
@@ -59,7 +59,7 @@ async def serving(
         return answers[pb.NodeGetVolumeStatsRequest.FromString(data).volume_id].SerializeToString()
 
     methods = {"/csi.v1.Node/NodeGetCapabilities": known, "/csi.v1.Node/NodeGetVolumeStats": usage}
-    async with await asyncio.start_unix_server(RpcServer(methods).serve, endpoint):
+    async with await asyncio.start_unix_server(RpcServer(Services(methods)).serve, endpoint):
         yield plugin_at(DRIVER, endpoint)
 
 

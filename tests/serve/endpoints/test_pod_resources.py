@@ -30,7 +30,7 @@ from pykubelet.base.model.placement import (
 from pykubelet.base.model.roster import Rejection, Roster, RosterPod
 from pykubelet.base.model.statuses import Statuses
 from pykubelet.edges.plugins import podresources_pb2 as pb
-from pykubelet.net.grpc.server import RpcServer
+from pykubelet.net.grpc.server import RpcServer, Services
 from pykubelet.serve.endpoints.known_pods import KnownPods
 from pykubelet.serve.endpoints.pod_resources import BURST, REQUESTS, PodResources, ResourceCells
 from pykubelet.serve.endpoints.pod_resources_messages import MAX_ENTRIES
@@ -93,7 +93,7 @@ class Node:
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
     made = Node(tmp_path / "s.sock")
-    async with await asyncio.start_unix_server(RpcServer(made.api.methods()).serve, made.path):
+    async with await asyncio.start_unix_server(RpcServer(Services(made.api.methods())).serve, made.path):
         yield made
 
 
@@ -101,7 +101,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
 async def old_node(tmp_path: Path) -> AsyncIterator[Node]:
     """With the gate KubeletPodResourcesListUseActivePods off."""
     made = Node(tmp_path / "s.sock", active_only=False)
-    async with await asyncio.start_unix_server(RpcServer(made.api.methods()).serve, made.path):
+    async with await asyncio.start_unix_server(RpcServer(Services(made.api.methods())).serve, made.path):
         yield made
 
 

@@ -1,14 +1,14 @@
-"""A gRPC server for unary calls on a unix socket, for plugins and monitoring agents on the machine.
+"""A gRPC server on a unix socket, for plugins, monitoring agents and other programs on the machine.
 
 Owns: the connections, their number, and how long one may stay without a call. If there are too many, the one that had no call
-for longest is closed. No compression, streaming, or push. A connection is a `ServerConnection`; its module and `h2` are
-imported with the first client, because most nodes have none. The methods are given as `Method`s.
+for longest is closed. Calls have one request, and one answer or a stream of them. No compression or push. A connection is a
+`ServerConnection`; its module and `h2` are imported with the first client, because most nodes have none.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from h2.errors import ErrorCodes
@@ -18,6 +18,7 @@ from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.durations import format_seconds
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.values import Value, field
 from pykubelet.net.grpc.http2 import ConnectionFault
 from pykubelet.net.grpc.status import Code, RpcError
 
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
 log = Log("rpc")
 #: Takes the request message and returns the answer. Raises RpcError for a status other than OK.
 Method = Callable[[bytes], Awaitable[bytes]]
+#: Takes the request message and returns the answers. Raises RpcError for a status other than OK.
+StreamMethod = Callable[[bytes], AsyncIterator[bytes]]
 MAX_CONNECTIONS = 16
+MAX_CALLS = 16
+MAX_REQUEST_BYTES = 64 << 10
 #: The most seconds that a connection stays without a call, or with an answer that the client does not read.
 IDLE_S = 300.0
 #: The most seconds that a closed connection may take to send the rest.
@@ -47,15 +52,33 @@ class CallLimit:
             raise RpcError(Code.RESOURCE_EXHAUSTED, "rejected by rate limit")
 
 
-class RpcServer:
-    """Serves methods. Pass `serve` to `asyncio.start_unix_server`. `methods`: by path, `/package.Service/Method`."""
+class Services(Value):
+    """Methods by their paths, `/package.Service/Method`. `streams`: those that answer with several messages."""
 
-    def __init__(
-        self, methods: Mapping[str, Method], idle_s: float = IDLE_S, max_connections: int = MAX_CONNECTIONS
-    ) -> None:
-        self._methods = methods
-        self._idle_s = idle_s
-        self._max_connections = max_connections
+    methods: Mapping[str, Method]
+    streams: Mapping[str, StreamMethod] = field(default_factory=dict)
+
+
+class RpcLimits(Value):
+    """`connections`: of all clients. `idle_s`: the most seconds that a connection stays without a call, or with an answer that the
+    client does not read. `calls`: in progress at a time on one connection. `request`: bytes of a message.
+    """
+
+    connections: int = MAX_CONNECTIONS
+    idle_s: float = IDLE_S
+    calls: int = MAX_CALLS
+    request: int = MAX_REQUEST_BYTES
+
+
+_DEFAULT_LIMITS = RpcLimits()
+
+
+class RpcServer:
+    """Serves methods. Pass `serve` to `asyncio.start_unix_server`."""
+
+    def __init__(self, services: Services, limits: RpcLimits = _DEFAULT_LIMITS) -> None:
+        self._services = services
+        self._limits = limits
         self._clients: set[ServerConnection] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -64,13 +87,13 @@ class RpcServer:
 
         try:
             async with Supervisor("rpc-client") as supervisor:
-                client = ServerConnection(self._methods, reader, writer, supervisor, self._idle_s)
+                client = ServerConnection(self._services, reader, writer, supervisor, self._limits)
                 self._add(client)
                 try:
                     await client.run()
                 except TimeoutError:
                     client.send_goaway(
-                        ConnectionFault(ErrorCodes.NO_ERROR, f"no call within {format_seconds(self._idle_s)}")
+                        ConnectionFault(ErrorCodes.NO_ERROR, f"no call within {format_seconds(self._limits.idle_s)}")
                     )
                 except ConnectionFault as fault:
                     log.debug("a client's connection is closed", error=fault)
@@ -84,9 +107,9 @@ class RpcServer:
             asyncio.get_running_loop().call_later(CLOSE_S, writer.transport.abort)
 
     def _add(self, client: ServerConnection) -> None:
-        if len(self._clients) >= self._max_connections:
+        if len(self._clients) >= self._limits.connections:
             oldest = min(self._clients, key=lambda known: known.used_at)
             self._clients.discard(oldest)
-            log.debug("a connection is closed to make place for a new one", limit=self._max_connections)
+            log.debug("a connection is closed to make place for a new one", limit=self._limits.connections)
             oldest.abort()
         self._clients.add(client)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from urllib.parse import quote
 
 from h2.config import H2Configuration
@@ -33,12 +34,10 @@ from msgspec import Struct
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import field
 from pykubelet.net.grpc.http2 import FRAME_BYTES, PREFACE, ConnectionFault, Kind
+from pykubelet.net.grpc.server import RpcLimits, Services
 from pykubelet.net.grpc.status import Code, RpcError, framed
 
-Method = Callable[[bytes], Awaitable[bytes]]
-MAX_REQUEST_BYTES = 64 << 10
 MAX_HEADER_BYTES = 8 << 10
-MAX_CALLS = 16
 #: The most calls that a client may cancel beyond the number of answered calls.
 MAX_RESETS = 100
 #: The most consecutive frames without a part of a request.
@@ -65,6 +64,7 @@ class _Http(H2Connection):
 class _Call(Struct):
     path: str
     body: bytearray = field(default_factory=bytearray)
+    has_begun: bool = False
     task: asyncio.Task[None] | None = None
 
 
@@ -73,16 +73,16 @@ class ServerConnection:
 
     def __init__(
         self,
-        methods: Mapping[str, Method],
+        services: Services,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         supervisor: Supervisor,
-        idle_s: float,
+        limits: RpcLimits,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.used_at = self._loop.time()
-        self._idle_s = idle_s
-        self._methods = methods
+        self._limits = limits
+        self._services = services
         self._reader = reader
         self._writer = writer
         self._supervisor = supervisor
@@ -94,6 +94,8 @@ class ServerConnection:
         self._header_bytes = 0
         self._resets = 0
         self._empty_frames = 0
+        self._idle: asyncio.Timeout | None = None
+        self._at_work = 0
 
     async def run(self) -> None:
         """Serve the connection until the client closes it. Raises TimeoutError if it is idle for too long, and ConnectionFault
@@ -104,17 +106,40 @@ class ServerConnection:
             raise ConnectionFault(ErrorCodes.PROTOCOL_ERROR, "not the preface of HTTP/2")
         self._http.receive_data(preface)
         self._greet()
-        async with asyncio.timeout(self._idle_s) as idle:
-            for number in itertools.count(1):
-                if number % FRAMES_AT_ONCE == 0:  # reading frames that have arrived already never yields to other tasks
-                    await asyncio.sleep(0)
-                head = await self._reader.readexactly(_HEAD.size)
-                high, low, kind, _, _ = _HEAD.unpack(head)
-                size = high << 16 | low
-                self._check_frame(kind, size)
-                self._take(kind, head + await self._reader.readexactly(size))
-                await self._writer.drain()
-                idle.reschedule(self.used_at + self._idle_s)
+        async with asyncio.timeout(self._limits.idle_s) as self._idle:
+            try:
+                await self._read_frames()
+            finally:
+                self._idle = None
+
+    async def _read_frames(self) -> None:
+        for number in itertools.count(1):
+            if number % FRAMES_AT_ONCE == 0:  # reading frames that have arrived already never yields to other tasks
+                await asyncio.sleep(0)
+            head = await self._reader.readexactly(_HEAD.size)
+            high, low, kind, _, _ = _HEAD.unpack(head)
+            size = high << 16 | low
+            self._check_frame(kind, size)
+            self._take(kind, head + await self._reader.readexactly(size))
+            await self._writer.drain()
+            self._reschedule()
+
+    def _reschedule(self) -> None:
+        """Set the end of the connection: idle time after the last call, and not while a method is at work."""
+        if self._idle is not None and not self._idle.expired():
+            self._idle.reschedule(None if self._at_work else self.used_at + self._limits.idle_s)
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """A method is at work. What it has answered is sent outside, so that a client has to read it in time."""
+        self._at_work += 1
+        self._reschedule()
+        try:
+            yield
+        finally:
+            self._at_work -= 1
+            self.used_at = self._loop.time()
+            self._reschedule()
 
     def abort(self) -> None:
         """Close at once, which ends `run`."""
@@ -129,7 +154,7 @@ class ServerConnection:
     def _greet(self) -> None:
         """Announce the limits. For `h2`, calls beyond the announced number are no violation; each of them is refused."""
         limits = {SettingCodes.MAX_HEADER_LIST_SIZE: MAX_HEADER_BYTES}
-        announced = limits | {SettingCodes.MAX_CONCURRENT_STREAMS: MAX_CALLS}
+        announced = limits | {SettingCodes.MAX_CONCURRENT_STREAMS: self._limits.calls}
         self._http.local_settings = Settings(client=False, initial_values=announced)
         self._http.initiate_connection()
         unlimited = limits | {SettingCodes.MAX_CONCURRENT_STREAMS: _UNLIMITED}
@@ -195,7 +220,7 @@ class ServerConnection:
 
     def _begin(self, id: int, path: str) -> None:
         self.used_at = self._loop.time()
-        if len(self._calls) >= MAX_CALLS:
+        if len(self._calls) >= self._limits.calls:
             self._http.reset_stream(id, ErrorCodes.REFUSED_STREAM)
         else:
             self._calls[id] = _Call(path)
@@ -206,7 +231,7 @@ class ServerConnection:
         if call is None:
             return
         call.body += event.data
-        if len(call.body) > MAX_REQUEST_BYTES:
+        if len(call.body) > self._limits.request:
             self._calls.pop(event.stream_id)
             self._count_reset()
             self._http.reset_stream(event.stream_id, ErrorCodes.ENHANCE_YOUR_CALM)
@@ -226,20 +251,38 @@ class ServerConnection:
 
     async def _answer(self, id: int, call: _Call) -> None:
         try:
-            method = self._methods.get(call.path)
-            if method is None:
+            message = _message(call.body)
+            if (stream := self._services.streams.get(call.path)) is not None:
+                await self._answer_stream(id, stream(message))
+            elif (method := self._services.methods.get(call.path)) is not None:
+                with self._working():
+                    answer = await method(message)
+                self._http.send_headers(id, _ANSWER)
+                await self._send_body(id, framed(answer))
+            else:
                 raise RpcError(Code.UNIMPLEMENTED, f"unknown method {call.path}")
-            answer = await method(_message(call.body))
         except RpcError as error:
+            head = () if call.has_begun else _ANSWER
             trailers = (("grpc-status", str(int(error.code))), ("grpc-message", quote(error.message)))
-            self._send_last(id, (*_ANSWER, *trailers))
+            self._send_last(id, (*head, *trailers))
             return
-        self._http.send_headers(id, _ANSWER)
-        try:
-            await self._send_body(id, framed(answer))
         except OSError:
             return  # the client is gone; `run` ends
         self._send_last(id, _OK)
+
+    async def _answer_stream(self, id: int, messages: AsyncIterator[bytes]) -> None:
+        """Send messages as they come. The head of the answer is sent at once: it tells the client that the stream is open."""
+        self._calls[id].has_begun = True
+        self._http.send_headers(id, _ANSWER)
+        self._flush()
+        while True:
+            with self._working():
+                message = await anext(messages, None)
+            if message is None:
+                return
+            await self._send_body(id, framed(message))
+            self._flush()
+            await self._writer.drain()
 
     def _send_last(self, id: int, headers: tuple[tuple[str, str], ...]) -> None:
         """Send the end of an answer, if the client still waits for it."""

@@ -17,7 +17,7 @@ from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.placement import DeviceResource
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.edges.host.services.unix_socket import keep_serving_socket
-from pykubelet.net.grpc.server import RpcServer
+from pykubelet.net.grpc.server import RpcServer, Services
 from pykubelet.observe.plugins.loop import PluginsLoop
 from pykubelet.provide.placement.devices.device_files import DeviceFiles
 from pykubelet.provide.placement.devices.device_manager import AllocateCall, DeviceManager
@@ -63,7 +63,7 @@ async def node(root: Path, *, watches: bool = False) -> AsyncIterator[Node]:
     manager = plugins.start((0, 1))
     async with Supervisor("test") as tasks:
         tasks.start_root("plugins", plugins.run())
-        server = RpcServer(plugins.methods())
+        server = RpcServer(Services(plugins.methods()))
         tasks.start_root(
             "socket", keep_serving_socket(server.serve, f"{root}/device-plugins/kubelet.sock", "device plugins")
         )

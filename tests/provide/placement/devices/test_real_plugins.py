@@ -19,7 +19,7 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.model.observed import Observed
 from pykubelet.base.model.plugins import Plugins
 from pykubelet.edges.host.services.unix_socket import keep_serving_socket
-from pykubelet.net.grpc.server import RpcServer
+from pykubelet.net.grpc.server import RpcServer, Services
 from pykubelet.provide.placement.devices.device_files import DeviceFiles
 from pykubelet.provide.placement.devices.device_manager import AllocateCall
 from pykubelet.provide.placement.devices.device_plugins import DeviceInputs, NodeDevicePlugins
@@ -61,7 +61,7 @@ def test_a_hundred_thousand_devices_do_not_hold_up_the_event_loop(tmp_path: Path
         async with asyncio.timeout(120), placing(managers, root, plugins) as stand, Supervisor("test") as tasks:
             socket = f"{root}/device-plugins/kubelet.sock"
             tasks.start_root(
-                "socket", keep_serving_socket(RpcServer(plugins.methods()).serve, socket, "device plugins")
+                "socket", keep_serving_socket(RpcServer(Services(plugins.methods())).serve, socket, "device plugins")
             )
             async with device_plugin(root, devices=healthy("a"), options=["--prefers"]) as plugin:
                 await stand.placements.wait_for(lambda now: R in now.devices)
