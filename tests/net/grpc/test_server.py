@@ -393,7 +393,9 @@ class Streams:
             return await self.ended.get()
 
     @asynccontextmanager
-    async def serve(self, path: str, limits: RpcLimits) -> AsyncIterator[grpc.aio.UnaryStreamMultiCallable[bytes, bytes]]:
+    async def serve(
+        self, path: str, limits: RpcLimits
+    ) -> AsyncIterator[grpc.aio.UnaryStreamMultiCallable[bytes, bytes]]:
         server = RpcServer(Services({}, {"/t.S/Count": self._count}), limits)
         options = (("grpc.default_authority", "localhost"),)
         async with (

@@ -131,8 +131,9 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
         self.transport = cast(asyncio.Transport, transport)  # uvloop's class does not derive from it
-        for option in _KEEP_ALIVE:
-            transport.get_extra_info("socket").setsockopt(*option)
+        connected = transport.get_extra_info("socket")
+        for option in _KEEP_ALIVE if connected.family != socket.AF_UNIX else ():
+            connected.setsockopt(*option)
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`. Stops reading from the peer while the reader is far behind."""

@@ -1,0 +1,1 @@
+"""`pykubelet cri-docker`: the container runtime interface over Docker Engine, a program beside the agent."""

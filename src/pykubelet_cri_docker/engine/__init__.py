@@ -1,0 +1,1 @@
+"""Docker Engine: its HTTP API on a unix socket, as typed calls."""

@@ -1,0 +1,219 @@
+"""Docker Engine's API as typed calls. Raises EngineError.
+
+Owns: the version of the API, which is negotiated, and the deadlines. Containers are named by ID. Source: the Docker Engine API
+reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from pykubelet_cri_docker.engine import messages as docker
+from pykubelet_cri_docker.engine.transport import UNREACHABLE, EngineError, RawStream, Transport, target_of
+
+T = TypeVar("T")
+#: The versions of the API that this program speaks.
+OLDEST, NEWEST = (1, 41), (1, 47)
+CALL_S = 120.0
+#: Bytes of a line in a streamed answer.
+MAX_LINE = 1 << 20
+
+
+class Engine:
+    """The daemon on the socket at `path`. Create it inside the running event loop."""
+
+    def __init__(self, path: str, call_s: float = CALL_S) -> None:
+        self.path = path
+        self._transport = Transport(path)
+        self._call_s = call_s
+        self._version: tuple[int, int] = (0, 0)
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._transport.close()
+
+    # The daemon
+
+    async def version(self) -> docker.EngineVersion:
+        """The daemon's version; also agrees on the version of the API, anew after the daemon was replaced."""
+        found = _decode(await self._raw("GET", target_of("", "/version", {})), docker.EngineVersion)
+        self._version = agreed_version(found)
+        return found
+
+    async def api_version(self) -> tuple[int, int]:
+        """The agreed version of the API, such as 1, 41."""
+        if not any(self._version):
+            await self.version()
+        return self._version
+
+    async def info(self) -> docker.EngineInfo:
+        """Its drivers, root directory and abilities."""
+        return await self._get("/info", {}, docker.EngineInfo)
+
+    @asynccontextmanager
+    async def events(
+        self, filters: Mapping[str, Sequence[str]], since: str = ""
+    ) -> AsyncIterator[AsyncIterator[docker.Event]]:
+        """Events as they come. `since`: seconds since the epoch with nanoseconds, for those before the call."""
+        query = {"filters": _filters(filters), **({"since": since} if since else {})}
+        async with self._transport.stream("GET", await self._target("/events", query)) as parts:
+            yield (_decode(line, docker.Event) async for line in lines_of(parts))
+
+    # Containers
+
+    async def list_containers(self, labels: Sequence[str]) -> list[docker.ContainerSummary]:
+        """All containers that have these labels (`name` or `name=value`), whether they run or not."""
+        query = {"all": "1", "filters": _filters({"label": labels})}
+        return await self._get("/containers/json", query, list[docker.ContainerSummary])
+
+    async def inspect(self, container_id: str) -> docker.Container:
+        """All about a container."""
+        return await self._get(f"/containers/{quote(container_id, safe='')}/json", {}, docker.Container)
+
+    async def create(self, name: str, container: docker.NewContainer) -> str:
+        """Create a container, and return its ID."""
+        data = await self._post("/containers/create", {"name": name}, container)
+        return _decode(data, docker.Created).id
+
+    async def start(self, container_id: str) -> None:
+        """Start it. Does nothing if it runs."""
+        await self._post(f"/containers/{container_id}/start", {})
+
+    async def stop(self, container_id: str, grace_s: int) -> None:
+        """Send the stop signal, then SIGKILL after `grace_s` seconds. Does nothing if it does not run."""
+        target = await self._target(f"/containers/{container_id}/stop", {"t": str(grace_s)})
+        await self._transport.call("POST", target, None, self._call_s + grace_s)
+
+    async def kill(self, container_id: str, signal: str) -> None:
+        """Send a signal. A conflict if it does not run."""
+        await self._post(f"/containers/{container_id}/kill", {"signal": signal})
+
+    async def remove(self, container_id: str) -> None:
+        """Remove it with the volumes that its image made; kill it first if it runs. Does nothing if it is not there."""
+        target = await self._target(f"/containers/{container_id}", {"v": "1", "force": "1"})
+        try:
+            await self._transport.call("DELETE", target, None, self._call_s)
+        except EngineError as error:
+            if not error.is_not_found:
+                raise
+
+    async def update(self, container_id: str, resources: docker.Resources) -> None:
+        """Set limits. Those with their default are left as they are."""
+        await self._post(f"/containers/{container_id}/update", {}, resources)
+
+    async def attach(self, container_id: str, *, stdin: bool, stdout: bool, stderr: bool) -> RawStream:
+        """The streams of its first process. Output has heads of eight bytes unless the container has a terminal."""
+        query = {name: "1" for name, wanted in (("stdin", stdin), ("stdout", stdout), ("stderr", stderr)) if wanted}
+        target = await self._target(f"/containers/{container_id}/attach", {"stream": "1", **query})
+        return await self._transport.hijack(target, None)
+
+    async def resize(self, container_id: str, width: int, height: int) -> None:
+        """Set the size of its terminal."""
+        await self._post(f"/containers/{container_id}/resize", {"w": str(width), "h": str(height)})
+
+    # Processes in containers
+
+    async def create_exec(self, container_id: str, exec_: docker.NewExec) -> str:
+        """Prepare a process, and return its ID."""
+        return _decode(await self._post(f"/containers/{container_id}/exec", {}, exec_), docker.Created).id
+
+    async def start_exec(self, exec_id: str, *, tty: bool) -> RawStream:
+        """Start it. Output has heads of eight bytes unless it has a terminal."""
+        target = await self._target(f"/exec/{exec_id}/start", {})
+        return await self._transport.hijack(target, msgspec.json.encode(docker.StartExec(tty=tty)))
+
+    async def inspect_exec(self, exec_id: str) -> docker.ExecState:
+        """Whether it runs, or its exit code."""
+        return await self._get(f"/exec/{exec_id}/json", {}, docker.ExecState)
+
+    async def resize_exec(self, exec_id: str, width: int, height: int) -> None:
+        """Set the size of its terminal."""
+        await self._post(f"/exec/{exec_id}/resize", {"w": str(width), "h": str(height)})
+
+    # Images
+
+    async def list_images(self) -> list[docker.ImageSummary]:
+        """All images but layers that only other images use."""
+        return await self._get("/images/json", {}, list[docker.ImageSummary])
+
+    async def inspect_image(self, name: str) -> docker.Image:
+        """An image by ID, tag or digest."""
+        return await self._get(f"/images/{quote(name, safe='')}/json", {}, docker.Image)
+
+    async def pull(self, name: str, auth: str) -> None:
+        """Pull an image, as long as it takes. `auth`: the header with the credentials, or empty."""
+        target = await self._target("/images/create", {"fromImage": name})
+        headers = {"X-Registry-Auth": auth} if auth else {}
+        async with self._transport.stream("POST", target, None, headers) as parts:
+            async for line in lines_of(parts):
+                if problem := _decode(line, docker.PullProgress).error:
+                    raise EngineError(500, problem)
+
+    async def remove_image(self, name: str) -> None:
+        """Remove a name of an image, or the image with its last name."""
+        target = await self._target(f"/images/{quote(name, safe='')}", {"force": "1"})
+        await self._transport.call("DELETE", target, None, self._call_s)
+
+    # The rest
+
+    async def _target(self, path: str, query: Mapping[str, str]) -> str:
+        return target_of(_text(await self.api_version()), path, query)
+
+    async def _raw(self, method: str, target: str, body: bytes | None = None) -> bytes:
+        return (await self._transport.call(method, target, body, self._call_s))[1]
+
+    async def _get(self, path: str, query: Mapping[str, str], answer: type[T]) -> T:
+        return _decode(await self._raw("GET", await self._target(path, query)), answer)
+
+    async def _post(self, path: str, query: Mapping[str, str], body: docker.Body | None = None) -> bytes:
+        data = None if body is None else msgspec.json.encode(body)
+        return await self._raw("POST", await self._target(path, query), data)
+
+
+def agreed_version(found: docker.EngineVersion) -> tuple[int, int]:
+    """The newest version that both sides speak. Raises EngineError if there is none. Pure."""
+    theirs, oldest = _numbers(found.api_version), _numbers(found.min_api_version)
+    if theirs < OLDEST or oldest > NEWEST:
+        spoken = f"{found.min_api_version} to {found.api_version}"
+        ours = f"{_text(OLDEST)} to {_text(NEWEST)}"
+        raise EngineError(UNREACHABLE, f"Docker Engine {found.version} speaks API {spoken}; this program needs {ours}")
+    return min(theirs, NEWEST)
+
+
+def _numbers(version: str) -> tuple[int, int]:
+    major, _, minor = version.partition(".")
+    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0)
+
+
+def _text(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def _filters(filters: Mapping[str, Sequence[str]]) -> str:
+    return msgspec.json.encode(filters).decode()
+
+
+def _decode(data: bytes, answer: type[T]) -> T:
+    try:
+        return msgspec.json.decode(data, type=answer)
+    except msgspec.DecodeError as error:
+        raise EngineError(UNREACHABLE, f"an answer of Docker Engine cannot be read: {error}") from error
+
+
+async def lines_of(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The lines of a streamed answer. Raises EngineError for one that is longer than `MAX_LINE`."""
+    rest = b""
+    async for part in parts:
+        *lines, rest = (rest + part).split(b"\n")
+        if len(rest) > MAX_LINE:
+            raise EngineError(UNREACHABLE, f"Docker Engine sent a line of more than {MAX_LINE} bytes")
+        for line in lines:
+            if line.strip():
+                yield line
+    if rest.strip():
+        yield rest

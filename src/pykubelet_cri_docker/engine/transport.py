@@ -1,0 +1,214 @@
+"""HTTP on the unix socket of Docker Engine: exchanges, streamed answers, and connections that become raw streams.
+
+Owns: the connections, of which a few stay open between exchanges. A failure is an `EngineError`. Source: the Docker Engine API
+reference, "Attach to a container" for raw streams.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import urlencode
+
+import msgspec
+
+from pykubelet.base.kit.values import Value
+from pykubelet.net.http.dial import FAILURES, HttpConnection
+from pykubelet.net.http.response import BadResponse, ResponseParser
+
+CONNECT_S = 10.0
+#: Connections that stay open between exchanges.
+MAX_IDLE = 8
+#: Bytes of the head of an answer that turns a connection into a raw stream, and of the answer that refuses to.
+HEAD_BYTES = 64 << 10
+#: Bytes of a raw stream that wait for their reader; beyond, the peer is slowed down.
+STREAM_BYTES = 256 << 10
+#: Characters of an error's message.
+MAX_MESSAGE = 4096
+UNREACHABLE = 0
+
+
+class EngineError(Exception):
+    """Docker Engine refused a call, or could not be asked. `status`: of HTTP, or 0 (`UNREACHABLE`) without an answer."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+    @property
+    def is_not_found(self) -> bool:
+        """Whether there is no such object."""
+        return self.status == 404
+
+    @property
+    def is_conflict(self) -> bool:
+        """Whether the object is not in a state for the call, or its name is taken."""
+        return self.status == 409
+
+
+class _Refusal(msgspec.Struct):
+    message: str = ""
+
+
+class RawStream(Value):
+    """A connection after its upgrade: bytes of a process in both directions."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def close(self) -> None:
+        """End both directions."""
+        self.writer.close()
+
+
+class Transport:
+    """Exchanges with the server on the socket at `path`. Create it inside the running event loop."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._idle: list[HttpConnection] = []
+
+    def close(self) -> None:
+        """Close the connections that are not in use."""
+        while self._idle:
+            self._idle.pop().abort()
+
+    async def call(self, method: str, target: str, body: bytes | None, limit_s: float | None) -> tuple[int, bytes]:
+        """The status below 400 and the body of an answer. Raises EngineError, also if it does not come within `limit_s` seconds.
+
+        A call on a connection that the server has closed meanwhile is repeated if it did not reach the server.
+        """
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._call(method, target, body)
+        except TimeoutError as error:
+            raise EngineError(
+                UNREACHABLE, f"no answer of Docker Engine to {method} {target} within {limit_s:g} s"
+            ) from error
+
+    async def _call(self, method: str, target: str, body: bytes | None) -> tuple[int, bytes]:
+        async with self._exchange(_request(method, target, body), reuse=True) as (connection, status):
+            return status, await _body(connection)
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, target: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The parts of an answer that goes on, as they come. Raises EngineError."""
+        async with self._exchange(_request(method, target, body, headers), reuse=False) as (connection, _):
+            yield _parts(connection)
+
+    @asynccontextmanager
+    async def _exchange(self, request: bytes, *, reuse: bool) -> AsyncIterator[tuple[HttpConnection, int]]:
+        connection, answer = await self._asked(request, reuse=reuse)
+        try:
+            if answer.status >= 400:
+                raise _refused(answer.status, await _body(connection))
+            yield connection, answer.status
+        finally:
+            self._put_back(connection, answer, reuse=reuse)
+
+    async def _asked(self, request: bytes, *, reuse: bool) -> tuple[HttpConnection, ResponseParser]:
+        """A connection on which the head of the answer has arrived."""
+        while True:
+            connection = self._idle.pop() if reuse and self._idle else await self._connect()
+            was_used = connection.used
+            try:
+                return connection, await connection.exchange(request)
+            except FAILURES as error:
+                heard = connection.response.heard
+                connection.abort()
+                if was_used and not heard and isinstance(error, ConnectionResetError):
+                    continue  # closed while it was idle
+                raise EngineError(UNREACHABLE, f"Docker Engine at {self.path}: {error}") from error
+            except BaseException:
+                connection.abort()
+                raise
+
+    async def _connect(self) -> HttpConnection:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                made = await asyncio.get_running_loop().create_unix_connection(HttpConnection, self.path)
+        except (OSError, TimeoutError) as error:
+            raise unreachable(self.path, error) from error
+        return made[1]
+
+    def _put_back(self, connection: HttpConnection, answer: ResponseParser, *, reuse: bool) -> None:
+        is_reusable = reuse and answer.complete and answer.keeps_alive and not connection.closed
+        if is_reusable and len(self._idle) < MAX_IDLE:
+            self._idle.append(connection)
+        else:
+            connection.abort()
+
+    async def hijack(self, target: str, body: bytes | None) -> RawStream:
+        """POST, and take the connection over as a raw stream. Raises EngineError."""
+        request = _request("POST", target, body, {"Connection": "Upgrade", "Upgrade": "tcp"})
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                reader, writer = await asyncio.open_unix_connection(self.path, limit=STREAM_BYTES)
+        except (OSError, TimeoutError) as error:
+            raise unreachable(self.path, error) from error
+        try:
+            writer.write(request)
+            answer = ResponseParser(upgrades=True)
+            answer.feed(await reader.readuntil(b"\r\n\r\n"))
+            if answer.status == 101:
+                return RawStream(reader, writer)
+            while not answer.complete and (part := await reader.read(HEAD_BYTES)):
+                answer.feed(part)
+            raise _refused(answer.status, answer.take())
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, BadResponse) as error:
+            writer.transport.abort()
+            raise EngineError(UNREACHABLE, f"Docker Engine at {self.path}: {error}") from error
+        except BaseException:
+            writer.transport.abort()
+            raise
+
+
+def target_of(version: str, path: str, query: Mapping[str, str]) -> str:
+    """The target of a request. `version`: such as `1.41`, empty for calls without one."""
+    prefix = f"/v{version}" if version else ""
+    return f"{prefix}{path}?{urlencode(query)}" if query else f"{prefix}{path}"
+
+
+def unreachable(path: str, error: Exception) -> EngineError:
+    """The error of a socket that does not answer."""
+    why = "no connection in time" if isinstance(error, TimeoutError) else getattr(error, "strerror", "") or str(error)
+    return EngineError(UNREACHABLE, f"Docker Engine cannot be reached at {path}: {why}; is dockerd running?")
+
+
+def _request(method: str, target: str, body: bytes | None, headers: Mapping[str, str] | None = None) -> bytes:
+    fields = {"Host": "docker", **(headers or {})}
+    if body is not None:
+        fields["Content-Type"] = "application/json"
+    if body is not None or method == "POST":
+        fields["Content-Length"] = str(len(body or b""))
+    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
+    return "\r\n".join(lines).encode("ascii") + (body or b"")
+
+
+def _refused(status: int, body: bytes) -> EngineError:
+    message = body.decode("utf-8", "replace").strip()
+    with suppress(msgspec.DecodeError):
+        message = msgspec.json.decode(body, type=_Refusal).message or message
+    return EngineError(status, message[:MAX_MESSAGE] or f"status {status}")
+
+
+async def _body(connection: HttpConnection) -> bytes:
+    try:
+        return await connection.body()
+    except FAILURES as error:
+        raise EngineError(UNREACHABLE, f"Docker Engine: {error}") from error
+
+
+async def _parts(connection: HttpConnection) -> AsyncIterator[bytes]:
+    while True:
+        try:
+            part = await connection.part()
+        except FAILURES as error:
+            raise EngineError(UNREACHABLE, f"Docker Engine: {error}") from error
+        if part is None:
+            return
+        yield part

@@ -1,0 +1,220 @@
+"""Sandboxes and containers of the CRI as containers of Docker. Pure.
+
+Raises RpcError for what Docker cannot express: an isolation that was asked for is never dropped. Source: the CRI API, and the
+Docker Engine API reference, "Create a container".
+"""
+
+from __future__ import annotations
+
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet_cri_docker import labels
+from pykubelet_cri_docker.engine import messages as docker
+from pykubelet_cri_docker.errors import invalid, unimplemented
+
+SANDBOX_OOM_SCORE_ADJ = -998
+#: Docker's own copy of a container's output, which becomes the log in the format of the CRI.
+LOG_CONFIG = docker.LogConfig("json-file", {"max-size": "10m", "max-file": "3"})
+NO_LOG = docker.LogConfig("none")
+_NO_HEALTHCHECK = {"Test": ["NONE"]}
+_PROPAGATION = {
+    pb.PROPAGATION_PRIVATE: "rprivate",
+    pb.PROPAGATION_HOST_TO_CONTAINER: "rslave",
+    pb.PROPAGATION_BIDIRECTIONAL: "rshared",
+}
+_READONLY_MOUNTS = (1, 44)
+
+
+def render_sandbox(config: pb.PodSandboxConfig, image: str, seccomp: str) -> docker.NewContainer:
+    """The container that holds a pod's namespaces. `seccomp`: the text of its profile on the host, if it names one."""
+    context, linux = config.linux.security_context, config.linux
+    options = context.namespace_options
+    _check_userns(options)
+    on_host = options.network == pb.NODE
+    host = docker.HostConfig(
+        network_mode="host" if on_host else "none",
+        ipc_mode="host" if options.ipc == pb.NODE else "shareable",
+        pid_mode="host" if options.pid == pb.NODE else "",
+        uts_mode="host" if on_host else "",
+        userns_mode="host" if on_host else "",
+        cgroup_parent=linux.cgroup_parent,
+        oom_score_adj=SANDBOX_OOM_SCORE_ADJ,
+        privileged=context.privileged,
+        readonly_rootfs=context.readonly_rootfs,
+        group_add=[str(group) for group in context.supplemental_groups],
+        security_opt=_security_options(context, seccomp),
+        sysctls=dict(linux.sysctls),
+        log_config=NO_LOG,
+    )
+    return docker.NewContainer(
+        image=image,
+        hostname="" if on_host else config.hostname,
+        user=_user(context),
+        labels=labels.sandbox_labels(config),
+        healthcheck=_NO_HEALTHCHECK,
+        host_config=host,
+    )
+
+
+def render_container(
+    config: pb.ContainerConfig, sandbox: pb.PodSandboxConfig, sandbox_id: str, seccomp: str, api: tuple[int, int]
+) -> docker.NewContainer:
+    """A container in a sandbox. `seccomp`: as above. `api`: the version of Docker Engine's API."""
+    linux, context = config.linux, config.linux.security_context
+    if context.supplemental_groups_policy == pb.SupplementalGroupsPolicy.Strict:
+        raise unimplemented("linux.security_context.supplemental_groups_policy Strict")
+    if context.capabilities.add_ambient_capabilities:
+        raise unimplemented("linux.security_context.capabilities.add_ambient_capabilities")
+    _check_userns(context.namespace_options)
+    shared = f"container:{sandbox_id}"
+    host = docker.HostConfig(
+        network_mode=shared,
+        ipc_mode=_shared(context.namespace_options.ipc, shared),
+        pid_mode=_pid_mode(context.namespace_options, shared),
+        uts_mode="host" if context.namespace_options.network == pb.NODE else "",
+        cgroup_parent=sandbox.linux.cgroup_parent,
+        oom_score_adj=linux.resources.oom_score_adj,
+        privileged=context.privileged,
+        readonly_rootfs=context.readonly_rootfs,
+        cap_add=list(context.capabilities.add_capabilities),
+        cap_drop=list(context.capabilities.drop_capabilities),
+        group_add=[str(group) for group in context.supplemental_groups],
+        security_opt=_security_options(context, seccomp),
+        mounts=[_mount(mount, number, api) for number, mount in enumerate(config.mounts)],
+        devices=[docker.Device(d.host_path, d.container_path, d.permissions) for d in config.devices],
+        log_config=LOG_CONFIG,
+    )
+    _set_limits(host, linux.resources)
+    if not context.privileged:
+        host.masked_paths, host.readonly_paths = list(context.masked_paths), list(context.readonly_paths)
+    return docker.NewContainer(
+        image=config.image.image,
+        user=_user(context),
+        entrypoint=list(config.command) or None,
+        cmd=list(config.args) or None,
+        env=[f"{env.key}={_text(env.value, env.key)}" for env in config.envs],
+        working_dir=config.working_dir,
+        tty=config.tty,
+        open_stdin=config.stdin,
+        stdin_once=config.stdin_once,
+        stop_signal=_signal(config.stop_signal),
+        labels=labels.container_labels(config, sandbox_id, log_path(sandbox, config)),
+        healthcheck=_NO_HEALTHCHECK,
+        host_config=host,
+    )
+
+
+def render_resources(resources: pb.LinuxContainerResources) -> docker.Resources:
+    """The limits of an update."""
+    limits = docker.Resources()
+    _set_limits(limits, resources)
+    return limits
+
+
+def log_path(sandbox: pb.PodSandboxConfig, config: pb.ContainerConfig) -> str:
+    """Where the log in the format of the CRI is; empty if none is wanted."""
+    return f"{sandbox.log_directory}/{config.log_path}" if sandbox.log_directory and config.log_path else ""
+
+
+def seccomp_path(context: pb.LinuxContainerSecurityContext | pb.LinuxSandboxSecurityContext) -> str:
+    """The file of the seccomp profile; empty if it needs none."""
+    is_local = context.seccomp.profile_type == pb.SecurityProfile.Localhost
+    return context.seccomp.localhost_ref if is_local and not context.privileged else ""
+
+
+def _set_limits(limits: docker.Resources, resources: pb.LinuxContainerResources) -> None:
+    limits.cpu_shares, limits.cpu_period, limits.cpu_quota = (
+        resources.cpu_shares,
+        resources.cpu_period,
+        resources.cpu_quota,
+    )
+    limits.cpuset_cpus, limits.cpuset_mems = resources.cpuset_cpus, resources.cpuset_mems
+    limits.memory = resources.memory_limit_in_bytes
+    # without a value, Docker allows as much swap as memory
+    limits.memory_swap = resources.memory_swap_limit_in_bytes or limits.memory
+
+
+def _check_userns(options: pb.NamespaceOption) -> None:
+    if options.HasField("userns_options") and options.userns_options.mode == pb.POD:
+        raise unimplemented("namespace_options.userns_options mode POD")
+
+
+def _shared(mode: int, shared: str) -> str:
+    return "host" if mode == pb.NODE else shared if mode == pb.POD else "private"
+
+
+def _pid_mode(options: pb.NamespaceOption, shared: str) -> str:
+    if options.pid == pb.TARGET:
+        return f"container:{options.target_id}"
+    return "host" if options.pid == pb.NODE else shared if options.pid == pb.POD else ""
+
+
+def _user(context: pb.LinuxContainerSecurityContext | pb.LinuxSandboxSecurityContext) -> str:
+    user = str(context.run_as_user.value) if context.HasField("run_as_user") else ""
+    if isinstance(context, pb.LinuxContainerSecurityContext):
+        user = user or context.run_as_username
+    if not context.HasField("run_as_group"):
+        return user
+    if not user:
+        raise invalid("security_context.run_as_group", "needs run_as_user or run_as_username")
+    return f"{user}:{context.run_as_group.value}"
+
+
+def _security_options(
+    context: pb.LinuxContainerSecurityContext | pb.LinuxSandboxSecurityContext, seccomp: str
+) -> list[str]:
+    options: list[str] = []
+    kind = pb.SecurityProfile
+    if not context.privileged:
+        if context.seccomp.profile_type == kind.Localhost:
+            options.append(f"seccomp={seccomp}")
+        elif context.seccomp.profile_type == kind.Unconfined:
+            options.append("seccomp=unconfined")
+        if context.apparmor.profile_type == kind.Localhost:
+            options.append(f"apparmor={context.apparmor.localhost_ref.removeprefix('localhost/')}")
+        elif context.apparmor.profile_type == kind.Unconfined:
+            options.append("apparmor=unconfined")
+    selinux = context.selinux_options
+    parts = (("user", selinux.user), ("role", selinux.role), ("type", selinux.type), ("level", selinux.level))
+    options += [f"label={name}:{value}" for name, value in parts if value]
+    if isinstance(context, pb.LinuxContainerSecurityContext) and context.no_new_privs:
+        options.append("no-new-privileges")
+    return options
+
+
+def _mount(mount: pb.Mount, number: int, api: tuple[int, int]) -> docker.Mount:
+    field = f"mounts[{number}]"
+    if mount.HasField("image") or mount.image_sub_path:
+        raise unimplemented(f"{field}.image")
+    if mount.uidMappings or mount.gidMappings:
+        raise unimplemented(f"{field}.uidMappings")
+    if mount.recursive_read_only and api < _READONLY_MOUNTS:
+        raise unimplemented(f"{field}.recursive_read_only before API 1.44")
+    if mount.propagation not in _PROPAGATION:
+        raise invalid(f"{field}.propagation", f"unknown value {mount.propagation}")
+    options = docker.Mount.BindOptions(propagation=_PROPAGATION[mount.propagation])
+    if mount.readonly and api >= _READONLY_MOUNTS:
+        # from 1.44 on, Docker makes what is mounted below read-only where it can, unless told otherwise
+        options.read_only_force_recursive = mount.recursive_read_only
+        options.read_only_non_recursive = not mount.recursive_read_only
+    return docker.Mount(
+        type="bind",
+        source=mount.host_path,
+        target=mount.container_path,
+        read_only=mount.readonly,
+        bind_options=options,
+    )
+
+
+def _text(value: bytes, name: str) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise invalid(f"envs[{name}].value", "Docker Engine takes only UTF-8") from error
+
+
+def _signal(signal: int) -> str:
+    """The name of a stop signal, as Docker takes it."""
+    if signal == pb.SIGNAL_RUNTIME_DEFAULT:
+        return ""
+    name = pb.Signal.Name(signal).removeprefix("SIGNAL_")
+    return name.replace("MINPLUS", "MIN+").replace("MAXMINUS", "MAX-")

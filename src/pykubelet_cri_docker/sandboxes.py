@@ -1,0 +1,181 @@
+"""Sandboxes: the containers that hold the namespaces of pods, and their networks.
+
+Owns: RunPodSandbox, StopPodSandbox, RemovePodSandbox, and what is shown of sandboxes. Each step can be repeated: what a
+killed process left behind is found by its labels. Raises RpcError, EngineError and HostError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from pykubelet.base.kit.log import Log
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.edges.host.fs.files import read_text, write_in_place
+from pykubelet.net.grpc.status import RpcError
+from pykubelet_cri_docker import labels, views
+from pykubelet_cri_docker.engine import messages as docker
+from pykubelet_cri_docker.engine.client import Engine
+from pykubelet_cri_docker.engine.transport import EngineError
+from pykubelet_cri_docker.errors import invalid, unimplemented
+from pykubelet_cri_docker.host_work import HostWork
+from pykubelet_cri_docker.render_container import render_sandbox, seccomp_path
+
+log = Log("cri-docker")
+STOP_S = 10
+RESOLV_CONF = "/etc/resolv.conf"
+
+
+class PodNetwork(Protocol):
+    """The network of one pod after another."""
+
+    async def add(self, sandbox_id: str, netns: str, config: pb.PodSandboxConfig) -> list[str]:
+        """Connect a namespace; returns the pod's addresses. Raises RpcError."""
+        ...
+
+    async def delete(self, sandbox_id: str, netns: str, config: pb.PodSandboxConfig) -> None:
+        """Disconnect it. Idempotent; `netns` is empty if the namespace has ended. Raises RpcError."""
+        ...
+
+    def addresses(self, sandbox_id: str) -> list[str]:
+        """The addresses that `add` returned, also before a restart; none for an unknown sandbox."""
+        ...
+
+
+class Sandboxes:
+    """The sandboxes of Docker Engine."""
+
+    def __init__(self, engine: Engine, network: PodNetwork, host: HostWork, pause_image: str) -> None:
+        self._engine = engine
+        self._network = network
+        self._host = host
+        self._pause_image = pause_image
+
+    async def run(self, config: pb.PodSandboxConfig, runtime_handler: str) -> str:
+        """Create and start a sandbox with its network; returns its ID. One that could not be completed is removed."""
+        if runtime_handler:
+            raise unimplemented(f"runtime_handler {runtime_handler!r}")
+        if not config.metadata.uid or not config.metadata.name:
+            raise invalid("config.metadata", "needs a name and a uid")
+        name, path = labels.sandbox_name(config.metadata), seccomp_path(config.linux.security_context)
+        seccomp = await self._host.run(f"create {name}", lambda: read_text(path)) if path else ""
+        sandbox_id = await self.create(name, render_sandbox(config, self._pause_image, seccomp))
+        try:
+            await self._engine.start(sandbox_id)
+            await self._set_up(sandbox_id, config)
+        except BaseException:
+            await self._give_up(sandbox_id)
+            raise
+        return sandbox_id
+
+    async def create(self, name: str, rendered: docker.NewContainer) -> str:
+        """Create a container. If one of a call that was cut off has the name and never ran, it makes way."""
+        try:
+            return await self._engine.create(name, rendered)
+        except EngineError as error:
+            if not error.is_conflict:
+                raise
+            found = await self._engine.inspect(name)
+            is_own = found.labels.get(labels.TYPE) in (*labels.Kind,)
+            if not is_own or found.state.status != "created":
+                raise
+        log.info("removing a container that never ran", name=name, id=found.id)
+        await self._engine.remove(found.id)
+        return await self._engine.create(name, rendered)
+
+    async def stop(self, sandbox_id: str) -> None:
+        """Stop the containers of a sandbox, disconnect it, and stop it. Idempotent."""
+        try:
+            found = await self.inspect(sandbox_id)
+        except EngineError as error:
+            if error.is_not_found:
+                return
+            raise
+        for container in await self._engine.list_containers([f"{labels.SANDBOX_ID}={found.id}"]):
+            if views.container_state(container.state) == pb.CONTAINER_RUNNING:
+                await self._engine.stop(container.id, STOP_S)
+        await self._disconnect(found)
+        await self._engine.stop(found.id, STOP_S)
+
+    async def remove(self, sandbox_id: str) -> None:
+        """Remove a sandbox with its containers. Idempotent."""
+        try:
+            found = await self.inspect(sandbox_id)
+        except EngineError as error:
+            if error.is_not_found:
+                return
+            raise
+        for container in await self._engine.list_containers([f"{labels.SANDBOX_ID}={found.id}"]):
+            await self._engine.remove(container.id)
+        await self._disconnect(found)
+        await self._engine.remove(found.id)
+
+    async def inspect(self, sandbox_id: str) -> docker.Container:
+        """A sandbox. Not found if there is none, or if the container is none of ours."""
+        found = await self._engine.inspect(sandbox_id)
+        if found.labels.get(labels.TYPE) != labels.Kind.SANDBOX:
+            raise EngineError(404, f"No such sandbox: {sandbox_id}")
+        return found
+
+    async def status(self, sandbox_id: str) -> pb.PodSandboxStatus:
+        """The status of a sandbox with its addresses."""
+        found = await self.inspect(sandbox_id)
+        return views.show_sandbox_status(found, self._network.addresses(found.id))
+
+    async def list(self, wanted: pb.PodSandboxFilter) -> list[pb.PodSandbox]:
+        """The sandboxes that a filter selects."""
+        own = [f"{labels.TYPE}={labels.Kind.SANDBOX}", *_selectors(wanted.label_selector.items())]
+        shown = (views.show_sandbox(found) for found in await self._engine.list_containers(own))
+        states = (wanted.state.state,) if wanted.HasField("state") else tuple(pb.PodSandboxState.values())
+        return [item for item in shown if item.state in states and item.id.startswith(wanted.id)]
+
+    async def _set_up(self, sandbox_id: str, config: pb.PodSandboxConfig) -> None:
+        found = await self._engine.inspect(sandbox_id)
+        await self._host.run(
+            f"resolv.conf {sandbox_id}", lambda: write_resolv_conf(found.resolv_conf_path, config.dns_config)
+        )
+        if not _is_on_host(config):
+            if not found.state.pid:
+                raise EngineError(500, f"the sandbox ended with exit code {found.state.exit_code}: {found.state.error}")
+            await self._network.add(sandbox_id, _netns(found), config)
+
+    async def _disconnect(self, found: docker.Container) -> None:
+        config = labels.sandbox_config(found.labels)
+        if not _is_on_host(config):
+            await self._network.delete(found.id, _netns(found), config)
+
+    async def _give_up(self, sandbox_id: str) -> None:
+        try:
+            await self.remove(sandbox_id)
+        except (EngineError, HostError, RpcError) as error:
+            log.warning(
+                "a sandbox that could not be made is left for the garbage collection", id=sandbox_id, error=error
+            )
+
+
+def _netns(found: docker.Container) -> str:
+    return f"/proc/{found.state.pid}/ns/net" if found.state.pid else ""
+
+
+def _is_on_host(config: pb.PodSandboxConfig) -> bool:
+    return config.linux.security_context.namespace_options.network == pb.NODE
+
+
+def _selectors(items: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"{name}={value}" for name, value in items]
+
+
+def write_resolv_conf(path: str, wanted: pb.DNSConfig) -> None:
+    """Write the file that all containers of a sandbox see: of the pod, or a copy of the host's. Blocks."""
+    if path:
+        text = resolv_conf(wanted) or read_text(RESOLV_CONF)
+        write_in_place(path, text.encode())
+
+
+def resolv_conf(wanted: pb.DNSConfig) -> str:
+    """The pod's resolv.conf; empty if it has no DNS configuration of its own. Pure."""
+    search = [f"search {' '.join(wanted.searches)}"] if wanted.searches else []
+    options = [f"options {' '.join(wanted.options)}"] if wanted.options else []
+    lines = [*search, *(f"nameserver {server}" for server in wanted.servers), *options]
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,204 @@
+"""The services of the CRI as methods of a gRPC server: one table from each method to what carries it out.
+
+What is not in the table is answered with UNIMPLEMENTED. Source: the CRI API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import Value
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.net.grpc.server import Method, Services
+from pykubelet.net.grpc.status import Code, RpcError
+from pykubelet_cri_docker.containers import Containers
+from pykubelet_cri_docker.daemon import Daemon
+from pykubelet_cri_docker.engine.client import Engine
+from pykubelet_cri_docker.engine.transport import EngineError
+from pykubelet_cri_docker.errors import rpc_error
+from pykubelet_cri_docker.exec_sync import exec_sync
+from pykubelet_cri_docker.images import Images
+from pykubelet_cri_docker.sandboxes import Sandboxes
+
+log = Log("cri-docker")
+R = TypeVar("R", bound=Message)
+RUNTIME, IMAGES = "/runtime.v1.RuntimeService", "/runtime.v1.ImageService"
+#: Characters of an error's message.
+MAX_MESSAGE = 4096
+
+
+class Parts(Value):
+    """What the methods are made of."""
+
+    engine: Engine
+    daemon: Daemon
+    sandboxes: Sandboxes
+    containers: Containers
+    images: Images
+
+
+def build_services(parts: Parts) -> Services:
+    """All methods."""
+    return Services({**_sandboxes(parts), **_containers(parts), **_daemon(parts), **_images(parts)})
+
+
+def _method(request: type[R], handler: Callable[[R], Awaitable[Message]]) -> Method:
+    """A method that decodes the request and encodes the answer. Failures become statuses."""
+    name = request.DESCRIPTOR.name.removesuffix("Request")
+
+    async def call(data: bytes) -> bytes:
+        try:
+            decoded = request.FromString(data)
+        except DecodeError as error:
+            raise RpcError(Code.INVALID_ARGUMENT, f"cannot read the request: {error}") from error
+        try:
+            return (await handler(decoded)).SerializeToString()
+        except (EngineError, HostError, RpcError) as error:
+            refusal = _status_of(error)
+            log.info("call failed", call=name, error=refusal.message)
+            raise refusal from error
+
+    return call
+
+
+def _status_of(error: EngineError | HostError | RpcError) -> RpcError:
+    found = rpc_error(error) if isinstance(error, EngineError) else error
+    code = found.code if isinstance(found, RpcError) else Code.UNKNOWN
+    text = found.message if isinstance(found, RpcError) else str(found)
+    return RpcError(code, text.encode("utf-8", "backslashreplace").decode()[:MAX_MESSAGE])
+
+
+def _sandboxes(parts: Parts) -> dict[str, Method]:
+    sandboxes = parts.sandboxes
+
+    async def run_pod_sandbox(request: pb.RunPodSandboxRequest) -> Message:
+        return pb.RunPodSandboxResponse(pod_sandbox_id=await sandboxes.run(request.config, request.runtime_handler))
+
+    async def stop_pod_sandbox(request: pb.StopPodSandboxRequest) -> Message:
+        await sandboxes.stop(request.pod_sandbox_id)
+        return pb.StopPodSandboxResponse()
+
+    async def remove_pod_sandbox(request: pb.RemovePodSandboxRequest) -> Message:
+        await sandboxes.remove(request.pod_sandbox_id)
+        return pb.RemovePodSandboxResponse()
+
+    async def pod_sandbox_status(request: pb.PodSandboxStatusRequest) -> Message:
+        return pb.PodSandboxStatusResponse(status=await sandboxes.status(request.pod_sandbox_id))
+
+    async def list_pod_sandbox(request: pb.ListPodSandboxRequest) -> Message:
+        return pb.ListPodSandboxResponse(items=await sandboxes.list(request.filter))
+
+    return {
+        f"{RUNTIME}/RunPodSandbox": _method(pb.RunPodSandboxRequest, run_pod_sandbox),
+        f"{RUNTIME}/StopPodSandbox": _method(pb.StopPodSandboxRequest, stop_pod_sandbox),
+        f"{RUNTIME}/RemovePodSandbox": _method(pb.RemovePodSandboxRequest, remove_pod_sandbox),
+        f"{RUNTIME}/PodSandboxStatus": _method(pb.PodSandboxStatusRequest, pod_sandbox_status),
+        f"{RUNTIME}/ListPodSandbox": _method(pb.ListPodSandboxRequest, list_pod_sandbox),
+    }
+
+
+def _containers(parts: Parts) -> dict[str, Method]:
+    containers = parts.containers
+
+    async def create_container(request: pb.CreateContainerRequest) -> Message:
+        made = await containers.create(request.pod_sandbox_id, request.config, request.sandbox_config)
+        return pb.CreateContainerResponse(container_id=made)
+
+    async def start_container(request: pb.StartContainerRequest) -> Message:
+        await containers.start(request.container_id)
+        return pb.StartContainerResponse()
+
+    async def stop_container(request: pb.StopContainerRequest) -> Message:
+        await containers.stop(request.container_id, request.timeout)
+        return pb.StopContainerResponse()
+
+    async def remove_container(request: pb.RemoveContainerRequest) -> Message:
+        await containers.remove(request.container_id)
+        return pb.RemoveContainerResponse()
+
+    async def list_containers(request: pb.ListContainersRequest) -> Message:
+        return pb.ListContainersResponse(containers=await containers.list(request.filter))
+
+    async def container_status(request: pb.ContainerStatusRequest) -> Message:
+        return pb.ContainerStatusResponse(status=await containers.status(request.container_id))
+
+    async def update_container_resources(request: pb.UpdateContainerResourcesRequest) -> Message:
+        await containers.update(request.container_id, request.linux)
+        return pb.UpdateContainerResourcesResponse()
+
+    async def reopen_container_log(request: pb.ReopenContainerLogRequest) -> Message:
+        await containers.reopen_log(request.container_id)
+        return pb.ReopenContainerLogResponse()
+
+    async def exec_sync_(request: pb.ExecSyncRequest) -> Message:
+        found = await containers.inspect(request.container_id)
+        return await exec_sync(parts.engine, found.id, list(request.cmd), request.timeout)
+
+    return {
+        f"{RUNTIME}/CreateContainer": _method(pb.CreateContainerRequest, create_container),
+        f"{RUNTIME}/StartContainer": _method(pb.StartContainerRequest, start_container),
+        f"{RUNTIME}/StopContainer": _method(pb.StopContainerRequest, stop_container),
+        f"{RUNTIME}/RemoveContainer": _method(pb.RemoveContainerRequest, remove_container),
+        f"{RUNTIME}/ListContainers": _method(pb.ListContainersRequest, list_containers),
+        f"{RUNTIME}/ContainerStatus": _method(pb.ContainerStatusRequest, container_status),
+        f"{RUNTIME}/UpdateContainerResources": _method(pb.UpdateContainerResourcesRequest, update_container_resources),
+        f"{RUNTIME}/ReopenContainerLog": _method(pb.ReopenContainerLogRequest, reopen_container_log),
+        f"{RUNTIME}/ExecSync": _method(pb.ExecSyncRequest, exec_sync_),
+    }
+
+
+def _daemon(parts: Parts) -> dict[str, Method]:
+    daemon = parts.daemon
+
+    async def version(_: pb.VersionRequest) -> Message:
+        return await daemon.version()
+
+    async def status(request: pb.StatusRequest) -> Message:
+        return await daemon.status(verbose=request.verbose)
+
+    async def runtime_config(_: pb.RuntimeConfigRequest) -> Message:
+        return await daemon.runtime_config()
+
+    async def update_runtime_config(_: pb.UpdateRuntimeConfigRequest) -> Message:
+        return pb.UpdateRuntimeConfigResponse()  # the network's configuration is the administrator's
+
+    return {
+        f"{RUNTIME}/Version": _method(pb.VersionRequest, version),
+        f"{RUNTIME}/Status": _method(pb.StatusRequest, status),
+        f"{RUNTIME}/RuntimeConfig": _method(pb.RuntimeConfigRequest, runtime_config),
+        f"{RUNTIME}/UpdateRuntimeConfig": _method(pb.UpdateRuntimeConfigRequest, update_runtime_config),
+    }
+
+
+def _images(parts: Parts) -> dict[str, Method]:
+    images = parts.images
+
+    async def list_images(request: pb.ListImagesRequest) -> Message:
+        return pb.ListImagesResponse(images=await images.list(request.filter.image.image))
+
+    async def image_status(request: pb.ImageStatusRequest) -> Message:
+        return pb.ImageStatusResponse(image=await images.status(request.image.image))
+
+    async def pull_image(request: pb.PullImageRequest) -> Message:
+        return pb.PullImageResponse(image_ref=await images.pull(request.image.image, request.auth))
+
+    async def remove_image(request: pb.RemoveImageRequest) -> Message:
+        await images.remove(request.image.image)
+        return pb.RemoveImageResponse()
+
+    async def image_fs_info(_: pb.ImageFsInfoRequest) -> Message:
+        usage = await images.file_system()
+        return pb.ImageFsInfoResponse(image_filesystems=[usage], container_filesystems=[usage])
+
+    return {
+        f"{IMAGES}/ListImages": _method(pb.ListImagesRequest, list_images),
+        f"{IMAGES}/ImageStatus": _method(pb.ImageStatusRequest, image_status),
+        f"{IMAGES}/PullImage": _method(pb.PullImageRequest, pull_image),
+        f"{IMAGES}/RemoveImage": _method(pb.RemoveImageRequest, remove_image),
+        f"{IMAGES}/ImageFsInfo": _method(pb.ImageFsInfoRequest, image_fs_info),
+    }
