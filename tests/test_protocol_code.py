@@ -31,7 +31,7 @@ GROUPS = (
         ("net/grpc/http2.py", "net/grpc/channel.py", "net/grpc/status.py", "net/grpc/hpack.py", "net/grpc/limits.py"),
         "h2",
     ),
-    Group("gRPC server", 390, ("net/grpc/server.py", "net/grpc/server_connection.py"), "on h2"),
+    Group("gRPC server", 440, ("net/grpc/server.py", "net/grpc/server_connection.py"), "on h2"),
     Group("typed gRPC calls", 295, ("net/grpc/call.py", "edges/cri/wire.py", "edges/plugins/channels.py"), "on protobuf"),
     Group(
         "HTTP messages", 940,
@@ -49,7 +49,7 @@ GROUPS = (
     Group("SOCKS", 120, ("net/http/socks.py",), "python-socks"),
     Group(
         "streams", 680,
-        ("net/http/proxy.py", "serve/streaming/bridge.py", "serve/streaming/command.py", "serve/streaming/relay.py",
+        ("net/http/proxy.py", "net/http/upgrade.py", "serve/streaming/bridge.py", "serve/streaming/command.py", "serve/streaming/relay.py",
          "serve/streaming/tunnel.py", "serve/streaming/websocket.py"),
         "none",
     ),

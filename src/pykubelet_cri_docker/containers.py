@@ -19,7 +19,7 @@ from pykubelet_cri_docker.engine.transport import EngineError
 from pykubelet_cri_docker.errors import invalid
 from pykubelet_cri_docker.host_work import HostWork
 from pykubelet_cri_docker.render_container import render_container, render_resources, seccomp_path
-from pykubelet_cri_docker.sandboxes import Sandboxes
+from pykubelet_cri_docker.sandboxes import PodSandboxes
 
 log = Log("cri-docker")
 #: The most bytes of a seccomp profile.
@@ -49,7 +49,7 @@ class Logs(Protocol):
 class Containers:
     """The containers of Docker Engine that have a sandbox."""
 
-    def __init__(self, engine: Engine, sandboxes: Sandboxes, logs: Logs, host: HostWork) -> None:
+    def __init__(self, engine: Engine, sandboxes: PodSandboxes, logs: Logs, host: HostWork) -> None:
         self._engine = engine
         self._sandboxes = sandboxes
         self._logs = logs
@@ -64,7 +64,7 @@ class Containers:
             raise invalid("config", "needs metadata.name and image")
         name = labels.container_name(config.metadata, sandbox.metadata)
         seccomp = await self._host.run(f"create {name}", lambda: prepare(config))
-        rendered = render_container(config, sandbox, found.id, seccomp, await self._engine.api_version())
+        rendered = render_container(config, sandbox, found.id, await self._sandboxes.facts(seccomp))
         return await self._sandboxes.create(name, rendered)
 
     async def start(self, container_id: str) -> None:
@@ -99,10 +99,10 @@ class Containers:
         await self._engine.remove(found.id)
         self._logs.forget(found.id)
 
-    async def inspect(self, container_id: str) -> docker.Container:
+    async def inspect(self, container_id: str) -> docker.DockerContainer:
         """A container. Not found if there is none, or if it is none of ours."""
         found = await self._engine.inspect(container_id)
-        if found.labels.get(labels.TYPE) != labels.Kind.CONTAINER:
+        if found.labels.get(labels.TYPE) != labels.ContainerKind.CONTAINER:
             raise EngineError(404, f"No such container: {container_id}")
         return found
 
@@ -116,7 +116,10 @@ class Containers:
 
     async def list(self, wanted: pb.ContainerFilter) -> list[pb.Container]:
         """The containers that a filter selects."""
-        own = [f"{labels.TYPE}={labels.Kind.CONTAINER}", *(f"{k}={v}" for k, v in wanted.label_selector.items())]
+        own = [
+            f"{labels.TYPE}={labels.ContainerKind.CONTAINER}",
+            *(f"{k}={v}" for k, v in wanted.label_selector.items()),
+        ]
         if wanted.pod_sandbox_id:
             own.append(f"{labels.SANDBOX_ID}={wanted.pod_sandbox_id}")
         shown = (views.show_container(found) for found in await self._engine.list_containers(own))
@@ -137,7 +140,7 @@ class Containers:
 
     async def resume_logs(self) -> None:
         """Go on with the logs of the containers that run, after a start of this program."""
-        for found in await self._engine.list_containers([f"{labels.TYPE}={labels.Kind.CONTAINER}"]):
+        for found in await self._engine.list_containers([f"{labels.TYPE}={labels.ContainerKind.CONTAINER}"]):
             target = (found.labels or {}).get(labels.LOG_PATH, "")
             if target and found.state != "created":
                 try:

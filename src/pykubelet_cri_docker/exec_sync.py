@@ -1,6 +1,6 @@
 """ExecSync: a command in a container, with its output and exit code.
 
-Source: the CRI API; the Docker Engine API reference, "Attach to a container", for the heads of output.
+Source: the CRI API.
 """
 
 from __future__ import annotations
@@ -8,22 +8,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import struct
 from contextlib import suppress
 
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet_cri_docker.engine import messages as docker
 from pykubelet_cri_docker.engine.client import Engine
+from pykubelet_cri_docker.engine.output import OutputReader
 from pykubelet_cri_docker.engine.transport import RawStream
 
 #: Bytes of each output; what follows is read and dropped.
 OUTPUT_BYTES = 8 << 20
 #: Docker notes the exit code a moment after the end of the output.
 EXIT_READS, EXIT_PAUSE_S = 50, 0.02
-STDERR = 2
-_HEAD = struct.Struct(">BxxxL")
-_PIECE = 64 << 10
 
 
 async def exec_sync(engine: Engine, container_id: str, command: list[str], timeout_s: int) -> pb.ExecSyncResponse:
@@ -44,19 +41,12 @@ async def exec_sync(engine: Engine, container_id: str, command: list[str], timeo
 
 
 async def _read(stream: RawStream) -> tuple[bytes, bytes]:
-    outputs = bytearray(), bytearray()
-    while True:
-        try:
-            source, size = _HEAD.unpack(await stream.reader.readexactly(_HEAD.size))
-        except asyncio.IncompleteReadError:
-            return bytes(outputs[0]), bytes(outputs[1])
-        output = outputs[source == STDERR]
-        while size:
-            piece = await stream.reader.read(min(size, _PIECE))
-            if not piece:
-                break
-            size -= len(piece)
+    outputs, reader = (bytearray(), bytearray()), OutputReader()
+    while data := await stream.read():
+        for is_stderr, piece in reader.feed(data):
+            output = outputs[is_stderr]
             output += piece[: max(0, OUTPUT_BYTES - len(output))]
+    return bytes(outputs[0]), bytes(outputs[1])
 
 
 async def _exit_code(engine: Engine, exec_id: str) -> int:

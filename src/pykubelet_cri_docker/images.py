@@ -69,7 +69,7 @@ class Images:
     def _is_pinned(self, tags: builtins.list[str] | None) -> bool:
         return self._pause_image in (tags or ())
 
-    async def _find(self, name: str) -> docker.Image | None:
+    async def _find(self, name: str) -> docker.DockerImage | None:
         try:
             return await self._engine.inspect_image(name)
         except EngineError as error:

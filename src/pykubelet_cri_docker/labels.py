@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from pykubelet.edges.cri import cri_pb2 as pb
 
 M = TypeVar("M", pb.PodSandboxConfig, pb.ContainerConfig)
-#: Sandbox or container; everything with another value or without it belongs to somebody else.
+#: Sandbox or container; a container with another value or without the label is none of this program's.
 TYPE = "io.kubernetes.docker.type"
 SANDBOX_ID = "io.kubernetes.sandbox.id"
 #: The config of the CRI in base64, without what Docker keeps itself.
@@ -28,7 +28,7 @@ PREFIX = "k8s"
 SANDBOX_NAME = "POD"
 
 
-class Kind(StrEnum):
+class ContainerKind(StrEnum):
     """What a container of Docker is in the CRI."""
 
     SANDBOX = "podsandbox"
@@ -47,7 +47,7 @@ def container_name(meta: pb.ContainerMetadata, pod: pb.PodSandboxMetadata) -> st
 
 def sandbox_labels(config: pb.PodSandboxConfig) -> dict[str, str]:
     """The labels of a sandbox in Docker."""
-    return {**config.labels, TYPE: Kind.SANDBOX, CONFIG: _encoded(config)}
+    return {**config.labels, TYPE: ContainerKind.SANDBOX, CONFIG: _encoded(config)}
 
 
 def container_labels(config: pb.ContainerConfig, sandbox_id: str, log_path: str) -> dict[str, str]:
@@ -63,7 +63,7 @@ def container_labels(config: pb.ContainerConfig, sandbox_id: str, log_path: str)
     )
     return {
         **config.labels,
-        TYPE: Kind.CONTAINER,
+        TYPE: ContainerKind.CONTAINER,
         SANDBOX_ID: sandbox_id,
         LOG_PATH: log_path,
         CONFIG: _encoded(kept),

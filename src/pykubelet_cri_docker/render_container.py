@@ -1,4 +1,4 @@
-"""Sandboxes and containers of the CRI as containers of Docker. Pure.
+"""PodSandboxes and containers of the CRI as containers of Docker. Pure.
 
 Raises RpcError for what Docker cannot express: an isolation that was asked for is never dropped. Source: the CRI API, and the
 Docker Engine API reference, "Create a container".
@@ -6,6 +6,7 @@ Docker Engine API reference, "Create a container".
 
 from __future__ import annotations
 
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet_cri_docker import labels
 from pykubelet_cri_docker.engine import messages as docker
@@ -24,8 +25,19 @@ _PROPAGATION = {
 _READONLY_MOUNTS = (1, 44)
 
 
-def render_sandbox(config: pb.PodSandboxConfig, image: str, seccomp: str) -> docker.NewContainer:
-    """The container that holds a pod's namespaces. `seccomp`: the text of its profile on the host, if it names one."""
+class RenderFacts(Value):
+    """What a rendered container depends on beside its config. `seccomp`: the text of the profile that its config names, or empty.
+
+    `api`: the version of Docker Engine's API. `least_oom_score_adj`: the lowest value that the kernel lets Docker set.
+    """
+
+    seccomp: str = ""
+    api: tuple[int, int] = (1, 41)
+    least_oom_score_adj: int = -1000
+
+
+def render_sandbox(config: pb.PodSandboxConfig, image: str, facts: RenderFacts) -> docker.NewContainer:
+    """The container that holds a pod's namespaces."""
     context, linux = config.linux.security_context, config.linux
     options = context.namespace_options
     _check_userns(options)
@@ -37,11 +49,11 @@ def render_sandbox(config: pb.PodSandboxConfig, image: str, seccomp: str) -> doc
         uts_mode="host" if on_host else "",
         userns_mode="host" if on_host else "",
         cgroup_parent=linux.cgroup_parent,
-        oom_score_adj=SANDBOX_OOM_SCORE_ADJ,
+        oom_score_adj=max(SANDBOX_OOM_SCORE_ADJ, facts.least_oom_score_adj),
         privileged=context.privileged,
         readonly_rootfs=context.readonly_rootfs,
         group_add=[str(group) for group in context.supplemental_groups],
-        security_opt=_security_options(context, seccomp),
+        security_opt=_security_options(context, facts.seccomp),
         sysctls=dict(linux.sysctls),
         log_config=NO_LOG,
     )
@@ -56,9 +68,9 @@ def render_sandbox(config: pb.PodSandboxConfig, image: str, seccomp: str) -> doc
 
 
 def render_container(
-    config: pb.ContainerConfig, sandbox: pb.PodSandboxConfig, sandbox_id: str, seccomp: str, api: tuple[int, int]
+    config: pb.ContainerConfig, sandbox: pb.PodSandboxConfig, sandbox_id: str, facts: RenderFacts
 ) -> docker.NewContainer:
-    """A container in a sandbox. `seccomp`: as above. `api`: the version of Docker Engine's API."""
+    """A container in a sandbox."""
     linux, context = config.linux, config.linux.security_context
     if context.supplemental_groups_policy == pb.SupplementalGroupsPolicy.Strict:
         raise unimplemented("linux.security_context.supplemental_groups_policy Strict")
@@ -72,15 +84,15 @@ def render_container(
         pid_mode=_pid_mode(context.namespace_options, shared),
         uts_mode="host" if context.namespace_options.network == pb.NODE else "",
         cgroup_parent=sandbox.linux.cgroup_parent,
-        oom_score_adj=linux.resources.oom_score_adj,
+        oom_score_adj=max(linux.resources.oom_score_adj, facts.least_oom_score_adj),
         privileged=context.privileged,
         readonly_rootfs=context.readonly_rootfs,
         cap_add=list(context.capabilities.add_capabilities),
         cap_drop=list(context.capabilities.drop_capabilities),
         group_add=[str(group) for group in context.supplemental_groups],
-        security_opt=_security_options(context, seccomp),
-        mounts=[_mount(mount, number, api) for number, mount in enumerate(config.mounts)],
-        devices=[docker.Device(d.host_path, d.container_path, d.permissions) for d in config.devices],
+        security_opt=_security_options(context, facts.seccomp),
+        mounts=[_mount(mount, number, facts.api) for number, mount in enumerate(config.mounts)],
+        devices=[docker.DockerDevice(d.host_path, d.container_path, d.permissions) for d in config.devices],
         log_config=LOG_CONFIG,
     )
     _set_limits(host, linux.resources)
@@ -181,7 +193,7 @@ def _security_options(
     return options
 
 
-def _mount(mount: pb.Mount, number: int, api: tuple[int, int]) -> docker.Mount:
+def _mount(mount: pb.Mount, number: int, api: tuple[int, int]) -> docker.DockerMount:
     field = f"mounts[{number}]"
     if mount.HasField("image") or mount.image_sub_path:
         raise unimplemented(f"{field}.image")
@@ -191,12 +203,12 @@ def _mount(mount: pb.Mount, number: int, api: tuple[int, int]) -> docker.Mount:
         raise unimplemented(f"{field}.recursive_read_only before API 1.44")
     if mount.propagation not in _PROPAGATION:
         raise invalid(f"{field}.propagation", f"unknown value {mount.propagation}")
-    options = docker.Mount.BindOptions(propagation=_PROPAGATION[mount.propagation])
+    options = docker.DockerMount.BindOptions(propagation=_PROPAGATION[mount.propagation])
     if mount.readonly and api >= _READONLY_MOUNTS:
-        # from 1.44 on, Docker makes what is mounted below read-only where it can, unless told otherwise
+        # from 1.44 on, Docker makes what is mounted below read-only where it can, unless this is given
         options.read_only_force_recursive = mount.recursive_read_only
         options.read_only_non_recursive = not mount.recursive_read_only
-    return docker.Mount(
+    return docker.DockerMount(
         type="bind",
         source=mount.host_path,
         target=mount.container_path,

@@ -1,4 +1,4 @@
-"""Sandboxes: the containers that hold the namespaces of pods, and their networks.
+"""PodSandboxes: the containers that hold the namespaces of pods, and their networks.
 
 Owns: RunPodSandbox, StopPodSandbox, RemovePodSandbox, and what is shown of sandboxes. Each step can be repeated: what a
 killed process left behind is found by its labels. Raises RpcError, EngineError and HostError.
@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.values import Value
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import read_text, write_in_place
@@ -20,7 +21,7 @@ from pykubelet_cri_docker.engine.client import Engine
 from pykubelet_cri_docker.engine.transport import EngineError
 from pykubelet_cri_docker.errors import invalid, unimplemented
 from pykubelet_cri_docker.host_work import HostWork
-from pykubelet_cri_docker.render_container import render_sandbox, seccomp_path
+from pykubelet_cri_docker.render_container import RenderFacts, render_sandbox, seccomp_path
 
 log = Log("cri-docker")
 STOP_S = 10
@@ -43,14 +44,21 @@ class PodNetwork(Protocol):
         ...
 
 
-class Sandboxes:
+class SandboxSettings(Value):
+    """`pause_image`: of the containers that hold namespaces. `least_oom_score_adj`: as in `RenderFacts`."""
+
+    pause_image: str
+    least_oom_score_adj: int = -1000
+
+
+class PodSandboxes:
     """The sandboxes of Docker Engine."""
 
-    def __init__(self, engine: Engine, network: PodNetwork, host: HostWork, pause_image: str) -> None:
+    def __init__(self, engine: Engine, network: PodNetwork, host: HostWork, settings: SandboxSettings) -> None:
         self._engine = engine
         self._network = network
         self._host = host
-        self._pause_image = pause_image
+        self._settings = settings
 
     async def run(self, config: pb.PodSandboxConfig, runtime_handler: str) -> str:
         """Create and start a sandbox with its network; returns its ID. One that could not be completed is removed."""
@@ -60,7 +68,9 @@ class Sandboxes:
             raise invalid("config.metadata", "needs a name and a uid")
         name, path = labels.sandbox_name(config.metadata), seccomp_path(config.linux.security_context)
         seccomp = await self._host.run(f"create {name}", lambda: read_text(path)) if path else ""
-        sandbox_id = await self.create(name, render_sandbox(config, self._pause_image, seccomp))
+        sandbox_id = await self.create(
+            name, render_sandbox(config, self._settings.pause_image, await self.facts(seccomp))
+        )
         try:
             await self._engine.start(sandbox_id)
             await self._set_up(sandbox_id, config)
@@ -77,12 +87,16 @@ class Sandboxes:
             if not error.is_conflict:
                 raise
             found = await self._engine.inspect(name)
-            is_own = found.labels.get(labels.TYPE) in (*labels.Kind,)
+            is_own = found.labels.get(labels.TYPE) in (*labels.ContainerKind,)
             if not is_own or found.state.status != "created":
                 raise
         log.info("removing a container that never ran", name=name, id=found.id)
         await self._engine.remove(found.id)
         return await self._engine.create(name, rendered)
+
+    async def facts(self, seccomp: str) -> RenderFacts:
+        """What a container depends on beside its config."""
+        return RenderFacts(seccomp, await self._engine.api_version(), self._settings.least_oom_score_adj)
 
     async def stop(self, sandbox_id: str) -> None:
         """Stop the containers of a sandbox, disconnect it, and stop it. Idempotent."""
@@ -111,10 +125,10 @@ class Sandboxes:
         await self._disconnect(found)
         await self._engine.remove(found.id)
 
-    async def inspect(self, sandbox_id: str) -> docker.Container:
+    async def inspect(self, sandbox_id: str) -> docker.DockerContainer:
         """A sandbox. Not found if there is none, or if the container is none of ours."""
         found = await self._engine.inspect(sandbox_id)
-        if found.labels.get(labels.TYPE) != labels.Kind.SANDBOX:
+        if found.labels.get(labels.TYPE) != labels.ContainerKind.SANDBOX:
             raise EngineError(404, f"No such sandbox: {sandbox_id}")
         return found
 
@@ -125,7 +139,7 @@ class Sandboxes:
 
     async def list(self, wanted: pb.PodSandboxFilter) -> list[pb.PodSandbox]:
         """The sandboxes that a filter selects."""
-        own = [f"{labels.TYPE}={labels.Kind.SANDBOX}", *_selectors(wanted.label_selector.items())]
+        own = [f"{labels.TYPE}={labels.ContainerKind.SANDBOX}", *_selectors(wanted.label_selector.items())]
         shown = (views.show_sandbox(found) for found in await self._engine.list_containers(own))
         states = (wanted.state.state,) if wanted.HasField("state") else tuple(pb.PodSandboxState.values())
         return [item for item in shown if item.state in states and item.id.startswith(wanted.id)]
@@ -140,7 +154,7 @@ class Sandboxes:
                 raise EngineError(500, f"the sandbox ended with exit code {found.state.exit_code}: {found.state.error}")
             await self._network.add(sandbox_id, _netns(found), config)
 
-    async def _disconnect(self, found: docker.Container) -> None:
+    async def _disconnect(self, found: docker.DockerContainer) -> None:
         config = labels.sandbox_config(found.labels)
         if not _is_on_host(config):
             await self._network.delete(found.id, _netns(found), config)
@@ -154,7 +168,7 @@ class Sandboxes:
             )
 
 
-def _netns(found: docker.Container) -> str:
+def _netns(found: docker.DockerContainer) -> str:
     return f"/proc/{found.state.pid}/ns/net" if found.state.pid else ""
 
 

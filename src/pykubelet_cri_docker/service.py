@@ -23,7 +23,7 @@ from pykubelet_cri_docker.engine.transport import EngineError
 from pykubelet_cri_docker.errors import rpc_error
 from pykubelet_cri_docker.exec_sync import exec_sync
 from pykubelet_cri_docker.images import Images
-from pykubelet_cri_docker.sandboxes import Sandboxes
+from pykubelet_cri_docker.sandboxes import PodSandboxes
 
 log = Log("cri-docker")
 R = TypeVar("R", bound=Message)
@@ -32,17 +32,17 @@ RUNTIME, IMAGES = "/runtime.v1.RuntimeService", "/runtime.v1.ImageService"
 MAX_MESSAGE = 4096
 
 
-class Parts(Value):
+class ServiceParts(Value):
     """What the methods are made of."""
 
     engine: Engine
     daemon: Daemon
-    sandboxes: Sandboxes
+    sandboxes: PodSandboxes
     containers: Containers
     images: Images
 
 
-def build_services(parts: Parts) -> Services:
+def build_services(parts: ServiceParts) -> Services:
     """All methods."""
     return Services({**_sandboxes(parts), **_containers(parts), **_daemon(parts), **_images(parts)})
 
@@ -73,7 +73,7 @@ def _status_of(error: EngineError | HostError | RpcError) -> RpcError:
     return RpcError(code, text.encode("utf-8", "backslashreplace").decode()[:MAX_MESSAGE])
 
 
-def _sandboxes(parts: Parts) -> dict[str, Method]:
+def _sandboxes(parts: ServiceParts) -> dict[str, Method]:
     sandboxes = parts.sandboxes
 
     async def run_pod_sandbox(request: pb.RunPodSandboxRequest) -> Message:
@@ -102,7 +102,7 @@ def _sandboxes(parts: Parts) -> dict[str, Method]:
     }
 
 
-def _containers(parts: Parts) -> dict[str, Method]:
+def _containers(parts: ServiceParts) -> dict[str, Method]:
     containers = parts.containers
 
     async def create_container(request: pb.CreateContainerRequest) -> Message:
@@ -152,7 +152,7 @@ def _containers(parts: Parts) -> dict[str, Method]:
     }
 
 
-def _daemon(parts: Parts) -> dict[str, Method]:
+def _daemon(parts: ServiceParts) -> dict[str, Method]:
     daemon = parts.daemon
 
     async def version(_: pb.VersionRequest) -> Message:
@@ -175,7 +175,7 @@ def _daemon(parts: Parts) -> dict[str, Method]:
     }
 
 
-def _images(parts: Parts) -> dict[str, Method]:
+def _images(parts: ServiceParts) -> dict[str, Method]:
     images = parts.images
 
     async def list_images(request: pb.ListImagesRequest) -> Message:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pykubelet.base.api.times import parse_time_ns
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet_cri_docker import labels
 from pykubelet_cri_docker.engine import messages as docker
@@ -45,7 +46,7 @@ def show_sandbox(found: docker.ContainerSummary) -> pb.PodSandbox:
     )
 
 
-def show_sandbox_status(found: docker.Container, ips: list[str]) -> pb.PodSandboxStatus:
+def show_sandbox_status(found: docker.DockerContainer, ips: list[str]) -> pb.PodSandboxStatus:
     """The status of a sandbox. `ips`: of its network, the pod's address first."""
     config = labels.sandbox_config(found.labels)
     status = pb.PodSandboxStatus(
@@ -81,7 +82,7 @@ def show_container(found: docker.ContainerSummary) -> pb.Container:
     )
 
 
-def show_container_status(found: docker.Container) -> pb.ContainerStatus:
+def show_container_status(found: docker.DockerContainer) -> pb.ContainerStatus:
     """The status of a container."""
     own, state = found.labels, found.state
     config = labels.container_config(own)
@@ -114,7 +115,7 @@ def show_container_status(found: docker.Container) -> pb.ContainerStatus:
     return status
 
 
-def show_resources(host: docker.ContainerHostConfig) -> pb.ContainerResources:
+def show_resources(host: docker.DockerHostConfig) -> pb.ContainerResources:
     """The limits of a container, as Docker keeps them."""
     linux = pb.LinuxContainerResources(
         cpu_period=host.cpu_period,
@@ -140,12 +141,13 @@ def show_image(found: docker.ImageSummary, *, pinned: bool) -> pb.Image:
     )
 
 
-def show_image_status(found: docker.Image, *, pinned: bool) -> pb.Image:
+def show_image_status(found: docker.DockerImage, *, pinned: bool) -> pb.Image:
     """An image with the user that it sets."""
     shown = show_image(docker.ImageSummary(found.id, found.repo_tags, found.repo_digests, found.size), pinned=pinned)
     user = (found.config.user if found.config else "").partition(":")[0]
-    if user.isdecimal():
-        shown.uid.value = int(user)
+    uid = parse_decimal(user)
+    if uid is not None:
+        shown.uid.value = uid
     else:
         shown.username = user
     return shown

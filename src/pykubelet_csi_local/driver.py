@@ -11,13 +11,13 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from pykubelet.base.api.quantity import QuantityError, parse
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.log import Log, set_up_logging
-from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.supervise import Supervisor, run_until
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.version import FULL
 from pykubelet.edges.host.services.ending import Ending
@@ -139,18 +139,7 @@ async def _serve(options: DriverOptions, access: ClusterAccess | None) -> int:
     if access is not None:
         client = ApiClient(access, clock, user_agent=options.name)
         parts["provision"] = Provisioner(client, controller, options.name, options.node_id, clock).run()
-    return await run_until(stop, parts)
-
-
-async def run_until(stop: asyncio.Event, parts: Mapping[str, Coroutine[Any, Any, None]]) -> int:
-    """Run the parts of the driver until `stop` is set or one of them crashes. Returns the exit code."""
-    async with Supervisor("driver") as tasks:
-        for name, part in parts.items():
-            tasks.start_root(name, part)
-        stopping = tasks.start_child("signal", stop.wait())
-        failing = tasks.start_child("failure", tasks.wait_failed())
-        await asyncio.wait((stopping, failing), return_when=asyncio.FIRST_COMPLETED)
-        failure = failing.result() if failing.done() else None
+    failure = await run_until(stop, parts)
     if failure is not None:
         log.error("ending because a part of the driver crashed; volumes stay mounted", error=repr(failure))
         return 1

@@ -28,7 +28,7 @@ from pykubelet.edges.host.fs.mounts import is_mount_point, mounts_below, read_fs
 from pykubelet.edges.host.services.process import run_program
 from pykubelet.edges.plugins.registration import PluginRegistration
 from pykubelet.net.grpc.status import Code, RpcError
-from pykubelet_csi_local.driver import main, run_until
+from pykubelet_csi_local.driver import main
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 MOUNT = pb.VolumeCapability(
@@ -435,19 +435,6 @@ async def test_a_block_volume_is_published_for_reading(top: Path, driver: CsiPro
         await node.unpublish("pvc-1", path)
     await node.unstage("pvc-1", str(top / "staged"))
     wait_detached(top / "data/volumes/pvc-1/image")
-
-
-async def test_a_crash_ends_the_driver_and_a_signal_stops_it() -> None:
-    async def crash() -> None:
-        raise AssertionError("a bug")
-
-    async def serve() -> None:
-        await asyncio.Event().wait()
-
-    stop = asyncio.Event()
-    assert await run_until(stop, {"serve": serve(), "provision": crash()}) == 1
-    stop.set()
-    assert await run_until(stop, {"serve": serve()}) == 0
 
 
 async def test_many_volumes_are_published_and_unpublished_at_a_time(top: Path, driver: CsiProcess) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet_cri_docker.engine import messages as docker
 from pykubelet_cri_docker.engine.transport import UNREACHABLE, EngineError, RawStream, Transport, target_of
 
@@ -58,11 +59,11 @@ class Engine:
     @asynccontextmanager
     async def events(
         self, filters: Mapping[str, Sequence[str]], since: str = ""
-    ) -> AsyncIterator[AsyncIterator[docker.Event]]:
+    ) -> AsyncIterator[AsyncIterator[docker.DockerEvent]]:
         """Events as they come. `since`: seconds since the epoch with nanoseconds, for those before the call."""
         query = {"filters": _filters(filters), **({"since": since} if since else {})}
         async with self._transport.stream("GET", await self._target("/events", query)) as parts:
-            yield (_decode(line, docker.Event) async for line in lines_of(parts))
+            yield (_decode(line, docker.DockerEvent) async for line in lines_of(parts))
 
     # Containers
 
@@ -71,9 +72,9 @@ class Engine:
         query = {"all": "1", "filters": _filters({"label": labels})}
         return await self._get("/containers/json", query, list[docker.ContainerSummary])
 
-    async def inspect(self, container_id: str) -> docker.Container:
+    async def inspect(self, container_id: str) -> docker.DockerContainer:
         """All about a container."""
-        return await self._get(f"/containers/{quote(container_id, safe='')}/json", {}, docker.Container)
+        return await self._get(f"/containers/{quote(container_id, safe='')}/json", {}, docker.DockerContainer)
 
     async def create(self, name: str, container: docker.NewContainer) -> str:
         """Create a container, and return its ID."""
@@ -141,9 +142,9 @@ class Engine:
         """All images but layers that only other images use."""
         return await self._get("/images/json", {}, list[docker.ImageSummary])
 
-    async def inspect_image(self, name: str) -> docker.Image:
+    async def inspect_image(self, name: str) -> docker.DockerImage:
         """An image by ID, tag or digest."""
-        return await self._get(f"/images/{quote(name, safe='')}/json", {}, docker.Image)
+        return await self._get(f"/images/{quote(name, safe='')}/json", {}, docker.DockerImage)
 
     async def pull(self, name: str, auth: str) -> None:
         """Pull an image, as long as it takes. `auth`: the header with the credentials, or empty."""
@@ -170,7 +171,7 @@ class Engine:
     async def _get(self, path: str, query: Mapping[str, str], answer: type[T]) -> T:
         return _decode(await self._raw("GET", await self._target(path, query)), answer)
 
-    async def _post(self, path: str, query: Mapping[str, str], body: docker.Body | None = None) -> bytes:
+    async def _post(self, path: str, query: Mapping[str, str], body: docker.RequestBody | None = None) -> bytes:
         data = None if body is None else msgspec.json.encode(body)
         return await self._raw("POST", await self._target(path, query), data)
 
@@ -187,7 +188,7 @@ def agreed_version(found: docker.EngineVersion) -> tuple[int, int]:
 
 def _numbers(version: str) -> tuple[int, int]:
     major, _, minor = version.partition(".")
-    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0)
+    return parse_decimal(major, 99) or 0, parse_decimal(minor, 9999) or 0
 
 
 def _text(version: tuple[int, int]) -> str:

@@ -9,15 +9,15 @@ import msgspec
 from msgspec import UNSET, UnsetType, field
 
 
-class Answer(msgspec.Struct, rename="pascal"):
+class EngineAnswer(msgspec.Struct, rename="pascal"):
     """The base of what Docker Engine answers. Unknown fields are skipped."""
 
 
-class Body(msgspec.Struct, rename="pascal", omit_defaults=True):
+class RequestBody(msgspec.Struct, rename="pascal", omit_defaults=True):
     """The base of what is sent. A field with its default is left out."""
 
 
-class EngineVersion(Answer):
+class EngineVersion(EngineAnswer):
     """GET /version."""
 
     version: str = ""
@@ -26,7 +26,7 @@ class EngineVersion(Answer):
     kernel_version: str = ""
 
 
-class EngineInfo(Answer):
+class EngineInfo(EngineAnswer):
     """GET /info."""
 
     id: str = field(default="", name="ID")
@@ -38,15 +38,15 @@ class EngineInfo(Answer):
     swap_limit: bool = False
 
 
-class Created(Answer):
+class Created(EngineAnswer):
     """The answer to the creation of a container or an exec."""
 
     id: str
     warnings: list[str] | None = None
 
 
-class ContainerSummary(Answer):
-    """An entry of GET /containers/json. `created`: seconds since the epoch. `state`: as in `ContainerState.status`."""
+class ContainerSummary(EngineAnswer):
+    """An entry of GET /containers/json. `created`: seconds since the epoch. `state`: as in `DockerState.status`."""
 
     id: str
     names: list[str] | None = None
@@ -57,7 +57,7 @@ class ContainerSummary(Answer):
     state: str = ""
 
 
-class ContainerState(Answer):
+class DockerState(EngineAnswer):
     """`status`: created, running, paused, restarting, removing, exited or dead. Times are RFC 3339; 0001-01-01 is none."""
 
     status: str = ""
@@ -69,7 +69,7 @@ class ContainerState(Answer):
     finished_at: str = ""
 
 
-class ContainerConfig(Answer):
+class DockerConfig(EngineAnswer):
     """What a container was made with, and what its image added."""
 
     labels: dict[str, str] | None = None
@@ -81,7 +81,7 @@ class ContainerConfig(Answer):
     env: list[str] | None = None
 
 
-class ContainerHostConfig(Answer):
+class DockerHostConfig(EngineAnswer):
     """The part of a container that depends on the host."""
 
     network_mode: str = ""
@@ -99,7 +99,7 @@ class ContainerHostConfig(Answer):
     oom_score_adj: int = 0
 
 
-class ContainerMount(Answer):
+class ContainerMount(EngineAnswer):
     """A mount of a container."""
 
     type: str = ""
@@ -109,16 +109,16 @@ class ContainerMount(Answer):
     propagation: str = ""
 
 
-class Container(Answer):
+class DockerContainer(EngineAnswer):
     """GET /containers/ID/json."""
 
     id: str
     name: str = ""
     created: str = ""
     image: str = ""
-    state: ContainerState = field(default_factory=ContainerState)
-    config: ContainerConfig = field(default_factory=ContainerConfig)
-    host_config: ContainerHostConfig = field(default_factory=ContainerHostConfig)
+    state: DockerState = field(default_factory=DockerState)
+    config: DockerConfig = field(default_factory=DockerConfig)
+    host_config: DockerHostConfig = field(default_factory=DockerHostConfig)
     mounts: list[ContainerMount] | None = None
     log_path: str = ""
     resolv_conf_path: str = ""
@@ -129,7 +129,7 @@ class Container(Answer):
         return self.config.labels or {}
 
 
-class ImageSummary(Answer):
+class ImageSummary(EngineAnswer):
     """An entry of GET /images/json."""
 
     id: str
@@ -138,7 +138,7 @@ class ImageSummary(Answer):
     size: int = 0
 
 
-class ImageConfig(Answer):
+class ImageConfig(EngineAnswer):
     """What an image sets for its containers."""
 
     user: str = ""
@@ -146,7 +146,7 @@ class ImageConfig(Answer):
     volumes: dict[str, object] | None = None
 
 
-class Image(Answer):
+class DockerImage(EngineAnswer):
     """GET /images/NAME/json."""
 
     id: str
@@ -156,7 +156,7 @@ class Image(Answer):
     config: ImageConfig | None = None
 
 
-class ExecState(Answer):
+class ExecState(EngineAnswer):
     """GET /exec/ID/json."""
 
     running: bool = False
@@ -165,10 +165,10 @@ class ExecState(Answer):
     container_id: str = field(default="", name="ContainerID")
 
 
-class Event(Answer):
+class DockerEvent(EngineAnswer):
     """A line of GET /events. `time_nano`: nanoseconds since the epoch."""
 
-    class Actor(Answer):
+    class Actor(EngineAnswer):
         """The object."""
 
         id: str = field(default="", name="ID")
@@ -190,10 +190,10 @@ class PullProgress(msgspec.Struct):
 # What is sent
 
 
-class Mount(Body, kw_only=True):
+class DockerMount(RequestBody, kw_only=True):
     """A mount. `type`: bind or tmpfs."""
 
-    class BindOptions(Body):
+    class BindOptions(RequestBody):
         """`non_recursive`: without the mounts below. The last two need version 1.44."""
 
         propagation: str = ""
@@ -208,7 +208,7 @@ class Mount(Body, kw_only=True):
     bind_options: BindOptions | None = None
 
 
-class Device(Body):
+class DockerDevice(RequestBody):
     """A device of the host in a container."""
 
     path_on_host: str
@@ -216,14 +216,14 @@ class Device(Body):
     cgroup_permissions: str
 
 
-class LogConfig(Body):
+class LogConfig(RequestBody):
     """The logging driver of a container."""
 
     type: str
     config: dict[str, str] = field(default_factory=dict)
 
 
-class Resources(Body):
+class Resources(RequestBody):
     """Limits of a container. An `UpdateContainer` request is made of these alone."""
 
     cpu_shares: int = 0
@@ -256,15 +256,15 @@ class HostConfig(Resources, kw_only=True):
     masked_paths: list[str] | UnsetType = UNSET
     readonly_paths: list[str] | UnsetType = UNSET
     sysctls: dict[str, str] = field(default_factory=dict)
-    mounts: list[Mount] = field(default_factory=list)
-    devices: list[Device] = field(default_factory=list)
+    mounts: list[DockerMount] = field(default_factory=list)
+    devices: list[DockerDevice] = field(default_factory=list)
     log_config: LogConfig
     dns: list[str] = field(default_factory=list)
     dns_search: list[str] = field(default_factory=list)
     dns_options: list[str] = field(default_factory=list)
 
 
-class NewContainer(Body, kw_only=True):
+class NewContainer(RequestBody, kw_only=True):
     """POST /containers/create. `entrypoint` and `cmd`: None for those of the image."""
 
     image: str
@@ -283,7 +283,7 @@ class NewContainer(Body, kw_only=True):
     host_config: HostConfig
 
 
-class NewExec(Body):
+class NewExec(RequestBody):
     """POST /containers/ID/exec."""
 
     cmd: list[str]
@@ -293,7 +293,7 @@ class NewExec(Body):
     attach_stderr: bool = False
 
 
-class StartExec(Body):
+class StartExec(RequestBody):
     """POST /exec/ID/start."""
 
     tty: bool = False

@@ -13,17 +13,16 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from pykubelet.base.kit.values import Value
 from pykubelet.net.http.dial import FAILURES, HttpConnection
 from pykubelet.net.http.response import BadResponse, ResponseParser
+from pykubelet.net.http.upgrade import read_head, read_refusal
 
 CONNECT_S = 10.0
 #: Connections that stay open between exchanges.
 MAX_IDLE = 8
-#: Bytes of the head of an answer that turns a connection into a raw stream, and of the answer that refuses to.
-HEAD_BYTES = 64 << 10
 #: Bytes of a raw stream that wait for their reader; beyond, the peer is slowed down.
 STREAM_BYTES = 256 << 10
+PIECE_BYTES = 64 << 10
 #: Characters of an error's message.
 MAX_MESSAGE = 4096
 UNREACHABLE = 0
@@ -52,11 +51,18 @@ class _Refusal(msgspec.Struct):
     message: str = ""
 
 
-class RawStream(Value):
-    """A connection after its upgrade: bytes of a process in both directions."""
+class RawStream:
+    """A connection after its upgrade: bytes of a process in both directions. `early`: what came with the answer."""
 
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, early: bytes) -> None:
+        self._reader = reader
+        self._early = early
+        self.writer = writer
+
+    async def read(self) -> bytes:
+        """What has arrived, at most 64 KiB; b"" at the end. Raises OSError."""
+        early, self._early = self._early, b""
+        return early or await self._reader.read(PIECE_BYTES)
 
     def close(self) -> None:
         """End both directions."""
@@ -113,19 +119,26 @@ class Transport:
     async def _asked(self, request: bytes, *, reuse: bool) -> tuple[HttpConnection, ResponseParser]:
         """A connection on which the head of the answer has arrived."""
         while True:
-            connection = self._idle.pop() if reuse and self._idle else await self._connect()
+            connection = (self._idle_connection() if reuse else None) or await self._connect()
             was_used = connection.used
             try:
                 return connection, await connection.exchange(request)
             except FAILURES as error:
                 heard = connection.response.heard
                 connection.abort()
-                if was_used and not heard and isinstance(error, ConnectionResetError):
-                    continue  # closed while it was idle
+                if was_used and not heard and (isinstance(error, BrokenPipeError) or request[:4] != b"POST"):
+                    continue  # closed while it was idle, so that the daemon did not get the request, or may get it twice
                 raise EngineError(UNREACHABLE, f"Docker Engine at {self.path}: {error}") from error
             except BaseException:
                 connection.abort()
                 raise
+
+    def _idle_connection(self) -> HttpConnection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.closed:
+                return connection
+        return None
 
     async def _connect(self) -> HttpConnection:
         try:
@@ -152,14 +165,11 @@ class Transport:
             raise unreachable(self.path, error) from error
         try:
             writer.write(request)
-            answer = ResponseParser(upgrades=True)
-            answer.feed(await reader.readuntil(b"\r\n\r\n"))
-            if answer.status == 101:
-                return RawStream(reader, writer)
-            while not answer.complete and (part := await reader.read(HEAD_BYTES)):
-                answer.feed(part)
-            raise _refused(answer.status, answer.take())
-        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, BadResponse) as error:
+            answer, _, early = await read_head(reader)
+            if answer.is_switched:
+                return RawStream(reader, writer, early)
+            raise _refused(answer.status, await read_refusal(reader, answer))
+        except (OSError, BadResponse) as error:
             writer.transport.abort()
             raise EngineError(UNREACHABLE, f"Docker Engine at {self.path}: {error}") from error
         except BaseException:

@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from pykubelet.base.kit.supervise import Supervisor
+from pykubelet.base.kit.supervise import Supervisor, run_until
 
 
 async def raises() -> None:
@@ -123,3 +123,16 @@ async def test_stop_cancels_again_what_swallows_a_cancellation() -> None:
     await supervisor.stop()
     assert task.cancelled()
     assert asyncio.get_running_loop().time() < 10
+
+
+async def test_a_program_runs_until_a_part_crashes_or_it_is_stopped() -> None:
+    async def crash() -> None:
+        raise AssertionError("a bug")
+
+    async def serve() -> None:
+        await asyncio.Event().wait()
+
+    stop = asyncio.Event()
+    assert str(await run_until(stop, {"serve": serve(), "provision": crash()})) == "a bug"
+    stop.set()
+    assert await run_until(stop, {"serve": serve()}) is None

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from pykubelet.net.http.proxy import ANSWER_BYTES, MUCH, Backend, open_backend, proxy_upgrade
+from pykubelet.net.http.proxy import MUCH, Backend, open_backend, proxy_upgrade
 from pykubelet.net.http.server import HEAD_BYTES, Answer, HttpServer, Request, Response, ServedConnection
+from pykubelet.net.http.upgrade import ANSWER_BYTES
 
 pytestmark = pytest.mark.virtual_time
 

@@ -8,7 +8,7 @@ reports its error through the returned task, or to `on_crash`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from pykubelet.base.kit.log import Log
@@ -105,6 +105,17 @@ def _report_crash(task: asyncio.Task[Any], on_crash: Callable[[BaseException], N
         return
     log.error("a task crashed", task=task.get_name(), error=repr(error), exc_info=error)
     on_crash(error)
+
+
+async def run_until(stop: asyncio.Event, parts: Mapping[str, Coroutine[Any, Any, None]]) -> BaseException | None:
+    """Run the parts of a program until `stop` is set or one of them ends with an error, which is returned."""
+    async with Supervisor("program") as tasks:
+        for name, part in parts.items():
+            tasks.start_root(name, part)
+        stopping = tasks.start_child("signal", stop.wait())
+        failing = tasks.start_child("failure", tasks.wait_failed())
+        await asyncio.wait((stopping, failing), return_when=asyncio.FIRST_COMPLETED)
+        return failing.result() if failing.done() else None
 
 
 async def finish(work: Coroutine[Any, Any, T], limit_s: float) -> T:

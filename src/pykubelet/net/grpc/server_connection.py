@@ -271,7 +271,7 @@ class ServerConnection:
         self._send_last(id, _OK)
 
     async def _answer_stream(self, id: int, messages: AsyncIterator[bytes]) -> None:
-        """Send messages as they come. The head of the answer is sent at once: it tells the client that the stream is open."""
+        """Send messages as they come. The head of the answer is sent at once, so that the client learns that the stream is open."""
         self._calls[id].has_begun = True
         self._http.send_headers(id, _ANSWER)
         self._flush()

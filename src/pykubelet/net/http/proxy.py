@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.net.http.response import BadResponse, ResponseParser
 from pykubelet.net.http.server import Answer, Request, Response, ServedConnection, Takeover, text
+from pykubelet.net.http.upgrade import read_head, read_refusal
 
 CONNECT_DEADLINE_S = 10.0
 HEAD_DEADLINE_S = 30.0
@@ -27,7 +28,6 @@ PIECE = 256 * 1024
 #: Short messages and interactive output are never delayed.
 MUCH, FLOW_S, GATHER_S = 64 * 1024, 0.005, 0.001
 READ_AHEAD = 1 << 20
-ANSWER_BYTES = 64 * 1024
 #: Headers for the agent or of the connection, which are not forwarded to the runtime.
 _KEPT_BACK = frozenset({"host", "authorization", "cookie", "content-length", "transfer-encoding"})
 
@@ -114,28 +114,13 @@ async def _ask(method: str, url: str, headers: Mapping[str, str]) -> tuple[Backe
     try:
         writer.write(_head(method, target, parts.netloc, headers))
         async with asyncio.timeout(HEAD_DEADLINE_S):
-            response, head, early = await _read_head(reader)
+            response, head, early = await read_head(reader)
     except BaseException:
         writer.transport.abort()
         raise
     if response.is_switched:
         return Backend(reader, writer, early), head
     return await _plain_answer(reader, writer, response)
-
-
-async def _read_head(reader: asyncio.StreamReader) -> tuple[ResponseParser, bytes, bytes]:
-    """Read a head. Returns it parsed and as it was sent, and what follows it if the server switches protocols.
-
-    Raises BadResponse.
-    """
-    response, received, rest = ResponseParser(upgrades=True), b"", b""
-    while not response.begun:
-        data = await reader.read(HEAD_BYTES)
-        if not data:
-            response.end()
-        received += data
-        rest = response.feed(data)
-    return response, received[: len(received) - len(rest)], rest
 
 
 class _Reader(asyncio.StreamReader):
@@ -165,17 +150,10 @@ def _head(method: str, target: str, host: str, headers: Mapping[str, str]) -> by
 async def _plain_answer(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, response: ResponseParser
 ) -> Response:
-    """The server's answer if it does not upgrade. At most ANSWER_BYTES of its body are read, for a second."""
-    body = b""
-    with contextlib.suppress(TimeoutError, OSError, BadResponse):
-        async with asyncio.timeout(1.0):
-            while len(body := body + response.take()) < ANSWER_BYTES and not response.complete:
-                data = await reader.read(ANSWER_BYTES)
-                if not data:
-                    break
-                response.feed(data)
+    """The server's answer if it does not upgrade."""
+    body = await read_refusal(reader, response)
     writer.transport.abort()
-    return Response(response.status, body[:ANSWER_BYTES])
+    return Response(response.status, body)
 
 
 async def _pump_both(client: ServedConnection, backend: Backend, idle_s: float) -> None:

@@ -1,0 +1,119 @@
+"""`pykubelet cri-docker`: serves the CRI over Docker Engine until a signal to stop. Containers run on without it.
+
+Exit codes: 0 stopped by a signal, 1 an option cannot be used or the program crashed, 2 wrong command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from pykubelet.base.kit.clock import SystemClock
+from pykubelet.base.kit.log import Log, set_up_logging
+from pykubelet.base.kit.supervise import run_until
+from pykubelet.base.kit.values import Value
+from pykubelet.base.model.version import FULL
+from pykubelet.edges.host.services.ending import Ending
+from pykubelet.edges.host.services.monitor import Monitor
+from pykubelet.edges.host.services.unix_socket import keep_serving_socket
+from pykubelet.net.grpc.channel import MAX_SOCKET_PATH
+from pykubelet.net.grpc.server import RpcLimits, RpcServer
+
+log = Log("cri-docker")
+DOCKER_SOCKET, SOCKET = "/var/run/docker.sock", "/run/pykubelet-cri-docker/cri.sock"
+STATE_DIR = "/var/lib/pykubelet-cri-docker"
+PAUSE_IMAGE = "registry.k8s.io/pause:3.10"
+#: Clients are root's own programs: an agent, `crictl`. A connection may wait for a call for as long as it wants.
+LIMITS = RpcLimits(connections=1000, idle_s=1e9, calls=1000, request=16 << 20)
+
+
+class Options(Value):
+    """The options of the command line."""
+
+    socket: str
+    docker_socket: str
+    state_dir: str
+    pause_image: str
+    restrict_oom_score_adj: bool = False
+
+    def problem(self) -> str:
+        """What is wrong with the options; empty if nothing is."""
+        paths = (("--socket", self.socket), ("--docker-socket", self.docker_socket), ("--state-dir", self.state_dir))
+        for name, path in paths:
+            if not path.startswith("/"):
+                return f"{name} must be an absolute path"
+        for name, path in paths[:2]:
+            if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+                return f"{name}: a socket's path has at most {MAX_SOCKET_PATH} bytes"
+        return "" if self.pause_image else "--pause-image must not be empty"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit code."""
+    parsed = build_parser().parse_args(argv)
+    options = Options(
+        parsed.socket.removeprefix("unix://"),
+        parsed.docker_socket.removeprefix("unix://"),
+        parsed.state_dir.rstrip("/"),
+        parsed.pause_image,
+        parsed.restrict_oom_score_adj,
+    )
+    if problem := options.problem():
+        print(f"Error: {problem}", file=sys.stderr)
+        return 1
+    set_up_logging(parsed.v)
+    log.info("starting", version=FULL, docker=options.docker_socket)
+    return asyncio.run(_serve(options))
+
+
+async def _serve(options: Options) -> int:
+    from pykubelet_cri_docker.wiring import build  # after the options were checked
+
+    stop, clock = asyncio.Event(), SystemClock()
+    ending = Ending(stop.set, clock)
+    ending.install(asyncio.get_running_loop())
+    program = build(options)
+    parts: dict[str, Coroutine[Any, Any, None]] = {
+        "cri": keep_serving_socket(RpcServer(program.services, LIMITS).serve, options.socket, "the CRI"),
+        "monitor": Monitor(ending, clock).run(),
+        **program.parts,
+    }
+    failure = await run_until(stop, parts)
+    if failure is not None:
+        log.error("ending because a part of the program crashed; containers run on", error=repr(failure))
+        return 1
+    log.info("stopped; containers run on")
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The options of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="pykubelet cri-docker",
+        description="Serve the container runtime interface (CRI) over Docker Engine. Needs root.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--socket", metavar="PATH", default=SOCKET, help="where the CRI is served (default %(default)s)"
+    )
+    parser.add_argument(
+        "--docker-socket", metavar="PATH", default=DOCKER_SOCKET, help="Docker Engine's socket (default %(default)s)"
+    )
+    parser.add_argument("--state-dir", metavar="DIR", default=STATE_DIR, help="positions in logs (default %(default)s)")
+    parser.add_argument(
+        "--pause-image",
+        metavar="IMAGE",
+        default=PAUSE_IMAGE,
+        help="the image of the containers that hold the namespaces of pods (default %(default)s)",
+    )
+    parser.add_argument(
+        "--restrict-oom-score-adj",
+        action="store_true",
+        help="give containers no lower oom_score_adj than this program has, where the machine allows no lower one",
+    )
+    parser.add_argument("-v", metavar="LEVEL", type=int, default=0, help="verbosity of the log")
+    return parser
