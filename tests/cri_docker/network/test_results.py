@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.cni import RESULT
 
 from pykubelet_cri_docker.network.model import (
@@ -92,6 +95,27 @@ def test_output_that_is_no_result(out: bytes) -> None:
 )
 def test_errors_of_plugins(out: bytes, err: bytes, code: int, text: str) -> None:
     assert str(read_failure(out, err, code)) == text
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5) | st.just("10.1.0.5/24"),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(("ips", "address", "interface", "interfaces", "ip4", "ip", "dns", "routes")), inner
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.binary(max_size=40) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_any_output_is_a_result_or_an_error(out: bytes) -> None:
+    try:
+        assert isinstance(read_result(read_object(out), "1.0.0").pod_ips, tuple)
+    except CniError as error:
+        assert len(str(error)) < 3000
+    assert str(read_failure(out, out, 1))
 
 
 def test_a_long_error_is_cut() -> None:
