@@ -12,10 +12,10 @@ from net.websocket.bytes_of import control, data, masked, messages, reply
 
 from pykubelet.net.http.proxy import Backend
 from pykubelet.net.http.server import Request, Response, ServedConnection
+from pykubelet.net.websocket.handshake import offered, upgrade_response
 from pykubelet.serve.streaming import relay as carrying
 from pykubelet.serve.streaming.command import PROTOCOL, RemoteCommand
 from pykubelet.serve.streaming.relay import ANSWERS, OPEN_DEADLINE_S, PIECE, carry, serve_websocket
-from pykubelet.serve.streaming.websocket import offered, upgrade_response
 
 RESULT, STDIN, STDOUT = 1, 3, 5
 IDLE_S = 600.0

@@ -1,4 +1,4 @@
-"""SPDY/3.1 frames, as a client that opens streams writes and reads them. Pure.
+"""SPDY/3.1 frames, as a client that opens streams writes and reads them; `spdy_server.py` has the other side. Pure.
 
 Owns: frame heads, the compression of headers, and the detection of violations. The runtime's headers contain nothing that is
 needed, so they are not decompressed. Flow-control windows are not used: neither the runtimes' servers nor the cluster's
@@ -58,7 +58,7 @@ class StreamOpener:
         plain = len(headers).to_bytes(4, "big")
         plain += b"".join(_counted(name) + _counted(value) for name, value in headers.items())
         packed = self._packer.compress(plain) + self._packer.flush(zlib.Z_SYNC_FLUSH)
-        return _control(SYN_STREAM, stream.to_bytes(4, "big") + bytes(6) + packed)
+        return control(SYN_STREAM, stream.to_bytes(4, "big") + bytes(6) + packed)
 
 
 def data_head(stream: int, size: int, *, last: bool = False) -> bytes:
@@ -68,10 +68,11 @@ def data_head(stream: int, size: int, *, last: bool = False) -> bytes:
 
 def pong(number: int) -> bytes:
     """The answer to the PING of that number."""
-    return _control(PING, number.to_bytes(4, "big"))
+    return control(PING, number.to_bytes(4, "big"))
 
 
-def _control(kind: int, payload: bytes) -> bytes:
+def control(kind: int, payload: bytes) -> bytes:
+    """A control frame without flags."""
     return _VERSION.to_bytes(2, "big") + kind.to_bytes(2, "big") + len(payload).to_bytes(4, "big") + payload
 
 
@@ -112,7 +113,18 @@ class Broken(Value):
     reason: str
 
 
-Frame = Replied | Data | StreamFinished | Reset | Ping | Broken
+class Opened(Value):
+    """The client opens a stream. `headers`: by lower-case name."""
+
+    stream: int
+    headers: Mapping[str, str]
+
+
+class GoneAway(Value):
+    """The other side opens no more streams and accepts none."""
+
+
+Frame = Replied | Data | StreamFinished | Reset | Ping | Broken | Opened | GoneAway
 
 
 class SpdyFrameReader:
@@ -153,7 +165,7 @@ class SpdyFrameReader:
                     break
                 if size - at < _HEAD + length:
                     break
-                _read_control(data[at + 3], flags, data[at + _HEAD : at + _HEAD + length], frames)
+                self._read_control(data[at + 3], flags, data[at + _HEAD : at + _HEAD + length], frames)
                 at += _HEAD + length
                 continue
             self._stream = int.from_bytes(data[at : at + 4], "big")
@@ -164,22 +176,21 @@ class SpdyFrameReader:
         self._unread = data[at:]
         return frames
 
+    def _read_control(self, kind: int, flags: int, payload: bytes, frames: list[Frame]) -> None:
+        """Decode a control frame. Frames of unknown kinds, and those that need no reaction, are ignored."""
+        number = int.from_bytes(payload[:4], "big") & _ID
+        if kind == SYN_REPLY:
+            frames.append(Replied(number))
+            if flags & FIN:
+                frames.append(StreamFinished(number))
+        elif kind == RST_STREAM:
+            frames.append(Reset(number))
+        elif kind == PING:
+            frames.append(Ping(int.from_bytes(payload[:4], "big")))
+
 
 def _problem(start: bytes, length: int) -> str:
     """The violation in a control frame with this start; empty if there is none."""
     if int.from_bytes(start[:2], "big") != _VERSION:
         return "another version of SPDY"
     return "a control frame that is too long" if length > MAX_CONTROL else ""
-
-
-def _read_control(kind: int, flags: int, payload: bytes, frames: list[Frame]) -> None:
-    """Decode a control frame. Frames of unknown kinds, and those that need no reaction, are ignored."""
-    number = int.from_bytes(payload[:4], "big") & _ID
-    if kind == SYN_REPLY:
-        frames.append(Replied(number))
-        if flags & FIN:
-            frames.append(StreamFinished(number))
-    elif kind == RST_STREAM:
-        frames.append(Reset(number))
-    elif kind == PING:
-        frames.append(Ping(int.from_bytes(payload[:4], "big")))

@@ -14,8 +14,8 @@ from enum import Enum, auto
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.net.http.proxy import Backend, open_backend
 from pykubelet.net.http.server import Answer, Request, Response, ServedConnection, Takeover
+from pykubelet.net.websocket.handshake import upgrade_response
 from pykubelet.serve.streaming.bridge import Bridge, Step
-from pykubelet.serve.streaming.websocket import upgrade_response
 
 #: The most seconds until the runtime has accepted all streams, and until the client has answered the Close frame.
 OPEN_DEADLINE_S = 30.0

@@ -18,12 +18,12 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.cri.errors import CriCode, CriError
 from pykubelet.net.http.proxy import proxy_upgrade
 from pykubelet.net.http.server import JSON, Answer, Request, Response, text
+from pykubelet.net.websocket.handshake import offered
 from pykubelet.serve.endpoints.known_pods import KnownPods, container_spec, full_name
 from pykubelet.serve.streaming.bridge import Bridge
 from pykubelet.serve.streaming.command import PROTOCOL, RemoteCommand
 from pykubelet.serve.streaming.relay import serve_websocket
 from pykubelet.serve.streaming.tunnel import tunnel_for
-from pykubelet.serve.streaming.websocket import offered
 
 RETRY_AFTER_S = 60
 MAX_SHOWN = 64

@@ -22,7 +22,7 @@ def offered(request: Request) -> list[str]:
 
 
 def upgrade_response(request: Request, protocol: str) -> bytes | Response:
-    """The head of the answer that accepts `protocol`, or the answer that refuses the WebSocket."""
+    """The head of the answer that accepts `protocol` ("": none was offered), or the answer that refuses the WebSocket."""
     if request.headers.get("sec-websocket-version", "").strip() != "13":
         return Response(400, b"unsupported WebSocket version", headers={"Sec-WebSocket-Version": "13"})
     key = request.headers.get("sec-websocket-key", "").strip()
@@ -33,6 +33,7 @@ def upgrade_response(request: Request, protocol: str) -> bytes | Response:
         "Connection": "Upgrade",
         "Upgrade": "websocket",
         "Sec-WebSocket-Accept": base64.b64encode(proof).decode(),
-        "Sec-WebSocket-Protocol": protocol,
     }
+    if protocol:
+        headers["Sec-WebSocket-Protocol"] = protocol
     return render_head(101, headers)
