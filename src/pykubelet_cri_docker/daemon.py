@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet_cri_docker.engine.client import Engine
@@ -15,7 +15,7 @@ RUNTIME_READY, NETWORK_READY = "RuntimeReady", "NetworkReady"
 class Daemon:
     """Docker Engine as the runtime. `network_problem`: why pods get no network; empty if they do."""
 
-    def __init__(self, engine: Engine, network_problem: Callable[[], str]) -> None:
+    def __init__(self, engine: Engine, network_problem: Callable[[], Awaitable[str]]) -> None:
         self._engine = engine
         self._network_problem = network_problem
 
@@ -39,7 +39,7 @@ class Daemon:
                 type=RUNTIME_READY, status=False, reason="DockerDaemonNotReady", message=f"docker: {error.message}"
             )
             info = None
-        problem = self._network_problem()
+        problem = await self._network_problem()
         network = pb.RuntimeCondition(type=NETWORK_READY, status=not problem)
         if problem:
             network.reason, network.message = "NetworkPluginNotReady", f"docker: network plugin is not ready: {problem}"

@@ -22,6 +22,7 @@ from pykubelet.edges.host.services.monitor import Monitor
 from pykubelet.edges.host.services.unix_socket import keep_serving_socket
 from pykubelet.net.grpc.channel import MAX_SOCKET_PATH
 from pykubelet.net.grpc.server import RpcLimits, RpcServer
+from pykubelet_cri_docker.network.pod_networks import CniDirectories
 
 log = Log("cri-docker")
 DOCKER_SOCKET, SOCKET = "/var/run/docker.sock", "/run/pykubelet-cri-docker/cri.sock"
@@ -38,11 +39,21 @@ class Options(Value):
     docker_socket: str
     state_dir: str
     pause_image: str
+    cni_conf_dir: str
+    cni_bin_dir: str
+    cni_cache_dir: str
     restrict_oom_score_adj: bool = False
 
     def problem(self) -> str:
         """What is wrong with the options; empty if nothing is."""
-        paths = (("--socket", self.socket), ("--docker-socket", self.docker_socket), ("--state-dir", self.state_dir))
+        paths = (
+            ("--socket", self.socket),
+            ("--docker-socket", self.docker_socket),
+            ("--state-dir", self.state_dir),
+            ("--cni-conf-dir", self.cni_conf_dir),
+            ("--cni-cache-dir", self.cni_cache_dir),
+            *(("--cni-bin-dir", path) for path in self.cni_bin_dir.split(",")),
+        )
         for name, path in paths:
             if not path.startswith("/"):
                 return f"{name} must be an absolute path"
@@ -60,6 +71,9 @@ def main(argv: Sequence[str]) -> int:
         parsed.docker_socket.removeprefix("unix://"),
         parsed.state_dir.rstrip("/"),
         parsed.pause_image,
+        parsed.cni_conf_dir,
+        parsed.cni_bin_dir,
+        parsed.cni_cache_dir,
         parsed.restrict_oom_score_adj,
     )
     if problem := options.problem():
@@ -77,6 +91,7 @@ async def _serve(options: Options) -> int:
     ending = Ending(stop.set, clock)
     ending.install(asyncio.get_running_loop())
     program = build(options)
+    await program.clean_up()
     parts: dict[str, Coroutine[Any, Any, None]] = {
         "cri": keep_serving_socket(RpcServer(program.services, LIMITS).serve, options.socket, "the CRI"),
         "monitor": Monitor(ending, clock).run(),
@@ -109,6 +124,19 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="IMAGE",
         default=PAUSE_IMAGE,
         help="the image of the containers that hold the namespaces of pods (default %(default)s)",
+    )
+    cni = CniDirectories()
+    parser.add_argument(
+        "--cni-conf-dir", metavar="DIR", default=cni.configs, help="CNI's configurations (default %(default)s)"
+    )
+    parser.add_argument(
+        "--cni-bin-dir",
+        metavar="DIRS",
+        default=",".join(cni.plugins),
+        help="CNI's plugins, directories separated by commas (default %(default)s)",
+    )
+    parser.add_argument(
+        "--cni-cache-dir", metavar="DIR", default=cni.kept, help="what is kept of networks (default %(default)s)"
     )
     parser.add_argument(
         "--restrict-oom-score-adj",

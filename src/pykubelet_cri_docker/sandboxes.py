@@ -1,12 +1,12 @@
 """PodSandboxes: the containers that hold the namespaces of pods, and their networks.
 
 Owns: RunPodSandbox, StopPodSandbox, RemovePodSandbox, and what is shown of sandboxes. Each step can be repeated: what a
-killed process left behind is found by its labels. Raises RpcError, EngineError and HostError.
+killed process left behind is found by its labels. Raises RpcError, EngineError, CniError and HostError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from pykubelet.base.kit.log import Log
@@ -21,6 +21,8 @@ from pykubelet_cri_docker.engine.client import Engine
 from pykubelet_cri_docker.engine.transport import EngineError
 from pykubelet_cri_docker.errors import invalid, unimplemented
 from pykubelet_cri_docker.host_work import HostWork
+from pykubelet_cri_docker.network.from_cri import network_of
+from pykubelet_cri_docker.network.model import CniError, NetworkResult, SandboxNetwork
 from pykubelet_cri_docker.render_container import RenderFacts, render_sandbox, seccomp_path
 
 log = Log("cri-docker")
@@ -28,19 +30,18 @@ STOP_S = 10
 RESOLV_CONF = "/etc/resolv.conf"
 
 
-class PodNetwork(Protocol):
-    """The network of one pod after another."""
+class Network(Protocol):
+    """The networks of pods. Its errors are CniErrors."""
 
-    async def add(self, sandbox_id: str, netns: str, config: pb.PodSandboxConfig) -> list[str]:
-        """Connect a namespace; returns the pod's addresses. Raises RpcError."""
+    async def add(self, pod: SandboxNetwork) -> NetworkResult:
+        """Connect a sandbox."""
         ...
 
-    async def delete(self, sandbox_id: str, netns: str, config: pb.PodSandboxConfig) -> None:
-        """Disconnect it. Idempotent; `netns` is empty if the namespace has ended. Raises RpcError."""
-        ...
+    async def delete(self, pod: SandboxNetwork) -> None:
+        """Disconnect it. Idempotent."""
 
-    def addresses(self, sandbox_id: str) -> list[str]:
-        """The addresses that `add` returned, also before a restart; none for an unknown sandbox."""
+    async def find_result(self, container_id: str) -> NetworkResult | None:
+        """What `add` returned, also before a restart; None for a sandbox that is not connected."""
         ...
 
 
@@ -54,7 +55,7 @@ class SandboxSettings(Value):
 class PodSandboxes:
     """The sandboxes of Docker Engine."""
 
-    def __init__(self, engine: Engine, network: PodNetwork, host: HostWork, settings: SandboxSettings) -> None:
+    def __init__(self, engine: Engine, network: Network, host: HostWork, settings: SandboxSettings) -> None:
         self._engine = engine
         self._network = network
         self._host = host
@@ -135,7 +136,13 @@ class PodSandboxes:
     async def status(self, sandbox_id: str) -> pb.PodSandboxStatus:
         """The status of a sandbox with its addresses."""
         found = await self.inspect(sandbox_id)
-        return views.show_sandbox_status(found, self._network.addresses(found.id))
+        result = await self._network.find_result(found.id)
+        return views.show_sandbox_status(found, result.pod_ips if result else ())
+
+    async def ids(self) -> Collection[str]:
+        """The sandboxes that there are, whether they run or not."""
+        found = await self._engine.list_containers([f"{labels.TYPE}={labels.ContainerKind.SANDBOX}"])
+        return {sandbox.id for sandbox in found}
 
     async def list(self, wanted: pb.PodSandboxFilter) -> list[pb.PodSandbox]:
         """The sandboxes that a filter selects."""
@@ -152,17 +159,17 @@ class PodSandboxes:
         if not _is_on_host(config):
             if not found.state.pid:
                 raise EngineError(500, f"the sandbox ended with exit code {found.state.exit_code}: {found.state.error}")
-            await self._network.add(sandbox_id, _netns(found), config)
+            await self._network.add(network_of(found.id, _netns(found), config))
 
     async def _disconnect(self, found: docker.DockerContainer) -> None:
         config = labels.sandbox_config(found.labels)
         if not _is_on_host(config):
-            await self._network.delete(found.id, _netns(found), config)
+            await self._network.delete(network_of(found.id, _netns(found), config))
 
     async def _give_up(self, sandbox_id: str) -> None:
         try:
             await self.remove(sandbox_id)
-        except (EngineError, HostError, RpcError) as error:
+        except (CniError, EngineError, HostError, RpcError) as error:
             log.warning(
                 "a sandbox that could not be made is left for the garbage collection", id=sandbox_id, error=error
             )

@@ -5,7 +5,8 @@ What is not in the table is answered with UNIMPLEMENTED. Source: the CRI API.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -21,8 +22,10 @@ from pykubelet_cri_docker.daemon import Daemon
 from pykubelet_cri_docker.engine.client import Engine
 from pykubelet_cri_docker.engine.transport import EngineError
 from pykubelet_cri_docker.errors import rpc_error
+from pykubelet_cri_docker.events import ContainerEvents
 from pykubelet_cri_docker.exec_sync import exec_sync
 from pykubelet_cri_docker.images import Images
+from pykubelet_cri_docker.network.model import CniError
 from pykubelet_cri_docker.sandboxes import PodSandboxes
 
 log = Log("cri-docker")
@@ -40,11 +43,18 @@ class ServiceParts(Value):
     sandboxes: PodSandboxes
     containers: Containers
     images: Images
+    events: ContainerEvents
 
 
 def build_services(parts: ServiceParts) -> Services:
     """All methods."""
-    return Services({**_sandboxes(parts), **_containers(parts), **_daemon(parts), **_images(parts)})
+    methods = {**_sandboxes(parts), **_containers(parts), **_daemon(parts), **_images(parts)}
+    return Services(methods, {f"{RUNTIME}/GetContainerEvents": partial(_follow, parts.events)})
+
+
+async def _follow(events: ContainerEvents, _: bytes) -> AsyncIterator[bytes]:
+    async for event in events.follow():
+        yield event.SerializeToString()
 
 
 def _method(request: type[R], handler: Callable[[R], Awaitable[Message]]) -> Method:
@@ -58,7 +68,7 @@ def _method(request: type[R], handler: Callable[[R], Awaitable[Message]]) -> Met
             raise RpcError(Code.INVALID_ARGUMENT, f"cannot read the request: {error}") from error
         try:
             return (await handler(decoded)).SerializeToString()
-        except (EngineError, HostError, RpcError) as error:
+        except (CniError, EngineError, HostError, RpcError) as error:
             refusal = _status_of(error)
             log.info("call failed", call=name, error=refusal.message)
             raise refusal from error
@@ -66,7 +76,7 @@ def _method(request: type[R], handler: Callable[[R], Awaitable[Message]]) -> Met
     return call
 
 
-def _status_of(error: EngineError | HostError | RpcError) -> RpcError:
+def _status_of(error: CniError | EngineError | HostError | RpcError) -> RpcError:
     found = rpc_error(error) if isinstance(error, EngineError) else error
     code = found.code if isinstance(found, RpcError) else Code.UNKNOWN
     text = found.message if isinstance(found, RpcError) else str(found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pykubelet.base.api.times import parse_time_ns
 from pykubelet.base.kit.text import parse_decimal
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -46,7 +48,7 @@ def show_sandbox(found: docker.ContainerSummary) -> pb.PodSandbox:
     )
 
 
-def show_sandbox_status(found: docker.DockerContainer, ips: list[str]) -> pb.PodSandboxStatus:
+def show_sandbox_status(found: docker.DockerContainer, ips: Sequence[str]) -> pb.PodSandboxStatus:
     """The status of a sandbox. `ips`: of its network, the pod's address first."""
     config = labels.sandbox_config(found.labels)
     status = pb.PodSandboxStatus(
