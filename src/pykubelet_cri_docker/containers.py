@@ -6,11 +6,8 @@ Raises RpcError, EngineError and HostError.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.cri import cri_pb2 as pb
-from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import make_dirs, read_text, stat_file
 from pykubelet_cri_docker import labels, views
 from pykubelet_cri_docker.engine import messages as docker
@@ -18,6 +15,7 @@ from pykubelet_cri_docker.engine.client import Engine
 from pykubelet_cri_docker.engine.transport import EngineError
 from pykubelet_cri_docker.errors import invalid
 from pykubelet_cri_docker.host_work import HostWork
+from pykubelet_cri_docker.logs.log_writers import LogWriters
 from pykubelet_cri_docker.render_container import render_container, render_resources, seccomp_path
 from pykubelet_cri_docker.sandboxes import PodSandboxes
 
@@ -26,30 +24,10 @@ log = Log("cri-docker")
 PROFILE_BYTES = 1 << 20
 
 
-class Logs(Protocol):
-    """Makes logs in the format of the CRI of Docker's."""
-
-    def follow(self, container_id: str, source: str, target: str) -> None:
-        """Write what Docker logs at `source` to `target` from now on. Does nothing if it is done already."""
-        ...
-
-    async def reopen(self, container_id: str) -> None:
-        """Write to a new file at the same path. Raises RpcError."""
-        ...
-
-    async def finish(self, container_id: str) -> None:
-        """Wait until all that the container has written is there."""
-        ...
-
-    def forget(self, container_id: str) -> None:
-        """The container is removed."""
-        ...
-
-
 class Containers:
     """The containers of Docker Engine that have a sandbox."""
 
-    def __init__(self, engine: Engine, sandboxes: PodSandboxes, logs: Logs, host: HostWork) -> None:
+    def __init__(self, engine: Engine, sandboxes: PodSandboxes, logs: LogWriters, host: HostWork) -> None:
         self._engine = engine
         self._sandboxes = sandboxes
         self._logs = logs
@@ -72,10 +50,8 @@ class Containers:
         found = await self.inspect(container_id)
         if found.state.status != "created":
             raise EngineError(500, f"container {container_id} is not in created state but {found.state.status}")
-        target = found.labels.get(labels.LOG_PATH, "")
-        if target:
-            self._logs.follow(found.id, found.log_path or await self._log_path(found.id), target)
         await self._engine.start(found.id)
+        await self._follow_log(found.id)
 
     async def stop(self, container_id: str, grace_s: int) -> None:
         """Stop a container. Idempotent."""
@@ -97,7 +73,12 @@ class Containers:
                 return
             raise
         await self._engine.remove(found.id)
-        self._logs.forget(found.id)
+        await self._logs.forget(found.id)
+
+    async def remove_all(self, sandbox_id: str) -> None:
+        """Remove the containers of a sandbox."""
+        for container in await self._engine.list_containers([f"{labels.SANDBOX_ID}={sandbox_id}"]):
+            await self.remove(container.id)
 
     async def inspect(self, container_id: str) -> docker.DockerContainer:
         """A container. Not found if there is none, or if it is none of ours."""
@@ -139,17 +120,20 @@ class Containers:
         await self._logs.reopen(found.id)
 
     async def resume_logs(self) -> None:
-        """Go on with the logs of the containers that run, after a start of this program."""
-        for found in await self._engine.list_containers([f"{labels.TYPE}={labels.ContainerKind.CONTAINER}"]):
-            target = (found.labels or {}).get(labels.LOG_PATH, "")
-            if target and found.state != "created":
-                try:
-                    self._logs.follow(found.id, await self._log_path(found.id), target)
-                except (EngineError, HostError) as error:
-                    log.warning("cannot go on with a log", id=found.id, error=error)
+        """Go on with the logs of all containers after a start of this program, and forget those of containers that are gone."""
+        found = await self._engine.list_containers([f"{labels.TYPE}={labels.ContainerKind.CONTAINER}"])
+        for container in found:
+            if container.state != "created":
+                await self._follow_log(container.id)
+        for container_id in {*await self._logs.stored()} - {container.id for container in found}:
+            await self._logs.forget(container_id)
 
-    async def _log_path(self, container_id: str) -> str:
-        return (await self._engine.inspect(container_id)).log_path
+    async def _follow_log(self, container_id: str) -> None:
+        """Copy the log of a container that was started. Docker names its file only then."""
+        found = await self.inspect(container_id)
+        target = found.labels.get(labels.LOG_PATH, "")
+        if target and found.log_path:
+            self._logs.follow(found.id, found.log_path, target)
 
 
 def prepare(config: pb.ContainerConfig) -> str:

@@ -95,7 +95,7 @@ async def _serve(options: Options) -> int:
     parts: dict[str, Coroutine[Any, Any, None]] = {
         "cri": keep_serving_socket(RpcServer(program.services, LIMITS).serve, options.socket, "the CRI"),
         "monitor": Monitor(ending, clock).run(),
-        **program.parts,
+        "logs": program.keep_logs(),
     }
     failure = await run_until(stop, parts)
     if failure is not None:

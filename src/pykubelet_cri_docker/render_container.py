@@ -11,10 +11,9 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet_cri_docker import labels
 from pykubelet_cri_docker.engine import messages as docker
 from pykubelet_cri_docker.errors import invalid, unimplemented
+from pykubelet_cri_docker.logs.log_config import LOG_CONFIG
 
 SANDBOX_OOM_SCORE_ADJ = -998
-#: Docker's own copy of a container's output, which becomes the log in the format of the CRI.
-LOG_CONFIG = docker.LogConfig("json-file", {"max-size": "10m", "max-file": "3"})
 NO_LOG = docker.LogConfig("none")
 _NO_HEALTHCHECK = {"Test": ["NONE"]}
 _PROPAGATION = {

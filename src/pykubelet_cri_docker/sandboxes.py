@@ -114,15 +114,13 @@ class PodSandboxes:
         await self._engine.stop(found.id, STOP_S)
 
     async def remove(self, sandbox_id: str) -> None:
-        """Remove a sandbox with its containers. Idempotent."""
+        """Remove a sandbox that has no containers any more. Idempotent."""
         try:
             found = await self.inspect(sandbox_id)
         except EngineError as error:
             if error.is_not_found:
                 return
             raise
-        for container in await self._engine.list_containers([f"{labels.SANDBOX_ID}={found.id}"]):
-            await self._engine.remove(container.id)
         await self._disconnect(found)
         await self._engine.remove(found.id)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
-from typing import Any
+import asyncio
 
+from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
+from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.text_files import read_number
@@ -17,6 +18,7 @@ from pykubelet_cri_docker.engine.transport import EngineError
 from pykubelet_cri_docker.events import ContainerEvents
 from pykubelet_cri_docker.host_work import HostWork
 from pykubelet_cri_docker.images import Images
+from pykubelet_cri_docker.logs.log_writers import LogWriters
 from pykubelet_cri_docker.network.model import CniError
 from pykubelet_cri_docker.network.pod_networks import CniDirectories, PodNetworks
 from pykubelet_cri_docker.program import Options
@@ -25,31 +27,17 @@ from pykubelet_cri_docker.service import ServiceParts, build_services
 
 log = Log("cri-docker")
 LOWEST = -1000
-
-
-class NoLogs:
-    """Docker keeps what containers write."""
-
-    def follow(self, container_id: str, source: str, target: str) -> None:
-        """Write nothing."""
-
-    async def reopen(self, container_id: str) -> None:
-        """Do nothing."""
-
-    async def finish(self, container_id: str) -> None:
-        """Do nothing."""
-
-    def forget(self, container_id: str) -> None:
-        """Do nothing."""
+RESUME_S = 5.0
 
 
 class Program(Value):
     """What is served, and what runs beside it."""
 
     services: Services
-    parts: Mapping[str, Coroutine[Any, Any, None]]
     networks: PodNetworks
     sandboxes: PodSandboxes
+    containers: Containers
+    logs: LogWriters
 
     async def clean_up(self) -> None:
         """Disconnect what is left of sandboxes that are gone. Call it before anything is served."""
@@ -57,6 +45,26 @@ class Program(Value):
             await self.networks.collect(await self.sandboxes.ids())
         except (CniError, EngineError, HostError) as error:
             log.warning("the networks of pods that are gone are not cleaned up", error=error)
+
+    async def keep_logs(self) -> None:
+        """Write the logs of containers, until cancelled."""
+        async with Supervisor("logs") as tasks:
+            self.logs.start(tasks)
+            tasks.start_root("resume", self._resume_logs())
+            try:
+                raise await tasks.wait_failed()
+            finally:
+                await tasks.stop()
+                await self.logs.close()
+
+    async def _resume_logs(self) -> None:
+        while True:
+            try:
+                await self.containers.resume_logs()
+                return
+            except (EngineError, HostError) as error:
+                log.warning("cannot go on with the logs of containers; it is tried again", error=error)
+            await asyncio.sleep(RESUME_S)
 
 
 def build(options: Options) -> Program:
@@ -67,9 +75,10 @@ def build(options: Options) -> Program:
     )
     least = read_number("/proc/self/oom_score_adj") if options.restrict_oom_score_adj else None
     settings = SandboxSettings(options.pause_image, LOWEST if least is None else least)
+    logs = LogWriters(f"{options.state_dir}/logs", SingleFlight("logs"))
     sandboxes = PodSandboxes(engine, networks, host, settings)
-    containers = Containers(engine, sandboxes, NoLogs(), host)
+    containers = Containers(engine, sandboxes, logs, host)
     images = Images(engine, options.pause_image)
     events, daemon = ContainerEvents(engine, sandboxes, containers), Daemon(engine, networks.status)
     parts = ServiceParts(engine, daemon, sandboxes, containers, images, events)
-    return Program(build_services(parts), {}, networks, sandboxes)
+    return Program(build_services(parts), networks, sandboxes, containers, logs)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from pykubelet_cri_docker.engine.messages import LogConfig
+
 #: The `LogConfig` of each container. Docker's copy is a buffer: the log that the kubelet reads and rotates is the CRI log. It must last
 #: while the adapter is restarted, or the disk of the CRI logs is full: the container may write 20 MiB meanwhile, and never waits for a
 #: reader. It never takes more than 30 MiB. With a single file, Docker would cut off what is not copied yet. Compressed files would cost
 #: CPU time twice. It is set for each container because the daemon's defaults may be another driver, or files without a bound.
-LOG_CONFIG: Final = {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "3", "compress": "false"}}
+LOG_CONFIG: Final = LogConfig("json-file", {"max-size": "10m", "max-file": "3", "compress": "false"})
