@@ -87,8 +87,9 @@ class ProcessSession:
         """Run the process and send the result. Returns False if the client has disconnected, or does not open the streams."""
         try:
             await self._client.send(self._channels.start())
-            async with asyncio.timeout(self._limits.open_s):
-                await self._is_open.wait()
+            if not self._channels.is_open:
+                async with asyncio.timeout(self._limits.open_s):
+                    await self._is_open.wait()
             status = await self._run_process()
             self._stdin.close()
             await self._client.finish(self._channels.finish(status))

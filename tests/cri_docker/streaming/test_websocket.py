@@ -14,6 +14,7 @@ from net.websocket.bytes_of import masked, messages
 from pykubelet.net.http.server import HEAD_BYTES, Answer, HttpServer, Request, ServedConnection
 from pykubelet.serve.streaming.command import RemoteCommand
 from pykubelet.serve.streaming.relay import serve_websocket
+from pykubelet_cri_docker.streaming.backend import StreamSet
 
 pytestmark = pytest.mark.virtual_time
 V5 = "v5.channel.k8s.io"
@@ -45,6 +46,18 @@ async def test_input_output_and_the_result(protocol: str) -> None:
             assert json.loads(text)["details"]["causes"] == [{"reason": "ExitCode", "message": "7"}]
         else:
             assert text == b"command terminated with non-zero exit code: exit status 7"
+        writer.close()
+
+
+async def test_a_command_without_input_starts_though_the_client_sends_nothing() -> None:
+    backend = Local()
+    async with serving(backend) as server:
+        _, reader, writer = await connect(server.exec_url(command(streams=StreamSet(stdout=True))), WEBSOCKET)
+        backend.played.say(b"out")
+        began = asyncio.get_running_loop().time()
+        async with asyncio.timeout(1):
+            assert await reader.readexactly(9) == b"\x82\1\1" + b"\x82\4\1out"
+        assert asyncio.get_running_loop().time() - began < 0.1
         writer.close()
 
 
