@@ -12,7 +12,7 @@ import zlib
 from pykubelet.net.websocket import spdy
 
 #: The most bytes of the headers of one frame, inflated. Clients send less than a hundred.
-MAX_HEADER_BYTES = 4096
+MAX_HEADER_BYTES = 1024
 #: The most headers of one frame. Clients send three.
 MAX_HEADERS = 32
 #: Why a stream is reset: it was refused, or is not needed any more.
