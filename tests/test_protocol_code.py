@@ -57,7 +57,7 @@ GROUPS = (
     Group("WebSocket", 215, ("net/websocket/frames.py", "net/websocket/handshake.py"), "on websockets"),
     Group("HTTP probes", 500, ("edges/probing/dial.py", "edges/probing/http.py", "edges/probing/http_target.py"), "aiohttp"),
     Group("D-Bus", 220, ("edges/host/cgroups/dbus.py",), "on jeepney"),
-    Group("inotify and libc", 380, ("edges/host/fs/inotify.py", "edges/host/fs/libc.py"), "asyncinotify"),
+    Group("inotify and libc", 385, ("edges/host/fs/inotify.py", "edges/host/fs/libc.py"), "asyncinotify"),
     Group("metrics and readiness", 310, ("base/kit/metrics.py", "base/kit/readiness.py"), "prometheus_client"),
     Group("traces", 460, ("base/kit/tracing.py", "edges/otlp/encode.py", "edges/otlp/exporter.py"), "opentelemetry-sdk"),
 )  # fmt: skip

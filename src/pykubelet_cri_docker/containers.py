@@ -22,6 +22,8 @@ from pykubelet_cri_docker.sandboxes import PodSandboxes
 log = Log("cri-docker")
 #: The most bytes of a seccomp profile.
 PROFILE_BYTES = 1 << 20
+#: How long a status waits for the end of the log; a full disk must not delay it for longer.
+LOG_S = 2.0
 
 
 class Containers:
@@ -92,7 +94,7 @@ class Containers:
         found = await self.inspect(container_id)
         status = views.show_container_status(found)
         if status.state == pb.CONTAINER_EXITED:
-            await self._logs.finish(found.id)
+            await self._logs.finish(found.id, LOG_S)
         return status
 
     async def list(self, wanted: pb.ContainerFilter) -> list[pb.Container]:
@@ -121,11 +123,12 @@ class Containers:
 
     async def resume_logs(self) -> None:
         """Go on with the logs of all containers after a start of this program, and forget those of containers that are gone."""
+        stored = {*await self._logs.stored()}  # before the containers: later ones are not gone
         found = await self._engine.list_containers([f"{labels.TYPE}={labels.ContainerKind.CONTAINER}"])
         for container in found:
             if container.state != "created":
                 await self._follow_log(container.id)
-        for container_id in {*await self._logs.stored()} - {container.id for container in found}:
+        for container_id in stored - {container.id for container in found}:
             await self._logs.forget(container_id)
 
     async def _follow_log(self, container_id: str) -> None:

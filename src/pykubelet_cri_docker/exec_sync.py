@@ -31,13 +31,13 @@ async def exec_sync(engine: Engine, container_id: str, command: list[str], timeo
     try:
         async with asyncio.timeout(timeout_s or None):
             stdout, stderr = await _read(stream)
-            return pb.ExecSyncResponse(stdout=stdout, stderr=stderr, exit_code=await _exit_code(engine, exec_id))
+            return pb.ExecSyncResponse(stdout=stdout, stderr=stderr, exit_code=await read_exit_code(engine, exec_id))
     except TimeoutError as error:
         message = f"command {' '.join(command)!r} timed out: timeout {timeout_s}s exceeded: context deadline exceeded"
         raise RpcError(Code.DEADLINE_EXCEEDED, message) from error
     finally:
         stream.close()
-        await _end(engine, exec_id)
+        await end_exec(engine, exec_id)
 
 
 async def _read(stream: RawStream) -> tuple[bytes, bytes]:
@@ -49,7 +49,8 @@ async def _read(stream: RawStream) -> tuple[bytes, bytes]:
     return bytes(outputs[0]), bytes(outputs[1])
 
 
-async def _exit_code(engine: Engine, exec_id: str) -> int:
+async def read_exit_code(engine: Engine, exec_id: str) -> int:
+    """The exit code of a command whose output has ended. Raises RpcError if it still runs."""
     for _ in range(EXIT_READS):
         state = await engine.inspect_exec(exec_id)
         if not state.running and state.exit_code is not None:
@@ -58,7 +59,7 @@ async def _exit_code(engine: Engine, exec_id: str) -> int:
     raise RpcError(Code.UNKNOWN, "the command closed its output and still runs")
 
 
-async def _end(engine: Engine, exec_id: str) -> None:
+async def end_exec(engine: Engine, exec_id: str) -> None:
     """Kill a command that still runs: Docker has no call for it, so the process on the host gets the signal."""
     state = await engine.inspect_exec(exec_id)
     if state.running and state.pid > 0:

@@ -96,6 +96,7 @@ async def _serve(options: Options) -> int:
         "cri": keep_serving_socket(RpcServer(program.services, LIMITS).serve, options.socket, "the CRI"),
         "monitor": Monitor(ending, clock).run(),
         "logs": program.keep_logs(),
+        "streams": program.streaming.serve(),
     }
     failure = await run_until(stop, parts)
     if failure is not None:

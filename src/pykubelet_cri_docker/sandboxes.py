@@ -157,12 +157,12 @@ class PodSandboxes:
         if not _is_on_host(config):
             if not found.state.pid:
                 raise EngineError(500, f"the sandbox ended with exit code {found.state.exit_code}: {found.state.error}")
-            await self._network.add(network_of(found.id, _netns(found), config))
+            await self._network.add(network_of(found.id, netns_of(found), config))
 
     async def _disconnect(self, found: docker.DockerContainer) -> None:
         config = labels.sandbox_config(found.labels)
         if not _is_on_host(config):
-            await self._network.delete(network_of(found.id, _netns(found), config))
+            await self._network.delete(network_of(found.id, netns_of(found), config))
 
     async def _give_up(self, sandbox_id: str) -> None:
         try:
@@ -173,7 +173,8 @@ class PodSandboxes:
             )
 
 
-def _netns(found: docker.DockerContainer) -> str:
+def netns_of(found: docker.DockerContainer) -> str:
+    """The network namespace of a sandbox; empty if it does not run."""
     return f"/proc/{found.state.pid}/ns/net" if found.state.pid else ""
 
 

@@ -27,6 +27,9 @@ from pykubelet_cri_docker.exec_sync import exec_sync
 from pykubelet_cri_docker.images import Images
 from pykubelet_cri_docker.network.model import CniError
 from pykubelet_cri_docker.sandboxes import PodSandboxes
+from pykubelet_cri_docker.streaming.backend import AttachTarget, ExecTarget, PortForwardTarget, StreamSet
+from pykubelet_cri_docker.streaming.server import InvalidTarget, StreamingServer
+from pykubelet_cri_docker.streaming.tokens import TooManyTokens
 
 log = Log("cri-docker")
 R = TypeVar("R", bound=Message)
@@ -44,11 +47,12 @@ class ServiceParts(Value):
     containers: Containers
     images: Images
     events: ContainerEvents
+    streaming: StreamingServer
 
 
 def build_services(parts: ServiceParts) -> Services:
     """All methods."""
-    methods = {**_sandboxes(parts), **_containers(parts), **_daemon(parts), **_images(parts)}
+    methods = {**_sandboxes(parts), **_containers(parts), **_streams(parts), **_daemon(parts), **_images(parts)}
     return Services(methods, {f"{RUNTIME}/GetContainerEvents": partial(_follow, parts.events)})
 
 
@@ -68,6 +72,10 @@ def _method(request: type[R], handler: Callable[[R], Awaitable[Message]]) -> Met
             raise RpcError(Code.INVALID_ARGUMENT, f"cannot read the request: {error}") from error
         try:
             return (await handler(decoded)).SerializeToString()
+        except InvalidTarget as error:
+            raise RpcError(Code.INVALID_ARGUMENT, str(error)) from error
+        except TooManyTokens as error:
+            raise RpcError(Code.RESOURCE_EXHAUSTED, str(error)) from error
         except (CniError, EngineError, HostError, RpcError) as error:
             refusal = _status_of(error)
             log.info("call failed", call=name, error=refusal.message)
@@ -160,6 +168,30 @@ def _containers(parts: ServiceParts) -> dict[str, Method]:
         f"{RUNTIME}/UpdateContainerResources": _method(pb.UpdateContainerResourcesRequest, update_container_resources),
         f"{RUNTIME}/ReopenContainerLog": _method(pb.ReopenContainerLogRequest, reopen_container_log),
         f"{RUNTIME}/ExecSync": _method(pb.ExecSyncRequest, exec_sync_),
+    }
+
+
+def _streams(parts: ServiceParts) -> dict[str, Method]:
+    streaming = parts.streaming
+
+    async def exec_(request: pb.ExecRequest) -> Message:
+        found = await parts.containers.inspect(request.container_id)
+        streams = StreamSet(request.stdin, request.stdout, request.stderr, request.tty)
+        return pb.ExecResponse(url=streaming.exec_url(ExecTarget(found.id, tuple(request.cmd), streams)))
+
+    async def attach(request: pb.AttachRequest) -> Message:
+        found = await parts.containers.inspect(request.container_id)
+        streams = StreamSet(request.stdin, request.stdout, request.stderr, request.tty)
+        return pb.AttachResponse(url=streaming.attach_url(AttachTarget(found.id, streams)))
+
+    async def port_forward(request: pb.PortForwardRequest) -> Message:
+        found = await parts.sandboxes.inspect(request.pod_sandbox_id)
+        return pb.PortForwardResponse(url=streaming.port_forward_url(PortForwardTarget(found.id, tuple(request.port))))
+
+    return {
+        f"{RUNTIME}/Exec": _method(pb.ExecRequest, exec_),
+        f"{RUNTIME}/Attach": _method(pb.AttachRequest, attach),
+        f"{RUNTIME}/PortForward": _method(pb.PortForwardRequest, port_forward),
     }
 
 

@@ -24,6 +24,8 @@ from pykubelet_cri_docker.network.pod_networks import CniDirectories, PodNetwork
 from pykubelet_cri_docker.program import Options
 from pykubelet_cri_docker.sandboxes import PodSandboxes, SandboxSettings
 from pykubelet_cri_docker.service import ServiceParts, build_services
+from pykubelet_cri_docker.streaming.server import StreamingServer, listen
+from pykubelet_cri_docker.streams import DockerStreams
 
 log = Log("cri-docker")
 LOWEST = -1000
@@ -38,6 +40,7 @@ class Program(Value):
     sandboxes: PodSandboxes
     containers: Containers
     logs: LogWriters
+    streaming: StreamingServer
 
     async def clean_up(self) -> None:
         """Disconnect what is left of sandboxes that are gone. Call it before anything is served."""
@@ -80,5 +83,6 @@ def build(options: Options) -> Program:
     containers = Containers(engine, sandboxes, logs, host)
     images = Images(engine, options.pause_image)
     events, daemon = ContainerEvents(engine, sandboxes, containers), Daemon(engine, networks.status)
-    parts = ServiceParts(engine, daemon, sandboxes, containers, images, events)
-    return Program(build_services(parts), networks, sandboxes, containers, logs)
+    streaming = StreamingServer(DockerStreams(engine, sandboxes, containers), listen("127.0.0.1", 0))
+    parts = ServiceParts(engine, daemon, sandboxes, containers, images, events, streaming)
+    return Program(build_services(parts), networks, sandboxes, containers, logs, streaming)

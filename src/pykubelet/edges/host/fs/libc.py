@@ -1,4 +1,4 @@
-"""System calls that Python's `os` does not have: mount, umount2, openat2, statx, statfs, quotactl_fd, inotify.
+"""System calls that Python's `os` does not have: mount, umount2, openat2, statx, statfs, quotactl_fd, setns, inotify.
 
 Owns: the bindings and their errno handling. Decides nothing. Read by mounts, subpaths, trees, quotas and inotify.
 """
@@ -147,6 +147,11 @@ def quotactl_fd(descriptor: int, command: int, number: int, data: bytearray) -> 
             ctypes.byref(buffer),
         )
     )
+
+
+def setns(descriptor: int) -> None:
+    """Move the calling thread into a namespace. Raises OSError."""
+    _checked(_libc.setns(descriptor, 0))
 
 
 def inotify_init() -> int:
