@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from pykubelet.net.http.server import ServedConnection
 from pykubelet.net.websocket import frames
 
-#: The most bytes per read. They may be tiny frames, each of which takes some microseconds.
-PIECE = 32 * 1024
+#: The most bytes per read. They may be tiny frames, each of which takes up to twenty microseconds.
+CLIENT_PIECE = 16 * 1024
 #: The most bytes that wait for a backend, after which the client is not read. One more piece may be added.
 MAX_WAITING = 64 * 1024
 #: The most bytes that wait for a client which sends but does not read, after which it is not read.
@@ -93,7 +93,7 @@ class Client:
         """The next bytes; b"" when the client has disconnected. Lets other tasks run first, even if there are bytes already."""
         await asyncio.sleep(0)
         try:
-            data = await self._reader.read(PIECE)
+            data = await self._reader.read(CLIENT_PIECE)
         except OSError:
             return b""
         self._moved = self._now()

@@ -11,8 +11,11 @@ from typing import Protocol
 
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet_cri_docker.streaming.backend import BackendError, StreamBackend
-from pykubelet_cri_docker.streaming.client import PIECE, Client, ClientGone, Inbox
+from pykubelet_cri_docker.streaming.client import Client, ClientGone, Inbox
 from pykubelet_cri_docker.streaming.session import PARTING_S
+
+#: The most bytes of a port that are sent in one frame.
+PORT_PIECE = 32 * 1024
 
 
 class Outlet(Protocol):
@@ -57,7 +60,7 @@ async def forward(client: Client, inbox: Inbox, outlet: Outlet, backend: StreamB
 
 async def _read(reader: asyncio.StreamReader) -> bytes:
     try:
-        return await reader.read(PIECE)
+        return await reader.read(PORT_PIECE)
     except OSError:
         return b""  # a reset: what came before it was read
 
