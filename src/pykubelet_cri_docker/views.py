@@ -74,7 +74,7 @@ def show_container(found: docker.ContainerSummary) -> pb.Container:
         id=found.id,
         pod_sandbox_id=own.get(labels.SANDBOX_ID, ""),
         metadata=config.metadata,
-        image=config.image,
+        image=_named(config.image),
         image_ref=found.image_id,
         image_id=found.image_id,
         state=container_state(found.state),
@@ -93,7 +93,7 @@ def show_container_status(found: docker.DockerContainer) -> pb.ContainerStatus:
         metadata=config.metadata,
         state=container_state(state.status),
         created_at=nanoseconds(found.created),
-        image=config.image,
+        image=_named(config.image),
         image_ref=found.image,
         image_id=found.image,
         labels=config.labels,
@@ -115,6 +115,11 @@ def show_container_status(found: docker.DockerContainer) -> pb.ContainerStatus:
         status.reason = "OOMKilled" if state.oom_killed else "Error" if state.exit_code else "Completed"
         status.message = state.error
     return status
+
+
+def _named(image: pb.ImageSpec) -> pb.ImageSpec:
+    """The image under the name in the pod, where a client asked for its ID."""
+    return pb.ImageSpec(image=image.user_specified_image or image.image, annotations=image.annotations)
 
 
 def show_resources(host: docker.DockerHostConfig) -> pb.ContainerResources:
