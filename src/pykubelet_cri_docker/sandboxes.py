@@ -6,6 +6,7 @@ killed process left behind is found by its labels. Raises RpcError, EngineError,
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
@@ -100,16 +101,16 @@ class PodSandboxes:
         return RenderFacts(seccomp, await self._engine.api_version(), self._settings.least_oom_score_adj)
 
     async def stop(self, sandbox_id: str) -> None:
-        """Stop the containers of a sandbox, disconnect it, and stop it. Idempotent."""
+        """Kill the containers of a sandbox, disconnect it, and stop it. Idempotent."""
         try:
             found = await self.inspect(sandbox_id)
         except EngineError as error:
             if error.is_not_found:
                 return
             raise
-        for container in await self._engine.list_containers([f"{labels.SANDBOX_ID}={found.id}"]):
-            if views.container_state(container.state) == pb.CONTAINER_RUNNING:
-                await self._engine.stop(container.id, STOP_S)
+        inside = await self._engine.list_containers([f"{labels.SANDBOX_ID}={found.id}"])
+        running = [each.id for each in inside if views.container_state(each.state) == pb.CONTAINER_RUNNING]
+        await asyncio.gather(*(self._engine.stop(container_id, 0) for container_id in running))
         await self._disconnect(found)
         await self._engine.stop(found.id, STOP_S)
 

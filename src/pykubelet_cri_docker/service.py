@@ -5,7 +5,8 @@ What is not in the table is answered with UNIMPLEMENTED. Source: the CRI API.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from functools import partial
 from typing import TypeVar
 
@@ -56,9 +57,10 @@ def build_services(parts: ServiceParts) -> Services:
     return Services(methods, {f"{RUNTIME}/GetContainerEvents": partial(_follow, parts.events)})
 
 
-async def _follow(events: ContainerEvents, _: bytes) -> AsyncIterator[bytes]:
-    async for event in events.follow():
-        yield event.SerializeToString()
+async def _follow(events: ContainerEvents, _: bytes) -> AsyncGenerator[bytes, None]:
+    async with aclosing(events.follow()) as found:
+        async for event in found:
+            yield event.SerializeToString()
 
 
 def _method(request: type[R], handler: Callable[[R], Awaitable[Message]]) -> Method:

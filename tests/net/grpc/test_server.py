@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -39,8 +39,8 @@ async def refuse(_: bytes) -> bytes:
     raise RpcError(Code.NOT_FOUND, "nothing here: 100 % größer")
 
 
-async def crash(_: bytes) -> bytes:
-    raise RuntimeError("a bug")
+async def crash(what: bytes) -> bytes:
+    raise OSError("a bug") if what == b"disk" else RuntimeError("a bug")
 
 
 async def hang(_: bytes) -> bytes:
@@ -105,9 +105,11 @@ async def test_errors_have_code_and_words(channel: grpc.aio.Channel, method: str
     assert (caught.value.code(), caught.value.details()) == (code, words)
 
 
-async def test_a_bug_costs_one_call(channel: grpc.aio.Channel) -> None:
-    with pytest.raises(grpc.aio.AioRpcError):
-        await call(channel, "Crash")
+@pytest.mark.parametrize("what", [b"", b"disk"])
+async def test_a_bug_costs_one_call(channel: grpc.aio.Channel, what: bytes) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call(channel, "Crash", what)
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
     assert await call(channel, "Echo", b"a") == b"aa"
 
 
@@ -377,7 +379,7 @@ class Streams:
     def __init__(self) -> None:
         self.ended: asyncio.Queue[int] = asyncio.Queue()
 
-    async def _count(self, request: bytes) -> AsyncIterator[bytes]:
+    async def _count(self, request: bytes) -> AsyncGenerator[bytes, None]:
         for number, byte in enumerate(request):
             if byte == ord("!"):
                 raise RpcError(Code.ABORTED, "enough")

@@ -8,7 +8,7 @@ for longest is closed. Calls have one request, and one answer or a stream of the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from h2.errors import ErrorCodes
@@ -29,7 +29,7 @@ log = Log("rpc")
 #: Takes the request message and returns the answer. Raises RpcError for a status other than OK.
 Method = Callable[[bytes], Awaitable[bytes]]
 #: Takes the request message and returns the answers. Raises RpcError for a status other than OK.
-StreamMethod = Callable[[bytes], AsyncIterator[bytes]]
+StreamMethod = Callable[[bytes], AsyncGenerator[bytes, None]]
 MAX_CONNECTIONS = 16
 MAX_CALLS = 16
 MAX_REQUEST_BYTES = 64 << 10

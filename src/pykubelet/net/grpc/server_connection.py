@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import struct
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from urllib.parse import quote
 
 from h2.config import H2Configuration
@@ -59,6 +59,10 @@ class _Http(H2Connection):
 
     DEFAULT_MAX_HEADER_LIST_SIZE = MAX_HEADER_BYTES
     MAX_CLOSED_STREAMS = 1000
+
+
+class _ClientGone(Exception):
+    """The client has closed the connection. An OSError of a method is none: it is a bug."""
 
 
 class _Call(Struct):
@@ -266,23 +270,23 @@ class ServerConnection:
             trailers = (("grpc-status", str(int(error.code))), ("grpc-message", quote(error.message)))
             self._send_last(id, (*head, *trailers))
             return
-        except OSError:
-            return  # the client is gone; `run` ends
+        except _ClientGone:
+            return  # `run` ends
         self._send_last(id, _OK)
 
-    async def _answer_stream(self, id: int, messages: AsyncIterator[bytes]) -> None:
+    async def _answer_stream(self, id: int, stream: AsyncGenerator[bytes, None]) -> None:
         """Send messages as they come. The head of the answer is sent at once, so that the client learns that the stream is open."""
         self._calls[id].has_begun = True
         self._http.send_headers(id, _ANSWER)
         self._flush()
-        while True:
-            with self._working():
-                message = await anext(messages, None)
-            if message is None:
-                return
-            await self._send_body(id, framed(message))
-            self._flush()
-            await self._writer.drain()
+        async with aclosing(stream) as messages:
+            while True:
+                with self._working():
+                    message = await anext(messages, None)
+                if message is None:
+                    return
+                await self._send_body(id, framed(message))
+                await self._send_now()
 
     def _send_last(self, id: int, headers: tuple[tuple[str, str], ...]) -> None:
         """Send the end of an answer, if the client still waits for it."""
@@ -305,8 +309,15 @@ class ServerConnection:
             self._http.send_data(id, bytes(rest[:size]))
             rest = rest[size:]
             if rest:
-                self._flush()
-                await self._writer.drain()
+                await self._send_now()
+
+    async def _send_now(self) -> None:
+        """Send what is ready, as fast as the client takes it. Raises _ClientGone."""
+        self._flush()
+        try:
+            await self._writer.drain()
+        except OSError as error:
+            raise _ClientGone from error
 
 
 def _message(body: bytearray) -> bytes:
