@@ -57,35 +57,26 @@ class Containers:
 
     async def stop(self, container_id: str, grace_s: int) -> None:
         """Stop a container. Idempotent."""
-        try:
-            found = await self.inspect(container_id)
-        except EngineError as error:
-            if error.is_not_found:
-                return
-            raise
+        if (found := await self._engine.find(container_id, labels.OF_CONTAINER)) is None:
+            return
         await self._engine.stop(found.id, max(0, grace_s))
         await self._logs.finish(found.id)
 
     async def remove(self, container_id: str) -> None:
         """Remove a container; kill it first if it runs. Idempotent."""
-        try:
-            found = await self.inspect(container_id)
-        except EngineError as error:
-            if error.is_not_found:
-                return
-            raise
+        if (found := await self._engine.find(container_id, labels.OF_CONTAINER)) is None:
+            return
         await self._engine.remove(found.id)
         await self._logs.forget(found.id)
 
     async def remove_all(self, sandbox_id: str) -> None:
         """Remove the containers of a sandbox."""
-        for container in await self._engine.list_containers([f"{labels.SANDBOX_ID}={sandbox_id}"]):
+        for container in await self._engine.list_containers([labels.OF_CONTAINER, f"{labels.SANDBOX_ID}={sandbox_id}"]):
             await self.remove(container.id)
 
     async def inspect(self, container_id: str) -> docker.DockerContainer:
         """A container. Not found if there is none, or if it is none of ours."""
-        found = await self._engine.inspect(container_id)
-        if found.labels.get(labels.TYPE) != labels.ContainerKind.CONTAINER:
+        if (found := await self._engine.find(container_id, labels.OF_CONTAINER)) is None:
             raise EngineError(404, f"No such container: {container_id}")
         return found
 
@@ -100,7 +91,7 @@ class Containers:
     async def list(self, wanted: pb.ContainerFilter) -> list[pb.Container]:
         """The containers that a filter selects."""
         own = [
-            f"{labels.TYPE}={labels.ContainerKind.CONTAINER}",
+            labels.OF_CONTAINER,
             *(f"{k}={v}" for k, v in wanted.label_selector.items()),
         ]
         if wanted.pod_sandbox_id:
@@ -124,7 +115,7 @@ class Containers:
     async def resume_logs(self) -> None:
         """Go on with the logs of all containers after a start of this program, and forget those of containers that are gone."""
         stored = {*await self._logs.stored()}  # before the containers: later ones are not gone
-        found = await self._engine.list_containers([f"{labels.TYPE}={labels.ContainerKind.CONTAINER}"])
+        found = await self._engine.list_containers([labels.OF_CONTAINER])
         for container in found:
             if container.state != "created":
                 await self._follow_log(container.id)

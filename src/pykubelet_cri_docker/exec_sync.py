@@ -17,8 +17,8 @@ from pykubelet_cri_docker.engine.client import Engine
 from pykubelet_cri_docker.engine.output import OutputReader
 from pykubelet_cri_docker.engine.transport import RawStream
 
-#: Bytes of each output; what follows is read and dropped.
-OUTPUT_BYTES = 8 << 20
+#: Bytes of each output; what follows is read and dropped. Both fit into the largest message that a kubelet takes (16 MiB).
+OUTPUT_BYTES = 7 << 20
 #: Docker notes the exit code a moment after the end of the output.
 EXIT_READS, EXIT_PAUSE_S = 50, 0.02
 
@@ -50,7 +50,7 @@ async def _read(stream: RawStream) -> tuple[bytes, bytes]:
 
 
 async def read_exit_code(engine: Engine, exec_id: str) -> int:
-    """The exit code of a command whose output has ended. Raises RpcError if it still runs."""
+    """The exit code of a command after the end of its output. Raises RpcError if it still runs."""
     for _ in range(EXIT_READS):
         state = await engine.inspect_exec(exec_id)
         if not state.running and state.exit_code is not None:

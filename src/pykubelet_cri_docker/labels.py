@@ -35,6 +35,10 @@ class ContainerKind(StrEnum):
     CONTAINER = "container"
 
 
+#: The labels of all that this program has made, as Docker filters by them.
+OF_SANDBOX, OF_CONTAINER = f"{TYPE}={ContainerKind.SANDBOX}", f"{TYPE}={ContainerKind.CONTAINER}"
+
+
 def sandbox_name(meta: pb.PodSandboxMetadata) -> str:
     """The name of a sandbox in Docker, which makes sure that there is one for each attempt."""
     return "_".join((PREFIX, SANDBOX_NAME, meta.name, meta.namespace, meta.uid, str(meta.attempt)))

@@ -102,13 +102,9 @@ class PodSandboxes:
 
     async def stop(self, sandbox_id: str) -> None:
         """Kill the containers of a sandbox, disconnect it, and stop it. Idempotent."""
-        try:
-            found = await self.inspect(sandbox_id)
-        except EngineError as error:
-            if error.is_not_found:
-                return
-            raise
-        inside = await self._engine.list_containers([f"{labels.SANDBOX_ID}={found.id}"])
+        if (found := await self._engine.find(sandbox_id, labels.OF_SANDBOX)) is None:
+            return
+        inside = await self._engine.list_containers([labels.OF_CONTAINER, f"{labels.SANDBOX_ID}={found.id}"])
         running = [each.id for each in inside if views.container_state(each.state) == pb.CONTAINER_RUNNING]
         await asyncio.gather(*(self._engine.stop(container_id, 0) for container_id in running))
         await self._disconnect(found)
@@ -116,19 +112,14 @@ class PodSandboxes:
 
     async def remove(self, sandbox_id: str) -> None:
         """Remove a sandbox that has no containers any more. Idempotent."""
-        try:
-            found = await self.inspect(sandbox_id)
-        except EngineError as error:
-            if error.is_not_found:
-                return
-            raise
+        if (found := await self._engine.find(sandbox_id, labels.OF_SANDBOX)) is None:
+            return
         await self._disconnect(found)
         await self._engine.remove(found.id)
 
     async def inspect(self, sandbox_id: str) -> docker.DockerContainer:
         """A sandbox. Not found if there is none, or if the container is none of ours."""
-        found = await self._engine.inspect(sandbox_id)
-        if found.labels.get(labels.TYPE) != labels.ContainerKind.SANDBOX:
+        if (found := await self._engine.find(sandbox_id, labels.OF_SANDBOX)) is None:
             raise EngineError(404, f"No such sandbox: {sandbox_id}")
         return found
 
@@ -140,12 +131,12 @@ class PodSandboxes:
 
     async def ids(self) -> Collection[str]:
         """The sandboxes that there are, whether they run or not."""
-        found = await self._engine.list_containers([f"{labels.TYPE}={labels.ContainerKind.SANDBOX}"])
+        found = await self._engine.list_containers([labels.OF_SANDBOX])
         return {sandbox.id for sandbox in found}
 
     async def list(self, wanted: pb.PodSandboxFilter) -> list[pb.PodSandbox]:
         """The sandboxes that a filter selects."""
-        own = [f"{labels.TYPE}={labels.ContainerKind.SANDBOX}", *_selectors(wanted.label_selector.items())]
+        own = [labels.OF_SANDBOX, *_selectors(wanted.label_selector.items())]
         shown = (views.show_sandbox(found) for found in await self._engine.list_containers(own))
         states = (wanted.state.state,) if wanted.HasField("state") else tuple(pb.PodSandboxState.values())
         return [item for item in shown if item.state in states and item.id.startswith(wanted.id)]

@@ -10,7 +10,7 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet_cri_docker import labels
 from pykubelet_cri_docker.engine import messages as docker
 
-#: As containerd names a container whose first process could not be started.
+#: containerd's reason and exit code if the first process could not be started.
 START_ERROR, START_ERROR_CODE = "StartError", 128
 _RUNNING = ("running", "paused", "restarting")
 

@@ -176,3 +176,14 @@ def test_stdout_and_stderr_are_separated_however_it_is_cut() -> None:
             for is_stderr, piece in reader.feed(stream[at : at + size]):
                 outputs[is_stderr] += piece
         assert outputs == {False: b"abc", True: b"de"}
+
+
+async def test_a_container_of_others_is_not_found(tmp_path: Path) -> None:
+    async with serving(tmp_path, {"/containers/c/json": ok(b'{"Id":"c","Config":{"Labels":{"a":"b"}}}')}) as (
+        made,
+        engine,
+    ):
+        assert await engine.find("c", "a=b") is not None
+        assert await engine.find("c", "a=x") is None
+        made.answers["/containers/c/json"] = ok(b'{"message":"No such container"}', "404 Not Found")
+        assert await engine.find("c", "a=b") is None

@@ -76,6 +76,17 @@ class Engine:
         """All about a container."""
         return await self._get(f"/containers/{quote(container_id, safe='')}/json", {}, docker.DockerContainer)
 
+    async def find(self, container_id: str, label: str) -> docker.DockerContainer | None:
+        """A container that has a label (`name=value`); None for any other, or if there is none."""
+        name, _, value = label.partition("=")
+        try:
+            found = await self.inspect(container_id)
+        except EngineError as error:
+            if error.is_not_found:
+                return None
+            raise
+        return found if found.labels.get(name) == value else None
+
     async def create(self, name: str, container: docker.NewContainer) -> str:
         """Create a container, and return its ID."""
         data = await self._post("/containers/create", {"name": name}, container)

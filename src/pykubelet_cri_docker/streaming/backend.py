@@ -74,7 +74,7 @@ class Process(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give the streams back. An exec whose client has disconnected ends, as far as the runtime can end it."""
+        """Give the streams back. When the client of an exec has disconnected, the command ends, as far as the runtime can end it."""
 
 
 class StreamBackend(Protocol):

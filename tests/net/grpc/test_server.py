@@ -374,7 +374,7 @@ async def test_of_too_many_connections_the_one_without_a_call_for_longest_is_clo
 
 
 class Streams:
-    """A server whose method answers with as many messages as its request has bytes; `!` refuses, `~` never ends."""
+    """A server with a method that answers with as many messages as its request has bytes; `!` refuses, `~` never ends."""
 
     def __init__(self) -> None:
         self.ended: asyncio.Queue[int] = asyncio.Queue()
