@@ -22,6 +22,8 @@ _PROPAGATION = {
     pb.PROPAGATION_BIDIRECTIONAL: "rshared",
 }
 _READONLY_MOUNTS = (1, 44)
+_UNCONFINED, _DEFAULT = pb.SecurityProfile.Unconfined, pb.SecurityProfile.RuntimeDefault
+_PROFILES = {"runtime/default": _DEFAULT, "docker/default": _DEFAULT, "unconfined": _UNCONFINED}
 
 
 class RenderFacts(Value):
@@ -128,8 +130,9 @@ def log_path(sandbox: pb.PodSandboxConfig, config: pb.ContainerConfig) -> str:
 
 def seccomp_path(context: pb.LinuxContainerSecurityContext | pb.LinuxSandboxSecurityContext) -> str:
     """The file of the seccomp profile; empty if it needs none."""
-    is_local = context.seccomp.profile_type == pb.SecurityProfile.Localhost
-    return context.seccomp.localhost_ref if is_local and not context.privileged else ""
+    profile = _seccomp(context)
+    is_local = profile.profile_type == pb.SecurityProfile.Localhost
+    return profile.localhost_ref if is_local and not context.privileged else ""
 
 
 def _set_limits(limits: docker.Resources, resources: pb.LinuxContainerResources) -> None:
@@ -176,13 +179,14 @@ def _security_options(
     options: list[str] = []
     kind = pb.SecurityProfile
     if not context.privileged:
-        if context.seccomp.profile_type == kind.Localhost:
+        filtered, confined = _seccomp(context), _apparmor(context)
+        if filtered.profile_type == kind.Localhost:
             options.append(f"seccomp={seccomp}")
-        elif context.seccomp.profile_type == kind.Unconfined:
+        elif filtered.profile_type == kind.Unconfined:
             options.append("seccomp=unconfined")
-        if context.apparmor.profile_type == kind.Localhost:
-            options.append(f"apparmor={context.apparmor.localhost_ref.removeprefix('localhost/')}")
-        elif context.apparmor.profile_type == kind.Unconfined:
+        if confined.profile_type == kind.Localhost:
+            options.append(f"apparmor={confined.localhost_ref.removeprefix('localhost/')}")
+        elif confined.profile_type == kind.Unconfined:
             options.append("apparmor=unconfined")
     selinux = context.selinux_options
     parts = (("user", selinux.user), ("role", selinux.role), ("type", selinux.type), ("level", selinux.level))
@@ -190,6 +194,32 @@ def _security_options(
     if isinstance(context, pb.LinuxContainerSecurityContext) and context.no_new_privs:
         options.append("no-new-privileges")
     return options
+
+
+def _seccomp(context: pb.LinuxContainerSecurityContext | pb.LinuxSandboxSecurityContext) -> pb.SecurityProfile:
+    """The seccomp profile. A client that names none wants none, as with the other runtimes."""
+    if context.HasField("seccomp"):
+        return context.seccomp
+    text = context.seccomp_profile_path
+    return _deprecated("seccomp_profile_path", text) if text else pb.SecurityProfile(profile_type=_UNCONFINED)
+
+
+def _apparmor(context: pb.LinuxContainerSecurityContext | pb.LinuxSandboxSecurityContext) -> pb.SecurityProfile:
+    """The AppArmor profile; Docker's own if the client names none."""
+    if context.HasField("apparmor") or isinstance(context, pb.LinuxSandboxSecurityContext):
+        return context.apparmor
+    return _deprecated("apparmor_profile", context.apparmor_profile or "runtime/default")
+
+
+def _deprecated(field: str, text: str) -> pb.SecurityProfile:
+    """The profile that a deprecated field of a security context names."""
+    if text.startswith("localhost/"):
+        return pb.SecurityProfile(
+            profile_type=pb.SecurityProfile.Localhost, localhost_ref=text.removeprefix("localhost/")
+        )
+    if text not in _PROFILES:
+        raise invalid(f"security_context.{field}", f"unknown value {text!r}")
+    return pb.SecurityProfile(profile_type=_PROFILES[text])
 
 
 def _mount(mount: pb.Mount, number: int, api: tuple[int, int]) -> docker.DockerMount:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,7 +12,13 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet_cri_docker import labels
 from pykubelet_cri_docker.engine import messages as docker
-from pykubelet_cri_docker.render_container import RenderFacts, render_container, render_resources, render_sandbox
+from pykubelet_cri_docker.render_container import (
+    RenderFacts,
+    render_container,
+    render_resources,
+    render_sandbox,
+    seccomp_path,
+)
 
 POD = pb.PodSandboxMetadata(name="web", namespace="shop", uid="u-1", attempt=2)
 NODE = pb.NODE
@@ -141,6 +148,30 @@ def test_a_privileged_container_is_not_confined() -> None:
     assert host.masked_paths is msgspec.UNSET and host.readonly_paths is msgspec.UNSET
 
 
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, ["seccomp=unconfined"]),
+        ({"seccomp": pb.SecurityProfile(profile_type=pb.SecurityProfile.RuntimeDefault)}, []),
+        ({"seccomp_profile_path": "runtime/default", "apparmor_profile": "runtime/default"}, []),
+        (
+            {"seccomp_profile_path": "unconfined", "apparmor_profile": "unconfined"},
+            ["seccomp=unconfined", "apparmor=unconfined"],
+        ),
+        (
+            {"seccomp_profile_path": "localhost//p.json", "apparmor_profile": "localhost/own"},
+            ["seccomp=text", "apparmor=own"],
+        ),
+    ],
+)
+def test_profiles_are_also_taken_from_the_deprecated_fields(fields: dict[str, Any], expected: list[str]) -> None:
+    context = pb.LinuxContainerSecurityContext(**fields)
+    config = container(linux=pb.LinuxContainerConfig(security_context=context))
+    host = render_container(config, sandbox(), "S", RenderFacts(seccomp="text")).host_config
+    assert host.security_opt == expected
+    assert seccomp_path(context) == ("/p.json" if "localhost//p.json" in fields.values() else "")
+
+
 def test_mounts_devices_environment_and_signals() -> None:
     def change(config: pb.ContainerConfig) -> None:
         config.mounts.add(
@@ -202,6 +233,8 @@ def test_what_cannot_be_is_refused_by_its_field() -> None:
     )
     error = refusal(lambda config: config.envs.add(key="A", value=b"\xff"))
     assert error.message == "envs[A].value: Docker Engine takes only UTF-8"
+    error = refusal(lambda config: setattr(config.linux.security_context, "apparmor_profile", "own"))
+    assert error.message == "security_context.apparmor_profile: unknown value 'own'"
 
 
 @pytest.mark.parametrize("text", ["", "%%%", "AAAA", "Cg=="])
