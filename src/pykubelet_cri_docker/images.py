@@ -43,11 +43,11 @@ class Images:
 
     async def pull(self, name: str, auth: pb.AuthConfig) -> str:
         """Pull an image; returns its ID."""
-        await self._engine.pull(_required(name), registry_auth(auth))
+        await self._engine.pull(with_tag(_required(name)), registry_auth(auth))
         return (await self._engine.inspect_image(name)).id
 
     async def remove(self, name: str) -> None:
-        """Remove an image with all its names. Idempotent."""
+        """Remove an image with all its names. Idempotent, also for calls at the same time."""
         found = await self._find(_required(name))
         if found is None:
             return
@@ -55,7 +55,8 @@ class Images:
             try:
                 await self._engine.remove_image(tag)
             except EngineError as error:
-                if not error.is_not_found:
+                # Docker has no error of its own for an image that another call removes at the same time
+                if not error.is_not_found and await self._find(found.id) is not None:
                     raise
 
     async def file_system(self) -> pb.FilesystemUsage:
@@ -90,6 +91,12 @@ def registry_auth(auth: pb.AuthConfig) -> str:
     }
     given = {name: value for name, value in fields.items() if value}
     return base64.urlsafe_b64encode(msgspec.json.encode(given)).decode() if given else ""
+
+
+def with_tag(name: str) -> str:
+    """The name of an image with its tag or digest: `latest` if it has none, for which Docker would pull all tags. Pure."""
+    last = name.rpartition("/")[2]
+    return name if ":" in last or "@" in last else f"{name}:latest"
 
 
 def _required(name: str) -> str:
