@@ -52,6 +52,8 @@ class Containers:
         found = await self.inspect(container_id)
         if found.state.status != "created":
             raise EngineError(500, f"container {container_id} is not in created state but {found.state.status}")
+        if target := found.labels.get(labels.LOG_PATH, ""):
+            await self._logs.create(target)
         await self._engine.start(found.id)
         await self._follow_log(found.id)
 

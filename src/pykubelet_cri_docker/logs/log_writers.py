@@ -28,6 +28,7 @@ from pykubelet.base.kit.values import Value, field
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet_cri_docker.logs.changes import Changes
 from pykubelet_cri_docker.logs.copier import Copier
+from pykubelet_cri_docker.logs.cri_log import open_log
 from pykubelet_cri_docker.logs.positions import Positions
 
 T = TypeVar("T")
@@ -109,6 +110,10 @@ class LogWriters:
     async def stored(self) -> list[str]:
         """The containers that have a position from this run or an earlier one. Raises HostError."""
         return await self._call("list", "", self._positions.containers)
+
+    async def create(self, cri_log_path: str) -> None:
+        """Create the log of a container that is about to start, so that who has started it finds the file. Raises HostError."""
+        await self._call("create", cri_log_path, lambda: open_log(cri_log_path).close())
 
     def follow(self, container_id: str, docker_log_path: str, cri_log_path: str) -> None:
         """Copy Docker's log, from where an earlier run has stopped, and go on as it grows. Does nothing if it is followed already.

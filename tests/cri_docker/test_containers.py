@@ -1,0 +1,48 @@
+"""Containers of the CRI against a Docker Engine that answers as the test wants, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from cri_docker.test_engine import Docker, ok, serving
+
+from pykubelet.base.kit.flight import SingleFlight
+from pykubelet.edges.host.fs.errors import HostError
+from pykubelet_cri_docker import labels
+from pykubelet_cri_docker.containers import Containers
+from pykubelet_cri_docker.host_work import HostWork
+from pykubelet_cri_docker.logs.log_writers import LogWriters
+from pykubelet_cri_docker.network.pod_networks import CniDirectories, PodNetworks
+from pykubelet_cri_docker.sandboxes import PodSandboxes, SandboxSettings
+
+pytestmark = pytest.mark.virtual_time
+
+
+@asynccontextmanager
+async def created(top: Path, log_path: Path) -> AsyncIterator[tuple[Docker, Containers]]:
+    """The container c1, which was created and has its log at `log_path`."""
+    own = {labels.TYPE: "container", labels.LOG_PATH: str(log_path)}
+    found = msgspec.json.encode({"Id": "c1", "State": {"Status": "created"}, "Config": {"Labels": own}})
+    async with serving(top, {"/containers/c1/json": ok(found)}) as (made, engine):
+        networks = PodNetworks(CniDirectories(kept=str(top)))
+        sandboxes = PodSandboxes(engine, networks, HostWork(), SandboxSettings("pause"))
+        yield made, Containers(engine, sandboxes, LogWriters(str(top), SingleFlight("logs")), HostWork())
+
+
+async def test_a_container_that_was_started_has_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "0.log"
+    async with created(tmp_path, log) as (made, containers):
+        await containers.start("c1")
+        assert log.read_bytes() == b""
+        assert "POST /v1.41/containers/c1/start" in made.requests
+
+
+async def test_a_container_that_cannot_have_a_log_is_not_started(tmp_path: Path) -> None:
+    async with created(tmp_path, tmp_path / "missing" / "0.log") as (made, containers):
+        with pytest.raises(HostError, match=r"missing.*no such file"):
+            await containers.start("c1")
+        assert not [request for request in made.requests if "start" in request]
