@@ -44,6 +44,8 @@ def test_properties_by_version() -> None:
         ("MemoryLow", ("t", 0)),
     ]
     assert limit_properties(protected, CgroupVersion.V1) == []
+    others = {"memory.high": "1G", "memory.swap.max": "max", "memory.oom.group": "1"}
+    assert limit_properties(CgroupLimits(unified=others), CgroupVersion.V2) == [("MemorySwapMax", ("t", (1 << 64) - 1))]
     assert [name for name, _ in limit_properties(limits, CgroupVersion.V1)][:2] == ["MemoryLimit", "CPUShares"]
     found = dict(slice_properties(UNIT, CgroupLimits(), CgroupVersion.V2))
     assert found["Wants"] == ("as", ["kubepods-burstable.slice"])

@@ -195,7 +195,7 @@ def _files(limits: CgroupLimits) -> list[tuple[str, str]]:
     if limits.cpus:
         files.append(("cpuset.cpus", limits.cpus))
     files.extend((f"hugetlb.{size}.max", _or_max(limit)) for size, limit in limits.huge_pages.items())
-    files.extend(limits.unified.items())
+    files.extend((name, line) for name, text in limits.unified.items() for line in text.splitlines())
     return files
 
 

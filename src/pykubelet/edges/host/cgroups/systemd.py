@@ -15,6 +15,7 @@ from queue import Empty
 from typing import Any, TypeVar
 
 from pykubelet.base.kit.cpuset import parse_cpuset
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits, CgroupVersion, shares_to_weight
 from pykubelet.edges.host.cgroups.dbus import BUS, ConnectionLost, DBusConnection, DBusError, DBusMessage
 from pykubelet.edges.host.fs.errors import HostError
@@ -36,7 +37,12 @@ _NO_SUCH_JOB = "org.freedesktop.systemd1.NoSuchJob"
 _AWAY = frozenset(f"org.freedesktop.DBus.Error.{name}" for name in ("NoReply", "ServiceUnknown", "NameHasNoOwner"))
 _DEFAULT_PERIOD_US = 100_000
 
-_PROTECTIONS = (("memory.min", "MemoryMin"), ("memory.low", "MemoryLow"))
+_MEMORY = (
+    ("memory.min", "MemoryMin"),
+    ("memory.low", "MemoryLow"),
+    ("memory.high", "MemoryHigh"),
+    ("memory.swap.max", "MemorySwapMax"),
+)
 
 #: A name, and a value with its D-Bus type.
 Property = tuple[str, tuple[str, Any]]
@@ -60,8 +66,14 @@ def limit_properties(limits: CgroupLimits, version: CgroupVersion) -> list[Prope
         found.append(("AllowedCPUs", ("ay", _cpu_mask(limits.cpus))))
     if v2:
         # Without these properties, systemd restores the defaults when its configuration is reloaded.
-        found.extend((name, ("t", int(limits.unified[file]))) for file, name in _PROTECTIONS if file in limits.unified)
+        amounts = ((name, _bytes(limits.unified.get(file, ""))) for file, name in _MEMORY)
+        found.extend((name, ("t", amount)) for name, amount in amounts if amount is not None)
     return found
+
+
+def _bytes(text: str) -> int | None:
+    """The amount in a file of the memory controller; None for none, and for one with a suffix."""
+    return _INFINITY if text.strip() == "max" else parse_decimal(text.strip(), _INFINITY)
 
 
 def _cpu_mask(cpus: str) -> bytes:
