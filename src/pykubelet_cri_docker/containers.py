@@ -6,10 +6,15 @@ Raises RpcError, EngineError and HostError.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import make_dirs, read_text, stat_file
+from pykubelet.net.grpc.status import RpcError
 from pykubelet_cri_docker import labels, views
+from pykubelet_cri_docker.container_limits import ContainerLimits
 from pykubelet_cri_docker.engine import messages as docker
 from pykubelet_cri_docker.engine.client import Engine
 from pykubelet_cri_docker.engine.transport import EngineError
@@ -29,8 +34,11 @@ LOG_S = 2.0
 class Containers:
     """The containers of Docker Engine that have a sandbox."""
 
-    def __init__(self, engine: Engine, sandboxes: PodSandboxes, logs: LogWriters, host: HostWork) -> None:
+    def __init__(
+        self, engine: Engine, sandboxes: PodSandboxes, logs: LogWriters, limits: ContainerLimits, host: HostWork
+    ) -> None:
         self._engine = engine
+        self._limits = limits
         self._sandboxes = sandboxes
         self._logs = logs
         self._host = host
@@ -42,20 +50,32 @@ class Containers:
             raise EngineError(500, f"sandbox {sandbox_id} is not running")
         if not config.metadata.name or not config.image.image:
             raise invalid("config", "needs metadata.name and image")
+        await self._limits.check(config.linux.resources)
         name = labels.container_name(config.metadata, sandbox.metadata)
         seccomp = await self._host.run(f"create {name}", lambda: prepare(config))
         rendered = render_container(config, sandbox, found.id, await self._sandboxes.facts(seccomp))
         return await self._sandboxes.create(name, rendered)
 
     async def start(self, container_id: str) -> None:
-        """Start a created container, and its log."""
+        """Start a created container, and its log. One that cannot get its limits is killed."""
         found = await self.inspect(container_id)
         if found.state.status != "created":
             raise EngineError(500, f"container {container_id} is not in created state but {found.state.status}")
         if target := found.labels.get(labels.LOG_PATH, ""):
             await self._logs.create(target)
         await self._engine.start(found.id)
-        await self._follow_log(found.id)
+        started = await self._started(found.id)
+        self._follow_log(started)
+
+    async def _started(self, container_id: str) -> docker.DockerContainer:
+        try:
+            found = await self.inspect(container_id)
+            await self._limits.apply(found)
+        except BaseException:
+            with suppress(EngineError):
+                await self._engine.kill(container_id, "KILL")
+            raise
+        return found
 
     async def stop(self, container_id: str, grace_s: int) -> None:
         """Stop a container. Idempotent."""
@@ -70,6 +90,7 @@ class Containers:
             return
         await self._engine.remove(found.id)
         await self._logs.forget(found.id)
+        await self._limits.forget(found.id)
 
     async def remove_all(self, sandbox_id: str) -> None:
         """Remove the containers of a sandbox."""
@@ -85,7 +106,7 @@ class Containers:
     async def status(self, container_id: str) -> pb.ContainerStatus:
         """The status of a container. Its log is complete when it is shown as exited."""
         found = await self.inspect(container_id)
-        status = views.show_container_status(found)
+        status = views.show_container_status(found, await self._limits.of(found))
         if status.state == pb.CONTAINER_EXITED:
             await self._logs.finish(found.id, LOG_S)
         return status
@@ -105,7 +126,9 @@ class Containers:
     async def update(self, container_id: str, resources: pb.LinuxContainerResources) -> None:
         """Set the limits of a container."""
         found = await self.inspect(container_id)
+        await self._limits.check(resources)
         await self._engine.update(found.id, render_resources(resources))
+        await self._limits.update(found, resources)
 
     async def reopen_log(self, container_id: str) -> None:
         """Begin a new log file at the same path."""
@@ -114,19 +137,28 @@ class Containers:
             raise EngineError(500, f"container {container_id} is not running")
         await self._logs.reopen(found.id)
 
-    async def resume_logs(self) -> None:
-        """Go on with the logs of all containers after a start of this program, and forget those of containers that are gone."""
+    async def resume(self) -> None:
+        """Go on with all containers after a start of this program, and forget what is kept of those that are gone."""
         stored = {*await self._logs.stored()}  # before the containers: later ones are not gone
         found = await self._engine.list_containers([labels.OF_CONTAINER])
         for container in found:
             if container.state != "created":
-                await self._follow_log(container.id)
-        for container_id in stored - {container.id for container in found}:
+                await self._resume(container.id)
+        present = {container.id for container in found}
+        for container_id in stored - present:
             await self._logs.forget(container_id)
+        await self._limits.collect(present)
 
-    async def _follow_log(self, container_id: str) -> None:
-        """Copy the log of a container that was started. Docker names its file only then."""
+    async def _resume(self, container_id: str) -> None:
         found = await self.inspect(container_id)
+        self._follow_log(found)
+        try:
+            await self._limits.apply(found)  # the program may have been killed between the start and this
+        except (HostError, RpcError) as error:
+            log.warning("limits of a container cannot be set", id=found.id, error=error)
+
+    def _follow_log(self, found: docker.DockerContainer) -> None:
+        """Copy the log of a container that was started. Docker names its file only then."""
         target = found.labels.get(labels.LOG_PATH, "")
         if target and found.log_path:
             self._logs.follow(found.id, found.log_path, target)

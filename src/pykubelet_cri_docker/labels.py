@@ -65,6 +65,10 @@ def container_labels(config: pb.ContainerConfig, sandbox_id: str, log_path: str)
         log_path=config.log_path,
         stop_signal=config.stop_signal,
     )
+    asked = config.linux.resources
+    if asked.unified or asked.hugepage_limits:
+        limits = pb.LinuxContainerResources(unified=asked.unified, hugepage_limits=asked.hugepage_limits)
+        kept.linux.resources.CopyFrom(limits)
     return {
         **config.labels,
         TYPE: ContainerKind.CONTAINER,

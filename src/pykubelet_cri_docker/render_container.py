@@ -6,6 +6,9 @@ Docker Engine API reference, "Create a container".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from pykubelet.base.kit.text import parse_decimal
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet_cri_docker import labels
@@ -144,7 +147,15 @@ def _set_limits(limits: docker.Resources, resources: pb.LinuxContainerResources)
     limits.cpuset_cpus, limits.cpuset_mems = resources.cpuset_cpus, resources.cpuset_mems
     limits.memory = resources.memory_limit_in_bytes
     # without a value, Docker allows as much swap as memory
-    limits.memory_swap = resources.memory_swap_limit_in_bytes or limits.memory
+    limits.memory_swap = resources.memory_swap_limit_in_bytes or _with_swap(limits.memory, resources.unified)
+
+
+def _with_swap(memory: int, unified: Mapping[str, str]) -> int:
+    """The limit of memory and swap together, where cgroup version 2 has one of swap. Docker keeps that of both with each update."""
+    text = unified.get("memory.swap.max", "0").strip()
+    if text == "max":
+        return -1 if memory > 0 else 0
+    return memory + (parse_decimal(text) or 0) if memory > 0 else memory
 
 
 def _check_userns(options: pb.NamespaceOption) -> None:

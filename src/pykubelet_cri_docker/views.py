@@ -84,8 +84,8 @@ def show_container(found: docker.ContainerSummary) -> pb.Container:
     )
 
 
-def show_container_status(found: docker.DockerContainer) -> pb.ContainerStatus:
-    """The status of a container."""
+def show_container_status(found: docker.DockerContainer, extra: pb.LinuxContainerResources) -> pb.ContainerStatus:
+    """The status of a container. `extra`: limits that Docker does not have."""
     own, state = found.labels, found.state
     config = labels.container_config(own)
     status = pb.ContainerStatus(
@@ -103,6 +103,7 @@ def show_container_status(found: docker.DockerContainer) -> pb.ContainerStatus:
         stop_signal=config.stop_signal,
         resources=show_resources(found.host_config),
     )
+    status.resources.linux.MergeFrom(extra)
     if state.status == "created" and state.exit_code and state.error:
         status.state = pb.CONTAINER_EXITED
         status.reason, status.message, status.exit_code = START_ERROR, state.error, START_ERROR_CODE

@@ -8,9 +8,12 @@ from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
+from pykubelet.edges.host.cgroups.cgroup_detect import detect_cgroups
+from pykubelet.edges.host.cgroups.systemd import Systemd
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.text_files import read_number
 from pykubelet.net.grpc.server import Services
+from pykubelet_cri_docker.container_limits import ContainerLimits, ContainerScopes
 from pykubelet_cri_docker.containers import Containers
 from pykubelet_cri_docker.daemon import Daemon
 from pykubelet_cri_docker.engine.client import Engine
@@ -53,20 +56,20 @@ class Program(Value):
         """Write the logs of containers, until cancelled."""
         async with Supervisor("logs") as tasks:
             self.logs.start(tasks)
-            tasks.start_root("resume", self._resume_logs())
+            tasks.start_root("resume", self._resume())
             try:
                 raise await tasks.wait_failed()
             finally:
                 await tasks.stop()
                 await self.logs.close()
 
-    async def _resume_logs(self) -> None:
+    async def _resume(self) -> None:
         while True:
             try:
-                await self.containers.resume_logs()
+                await self.containers.resume()
                 return
             except (EngineError, HostError) as error:
-                log.warning("cannot go on with the logs of containers; it is tried again", error=error)
+                log.warning("cannot go on with the containers; it is tried again", error=error)
             await asyncio.sleep(RESUME_S)
 
 
@@ -80,7 +83,8 @@ def build(options: Options) -> Program:
     settings = SandboxSettings(options.pause_image, LOWEST if least is None else least)
     logs = LogWriters(f"{options.state_dir}/logs", SingleFlight("logs"))
     sandboxes = PodSandboxes(engine, networks, host, settings)
-    containers = Containers(engine, sandboxes, logs, host)
+    limits = ContainerLimits(detect_cgroups(units=ContainerScopes(Systemd())), host, f"{options.state_dir}/limits")
+    containers = Containers(engine, sandboxes, logs, limits, host)
     images = Images(engine, options.pause_image)
     events, daemon = ContainerEvents(engine, sandboxes, containers), Daemon(engine, networks.status)
     streaming = StreamingServer(DockerStreams(engine, sandboxes, containers), listen("127.0.0.1", 0))

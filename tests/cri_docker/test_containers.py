@@ -8,16 +8,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from cri_docker.parts import make_containers
 from cri_docker.test_engine import Docker, ok, serving
 
-from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet_cri_docker import labels
 from pykubelet_cri_docker.containers import Containers
-from pykubelet_cri_docker.host_work import HostWork
-from pykubelet_cri_docker.logs.log_writers import LogWriters
-from pykubelet_cri_docker.network.pod_networks import CniDirectories, PodNetworks
-from pykubelet_cri_docker.sandboxes import PodSandboxes, SandboxSettings
 
 pytestmark = pytest.mark.virtual_time
 
@@ -28,9 +24,7 @@ async def created(top: Path, log_path: Path) -> AsyncIterator[tuple[Docker, Cont
     own = {labels.TYPE: "container", labels.LOG_PATH: str(log_path)}
     found = msgspec.json.encode({"Id": "c1", "State": {"Status": "created"}, "Config": {"Labels": own}})
     async with serving(top, {"/containers/c1/json": ok(found)}) as (made, engine):
-        networks = PodNetworks(CniDirectories(kept=str(top)))
-        sandboxes = PodSandboxes(engine, networks, HostWork(), SandboxSettings("pause"))
-        yield made, Containers(engine, sandboxes, LogWriters(str(top), SingleFlight("logs")), HostWork())
+        yield made, make_containers(engine, top)
 
 
 async def test_a_container_that_was_started_has_a_log(tmp_path: Path) -> None:

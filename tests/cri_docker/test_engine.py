@@ -31,6 +31,9 @@ class Docker:
         self.connections = 0
         self.close_after = False
 
+    def answer(self, target: str) -> bytes:
+        return next((answer for part, answer in self.answers.items() if part in target), ok(b"{}"))
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         try:
@@ -42,7 +45,7 @@ class Docker:
                 body = await reader.readexactly(length)
                 self.requests.append(f"{line.removesuffix(' HTTP/1.1')} {body.decode()}".strip())
                 target = line.split(" ")[1]
-                writer.write(next((a for t, a in self.answers.items() if t in target), ok(b"{}")))
+                writer.write(self.answer(target))
                 await writer.drain()
                 if self.close_after:
                     break
@@ -53,8 +56,8 @@ class Docker:
 
 
 @asynccontextmanager
-async def serving(tmp_path: Path, answers: dict[str, bytes]) -> AsyncIterator[tuple[Docker, Engine]]:
-    made, path = Docker(answers), str(tmp_path / "docker.sock")
+async def serving(tmp_path: Path, answers: dict[str, bytes] | Docker) -> AsyncIterator[tuple[Docker, Engine]]:
+    made, path = answers if isinstance(answers, Docker) else Docker(answers), str(tmp_path / "docker.sock")
     async with await asyncio.start_unix_server(made.serve, path):
         engine = Engine(path, 5.0)
         yield made, engine

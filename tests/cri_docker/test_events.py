@@ -7,17 +7,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from cri_docker.parts import make_containers, make_sandboxes
 from cri_docker.test_engine import ok, serving
 
-from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet_cri_docker import labels
-from pykubelet_cri_docker.containers import Containers
 from pykubelet_cri_docker.events import RECONNECT_S, ContainerEvents, since_of
-from pykubelet_cri_docker.host_work import HostWork
-from pykubelet_cri_docker.logs.log_writers import LogWriters
-from pykubelet_cri_docker.network.pod_networks import CniDirectories, PodNetworks
-from pykubelet_cri_docker.sandboxes import PodSandboxes, SandboxSettings
 
 pytestmark = pytest.mark.virtual_time
 LATER = 4_000_000_000 * 10**9
@@ -49,10 +44,8 @@ async def test_events_have_the_statuses_of_their_pod_and_none_is_lost_or_repeate
         "/containers/json": ok(msgspec.json.encode([{"Id": "c1", "State": "exited", "Labels": of_container}])),
     }
     async with serving(tmp_path, answers) as (made, engine):
-        host, networks = HostWork(), PodNetworks(CniDirectories(kept=str(tmp_path)))
-        sandboxes = PodSandboxes(engine, networks, host, SandboxSettings("pause"))
-        logs = LogWriters(str(tmp_path), SingleFlight("logs"))
-        events = ContainerEvents(engine, sandboxes, Containers(engine, sandboxes, logs, host)).follow()
+        sandboxes, containers = make_sandboxes(engine, tmp_path), make_containers(engine, tmp_path)
+        events = ContainerEvents(engine, sandboxes, containers).follow()
         first = await anext(events)
         assert (first.container_id, first.container_event_type) == ("c1", pb.CONTAINER_STARTED_EVENT)
         assert first.pod_sandbox_status.metadata.name == "web"

@@ -105,6 +105,16 @@ def test_limits_allow_no_more_swap_than_was_asked_for() -> None:
     assert msgspec.json.decode(msgspec.json.encode(render_resources(pb.LinuxContainerResources()))) == {}
 
 
+@pytest.mark.parametrize(
+    ("swap", "together"), [("0", 1 << 20), ("4096", (1 << 20) + 4096), ("max", -1), ("1M", 1 << 20)]
+)
+def test_a_limit_of_swap_alone_is_one_of_memory_and_swap_in_docker(swap: str, together: int) -> None:
+    unified = {"memory.swap.max": swap}
+    limited = pb.LinuxContainerResources(memory_limit_in_bytes=1 << 20, unified=unified)
+    assert render_resources(limited).memory_swap == together
+    assert render_resources(pb.LinuxContainerResources(unified=unified)).memory_swap == 0, "Docker needs both"
+
+
 def test_the_oom_score_is_not_below_what_the_machine_allows() -> None:
     facts = RenderFacts(least_oom_score_adj=-100)
     assert render_sandbox(sandbox(), "pause", facts).host_config.oom_score_adj == -100

@@ -16,7 +16,8 @@ def status(**state: object) -> pb.ContainerStatus:
     own = docker.DockerConfig(labels=labels.container_labels(config, "s1", "/logs/0.log"))
     found = docker.DockerState(**state)  # type: ignore[arg-type]
     return views.show_container_status(
-        docker.DockerContainer("c1", created=BEGAN, image="sha256:abc", state=found, config=own)
+        docker.DockerContainer("c1", created=BEGAN, image="sha256:abc", state=found, config=own),
+        pb.LinuxContainerResources(),
     )
 
 

@@ -29,9 +29,9 @@ class ProcessState(Value):
     state: str
 
 
-def process_state(pid: int) -> ProcessState | None:
+def process_state(pid: int, proc: str = "/proc") -> ProcessState | None:
     """The process; None if there is none."""
-    text = _text(f"/proc/{pid}/stat")
+    text = _text(f"{proc}/{pid}/stat")
     name, _, rest = text.partition("(")[2].rpartition(")")
     fields = rest.split()
     return ProcessState(pid, name, fields[0]) if fields else None

@@ -1,0 +1,27 @@
+"""The parts of the program on a Docker Engine that answers as a test wants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pykubelet.base.kit.flight import SingleFlight
+from pykubelet.edges.host.cgroups.cgroups_v2 import CgroupsV2
+from pykubelet_cri_docker.container_limits import ContainerLimits
+from pykubelet_cri_docker.containers import Containers
+from pykubelet_cri_docker.engine.client import Engine
+from pykubelet_cri_docker.host_work import HostWork
+from pykubelet_cri_docker.logs.log_writers import LogWriters
+from pykubelet_cri_docker.network.pod_networks import CniDirectories, PodNetworks
+from pykubelet_cri_docker.sandboxes import PodSandboxes, SandboxSettings
+
+
+def make_sandboxes(engine: Engine, top: Path) -> PodSandboxes:
+    """Sandboxes that keep what they keep below `top`."""
+    return PodSandboxes(engine, PodNetworks(CniDirectories(kept=str(top))), HostWork(), SandboxSettings("pause"))
+
+
+def make_containers(engine: Engine, top: Path, limits: ContainerLimits | None = None) -> Containers:
+    """Containers that keep what they keep below `top`."""
+    host, logs = HostWork(), LogWriters(str(top / "logs"), SingleFlight("logs"))
+    own = limits or ContainerLimits(CgroupsV2(str(top)), host, str(top / "limits"))
+    return Containers(engine, make_sandboxes(engine, top), logs, own, host)
