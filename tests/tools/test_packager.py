@@ -124,3 +124,17 @@ def test_units_are_watched_and_restarted(unit: str) -> None:
         "WantedBy=multi-user.target",
     ):
         assert row in rows
+
+
+def test_cri_docker_is_a_service_that_the_agents_start_after() -> None:
+    name = "pykubelet-cri-docker.service"
+    rows = (CHECKOUT / "debian" / f"pykubelet.{name}").read_text().splitlines()
+    for row in ("Restart=always", "TimeoutStopSec=10s", "TasksMax=infinity", "WantedBy=multi-user.target"):
+        assert row in rows
+    for unit in ("pykubelet.service", "pykubelet-as-kubelet.kubelet.service"):
+        assert re.search(rf"^After=.*{name}$", (CHECKOUT / "debian" / unit).read_text(), re.MULTILINE)
+    rules = (CHECKOUT / "debian/rules").read_text().splitlines()
+    (installed,) = (row for row in rules if "--name=pykubelet-cri-docker" in row)
+    assert "--no-enable" in installed, "whether the machine has Docker is not known"
+    first = next(row for row in rules if row.startswith("\tdh_installsystemd"))
+    assert "--name" not in first, "without a name it takes all units that are installed by then"
