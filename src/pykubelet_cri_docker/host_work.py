@@ -20,7 +20,7 @@ class HostWork:
 
     async def run(self, key: str, work: Callable[[], T]) -> T:
         """The outcome of a call. Raises its HostError, or RpcError if it does not return in time."""
-        match await self._flight.run(key, work, WORK_S):
+        match await self._flight.run_next(key, work, WORK_S):
             case Done(value=value):
                 return value
             case Failed(error=error):
