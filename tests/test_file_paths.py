@@ -21,6 +21,7 @@ JOINS = {
     "edges/host/selinux": "the mount table and files about SELinux",
     "provide/cgroups/system_cgroup": "processes, by number",
     "pykubelet_cri_docker/container_limits": "processes, by number",
+    "pykubelet_cri_docker/stats/group_files": "processes, by number",
     # the helper itself and its parts
     "edges/host/fs/": "the functions on files themselves",
     # files that the agent names itself

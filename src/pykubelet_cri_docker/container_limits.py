@@ -24,9 +24,10 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import read_text
 from pykubelet.edges.host.proc.kernel_waits import process_state
 from pykubelet_cri_docker import labels
+from pykubelet_cri_docker.container_groups import group_of
 from pykubelet_cri_docker.engine import messages as docker
 from pykubelet_cri_docker.host_work import HostWork
-from pykubelet_cri_docker.limit_values import cgroup_limits, group_of, merged, possible
+from pykubelet_cri_docker.limit_values import HUGE_PAGES, cgroup_limits, merged, possible
 
 T = TypeVar("T")
 log = Log("cri-docker")
@@ -124,7 +125,8 @@ class ContainerLimits:
             log.debug("a container ended before its limits were set", id=container_id)
 
     def _group(self, container_id: str, pid: int) -> str:
-        group = group_of(read_text(f"{self._proc}/{pid}/cgroup"), container_id, self._cgroups.version)
+        controller = "" if self._cgroups.version is CgroupVersion.V2 else HUGE_PAGES
+        group = group_of(read_text(f"{self._proc}/{pid}/cgroup"), container_id, controller)
         if not group:
             raise HostError("limit", container_id, "", f"process {pid} is in no cgroup of the container")
         return group

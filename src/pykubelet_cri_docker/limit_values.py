@@ -67,23 +67,3 @@ def merged(before: pb.LinuxContainerResources, update: pb.LinuxContainerResource
         unified={**before.unified, **update.unified},
         hugepage_limits=[pb.HugepageLimit(page_size=size, limit=limit) for size, limit in sizes.items()],
     )
-
-
-def group_of(table: str, container_id: str, version: CgroupVersion) -> str:
-    """The cgroup of a container by /proc/PID/cgroup of its first process; empty if that is none of the container.
-
-    A process may have moved to a group below it. With systemd, the group is the scope `docker-ID.scope`.
-    """
-    wanted = "" if version is CgroupVersion.V2 else HUGE_PAGES
-    for line in table.splitlines():
-        _, _, rest = line.partition(":")
-        names, _, path = rest.partition(":")
-        if wanted in names.split(","):
-            parts = path.split("/")
-            own = next((number for number, part in enumerate(parts) if _is_group(part, container_id)), None)
-            return "" if own is None or ".." in parts else "/".join(parts[: own + 1])
-    return ""
-
-
-def _is_group(name: str, container_id: str) -> bool:
-    return name == container_id or (name.endswith(f"-{container_id}.scope"))

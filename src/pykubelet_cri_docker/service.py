@@ -28,6 +28,7 @@ from pykubelet_cri_docker.exec_sync import exec_sync
 from pykubelet_cri_docker.images import Images
 from pykubelet_cri_docker.network.model import CniError
 from pykubelet_cri_docker.sandboxes import PodSandboxes
+from pykubelet_cri_docker.stats.statistics import Statistics
 from pykubelet_cri_docker.streaming.backend import AttachTarget, ExecTarget, PortForwardTarget, StreamSet
 from pykubelet_cri_docker.streaming.server import InvalidTarget, StreamingServer
 from pykubelet_cri_docker.streaming.tokens import TooManyTokens
@@ -49,11 +50,19 @@ class ServiceParts(Value):
     images: Images
     events: ContainerEvents
     streaming: StreamingServer
+    statistics: Statistics
 
 
 def build_services(parts: ServiceParts) -> Services:
     """All methods."""
-    methods = {**_sandboxes(parts), **_containers(parts), **_streams(parts), **_daemon(parts), **_images(parts)}
+    methods = {
+        **_sandboxes(parts),
+        **_containers(parts),
+        **_streams(parts),
+        **_statistics(parts),
+        **_daemon(parts),
+        **_images(parts),
+    }
     return Services(methods, {f"{RUNTIME}/GetContainerEvents": partial(_follow, parts.events)})
 
 
@@ -194,6 +203,29 @@ def _streams(parts: ServiceParts) -> dict[str, Method]:
         f"{RUNTIME}/Exec": _method(pb.ExecRequest, exec_),
         f"{RUNTIME}/Attach": _method(pb.AttachRequest, attach),
         f"{RUNTIME}/PortForward": _method(pb.PortForwardRequest, port_forward),
+    }
+
+
+def _statistics(parts: ServiceParts) -> dict[str, Method]:
+    statistics = parts.statistics
+
+    async def container_stats(request: pb.ContainerStatsRequest) -> Message:
+        return pb.ContainerStatsResponse(stats=await statistics.of_container(request.container_id))
+
+    async def list_container_stats(request: pb.ListContainerStatsRequest) -> Message:
+        return pb.ListContainerStatsResponse(stats=await statistics.of_containers(request.filter))
+
+    async def pod_sandbox_stats(request: pb.PodSandboxStatsRequest) -> Message:
+        return pb.PodSandboxStatsResponse(stats=await statistics.of_sandbox(request.pod_sandbox_id))
+
+    async def list_pod_sandbox_stats(request: pb.ListPodSandboxStatsRequest) -> Message:
+        return pb.ListPodSandboxStatsResponse(stats=await statistics.of_sandboxes(request.filter))
+
+    return {
+        f"{RUNTIME}/ContainerStats": _method(pb.ContainerStatsRequest, container_stats),
+        f"{RUNTIME}/ListContainerStats": _method(pb.ListContainerStatsRequest, list_container_stats),
+        f"{RUNTIME}/PodSandboxStats": _method(pb.PodSandboxStatsRequest, pod_sandbox_stats),
+        f"{RUNTIME}/ListPodSandboxStats": _method(pb.ListPodSandboxStatsRequest, list_pod_sandbox_stats),
     }
 
 

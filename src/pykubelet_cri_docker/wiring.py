@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.cgroups.cgroup_detect import detect_cgroups
+from pykubelet.edges.host.cgroups.cgroup_stats import detect_reader
 from pykubelet.edges.host.cgroups.systemd import Systemd
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.text_files import read_number
@@ -27,6 +29,9 @@ from pykubelet_cri_docker.network.pod_networks import CniDirectories, PodNetwork
 from pykubelet_cri_docker.program import Options
 from pykubelet_cri_docker.sandboxes import PodSandboxes, SandboxSettings
 from pykubelet_cri_docker.service import ServiceParts, build_services
+from pykubelet_cri_docker.stats.group_files import GroupFiles
+from pykubelet_cri_docker.stats.layers import MAX_WALKS, WritableLayers
+from pykubelet_cri_docker.stats.statistics import Statistics
 from pykubelet_cri_docker.streaming.server import StreamingServer, listen
 from pykubelet_cri_docker.streams import DockerStreams
 
@@ -88,5 +93,8 @@ def build(options: Options) -> Program:
     images = Images(engine, options.pause_image)
     events, daemon = ContainerEvents(engine, sandboxes, containers), Daemon(engine, networks.status)
     streaming = StreamingServer(DockerStreams(engine, sandboxes, containers), listen("127.0.0.1", 0))
-    parts = ServiceParts(engine, daemon, sandboxes, containers, images, events, streaming)
+    clock = SystemClock()
+    files, layers = GroupFiles(detect_reader(), clock), WritableLayers(clock, SingleFlight("layers", MAX_WALKS))
+    statistics = Statistics(engine, sandboxes, containers, host, files, layers, clock)
+    parts = ServiceParts(engine, daemon, sandboxes, containers, images, events, streaming, statistics)
     return Program(build_services(parts), networks, sandboxes, containers, logs, streaming)

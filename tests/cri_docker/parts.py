@@ -20,8 +20,15 @@ def make_sandboxes(engine: Engine, top: Path) -> PodSandboxes:
     return PodSandboxes(engine, PodNetworks(CniDirectories(kept=str(top))), HostWork(), SandboxSettings("pause"))
 
 
-def make_containers(engine: Engine, top: Path, limits: ContainerLimits | None = None) -> Containers:
+def make_logs(top: Path) -> LogWriters:
+    """Logs that keep what they keep below `top`. Close them, as they have a descriptor."""
+    return LogWriters(str(top / "logs"), SingleFlight("logs"))
+
+
+def make_containers(
+    engine: Engine, top: Path, limits: ContainerLimits | None = None, logs: LogWriters | None = None
+) -> Containers:
     """Containers that keep what they keep below `top`."""
-    host, logs = HostWork(), LogWriters(str(top / "logs"), SingleFlight("logs"))
+    host = HostWork()
     own = limits or ContainerLimits(CgroupsV2(str(top)), host, str(top / "limits"))
-    return Containers(engine, make_sandboxes(engine, top), logs, own, host)
+    return Containers(engine, make_sandboxes(engine, top), logs or make_logs(top), own, host)

@@ -7,7 +7,7 @@ import pytest
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits, CgroupVersion
 from pykubelet.net.grpc.status import Code, RpcError
-from pykubelet_cri_docker.limit_values import MAX_FILES, MAX_VALUE, cgroup_limits, group_of, merged, possible
+from pykubelet_cri_docker.limit_values import MAX_FILES, MAX_VALUE, cgroup_limits, merged, possible
 
 V1, V2 = CgroupVersion.V1, CgroupVersion.V2
 
@@ -73,22 +73,3 @@ def test_an_update_has_only_what_changes() -> None:
     assert dict(found.unified) == {"memory.high": "1", "memory.low": "3"}
     assert {limit.page_size: limit.limit for limit in found.hugepage_limits} == {"2MB": 7, "1GB": 8}
     assert found.cpu_shares == 0, "Docker has it"
-
-
-@pytest.mark.parametrize(
-    ("table", "version", "group"),
-    [
-        ("0::/kubepods/pod1/c1\n", V2, "/kubepods/pod1/c1"),
-        ("0::/kubepods.slice/docker-c1.scope\n", V2, "/kubepods.slice/docker-c1.scope"),
-        ("0::/kubepods/pod1/c1/init\n", V2, "/kubepods/pod1/c1"),
-        ("0::/kubepods/pod1/c2\n", V2, ""),
-        ("0::/../c1\n", V2, ""),
-        ("0::/\n", V2, ""),
-        ("", V2, ""),
-        ("5:memory:/c2\n4:hugetlb,pids:/kubepods/c1\n0::/c3\n", V1, "/kubepods/c1"),
-        ("5:memory:/c1\n0::/c1\n", V1, ""),
-        ("0::/docker/xc1\nnonsense\n", V2, ""),
-    ],
-)
-def test_only_a_cgroup_with_the_id_of_the_container_is_its_own(table: str, version: CgroupVersion, group: str) -> None:
-    assert group_of(table, "c1", version) == group

@@ -109,6 +109,17 @@ class ContainerMount(EngineAnswer):
     propagation: str = ""
 
 
+class GraphDriver(EngineAnswer):
+    """Where the storage driver keeps a container. `data`: None for a driver without overlays."""
+
+    class Overlay(EngineAnswer):
+        """`upper_dir`: the writable layer; empty for another driver."""
+
+        upper_dir: str = ""
+
+    data: Overlay | None = None
+
+
 class DockerContainer(EngineAnswer):
     """GET /containers/ID/json."""
 
@@ -122,6 +133,7 @@ class DockerContainer(EngineAnswer):
     mounts: list[ContainerMount] | None = None
     log_path: str = ""
     resolv_conf_path: str = ""
+    graph_driver: GraphDriver | None = None
 
     @property
     def labels(self) -> dict[str, str]:

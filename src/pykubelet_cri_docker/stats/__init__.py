@@ -1,0 +1,1 @@
+"""Statistics of containers and sandboxes: CPU, memory, processes, network and writable layers."""
