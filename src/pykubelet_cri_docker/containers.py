@@ -53,7 +53,8 @@ class Containers:
         await self._limits.check(config.linux.resources)
         name = labels.container_name(config.metadata, sandbox.metadata)
         seccomp = await self._host.run(f"create {name}", lambda: prepare(config))
-        rendered = render_container(config, sandbox, found.id, await self._sandboxes.facts(seccomp))
+        facts = await self._sandboxes.facts(seccomp, found.labels.get(labels.RUNTIME_HANDLER, ""))
+        rendered = render_container(config, sandbox, found.id, facts)
         return await self._sandboxes.create(name, rendered)
 
     async def start(self, container_id: str) -> None:

@@ -44,10 +44,11 @@ class Daemon:
         if problem:
             network.reason, network.message = "NetworkPluginNotReady", f"docker: network plugin is not ready: {problem}"
         api = await self._engine.api_version() if info is not None else (0, 0)
+        runtimes = info.runtimes or {} if info is not None else {}
         features = pb.RuntimeHandlerFeatures(recursive_read_only_mounts=api >= (1, 44), user_namespaces=False)
         answer = pb.StatusResponse(
             status=pb.RuntimeStatus(conditions=[runtime, network]),
-            runtime_handlers=[pb.RuntimeHandler(name="", features=features)],
+            runtime_handlers=[pb.RuntimeHandler(name=name, features=features) for name in ("", *sorted(runtimes))],
             features=pb.RuntimeFeatures(supplemental_groups_policy=False),
         )
         if verbose and info is not None:

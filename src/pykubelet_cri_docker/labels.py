@@ -23,6 +23,8 @@ TYPE = "io.kubernetes.docker.type"
 SANDBOX_ID = "io.kubernetes.sandbox.id"
 #: The config of the CRI in base64, without what Docker keeps itself.
 CONFIG = "io.kubernetes.cri-docker.config"
+#: The runtime of Docker that a RuntimeClass names; without the label it is the default.
+RUNTIME_HANDLER = "io.kubernetes.cri-docker.runtime-handler"
 LOG_PATH = "io.kubernetes.container.logpath"
 PREFIX = "k8s"
 SANDBOX_NAME = "POD"
@@ -49,9 +51,10 @@ def container_name(meta: pb.ContainerMetadata, pod: pb.PodSandboxMetadata) -> st
     return "_".join((PREFIX, meta.name, pod.name, pod.namespace, pod.uid, str(meta.attempt)))
 
 
-def sandbox_labels(config: pb.PodSandboxConfig) -> dict[str, str]:
+def sandbox_labels(config: pb.PodSandboxConfig, runtime_handler: str = "") -> dict[str, str]:
     """The labels of a sandbox in Docker."""
-    return {**config.labels, TYPE: ContainerKind.SANDBOX, CONFIG: _encoded(config)}
+    handler = {RUNTIME_HANDLER: runtime_handler} if runtime_handler else {}
+    return {**config.labels, TYPE: ContainerKind.SANDBOX, CONFIG: _encoded(config), **handler}
 
 
 def container_labels(config: pb.ContainerConfig, sandbox_id: str, log_path: str) -> dict[str, str]:

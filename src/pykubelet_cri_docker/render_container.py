@@ -33,11 +33,13 @@ class RenderFacts(Value):
     """What a rendered container depends on beside its config. `seccomp`: the text of the profile that its config names, or empty.
 
     `api`: the version of Docker Engine's API. `least_oom_score_adj`: the lowest value that the kernel lets Docker set.
+    `runtime_handler`: of the sandbox, "" for Docker's default.
     """
 
     seccomp: str = ""
     api: tuple[int, int] = (1, 41)
     least_oom_score_adj: int = -1000
+    runtime_handler: str = ""
 
 
 def render_sandbox(config: pb.PodSandboxConfig, image: str, facts: RenderFacts) -> docker.NewContainer:
@@ -52,6 +54,7 @@ def render_sandbox(config: pb.PodSandboxConfig, image: str, facts: RenderFacts) 
         pid_mode="host" if options.pid == pb.NODE else "",
         uts_mode="host" if on_host else "",
         userns_mode="host" if on_host else "",
+        runtime=facts.runtime_handler,
         cgroup_parent=linux.cgroup_parent,
         oom_score_adj=max(SANDBOX_OOM_SCORE_ADJ, facts.least_oom_score_adj),
         privileged=context.privileged,
@@ -65,7 +68,7 @@ def render_sandbox(config: pb.PodSandboxConfig, image: str, facts: RenderFacts) 
         image=image,
         hostname="" if on_host else config.hostname,
         user=_user(context),
-        labels=labels.sandbox_labels(config),
+        labels=labels.sandbox_labels(config, facts.runtime_handler),
         healthcheck=_NO_HEALTHCHECK,
         host_config=host,
     )
@@ -87,6 +90,7 @@ def render_container(
         ipc_mode=_shared(context.namespace_options.ipc, shared),
         pid_mode=_pid_mode(context.namespace_options, shared),
         uts_mode="host" if context.namespace_options.network == pb.NODE else "",
+        runtime=facts.runtime_handler,
         cgroup_parent=sandbox.linux.cgroup_parent,
         oom_score_adj=max(linux.resources.oom_score_adj, facts.least_oom_score_adj),
         privileged=context.privileged,

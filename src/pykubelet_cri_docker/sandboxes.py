@@ -20,7 +20,7 @@ from pykubelet_cri_docker import labels, views
 from pykubelet_cri_docker.engine import messages as docker
 from pykubelet_cri_docker.engine.client import Engine
 from pykubelet_cri_docker.engine.transport import EngineError
-from pykubelet_cri_docker.errors import invalid, unimplemented
+from pykubelet_cri_docker.errors import invalid
 from pykubelet_cri_docker.host_work import HostWork
 from pykubelet_cri_docker.network.from_cri import network_of
 from pykubelet_cri_docker.network.model import CniError, NetworkResult, SandboxNetwork
@@ -64,14 +64,12 @@ class PodSandboxes:
 
     async def run(self, config: pb.PodSandboxConfig, runtime_handler: str) -> str:
         """Create and start a sandbox with its network; returns its ID. One that could not be completed is removed."""
-        if runtime_handler:
-            raise unimplemented(f"runtime_handler {runtime_handler!r}")
         if not config.metadata.uid or not config.metadata.name:
             raise invalid("config.metadata", "needs a name and a uid")
         name, path = labels.sandbox_name(config.metadata), seccomp_path(config.linux.security_context)
         seccomp = await self._host.run(f"create {name}", lambda: read_text(path)) if path else ""
         sandbox_id = await self.create(
-            name, render_sandbox(config, self._settings.pause_image, await self.facts(seccomp))
+            name, render_sandbox(config, self._settings.pause_image, await self.facts(seccomp, runtime_handler))
         )
         try:
             await self._engine.start(sandbox_id)
@@ -96,9 +94,11 @@ class PodSandboxes:
         await self._engine.remove(found.id)
         return await self._engine.create(name, rendered)
 
-    async def facts(self, seccomp: str) -> RenderFacts:
+    async def facts(self, seccomp: str, runtime_handler: str) -> RenderFacts:
         """What a container depends on beside its config."""
-        return RenderFacts(seccomp, await self._engine.api_version(), self._settings.least_oom_score_adj)
+        return RenderFacts(
+            seccomp, await self._engine.api_version(), self._settings.least_oom_score_adj, runtime_handler
+        )
 
     async def stop(self, sandbox_id: str) -> None:
         """Kill the containers of a sandbox, disconnect it, and stop it. Idempotent."""

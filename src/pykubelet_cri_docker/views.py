@@ -45,6 +45,7 @@ def show_sandbox(found: docker.ContainerSummary) -> pb.PodSandbox:
         created_at=found.created * 10**9,
         labels=config.labels,
         annotations=config.annotations,
+        runtime_handler=(found.labels or {}).get(labels.RUNTIME_HANDLER, ""),
     )
 
 
@@ -58,6 +59,7 @@ def show_sandbox_status(found: docker.DockerContainer, ips: Sequence[str]) -> pb
         created_at=nanoseconds(found.created),
         labels=config.labels,
         annotations=config.annotations,
+        runtime_handler=found.labels.get(labels.RUNTIME_HANDLER, ""),
     )
     status.linux.namespaces.options.CopyFrom(config.linux.security_context.namespace_options)
     if ips:

@@ -99,7 +99,7 @@ def napping() -> list[host.Process]:
 
 def shim_sockets(testbed: Testbed) -> set[Path]:
     """Those of the testbed's own: others' come and go."""
-    bundles = testbed.state.glob("io.containerd.runtime.v2.task/*/*")
+    bundles = testbed.bundles
     named = [bundle / name for bundle in bundles for name in ("address", "bootstrap.json") if (bundle / name).exists()]
     return {Path(found) for file in named for found in re.findall(r"/run/containerd/s/[0-9a-f]{64}", file.read_text())}
 

@@ -1,7 +1,8 @@
 """A private containerd below a folder: started, found again, stopped, and removed with everything it made.
 
 Owns the folder's `containerd/` part and its configuration. Never touches the machine's own containerd. Works with
-containerd 1.6, 1.7 and 2.x, and with CRI-O in its place (`crio.py`) where the given folder of programs has that.
+containerd 1.6, 1.7 and 2.x, and with CRI-O (`crio.py`) or Docker Engine (`docker.py`) in its place where the given folder of
+programs has that.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from testbed import claims, cri, crio, host, images
+from testbed import claims, cri, crio, docker, host, images
 from testbed.host import TestbedError
 from testbed.network import choose_subnet, has_shared_chains, remove_network, used_subnets, write_cni_config
-from testbed.private_runtime import CONTAINERD, CRIO, Testbed
+from testbed.private_runtime import CONTAINERD, CRIO, DOCKER, DOCKERD, Testbed
 
 # containerd puts `.ttrpc` behind the path, and a socket's path has 107 characters at most
 _LONGEST_SOCKET = 100
@@ -72,7 +73,9 @@ def _locked(folder: Path) -> Iterator[None]:
 def kind(bin_dir: str = "") -> str:
     """Which runtime `up` starts with this `bin_dir`; its files are in the folder of this name."""
     bin_dir = bin_dir or os.environ.get("TESTBED_BIN", "")
-    return CRIO if bin_dir and Path(bin_dir, CRIO).exists() else CONTAINERD
+    kinds = {CRIO: CRIO, DOCKERD: DOCKER}
+    found = (kind for program, kind in kinds.items() if bin_dir and Path(bin_dir, program).exists())
+    return next(found, CONTAINERD)
 
 
 def _plan(folder: Path, bin_dir: str, launcher: tuple[str, ...]) -> Testbed:
@@ -165,19 +168,13 @@ config_path = {quoted(str(testbed.registries))}
 def start(testbed: Testbed, timeout_s: float = 60) -> None:
     """Start the runtime if it does not run, and wait until it answers CRI."""
     if testbed.pid() is None:
-        program = shutil.which(testbed.kind, path=testbed.env["PATH"])
-        if program is None:
-            raise TestbedError(f"{testbed.kind} is missing: install the Debian package containerd")
         for folder in (testbed.root / "root", testbed.state, testbed.registries, testbed.devices):
             folder.mkdir(parents=True, exist_ok=True)
         write_cni_config(testbed.network, testbed.root / "cni", testbed.root / "ipam")
-        if testbed.is_crio:
-            crio.prepare(testbed)
-        else:
-            testbed.config_file.write_text(render_config(testbed))
+        if testbed.is_docker:
+            docker.start_daemon(testbed)
         testbed.socket.unlink(missing_ok=True)
-        argv = [*testbed.launcher, program, "--config", str(testbed.config_file), "--log-level", "info"]
-        argv += crio.flags(testbed) if testbed.is_crio else ()
+        argv = [*testbed.launcher, *_command(testbed)]
         pid = host.spawn(argv, testbed.log_file, testbed.env, testbed.cgroup)
         (testbed.root / f"{testbed.kind}.pid").write_text(str(pid))
 
@@ -186,6 +183,21 @@ def start(testbed: Testbed, timeout_s: float = 60) -> None:
 
     if not host.wait_until(settled, timeout_s) or testbed.pid() is None:
         raise TestbedError(f"{testbed.kind} does not answer; the end of {testbed.log_file}:\n{_tail(testbed.log_file)}")
+
+
+def _command(testbed: Testbed) -> list[str]:
+    """The command that serves the CRI; writes its configuration."""
+    if testbed.is_docker:
+        return docker.arguments(testbed)
+    program = shutil.which(testbed.kind, path=testbed.env["PATH"])
+    if program is None:
+        raise TestbedError(f"{testbed.kind} is missing: install the Debian package containerd")
+    argv = [program, "--config", str(testbed.config_file), "--log-level", "info"]
+    if testbed.is_crio:
+        crio.prepare(testbed)
+        return [*argv, *crio.flags(testbed)]
+    testbed.config_file.write_text(render_config(testbed))
+    return argv
 
 
 def _tail(path: Path, lines: int = 15) -> str:
@@ -197,14 +209,20 @@ def _tail(path: Path, lines: int = 15) -> str:
 
 def stop(testbed: Testbed) -> None:
     """End containerd only: shims and containers run on, and `start` finds them again."""
-    if (pid := testbed.pid()) is not None:
+    for pid in _runtime(testbed):
         host.end_process(pid, 10)
 
 
 def kill(testbed: Testbed) -> None:
     """SIGKILL to containerd only, as a crash would."""
-    if (pid := testbed.pid()) is not None:
-        host.kill_all([pid])
+    host.kill_all(_runtime(testbed))
+
+
+def _runtime(testbed: Testbed) -> list[int]:
+    """The processes of the runtime; containers and their shims are not among them."""
+    serving = testbed.pid()
+    behind = docker.daemons(testbed) if testbed.is_docker else []
+    return behind if serving is None else [serving, *behind]
 
 
 def import_image(testbed: Testbed, name: str, archive: Path) -> None:
@@ -216,6 +234,8 @@ def import_image(testbed: Testbed, name: str, archive: Path) -> None:
         return
     if testbed.is_crio:
         crio.import_image(testbed, name, archive)
+    elif testbed.is_docker:
+        docker.load_image(testbed, archive)
     else:
         testbed.ctr("images", "import", "--snapshotter", testbed.snapshotter, "--all-platforms", str(archive))
     if not host.wait_until(lambda: cri.has_image(testbed.socket, name, image_id), 60):
@@ -228,6 +248,8 @@ def trust_registry(testbed: Testbed, registry: str, url: str, ca_file: Path | No
     `mirror_of` names another registry host that this one answers for. containerd reads it at the next pull.
     """
     host_name = mirror_of or registry
+    if testbed.is_docker:
+        return  # Docker reaches registries of the machine itself without a setting, with any certificate
     if testbed.is_crio:
         crio.trust_registry(testbed, host_name, registry)
         return
@@ -280,7 +302,7 @@ def _end_containers(testbed: Testbed) -> None:
     if testbed.is_crio:
         crio.end_containers(testbed)
         return
-    bundles = list(testbed.state.glob("io.containerd.runtime.v2.task/*/*"))
+    bundles = testbed.bundles
     shims = [process.pid for process in host.processes() if _is_shim(process, testbed)]
     groups: set[str] = set()
     pids: set[int] = set()
@@ -303,7 +325,7 @@ def _end_containers(testbed: Testbed) -> None:
 
 def _is_shim(process: host.Process, testbed: Testbed) -> bool:
     argv = process.argv
-    return bool(argv) and "containerd-shim" in os.path.basename(argv[0]) and str(testbed.socket) in argv
+    return bool(argv) and "containerd-shim" in os.path.basename(argv[0]) and str(testbed.shim_address) in argv
 
 
 def _read_init_pid(bundle: Path) -> int:
@@ -327,7 +349,8 @@ def _remove_shim_socket(bundle: Path) -> None:
 def _another_runs(folder: Path) -> bool:
     """Whether a testbed of another folder is alive, which may be about to use the shared chains."""
     return any(
-        argument.endswith(("/containerd/containerd.toml", "/crio/crio.toml")) and not argument.startswith(f"{folder}/")
+        argument.endswith(("/containerd/containerd.toml", "/crio/crio.toml", "/docker/docker.sock"))
+        and not argument.startswith(f"{folder}/")
         for process in host.processes()
         for argument in process.argv
     )

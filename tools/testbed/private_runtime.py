@@ -15,14 +15,16 @@ from testbed import host
 from testbed.host import TestbedError
 from testbed.network import Network
 
-CONTAINERD, CRIO = "containerd", "crio"
+CONTAINERD, CRIO, DOCKER = "containerd", "crio", "docker"
+#: The program of Docker Engine.
+DOCKERD = "dockerd"
 CNI_BIN = "/usr/lib/cni"
 _SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True, slots=True)
 class Testbed:
-    """A private runtime, containerd or CRI-O. Written to the folder at the first `up`, so that later calls find the same one.
+    """A private runtime: containerd, CRI-O, or Docker Engine. Written to the folder at the first `up`; later calls find the same one.
 
     `launcher`: what is put before the command that starts it, such as one that enters a network namespace.
     """
@@ -45,8 +47,18 @@ class Testbed:
 
     @property
     def is_crio(self) -> bool:
-        """Whether the runtime is CRI-O, which has neither `ctr` nor containerd's other services."""
+        """Whether the runtime is CRI-O."""
         return self.kind == CRIO
+
+    @property
+    def is_docker(self) -> bool:
+        """Whether the runtime is Docker Engine, behind a program that serves the CRI."""
+        return self.kind == DOCKER
+
+    @property
+    def is_containerd(self) -> bool:
+        """Whether the runtime is containerd, which has services beside the CRI, and `ctr`."""
+        return self.kind == CONTAINERD
 
     @property
     def maps_host_ports(self) -> bool:
@@ -85,8 +97,24 @@ class Testbed:
 
     @property
     def config_file(self) -> Path:
-        """The runtime's configuration; its path marks the process as this testbed's."""
+        """The configuration of containerd or CRI-O."""
         return self.root / f"{self.kind}.toml"
+
+    @property
+    def mark(self) -> str:
+        """The argument of a command by which a process is this testbed's runtime."""
+        return str(self.socket if self.is_docker else self.config_file)
+
+    @property
+    def shim_address(self) -> Path:
+        """The socket of the containerd that the shims of the containers belong to; Docker Engine has one of its own."""
+        return self.state / "containerd" / "containerd.sock" if self.is_docker else self.socket
+
+    @property
+    def bundles(self) -> list[Path]:
+        """The folders of the containers that containerd's shims run."""
+        state = self.state / "containerd" / "daemon" if self.is_docker else self.state
+        return list(state.glob("io.containerd.runtime.v2.task/*/*"))
 
     @property
     def log_file(self) -> Path:
@@ -132,13 +160,13 @@ class Testbed:
         return done.stdout
 
     def pid(self) -> int | None:
-        """The process of this containerd, or None when it does not run."""
+        """The process that serves the CRI, or None when it does not run."""
         try:
             pid = int((self.root / f"{self.kind}.pid").read_text())
         except (OSError, ValueError):
             return None
         process = host.read_process(pid)
-        return pid if process is not None and str(self.config_file) in process.argv else None
+        return pid if process is not None and self.mark in process.argv else None
 
 
 def _crio_environment(root: Path) -> dict[str, str]:

@@ -36,6 +36,7 @@ class EngineInfo(EngineAnswer):
     cgroup_version: str = ""
     security_options: list[str] | None = None
     swap_limit: bool = False
+    runtimes: dict[str, object] | None = None
 
 
 class Created(EngineAnswer):
@@ -257,6 +258,7 @@ class HostConfig(Resources, kw_only=True):
     pid_mode: str = ""
     uts_mode: str = field(default="", name="UTSMode")
     userns_mode: str = ""
+    runtime: str = ""
     cgroup_parent: str = ""
     oom_score_adj: int = 0
     privileged: bool = False
