@@ -18,7 +18,7 @@ from pykubelet_cri_docker.container_limits import ContainerLimits
 from pykubelet_cri_docker.engine import messages as docker
 from pykubelet_cri_docker.engine.client import Engine
 from pykubelet_cri_docker.engine.transport import EngineError
-from pykubelet_cri_docker.errors import invalid
+from pykubelet_cri_docker.errors import invalid, not_running
 from pykubelet_cri_docker.host_work import HostWork
 from pykubelet_cri_docker.logs.log_writers import LogWriters
 from pykubelet_cri_docker.render_container import render_container, render_resources, seccomp_path
@@ -45,9 +45,7 @@ class Containers:
 
     async def create(self, sandbox_id: str, config: pb.ContainerConfig, sandbox: pb.PodSandboxConfig) -> str:
         """Create a container in a sandbox that runs; returns its ID."""
-        found = await self._sandboxes.inspect(sandbox_id)
-        if found.state.status != "running":
-            raise EngineError(500, f"sandbox {sandbox_id} is not running")
+        found = await self._sandboxes.inspect_ready(sandbox_id)
         if not config.metadata.name or not config.image.image:
             raise invalid("config", "needs metadata.name and image")
         await self._limits.check(config.linux.resources)
@@ -55,7 +53,7 @@ class Containers:
         seccomp = await self._host.run(f"create {name}", lambda: prepare(config))
         facts = await self._sandboxes.facts(seccomp, found.labels.get(labels.RUNTIME_HANDLER, ""))
         rendered = render_container(config, sandbox, found.id, facts)
-        return await self._sandboxes.create(name, rendered)
+        return await self._sandboxes.create("container", name, rendered)
 
     async def start(self, container_id: str) -> None:
         """Start a created container, and its log. One that cannot get its limits is killed."""
@@ -102,6 +100,14 @@ class Containers:
         """A container. Not found if there is none, or if it is none of ours."""
         if (found := await self._engine.find(container_id, labels.OF_CONTAINER)) is None:
             raise EngineError(404, f"No such container: {container_id}")
+        return found
+
+    async def inspect_running(self, container_id: str) -> docker.DockerContainer:
+        """A container that a command can be run in."""
+        found = await self.inspect(container_id)
+        state = views.container_state(found.state.status)
+        if state != pb.CONTAINER_RUNNING:
+            raise not_running("failed to exec in container", pb.ContainerState.Name(state))
         return found
 
     async def status(self, container_id: str) -> pb.ContainerStatus:

@@ -19,6 +19,18 @@ def rpc_error(error: EngineError) -> RpcError:
     return RpcError(_CODES.get(error.status, Code.UNKNOWN), error.message)
 
 
+def name_in_use(kind: str, name: str, holder: str) -> RpcError:
+    """A name that a sandbox or container (`kind`) already has, in containerd's words: clients read the ID of the holder from them."""
+    return RpcError(
+        Code.ALREADY_EXISTS, f'failed to reserve {kind} name "{name}": name "{name}" is reserved for "{holder}"'
+    )
+
+
+def not_running(kind: str, state: str) -> RpcError:
+    """A call that needs a running container, in containerd's words."""
+    return RpcError(Code.UNKNOWN, f"{kind}: container is in {state} state")
+
+
 def invalid(field: str, problem: str) -> RpcError:
     """A field of a request that cannot be used."""
     return RpcError(Code.INVALID_ARGUMENT, f"{field}: {problem}")

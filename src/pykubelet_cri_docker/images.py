@@ -43,7 +43,10 @@ class Images:
 
     async def pull(self, name: str, auth: pb.AuthConfig) -> str:
         """Pull an image; returns its ID."""
-        await self._engine.pull(with_tag(_required(name)), registry_auth(auth))
+        try:
+            await self._engine.pull(with_tag(_required(name)), registry_auth(auth))
+        except EngineError as error:
+            raise EngineError(error.status, f'failed to pull image "{name}": {error.message}') from error
         return (await self._engine.inspect_image(name)).id
 
     async def remove(self, name: str) -> None:

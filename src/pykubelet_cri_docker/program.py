@@ -91,7 +91,6 @@ async def _serve(options: Options) -> int:
     ending = Ending(stop.set, clock)
     ending.install(asyncio.get_running_loop())
     program = build(options)
-    await program.clean_up()
     parts: dict[str, Coroutine[Any, Any, None]] = {
         "cri": keep_serving_socket(RpcServer(program.services, LIMITS).serve, options.socket, "the CRI"),
         "monitor": Monitor(ending, clock).run(),

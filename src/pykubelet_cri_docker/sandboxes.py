@@ -7,6 +7,7 @@ killed process left behind is found by its labels. Raises RpcError, EngineError,
 from __future__ import annotations
 
 import asyncio
+import builtins
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
@@ -20,7 +21,7 @@ from pykubelet_cri_docker import labels, views
 from pykubelet_cri_docker.engine import messages as docker
 from pykubelet_cri_docker.engine.client import Engine
 from pykubelet_cri_docker.engine.transport import EngineError
-from pykubelet_cri_docker.errors import invalid
+from pykubelet_cri_docker.errors import invalid, name_in_use
 from pykubelet_cri_docker.host_work import HostWork
 from pykubelet_cri_docker.network.from_cri import network_of
 from pykubelet_cri_docker.network.model import CniError, NetworkResult, SandboxNetwork
@@ -61,6 +62,9 @@ class PodSandboxes:
         self._network = network
         self._host = host
         self._settings = settings
+        self._making: set[str] = set()
+        #: Set when a sandbox that could not be completed could not be removed either.
+        self.has_incomplete = asyncio.Event()
 
     async def run(self, config: pb.PodSandboxConfig, runtime_handler: str) -> str:
         """Create and start a sandbox with its network; returns its ID. One that could not be completed is removed."""
@@ -68,31 +72,29 @@ class PodSandboxes:
             raise invalid("config.metadata", "needs a name and a uid")
         name, path = labels.sandbox_name(config.metadata), seccomp_path(config.linux.security_context)
         seccomp = await self._host.run(f"create {name}", lambda: read_text(path)) if path else ""
-        sandbox_id = await self.create(
-            name, render_sandbox(config, self._settings.pause_image, await self.facts(seccomp, runtime_handler))
-        )
+        rendered = render_sandbox(config, self._settings.pause_image, await self.facts(seccomp, runtime_handler))
+        self._making.add(name)
         try:
-            await self._engine.start(sandbox_id)
-            await self._set_up(sandbox_id, config)
-        except BaseException:
-            await self._give_up(sandbox_id)
-            raise
-        return sandbox_id
+            sandbox_id = await self.create("sandbox", name, rendered)
+            try:
+                await self._engine.start(sandbox_id)
+                await self._set_up(sandbox_id, config)
+            except BaseException:
+                await self._give_up(sandbox_id)
+                raise
+            return sandbox_id
+        finally:
+            self._making.discard(name)
 
-    async def create(self, name: str, rendered: docker.NewContainer) -> str:
-        """Create a container. If one of a call that was cut off has the name and never ran, it makes way."""
+    async def create(self, kind: str, name: str, rendered: docker.NewContainer) -> str:
+        """Create a container. `kind`: what it is in the CRI, for the error if the name is in use."""
         try:
             return await self._engine.create(name, rendered)
         except EngineError as error:
             if not error.is_conflict:
                 raise
-            found = await self._engine.inspect(name)
-            is_own = found.labels.get(labels.TYPE) in (*labels.ContainerKind,)
-            if not is_own or found.state.status != "created":
-                raise
-        log.info("removing a container that never ran", name=name, id=found.id)
-        await self._engine.remove(found.id)
-        return await self._engine.create(name, rendered)
+            holder = (await self._engine.inspect(name)).id
+        raise name_in_use(kind, name, holder)
 
     async def facts(self, seccomp: str, runtime_handler: str) -> RenderFacts:
         """What a container depends on beside its config."""
@@ -104,8 +106,11 @@ class PodSandboxes:
         """Kill the containers of a sandbox, disconnect it, and stop it. Idempotent."""
         if (found := await self._engine.find(sandbox_id, labels.OF_SANDBOX)) is None:
             return
-        inside = await self._engine.list_containers([labels.OF_CONTAINER, f"{labels.SANDBOX_ID}={found.id}"])
-        running = [each.id for each in inside if views.container_state(each.state) == pb.CONTAINER_RUNNING]
+        running = [
+            each.id
+            for each in await self._inside(found.id)
+            if views.container_state(each.state) == pb.CONTAINER_RUNNING
+        ]
         await asyncio.gather(*(self._engine.stop(container_id, 0) for container_id in running))
         await self._disconnect(found)
         await self._engine.stop(found.id, STOP_S)
@@ -117,6 +122,24 @@ class PodSandboxes:
         await self._disconnect(found)
         await self._engine.remove(found.id)
 
+    async def remove_incomplete(self) -> None:
+        """Remove the sandboxes that a killed program or a killed daemon left half made. Nothing runs in them."""
+        self.has_incomplete.clear()
+        making = {f"/{name}" for name in self._making}
+        for sandbox in await self._engine.list_containers([labels.OF_SANDBOX]):
+            if making.isdisjoint(sandbox.names or ()) and sandbox.state in ("created", "running"):
+                found = await self._engine.find(sandbox.id, labels.OF_SANDBOX)
+                if found is not None and not await self._is_complete(found) and not await self._inside(found.id):
+                    log.info("removing a sandbox that was not completed", id=found.id)
+                    await self.remove(found.id)
+
+    async def inspect_ready(self, sandbox_id: str) -> docker.DockerContainer:
+        """A sandbox that containers can be created in."""
+        found = await self.inspect(sandbox_id)
+        if found.state.status != "running" or not await self._is_complete(found):
+            raise EngineError(500, f"sandbox {sandbox_id} is not running")
+        return found
+
     async def inspect(self, sandbox_id: str) -> docker.DockerContainer:
         """A sandbox. Not found if there is none, or if the container is none of ours."""
         if (found := await self._engine.find(sandbox_id, labels.OF_SANDBOX)) is None:
@@ -127,7 +150,10 @@ class PodSandboxes:
         """The status of a sandbox with its addresses."""
         found = await self.inspect(sandbox_id)
         result = await self._network.find_result(found.id)
-        return views.show_sandbox_status(found, result.pod_ips if result else ())
+        status = views.show_sandbox_status(found, result.pod_ips if result else ())
+        if result is None and not _is_on_host(labels.sandbox_config(found.labels)):
+            status.state = pb.SANDBOX_NOTREADY
+        return status
 
     async def ids(self) -> Collection[str]:
         """The sandboxes that there are, whether they run or not."""
@@ -140,6 +166,15 @@ class PodSandboxes:
         shown = (views.show_sandbox(found) for found in await self._engine.list_containers(own))
         states = (wanted.state.state,) if wanted.HasField("state") else tuple(pb.PodSandboxState.values())
         return [item for item in shown if item.state in states and item.id.startswith(wanted.id)]
+
+    async def _inside(self, sandbox_id: str) -> builtins.list[docker.ContainerSummary]:
+        return await self._engine.list_containers([labels.OF_CONTAINER, f"{labels.SANDBOX_ID}={sandbox_id}"])
+
+    async def _is_complete(self, found: docker.DockerContainer) -> bool:
+        """Whether a sandbox that runs has its network."""
+        if _is_on_host(labels.sandbox_config(found.labels)):
+            return found.state.status != "created"
+        return await self._network.find_result(found.id) is not None
 
     async def _set_up(self, sandbox_id: str, config: pb.PodSandboxConfig) -> None:
         found = await self._engine.inspect(sandbox_id)
@@ -160,9 +195,8 @@ class PodSandboxes:
         try:
             await self.remove(sandbox_id)
         except (CniError, EngineError, HostError, RpcError) as error:
-            log.warning(
-                "a sandbox that could not be made is left for the garbage collection", id=sandbox_id, error=error
-            )
+            log.warning("a sandbox that could not be completed is removed later", id=sandbox_id, error=error)
+            self.has_incomplete.set()
 
 
 def netns_of(found: docker.DockerContainer) -> str:

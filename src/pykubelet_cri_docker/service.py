@@ -166,7 +166,7 @@ def _containers(parts: ServiceParts) -> dict[str, Method]:
         return pb.ReopenContainerLogResponse()
 
     async def exec_sync_(request: pb.ExecSyncRequest) -> Message:
-        found = await containers.inspect(request.container_id)
+        found = await containers.inspect_running(request.container_id)
         return await exec_sync(parts.engine, found.id, list(request.cmd), request.timeout)
 
     return {
@@ -186,7 +186,7 @@ def _streams(parts: ServiceParts) -> dict[str, Method]:
     streaming = parts.streaming
 
     async def exec_(request: pb.ExecRequest) -> Message:
-        found = await parts.containers.inspect(request.container_id)
+        found = await parts.containers.inspect_running(request.container_id)
         streams = StreamSet(request.stdin, request.stdout, request.stderr, request.tty)
         return pb.ExecResponse(url=streaming.exec_url(ExecTarget(found.id, tuple(request.cmd), streams)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from pykubelet.base.kit.clock import SystemClock
 from pykubelet.base.kit.flight import SingleFlight
@@ -15,6 +16,7 @@ from pykubelet.edges.host.cgroups.systemd import Systemd
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.text_files import read_number
 from pykubelet.net.grpc.server import Services
+from pykubelet.net.grpc.status import RpcError
 from pykubelet_cri_docker.container_limits import ContainerLimits, ContainerScopes
 from pykubelet_cri_docker.containers import Containers
 from pykubelet_cri_docker.daemon import Daemon
@@ -50,15 +52,8 @@ class Program(Value):
     logs: LogWriters
     streaming: StreamingServer
 
-    async def clean_up(self) -> None:
-        """Disconnect what is left of sandboxes that are gone. Call it before anything is served."""
-        try:
-            await self.networks.collect(await self.sandboxes.ids())
-        except (CniError, EngineError, HostError) as error:
-            log.warning("the networks of pods that are gone are not cleaned up", error=error)
-
     async def keep_logs(self) -> None:
-        """Write the logs of containers, until cancelled."""
+        """Write the logs of containers, until cancelled. Begins with what a program before this one may have left."""
         async with Supervisor("logs") as tasks:
             self.logs.start(tasks)
             tasks.start_root("resume", self._resume())
@@ -69,13 +64,29 @@ class Program(Value):
                 await self.logs.close()
 
     async def _resume(self) -> None:
+        """Go on with the containers, and remove what is left of sandboxes: now, and when one is left again."""
+        await _until_done(self.containers.resume)
         while True:
-            try:
-                await self.containers.resume()
-                return
-            except (EngineError, HostError) as error:
-                log.warning("cannot go on with the containers; it is tried again", error=error)
-            await asyncio.sleep(RESUME_S)
+            await _until_done(self._remove_left)
+            await self.sandboxes.has_incomplete.wait()
+
+    async def _remove_left(self) -> None:
+        await self.sandboxes.remove_incomplete()
+        await self.networks.collect(self.sandboxes.ids)
+
+
+async def _until_done(step: Callable[[], Awaitable[None]]) -> None:
+    """Repeat a step until it is done: Docker Engine may not answer yet."""
+    problem = ""
+    while True:
+        try:
+            await step()
+            return
+        except (CniError, EngineError, HostError, RpcError) as error:
+            if str(error) != problem:
+                log.warning("cannot go on with what was left behind; it is tried again", error=error)
+            problem = str(error)
+        await asyncio.sleep(RESUME_S)
 
 
 def build(options: Options) -> Program:

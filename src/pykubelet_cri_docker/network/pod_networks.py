@@ -7,7 +7,7 @@ last one has undone its work, so whenever the process or the machine ends, DEL c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from pykubelet.base.kit.log import Log
@@ -109,12 +109,13 @@ class PodNetworks:
             return f"Network plugin returns error: {error}"
         return ""
 
-    async def collect(self, keep: Collection[str]) -> None:
-        """Detach what is left of containers that are gone. `keep`: the ids of all sandboxes that there are.
+    async def collect(self, find_sandboxes: Callable[[], Awaitable[Collection[str]]]) -> None:
+        """Detach what is left of containers that are gone. `find_sandboxes`: returns the ids of all that there are; its errors pass.
 
         Records of other runtimes stay while the namespaces that they name exist. What fails is logged, and is done by a later call.
         """
-        async with self._gate.alone():
+        async with self._gate.alone():  # no sandbox is attached between the list and the records
+            keep = await find_sandboxes()
             try:
                 stays = [kept for kept in await self._disk.run(self._list_kept) if not await self._clean(kept, keep)]
                 network = (await self._find_network()).network

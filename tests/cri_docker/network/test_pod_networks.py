@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cni import RESULT, ScriptedPlugins, sandbox_network
+from support.cni import RESULT, ScriptedPlugins, known, sandbox_network
 from support.processes import wait_end
 
 from pykubelet_cri_docker.network.model import Bandwidth, CniError, MappedPort
@@ -147,7 +147,7 @@ async def test_an_add_that_cannot_be_undone_is_undone_later(plugins: ScriptedPlu
         await networks.add(sandbox_network())
     assert plugins.kept() == ["test-c1-eth0"]
     plugins.on("first", "DEL", "")
-    await networks.collect(())
+    await networks.collect(known())
     assert plugins.kept() == []
 
 
@@ -264,7 +264,7 @@ async def test_containers_that_are_gone_are_collected(plugins: ScriptedPlugins, 
     for container_id in ("c1", "c2"):
         await networks.add(sandbox_network(container_id))
     plugins.calls()
-    await networks.collect({"c2"})
+    await networks.collect(known("c2"))
     delete, collect = plugins.calls()
     assert (delete.name, delete.variables["CNI_CONTAINERID"], delete.variables["CNI_NETNS"]) == ("DEL first", "c1", "")
     assert (collect.name, collect.config["cni.dev/valid-attachments"]) == (
@@ -281,7 +281,7 @@ async def test_plugins_are_not_called_to_collect(
     plugins.configure("first", **fields)
     await networks.add(sandbox_network())
     plugins.calls()
-    await networks.collect(())
+    await networks.collect(known())
     assert plugins.call_names() == ["DEL first"]
 
 
@@ -292,11 +292,11 @@ async def test_attachments_of_other_runtimes_stay_while_their_namespaces_exist(
     (tmp_path / "netns").touch()
     await networks.add(sandbox_network("theirs", netns=str(tmp_path / "netns")))
     plugins.calls()
-    await networks.collect(())
+    await networks.collect(known())
     [collect] = plugins.calls()
     assert collect.config["cni.dev/attachments"] == [{"containerID": "theirs", "ifname": "eth0"}]
     (tmp_path / "netns").unlink()
-    await networks.collect(())
+    await networks.collect(known())
     assert plugins.kept() == []
 
 
@@ -316,13 +316,27 @@ async def test_operations_on_a_container_wait_for_each_other(
     await asyncio.to_thread((tmp_path / "begun").read_text)
     delete = loop.create_task(networks.delete(sandbox_network("c1")))
     await networks.add(sandbox_network("c2"))
-    collect = loop.create_task(networks.collect({"c2"}))
+    collect = loop.create_task(networks.collect(known("c2")))
     assert not any(task.done() for task in (add, delete, collect))
     await asyncio.to_thread((tmp_path / "go").write_text, "")
     await asyncio.gather(add, delete, collect)
     names = plugins.call_names()
     assert names[-2:] == ["DEL second", "DEL first"]
     assert plugins.kept() == ["test-c2-eth0"]
+
+
+async def test_a_sandbox_that_is_connected_meanwhile_stays(plugins: ScriptedPlugins, networks: PodNetworks) -> None:
+    """The list of sandboxes is read while none can be connected."""
+    loop, adds = asyncio.get_running_loop(), []
+
+    async def find() -> set[str]:
+        adds.append(loop.create_task(networks.add(sandbox_network("new"))))
+        await asyncio.sleep(0)
+        return set()
+
+    await networks.collect(find)
+    assert (await adds[0]).pod_ips == ("10.1.0.5",)
+    assert plugins.kept() == ["test-new-eth0"]
 
 
 async def test_a_damaged_record_does_not_keep_a_pod(
@@ -346,7 +360,7 @@ async def test_a_record_without_a_configuration(
     plugins.write("00-other.conflist", json.dumps({"name": "other", "plugins": [{"type": "first"}]}))
     with pytest.raises(CniError, match='pod default/web: the record of network "test" has no configuration'):
         await networks.delete(sandbox_network())
-    await networks.collect(())
+    await networks.collect(known())
     assert plugins.kept() == ["test-c1-eth0"]
     plugins.write("00-other.conflist", "{")
     await networks.delete(sandbox_network())

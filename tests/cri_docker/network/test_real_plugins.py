@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.cni import sandbox_network
+from support.cni import known, sandbox_network
 
 from pykubelet.base.kit.values import replace
 from pykubelet_cri_docker.network.model import CniError, MappedPort, NetworkRoute, SandboxNetwork
@@ -159,7 +159,7 @@ async def test_what_is_left_of_pods_is_collected(node: Node) -> None:
     await node.networks.add(node.pod("a"))
     await node.networks.add(node.pod("b"))
     node.remove_namespace("a")
-    await node.networks.collect({"b"})
+    await node.networks.collect(known("b"))
     assert (node.addresses_in_use(), node.kept()) == (["10.177.0.3"], ["real-b-eth0"])
 
 
