@@ -10,6 +10,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from support.blocking_calls import DETECTOR
 from support.close_errors import CloseErrors
 from support.loops import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
 from support.real_time import LARGER, SLEEPS
-from testbed import containerd, host, images, node, places
+from testbed import containerd, host, images, node, places, runtimes
 from testbed.private_runtime import Testbed
 
 from pykubelet.base.kit.checks import CHECKS, VARIABLE
@@ -123,7 +124,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """A test that uses a real containerd belongs to integration, unless its folder belongs to a larger suite."""
     names = {marker.name for marker in item.iter_markers()}
-    if "testbed" in getattr(item, "fixturenames", ()) and not names & LARGER_SUITES:
+    if {"testbed", "docker_testbed"} & {*getattr(item, "fixturenames", ())} and not names & LARGER_SUITES:
         item.add_marker(pytest.mark.integration)
 
 
@@ -168,12 +169,25 @@ def testbed() -> Iterator[Testbed]:
 
     Its cgroup root `/<name>` exists for the pods of the tests. Tests that stop or kill it start it again.
     """
+    with _running("tests", "", tuple(images.BUILDERS)) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def docker_testbed() -> Iterator[Testbed]:
+    """The same with a private Docker Engine behind `pykubelet cri-docker`, and one image."""
+    with _running("docker", str(runtimes.docker_bin()), (images.BUSYBOX,)) as running:
+        yield running
+
+
+@contextmanager
+def _running(name: str, bin_dir: str, built: tuple[str, ...]) -> Iterator[Testbed]:
     if os.geteuid() != 0 or shutil.which("containerd") is None:
         pytest.fail("integration tests need root and containerd (make test installs what is missing)")
     node.sweep_dead_runs()
-    folder = places.run_folder("tests")
+    folder = places.run_folder(name)
     try:
-        running = containerd.up(folder, tuple(images.BUILDERS))
+        running = containerd.up(folder, built, bin_dir)
         host.make_cgroup(f"/{running.name}")
         yield running
     finally:

@@ -9,11 +9,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from ctypes.util import find_library
 from pathlib import Path
 
 from testbed import images
 from testbed.host import TestbedError
-from testbed.private_runtime import CNI_BIN
+from testbed.private_runtime import CNI_BIN, DOCKERD
 
 _SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -59,12 +60,13 @@ TESTS: Mapping[str, Callable[[], bool]] = {
     "dbus-daemon": has("dbus-daemon"),
     "e2fsprogs": has("mkfs.ext4", "debugfs", "resize2fs"),
     "fish": has("fish"),
+    "libdevmapper1.02.1": lambda: find_library("devmapper") is not None,  # dockerd is linked against it
     "groff-base": has("groff"),
     "zsh": has("zsh"),
 }
 
 #: Programs that tests start themselves, by package. Their packages are unpacked into a cache: installed, they would start a service.
-UNPACKED: Mapping[str, tuple[str, ...]] = {"prometheus": ("prometheus", "promtool")}
+UNPACKED: Mapping[str, tuple[str, ...]] = {"prometheus": ("prometheus", "promtool"), "docker.io": (DOCKERD,)}
 
 
 def cache_folder() -> Path:
@@ -74,9 +76,9 @@ def cache_folder() -> Path:
 
 def unpacked(package: str, program: str) -> Path | None:
     """A program of an unpacked package, or of one that is installed; None if it is not there."""
-    path = cache_folder() / package / "usr" / "bin" / program
-    installed = shutil.which(program, path=_SBIN)
-    return path if path.exists() else Path(installed) if installed else None
+    own = cache_folder() / package / "usr"
+    found = shutil.which(program, path=f"{own}/bin:{own}/sbin:{_SBIN}")
+    return None if found is None else Path(found)
 
 
 def unpack_missing() -> None:

@@ -1,7 +1,7 @@
 """Other container runtimes than the system's, and the tests that depend on the runtime, on each of them.
 
 A runtime is `installed` (the system's containerd), a suite of Debian, whose containerd and runc are unpacked into a folder
-and not installed, `docker` (this suite's Docker Engine, unpacked likewise), or a folder of programs: containerd's, `crio` and
+and not installed, `docker` (Docker Engine of this machine's suite, unpacked likewise), or a folder of programs: containerd's, `crio` and
 `pinns`, or `dockerd`. Needs root.
 """
 
@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import xml.etree.ElementTree as Xml
 from collections.abc import Sequence
-from ctypes.util import find_library
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +20,6 @@ from testbed.host import TestbedError
 from testbed.private_runtime import CONTAINERD, CRIO, DOCKER, DOCKERD
 
 INSTALLED = "installed"
-#: What dockerd is linked against beside the C library and systemd's.
-_DEVICE_MAPPER = {"libdevmapper1.02.1": lambda: find_library("devmapper") is not None}
 #: containerd 1.6 is Debian 12's own; 1.7 and 2.1 are those of the next suites.
 DEFAULT = (INSTALLED, "trixie", "forky", DOCKER)
 TESTS = (
@@ -83,8 +80,17 @@ def find(name: str, folder: Path) -> Path | None:
             raise TestbedError(f"{found} has neither containerd nor crio nor dockerd")
         return found
     if name == DOCKER:
-        return _unpack_docker(folder.resolve() / name)
+        return docker_bin()
     return _unpack(name, folder.resolve() / name)  # apt takes other paths as below its own folder
+
+
+def docker_bin() -> Path:
+    """The folder of Docker Engine's program, which is unpacked first if it is missing. Raises TestbedError."""
+    packages.unpack_missing()
+    program = packages.unpacked("docker.io", DOCKERD)
+    if program is None:
+        raise TestbedError(f"{DOCKERD} is missing: make packages")
+    return program.parent
 
 
 def version(bin_dir: Path | None) -> str:
@@ -99,23 +105,6 @@ def _program(bin_dir: Path) -> Path | None:
     """The program of the runtime in a folder."""
     found = (bin_dir / name for name in (CRIO, DOCKERD, CONTAINERD))
     return next((program for program in found if program.exists()), None)
-
-
-def _unpack_docker(target: Path) -> Path:
-    """Docker Engine of this machine's suite in `target`, which is kept for the next time. Installed, it would start at once."""
-    programs = target / "bin"
-    if (programs / DOCKERD).exists():
-        return programs
-    packages.ensure(_DEVICE_MAPPER)
-    shutil.rmtree(target, ignore_errors=True)
-    files, part = target / "files", target / "part"
-    part.mkdir(parents=True)
-    debian.run_quiet("apt-get", "-oAPT::Sandbox::User=root", "download", "-q", "docker.io", cwd=target)
-    debian.run_quiet("dpkg-deb", "-x", next(target.glob("*.deb")), files)
-    shutil.copy(files / "usr" / "sbin" / DOCKERD, part)
-    shutil.rmtree(files)
-    next(target.glob("*.deb")).unlink()
-    return part.rename(programs)
 
 
 def _unpack(suite: str, target: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The same assertions against the fake runtime and a real containerd: what the fake promises, containerd does.
+"""The same assertions against the fake runtime, a real containerd and a real Docker Engine: what the fake promises, they do.
 
 test_contract_in_memory.py runs them on the fake without gRPC.
 """
@@ -101,10 +101,15 @@ class Runtime:
 
 
 @pytest.fixture(
-    params=["fake", "fake with CRI events", pytest.param("containerd", marks=pytest.mark.integration)],
+    params=[
+        "fake",
+        "fake with CRI events",
+        pytest.param("testbed", marks=pytest.mark.integration, id="containerd"),
+        pytest.param("docker_testbed", marks=pytest.mark.integration, id="docker"),
+    ],
 )
 async def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Runtime]:
-    if request.param != "containerd":
+    if request.param.startswith("fake"):
         features = FakeFeatures(cri_events=request.param != "fake")
         fake = FakeRuntime(str(tmp_path / "cri.sock"), features=features)
         fake.add_image(images.BUSYBOX)
@@ -119,7 +124,7 @@ async def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         await client.close()
         await fake.stop()
         return
-    bed: Testbed = request.getfixturevalue("testbed")
+    bed: Testbed = request.getfixturevalue(request.param)
 
     async def restart() -> None:
         containerd.kill(bed)
