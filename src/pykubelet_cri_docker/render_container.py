@@ -43,7 +43,7 @@ class RenderFacts(Value):
 
 
 def render_sandbox(config: pb.PodSandboxConfig, image: str, facts: RenderFacts) -> docker.NewContainer:
-    """The container that holds a pod's namespaces."""
+    """The container that holds a pod's namespaces. It needs no privileges itself, whatever the containers in it have."""
     context, linux = config.linux.security_context, config.linux
     options = context.namespace_options
     _check_userns(options)
@@ -57,7 +57,6 @@ def render_sandbox(config: pb.PodSandboxConfig, image: str, facts: RenderFacts) 
         runtime=facts.runtime_handler,
         cgroup_parent=linux.cgroup_parent,
         oom_score_adj=max(SANDBOX_OOM_SCORE_ADJ, facts.least_oom_score_adj),
-        privileged=context.privileged,
         readonly_rootfs=context.readonly_rootfs,
         group_add=[str(group) for group in context.supplemental_groups],
         security_opt=_security_options(context, facts.seccomp),

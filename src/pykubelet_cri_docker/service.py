@@ -18,6 +18,7 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.net.grpc.server import Method, Services
 from pykubelet.net.grpc.status import Code, RpcError
+from pykubelet_cri_docker import views
 from pykubelet_cri_docker.containers import Containers
 from pykubelet_cri_docker.daemon import Daemon
 from pykubelet_cri_docker.engine.client import Engine
@@ -118,7 +119,10 @@ def _sandboxes(parts: ServiceParts) -> dict[str, Method]:
         return pb.RemovePodSandboxResponse()
 
     async def pod_sandbox_status(request: pb.PodSandboxStatusRequest) -> Message:
-        return pb.PodSandboxStatusResponse(status=await sandboxes.status(request.pod_sandbox_id))
+        answer = pb.PodSandboxStatusResponse(status=await sandboxes.status(request.pod_sandbox_id))
+        if request.verbose:
+            answer.info.update(views.show_info(await sandboxes.inspect(request.pod_sandbox_id)))
+        return answer
 
     async def list_pod_sandbox(request: pb.ListPodSandboxRequest) -> Message:
         return pb.ListPodSandboxResponse(items=await sandboxes.list(request.filter))
@@ -155,7 +159,10 @@ def _containers(parts: ServiceParts) -> dict[str, Method]:
         return pb.ListContainersResponse(containers=await containers.list(request.filter))
 
     async def container_status(request: pb.ContainerStatusRequest) -> Message:
-        return pb.ContainerStatusResponse(status=await containers.status(request.container_id))
+        answer = pb.ContainerStatusResponse(status=await containers.status(request.container_id))
+        if request.verbose:
+            answer.info.update(views.show_info(await containers.inspect(request.container_id)))
+        return answer
 
     async def update_container_resources(request: pb.UpdateContainerResourcesRequest) -> Message:
         await containers.update(request.container_id, request.linux)

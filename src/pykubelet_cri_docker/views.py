@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from pykubelet.base.api.times import parse_time_ns
 from pykubelet.base.kit.text import parse_decimal
 from pykubelet.edges.cri import cri_pb2 as pb
@@ -118,6 +120,17 @@ def show_container_status(found: docker.DockerContainer, extra: pb.LinuxContaine
         status.reason = "OOMKilled" if state.oom_killed else "Error" if state.exit_code else "Completed"
         status.message = state.error
     return status
+
+
+def show_info(found: docker.DockerContainer) -> dict[str, str]:
+    """What a verbose status has beside the status, as containerd has it: JSON under one key."""
+    about = {
+        "pid": found.state.pid,
+        "sandboxID": found.labels.get(labels.SANDBOX_ID, ""),
+        "cgroupParent": found.host_config.cgroup_parent,
+        "runtimeHandler": found.labels.get(labels.RUNTIME_HANDLER, ""),
+    }
+    return {"info": msgspec.json.encode(about).decode()}
 
 
 def _named(image: pb.ImageSpec) -> pb.ImageSpec:

@@ -376,7 +376,7 @@ async def test_the_status_of_a_running_pod(agent: Agent) -> None:
     assert status["podIP"] == network.ip and status["podIPs"][0] == {"ip": network.ip}
     assert status["hostIP"]
     [entry] = status["containerStatuses"]
-    assert entry["containerID"].partition("://")[0] in ("containerd", "cri-o") and entry["imageID"]
+    assert entry["containerID"].partition("://")[0] in ("containerd", "cri-o", "docker") and entry["imageID"]
     assert entry["image"] == "localhost/busybox:1"
     assert entry["started"] is True and entry["restartCount"] == 0
     assert seconds(entry["state"]["running"]["startedAt"]) >= seconds(status["startTime"]) - 1

@@ -8,29 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
-from testbed import host, images
+from testbed import host, images, runc
 from testbed.host import TestbedError
 from testbed.private_runtime import Testbed
 
 _ANY_SIGNATURE = {"default": [{"type": "insecureAcceptAnything"}]}
-_CAP_SYS_RESOURCE = 24
-# CRI-O has no settings for a machine that refuses these: containerd's are restrict_oom_score_adj and
-# tolerate_missing_hugetlb_controller. To a privileged container it gives what it does not have itself
-_RUNC = """#!/bin/sh
-previous=
-for argument in "$@"; do
-  if [ "$previous" = --bundle ]; then
-    sed -i -e 's/"oomScoreAdj": *-[0-9]*/"oomScoreAdj": 0/' -e 's/"hugepageLimits"/"noHugepageLimits"/' {more}\\
-      "$argument/config.json"
-  fi
-  previous=$argument
-done
-exec {runc} "$@"
-"""
 
 
 def flags(testbed: Testbed) -> tuple[str, ...]:
@@ -47,7 +32,6 @@ def prepare(testbed: Testbed) -> None:
     # containerd reaches the machine's own registries by HTTP without a setting
     (root / "registries.conf").write_text(_registry("127.0.0.1", "127.0.0.1"))
     for folder in (
-        root / "bin",
         root / "registries.conf.d",
         root / "blobs",
         root / "exits",
@@ -55,18 +39,7 @@ def prepare(testbed: Testbed) -> None:
         testbed.state / "ns",
     ):
         folder.mkdir(parents=True, exist_ok=True)
-    runc = root / "bin" / "runc"
-    more = "" if host.has_capability(_CAP_SYS_RESOURCE) else """-e 's/"CAP_SYS_RESOURCE",//g' """
-    runc.write_text(_RUNC.format(runc=_program(testbed, "runc"), more=more))
-    runc.chmod(0o755)
-    testbed.config_file.write_text(_render(testbed, runc))
-
-
-def _program(testbed: Testbed, name: str) -> str:
-    found = shutil.which(name, path=testbed.env["PATH"])
-    if found is None:
-        raise TestbedError(f"{name} is missing: CRI-O needs it beside itself or on the system's path")
-    return found
+    testbed.config_file.write_text(_render(testbed, runc.write_script(testbed)))
 
 
 def _storage(testbed: Testbed) -> str:
@@ -81,14 +54,14 @@ def _quoted(path: Path | str) -> str:
     return json.dumps(str(path))
 
 
-def _render(testbed: Testbed, runc: Path) -> str:
+def _render(testbed: Testbed, script: Path) -> str:
     root, state, quoted = testbed.root, testbed.state, _quoted
     handlers = "".join(
         f"""
 [crio.runtime.runtimes.{handler}]
-runtime_path = {quoted(runc)}
+runtime_path = {quoted(script)}
 runtime_root = {quoted(state / "runc")}
-monitor_path = {quoted(_program(testbed, "conmon"))}
+monitor_path = {quoted(runc.find_program(testbed, "conmon"))}
 monitor_cgroup = "pod"
 """
         for handler in ("runc", "test-handler")
@@ -110,7 +83,7 @@ listen = {quoted(testbed.socket)}
 cgroup_manager = "cgroupfs"
 conmon_cgroup = "pod"
 default_runtime = "runc"
-pinns_path = {quoted(_program(testbed, "pinns"))}
+pinns_path = {quoted(runc.find_program(testbed, "pinns"))}
 namespaces_dir = {quoted(state / "ns")}
 container_exits_dir = {quoted(root / "exits")}
 container_attach_socket_dir = {quoted(root / "attach")}
@@ -138,7 +111,7 @@ def import_image(testbed: Testbed, name: str, archive: Path) -> None:
     """Put the image of a docker-archive into CRI-O's storage. Raises TestbedError."""
     driver = "overlay" if testbed.snapshotter == "overlayfs" else "vfs"
     storage = f"containers-storage:[{driver}@{testbed.root / 'root'}+{testbed.state / 'storage'}]{name}"
-    command = [_program(testbed, "skopeo"), "copy", "--insecure-policy", f"docker-archive:{archive}", storage]
+    command = [runc.find_program(testbed, "skopeo"), "copy", "--insecure-policy", f"docker-archive:{archive}", storage]
     done = subprocess.run(
         command, env=testbed.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
     )

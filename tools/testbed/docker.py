@@ -9,16 +9,14 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import shutil
 import socket
 from pathlib import Path
 
-from testbed import host, images
+from testbed import host, images, runc
 from testbed.checkout import CHECKOUT
 from testbed.host import TestbedError
 from testbed.private_runtime import DOCKERD, Testbed
 
-_CAP_SYS_RESOURCE = 24
 _API = "/v1.41"
 
 
@@ -62,7 +60,7 @@ def _answers(testbed: Testbed) -> bool:
         return False
 
 
-def _render(testbed: Testbed) -> dict[str, object]:
+def _render(testbed: Testbed, script: Path) -> dict[str, object]:
     """The daemon's configuration. It has no network of its own: pods get theirs from CNI."""
     root = testbed.root
     return {
@@ -74,7 +72,8 @@ def _render(testbed: Testbed) -> dict[str, object]:
         "cgroup-parent": f"{testbed.cgroup}/containers",
         "exec-opts": ["native.cgroupdriver=cgroupfs"],
         "live-restore": True,
-        "runtimes": {"test-handler": {"path": "runc"}},
+        "runtimes": {name: {"path": str(script)} for name in ("testbed", "test-handler")},
+        "default-runtime": "testbed",
         "bridge": "none",
         "iptables": False,
         "ip-forward": False,
@@ -85,13 +84,10 @@ def _render(testbed: Testbed) -> dict[str, object]:
 def start_daemon(testbed: Testbed) -> None:
     """Start dockerd if it does not run, and wait until it answers. Raises TestbedError."""
     if _daemon_pid(testbed) is None:
-        program = shutil.which(DOCKERD, path=testbed.env["PATH"])
-        if program is None:
-            raise TestbedError(f"{DOCKERD} is missing")
-        _daemon_config(testbed).write_text(json.dumps(_render(testbed), indent=2))
+        _daemon_config(testbed).write_text(json.dumps(_render(testbed, runc.write_script(testbed)), indent=2))
         for left in (testbed.root / "dockerd.pid", testbed.state / "containerd" / "containerd.pid"):
             left.unlink(missing_ok=True)  # of killed ones: their pids may be in use again
-        argv = [*testbed.launcher, program, "--config-file", str(_daemon_config(testbed))]
+        argv = [*testbed.launcher, runc.find_program(testbed, DOCKERD), "--config-file", str(_daemon_config(testbed))]
         log = testbed.root / "dockerd.log"
         host.spawn(argv, log, testbed.env, testbed.cgroup)
         if not host.wait_until(lambda: _answers(testbed), 60):
@@ -114,7 +110,7 @@ def arguments(testbed: Testbed) -> list[str]:
         "--pause-image": images.PAUSE,
     }
     given = [str(part) for option in options.items() for part in option]
-    restricted = [] if host.has_capability(_CAP_SYS_RESOURCE) else ["--restrict-oom-score-adj"]
+    restricted = [] if host.has_capability(runc.CAP_SYS_RESOURCE) else ["--restrict-oom-score-adj"]
     return [str(program), "cri-docker", *given, *restricted]
 
 

@@ -19,7 +19,7 @@ _SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _RUNC = """#!/bin/sh
 # containerd's shim runs it in the bundle of the pod's sandbox. CRI-O names the bundle of a container that is to be made;
-# what is known of the others is below the root
+# what is known of the others is below the root. Docker Engine keeps the pod's name only as the host name
 root= seen=config.json previous=
 for argument in "$@"; do
   case $argument in --root=*) root=${{argument#--root=}} ;; esac
@@ -35,7 +35,7 @@ for flag in {flags}/runc.*; do
   what=${{flag##*/runc.}}; verb=${{what%%.*}}; pod=${{what#*.}}
   case " $* " in
     *" $verb "*)
-      if grep -q "io\\.kubernetes\\.\\(cri\\.sandbox-\\|pod\\.\\)name[\\": =]*$pod\\"" $seen 2>/dev/null; then
+      if grep -q "\\(io\\.kubernetes\\.\\(cri\\.sandbox-\\|pod\\.\\)name\\|\\"hostname\\)[\\": =]*$pod\\"" $seen 2>/dev/null; then
         while [ -e "$flag" ]; do read -r _ <"$flag"; done 2>/dev/null
       fi ;;
   esac

@@ -139,12 +139,13 @@ class Testbed:
         kept = {key: value for key, value in os.environ.items() if key in ("HOME", "LANG")}
         return kept | {"PATH": path} | (_crio_environment(self.root) if self.is_crio else {})
 
-    def ctr(self, *arguments: str, namespace: str = "k8s.io", timeout_s: float = 120) -> str:
-        """Run `ctr` against this containerd; returns its output."""
+    def ctr(self, *arguments: str, timeout_s: float = 120) -> str:
+        """Run `ctr` against the containerd that runs the containers; returns its output."""
         program = shutil.which("ctr", path=self.env["PATH"])
         if program is None:
             raise TestbedError("ctr is missing: install the Debian package containerd")
-        command = [program, "--address", str(self.socket), "--namespace", namespace, *arguments]
+        namespace = "moby" if self.is_docker else "k8s.io"
+        command = [program, "--address", str(self.shim_address), "--namespace", namespace, *arguments]
         try:
             done = subprocess.run(
                 command,

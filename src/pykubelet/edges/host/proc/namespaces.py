@@ -14,7 +14,7 @@ from pykubelet.edges.host.fs import libc
 async def connect_in(netns: str, addresses: Sequence[tuple[str, int]], limit_s: float) -> socket.socket:
     """Connect by TCP to the first of `addresses` (host, port) that answers, in the namespace at the path `netns`.
 
-    A thread of its own enters the namespace and ends: a thread of a pool would stay there. Raises OSError.
+    Raises OSError, with the problem of each address and the code of the first. A thread of its own enters the namespace and ends: a thread of a pool would stay there.
     """
     loop = asyncio.get_running_loop()
     connected: asyncio.Future[socket.socket] = loop.create_future()
@@ -51,13 +51,13 @@ def _connect(netns: str, addresses: Sequence[tuple[str, int]], limit_s: float) -
         libc.setns(descriptor)
     finally:
         os.close(descriptor)
-    code, problem = 0, "no address is given"
+    failures: list[tuple[int, str]] = []
     for address in addresses:
         try:
             found = socket.create_connection(address, limit_s)
         except OSError as error:
-            code, problem = error.errno or 0, error.strerror or str(error)
+            failures.append((error.errno or 0, f"{address[0]}: {error.strerror or error}"))
         else:
             found.setblocking(False)
             return found
-    raise OSError(code, problem)
+    raise OSError(failures[0][0] if failures else 0, "; ".join(text for _, text in failures))
