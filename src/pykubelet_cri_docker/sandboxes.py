@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Protocol
 
 from pykubelet.base.kit.log import Log
@@ -29,6 +29,8 @@ from pykubelet_cri_docker.render_container import RenderFacts, render_sandbox, s
 
 log = Log("cri-docker")
 STOP_S = 10
+#: How long RunPodSandbox waits for the removal of what it began: Docker Engine is busy with a container that it starts.
+GIVE_UP_S = 2.0
 RESOLV_CONF = "/etc/resolv.conf"
 
 
@@ -63,11 +65,15 @@ class PodSandboxes:
         self._host = host
         self._settings = settings
         self._making: set[str] = set()
+        self._abandoned: set[str] = set()
         #: Set when a sandbox that could not be completed could not be removed either.
         self.has_incomplete = asyncio.Event()
 
     async def run(self, config: pb.PodSandboxConfig, runtime_handler: str) -> str:
-        """Create and start a sandbox with its network; returns its ID. One that could not be completed is removed."""
+        """Create and start a sandbox with its network; returns its ID.
+
+        One that could not be completed is removed, at once or as soon as Docker Engine can; until then it is not shown.
+        """
         if not config.metadata.uid or not config.metadata.name:
             raise invalid("config.metadata", "needs a name and a uid")
         name, path = labels.sandbox_name(config.metadata), seccomp_path(config.linux.security_context)
@@ -104,7 +110,7 @@ class PodSandboxes:
 
     async def stop(self, sandbox_id: str) -> None:
         """Kill the containers of a sandbox, disconnect it, and stop it. Idempotent."""
-        if (found := await self._engine.find(sandbox_id, labels.OF_SANDBOX)) is None:
+        if (found := await self._find(sandbox_id)) is None:
             return
         running = [
             each.id
@@ -117,21 +123,17 @@ class PodSandboxes:
 
     async def remove(self, sandbox_id: str) -> None:
         """Remove a sandbox that has no containers any more. Idempotent."""
-        if (found := await self._engine.find(sandbox_id, labels.OF_SANDBOX)) is None:
-            return
-        await self._disconnect(found)
-        await self._engine.remove(found.id)
+        if (found := await self._find(sandbox_id)) is not None:
+            await self._remove(found)
 
     async def remove_incomplete(self) -> None:
-        """Remove the sandboxes that a killed program or a killed daemon left half made. Nothing runs in them."""
+        """Remove the sandboxes that a call, a killed program or a killed daemon left half made. Nothing runs in them."""
         self.has_incomplete.clear()
-        making = {f"/{name}" for name in self._making}
-        for sandbox in await self._engine.list_containers([labels.OF_SANDBOX]):
-            if making.isdisjoint(sandbox.names or ()) and sandbox.state in ("created", "running"):
-                found = await self._engine.find(sandbox.id, labels.OF_SANDBOX)
-                if found is not None and not await self._is_complete(found) and not await self._inside(found.id):
-                    log.info("removing a sandbox that was not completed", id=found.id)
-                    await self.remove(found.id)
+        begun = [sandbox.id for sandbox in await self._list([]) if sandbox.state in ("created", "running")]
+        removals = (self._remove_incomplete(sandbox_id) for sandbox_id in {*begun, *self._abandoned})
+        for outcome in await asyncio.gather(*removals, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     async def inspect_ready(self, sandbox_id: str) -> docker.DockerContainer:
         """A sandbox that containers can be created in."""
@@ -142,7 +144,7 @@ class PodSandboxes:
 
     async def inspect(self, sandbox_id: str) -> docker.DockerContainer:
         """A sandbox. Not found if there is none, or if the container is none of ours."""
-        if (found := await self._engine.find(sandbox_id, labels.OF_SANDBOX)) is None:
+        if (found := await self._find(sandbox_id)) is None:
             raise EngineError(404, f"No such sandbox: {sandbox_id}")
         return found
 
@@ -162,10 +164,19 @@ class PodSandboxes:
 
     async def list(self, wanted: pb.PodSandboxFilter) -> list[pb.PodSandbox]:
         """The sandboxes that a filter selects."""
-        own = [labels.OF_SANDBOX, *_selectors(wanted.label_selector.items())]
-        shown = (views.show_sandbox(found) for found in await self._engine.list_containers(own))
+        selectors = [f"{name}={value}" for name, value in wanted.label_selector.items()]
+        shown = (views.show_sandbox(found) for found in await self._list(selectors))
         states = (wanted.state.state,) if wanted.HasField("state") else tuple(pb.PodSandboxState.values())
         return [item for item in shown if item.state in states and item.id.startswith(wanted.id)]
+
+    async def _find(self, sandbox_id: str) -> docker.DockerContainer | None:
+        return None if sandbox_id in self._abandoned else await self._engine.find(sandbox_id, labels.OF_SANDBOX)
+
+    async def _list(self, selectors: builtins.list[str]) -> builtins.list[docker.ContainerSummary]:
+        """The sandboxes that are complete, as far as this program knows."""
+        making = {f"/{name}" for name in self._making}
+        found = await self._engine.list_containers([labels.OF_SANDBOX, *selectors])
+        return [each for each in found if each.id not in self._abandoned and making.isdisjoint(each.names or ())]
 
     async def _inside(self, sandbox_id: str) -> builtins.list[docker.ContainerSummary]:
         return await self._engine.list_containers([labels.OF_CONTAINER, f"{labels.SANDBOX_ID}={sandbox_id}"])
@@ -192,11 +203,27 @@ class PodSandboxes:
             await self._network.delete(network_of(found.id, netns_of(found), config))
 
     async def _give_up(self, sandbox_id: str) -> None:
+        self._abandoned.add(sandbox_id)
         try:
-            await self.remove(sandbox_id)
-        except (CniError, EngineError, HostError, RpcError) as error:
+            async with asyncio.timeout(GIVE_UP_S):
+                await self._remove_incomplete(sandbox_id)
+        except (CniError, EngineError, HostError, RpcError, TimeoutError) as error:
             log.warning("a sandbox that could not be completed is removed later", id=sandbox_id, error=error)
             self.has_incomplete.set()
+
+    async def _remove_incomplete(self, sandbox_id: str) -> None:
+        found = await self._engine.find(sandbox_id, labels.OF_SANDBOX)
+        is_left = sandbox_id in self._abandoned
+        if found is not None and not is_left:
+            is_left = not await self._is_complete(found) and not await self._inside(found.id)
+        if found is not None and is_left:
+            log.info("removing a sandbox that was not completed", id=found.id)
+            await self._remove(found)
+        self._abandoned.discard(sandbox_id)
+
+    async def _remove(self, found: docker.DockerContainer) -> None:
+        await self._disconnect(found)
+        await self._engine.remove(found.id)
 
 
 def netns_of(found: docker.DockerContainer) -> str:
@@ -206,10 +233,6 @@ def netns_of(found: docker.DockerContainer) -> str:
 
 def _is_on_host(config: pb.PodSandboxConfig) -> bool:
     return config.linux.security_context.namespace_options.network == pb.NODE
-
-
-def _selectors(items: Iterable[tuple[str, str]]) -> list[str]:
-    return [f"{name}={value}" for name, value in items]
 
 
 def write_resolv_conf(path: str, wanted: pb.DNSConfig) -> None:

@@ -14,7 +14,8 @@ from pykubelet.edges.host.fs import libc
 async def connect_in(netns: str, addresses: Sequence[tuple[str, int]], limit_s: float) -> socket.socket:
     """Connect by TCP to the first of `addresses` (host, port) that answers, in the namespace at the path `netns`.
 
-    Raises OSError, with the problem of each address and the code of the first. A thread of its own enters the namespace and ends: a thread of a pool would stay there.
+    A thread of its own enters the namespace and ends: a thread of a pool would stay there. Raises OSError, with the problem of
+    each address and the code of the first.
     """
     loop = asyncio.get_running_loop()
     connected: asyncio.Future[socket.socket] = loop.create_future()
