@@ -14,6 +14,8 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import make_dirs, read_text, stat_file
 from pykubelet.net.grpc.status import RpcError
 from pykubelet_cri_docker import labels, views
+from pykubelet_cri_docker.cdi.edits import inject
+from pykubelet_cri_docker.cdi.spec_folders import SpecFolders
 from pykubelet_cri_docker.container_limits import ContainerLimits
 from pykubelet_cri_docker.engine import messages as docker
 from pykubelet_cri_docker.engine.client import Engine
@@ -35,10 +37,17 @@ class Containers:
     """The containers of Docker Engine that have a sandbox."""
 
     def __init__(
-        self, engine: Engine, sandboxes: PodSandboxes, logs: LogWriters, limits: ContainerLimits, host: HostWork
+        self,
+        engine: Engine,
+        sandboxes: PodSandboxes,
+        logs: LogWriters,
+        limits: ContainerLimits,
+        devices: SpecFolders,
+        host: HostWork,
     ) -> None:
         self._engine = engine
         self._limits = limits
+        self._devices = devices
         self._sandboxes = sandboxes
         self._logs = logs
         self._host = host
@@ -53,6 +62,9 @@ class Containers:
         seccomp = await self._host.run(f"create {name}", lambda: prepare(config))
         facts = await self._sandboxes.facts(seccomp, found.labels.get(labels.RUNTIME_HANDLER, ""))
         rendered = render_container(config, sandbox, found.id, facts)
+        if config.CDI_devices:
+            names = [device.name for device in config.CDI_devices]
+            rendered = inject(rendered, await self._host.run(f"CDI {name}", lambda: self._devices.find(names)))
         return await self._sandboxes.create("container", name, rendered)
 
     async def start(self, container_id: str) -> None:

@@ -22,6 +22,7 @@ from pykubelet.edges.host.services.monitor import Monitor
 from pykubelet.edges.host.services.unix_socket import keep_serving_socket
 from pykubelet.net.grpc.channel import MAX_SOCKET_PATH
 from pykubelet.net.grpc.server import RpcLimits, RpcServer
+from pykubelet_cri_docker.cdi.spec_folders import DIRECTORIES
 from pykubelet_cri_docker.network.pod_networks import CniDirectories
 
 log = Log("cri-docker")
@@ -42,6 +43,7 @@ class Options(Value):
     cni_conf_dir: str
     cni_bin_dir: str
     cni_cache_dir: str
+    cdi_spec_dirs: str
     restrict_oom_score_adj: bool = False
 
     def problem(self) -> str:
@@ -53,6 +55,7 @@ class Options(Value):
             ("--cni-conf-dir", self.cni_conf_dir),
             ("--cni-cache-dir", self.cni_cache_dir),
             *(("--cni-bin-dir", path) for path in self.cni_bin_dir.split(",")),
+            *(("--cdi-spec-dirs", path) for path in self.cdi_spec_dirs.split(",")),
         )
         for name, path in paths:
             if not path.startswith("/"):
@@ -74,6 +77,7 @@ def main(argv: Sequence[str]) -> int:
         parsed.cni_conf_dir,
         parsed.cni_bin_dir,
         parsed.cni_cache_dir,
+        parsed.cdi_spec_dirs,
         parsed.restrict_oom_score_adj,
     )
     if problem := options.problem():
@@ -137,6 +141,12 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--cni-cache-dir", metavar="DIR", default=cni.kept, help="what is kept of networks (default %(default)s)"
+    )
+    parser.add_argument(
+        "--cdi-spec-dirs",
+        metavar="DIRS",
+        default=",".join(DIRECTORIES),
+        help="spec files of CDI devices, directories separated by commas; later ones count more (default %(default)s)",
     )
     parser.add_argument(
         "--restrict-oom-score-adj",

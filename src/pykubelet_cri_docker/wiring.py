@@ -17,6 +17,7 @@ from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.text_files import read_number
 from pykubelet.net.grpc.server import Services
 from pykubelet.net.grpc.status import RpcError
+from pykubelet_cri_docker.cdi.spec_folders import SpecFolders
 from pykubelet_cri_docker.container_limits import ContainerLimits, ContainerScopes
 from pykubelet_cri_docker.containers import Containers
 from pykubelet_cri_docker.daemon import Daemon
@@ -100,7 +101,8 @@ def build(options: Options) -> Program:
     logs = LogWriters(f"{options.state_dir}/logs", SingleFlight("logs"))
     sandboxes = PodSandboxes(engine, networks, host, settings)
     limits = ContainerLimits(detect_cgroups(units=ContainerScopes(Systemd())), host, f"{options.state_dir}/limits")
-    containers = Containers(engine, sandboxes, logs, limits, host)
+    devices = SpecFolders(options.cdi_spec_dirs.split(","))
+    containers = Containers(engine, sandboxes, logs, limits, devices, host)
     images = Images(engine, options.pause_image)
     events, daemon = ContainerEvents(engine, sandboxes, containers), Daemon(engine, networks.status)
     streaming = StreamingServer(DockerStreams(engine, sandboxes, containers), listen("127.0.0.1", 0))

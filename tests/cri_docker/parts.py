@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pykubelet.base.kit.flight import SingleFlight
 from pykubelet.edges.host.cgroups.cgroups_v2 import CgroupsV2
+from pykubelet_cri_docker.cdi.spec_folders import SpecFolders
 from pykubelet_cri_docker.container_limits import ContainerLimits
 from pykubelet_cri_docker.containers import Containers
 from pykubelet_cri_docker.engine.client import Engine
@@ -31,4 +32,4 @@ def make_containers(
     """Containers that keep what they keep below `top`."""
     host = HostWork()
     own = limits or ContainerLimits(CgroupsV2(str(top)), host, str(top / "limits"))
-    return Containers(engine, make_sandboxes(engine, top), logs or make_logs(top), own, host)
+    return Containers(engine, make_sandboxes(engine, top), logs or make_logs(top), own, SpecFolders([]), host)

@@ -107,6 +107,7 @@ def arguments(testbed: Testbed) -> list[str]:
         "--cni-conf-dir": root / "cni",
         "--cni-bin-dir": testbed.cni_bin,
         "--cni-cache-dir": root / "networks",
+        "--cdi-spec-dirs": testbed.devices,
         "--pause-image": images.PAUSE,
     }
     given = [str(part) for option in options.items() for part in option]

@@ -1,0 +1,1 @@
+"""CDI devices: what files of vendors add to a container."""
