@@ -55,6 +55,30 @@ async def test_a_missing_socket_is_named(tmp_path: Path) -> None:
     await client.close()
 
 
+@pytest.mark.parametrize("waits", [True, False], ids=["for the preface", "for nothing"])
+@pytest.mark.parametrize("status", ["400 Bad Request", "301 Moved Permanently"])
+async def test_a_socket_of_docker_engine_is_answered_with_the_program_to_start(
+    tmp_path: Path, status: str, waits: bool
+) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if waits:
+            await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode())
+        writer.close()
+
+    path = tmp_path / "docker.sock"
+    async with await asyncio.start_unix_server(refuse, path):
+        client = CriClient(f"unix://{path}")
+        with pytest.raises(CriError) as caught:
+            await client.version()
+        assert caught.value.is_unavailable
+        assert caught.value.message == (
+            f"{path} does not serve the CRI: the server speaks HTTP/1.1. If it is Docker Engine's socket, start "
+            "`pykubelet cri-docker`, and set containerRuntimeEndpoint to unix:///run/pykubelet-cri-docker/cri.sock"
+        )
+        await client.close()
+
+
 async def test_a_client_made_before_the_runtime_connects_when_it_comes(tmp_path: Path) -> None:
     late = MemoryRuntime(str(tmp_path / "cri.sock"), virtual_clock())
     client, began = late.connect(), now()

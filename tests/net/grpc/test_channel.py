@@ -319,7 +319,7 @@ HELLO = frame(Kind.SETTINGS, 0, 0)
     [
         (b"", Code.UNAVAILABLE, "error reading from server: "),
         (HELLO + GOOD, Code.UNAVAILABLE, "error reading from server: "),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", Code.UNAVAILABLE, "connection error: FRAME_SIZE_ERROR"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", Code.UNAVAILABLE, "connection error: HTTP_1_1_REQUIRED"),
         (
             HELLO + frame(Kind.DATA, 0, 1, b"x"),
             Code.UNAVAILABLE,

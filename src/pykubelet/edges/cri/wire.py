@@ -17,6 +17,7 @@ from pykubelet.base.kit.tracing import NO_SPAN, SpanKind, span
 from pykubelet.edges.cri.errors import CriCode, CriError, translated
 from pykubelet.net.grpc.call import Message, R, decoded
 from pykubelet.net.grpc.channel import MAX_SOCKET_PATH, Channel, ServerStream, unix_dial
+from pykubelet.net.grpc.http2 import HTTP_1
 from pykubelet.net.grpc.limits import Http2Limits
 from pykubelet.net.grpc.status import Code, RpcError, trace_field
 
@@ -67,6 +68,11 @@ CALLS = 10
 RUNTIME_LIMITS = Http2Limits(
     header_list=256 << 10, message=16 << 20, stream_window=17 << 20, connection_window=64 << 20
 )
+#: What to do about a socket of Docker Engine, or of Podman.
+_DOCKER = (
+    "If it is Docker Engine's socket, start `pykubelet cri-docker`, and set containerRuntimeEndpoint to "
+    "unix:///run/pykubelet-cri-docker/cri.sock"
+)
 
 
 Q = TypeVar("Q", bound=Message)
@@ -108,8 +114,10 @@ class Wire:
         await self.channel.wait_lost()
 
     def error(self, error: RpcError, call: str) -> CriError:
-        """Translate an error to a `CriError`. If the socket does not exist, the message names it."""
+        """Translate an error to a `CriError`. If the socket does not exist, or has no CRI, the message names it."""
         found = translated(error.code, error.message, call)
+        if found.is_unavailable and HTTP_1 in found.message:
+            return CriError(CriCode.UNAVAILABLE, f"{self.path} does not serve the CRI: {HTTP_1}. {_DOCKER}", call)
         if found.is_unavailable and not os.path.exists(self.path):
             message = f"the runtime's socket {self.path} does not exist; is the container runtime running?"
             return CriError(CriCode.UNAVAILABLE, message, call)

@@ -9,11 +9,12 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Protocol, cast
 
 from h2.errors import ErrorCodes
 
-from pykubelet.net.grpc.http2 import ConnectionFault, Http2Connection, Http2Stream
+from pykubelet.net.grpc.http2 import FRAME_BYTES, ConnectionFault, Http2Connection, Http2Stream
 from pykubelet.net.grpc.limits import Http2Limits
 from pykubelet.net.grpc.status import Code, MessageReader, RpcError, framed, header_block, status_of, timeout_field
 
@@ -199,10 +200,19 @@ class Session(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`. Ends the session."""
-        self._transport = None
+        transport, self._transport = self._transport, None
         if self._aborting is not None:
             self._aborting.cancel()
+        if exc is not None and transport is not None and not self.has_settings:
+            self._read_rest(transport)
         self.end(Code.UNAVAILABLE, LOST if exc is None else f"error reading from server: {exc}")
+
+    def _read_rest(self, transport: asyncio.Transport) -> None:
+        """Read why the server has closed the connection at once. asyncio drops it when a write fails before it was read."""
+        connected = transport.get_extra_info("socket")
+        if connected is not None and not self.is_over:
+            with suppress(OSError):
+                self.data_received(os.read(connected.fileno(), FRAME_BYTES))
 
 
 class _UnaryCall:

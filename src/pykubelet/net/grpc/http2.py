@@ -59,6 +59,9 @@ _DATA, _HEADERS, _WINDOW_UPDATE, _PING = (
 )
 _ENABLE_PUSH, _MAX_STREAMS, _INITIAL_WINDOW, _MAX_FRAME, _MAX_HEADER_LIST = 2, 3, 4, 5, 6
 
+#: The problem of a connection to a server that does not speak HTTP/2.
+HTTP_1 = "the server speaks HTTP/1.1"
+
 
 class ConnectionFault(Exception):
     """The peer violated the protocol, and the connection must end. The output contains a GOAWAY with the reason."""
@@ -232,6 +235,8 @@ class Http2Connection:
             high, low, kind, flags, id = _HEAD.unpack_from(data, position)
             size = high << 16 | low
             if size > FRAME_BYTES:
+                if not self.has_settings and data.startswith(b"HTTP/"):
+                    raise ConnectionFault(ErrorCodes.HTTP_1_1_REQUIRED, HTTP_1)
                 raise ConnectionFault(ErrorCodes.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
             start, after = position + 9, position + 9 + size
             if after > end:
