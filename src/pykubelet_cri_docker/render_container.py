@@ -6,6 +6,7 @@ Docker Engine API reference, "Create a container".
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 
 from pykubelet.base.kit.text import parse_decimal
@@ -55,7 +56,7 @@ def render_sandbox(config: pb.PodSandboxConfig, image: str, facts: RenderFacts) 
         uts_mode="host" if on_host else "",
         userns_mode="host" if on_host else "",
         runtime=facts.runtime_handler,
-        cgroup_parent=linux.cgroup_parent,
+        cgroup_parent=_cgroup_parent(config),
         oom_score_adj=max(SANDBOX_OOM_SCORE_ADJ, facts.least_oom_score_adj),
         readonly_rootfs=context.readonly_rootfs,
         group_add=[str(group) for group in context.supplemental_groups],
@@ -90,7 +91,7 @@ def render_container(
         pid_mode=_pid_mode(context.namespace_options, shared),
         uts_mode="host" if context.namespace_options.network == pb.NODE else "",
         runtime=facts.runtime_handler,
-        cgroup_parent=sandbox.linux.cgroup_parent,
+        cgroup_parent=_cgroup_parent(sandbox),
         oom_score_adj=max(linux.resources.oom_score_adj, facts.least_oom_score_adj),
         privileged=context.privileged,
         readonly_rootfs=context.readonly_rootfs,
@@ -159,6 +160,12 @@ def _with_swap(memory: int, unified: Mapping[str, str]) -> int:
     if text == "max":
         return -1 if memory > 0 else 0
     return memory + (parse_decimal(text) or 0) if memory > 0 else memory
+
+
+def _cgroup_parent(sandbox: pb.PodSandboxConfig) -> str:
+    """The cgroup of the pod; only the slice's name with systemd, which is all that Docker takes then."""
+    parent = sandbox.linux.cgroup_parent
+    return posixpath.basename(parent) if parent.endswith(".slice") else parent
 
 
 def _check_userns(options: pb.NamespaceOption) -> None:

@@ -82,6 +82,20 @@ def test_a_container_joins_its_sandbox() -> None:
 
 
 @pytest.mark.parametrize(
+    ("parent", "expected"),
+    [
+        ("/kubepods/burstable/podu-1", "/kubepods/burstable/podu-1"),
+        ("/kubepods.slice/kubepods-podu.slice", "kubepods-podu.slice"),
+        ("", ""),
+    ],
+)
+def test_docker_gets_the_name_of_a_slice_and_the_path_of_another_cgroup(parent: str, expected: str) -> None:
+    pod = sandbox(linux=pb.LinuxPodSandboxConfig(cgroup_parent=parent))
+    assert render_sandbox(pod, "pause", RenderFacts()).host_config.cgroup_parent == expected
+    assert rendered(lambda _: None, pod=pod).host_config.cgroup_parent == expected
+
+
+@pytest.mark.parametrize(
     ("mode", "target", "expected"),
     [(pb.POD, "", "container:S"), (pb.CONTAINER, "", ""), (pb.NODE, "", "host"), (pb.TARGET, "C", "container:C")],
 )
