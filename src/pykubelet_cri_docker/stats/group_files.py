@@ -7,16 +7,19 @@ container, which proves that the process is still the container's. A container t
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from posixpath import dirname
+from posixpath import basename, dirname
 
 from pykubelet.base.kit.clock import Clock
 from pykubelet.base.kit.values import Value
 from pykubelet.base.model.usage import GroupUse, NetworkUse
 from pykubelet.edges.host.cgroups.cgroup_stats import GroupReader
+from pykubelet.edges.host.fs.mounts import read_mounts_of_type
 from pykubelet.edges.host.fs.text_files import read_file
 from pykubelet.edges.host.proc.network_stats import read_network_use
 from pykubelet_cri_docker.container_groups import group_of
 from pykubelet_cri_docker.stats.tracked import ContainerPlaces
+
+_UPPER = "upperdir="
 
 
 class MeasuredUse(Value):
@@ -48,6 +51,15 @@ class GroupFiles:
             if use is not None:
                 found[container_id] = use
         return found
+
+    def mounted_layers(self) -> dict[str, str]:
+        """The writable layers of containers by ID, if Docker keeps images in containerd: their file systems are mounted at `.../ID`."""
+        return {
+            basename(mount.target): option.removeprefix(_UPPER)
+            for mount in read_mounts_of_type("overlay", proc=self._proc)
+            for option in mount.super_options
+            if option.startswith(_UPPER)
+        }
 
     def _read(self, own: str, place: ContainerPlaces, *, is_sandbox: bool) -> MeasuredUse | None:
         read_at, wall = self._clock.monotonic(), self._clock.wall()

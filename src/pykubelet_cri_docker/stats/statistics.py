@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence, Set
 
 from pykubelet.base.kit.clock import Clock
+from pykubelet.base.kit.values import replace
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet_cri_docker.containers import Containers
 from pykubelet_cri_docker.engine.client import Engine
@@ -21,7 +22,7 @@ from pykubelet_cri_docker.sandboxes import PodSandboxes
 from pykubelet_cri_docker.stats.group_files import GroupFiles, MeasuredUse
 from pykubelet_cri_docker.stats.layers import WritableLayers
 from pykubelet_cri_docker.stats.show_stats import pod_group, show_container, show_sandbox
-from pykubelet_cri_docker.stats.tracked import CpuReading, Tracked, places_of, storage_of
+from pykubelet_cri_docker.stats.tracked import ContainerPlaces, CpuReading, Tracked, places_of, storage_of
 
 RUNNING = pb.ContainerStateValue(state=pb.CONTAINER_RUNNING)
 READY = pb.PodSandboxStateValue(state=pb.SANDBOX_READY)
@@ -118,7 +119,7 @@ class Statistics:
 
     async def _find_places(self, new: Sequence[str]) -> None:
         """Ask where the figures of containers are."""
-        waiting = deque(new)
+        waiting, found = deque(new), dict[str, ContainerPlaces]()
 
         async def ask() -> None:
             while waiting:
@@ -130,9 +131,13 @@ class Statistics:
                         raise
                     continue
                 if places is not None:
-                    self._tracked[container_id] = Tracked(places)
+                    found[container_id] = places
 
         await asyncio.gather(*(ask() for _ in range(min(len(waiting), ASKED_AT_ONCE))))
+        if any(not places.upper_dir for places in found.values()):
+            layers = await self._host.run("mounts", self._files.mounted_layers)
+            found = {each: replace(at, upper_dir=at.upper_dir or layers.get(each, "")) for each, at in found.items()}
+        self._tracked |= {each: Tracked(places) for each, places in found.items()}
 
     def _forget_old(self) -> None:
         until = self._clock.monotonic() - REMEMBERED_S

@@ -31,8 +31,8 @@ class LayerSize(Value):
 
 
 class ContainerPlaces(Value):
-    """Where figures of a container are. `pid`: of its first process. `upper_dir`: its writable layer; empty if Docker's storage
-    driver is another than overlay. `cgroup_parent`: the cgroup of its pod; empty if the pod has none.
+    """Where figures of a container are. `pid`: of its first process. `upper_dir`: its writable layer; empty if it is not
+    known. `cgroup_parent`: the cgroup of its pod; empty if the pod has none.
     """
 
     pid: int

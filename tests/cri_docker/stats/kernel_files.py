@@ -55,6 +55,10 @@ class KernelFiles:
         put(self.folder / f"proc/{pid}/cgroup", first)
         put(self.folder / f"proc/{pid}/net/dev", HEADS + "\n".join(lines))
 
+    def put_mounts(self, *lines: str) -> None:
+        """The machine's mounts."""
+        put(self.folder / "proc/self/mountinfo", "\n".join(lines))
+
     def put_group(self, group: str, used: Used) -> None:
         """The files of a group."""
         if self.version == 2:

@@ -79,13 +79,14 @@ def labels_of(container_id: str) -> dict[str, str]:
     return labels.container_labels(config, sandbox_id, "")
 
 
-def inspect(container_id: str, pid: int, upper_dir: str) -> bytes:
+def inspect(container_id: str, pid: int, upper_dir: str | None) -> bytes:
+    """Docker's answer. `upper_dir` None: it does not name the writable layer."""
     found: dict[str, Any] = {
         "Id": container_id,
         "State": {"Status": "running", "Pid": pid},
         "Config": {"Labels": labels_of(container_id)},
         "HostConfig": {"CgroupParent": "/kubepods/pod1", "NetworkMode": "none"},
-        "GraphDriver": {"Name": "overlay2", "Data": {"UpperDir": upper_dir, "MergedDir": "/m"}},
+        "GraphDriver": {"Name": "overlay2", "Data": {"UpperDir": upper_dir, "MergedDir": "/m"} if upper_dir else None},
     }
     return ok(msgspec.json.encode(found))
 
@@ -140,6 +141,24 @@ async def test_running_containers_are_listed_with_all_figures(tmp_path: Path) ->
         node.kernel.put_group(node.kernel.group(C1), Used(cpu_ns=1_005_000_000))
         again = await node.statistics.of_containers(pb.ContainerStatsFilter(id=C1))
         assert [each.cpu.usage_nano_cores.value for each in again] == [100_000_000]
+
+
+async def test_a_layer_in_containerd_is_found_by_its_mount(tmp_path: Path) -> None:
+    """As Docker Engine has it from version 29 on."""
+    async with machine(tmp_path) as node:
+        for container_id in (C1, C2):
+            node.docker.answers[f"/containers/{container_id}/json"] = inspect(container_id, PIDS[container_id], None)
+        upper, top = tmp_path / "snapshots/7/fs", "/var/lib/docker/rootfs/overlayfs"
+        upper.mkdir(parents=True)
+        node.kernel.put_mounts(
+            f"29 1 0:9 / {top}/{C1} rw - overlay overlay rw,lowerdir=/a,upperdir={upper},workdir=/w",
+            f"30 1 0:9 / {top}/{C2} rw - overlay overlay ro,lowerdir=/a",
+        )
+        first, second, third = await node.statistics.of_containers(pb.ContainerStatsFilter())
+        layer = first.writable_layer
+        assert (layer.inodes_used.value, layer.fs_id.mountpoint) == (1, str(tmp_path / "snapshots"))
+        assert not second.HasField("writable_layer")
+        assert third.writable_layer.inodes_used.value == 2, "Docker named it itself"
 
 
 @pytest.mark.parametrize(
