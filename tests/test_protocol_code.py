@@ -31,8 +31,8 @@ GROUPS = (
         ("net/grpc/http2.py", "net/grpc/channel.py", "net/grpc/status.py", "net/grpc/hpack.py", "net/grpc/limits.py"),
         "h2",
     ),
-    Group("gRPC server", 450, ("net/grpc/server.py", "net/grpc/server_connection.py"), "on h2"),
-    Group("typed gRPC calls", 300, ("net/grpc/call.py", "edges/cri/wire.py", "edges/plugins/channels.py"), "on protobuf"),
+    Group("gRPC server", 460, ("net/grpc/server.py", "net/grpc/server_connection.py"), "on h2"),
+    Group("typed gRPC calls", 315, ("net/grpc/call.py", "edges/cri/wire.py", "edges/plugins/channels.py"), "on protobuf"),
     Group(
         "HTTP messages", 940,
         ("net/http/request.py", "net/http/response.py", "net/http/wire.py", "net/http/tolerant.py"),

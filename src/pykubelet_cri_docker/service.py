@@ -10,12 +10,13 @@ from contextlib import aclosing
 from functools import partial
 from typing import TypeVar
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from pykubelet.base.kit.log import Log
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.net.grpc.call import typed_method
 from pykubelet.net.grpc.server import Method, Services
 from pykubelet.net.grpc.status import Code, RpcError
 from pykubelet_cri_docker import views
@@ -37,8 +38,6 @@ from pykubelet_cri_docker.streaming.tokens import TooManyTokens
 log = Log("cri-docker")
 R = TypeVar("R", bound=Message)
 RUNTIME, IMAGES = "/runtime.v1.RuntimeService", "/runtime.v1.ImageService"
-#: Characters of an error's message.
-MAX_MESSAGE = 4096
 
 
 class ServiceParts(Value):
@@ -74,33 +73,24 @@ async def _follow(events: ContainerEvents, _: bytes) -> AsyncGenerator[bytes, No
 
 
 def _method(request: type[R], handler: Callable[[R], Awaitable[Message]]) -> Method:
-    """A method that decodes the request and encodes the answer. Failures become statuses."""
+    """A method that logs its failures, which become statuses."""
     name = request.DESCRIPTOR.name.removesuffix("Request")
 
-    async def call(data: bytes) -> bytes:
+    async def call(decoded: R) -> Message:
         try:
-            decoded = request.FromString(data)
-        except DecodeError as error:
-            raise RpcError(Code.INVALID_ARGUMENT, f"cannot read the request: {error}") from error
-        try:
-            return (await handler(decoded)).SerializeToString()
+            return await handler(decoded)
         except InvalidTarget as error:
             raise RpcError(Code.INVALID_ARGUMENT, str(error)) from error
         except TooManyTokens as error:
             raise RpcError(Code.RESOURCE_EXHAUSTED, str(error)) from error
-        except (CniError, EngineError, HostError, RpcError) as error:
-            refusal = _status_of(error)
-            log.info("call failed", call=name, error=refusal.message)
-            raise refusal from error
+        except RpcError as error:
+            log.info("call failed", call=name, error=error.message)
+            raise
+        except (CniError, EngineError, HostError) as error:
+            log.info("call failed", call=name, error=error)
+            raise rpc_error(error) if isinstance(error, EngineError) else RpcError(Code.UNKNOWN, str(error)) from error
 
-    return call
-
-
-def _status_of(error: CniError | EngineError | HostError | RpcError) -> RpcError:
-    found = rpc_error(error) if isinstance(error, EngineError) else error
-    code = found.code if isinstance(found, RpcError) else Code.UNKNOWN
-    text = found.message if isinstance(found, RpcError) else str(found)
-    return RpcError(code, text.encode("utf-8", "backslashreplace").decode()[:MAX_MESSAGE])
+    return typed_method(request, call)
 
 
 def _sandboxes(parts: ServiceParts) -> dict[str, Method]:

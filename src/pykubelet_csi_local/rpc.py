@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from pykubelet.base.kit.flight import Done, Failed, SingleFlight
 from pykubelet.base.kit.log import Log
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.services.process import run_program
+from pykubelet.net.grpc.call import typed_method
 from pykubelet.net.grpc.server import Method
 from pykubelet.net.grpc.status import Code, RpcError
 
@@ -19,33 +20,23 @@ T = TypeVar("T")
 R = TypeVar("R", bound=Message)
 WORK_S = 100.0
 MAX_PATH = 4095
-#: Characters of an error's message.
-MAX_MESSAGE = 4096
 
 
 def method(request: type[R], handler: Callable[[R], Awaitable[Message]]) -> Method:
-    """A method of the server that decodes the request and encodes the answer. A refusal of the host becomes status INTERNAL."""
+    """A method of the server that logs its failures. A refusal of the host becomes status INTERNAL."""
+    name = request.__name__.removesuffix("Request")
 
-    async def call(data: bytes) -> bytes:
+    async def call(decoded: R) -> Message:
         try:
-            decoded = request.FromString(data)
-        except DecodeError as error:
-            raise RpcError(Code.INVALID_ARGUMENT, f"cannot read the request: {error}") from error
-        try:
-            return (await handler(decoded)).SerializeToString()
+            return await handler(decoded)
         except HostError as error:
-            log.warning("call failed", call=request.__name__.removesuffix("Request"), error=error)
-            raise RpcError(Code.INTERNAL, _as_text(str(error))) from error
+            log.warning("call failed", call=name, error=error)
+            raise RpcError(Code.INTERNAL, str(error)) from error
         except RpcError as error:
-            log.info("call refused", call=request.__name__.removesuffix("Request"), error=error.message)
-            raise RpcError(error.code, _as_text(error.message)) from error
+            log.info("call refused", call=name, error=error.message)
+            raise
 
-    return call
-
-
-def _as_text(message: str) -> str:
-    """The message without what cannot be sent: names of files may have bytes that are no UTF-8."""
-    return message.encode("utf-8", "backslashreplace").decode()[:MAX_MESSAGE]
+    return typed_method(request, call)
 
 
 def path_of(value: str, name: str) -> str:

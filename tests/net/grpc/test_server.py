@@ -9,8 +9,10 @@ from pathlib import Path
 
 import grpc
 import pytest
+from google.protobuf.wrappers_pb2 import StringValue
 from h2.errors import ErrorCodes
 
+from pykubelet.net.grpc.call import typed_method
 from pykubelet.net.grpc.hpack import literal
 from pykubelet.net.grpc.http2 import (
     ACK,
@@ -25,6 +27,7 @@ from pykubelet.net.grpc.http2 import (
 from pykubelet.net.grpc.server import MAX_CALLS, MAX_CONNECTIONS, MAX_REQUEST_BYTES, RpcLimits, RpcServer, Services
 from pykubelet.net.grpc.server_connection import (
     MAX_EMPTY_FRAMES,
+    MAX_ERROR_TEXT,
     MAX_HEADER_BYTES,
     MAX_RESETS,
 )
@@ -37,6 +40,14 @@ async def echo(request: bytes) -> bytes:
 
 async def refuse(_: bytes) -> bytes:
     raise RpcError(Code.NOT_FOUND, "nothing here: 100 % größer")
+
+
+async def refuse_at_length(_: bytes) -> bytes:
+    raise RpcError(Code.INTERNAL, "open /a\udcff: no such file" + "x" * 9999)
+
+
+async def double(request: StringValue) -> StringValue:
+    return StringValue(value=request.value * 2)
 
 
 async def crash(what: bytes) -> bytes:
@@ -52,7 +63,15 @@ async def grow(request: bytes) -> bytes:
     return b"x" * int(request)
 
 
-METHODS = {"/t.S/Echo": echo, "/t.S/Grow": grow, "/t.S/Refuse": refuse, "/t.S/Crash": crash, "/t.S/Hang": hang}
+METHODS = {
+    "/t.S/Long": refuse_at_length,
+    "/t.S/Typed": typed_method(StringValue, double),
+    "/t.S/Echo": echo,
+    "/t.S/Grow": grow,
+    "/t.S/Refuse": refuse,
+    "/t.S/Crash": crash,
+    "/t.S/Hang": hang,
+}
 
 
 @pytest.fixture
@@ -73,6 +92,21 @@ async def channel(path: str) -> AsyncIterator[grpc.aio.Channel]:
 async def call(channel: grpc.aio.Channel, method: str, request: bytes = b"", timeout_s: float = 20.0) -> bytes:
     answer: bytes = await channel.unary_unary(f"/t.S/{method}", None, None)(request, timeout=timeout_s)
     return answer
+
+
+async def test_a_message_of_an_error_has_what_can_be_sent_of_it(channel: grpc.aio.Channel) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call(channel, "Long")
+    details = caught.value.details() or ""
+    assert details.startswith("open /a\\udcff: no such file") and len(details) == MAX_ERROR_TEXT
+
+
+async def test_requests_of_typed_methods_are_decoded(channel: grpc.aio.Channel) -> None:
+    answer = await call(channel, "Typed", StringValue(value="ab").SerializeToString())
+    assert StringValue.FromString(answer).value == "abab"
+    with pytest.raises(grpc.aio.AioRpcError, match="cannot read the request") as caught:
+        await call(channel, "Typed", b"\x0a\xff")
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize("size", [0, 5, 20_000, MAX_REQUEST_BYTES - 5])

@@ -1,12 +1,14 @@
-"""Typed calls on a channel: requests are encoded, answers decoded, and every failure is an `RpcError`."""
+"""Typed calls: requests and answers are encoded and decoded, on a channel and in a server, and every failure is an `RpcError`."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Protocol, Self, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from pykubelet.net.grpc.channel import Channel
+from pykubelet.net.grpc.server import Method
 from pykubelet.net.grpc.status import Code, RpcError
 
 
@@ -37,3 +39,16 @@ def decoded(kind: type[R], data: bytes) -> R:
         return kind.FromString(data)
     except DecodeError as error:
         raise RpcError(Code.INTERNAL, f"the received message cannot be decoded: {error}") from error
+
+
+def typed_method(request: type[R], handler: Callable[[R], Awaitable[Message]]) -> Method:
+    """A method of an `RpcServer` that decodes its request and encodes its answer. What `handler` raises is passed on."""
+
+    async def answer(data: bytes) -> bytes:
+        try:
+            decoded = request.FromString(data)
+        except DecodeError as error:
+            raise RpcError(Code.INVALID_ARGUMENT, f"cannot read the request: {error}") from error
+        return (await handler(decoded)).SerializeToString()
+
+    return answer

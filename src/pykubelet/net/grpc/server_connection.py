@@ -38,6 +38,8 @@ from pykubelet.net.grpc.server import RpcLimits, Services
 from pykubelet.net.grpc.status import Code, RpcError, framed
 
 MAX_HEADER_BYTES = 8 << 10
+#: Characters of an error's message.
+MAX_ERROR_TEXT = 4096
 #: The most calls that a client may cancel beyond the number of answered calls.
 MAX_RESETS = 100
 #: The most consecutive frames without a part of a request.
@@ -267,7 +269,7 @@ class ServerConnection:
                 raise RpcError(Code.UNIMPLEMENTED, f"unknown method {call.path}")
         except RpcError as error:
             head = () if call.has_begun else _ANSWER
-            trailers = (("grpc-status", str(int(error.code))), ("grpc-message", quote(error.message)))
+            trailers = (("grpc-status", str(int(error.code))), ("grpc-message", quote(_as_text(error.message))))
             self._send_last(id, (*head, *trailers))
             return
         except _ClientGone:
@@ -318,6 +320,11 @@ class ServerConnection:
             await self._writer.drain()
         except OSError as error:
             raise _ClientGone from error
+
+
+def _as_text(message: str) -> str:
+    """The message of an error without what cannot be sent: names of files may have bytes that are no UTF-8."""
+    return message.encode("utf-8", "backslashreplace").decode()[:MAX_ERROR_TEXT]
 
 
 def _message(body: bytearray) -> bytes:
