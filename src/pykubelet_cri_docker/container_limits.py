@@ -55,7 +55,7 @@ class ContainerLimits:
         self._folder = Beneath(folder, "")
         self._proc = proc
         self._updates: dict[str, pb.LinuxContainerResources] | None = None
-        self._lock = asyncio.Lock()  # of work on files
+        self._lock = asyncio.Lock()  # of what is read and written together
 
     async def check(self, resources: pb.LinuxContainerResources) -> None:
         """Refuse limits that cannot be set on this machine (RpcError)."""
@@ -65,25 +65,21 @@ class ContainerLimits:
 
     async def apply(self, found: docker.DockerContainer) -> None:
         """Write the limits of a container that was started. Does nothing if it has ended already."""
-        limits = cgroup_limits(await self.of(found))
-        if limits != _NONE and found.state.pid:
-            await self._run(found.id, partial(self._write, found.id, found.state.pid, limits))
+        async with self._lock:
+            await self._apply(found, await self.of(found))
 
     async def update(self, found: docker.DockerContainer, resources: pb.LinuxContainerResources) -> None:
         """Change limits, now and for the start of a container that was only created. Others stay as they are.
 
         Call it after any update of Docker's own limits: that may have set the same files.
         """
-        wanted = merged(await self.of(found), resources)
-        limits = cgroup_limits(wanted)
-        if limits == _NONE:
-            return
-        if found.state.pid:
-            await self._run(found.id, partial(self._write, found.id, found.state.pid, limits))
-        if resources.unified or resources.hugepage_limits:
-            updates = await self._loaded()
-            await self._run(found.id, partial(self._keep, found.id, wanted.SerializeToString(deterministic=True)))
-            updates[found.id] = wanted
+        async with self._lock:
+            wanted = merged(await self.of(found), resources)
+            await self._apply(found, wanted)
+            if resources.unified or resources.hugepage_limits:
+                updates = await self._loaded()
+                await self._run(found.id, partial(self._keep, found.id, wanted.SerializeToString(deterministic=True)))
+                updates[found.id] = wanted
 
     async def of(self, found: docker.DockerContainer) -> pb.LinuxContainerResources:
         """`unified` and huge page limits of a container, as it was created or updated."""
@@ -92,8 +88,9 @@ class ContainerLimits:
 
     async def forget(self, container_id: str) -> None:
         """Forget a container that is removed."""
-        if (await self._loaded()).pop(container_id, None) is not None:
-            await self._run(container_id, lambda: beneath.remove_file(self._folder / container_id))
+        async with self._lock:
+            if (await self._loaded()).pop(container_id, None) is not None:
+                await self._run(container_id, lambda: beneath.remove_file(self._folder / container_id))
 
     async def collect(self, present: Collection[str]) -> None:
         """Forget containers that are gone."""
@@ -102,12 +99,18 @@ class ContainerLimits:
 
     async def _loaded(self) -> dict[str, pb.LinuxContainerResources]:
         if self._updates is None:
-            self._updates = await self._run("", self._load)
+            loaded = await self._run("", self._load)
+            if self._updates is None:
+                self._updates = loaded
         return self._updates
 
+    async def _apply(self, found: docker.DockerContainer, resources: pb.LinuxContainerResources) -> None:
+        limits = cgroup_limits(resources)
+        if limits != _NONE and found.state.pid:
+            await self._run(found.id, partial(self._write, found.id, found.state.pid, limits))
+
     async def _run(self, container_id: str, work: Callable[[], T]) -> T:
-        async with self._lock:
-            return await self._host.run(f"limits {container_id}", work)
+        return await self._host.run(f"limits {container_id}", work)
 
     def _possible(self, limits: CgroupLimits) -> CgroupLimits:
         return possible(limits, self._cgroups.version, self._cgroups.controllers())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -151,6 +152,16 @@ async def test_an_update_is_written_shown_and_kept(machine: Machine) -> None:
         assert dict(shown.unified) == {"memory.high": "3", "memory.low": "2"}
         await containers.remove("c1")
     assert list((machine.root / "state/limits").iterdir()) == []
+
+
+async def test_updates_at_once_do_not_undo_each_other(machine: Machine) -> None:
+    docker = Docker({"/c1/json": container("running", PID, resources(memory_high="1", memory_low="1"))})
+    updates = (resources(memory_high="3"), resources(memory_low="4"), pb.LinuxContainerResources(cpuset_cpus="1"))
+    async with node(machine, docker) as containers:
+        await asyncio.gather(*(containers.update("c1", wanted) for wanted in updates))
+        assert (machine.read("memory.high"), machine.read("memory.low")) == ("3", "4")
+        shown = (await containers.status("c1")).resources.linux
+        assert dict(shown.unified) == {"memory.high": "3", "memory.low": "4"}
 
 
 async def test_an_update_before_the_start_holds_for_the_start(machine: Machine) -> None:
