@@ -1,0 +1,85 @@
+"""What Docker Engine makes of limits and CDI devices, and an agent that is given its own socket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from edges.cri.test_contract import Runtime
+from testbed import docker
+from testbed.containerd import describe_devices
+from testbed.private_runtime import Testbed
+
+from pykubelet.base.kit.clock import SystemClock
+from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.cri.client import CriClient
+from pykubelet.edges.cri.errors import CriError
+
+pytestmark = pytest.mark.integration
+MIB = 1 << 20
+
+
+@pytest.fixture
+async def runtime(docker_testbed: Testbed, tmp_path: Path) -> AsyncIterator[Runtime]:
+    async def restart() -> None:
+        raise AssertionError("it is not restarted here")
+
+    client = CriClient(docker_testbed.endpoint, timeout_s=60)
+    made = Runtime(client, restart, tmp_path, SystemClock(), cgroup=f"/{docker_testbed.name}")
+    yield made
+    await made.clear()
+    await client.close()
+
+
+def limits(memory: int, shares: int, quota: int) -> pb.LinuxContainerResources:
+    """As the agent sends them on cgroup v1."""
+    return pb.LinuxContainerResources(
+        memory_limit_in_bytes=memory,
+        memory_swap_limit_in_bytes=memory,
+        cpu_shares=shares,
+        cpu_period=100_000,
+        cpu_quota=quota,
+        hugepage_limits=[pb.HugepageLimit(page_size="2MB", limit=0)],
+    )
+
+
+async def test_limits_are_raised_and_lowered(runtime: Runtime) -> None:
+    _, container = await runtime.run("sleep 1000")
+    read = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null || cat /sys/fs/cgroup/memory.max"
+    for wanted in (limits(128 * MIB, 1024, 50_000), limits(32 * MIB, 2, 10_000), limits(96 * MIB, 512, -1)):
+        await runtime.client.update_container_resources(container, wanted)
+        shown = (await runtime.client.container_status(container)).status.resources.linux
+        assert (shown.memory_limit_in_bytes, shown.memory_swap_limit_in_bytes) == (wanted.memory_limit_in_bytes,) * 2
+        assert (shown.cpu_shares, shown.cpu_period, shown.cpu_quota) == (wanted.cpu_shares, 100_000, wanted.cpu_quota)
+        result = await runtime.client.exec_sync(container, ["sh", "-c", read], 10)
+        assert int(result.stdout) == wanted.memory_limit_in_bytes, "the kernel has it"
+    await runtime.client.update_container_resources(container, pb.LinuxContainerResources(cpuset_cpus="0"))
+    shown = (await runtime.client.container_status(container)).status.resources.linux
+    assert (shown.cpuset_cpus, shown.memory_limit_in_bytes, shown.cpu_shares) == ("0", 96 * MIB, 512)
+
+
+async def test_a_cdi_device_is_in_the_container(runtime: Runtime, docker_testbed: Testbed) -> None:
+    describe_devices(docker_testbed, "test.example/card", ["a", "b"])
+    pod = runtime.pod()
+    sandbox = await runtime.client.run_pod_sandbox(pod)
+    config = runtime.container("echo device $DEVICE; sleep 1000")
+    config.CDI_devices.add(name="test.example/card=b")
+    container = await runtime.client.create_container(sandbox, config, pod)
+    await runtime.client.start_container(container)
+    await runtime.wait_output(container, b"device b")
+
+    unknown = runtime.container("true", "unknown")
+    unknown.CDI_devices.add(name="test.example/card=c")
+    with pytest.raises(CriError, match=r"unresolvable CDI devices test\.example/card=c"):
+        await runtime.client.create_container(sandbox, unknown, pod)
+
+
+async def test_the_daemons_own_socket_is_answered_with_the_program_to_start(docker_testbed: Testbed) -> None:
+    argv = docker.arguments(docker_testbed)
+    socket = argv[argv.index("--docker-socket") + 1]
+    for _ in range(10):
+        client = CriClient(f"unix://{socket}")
+        with pytest.raises(CriError, match=f"{socket} does not serve the CRI: .* start `pykubelet cri-docker`"):
+            await client.version()
+        await client.close()
