@@ -57,11 +57,17 @@ class ContainerLimits:
         self._updates: dict[str, pb.LinuxContainerResources] | None = None
         self._lock = asyncio.Lock()  # of what is read and written together
 
-    async def check(self, resources: pb.LinuxContainerResources) -> None:
-        """Refuse limits that cannot be set on this machine (RpcError)."""
+    async def accepted(self, resources: pb.LinuxContainerResources) -> pb.LinuxContainerResources:
+        """The resources without limits of huge pages on a machine that has none. Raises RpcError for others that it does not have."""
         limits = cgroup_limits(resources)
-        if limits != _NONE:
-            await self._run("", lambda: self._possible(limits))
+        if limits == _NONE:
+            return resources
+        found = await self._run("", lambda: self._possible(limits))
+        accepted = pb.LinuxContainerResources()
+        accepted.CopyFrom(resources)
+        if not found.huge_pages:
+            accepted.ClearField("hugepage_limits")
+        return accepted
 
     async def apply(self, found: docker.DockerContainer) -> None:
         """Write the limits of a container that was started. Does nothing if it has ended already."""

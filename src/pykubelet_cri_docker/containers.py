@@ -57,7 +57,7 @@ class Containers:
         found = await self._sandboxes.inspect_ready(sandbox_id)
         if not config.metadata.name or not config.image.image:
             raise invalid("config", "needs metadata.name and image")
-        await self._limits.check(config.linux.resources)
+        config.linux.resources.CopyFrom(await self._limits.accepted(config.linux.resources))
         name = labels.container_name(config.metadata, sandbox.metadata)
         seccomp = await self._host.run(f"create {name}", lambda: prepare(config))
         facts = await self._sandboxes.facts(seccomp, found.labels.get(labels.RUNTIME_HANDLER, ""))
@@ -145,9 +145,9 @@ class Containers:
     async def update(self, container_id: str, resources: pb.LinuxContainerResources) -> None:
         """Set the limits of a container."""
         found = await self.inspect(container_id)
-        await self._limits.check(resources)
-        await self._engine.update(found.id, render_resources(resources))
-        await self._limits.update(found, resources)
+        accepted = await self._limits.accepted(resources)
+        await self._engine.update(found.id, render_resources(accepted))
+        await self._limits.update(found, accepted)
 
     async def reopen_log(self, container_id: str) -> None:
         """Begin a new log file at the same path."""

@@ -154,6 +154,18 @@ async def test_an_update_is_written_shown_and_kept(machine: Machine) -> None:
     assert list((machine.root / "state/limits").iterdir()) == []
 
 
+async def test_limits_of_huge_pages_are_neither_set_nor_shown_without_the_controller(machine: Machine) -> None:
+    (machine.root / "fs/cgroup.controllers").write_text("memory")
+    docker = Docker({"/c1/json": container("running", PID, resources())})
+    wanted = resources(memory_high="3")
+    wanted.hugepage_limits.add(page_size="2MB", limit=4 << 20)
+    async with node(machine, docker) as containers:
+        await containers.update("c1", wanted)
+        shown = (await containers.status("c1")).resources.linux
+    assert (dict(shown.unified), len(shown.hugepage_limits)) == ({"memory.high": "3"}, 0)
+    assert (machine.read("memory.high"), machine.read("hugetlb.2MB.max")) == ("3", "")
+
+
 async def test_updates_at_once_do_not_undo_each_other(machine: Machine) -> None:
     docker = Docker({"/c1/json": container("running", PID, resources(memory_high="1", memory_low="1"))})
     updates = (resources(memory_high="3"), resources(memory_low="4"), pb.LinuxContainerResources(cpuset_cpus="1"))
