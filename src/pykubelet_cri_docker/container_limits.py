@@ -17,8 +17,7 @@ from pykubelet.base.kit.log import Log
 from pykubelet.base.model.paths import Beneath
 from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits, CgroupVersion
-from pykubelet.edges.host.cgroups.cgroups import Cgroups
-from pykubelet.edges.host.cgroups.systemd import SliceUnits
+from pykubelet.edges.host.cgroups.cgroups import Cgroups, Units
 from pykubelet.edges.host.fs import beneath
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import read_text
@@ -37,13 +36,31 @@ _NONE = CgroupLimits()
 _ENDED = "ZX"
 
 
-class ContainerScopes(SliceUnits):
-    """The scopes of containers where Docker Engine uses systemd, which otherwise restores its own values when it is reloaded."""
+class ContainerScopes:
+    """The scopes of containers where Docker Engine uses systemd, which otherwise restores its own values when it is reloaded.
+
+    A cgroup that is no scope has no unit. The client of D-Bus is imported with the first scope.
+    """
+
+    def __init__(self, units: Units | None = None) -> None:
+        self._units = units
+
+    def create(self, path: str, limits: CgroupLimits, version: CgroupVersion) -> None:
+        """Docker makes them."""
+        raise NotImplementedError(path)
 
     def update(self, path: str, limits: CgroupLimits, version: CgroupVersion) -> None:
-        """Set the properties of a scope. Does nothing for a cgroup that is none."""
+        """Set the properties of a scope."""
         if path.endswith(".scope"):
-            super().update(path, limits, version)
+            if self._units is None:
+                from pykubelet.edges.host.cgroups.systemd import SliceUnits, Systemd
+
+                self._units = SliceUnits(Systemd())
+            self._units.update(path, limits, version)
+
+    def remove(self, path: str) -> None:
+        """Docker removes them."""
+        raise NotImplementedError(path)
 
 
 class ContainerLimits:

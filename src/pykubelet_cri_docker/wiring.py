@@ -12,7 +12,6 @@ from pykubelet.base.kit.supervise import Supervisor
 from pykubelet.base.kit.values import Value
 from pykubelet.edges.host.cgroups.cgroup_detect import detect_cgroups
 from pykubelet.edges.host.cgroups.cgroup_stats import detect_reader
-from pykubelet.edges.host.cgroups.systemd import Systemd
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.text_files import read_number
 from pykubelet.net.grpc.server import Services
@@ -100,7 +99,7 @@ def build(options: Options) -> Program:
     settings = SandboxSettings(options.pause_image, LOWEST if least is None else least)
     logs = LogWriters(f"{options.state_dir}/logs", SingleFlight("logs"))
     sandboxes = PodSandboxes(engine, networks, host, settings)
-    limits = ContainerLimits(detect_cgroups(units=ContainerScopes(Systemd())), host, f"{options.state_dir}/limits")
+    limits = ContainerLimits(detect_cgroups(units=ContainerScopes()), host, f"{options.state_dir}/limits")
     devices = SpecFolders(options.cdi_spec_dirs.split(","))
     containers = Containers(engine, sandboxes, logs, limits, devices, host)
     images = Images(engine, options.pause_image)

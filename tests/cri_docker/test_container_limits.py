@@ -13,11 +13,13 @@ from cri_docker.parts import make_containers
 from cri_docker.test_engine import Docker, ok, serving
 
 from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet.edges.host.cgroups.cgroup_values import CgroupLimits, CgroupVersion
 from pykubelet.edges.host.cgroups.cgroups_v2 import CgroupsV2
+from pykubelet.edges.host.cgroups.systemd import limit_properties
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.net.grpc.status import RpcError
 from pykubelet_cri_docker import labels
-from pykubelet_cri_docker.container_limits import ContainerLimits
+from pykubelet_cri_docker.container_limits import ContainerLimits, ContainerScopes
 from pykubelet_cri_docker.containers import Containers
 from pykubelet_cri_docker.host_work import HostWork
 
@@ -196,3 +198,21 @@ async def test_the_program_goes_on_with_limits_after_it_was_killed(machine: Mach
         await containers.resume()
         assert machine.read("memory.high") == "1"
         assert [path.name for path in kept.iterdir()] == ["c1"]
+
+
+class Recorder(ContainerScopes):
+    """Records the properties that a scope gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set: list[tuple[str, object]] = []
+
+    def update(self, path: str, limits: CgroupLimits, version: CgroupVersion) -> None:
+        self.set.append((path, limit_properties(limits, version)))
+
+
+def test_the_scope_of_a_container_gets_the_limits_that_systemd_would_undo() -> None:
+    systemd, limits = Recorder(), CgroupLimits(unified={"memory.high": "7", "memory.oom.group": "1"})
+    for group in ("/kubepods/c1", "/kubepods.slice/docker-c1.scope"):
+        ContainerScopes(systemd).update(group, limits, CgroupVersion.V2)
+    assert systemd.set == [("/kubepods.slice/docker-c1.scope", [("MemoryHigh", ("t", 7))])]
