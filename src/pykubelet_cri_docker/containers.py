@@ -13,7 +13,7 @@ from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.host.fs.errors import HostError
 from pykubelet.edges.host.fs.files import make_dirs, read_text, stat_file
 from pykubelet.net.grpc.status import RpcError
-from pykubelet_cri_docker import labels, views
+from pykubelet_cri_docker import apparmor, labels, views
 from pykubelet_cri_docker.cdi.edits import inject
 from pykubelet_cri_docker.cdi.spec_folders import SpecFolders
 from pykubelet_cri_docker.container_limits import ContainerLimits
@@ -23,7 +23,7 @@ from pykubelet_cri_docker.engine.transport import EngineError
 from pykubelet_cri_docker.errors import invalid, not_running
 from pykubelet_cri_docker.host_work import HostWork
 from pykubelet_cri_docker.logs.log_writers import LogWriters
-from pykubelet_cri_docker.render_container import render_container, render_resources, seccomp_path
+from pykubelet_cri_docker.render_container import apparmor_name, render_container, render_resources, seccomp_path
 from pykubelet_cri_docker.sandboxes import PodSandboxes
 
 log = Log("cri-docker")
@@ -183,8 +183,13 @@ class Containers:
             self._logs.follow(found.id, found.log_path, target)
 
 
-def prepare(config: pb.ContainerConfig) -> str:
-    """Make directories of what is mounted and missing, as the other runtimes do; returns the text of the seccomp profile. Blocks."""
+def prepare(config: pb.ContainerConfig, kernel: apparmor.AppArmorFiles = apparmor.KERNEL) -> str:
+    """Check the AppArmor profile, and make directories of what is mounted and missing, as the other runtimes do.
+
+    Returns the text of the seccomp profile. Blocks.
+    """
+    if profile := apparmor_name(config.linux.security_context):
+        apparmor.check_profile(profile, kernel)
     for mount in config.mounts:
         if mount.host_path and stat_file(mount.host_path) is None:
             make_dirs(mount.host_path, 0o755)

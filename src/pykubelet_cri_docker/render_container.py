@@ -142,6 +142,13 @@ def seccomp_path(context: pb.LinuxContainerSecurityContext | pb.LinuxSandboxSecu
     return profile.localhost_ref if is_local and not context.privileged else ""
 
 
+def apparmor_name(context: pb.LinuxContainerSecurityContext | pb.LinuxSandboxSecurityContext) -> str:
+    """The AppArmor profile of the machine; empty if it needs none."""
+    profile = _apparmor(context)
+    is_local = profile.profile_type == pb.SecurityProfile.Localhost
+    return profile.localhost_ref.removeprefix("localhost/") if is_local and not context.privileged else ""
+
+
 def _set_limits(limits: docker.Resources, resources: pb.LinuxContainerResources) -> None:
     limits.cpu_shares, limits.cpu_period, limits.cpu_quota = (
         resources.cpu_shares,
@@ -200,13 +207,13 @@ def _security_options(
     options: list[str] = []
     kind = pb.SecurityProfile
     if not context.privileged:
-        filtered, confined = _seccomp(context), _apparmor(context)
+        filtered, confined, name = _seccomp(context), _apparmor(context), apparmor_name(context)
         if filtered.profile_type == kind.Localhost:
             options.append(f"seccomp={seccomp}")
         elif filtered.profile_type == kind.Unconfined:
             options.append("seccomp=unconfined")
-        if confined.profile_type == kind.Localhost:
-            options.append(f"apparmor={confined.localhost_ref.removeprefix('localhost/')}")
+        if name:
+            options.append(f"apparmor={name}")
         elif confined.profile_type == kind.Unconfined:
             options.append("apparmor=unconfined")
     selinux = context.selinux_options

@@ -11,9 +11,12 @@ import pytest
 from cri_docker.parts import make_containers
 from cri_docker.test_engine import Docker, ok, serving
 
+from pykubelet.edges.cri import cri_pb2 as pb
 from pykubelet.edges.host.fs.errors import HostError
+from pykubelet.net.grpc.status import RpcError
 from pykubelet_cri_docker import labels
-from pykubelet_cri_docker.containers import Containers
+from pykubelet_cri_docker.apparmor import AppArmorFiles
+from pykubelet_cri_docker.containers import Containers, prepare
 
 pytestmark = pytest.mark.virtual_time
 
@@ -40,3 +43,30 @@ async def test_a_container_that_cannot_have_a_log_is_not_started(tmp_path: Path)
         with pytest.raises(HostError, match=r"missing.*no such file"):
             await containers.start("c1")
         assert not [request for request in made.requests if "start" in request]
+
+
+@pytest.mark.parametrize(
+    ("enabled", "profile", "problem"),
+    [
+        ("Y", "own", ""),
+        ("Y", "a name", ""),
+        ("Y", "ow", "security_context.apparmor: the profile 'ow' is not loaded"),
+        ("N", "own", "security_context.apparmor: AppArmor is not enabled, so there is no profile 'own'"),
+        ("", "own", "security_context.apparmor: AppArmor is not enabled, so there is no profile 'own'"),
+    ],
+)
+def test_a_profile_of_apparmor_is_loaded_or_refused(tmp_path: Path, enabled: str, profile: str, problem: str) -> None:
+    kernel = AppArmorFiles(str(tmp_path / "enabled"), str(tmp_path / "profiles"))
+    Path(kernel.enabled).write_text(f"{enabled}\n")
+    Path(kernel.profiles).write_text("docker-default (enforce)\nown (complain)\na name (enforce)\n")
+    config = pb.ContainerConfig()
+    context = config.linux.security_context
+    context.apparmor.profile_type, context.apparmor.localhost_ref = pb.SecurityProfile.Localhost, profile
+    try:
+        prepare(config, kernel)
+        found = ""
+    except RpcError as error:
+        found = error.message
+    assert found == problem
+    context.privileged = True
+    assert prepare(config, kernel) == ""
