@@ -256,6 +256,8 @@ def _mount(mount: pb.Mount, number: int, api: tuple[int, int]) -> docker.DockerM
         raise unimplemented(f"{field}.image")
     if mount.uidMappings or mount.gidMappings:
         raise unimplemented(f"{field}.uidMappings")
+    if mount.mount_options:
+        raise unimplemented(f"{field}.mount_options")
     if mount.recursive_read_only and api < _READONLY_MOUNTS:
         raise unimplemented(f"{field}.recursive_read_only before API 1.44")
     if mount.propagation not in _PROPAGATION:

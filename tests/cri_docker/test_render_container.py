@@ -239,11 +239,15 @@ def _recursive(config: pb.ContainerConfig) -> None:
     config.mounts.add(host_path="/a", container_path="/x", readonly=True, recursive_read_only=True)
 
 
+def _mount_options(config: pb.ContainerConfig) -> None:
+    config.mounts.add(host_path="/a", container_path="/b").mount_options.append("noexec")
+
+
 def _ambient(config: pb.ContainerConfig) -> None:
     config.linux.security_context.capabilities.add_ambient_capabilities.append("NET_RAW")
 
 
-@pytest.mark.parametrize("change", [_strict, _userns, _image_mount, _recursive, _ambient])
+@pytest.mark.parametrize("change", [_strict, _userns, _image_mount, _recursive, _mount_options, _ambient])
 def test_an_isolation_that_docker_cannot_give_is_refused(change: Callable[[pb.ContainerConfig], None]) -> None:
     error = refusal(change)
     assert error.code is Code.UNIMPLEMENTED and error.message.endswith("not possible with Docker Engine")
