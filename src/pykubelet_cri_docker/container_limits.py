@@ -104,6 +104,11 @@ class ContainerLimits:
                 await self._run(found.id, partial(self._keep, found.id, wanted.SerializeToString(deterministic=True)))
                 updates[found.id] = wanted
 
+    async def has(self, found: docker.DockerContainer) -> bool:
+        """Whether a container has limits that Docker does not know."""
+        own = await self.of(found)
+        return bool(own.unified or own.hugepage_limits)
+
     async def of(self, found: docker.DockerContainer) -> pb.LinuxContainerResources:
         """`unified` and huge page limits of a container, as it was created or updated."""
         updated = (await self._loaded()).get(found.id)

@@ -74,19 +74,20 @@ class Containers:
             raise EngineError(500, f"container {container_id} is not in created state but {found.state.status}")
         if target := found.labels.get(labels.LOG_PATH, ""):
             await self._logs.create(target)
-        await self._engine.start(found.id)
-        started = await self._started(found.id)
+        try:
+            await self._engine.start(found.id)
+            started = await self.inspect(found.id)
+            await self._limits.apply(started)
+        except BaseException:
+            await self._end_unlimited(found)
+            raise
         self._follow_log(started)
 
-    async def _started(self, container_id: str) -> docker.DockerContainer:
-        try:
-            found = await self.inspect(container_id)
-            await self._limits.apply(found)
-        except BaseException:
-            with suppress(EngineError):
-                await self._engine.kill(container_id, "KILL")
-            raise
-        return found
+    async def _end_unlimited(self, found: docker.DockerContainer) -> None:
+        """Kill a container whose start has failed, or was given up, before it had its limits. It may run all the same."""
+        if await self._limits.has(found):
+            with suppress(EngineError):  # it does not run
+                await self._engine.kill(found.id, "KILL")
 
     async def stop(self, container_id: str, grace_s: int) -> None:
         """Stop a container. Idempotent."""

@@ -110,6 +110,19 @@ async def test_a_container_that_cannot_be_limited_does_not_go_on(machine: Machin
     assert docker.requests[-1] == "POST /v1.41/containers/c1/kill?signal=KILL"
 
 
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(("limited", "kills"), [(resources(memory_high="5"), 1), (resources(), 0)])
+async def test_a_start_that_is_given_up_leaves_no_container_without_its_limits(
+    machine: Machine, limited: pb.LinuxContainerResources, kills: int
+) -> None:
+    docker = Docker({"/c1/json": container("created", 0, limited), "/start": b"HTTP/1.1 200 OK\r\n"})
+    async with node(machine, docker) as containers:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5):
+                await containers.start("c1")
+    assert len([request for request in docker.requests if "/kill" in request]) == kills
+
+
 async def test_a_process_of_another_is_not_limited(machine: Machine) -> None:
     (machine.process / "cgroup").write_text("0::/kubepods/c2\n")
     async with node(machine, Starting(resources(memory_high="5"))) as containers:
