@@ -33,7 +33,8 @@ class _Connection(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def _engine(testbed: Testbed) -> Path:
+def engine_socket(testbed: Testbed) -> Path:
+    """Where dockerd serves its API."""
     return testbed.root / "engine.sock"
 
 
@@ -41,8 +42,9 @@ def _daemon_config(testbed: Testbed) -> Path:
     return testbed.root / "daemon.json"
 
 
-def _call(testbed: Testbed, method: str, path: str, body: Path | None = None) -> tuple[int, str]:
-    with contextlib.closing(_Connection(_engine(testbed), 120)) as connection:
+def call(testbed: Testbed, method: str, path: str, body: Path | None = None) -> tuple[int, str]:
+    """Status and body of dockerd's answer. Raises OSError and HTTPException."""
+    with contextlib.closing(_Connection(engine_socket(testbed), 120)) as connection:
         if body is None:
             connection.request(method, path)
         else:
@@ -55,7 +57,7 @@ def _call(testbed: Testbed, method: str, path: str, body: Path | None = None) ->
 
 def _answers(testbed: Testbed) -> bool:
     try:
-        return _call(testbed, "GET", "/_ping")[0] == 200
+        return call(testbed, "GET", "/_ping")[0] == 200
     except (OSError, http.client.HTTPException):
         return False
 
@@ -64,7 +66,7 @@ def _render(testbed: Testbed, script: Path) -> dict[str, object]:
     """The daemon's configuration. It has no network of its own: pods get theirs from CNI."""
     root = testbed.root
     return {
-        "hosts": [f"unix://{_engine(testbed)}"],
+        "hosts": [f"unix://{engine_socket(testbed)}"],
         "data-root": str(root / "root"),
         "exec-root": str(testbed.state),
         "pidfile": str(root / "dockerd.pid"),
@@ -94,15 +96,15 @@ def start_daemon(testbed: Testbed) -> None:
             raise TestbedError(f"{DOCKERD} does not answer; see {log}")
 
 
-def arguments(testbed: Testbed) -> list[str]:
-    """The command that serves the CRI over the daemon."""
+def arguments(testbed: Testbed, engine: Path | None = None) -> list[str]:
+    """The command that serves the CRI over the daemon. `engine`: its socket, if it is another one."""
     program = CHECKOUT / ".venv" / "bin" / "pykubelet"
     if not program.exists():
         raise TestbedError(f"{program} is missing: make env")
     root = testbed.root
     options = {
         "--socket": testbed.socket,
-        "--docker-socket": _engine(testbed),
+        "--docker-socket": engine or engine_socket(testbed),
         "--state-dir": root / "adapter",
         "--cni-conf-dir": root / "cni",
         "--cni-bin-dir": testbed.cni_bin,
@@ -117,7 +119,7 @@ def arguments(testbed: Testbed) -> list[str]:
 
 def load_image(testbed: Testbed, archive: Path) -> None:
     """Put the images of a docker-archive into the daemon's storage. Raises TestbedError."""
-    status, answer = _call(testbed, "POST", f"{_API}/images/load?quiet=1", archive)
+    status, answer = call(testbed, "POST", f"{_API}/images/load?quiet=1", archive)
     if status != 200 or '"error"' in answer:
         raise TestbedError(f"{archive} cannot be loaded: {answer.strip()}")
 
