@@ -29,8 +29,8 @@ env: python ## Make .venv with .venv/bin/pykubelet, with the versions of uv.lock
 packages: python
 	@$(TESTBED) packages
 
-run: python ## Start a node on examples/ and show its pods until Ctrl-C (root)
-	@$(TESTBED) run --folder $(RUN_DIR) --manifests $(MANIFESTS)
+run: python ## Start a node on examples/ and show its pods until Ctrl-C; RUNTIME=docker for Docker Engine (root)
+	@$(TESTBED) run --folder $(RUN_DIR) --manifests $(MANIFESTS) $(addprefix --runtime ,$(RUNTIME))
 
 run-cluster: python ## Start a control plane and a node joined to it, until Ctrl-C (root; the first time builds for 5 minutes)
 	@$(TESTBED) run-cluster --folder $(CLUSTER_DIR)
@@ -55,7 +55,7 @@ test-cluster: packages env programs ## The tests on a real control plane (root; 
 test-ten: packages env programs ## A cluster of ten nodes: rollout, drain, a dead node, a partition (root; 10 minutes)
 	$(VENV)/pytest -m ten tests/ten
 
-test-runtimes: packages env ## Tests that depend on the container runtime, on RUNTIMES="installed trixie forky FOLDER" (root)
+test-runtimes: packages env ## Tests that depend on the container runtime, on RUNTIMES="installed trixie forky docker FOLDER" (root)
 	@$(TESTBED) test-runtimes --folder $(RUNTIMES_DIR) $(RUNTIMES)
 
 test-takeover: packages env ## A hundred takeovers from the kubelet REFERENCE_KUBELET, and back; ten in a cluster of KUBEBUILDER_ASSETS (root; long)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,14 @@ def test_a_table_names_what_failed(tmp_path: Path) -> None:
 
 def test_a_folder_must_have_a_runtime(tmp_path: Path) -> None:
     assert runtimes.find(runtimes.INSTALLED, tmp_path) is None
-    with pytest.raises(TestbedError, match="has neither containerd nor crio"):
+    with pytest.raises(TestbedError, match="has neither containerd nor crio nor dockerd"):
         runtimes.find(str(tmp_path), tmp_path)
     (tmp_path / "crio").touch()
     assert runtimes.find(str(tmp_path), tmp_path) == tmp_path
+
+
+def test_a_node_keeps_its_runtime(tmp_path: Path) -> None:
+    known = {"folder": str(tmp_path), "name": "x", "subnet": "10.200.0.0/22", "snapshotter": "native", "kind": "docker"}
+    (tmp_path / "testbed.json").write_text(json.dumps(known))
+    with pytest.raises(TestbedError, match="runs on docker, not on containerd: remove it first"):
+        runtimes.prepare("containerd", tmp_path)

@@ -46,6 +46,7 @@ def main() -> int:
         command.add_argument("--folder", type=Path, default=CHECKOUT / folder)
         if name == "run":
             command.add_argument("--manifests", type=Path, default=CHECKOUT / "examples")
+            command.add_argument("--runtime", choices=runtimes.OFFERED, help="default: containerd, or what there is")
         if name == "run-cluster":
             command.add_argument("--examples", type=Path, default=CHECKOUT / "examples" / "cluster")
         if name == STORAGE:
@@ -74,12 +75,12 @@ def _do(options: argparse.Namespace) -> int:
         case "env":
             environment.ensure(CHECKOUT)
         case "packages":
-            packages.ensure(packages.NODE, packages.TESTS)
+            packages.ensure(packages.NODE, packages.DOCKER, packages.TESTS)
             packages.unpack_missing()
         case "run":
             _need_root()
-            packages.ensure(packages.NODE)
-            return node.run(environment.ensure(CHECKOUT), options.folder, options.manifests)
+            bin_dir = runtimes.prepare(options.runtime, options.folder)
+            return node.run(environment.ensure(CHECKOUT), options.folder, options.manifests, bin_dir)
         case "run-cluster":
             _need_root()
             packages.ensure(packages.NODE, packages.CLUSTER)

@@ -103,8 +103,8 @@ def owning(folder: Path) -> Iterator[bool]:
             yield True
 
 
-def run(program: Path, folder: Path, manifests: Path) -> int:
-    """Bring containerd and the agent `program` up and show the pods until Ctrl-C; returns the exit code.
+def run(program: Path, folder: Path, manifests: Path, bin_dir: str = "") -> int:
+    """Bring the runtime of `bin_dir` (containerd.up) and the agent `program` up and show the pods until Ctrl-C; returns the exit code.
 
     Ctrl-C ends the agent, no container. An agent that runs already is shown, and ended only if no other `run` shows it.
     """
@@ -114,7 +114,7 @@ def run(program: Path, folder: Path, manifests: Path) -> int:
             raise TestbedError(f"another run on {folder} is starting or stopping: try again")
         try:
             if ours and agent_pid(folder) is None:
-                testbed = containerd.up(folder, (images.BUSYBOX,))
+                testbed = containerd.up(folder, (images.BUSYBOX,), bin_dir)
                 start_agent(testbed, program, manifests)
             return watch(folder, program, ours, [f"manifests {manifests}   log {folder / 'agent.log'}"])
         except KeyboardInterrupt:

@@ -60,13 +60,16 @@ TESTS: Mapping[str, Callable[[], bool]] = {
     "dbus-daemon": has("dbus-daemon"),
     "e2fsprogs": has("mkfs.ext4", "debugfs", "resize2fs"),
     "fish": has("fish"),
-    "libdevmapper1.02.1": lambda: find_library("devmapper") is not None,  # dockerd is linked against it
     "groff-base": has("groff"),
     "zsh": has("zsh"),
 }
 
+#: What dockerd is linked against.
+DOCKER: Mapping[str, Callable[[], bool]] = {"libdevmapper1.02.1": lambda: find_library("devmapper") is not None}
+DOCKER_PACKAGE = "docker.io"
+
 #: Programs that tests start themselves, by package. Their packages are unpacked into a cache: installed, they would start a service.
-UNPACKED: Mapping[str, tuple[str, ...]] = {"prometheus": ("prometheus", "promtool"), "docker.io": (DOCKERD,)}
+UNPACKED: Mapping[str, tuple[str, ...]] = {"prometheus": ("prometheus", "promtool"), DOCKER_PACKAGE: (DOCKERD,)}
 
 
 def cache_folder() -> Path:
@@ -81,10 +84,10 @@ def unpacked(package: str, program: str) -> Path | None:
     return None if found is None else Path(found)
 
 
-def unpack_missing() -> None:
-    """Download and unpack the packages of `UNPACKED` whose programs are not there. Raises TestbedError."""
+def unpack_missing(*packages: str) -> None:
+    """Download and unpack those of `packages` (of `UNPACKED`; all if none is named) that are not there. Raises TestbedError."""
     for package, programs in UNPACKED.items():
-        if any(unpacked(package, program) is None for program in programs):
+        if package in (packages or UNPACKED) and any(unpacked(package, program) is None for program in programs):
             print(f"unpacking from Debian: {package}", flush=True)
             update_lists()
             _unpack(package)

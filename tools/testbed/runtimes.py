@@ -15,11 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed import debian, packages
+from testbed import containerd, debian, packages
 from testbed.host import TestbedError
+from testbed.packages import DOCKER_PACKAGE
 from testbed.private_runtime import CONTAINERD, CRIO, DOCKER, DOCKERD
 
 INSTALLED = "installed"
+#: The runtimes of `make run`.
+OFFERED = (CONTAINERD, DOCKER)
 #: containerd 1.6 is Debian 12's own; 1.7 and 2.1 are those of the next suites.
 DEFAULT = (INSTALLED, "trixie", "forky", DOCKER)
 TESTS = (
@@ -84,10 +87,27 @@ def find(name: str, folder: Path) -> Path | None:
     return _unpack(name, folder.resolve() / name)  # apt takes other paths as below its own folder
 
 
+def prepare(runtime: str | None, folder: Path) -> str:
+    """Install what a node with this runtime needs; returns the folder of its programs, "" for the installed containerd.
+
+    Without a name, it is the runtime that `folder` already has, else containerd, whose program is also where Docker Engine is
+    installed. Raises TestbedError.
+    """
+    known = containerd.load(folder)
+    wanted = runtime or (known.kind if known is not None else CONTAINERD)
+    if known is not None and known.kind != wanted:
+        raise TestbedError(f"{folder} runs on {known.kind}, not on {wanted}: remove it first (make down)")
+    packages.ensure(packages.NODE)
+    bin_dir = docker_bin() if wanted == DOCKER else None
+    print(f"container runtime: {version(bin_dir)}, a private one in {folder}", flush=True)
+    return "" if bin_dir is None else str(bin_dir)
+
+
 def docker_bin() -> Path:
     """The folder of Docker Engine's program, which is unpacked first if it is missing. Raises TestbedError."""
-    packages.unpack_missing()
-    program = packages.unpacked("docker.io", DOCKERD)
+    packages.ensure(packages.DOCKER)
+    packages.unpack_missing(DOCKER_PACKAGE)
+    program = packages.unpacked(DOCKER_PACKAGE, DOCKERD)
     if program is None:
         raise TestbedError(f"{DOCKERD} is missing: make packages")
     return program.parent
