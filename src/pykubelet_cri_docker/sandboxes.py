@@ -66,8 +66,6 @@ class PodSandboxes:
         self._settings = settings
         self._making: set[str] = set()
         self._abandoned: set[str] = set()
-        #: Set when a sandbox that could not be completed could not be removed either.
-        self.has_incomplete = asyncio.Event()
 
     async def run(self, config: pb.PodSandboxConfig, runtime_handler: str) -> str:
         """Create and start a sandbox with its network; returns its ID.
@@ -128,7 +126,6 @@ class PodSandboxes:
 
     async def remove_incomplete(self) -> None:
         """Remove the sandboxes that a call, a killed program or a killed daemon left half made. Nothing runs in them."""
-        self.has_incomplete.clear()
         begun = [sandbox.id for sandbox in await self._list([]) if sandbox.state in ("created", "running")]
         removals = (self._remove_incomplete(sandbox_id) for sandbox_id in {*begun, *self._abandoned})
         for outcome in await asyncio.gather(*removals, return_exceptions=True):
@@ -209,7 +206,7 @@ class PodSandboxes:
                 await self._remove_incomplete(sandbox_id)
         except (CniError, EngineError, HostError, RpcError, TimeoutError) as error:
             log.warning("a sandbox that could not be completed is removed later", id=sandbox_id, error=error)
-            self.has_incomplete.set()
+            self._engine.lost.set()
 
     async def _remove_incomplete(self, sandbox_id: str) -> None:
         found = await self._engine.find(sandbox_id, labels.OF_SANDBOX)

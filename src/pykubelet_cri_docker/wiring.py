@@ -46,6 +46,7 @@ class Program(Value):
     """What is served, and what runs beside it."""
 
     services: Services
+    engine: Engine
     networks: PodNetworks
     sandboxes: PodSandboxes
     containers: Containers
@@ -64,13 +65,15 @@ class Program(Value):
                 await self.logs.close()
 
     async def _resume(self) -> None:
-        """Go on with the containers, and remove what is left of sandboxes: now, and when one is left again."""
-        await _until_done(self.containers.resume)
+        """Take up what there is: now, and when Docker Engine was lost meanwhile."""
         while True:
-            await _until_done(self._remove_left)
-            await self.sandboxes.has_incomplete.wait()
+            await _until_done(self._take_up)
+            await self.engine.lost.wait()
 
-    async def _remove_left(self) -> None:
+    async def _take_up(self) -> None:
+        """Go on with the containers, and remove what is left of those and of sandboxes that are gone or were not completed."""
+        self.engine.lost.clear()
+        await self.containers.resume()
         await self.sandboxes.remove_incomplete()
         await self.networks.collect(self.sandboxes.ids)
 
@@ -109,4 +112,4 @@ def build(options: Options) -> Program:
     files, layers = GroupFiles(detect_reader(), clock), WritableLayers(clock, SingleFlight("layers", MAX_WALKS))
     statistics = Statistics(engine, sandboxes, containers, host, files, layers, clock)
     parts = ServiceParts(engine, daemon, sandboxes, containers, images, events, streaming, statistics)
-    return Program(build_services(parts), networks, sandboxes, containers, logs, streaming)
+    return Program(build_services(parts), engine, networks, sandboxes, containers, logs, streaming)

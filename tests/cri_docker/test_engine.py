@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -23,16 +23,17 @@ def ok(body: bytes, status: str = "200 OK") -> bytes:
 
 
 class Docker:
-    """Answers each request with what `answers` has for the start of its target."""
+    """Answers each request with what `answers` has for the start of its target; of a list with one after the other."""
 
-    def __init__(self, answers: dict[str, bytes]) -> None:
-        self.answers = {"/version": ok(VERSION), **answers}
+    def __init__(self, answers: Mapping[str, bytes | list[bytes]]) -> None:
+        self.answers: dict[str, bytes | list[bytes]] = {"/version": ok(VERSION), **answers}
         self.requests: list[str] = []
         self.connections = 0
         self.close_after = False
 
     def answer(self, target: str) -> bytes:
-        return next((answer for part, answer in self.answers.items() if part in target), ok(b"{}"))
+        found = next((answer for part, answer in self.answers.items() if part in target), ok(b"{}"))
+        return found.pop(0) if isinstance(found, list) else found
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -56,7 +57,9 @@ class Docker:
 
 
 @asynccontextmanager
-async def serving(tmp_path: Path, answers: dict[str, bytes] | Docker) -> AsyncIterator[tuple[Docker, Engine]]:
+async def serving(
+    tmp_path: Path, answers: Mapping[str, bytes | list[bytes]] | Docker
+) -> AsyncIterator[tuple[Docker, Engine]]:
     made, path = answers if isinstance(answers, Docker) else Docker(answers), str(tmp_path / "docker.sock")
     async with await asyncio.start_unix_server(made.serve, path):
         engine = Engine(path, 5.0)
@@ -95,6 +98,28 @@ async def test_a_refusal_has_dockers_words_and_status(tmp_path: Path) -> None:
         with pytest.raises(EngineError, match=r"^<html>$"):
             await engine.kill("c", "KILL")
         await engine.remove("c")
+
+
+async def test_a_removal_that_another_call_has_begun_is_waited_for(tmp_path: Path) -> None:
+    busy = ok(b'{"message":"removal of container c is already in progress"}', "409 Conflict")
+    answers: dict[str, bytes | list[bytes]] = {"/containers/c": [busy, busy, ok(b"", "404 Not Found")]}
+    async with serving(tmp_path, answers) as (made, engine):
+        await engine.remove("c")
+        assert [request for request in made.requests if "DELETE" in request] == [
+            "DELETE /v1.41/containers/c?v=1&force=1"
+        ] * 3
+        assert not engine.lost.is_set()
+
+
+async def test_a_call_without_an_answer_is_noted(tmp_path: Path) -> None:
+    """What it has done is not known, so what there is has to be looked at again."""
+    async with serving(tmp_path, {"/kill": b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n"}) as (made, engine):
+        await engine.start("c")
+        assert not engine.lost.is_set()
+        made.close_after = True
+        with pytest.raises(EngineError):
+            await engine.kill("c", "KILL")
+        assert engine.lost.is_set()
 
 
 async def test_a_daemon_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ reference.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -23,6 +24,8 @@ OLDEST, NEWEST = (1, 41), (1, 47)
 CALL_S = 120.0
 #: Bytes of a line in a streamed answer.
 MAX_LINE = 1 << 20
+#: Between two looks at a removal that another call has begun.
+REMOVAL_PAUSE_S = 0.1
 
 
 class Engine:
@@ -33,6 +36,8 @@ class Engine:
         self._transport = Transport(path)
         self._call_s = call_s
         self._version: tuple[int, int] = (0, 0)
+        #: Set when it is not known what a call has done: it had no answer, or could not be undone.
+        self.lost = self._transport.lost
 
     def close(self) -> None:
         """Close idle connections."""
@@ -108,11 +113,18 @@ class Engine:
     async def remove(self, container_id: str) -> None:
         """Remove it with the volumes that its image made; kill it first if it runs. Does nothing if it is not there."""
         target = await self._target(f"/containers/{container_id}", {"v": "1", "force": "1"})
-        try:
-            await self._transport.call("DELETE", target, None, self._call_s)
-        except EngineError as error:
-            if not error.is_not_found:
-                raise
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._call_s
+        while True:
+            try:
+                await self._transport.call("DELETE", target, None, self._call_s)
+                return
+            except EngineError as error:
+                if error.is_not_found:
+                    return
+                if not error.is_in_progress or loop.time() > until:
+                    raise
+            await asyncio.sleep(REMOVAL_PAUSE_S)
 
     async def update(self, container_id: str, resources: docker.Resources) -> None:
         """Set limits. Those with their default are left as they are."""

@@ -46,6 +46,11 @@ class EngineError(Exception):
         """Whether the object is not in a state for the call, or its name is taken."""
         return self.status == 409
 
+    @property
+    def is_in_progress(self) -> bool:
+        """Whether another call removes the container now. Docker has no status of its own for it."""
+        return self.is_conflict and "is already in progress" in self.message
+
 
 class _Refusal(msgspec.Struct):
     message: str = ""
@@ -74,6 +79,8 @@ class Transport:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        #: Set when a call had no answer: what it has done is not known.
+        self.lost = asyncio.Event()
         self._idle: list[HttpConnection] = []
 
     def close(self) -> None:
@@ -90,13 +97,12 @@ class Transport:
             async with asyncio.timeout(limit_s):
                 return await self._call(method, target, body)
         except TimeoutError as error:
-            raise EngineError(
-                UNREACHABLE, f"no answer of Docker Engine to {method} {target} within {limit_s:g} s"
-            ) from error
+            message = f"no answer of Docker Engine to {method} {target} within {limit_s:g} s"
+            raise self._unanswered(message) from error
 
     async def _call(self, method: str, target: str, body: bytes | None) -> tuple[int, bytes]:
         async with self._exchange(_request(method, target, body), reuse=True) as (connection, status):
-            return status, await _body(connection)
+            return status, await self._body(connection)
 
     @asynccontextmanager
     async def stream(
@@ -104,14 +110,14 @@ class Transport:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """The parts of an answer that goes on, as they come. Raises EngineError."""
         async with self._exchange(_request(method, target, body, headers), reuse=False) as (connection, _):
-            yield _parts(connection)
+            yield self._parts(connection)
 
     @asynccontextmanager
     async def _exchange(self, request: bytes, *, reuse: bool) -> AsyncIterator[tuple[HttpConnection, int]]:
         connection, answer = await self._asked(request, reuse=reuse)
         try:
             if answer.status >= 400:
-                raise _refused(answer.status, await _body(connection))
+                raise _refused(answer.status, await self._body(connection))
             yield connection, answer.status
         finally:
             self._put_back(connection, answer, reuse=reuse)
@@ -128,7 +134,7 @@ class Transport:
                 connection.abort()
                 if was_used and not heard and (isinstance(error, BrokenPipeError) or request[:4] != b"POST"):
                     continue  # closed while it was idle, so that the daemon did not get the request, or may get it twice
-                raise EngineError(UNREACHABLE, f"Docker Engine at {self.path}: {error}") from error
+                raise self._unanswered(f"Docker Engine at {self.path}: {error}") from error
             except BaseException:
                 connection.abort()
                 raise
@@ -171,10 +177,30 @@ class Transport:
             raise _refused(answer.status, await read_refusal(reader, answer))
         except (OSError, BadResponse) as error:
             writer.transport.abort()
-            raise EngineError(UNREACHABLE, f"Docker Engine at {self.path}: {error}") from error
+            raise self._unanswered(f"Docker Engine at {self.path}: {error}") from error
         except BaseException:
             writer.transport.abort()
             raise
+
+    async def _body(self, connection: HttpConnection) -> bytes:
+        try:
+            return await connection.body()
+        except FAILURES as error:
+            raise self._unanswered(f"Docker Engine at {self.path}: {error}") from error
+
+    async def _parts(self, connection: HttpConnection) -> AsyncIterator[bytes]:
+        while True:
+            try:
+                part = await connection.part()
+            except FAILURES as error:
+                raise self._unanswered(f"Docker Engine at {self.path}: {error}") from error
+            if part is None:
+                return
+            yield part
+
+    def _unanswered(self, message: str) -> EngineError:
+        self.lost.set()
+        return EngineError(UNREACHABLE, message)
 
 
 def target_of(version: str, path: str, query: Mapping[str, str]) -> str:
@@ -204,21 +230,3 @@ def _refused(status: int, body: bytes) -> EngineError:
     with suppress(msgspec.DecodeError):
         message = msgspec.json.decode(body, type=_Refusal).message or message
     return EngineError(status, message[:MAX_MESSAGE] or f"status {status}")
-
-
-async def _body(connection: HttpConnection) -> bytes:
-    try:
-        return await connection.body()
-    except FAILURES as error:
-        raise EngineError(UNREACHABLE, f"Docker Engine: {error}") from error
-
-
-async def _parts(connection: HttpConnection) -> AsyncIterator[bytes]:
-    while True:
-        try:
-            part = await connection.part()
-        except FAILURES as error:
-            raise EngineError(UNREACHABLE, f"Docker Engine: {error}") from error
-        if part is None:
-            return
-        yield part
