@@ -245,11 +245,11 @@ class Agent:
 
     def peak_rss_mib(self) -> float:
         """The agent's own peak since it was started."""
-        return checked(_status_kib(self.pid, "VmHWM") / 1024, "the agent's memory")
+        return checked(status_kib(self.pid, "VmHWM") / 1024, "the agent's memory")
 
     def tree_rss_mib(self) -> float:
         """Now, with its children."""
-        found = sum(_status_kib(pid, "VmRSS") for pid in host.cgroup_pids(self._cgroup)) / 1024
+        found = sum(status_kib(pid, "VmRSS") for pid in host.cgroup_pids(self._cgroup)) / 1024
         return checked(found, "the memory of the agent's cgroup")
 
     async def wait_quiet(self, timeout_s: float = 10.0, rate: float = 0.04) -> None:
@@ -288,7 +288,7 @@ def runtime_name(name: str) -> str:
     return f"{name}-{NODE_NAME}"
 
 
-def _status_kib(pid: int, field: str) -> int:
+def status_kib(pid: int, field: str) -> int:
     """0 for a process that has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
