@@ -156,6 +156,14 @@ async def test_a_pull_fails_with_the_words_in_its_progress(tmp_path: Path) -> No
         assert made.requests[-1] == "POST /v1.41/images/create?fromImage=a%2Fb%3A1"
 
 
+async def test_a_pull_without_progress_ends(tmp_path: Path) -> None:
+    begun = b'{"status":"Pulling"}\n'
+    answers = {"/images/create": b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" + begun}
+    async with serving(tmp_path, answers) as (_, engine):
+        with pytest.raises(EngineError, match=r"^no progress within 0\.2 s$"):
+            await engine.pull("busybox:1", "", idle_s=0.2)
+
+
 async def test_a_taken_over_connection_carries_raw_bytes(tmp_path: Path) -> None:
     switched = b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\nhello"
     answers = {"/exec/e/start": switched, "/exec/x/start": ok(b'{"message":"gone"}', "409 Conflict")}

@@ -24,6 +24,8 @@ OLDEST, NEWEST = (1, 41), (1, 47)
 CALL_S = 120.0
 #: Bytes of a line in a streamed answer.
 MAX_LINE = 1 << 20
+#: How long a pull may go on without progress: containerd's time.
+PULL_IDLE_S = 300.0
 #: Between two looks at a removal that another call has begun.
 REMOVAL_PAUSE_S = 0.1
 
@@ -169,14 +171,19 @@ class Engine:
         """An image by ID, tag or digest."""
         return await self._get(f"/images/{quote(name, safe='')}/json", {}, docker.DockerImage)
 
-    async def pull(self, name: str, auth: str) -> None:
-        """Pull an image, as long as it takes. `auth`: the header with the credentials, or empty."""
+    async def pull(self, name: str, auth: str, idle_s: float = PULL_IDLE_S) -> None:
+        """Pull an image, as long as it gets on. `auth`: the header with the credentials, or empty. `idle_s`: without progress."""
         target = await self._target("/images/create", {"fromImage": name})
         headers = {"X-Registry-Auth": auth} if auth else {}
-        async with self._transport.stream("POST", target, None, headers) as parts:
-            async for line in lines_of(parts):
-                if problem := _decode(line, docker.PullProgress).error:
-                    raise EngineError(500, problem)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(idle_s) as limit, self._transport.stream("POST", target, None, headers) as parts:
+                async for line in lines_of(parts):
+                    limit.reschedule(loop.time() + idle_s)
+                    if problem := _decode(line, docker.PullProgress).error:
+                        raise EngineError(500, problem)
+        except TimeoutError as error:
+            raise EngineError(500, f"no progress within {idle_s:g} s") from error
 
     async def remove_image(self, name: str) -> None:
         """Remove a name of an image, or the image with its last name."""
