@@ -224,7 +224,7 @@ def test_what_grows_day_by_day_is_found_and_what_goes_up_and_down_is_not() -> No
 
 def left(pods: int, types: int = 9, garbage: int = 0, resident: int = 90 << 20, **entries: int) -> Left:
     memory = Allocated(1, 1, 1, 1, 1)
-    found = {"pykubelet.act.pods.worker.PodWorker": types}, {"pykubelet.net.http.dial.HttpConnection": garbage}
+    found = {"pykubelet.act.pods.worker.PodWorker": types}, {"pykubelet.net.http.exchange.HttpConnection": garbage}
     return Left(pods, sizes(1, **entries), resident, 0, resident, 0.1, memory, Counter(found[0]), Counter(found[1]))
 
 

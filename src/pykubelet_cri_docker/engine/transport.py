@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from pykubelet.net.http.dial import FAILURES, HttpConnection
+from pykubelet.net.http.exchange import FAILURES, HttpConnection
 from pykubelet.net.http.response import BadResponse, ResponseParser
 from pykubelet.net.http.upgrade import read_head, read_refusal
 

@@ -16,7 +16,8 @@ from support.pki import Authority
 
 from pykubelet.edges.probing.http import HttpProber
 from pykubelet.edges.probing.http_target import HttpTarget
-from pykubelet.net.http.dial import Destination, HttpConnection, dial
+from pykubelet.net.http.dial import Destination, dial
+from pykubelet.net.http.exchange import HttpConnection
 
 LOOPS = [uvloop.new_event_loop, asyncio.new_event_loop]
 STEPS = 40

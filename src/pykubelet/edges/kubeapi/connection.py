@@ -20,7 +20,8 @@ from pykubelet.base.kit.text import parse_decimal
 from pykubelet.edges.kubeapi.credentials import RequestCredentials
 from pykubelet.edges.kubeapi.errors import ApiError
 from pykubelet.edges.kubeapi.kubeconfig import ClusterAccess
-from pykubelet.net.http.dial import FAILURES, HttpConnection, destination_of, dial
+from pykubelet.net.http.dial import destination_of, dial
+from pykubelet.net.http.exchange import FAILURES, HttpConnection
 
 #: Less than the API server's own limit for idle connections (90 s), so that no request is sent while the server closes one.
 IDLE_S = 60.0

@@ -57,7 +57,7 @@ async def http_get(
 
     `headers`: each may have several values. `limit`: the most bytes of the body.
     """
-    from pykubelet.net.http.dial import FAILURES
+    from pykubelet.net.http.exchange import FAILURES
 
     try:
         async with asyncio.timeout(timeout_s):
