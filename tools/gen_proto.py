@@ -1,4 +1,4 @@
-"""Generates the protobuf message code (`*_pb2.py`, `*_pb2.pyi`) from every `src/pykubelet/edges/*/proto/*.proto`.
+"""Generates the protobuf message code (`*_pb2.py`, `*_pb2.pyi`) from every `.proto` file of a directory `proto` below `src`.
 
 The output is committed beside the `proto` directory, so that running the agent needs no compiler. Only messages are
 generated: clients are written by hand, because the generated gRPC stubs pull in code and checks that are not needed.
@@ -19,12 +19,12 @@ import grpc_tools  # type: ignore[import-untyped]
 from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ROOT / "src" / "pykubelet" / "edges"
+SOURCES = ROOT / "src"
 
 
 def proto_dirs() -> list[Path]:
     """The directories that hold our .proto files, in a stable order."""
-    return sorted({path.parent for path in SOURCES.glob("*/proto/*.proto")})
+    return sorted({path.parent for path in SOURCES.rglob("proto/*.proto")})
 
 
 def generate(proto_dir: Path, out_dir: Path) -> list[Path]:
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     base: Path = args.out or SOURCES
     for proto_dir in proto_dirs():
-        for path in generate(proto_dir, base / proto_dir.parent.name):
+        for path in generate(proto_dir, base / proto_dir.parent.relative_to(SOURCES)):
             print(path)
     return 0
 
