@@ -39,7 +39,7 @@ TESTS = (
             *("life", "probes", "logs", "hooks", "limits", "resize", "restart", "runtime_faults", "pulls"),
             *("small_image_disk", "user_namespaces", "image_volumes", "devices", "resource_claims", "server"),
             *("websocket", "failed_start", "container", "observability", "placement", "static_volumes"),
-            *("bulkheads", "placement_shown"),
+            *("bulkheads", "placement_shown", "adopted_images"),
         )
     ),
 )

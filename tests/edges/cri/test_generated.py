@@ -22,10 +22,10 @@ def load_generator() -> ModuleType:
 def test_committed_code_matches_the_proto_files(tmp_path: Path) -> None:
     generator = load_generator()
     proto_dirs = generator.proto_dirs()
-    assert ROOT / "src/pykubelet/edges/cri/proto" in proto_dirs
+    assert {ROOT / "src/pykubelet/edges/cri/proto", ROOT / "src/pykubelet_images/proto"} <= set(proto_dirs)
     stale = []
     for proto_dir in proto_dirs:
-        for fresh in generator.generate(proto_dir, tmp_path / proto_dir.parent.name):
+        for fresh in generator.generate(proto_dir, tmp_path / proto_dir.parent.relative_to(ROOT)):
             committed = proto_dir.parent / fresh.name
             if not committed.exists() or committed.read_text() != fresh.read_text():
                 stale.append(str(committed.relative_to(ROOT)))
@@ -33,9 +33,16 @@ def test_committed_code_matches_the_proto_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["cri_pb2", "containerd_events_pb2", "containerd_task_events_pb2", "containerd_tasks_pb2"]
+    "module",
+    [
+        *(
+            f"pykubelet.edges.cri.{name}_pb2"
+            for name in ("cri", "containerd_events", "containerd_task_events", "containerd_tasks")
+        ),
+        *(f"pykubelet_images.containerd_{name}_pb2" for name in ("content", "images", "leases")),
+    ],
 )
 def test_import_gives_no_warning(module: str) -> None:
-    code = f"import pykubelet.edges.cri.{module}"
+    code = f"import {module}"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

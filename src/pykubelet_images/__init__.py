@@ -1,0 +1,1 @@
+"""`pykubelet images`: images of other namespaces of containerd, such as Docker's, for pods. A program beside the agent."""
