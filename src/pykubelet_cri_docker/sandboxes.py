@@ -205,7 +205,8 @@ class PodSandboxes:
             async with asyncio.timeout(GIVE_UP_S):
                 await self._remove_incomplete(sandbox_id)
         except (CniError, EngineError, HostError, RpcError, TimeoutError) as error:
-            log.warning("a sandbox that could not be completed is removed later", id=sandbox_id, error=error)
+            why = f"not removed within {GIVE_UP_S:g} s" if isinstance(error, TimeoutError) else str(error)
+            log.warning("a sandbox that could not be completed is removed later", id=sandbox_id, error=why)
             self._engine.lost.set()
 
     async def _remove_incomplete(self, sandbox_id: str) -> None:
