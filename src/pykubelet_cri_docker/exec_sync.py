@@ -60,8 +60,17 @@ async def read_exit_code(engine: Engine, exec_id: str) -> int:
 
 
 async def end_exec(engine: Engine, exec_id: str) -> None:
-    """Kill a command that still runs: Docker has no call for it, so the process on the host gets the signal."""
-    state = await engine.inspect_exec(exec_id)
-    if state.running and state.pid > 0:
-        with suppress(ProcessLookupError):
-            os.kill(state.pid, signal.SIGKILL)
+    """Kill a command that still runs, and wait for its end. Docker has no call for it, so the process on the host gets the signal.
+
+    Docker shows a command as running a moment before its process is there.
+    """
+    killed = 0
+    for _ in range(EXIT_READS):
+        state = await engine.inspect_exec(exec_id)
+        if not state.running:
+            return
+        if state.pid > 0 and state.pid != killed:
+            killed = state.pid
+            with suppress(ProcessLookupError):
+                os.kill(killed, signal.SIGKILL)
+        await asyncio.sleep(EXIT_PAUSE_S)
