@@ -39,6 +39,10 @@ def test_a_folder_must_have_a_runtime(tmp_path: Path) -> None:
     assert runtimes.find(runtimes.INSTALLED, tmp_path) is None
     with pytest.raises(TestbedError, match="has neither containerd nor crio nor dockerd"):
         runtimes.find(str(tmp_path), tmp_path)
+    kept = tmp_path / "docker-trixie" / "bin"
+    kept.mkdir(parents=True)
+    (kept / "containerd").touch()
+    assert runtimes.find("docker-trixie", tmp_path) == kept, "it is unpacked once"
     (tmp_path / "crio").touch()
     assert runtimes.find(str(tmp_path), tmp_path) == tmp_path
 

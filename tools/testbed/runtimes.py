@@ -1,8 +1,8 @@
 """Other container runtimes than the system's, and the tests that depend on the runtime, on each of them.
 
 A runtime is `installed` (the system's containerd), a suite of Debian, whose containerd and runc are unpacked into a folder
-and not installed, `docker` (Docker Engine of this machine's suite, unpacked likewise), or a folder of programs: containerd's, `crio` and
-`pinns`, or `dockerd`. Needs root.
+and not installed, `docker` (Docker Engine of this machine's suite, unpacked likewise), `docker-` and a suite for Docker Engine, containerd
+and runc of that suite, or a folder of programs: containerd's, `crio` and `pinns`, or `dockerd`. Needs root.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ INSTALLED = "installed"
 OFFERED = (CONTAINERD, DOCKER)
 #: containerd 1.6 is Debian 12's own; 1.7 and 2.1 are those of the next suites.
 DEFAULT = (INSTALLED, "trixie", "forky", DOCKER)
+_DOCKER_OF = f"{DOCKER}-"
 TESTS = (
     "tests/edges/cri/test_contract.py",
     "tests/tools/test_containerd.py",
@@ -84,7 +85,9 @@ def find(name: str, folder: Path) -> Path | None:
         return found
     if name == DOCKER:
         return docker_bin()
-    return _unpack(name, folder.resolve() / name)  # apt takes other paths as below its own folder
+    suite = name.removeprefix(_DOCKER_OF)
+    more = ("docker.io",) if suite != name else ()
+    return _unpack(suite, more, folder.resolve() / name)  # apt takes other paths as below its own folder
 
 
 def prepare(runtime: str | None, folder: Path) -> str:
@@ -127,8 +130,8 @@ def _program(bin_dir: Path) -> Path | None:
     return next((program for program in found if program.exists()), None)
 
 
-def _unpack(suite: str, target: Path) -> Path:
-    """containerd and runc of a suite of Debian in `target`, which is kept for the next time."""
+def _unpack(suite: str, more: Sequence[str], target: Path) -> Path:
+    """containerd, runc and the programs of `more` packages of a suite of Debian in `target`, which is kept for the next time."""
     programs = target / "bin"
     if (programs / "containerd").exists():
         return programs
@@ -146,12 +149,15 @@ def _unpack(suite: str, target: Path) -> Path:
     }
     options = [f"-o{key}={value}" for key, value in settings.items()]
     debian.run_quiet("apt-get", *options, "update", "-q")
-    debian.run_quiet("apt-get", *options, "download", "-q", "containerd", "runc", *_LIBRARIES, cwd=target / "debs")
+    debian.run_quiet(
+        "apt-get", *options, "download", "-q", "containerd", "runc", *more, *_LIBRARIES, cwd=target / "debs"
+    )
     for package in (target / "debs").iterdir():
         debian.run_quiet("dpkg-deb", "-x", package, target / "files")
     part, files = target / "part", target / "files"
-    for file in (*(files / "usr" / "bin").iterdir(), files / "usr" / "sbin" / "runc"):
-        shutil.copy(file, part)  # what a link points to
+    for file in (*(files / "usr" / "bin").iterdir(), *(files / "usr" / "sbin").iterdir()):
+        if file.exists():  # a link may lead into a package that is not there
+            shutil.copy(file, part)  # what a link points to
     for name in _FILES:
         shutil.copy(next(files.rglob(name)), part / "lib")
     loader, libraries = programs / "lib" / _LOADER, programs / "lib"
