@@ -7,7 +7,7 @@ def group_of(table: str, container_id: str, *controllers: str) -> str:
     """The cgroup of a container by /proc/PID/cgroup of its first process; empty if that is none of the container.
 
     Of the first of the controllers (empty: version 2) that is in a hierarchy. A process may have moved to a group below it. With systemd,
-    the group is the scope `docker-ID.scope`.
+    the group is the scope `docker-ID.scope`. Podman's names begin with `libpod-`.
     """
     paths: dict[str, str] = {}
     for line in table.splitlines():
@@ -20,4 +20,4 @@ def group_of(table: str, container_id: str, *controllers: str) -> str:
 
 
 def _is_group(name: str, container_id: str) -> bool:
-    return name == container_id or (name.endswith(f"-{container_id}.scope"))
+    return name == container_id or name.removesuffix(".scope").endswith(f"-{container_id}")

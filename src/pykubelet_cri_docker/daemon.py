@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from pykubelet.edges.cri import cri_pb2 as pb
+from pykubelet_cri_docker.engine import messages as docker
 from pykubelet_cri_docker.engine.client import Engine
-from pykubelet_cri_docker.engine.transport import EngineError
+from pykubelet_cri_docker.engine.transport import NO_SUCH_CALL, EngineError
+from pykubelet_cri_docker.logs.log_config import LOG_CONFIG, LOG_DRIVERS
 
 NAME, CRI_VERSION, KUBE_VERSION = "docker", "v1", "0.1.0"
 RUNTIME_READY, NETWORK_READY = "RuntimeReady", "NetworkReady"
@@ -29,11 +31,20 @@ class Daemon:
             runtime_api_version=CRI_VERSION,
         )
 
+    async def usable(self) -> docker.EngineInfo:
+        """The daemon's description. Raises EngineError with the reason if the daemon cannot serve pods."""
+        info = await self._engine.info()
+        drivers = info.plugins.log
+        if drivers and LOG_DRIVERS.isdisjoint(drivers):
+            wanted, found = LOG_CONFIG.type, ", ".join(drivers)
+            raise EngineError(NO_SUCH_CALL, f"logs of pods need the logging driver {wanted}; the daemon has {found}")
+        return info
+
     async def status(self, *, verbose: bool) -> pb.StatusResponse:
-        """The conditions, and what Docker can do. A daemon that does not answer is not ready; that is no error."""
+        """The conditions, and what Docker can do. A daemon that does not answer, or cannot serve pods, is not ready; that is no error."""
         runtime = pb.RuntimeCondition(type=RUNTIME_READY, status=True)
         try:
-            info = await self._engine.info()
+            info = await self.usable()
         except EngineError as error:
             runtime = pb.RuntimeCondition(
                 type=RUNTIME_READY, status=False, reason="DockerDaemonNotReady", message=f"docker: {error.message}"

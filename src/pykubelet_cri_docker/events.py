@@ -27,8 +27,10 @@ _TYPES = {
     "start": pb.CONTAINER_STARTED_EVENT,
     "die": pb.CONTAINER_STOPPED_EVENT,
     "destroy": pb.CONTAINER_DELETED_EVENT,
+    "remove": pb.CONTAINER_DELETED_EVENT,  # Podman's word
 }
-_FILTERS = {"type": ["container"], "event": [*_TYPES]}
+#: Podman shows `die`, but its filter knows only `died`.
+_FILTERS = {"type": ["container"], "event": [*_TYPES, "died"]}
 
 
 class ContainerEvents:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Protocol
 
 from pykubelet.base.kit.log import Log
@@ -95,10 +96,10 @@ class PodSandboxes:
         try:
             return await self._engine.create(name, rendered)
         except EngineError as error:
-            if not error.is_conflict:
-                raise
-            holder = (await self._engine.inspect(name)).id
-        raise name_in_use(kind, name, holder)
+            if error.is_conflict or error.status == 500:  # of Podman, also for a name in use
+                with suppress(EngineError):
+                    raise name_in_use(kind, name, (await self._engine.inspect(name)).id) from error
+            raise
 
     async def facts(self, seccomp: str, runtime_handler: str) -> RenderFacts:
         """What a container depends on beside its config."""

@@ -47,6 +47,7 @@ class Program(Value):
 
     services: Services
     engine: Engine
+    daemon: Daemon
     networks: PodNetworks
     sandboxes: PodSandboxes
     containers: Containers
@@ -73,12 +74,13 @@ class Program(Value):
     async def _take_up(self) -> None:
         """Go on with the containers, and remove what is left of those and of sandboxes that are gone or were not completed."""
         self.engine.lost.clear()
+        await self.daemon.usable()
         await self.containers.resume()
         await self.sandboxes.remove_incomplete()
         await self.networks.collect(self.sandboxes.ids)
 
 
-async def _until_done(step: Callable[[], Awaitable[None]]) -> None:
+async def _until_done(step: Callable[[], Awaitable[object]]) -> None:
     """Repeat a step until it is done: Docker Engine may not answer yet."""
     problem = ""
     while True:
@@ -87,7 +89,7 @@ async def _until_done(step: Callable[[], Awaitable[None]]) -> None:
             return
         except (CniError, EngineError, HostError, RpcError) as error:
             if str(error) != problem:
-                log.warning("cannot go on with what was left behind; it is tried again", error=error)
+                log.warning("cannot go on; it is tried again", error=error)
             problem = str(error)
         await asyncio.sleep(RESUME_S)
 
@@ -112,4 +114,4 @@ def build(options: Options) -> Program:
     files, layers = GroupFiles(detect_reader(), clock), WritableLayers(clock, SingleFlight("layers", MAX_WALKS))
     statistics = Statistics(engine, sandboxes, containers, host, files, layers, clock)
     parts = ServiceParts(engine, daemon, sandboxes, containers, images, events, streaming, statistics)
-    return Program(build_services(parts), engine, networks, sandboxes, containers, logs, streaming)
+    return Program(build_services(parts), engine, daemon, networks, sandboxes, containers, logs, streaming)

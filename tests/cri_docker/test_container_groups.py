@@ -17,6 +17,8 @@ V1, V2 = "5:memory:/c2\n4:hugetlb,pids:/kubepods/c1\n0::/c3\n", "0::/kubepods/po
         ("0::/kubepods.slice/docker-c1.scope\n", [""], "/kubepods.slice/docker-c1.scope"),
         ("0::/kubepods/pod1/c1/init\n", [""], "/kubepods/pod1/c1"),
         ("0::/a.slice/docker-c1.scope/a/b\n", [""], "/a.slice/docker-c1.scope"),
+        ("0::/pods/libpod-c1\n", [""], "/pods/libpod-c1"),
+        ("0::/pods.slice/libpod-c1.scope/container\n", [""], "/pods.slice/libpod-c1.scope"),
         ("0::/kubepods/pod1/c2\n", [""], ""),
         ("0::/../c1\n", [""], ""),
         ("0::/\n", [""], ""),

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from pykubelet.net.grpc.status import Code
 from pykubelet_cri_docker.engine import messages as docker
 from pykubelet_cri_docker.engine.client import MAX_LINE, Engine, agreed_version, lines_of
 from pykubelet_cri_docker.engine.output import OutputReader
 from pykubelet_cri_docker.engine.transport import EngineError
+from pykubelet_cri_docker.errors import rpc_error
 
 VERSION = b'{"Version":"20.10","ApiVersion":"1.41","MinAPIVersion":"1.12"}'
 Answer = Callable[[bytes], bytes]
@@ -120,6 +122,14 @@ async def test_a_call_without_an_answer_is_noted(tmp_path: Path) -> None:
         with pytest.raises(EngineError):
             await engine.kill("c", "KILL")
         assert engine.lost.is_set()
+
+
+async def test_a_call_that_an_engine_lacks_is_no_missing_object(tmp_path: Path) -> None:
+    async with serving(tmp_path, {"/update": ok(b"Not Found\n", "404 Not Found")}) as (_, engine):
+        with pytest.raises(EngineError) as caught:
+            await engine.update("c", docker.Resources())
+        assert not caught.value.is_not_found
+        assert rpc_error(caught.value).code is Code.UNIMPLEMENTED
 
 
 async def test_a_daemon_that_is_not_there_is_named(tmp_path: Path) -> None:

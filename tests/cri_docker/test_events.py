@@ -63,3 +63,15 @@ async def test_events_have_the_statuses_of_their_pod_and_none_is_lost_or_repeate
         asked = [request for request in made.requests if "/events" in request]
         assert f"since={since_of(LATER + 3)}" in asked[1]
         await events.aclose()
+
+
+async def test_podmans_words_are_understood(tmp_path: Path) -> None:
+    answers = {"/events": ok(line("die", 1) + line("cleanup", 2) + line("remove", 3)), "/containers": ok(b"[]")}
+    async with serving(tmp_path, answers) as (made, engine):
+        sandboxes, containers = make_sandboxes(engine, tmp_path), make_containers(engine, tmp_path)
+        events = ContainerEvents(engine, sandboxes, containers).follow()
+        found = [(await anext(events)).container_event_type for _ in range(2)]
+        assert found == [pb.CONTAINER_STOPPED_EVENT, pb.CONTAINER_DELETED_EVENT]
+        (asked,) = (request for request in made.requests if "/events" in request)
+        assert "died" in asked and "remove" in asked, "its filter has other words than its events"
+        await events.aclose()

@@ -29,6 +29,11 @@ class EngineVersion(EngineAnswer):
 class EngineInfo(EngineAnswer):
     """GET /info."""
 
+    class Plugins(EngineAnswer):
+        """`log`: the logging drivers."""
+
+        log: list[str] | None = None
+
     id: str = field(default="", name="ID")
     driver: str = ""
     docker_root_dir: str = ""
@@ -37,6 +42,7 @@ class EngineInfo(EngineAnswer):
     security_options: list[str] | None = None
     swap_limit: bool = False
     runtimes: dict[str, object] | None = None
+    plugins: Plugins = field(default_factory=Plugins)
 
 
 class Created(EngineAnswer):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from urllib.parse import urlencode
 
 import msgspec
@@ -25,7 +25,7 @@ STREAM_BYTES = 256 << 10
 PIECE_BYTES = 64 << 10
 #: Characters of an error's message.
 MAX_MESSAGE = 4096
-UNREACHABLE = 0
+UNREACHABLE, NOT_FOUND, NO_SUCH_CALL = 0, 404, 501
 
 
 class EngineError(Exception):
@@ -39,7 +39,7 @@ class EngineError(Exception):
     @property
     def is_not_found(self) -> bool:
         """Whether there is no such object."""
-        return self.status == 404
+        return self.status == NOT_FOUND
 
     @property
     def is_conflict(self) -> bool:
@@ -227,6 +227,11 @@ def _request(method: str, target: str, body: bytes | None, headers: Mapping[str,
 
 def _refused(status: int, body: bytes) -> EngineError:
     message = body.decode("utf-8", "replace").strip()
-    with suppress(msgspec.DecodeError):
+    try:
         message = msgspec.json.decode(body, type=_Refusal).message or message
+    except msgspec.DecodeError:
+        if (
+            status == NOT_FOUND and message
+        ):  # Podman's answer to a path that it does not know, as a missing object has JSON
+            return EngineError(NO_SUCH_CALL, "the engine behind the socket has no such call")
     return EngineError(status, message[:MAX_MESSAGE] or f"status {status}")

@@ -4,6 +4,8 @@ An entry is a line such as `{"log":"text\\n","stream":"stdout","time":"2026-01-0
 container after 16 KiB: only its last entry ends with a newline, and becomes a full line (`F`), all others parts (`P`). So each entry is
 translated by itself, which also keeps apart the parts of both streams: what was written before makes no difference, and the same
 bytes give the same lines after a restart. The end of an output without a newline is a part, as containerd writes it.
+
+Podman's log (`k8s-file`) has the format of the CRI already: such lines stay as they are.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ _START = b'{"log":'
 #: To compare all times of many entries at once: each digit becomes a zero, then only few shapes are left.
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _SHAPE = re.compile(rb"0000-00-00T00:00:00(\.0{1,9})?(Z|[+-]00:00)")
+_CRI_LINE = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,18}(Z|[+-][0-9]{2}:[0-9]{2}) std(out|err) [FP] ")
 
 
 class _Entry(msgspec.Struct, gc=False):
@@ -51,7 +54,7 @@ def _render_each(entries: bytes) -> Lines:
     lines, skipped = [], 0
     for entry in entries.split(b"\n"):
         if entry:
-            line = _render_damaged(entry)
+            line = entry + b"\n" if _CRI_LINE.match(entry) else _render_damaged(entry)
             lines.append(line or b"")
             skipped += line is None
     return Lines(b"".join(lines), skipped)

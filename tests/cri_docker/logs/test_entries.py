@@ -72,6 +72,13 @@ def test_an_entry_behind_the_rest_of_another_is_read(left: bytes) -> None:
     assert render(GOOD + left + GOOD).text == LINE * 2
 
 
+@pytest.mark.parametrize("time", [TIME, "2026-01-02T03:04:05.123456789+01:00", "2026-01-02T03:04:05Z"])
+def test_lines_of_podman_stay_as_they_are(time: str) -> None:
+    podmans = f"{time} stderr P a\n{time} stderr F {json.dumps({'log': 'x', 'stream': 'stdout', 'time': TIME})}\n"
+    lines = render(podmans.encode() + b"no line\n")
+    assert (lines.text.decode(), lines.skipped) == (podmans, 1)
+
+
 def test_no_text_is_taken_for_the_beginning_of_an_entry() -> None:
     text = json.dumps({"log": "x\n", "stream": "stderr", "time": TIME}) + "\n"
     assert render(b"\0" + entry(text)).text == f"{TIME} stdout F {text}".encode()
