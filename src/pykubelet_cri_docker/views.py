@@ -14,7 +14,8 @@ from pykubelet_cri_docker.engine import messages as docker
 
 #: containerd's reason and exit code if the first process could not be started.
 START_ERROR, START_ERROR_CODE = "StartError", 128
-_RUNNING = ("running", "paused", "restarting")
+#: Podman shows a container that gets its signal as `stopping`, where Docker shows it as running.
+_RUNNING = ("running", "paused", "restarting", "stopping")
 
 
 def sandbox_state(status: str) -> pb.PodSandboxState:

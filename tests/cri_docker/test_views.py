@@ -27,6 +27,7 @@ def status(**state: object) -> pb.ContainerStatus:
         ({"status": "created"}, pb.CONTAINER_CREATED, 0, ""),
         ({"status": "running", "started_at": BEGAN}, pb.CONTAINER_RUNNING, 0, ""),
         ({"status": "paused", "started_at": BEGAN}, pb.CONTAINER_RUNNING, 0, ""),
+        ({"status": "stopping", "started_at": BEGAN}, pb.CONTAINER_RUNNING, 0, ""),
         ({"status": "exited", "finished_at": ENDED}, pb.CONTAINER_EXITED, 0, "Completed"),
         ({"status": "exited", "exit_code": 3}, pb.CONTAINER_EXITED, 3, "Error"),
         ({"status": "exited", "exit_code": 137, "oom_killed": True}, pb.CONTAINER_EXITED, 137, "OOMKilled"),
