@@ -66,12 +66,13 @@ def is_ready(endpoint: Path) -> bool:
     return reply is not None and b"RuntimeReady" in reply
 
 
-def has_image(endpoint: Path, name: str, image_id: str) -> bool:
-    """Whether CRI knows the image `name` with the ID `image_id` (sha256:...)."""
+def has_image(endpoint: Path, name: str, image_id: str = "") -> bool:
+    """Whether CRI knows the image `name` with the ID `image_id` (sha256:..., or empty for any)."""
 
     def field(data: bytes) -> bytes:  # field 1, length-delimited
         return b"\x0a" + bytes((len(data),)) + data
 
     reply = call(endpoint, "runtime.v1.ImageService/ImageStatus", field(field(name.encode())))
-    # CRI-O's IDs have no algorithm in front
-    return reply is not None and image_id.removeprefix("sha256:").encode() in reply
+    if not reply:
+        return False
+    return image_id.removeprefix("sha256:").encode() in reply  # CRI-O's IDs have no algorithm in front
